@@ -11,7 +11,7 @@ from pytest_mlms.evaluate.random_inputs import known_axes
 from pytest_mlms.pipeline import Dataset
 from pytest_mlms.pipeline.stored_rows import StoredRows
 
-__all__ = ["MOST_GROUPS", "ShapeGroups", "group_by_shape"]
+__all__ = ["MOST_GROUPS", "ShapeGroups", "alike_elements", "group_by_shape"]
 
 Shape = tuple[tuple[int, ...], ...]
 """The shapes of all inputs of an element."""
@@ -78,6 +78,14 @@ def group_by_shape(dataset: Dataset, seed: int = 0) -> ShapeGroups:
         return ShapeGroups(("",), (everything,), {}, largest)
     names, members = _grouped(shapes)
     return ShapeGroups(names, members, shapes, largest)
+
+
+def alike_elements(dataset: Dataset, count: int, seed: int = 0) -> list[int]:
+    """Return the first elements that have one shape, of the largest group; at most ``count``."""
+    groups = group_by_shape(dataset, seed)
+    members = sorted(max(groups.members, key=len))
+    shape = groups.shape_of(members[0])
+    return [index for index in members if groups.shape_of(index) == shape][:count]
 
 
 def _is_uniform(dataset: Dataset) -> bool:

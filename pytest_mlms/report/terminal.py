@@ -64,6 +64,8 @@ def write_tables(terminal: pytest.TerminalReporter, items: Items) -> None:
         doubts = _doubts_of(item)
         if doubts:
             terminal.write_line(f"{doubts}: {item.nodeid}", yellow=True)
+        for line in item.group_texts if item.input_groups else ():
+            terminal.write_line(f"{line}: {item.nodeid}")
         for note in item.unread_notes:
             terminal.write_line(f"{note}: {item.nodeid}", yellow=True)
     writer.write_originals(items)

@@ -16,6 +16,7 @@ from pytest_mlms.errors import OutputError
 from pytest_mlms.evaluate.inputs import Inputs, random_batch
 from pytest_mlms.evaluate.random_inputs import edge_batches
 from pytest_mlms.evaluate.rows import BatchAxis, BatchRows
+from pytest_mlms.evaluate.shape_groups import alike_elements
 from pytest_mlms.evaluate.states import StateLoop
 from pytest_mlms.evaluate.worst_inputs import place_of
 from pytest_mlms.pipeline import Dataset
@@ -199,7 +200,10 @@ def alone_and_together(
     if manifest.has_state or not all(free) or (dataset and len(dataset) < _TOGETHER):
         return None
     if dataset:
-        batch: Outputs = dataset.batch(range(_TOGETHER))
+        numbers = alike_elements(dataset, _TOGETHER, seed)
+        if len(numbers) < _TOGETHER:
+            return None
+        batch: Outputs = dataset.batch(numbers)
     else:
         batch = random_batch(predictor, replace(case, batch_size=_TOGETHER), seed)
     batch_axes = _axes_of(predictor, case)

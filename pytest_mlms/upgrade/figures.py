@@ -111,11 +111,12 @@ def figures_of(
     calls = _calls(measured, clock)._replace(inputs=mixed)
     wall = _calls(measured, "wall")._replace(inputs=mixed)
     cpu = _calls(measured, "cpu")
-    if mixed is not None and mixed.numbers.shape[1] == 1:
+    is_by_call = mixed is not None and mixed.numbers.shape[1] == 1
+    if is_by_call:
         cpu = cpu._replace(inputs=mixed)
     figures = {
         "latency": _centre(calls),
-        "cpu_time": _centre(cpu),
+        "cpu_time": _centre(cpu) if mixed is None or is_by_call else _mean(cpu),
         "wall_time": _centre(wall),
     }
     if clock == "cpu":
@@ -189,6 +190,12 @@ def centre_of(ratios: Array) -> tuple[float, float]:
     if math.isinf(error) and len(ratios) > 1:
         error = float(np.std(ratios, ddof=1)) / math.sqrt(len(ratios))
     return centre, error * persistence(ratios)
+
+
+def _mean(calls: _Calls) -> Figure:
+    """Compare the means of what is known for whole turns only, which are over several groups."""
+    value, error = ratio_of_means(calls.b[:, 0], calls.a[:, 0])
+    return calls.figure(np.mean, value, error)
 
 
 def _mixed_centre(calls: _Calls, inputs: RoundInputs) -> Figure:

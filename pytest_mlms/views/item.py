@@ -17,6 +17,7 @@ from pytest_mlms.trace.summary import TraceSummary
 from pytest_mlms.units import format_quantity
 from pytest_mlms.upgrade.labels import (
     format_change,
+    group_lines,
     percent,
     point_label,
     sides_label,
@@ -260,6 +261,14 @@ class ItemView:
         for name, reason in self.unread.items():
             notes.append(f"the test noted {name}, which is a field of other items: {reason}")
         return notes
+
+    @property
+    def group_texts(self) -> Sequence[str]:
+        """A line for each group of inputs, and on how many inputs percentiles rest."""
+        lines = group_lines(self.input_groups)
+        if self.inputs_timed:
+            lines.append(f"percentiles are over the calls on {self.inputs_timed:,} inputs")
+        return lines
 
     @property
     def is_bad(self) -> bool:

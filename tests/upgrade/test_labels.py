@@ -6,7 +6,14 @@ import math
 
 import pytest
 
-from pytest_mlms.upgrade.labels import format_change, percent, point_label, sides_label
+from pytest_mlms.records import InputGroup, Verdict
+from pytest_mlms.upgrade.labels import (
+    format_change,
+    group_lines,
+    percent,
+    point_label,
+    sides_label,
+)
 from tests.support.upgrades import alike, find, result_of
 
 LATENCY = find(result_of(alike(0.0)).comparisons, "latency")
@@ -51,3 +58,12 @@ def test_a_change_of_accuracy_is_a_difference_and_that_of_outputs_a_multiple() -
     assert format_change(accuracy, "_") == "-0.17 (-0.83_to_+0.99_%)"
     outputs = KNOWN.but(quantity="agreement", of="outputs", ratio=646.4)
     assert format_change(outputs) == "up to 646 times what is allowed"
+
+
+def test_groups_of_inputs_have_a_line_each_with_their_change_in_an_upgrade() -> None:
+    alone = InputGroup("16", 0.4, 164e-6, 160e-6, 168e-6, inputs=26)
+    compared = InputGroup("512", 0.05, 9e-3, 2.9, 3.1, 40, 3e-3, 3.0, Verdict.REGRESSED)
+    assert group_lines([alone, compared]) == [
+        "inputs of shape 16 (40 %): 164 µs, of 26 inputs",
+        "inputs of shape 512 (5 %): A 3.00 ms, B 9.00 ms, ×3.000 (2.900 to 3.100)",
+    ]
