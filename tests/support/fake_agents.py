@@ -8,7 +8,8 @@ from typing import Any, cast
 import numpy as np
 from mlms_predictors._run.replies import UsageReply
 
-from pytest_mlms.agent.predictor import Clocks, Predictor, Turn
+from pytest_mlms.agent.energy import UNTOLD
+from pytest_mlms.agent.predictor import Clocks, Predictor, ScenarioRun, Turn
 from pytest_mlms.upgrade.agents import AgentPair
 from pytest_mlms.upgrade.rounds import Array, Outputs
 
@@ -59,12 +60,18 @@ class FakePredictor:
         self.import_seconds = 0.4
         self.seconds_until_loaded = 0.7
         self.leak = 0
+        self.energy = UNTOLD
         self.calls = 0
         self.idle_share = 0.0
 
     def usage(self, collect: bool = False) -> UsageReply:
         assert self.agent.running, "a stopped process was asked"
         return UsageReply(self.leak * self.calls, None, 1, 3)
+
+    def run(self, scenario: str, *, seconds: float, least: int, longest: float) -> ScenarioRun:
+        assert self.agent.running, "a stopped process was asked to run"
+        times = {"start": np.zeros(10), "end": np.full(10, self.seconds)}
+        return ScenarioRun(times, self.outputs, "digest", 0, energy=self.energy)
 
     def bind(self, batches: Sequence[Outputs], order: Sequence[int] = (), cycle: int = 0) -> Clocks:
         return self.clocks

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+from pytest_mlms.agent.energy import Energy
 from pytest_mlms.agent.predictor import Clocks, Predictor
 from pytest_mlms.upgrade.agents import AgentPair
 from pytest_mlms.upgrade.interleave import MeasuredRound, run_interleaved
@@ -306,3 +307,26 @@ def test_the_outputs_are_those_of_the_last_calls() -> None:
     outputs = Run(FakePair()).run().outputs
     assert set(outputs) == {"a", "b"}
     assert outputs["b"]["y"] == pytest.approx(1)
+
+
+def test_energy_of_an_input_is_there_where_both_sides_count_it() -> None:
+    fakes = FakePair()
+    for side, joules in zip(fakes.both, (1.0, 3.0), strict=True):
+        side.clocks = side.clocks._replace(energy=True)
+        side.energy = Energy({"package-0": joules}, {}, "")
+    found = Run(fakes).run().raw
+    assert (found.a.joules, found.b.joules) == (0.05, pytest.approx(0.15))
+    fakes.b.energy = Energy({}, {}, "the counter package-0 went backwards")
+    found = Run(fakes).run().raw
+    assert (found.a.joules, found.b.joules) == (None, None)
+
+
+def test_a_side_that_leaks_is_watched_and_a_clean_one_is_not() -> None:
+    fakes = FakePair()
+    fakes.b.leak = 2000
+    found = Run(fakes).run().raw
+    assert (found.a.growth, found.b.growth) == (0, 2000)
+    assert fakes.b.calls > 2000
+    clean = FakePair()
+    Run(clean).run()
+    assert clean.b.calls < 2000
