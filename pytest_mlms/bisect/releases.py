@@ -111,10 +111,9 @@ def release_stacks(
         while name in taken:
             name += "-again"
         requirements = (release.requirement, *companions)
-        stack = Stack(name, framework, requirements=requirements)
-        if like is not None:
-            kept = {"name": name, "framework": framework, "requirements": requirements}
-            stack = replace(like, **kept, lock=None, place=None, several=False)
+        stack = like or Stack(name, framework)
+        stack = replace(stack, name=name, framework=framework, requirements=requirements)
+        stack = replace(stack, lock=None, place=None, several=False)
         stacks.append(stack)
     return stacks
 
