@@ -97,7 +97,8 @@ def test_stalls_of_one_call_of_300_are_found(seeds: range) -> None:
 def test_rare_slow_calls_that_are_more_on_one_side_are_found(seeds: range) -> None:
     def rare(share: float) -> Pace:
         def seconds(array: Any, call: int, random: np.random.Generator) -> float:
-            return 4e-4 * (4 if random.random() < share else 1)
+            noise = np.exp(0.01 * random.standard_normal())
+            return float(4e-4 * noise * (4 if random.random() < share else 1))
 
         return seconds
 
