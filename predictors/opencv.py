@@ -169,7 +169,12 @@ def _bound(loaded, net, arrays, names):
 
 def _read(files, options, by_layers=False):
     """Return a network as asked; one that is run ``by_layers`` gives the output of each of them."""
-    net = _read_graph(files, options.get("engine"), by_layers)
+    engine = options.get("engine")
+    is_new = hasattr(cv2.dnn, "ENGINE_NEW") and engine != "classic" and not by_layers
+    for name in ("fusion", "winograd"):
+        if is_new and name in options:
+            raise ValueError("%s is of the classic engine; write 'engine: classic', too" % name)
+    net = _read_graph(files, engine, by_layers)
     if "backend" in options or "target" in options:
         _place(net, options.get("backend", "default"), options.get("target", "cpu"))
     if "fusion" in options:

@@ -123,6 +123,8 @@ def test_threads_are_read_back(ort: Framework) -> None:
         ({"provider": "gpu"}, "provider is 'gpu'; write one of cpu, cuda"),
         ({"optimization": "more"}, "optimization is 'more'; write one of all"),
         ({"mode": "fast"}, "no option 'mode'; this predictor knows provider"),
+        ({"inter_op_threads": "2"}, "inter_op_threads is '2'; write a whole number"),
+        ({"config.ep.plugin_path": "a.so"}, "option config.ep.plugin_path runs code; allow it"),
     ],
 )
 def test_options_that_can_not_be_obeyed_are_refused(
@@ -130,6 +132,13 @@ def test_options_that_can_not_be_obeyed_are_refused(
 ) -> None:
     with pytest.raises(Refused, match=reason):
         ort.load(GRAPH, **options)
+
+
+def test_session_options_reach_the_session(ort: Framework) -> None:
+    ort.load(GRAPH, execution_mode="parallel", inter_op_threads=2, mem_pattern=False)
+    assert len(ort.predict()) == len(IMAGES)
+    ort.load(GRAPH, **{"free_dimension.N": 8})
+    assert ort.load(GRAPH, **{"config.session.intra_op.allow_spinning": False})["device"] == "cpu"
 
 
 def test_a_provider_that_is_not_in_the_build_is_refused(ort: Framework) -> None:

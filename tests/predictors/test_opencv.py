@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -198,3 +199,17 @@ def test_a_prototxt_for_training_is_refused_with_advice(tmp_path: Path) -> None:
     path.write_text('layer { name: "data" type: "Data" top: "data" }')
     with pytest.raises(ValueError, match="give it a layer of type Input"):
         caffe_inputs(str(path))
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"target": "opencl"}, "has no backend default with target opencl here"),
+        ({"fusion": "false"}, "fusion is 'false'; write true or false"),
+    ],
+)
+def test_options_that_can_not_be_obeyed_are_refused(
+    opencv: Framework, options: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(Refused, match=reason):
+        opencv.load(DIGITS_ONNX, **options)
