@@ -292,3 +292,20 @@ def test_a_stack_without_a_predictor_is_an_error(
     assert main(["lint", "manifests"]) == 1
     message = "manifests/stacks.yaml:1: no predictor for 'pytroch'; did you mean"
     assert capsys.readouterr().out.startswith(message)
+
+
+def test_options_that_a_predictor_does_not_take_are_errors(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manifest = copy_digits(tmp_path / "models")
+    text = manifest.read_text()
+    options = "    options: {optimisation: none, inter_op_threads: '2', config.session.x: 1}\n"
+    manifest.write_text(text.replace("\ninputs:", f"{options}\ninputs:", 1))
+    stack = "s: {framework: onnxruntime, interpreter: current, options: {execution_mode: quick}}\n"
+    (tmp_path / "models" / "stacks.yaml").write_text(stack)
+    assert main(["lint", str(tmp_path)]) == 1
+    errors = capsys.readouterr().out
+    assert "no option 'optimisation'; this predictor knows provider" in errors
+    assert "inter_op_threads is '2'; write a whole number" in errors
+    assert "stacks.yaml:1: execution_mode is 'quick'; write one of sequential, parallel" in errors
+    assert "config.session.x" not in errors

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from pytest_mlms.cli.main import main
-from tests.support.project import PREDICTORS, Project, sha256
+from tests.support.project import Project, sha256
 
 MODEL = """\
   - framework: onnxruntime >=1.17
@@ -88,19 +86,6 @@ def test_a_variable_is_one_side_of_an_upgrade(project: Project) -> None:
     assert item["verdict"] == "REGRESSED"
     assert item["case"] == "labour+LABOUR_WORK=9-vs-labour+LABOUR_WORK=1-cpu-b8"
     assert item["stack"]["declared"]["env"] == {"LABOUR_WORK": "9"}
-
-
-def test_lint_refuses_options_that_a_predictor_does_not_take(
-    variants: Project, capsys: pytest.CaptureFixture[str]
-) -> None:
-    variants.edit("{mem_pattern: false}", "{optimisation: none, inter_op_threads: '2'}")
-    stacks = Path(variants.folder, "stacks.yaml")
-    stacks.write_text(stacks.read_text().replace("mode: parallel", "mode: quick"))
-    assert main(["lint", str(variants.folder), "--mlms-predictors", str(PREDICTORS)]) == 1
-    lines = capsys.readouterr().out
-    assert "digits.yaml:18: no option 'optimisation'; this predictor knows provider" in lines
-    assert "digits.yaml:18: inter_op_threads is '2'; write a whole number" in lines
-    assert "stacks.yaml:3: execution_mode is 'quick'; write one of sequential, parallel" in lines
 
 
 def test_the_inputs_that_changed_sides_are_told_by_class(variants: Project) -> None:
