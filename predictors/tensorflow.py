@@ -13,8 +13,8 @@ nodes of a .pb, such as ``image float32[?,1,8,8]; mask`` (default: its placehold
 that no other reads). For other formats ``outputs`` names the outputs. ``tf32``: whether a GPU may
 use TF32. ``xla``: whether XLA compiles the graph (tf.config.optimizer.set_jit).
 ``inter_op_threads``, ``soft_placement`` and ``deterministic`` are of tf.config,
-``optimizer.NAME`` switches of grappler. A Keras model whose Lambda layers contain code needs
-``--mlms-allow-code``. Any TensorFlow graph may read and write files.
+``optimizer.NAME`` switches of grappler. A Keras model with code or classes of others needs
+``--mlms-allow-code``, and so does a graph whose operators reach files, hosts or Python.
 
 The number of threads is that within an operator. Where it is given, operators run one at a time.
 TensorFlow sets it once in a process.

@@ -42,6 +42,7 @@ _LONGEST_HEADER = 1 << 20
 _DIRECTORY_BYTES, _DIRECTORY_END = 5, 9
 """Fields of what zipfile finds at the end of a file."""
 _ZIP64_BYTES = 56 + 20  # behind the directory, where its numbers have 64 bits
+_HEADER_BYTES = 46  # of a member in the directory, before its name
 _LENGTHS = 28  # the place of the lengths of a name, extra fields and a comment, in a header
 
 _DECODERS: dict[bytes, Callable[[IO[bytes]], Any]] = {
@@ -250,15 +251,15 @@ def _check_directory(file: IO[bytes], most: int) -> None:
     The end of the directory is found as zipfile finds it, in Python 3.10 to 3.14.
     """
     end = zipfile._EndRecData(file)  # type: ignore[attr-defined]
-    if not end or end[_DIRECTORY_BYTES] <= most * zipfile.sizeCentralDir:
+    if not end or end[_DIRECTORY_BYTES] <= most * _HEADER_BYTES:
         return  # zipfile tells what is wrong with it
     file.seek(
         end[_DIRECTORY_END] - end[_DIRECTORY_BYTES] - _ZIP64_BYTES * (end[0] == b"PK\x06\x06")
     )
     left = end[_DIRECTORY_BYTES]
     for _ in range(most):
-        header = file.read(zipfile.sizeCentralDir)
-        if len(header) < zipfile.sizeCentralDir:
+        header = file.read(_HEADER_BYTES)
+        if len(header) < _HEADER_BYTES:
             return
         behind = sum(struct.unpack_from("<3H", header, _LENGTHS))
         file.seek(behind, os.SEEK_CUR)
