@@ -103,8 +103,15 @@ class Controller:
         worker = WorkerState(connection)
         self._workers[connection.node] = worker
 
+        def give_up(problem: str) -> None:
+            self._notices.show(f"{worker.name} is given up: it sent {problem}")
+            worker.node.gateway._io.kill()  # xdist then finds it dead
+
         def note_announcement(message: WorkerAnnouncement) -> None:
-            worker.announcement = message
+            if all(-1 <= row < len(message.needs) for row in message.rows):
+                worker.announcement = message
+            else:
+                give_up("WorkerAnnouncement with a row that is none of its needs")
 
         def note_interrupted(message: InterruptedResult) -> None:
             self._interrupted.append(message.result)
@@ -120,7 +127,7 @@ class Controller:
         if connection.receiver:
             handlers.update(connection.receiver.handlers)
             on_close.append(connection.receiver.close)
-        connection.channel.listen(handlers, on_close)
+        connection.channel.listen(handlers, on_close, give_up)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_xdist_make_scheduler(self) -> Generator[None, Any, Any]:

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from pytest_mlms.distribute.message_types import misfit, types_of
 from pytest_mlms.distribute.messages import MESSAGES, Message
 
 __all__ = ["CHANNEL_INPUT", "Handler", "Handlers", "SideChannel", "channel_of", "is_remote"]
@@ -18,6 +19,13 @@ CHANNEL_INPUT = "mlms_channel"
 Handler: TypeAlias = Callable[[Any], None]
 Handlers: TypeAlias = Mapping[type, Handler]
 Callback: TypeAlias = Callable[[], None]
+
+
+_SHOWN = 80  # characters of a name that another process chose
+
+
+def _raise(problem: str) -> None:
+    raise ValueError(f"the other end sent {problem}")
 
 
 class SideChannel:
@@ -31,15 +39,23 @@ class SideChannel:
         self.last_message: float | None = None
         self._channel = channel
         self._handlers: Handlers = {}
+        self._refuse: Callable[[str], None] = _raise
         self._on_close: list[Callback] = []
 
-    def listen(self, handlers: Handlers, on_close: Iterable[Callback] = ()) -> None:
+    def listen(
+        self,
+        handlers: Handlers,
+        on_close: Iterable[Callback] = (),
+        refuse: Callable[[str], None] = _raise,
+    ) -> None:
         """Begin to receive.
 
         Each message is handed to the handler of its class, and the end of the connection to
-        ``on_close``, in the thread of the gateway that receives.
+        ``on_close``, in the thread of the gateway that receives. ``refuse`` is called with what is
+        wrong with a message that has no handler, or another form than its class.
         """
         self._handlers = handlers
+        self._refuse = refuse
         self._on_close = list(on_close)
         self._channel.setcallback(self._receive, endmarker=None)
 
@@ -58,10 +74,26 @@ class SideChannel:
             for close in self._on_close:
                 close()
             return
-        name, *fields = received
-        kind = MESSAGES[name]
-        handle = self._handlers[kind]
-        handle(kind(*fields))
+        message = self._message(received)
+        if isinstance(message, str):
+            self._refuse(message)
+        else:
+            self._handlers[type(message)](message)
+
+    def _message(self, received: Any) -> Message | str:
+        """Return a message, or what is wrong with what was received."""
+        name, *fields = received if isinstance(received, tuple) and received else ("nothing",)
+        kind = MESSAGES.get(name) if isinstance(name, str) else None
+        if kind is None or kind not in self._handlers:
+            return "a message of an unknown kind"
+        types = types_of(kind)
+        if len(fields) != len(types):
+            return f"{name} with {len(fields)} fields"
+        for (field, of_field), value in zip(types.items(), fields, strict=True):
+            wrong = misfit(value, of_field, field)
+            if wrong:
+                return f"{name} whose {wrong[:_SHOWN]!r} is of another type"
+        return kind(*fields)
 
 
 def is_remote(config: pytest.Config) -> bool:

@@ -25,7 +25,7 @@ from execnet.gateway_bootstrap import HostNotFound
 
 from pytest_mlms.distribute.notices import Notices
 from pytest_mlms.distribute.remote.hosts import UnfitHost, prepare_spec
-from pytest_mlms.distribute.remote.ssh import ssh_command
+from pytest_mlms.distribute.remote.ssh import shown_answer, ssh_command
 from pytest_mlms.distribute.remote.workspace_sync import WorkspaceSync
 
 __all__ = ["RunControl", "XdistPatches"]
@@ -303,7 +303,6 @@ def _connection_error(spec: Any) -> str:
             command,
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            text=True,
             timeout=_SSH_SECONDS,
             check=False,
         )
@@ -311,7 +310,7 @@ def _connection_error(spec: Any) -> str:
         return "it does not answer"
     if done.returncode == 0:
         return ""
-    return done.stderr.strip() or f"ssh ended with {done.returncode}"
+    return shown_answer(done.stderr) or f"ssh ended with {done.returncode}"
 
 
 def _host_of(spec: Any) -> str:

@@ -170,7 +170,7 @@ def replay_upgrade(
         tolerances["latency"] = tolerance
     try:
         decision = _decide(upgrade, figures, tolerances)
-    except OverflowError:
+    except ArithmeticError:
         problem = "its figures are too far apart to be measured ones"
         raise MlmsError(f"{upgrade.nodeid}: {problem}; was the file edited?") from None
     verdict = decision.verdict

@@ -273,3 +273,14 @@ def test_after_ctrl_c_the_last_reports_are_taken(
     patches.drain()
     assert session.reports == ["call"]
     assert control.interrupted == []
+
+
+def test_a_banner_that_is_no_utf_8_does_not_end_the_question(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "ssh"
+    program.write_text("#!/bin/sh\nprintf 'Gesch\\374tzt\\033[2J\\n' >&2\nexit 255\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    spec = SimpleNamespace(ssh="gpu1", ssh_config=None)
+    assert xdist_patches._connection_error(spec) == "Gesch\ufffdtzt\\x1b[2J"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import sys
 import tarfile
@@ -22,6 +23,7 @@ from typing import NamedTuple
 from pytest_mlms.distribute.remote.ssh import SshHost
 from pytest_mlms.distribute.remote.wheel import build_wheel, version_name
 from pytest_mlms.errors import MlmsError
+from pytest_mlms.text import visible
 
 __all__ = ["SAME_VERSION", "check", "install", "install_folder", "installed_python"]
 
@@ -31,6 +33,9 @@ SAME_VERSION = ("pytest", "pytest-xdist", "execnet")
 _INSTALL_ROOT = ".cache/pytest-mlms/worker"  # below the remote user's home
 _OLDEST_PYTHON = (3, 10)
 _DOWNLOAD_SECONDS = 900
+_FACT = re.compile(r"[\w.-]{0,40}", re.ASCII)
+_NEWEST_LIBC = 200  # of 2.x, of which each is a tag of wheels
+_SHOWN = 200  # characters of another answer
 
 _PIP_DOWNLOAD = (
     "-I",
@@ -136,7 +141,29 @@ def install(host: SshHost, requirements: Sequence[str] = ()) -> str:
 
 def _describe(host: SshHost) -> _RemotePython:
     code = _DESCRIBE.format(folder=install_folder())
-    return _RemotePython(**json.loads(host.run_python(code)))
+    answer = host.run_python(code)
+    try:
+        return _checked(_RemotePython(**json.loads(answer)))
+    except (TypeError, ValueError, RecursionError):
+        shown = visible(answer[:_SHOWN].strip())
+        raise MlmsError(f"{host.host}: {host.python} told something else: {shown}") from None
+
+
+def _checked(python: _RemotePython) -> _RemotePython:
+    """Return facts that are those of a Python; raises ValueError and TypeError."""
+    major, minor = python.version
+    library, library_version = python.libc
+    texts = (python.machine, library, library_version)
+    are_texts = all(isinstance(text, str) and _FACT.fullmatch(text) for text in texts)
+    if not (are_texts and 0 < major < 10 and 0 <= minor < 100 and python.machine):
+        raise ValueError
+    if library == "glibc" and not 4 < _minor(library_version) < _NEWEST_LIBC:
+        raise ValueError
+    return python
+
+
+def _minor(version: str) -> int:
+    return int(version.split(".")[1]) if "." in version else -1
 
 
 def _download(packages: Sequence[str], wheels: Path, python: _RemotePython) -> None:
@@ -160,7 +187,7 @@ def _platforms(python: _RemotePython) -> list[str]:
     library, library_version = python.libc
     if library != "glibc":
         return [f"musllinux_1_2_{machine}", f"musllinux_1_1_{machine}"]
-    newest = int(library_version.split(".")[1])
+    newest = _minor(library_version)
     tags = [f"manylinux_2_{minor}_{machine}" for minor in range(newest, 4, -1)]
     return [*tags, f"manylinux2014_{machine}", f"manylinux2010_{machine}", f"linux_{machine}"]
 

@@ -9,17 +9,16 @@ import contextlib
 import hashlib
 import os
 from collections.abc import Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from pytest_mlms.distribute.messages import FileBegin, FileChunk, FileEnd, FileStored
 from pytest_mlms.distribute.side_channel import Handlers, SideChannel
+from pytest_mlms.recorded import is_file_of_run
 
 __all__ = ["ResultReceiver", "ResultSender"]
 
 _CHUNK = 1 << 18  # bytes
-_WRITABLE = ("items", "agents")
-"""The folders of a run that a worker may fill."""
 
 
 class ResultSender:
@@ -198,10 +197,7 @@ class ResultReceiver:
 
 def _is_writable(path: str) -> bool:
     """Return whether a worker may write a file of this path, which it chose itself."""
-    parts = PurePosixPath(path).parts
-    if not parts or "\0" in path:
-        return False
-    return parts[0] in _WRITABLE and ".." not in parts
+    return isinstance(path, str) and is_file_of_run(path)
 
 
 def _no_room(error: OSError) -> str:

@@ -77,12 +77,34 @@ def test_packages_are_fetched_for_the_interpreter_of_the_host(
     monkeypatch.setattr(subprocess, "run", run)
     module._download(["pytest==9.0"], tmp_path, REMOTE)
     (command,) = commands
-    assert command[1:4] == ["-m", "pip", "download"]
+    assert command[1:5] == ["-I", "-m", "pip", "download"]
     assert command[command.index("--python-version") + 1] == "3.11"
     platforms = [command[n + 1] for n, word in enumerate(command) if word == "--platform"]
     assert platforms[0] == "manylinux_2_31_x86_64"
     assert platforms[-1] == "linux_x86_64"
     assert command[-2:] == ["pytest==9.0", "pip"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "",
+        "Welcome!",
+        "[1]",
+        "[" * 100_000,
+        (
+            '{"version": [3, 11], "machine": "x86_64", "libc": ["glibc", "2.999999999"], '
+            '"is_installed": false}'
+        ),
+        '{"version": "3", "machine": "x", "libc": ["glibc", "2.31"], "is_installed": false}',
+        '{"version": [3, 11], "machine": "../x", "libc": ["a", ""], "is_installed": false}',
+        '{"version": [3, 11], "machine": "x", "libc": ["glibc", "new"], "is_installed": false}',
+    ],
+)
+def test_an_answer_that_tells_no_python_is_shown(answer: str) -> None:
+    host: Any = SimpleNamespace(host="gpu1", python="python3", run_python=lambda code: answer)
+    with pytest.raises(MlmsError, match="gpu1: python3 told something else: "):
+        check(host)
 
 
 def test_a_host_with_musl_takes_its_wheels() -> None:

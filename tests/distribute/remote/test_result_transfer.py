@@ -101,6 +101,20 @@ def test_a_damaged_file_is_lost_and_the_result_says_so(ends: Ends) -> None:
     assert files_below(ends.run) == []
 
 
+@pytest.mark.parametrize("path", ["items", "agents", "items/", "items//x", "items/\x1b[2J", "."])
+def test_no_file_takes_the_place_of_a_folder_of_the_run(ends: Ends, path: str) -> None:
+    (ends.away / "items" / "x").write_bytes(b"honest")
+    for message in (
+        FileBegin(path),
+        FileChunk(b"x"),
+        FileEnd(hashlib.sha256(b"x").hexdigest(), ""),
+    ):
+        ends.worker_channel.send(message)
+    assert list(ends.receiver.lost) == [path]
+    ends.sender.send({"artifacts": {"x": "items/x"}})
+    assert (ends.run / "items" / "x").read_bytes() == b"honest"
+
+
 def test_half_of_a_file_is_removed_when_its_worker_is_gone(ends: Ends) -> None:
     ends.worker_channel.send(FileBegin("items/x"))
     ends.worker_channel.send(FileChunk(b"half"))

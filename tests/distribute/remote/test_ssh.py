@@ -42,6 +42,37 @@ def test_a_failure_has_what_the_host_wrote(tmp_path: Path, monkeypatch: pytest.M
         SshHost("gpu1").run_python("pass")
 
 
+NOISY = """#!/bin/sh
+for last; do :; done
+printf 'Willkommen \\344\\033[2J\\n{{"version": 1}}\\n'
+sh -c "$last"
+status=$?
+echo bye
+exit $status
+"""
+
+
+def test_banners_before_and_after_an_answer_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_ssh(NOISY, tmp_path, monkeypatch)
+    assert SshHost("gpu1").run_python("print('here')") == "here\n"
+
+
+def test_a_host_that_runs_something_else_is_an_error_with_what_it_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_ssh("#!/bin/sh\nprintf 'only \\344\\033[2J git\\n'\n", tmp_path, monkeypatch)
+    with pytest.raises(MlmsError, match=r"python3 didn't answer; it printed: only .\\x1b\[2J git"):
+        SshHost("gpu1").run_python("pass")
+
+
+def test_an_endless_answer_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_ssh("#!/bin/sh\nexec cat /dev/zero\n", tmp_path, monkeypatch)
+    with pytest.raises(MlmsError, match="gpu1: "):
+        SshHost("gpu1").run_python("pass")
+
+
 def test_a_machine_without_ssh_is_an_error_with_advice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
