@@ -28,6 +28,14 @@ def commands() -> list[str]:
     return [step["run"] for step in GITHUB["jobs"]["models"]["steps"] if "run" in step]
 
 
+def test_workflows_have_least_permissions_and_pull_requests_a_cache_of_their_own() -> None:
+    assert GITHUB["permissions"] == GITHUB_NIGHTLY["permissions"] == {"contents": "read"}
+    job, nightly = GITHUB["jobs"]["models"], GITHUB_NIGHTLY["jobs"]["nightly"]
+    assert job["if"] == "github.event.pull_request.head.repo.full_name == github.repository"
+    assert job["env"]["MLMS_CACHE"] != nightly["env"].get("MLMS_CACHE")
+    assert not any("secrets." in str(step) for step in job["steps"])
+
+
 def test_both_workflows_run_the_same_commands() -> None:
     assert GITLAB["models"]["script"] == commands()
 

@@ -30,6 +30,8 @@ MUTANTS = {
     "locks": 100,
     "tokenizers": 100,
     "lines": 60,
+    "answers": 200,
+    "messages": 200,
 }
 
 

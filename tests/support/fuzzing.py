@@ -47,7 +47,13 @@ from pytest_mlms.serialization import to_plain
 from pytest_mlms.stacks.schema import load_stacks
 from pytest_mlms.structure.onnx_graph import describe_onnx
 from pytest_mlms.structure.onnx_signature import read_signature
-from tests.support.line_fuzzing import mutated_lines, read_mutated_lines
+from tests.support.line_fuzzing import (
+    mutated_json,
+    mutated_lines,
+    read_answer,
+    read_messages,
+    read_mutated_lines,
+)
 from tests.support.mutants import (
     Mutate,
     mutated_archive,
@@ -345,6 +351,8 @@ _ALL = [
     Target("locks", (mutated_text, mutated_bytes), _read_lock, 0.1),
     Target("tokenizers", (mutated_text,), _read_tokenizer, 0.1),
     Target("lines", (mutated_lines,), read_mutated_lines, 1),
+    Target("answers", (mutated_json,), read_answer, 1),
+    Target("messages", (mutated_json,), read_messages, 1),
 ]
 TARGETS = {target.name: target for target in _ALL}
 """Name -> target; the name is that of the folder of its seeds."""

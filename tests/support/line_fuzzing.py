@@ -1,4 +1,4 @@
-"""Mutated lines of results through every reader of them."""
+"""Mutated lines of results, answers of hosts and messages of workers, through their readers."""
 
 from __future__ import annotations
 
@@ -8,12 +8,17 @@ import random
 import resource
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
 
 from pytest_mlms.bisect.judgement import judgement_of
 from pytest_mlms.checked_lines import read_lines
+from pytest_mlms.distribute.messages import FromWorker
+from pytest_mlms.distribute.remote.install import _describe, _platforms
+from pytest_mlms.distribute.remote.result_transfer import ResultReceiver
+from pytest_mlms.distribute.side_channel import SideChannel
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.history.recorded_stack import RecordedStack
 from pytest_mlms.history.run_content import gather
@@ -35,7 +40,7 @@ from pytest_mlms.upgrade.replay import read_upgrades, replay_upgrade
 from pytest_mlms.views.run import read_run
 from tests.support.mutants import changed_values, mutated_bytes
 
-__all__ = ["mutated_lines", "read_mutated_lines"]
+__all__ = ["mutated_json", "mutated_lines", "read_answer", "read_messages", "read_mutated_lines"]
 
 _MEMORY = 300 << 20
 """Bytes that the readers of a small file may take beside what the process has."""
@@ -53,6 +58,46 @@ def mutated_lines(data: bytes, seeds: Sequence[bytes], rng: random.Random) -> by
     changed_values(value, rng)
     lines[chosen] = json.dumps(value, default=str).encode()
     return b"\n".join(lines) + b"\n"
+
+
+def mutated_json(data: bytes, seeds: Sequence[bytes], rng: random.Random) -> bytes:
+    """Return JSON with other values; now and then damaged JSON."""
+    if rng.random() < 0.2:
+        return mutated_bytes(data, seeds, rng)
+    value = json.loads(data)
+    changed_values(value, rng)
+    return json.dumps(value, default=str).encode()
+
+
+def read_answer(data: bytes, folder: Path) -> None:
+    """Take an answer of a host's Python, and name the wheels that it takes."""
+    text = data.decode(errors="replace")
+    host: Any = SimpleNamespace(host="h", python="python3", run_python=lambda code: text)
+    with _bounded():
+        assert len(_platforms(_describe(host))) < 1000
+
+
+def read_messages(data: bytes, folder: Path) -> None:
+    """Receive messages of a worker, and take its files."""
+    try:
+        received = json.loads(data)
+    except (ValueError, RecursionError):
+        return
+    channel = SideChannel(SimpleNamespace(send=lambda message: None, setcallback=_ignore))
+    handlers = dict.fromkeys(FromWorker.__args__, str)
+    receiver = ResultReceiver(folder / "run", channel)
+    problems: list[str] = []
+    channel.listen({**handlers, **receiver.handlers}, (), problems.append)
+    with _bounded():
+        for message in received if isinstance(received, list) else [received]:
+            is_list = isinstance(message, list)
+            channel._receive(tuple(message) if is_list else message)
+    receiver.close()
+    assert not (folder / "items").exists()
+
+
+def _ignore(*arguments: Any, **options: Any) -> None:
+    pass
 
 
 def read_mutated_lines(data: bytes, folder: Path) -> None:
