@@ -35,6 +35,7 @@ _SHOWN_FIELDS = (
     "limits",
     "doubts",
     "ended",
+    "input_groups",
     "processes",
     "quantities",
     "manifest",
