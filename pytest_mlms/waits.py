@@ -73,10 +73,17 @@ def _holder_number(path: Path) -> int | None:
 
 
 def _describe(number: int) -> str:
-    """Return a process with its command, without what would control a terminal."""
+    """Return a process with its command, without secrets and what would control a terminal.
+
+    A command of another user is theirs, and texts with it become part of results.
+    """
     import psutil
 
-    arguments = psutil.Process(number).cmdline()
-    command = " ".join(arguments[:_ARGUMENTS])
+    from pytest_mlms.redaction import redact
+
+    process = psutil.Process(number)
+    if process.uids().real != os.getuid():
+        return f"process {number} of another user"
+    command = redact(" ".join(process.cmdline()[:_ARGUMENTS]))
     shown = "".join(character if character.isprintable() else "?" for character in command)
     return f"process {number} ({shown})"

@@ -10,7 +10,7 @@ __all__ = ["misfit", "types_of"]
 
 
 @lru_cache(maxsize=64)
-def types_of(kind: type) -> Mapping[str, Any]:
+def types_of(kind: Any) -> Mapping[str, Any]:
     """Return the type of each field of a NamedTuple or TypedDict."""
     return get_type_hints(kind)
 

@@ -83,7 +83,7 @@ class SideChannel:
     def _message(self, received: Any) -> Message | str:
         """Return a message, or what is wrong with what was received."""
         name, *fields = received if isinstance(received, tuple) and received else ("nothing",)
-        kind = MESSAGES.get(name) if isinstance(name, str) else None
+        kind: Any = MESSAGES.get(name) if isinstance(name, str) else None
         if kind is None or kind not in self._handlers:
             return "a message of an unknown kind"
         types = types_of(kind)
@@ -93,7 +93,8 @@ class SideChannel:
             wrong = misfit(value, of_field, field)
             if wrong:
                 return f"{name} whose {wrong[:_SHOWN]!r} is of another type"
-        return kind(*fields)
+        message: Message = kind(*fields)
+        return message
 
 
 def is_remote(config: pytest.Config) -> bool:

@@ -66,7 +66,7 @@ def test_a_malformed_message_is_refused(message: Any) -> None:
 
 
 def test_messages_as_they_are_declared_arrive() -> None:
-    announced = ("WorkerAnnouncement", {**OFFER, "devices": [DEVICE]}, [], [-1])
+    announced: Any = ("WorkerAnnouncement", {**OFFER, "devices": [DEVICE]}, [], [-1])
     taken, refused = received_by(announced, ("Heartbeat",), ("FileBegin", "items/x"))
     assert [type(message).__name__ for message in taken] == [
         "WorkerAnnouncement",

@@ -159,7 +159,7 @@ def test_users_exclude_each_other_and_name_the_holder(shared: Path, users: tuple
         assert holder.stdout.readline() == "held\n"
         output = run_as(second, TRY, folder)
         holder.kill()
-    assert f"device cuda is in use by process {holder.pid} (" in output
+    assert f"device cuda is in use by process {holder.pid} of another user" in output
     assert run_as(second, TRY, folder) == "held\n"
 
 

@@ -28,7 +28,7 @@ from pytest_mlms.lockfile.from_results import items_of_run
 from pytest_mlms.lockfile.lock import Lock
 from pytest_mlms.lockfile.merging import renewed
 from pytest_mlms.lockfile.writing import lock_text
-from pytest_mlms.portal.index_writer import item_row, software_rows
+from pytest_mlms.portal.run_reader import item_row, software_rows
 from pytest_mlms.recorded import recorded_artifacts
 from pytest_mlms.repro.expectation import expectation_of
 from pytest_mlms.repro.items import find_item
@@ -84,7 +84,7 @@ def read_messages(data: bytes, folder: Path) -> None:
     except (ValueError, RecursionError):
         return
     channel = SideChannel(SimpleNamespace(send=lambda message: None, setcallback=_ignore))
-    handlers = dict.fromkeys(FromWorker.__args__, str)
+    handlers: dict[type, Any] = dict.fromkeys(FromWorker.__args__, str)
     receiver = ResultReceiver(folder / "run", channel)
     problems: list[str] = []
     channel.listen({**handlers, **receiver.handlers}, (), problems.append)
