@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from statistics import fmean, variance
+from typing import NamedTuple
 
+from pytest_mlms.evaluate.process_kinds import ProcessKinds, find_kinds
 from pytest_mlms.quantities import upgrade_rules
 from pytest_mlms.records import Comparison, regressed_comparison
 from pytest_mlms.stacks.declared import framework_of
@@ -110,16 +114,42 @@ def _how_to_decide(result: UpgradeResult, setting: UpgradeSetting) -> str:
         return f"--mlms-budget ({setting.budget:g} s was too little for {least} rounds)"
     if all(gate.of == "inputs" for gate in gates):
         return "a larger dataset"
+    noises = [_noise_of(gate.quantity, result) for gate in gates]
+    kinds = [str(noise.kinds) for noise in noises if noise.kinds is not None]
     ways = []
     if rounds < most:
         ways.append(f"--mlms-budget (it had time for {rounds} of {most} rounds)")
-    if any(gate.quantity not in _OF_PROCESS for gate in gates):
+    elif kinds or not all(noise.is_of_turns for noise in noises):
+        ways.append(f"--mlms-rounds {2 * most}")
+    if kinds:
+        ways.append(f"finding what differs between processes (B over A: {kinds[0]})")
+        return ", ".join(ways) + "; longer turns and a quieter machine don't narrow that"
+    if any(noise.is_of_turns for noise in noises):
         ways.append("a larger --mlms-duration")
-        if set(setting.threads) != {1}:
-            ways.append("evaluate.threads: 1")
+    if any(gate.quantity not in _OF_PROCESS for gate in gates) and set(setting.threads) != {1}:
+        ways.append("evaluate.threads: 1")
     ways.append("a quieter machine")
     hints = [_tolerance_hint(gate) for gate in gates]
     return ", ".join(ways) + "".join(hints)
+
+
+class _Noise(NamedTuple):
+    """What makes rounds differ: two kinds of processes, or, where it is large, their own error."""
+
+    kinds: ProcessKinds | None
+    is_of_turns: bool
+
+
+def _noise_of(quantity: str, result: UpgradeResult) -> _Noise:
+    figures = [record.figures[quantity] for record in result.rounds if quantity in record.figures]
+    figures = [figure for figure in figures if math.isfinite(figure.error)]
+    of_turns = quantity not in _OF_PROCESS
+    if len(figures) < 2:
+        return _Noise(None, of_turns)
+    errors = [figure.error for figure in figures]
+    kinds = find_kinds([math.exp(figure.value) for figure in figures], max(errors))
+    spread = variance(figure.value for figure in figures)
+    return _Noise(kinds, of_turns and fmean(error**2 for error in errors) > spread / 2)
 
 
 def _tolerance_hint(gate: Comparison) -> str:

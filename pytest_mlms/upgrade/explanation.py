@@ -22,6 +22,7 @@ from pytest_mlms.upgrade.labels import (
 )
 from pytest_mlms.upgrade.layer_diff import LayerChange
 from pytest_mlms.upgrade.result import UpgradeResult
+from pytest_mlms.upgrade.round_estimate import unseen_share
 from pytest_mlms.upgrade.rounds import CLOCKS, SIDES
 from pytest_mlms.upgrade.setting import UpgradeSetting
 from pytest_mlms.upgrade.start_parts import start_parts
@@ -47,6 +48,7 @@ def explain_upgrade(result: UpgradeResult, setting: UpgradeSetting) -> str:
         *_slow_inputs(result),
         *_precision(result),
         *_method(result),
+        *_unseen(result),
         *_software(result),
         *_changed_packages(setting),
         f"machine: {_machine(result, setting)}",
@@ -208,6 +210,14 @@ def _method(result: UpgradeResult) -> list[str]:
         clock = f"{result.clock} ({CLOCKS[result.clock]})"
     measured = f"{pairs:,} pairs ({_turns(result)}{_starts(result)}) in {rounds} of fresh processes"
     return [f"{measured}; clock: {clock}"]
+
+
+def _unseen(result: UpgradeResult) -> list[str]:
+    """Return what rounds can't show of processes, where an upgrade passed by them."""
+    if result.regressed or result.undecided_gates or not result.rounds:
+        return []
+    share = percent(unseen_share(len(result.rounds)), ".0f")
+    return [f"a kind of processes that less than {share} are of may be unseen (--mlms-rounds)"]
 
 
 def _turns(result: UpgradeResult) -> str:

@@ -20,6 +20,7 @@ __all__ = [
     "estimate_change",
     "found_above",
     "order_effect",
+    "unseen_share",
 ]
 
 LEAST_ROUNDS = 6
@@ -180,6 +181,11 @@ def order_effect(changes: Sequence[float], orders: Sequence[int]) -> OrderEffect
         return None
     ends = (fit.effect.mean, fit.effect.below(_ORDER_RISK), fit.effect.above(_ORDER_RISK))
     return OrderEffect(*map(math.expm1, ends))
+
+
+def unseen_share(rounds: int) -> float:
+    """Return the largest share of processes whose kind so many may not have shown: one of 20."""
+    return 1 - float(0.05 ** (1 / rounds))
 
 
 def found_above(error: float, rounds: int, span: RoundSpan, power: float) -> float:

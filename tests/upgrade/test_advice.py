@@ -13,9 +13,10 @@ import pytest
 from pytest_mlms.quantities import QUANTITIES, upgrade_rules
 from pytest_mlms.upgrade.advice import advice_on
 from pytest_mlms.upgrade.decision import compare_accuracy
+from pytest_mlms.upgrade.figures import Figure
 from pytest_mlms.upgrade.output_check import check_outputs
 from pytest_mlms.upgrade.result import UpgradeResult
-from pytest_mlms.upgrade.round_record import SideRecord
+from pytest_mlms.upgrade.round_record import RoundRecord, SideRecord
 from pytest_mlms.upgrade.rounds import SIDES, SideName
 from tests.support.upgrades import SCATTER, SIDE_RECORD, alike, changed, result_of, setting
 
@@ -39,6 +40,7 @@ def advice(
             figures[name] = changed(value + scatter, a=1e8 if "memory" in name else 0.001)
         made.append(figures)
     result = result_of(made, gates)
+    result = replace(result, rounds=with_figures(result, made))
     return "".join(advice_on(result, setting(**fields)))
 
 
@@ -129,9 +131,27 @@ def test_more_turns_and_one_thread_are_advised_for_latency() -> None:
 
 def test_a_noise_floor_above_the_tolerance_is_named() -> None:
     assert advice({}, rounds=12, deviation=0.1) == (
-        "try: a larger --mlms-duration, evaluate.threads: 1, a quieter machine; the noise floor "
+        "try: --mlms-rounds 24, evaluate.threads: 1, a quieter machine; the noise floor "
         "of latency, ±17 %, is not below its tolerance: a wider one could be decided here"
     )
+
+
+def test_processes_of_two_kinds_are_named_and_take_more_rounds() -> None:
+    rounds = [{"latency": changed(value)} for value in (0.0, 0.19, 0.19, 0.0, 0.19, 0.0) * 2]
+    made = result_of(rounds)
+    made = replace(made, rounds=with_figures(made, rounds))
+    (found,) = advice_on(made, setting())
+    assert found == (
+        "try: --mlms-rounds 24, finding what differs between processes (B over A: 6 of 12 "
+        "processes have 1.21 times the value of the others); longer turns and a quieter machine "
+        "don't narrow that"
+    )
+
+
+def with_figures(result: UpgradeResult, figures: list[dict[str, Figure]]) -> list[RoundRecord]:
+    """Return the records of a result with these figures."""
+    pairs = zip(result.rounds, figures, strict=True)
+    return [replace(record, figures=own) for record, own in pairs]
 
 
 def test_a_budget_for_one_round_is_too_small() -> None:
