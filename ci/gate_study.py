@@ -1,7 +1,7 @@
 """Study what the upgrade gate finds and what it flags wrongly, on this machine.
 
     bash ci/gate_study [--quick] [--minutes 20] [--items 60 15] [--threads 1] [--beside-load]
-                       [--models digits] [--gate-only] [--output FILE]
+                       [--models digits] [--gate-only] [--coin] [--output FILE]
     bash ci/gate_study --simulate [--decisions 1000] [--unlike | --outputs | --inputs]
 
 Writes docs/gate.md, or another page. Identical models (A/A) are compared, and candidates that do
@@ -66,6 +66,7 @@ AfterRound = Callable[[int, MeasuredRound, AgentPair], bool]
 
 PREDICTOR = ROOT / "predictors" / "onnxruntime.py"
 RULES = {"mean:5%": parse_compare_fail("mean:5%"), "min:5%": parse_compare_fail("min:5%")}
+COIN_TIMES = 2
 TIMEOUT = 120  # seconds
 BUDGET = 120  # seconds
 MOST_ELEMENTS = 4_000_000
@@ -130,6 +131,8 @@ class Study:
         self.threads: int = options.threads
         self.stack = Stack("here", "onnxruntime", interpreter="current", threads=self.threads)
         self.random = random.Random(options.seed)
+        self.coin: bool = options.coin
+        self.judges = False
         self.rules = {} if options.gate_only else RULES
         self.items: list[Item] = []
         self.networks = []
@@ -182,21 +185,26 @@ class Study:
         return math.expm1(statistics.median(values))
 
     def run_interleaved(
-        self, network: Network, extra: int, seconds: float, after_round: AfterRound
+        self,
+        network: Network,
+        extra: int,
+        seconds: float,
+        after_round: AfterRound,
+        precision: float = 0.0,
     ) -> None:
         """Run rounds of the model and its variant until ``after_round`` returns True."""
         cores: list[int] = []
         if hasattr(os, "sched_getaffinity"):
             cores = sorted(os.sched_getaffinity(0))
         seed = self.random.getrandbits(32)
-        plan = InterleavePlan(seconds, BUDGET, seed, cores, self.threads)
+        plan = InterleavePlan(seconds, BUDGET, seed, cores, self.threads, precision=precision)
 
         def open_fresh(
             order: Sequence[SideName], cores: Sequence[int]
         ) -> AbstractContextManager[AgentPair]:
             sides: dict[SideName, PredictorSpec] = {
                 "a": self.spec_of(network, 0),
-                "b": self.spec_of(network, extra),
+                "b": self.spec_of(network, 0 if self.is_spared() else extra),
             }
             return open_pair(sides, order, cores)
 
@@ -204,6 +212,10 @@ class Study:
             return [network.batch]
 
         run_interleaved(plan, open_fresh, batches_for, after_round)
+
+    def is_spared(self) -> bool:
+        """Return whether the candidate's next process does no more work: by a coin with --coin."""
+        return self.judges and self.coin and self.random.random() < 0.5
 
     def spec_of(self, network: Network, extra: int) -> PredictorSpec:
         """Return what is needed to load a variant of a model."""
@@ -245,9 +257,11 @@ class Study:
                 assert side.wait is not None, "this kernel doesn't count the waits for a core"
             return upgrade.after_round(index, measured, pair)
 
-        extra = network.sizes[effect]
+        extra = network.sizes[effect] * (COIN_TIMES if self.coin else 1)
         began = time.monotonic()
-        self.run_interleaved(network, extra, self.seconds, after_round)
+        self.judges = True
+        precision = 0.1 * TOLERANCE
+        self.run_interleaved(network, extra, self.seconds, after_round, precision)
         seconds = time.monotonic() - began
         item = item_of(network.name, effect, upgrade.result, seconds)
         others = {}
@@ -316,6 +330,11 @@ def parse_options() -> argparse.Namespace:
         "--beside-load",
         action="store_true",
         help="run other processes that compute on and off meanwhile",
+    )
+    parser.add_argument(
+        "--coin",
+        action="store_true",
+        help="of candidates with more work, every other process has twice of it, and the rest none",
     )
     parser.add_argument("--threads", type=int, default=1, help="of each side; default: %(default)s")
     parser.add_argument(
