@@ -166,3 +166,20 @@ def test_a_lock_file_must_be_there(
 ) -> None:
     with pytest.raises(pytest.UsageError, match=problem):
         read(pytester, *[f"--mlms-against={value}" for value in values])
+
+
+@pytest.mark.parametrize(
+    ("text", "rounds"), [("24", (None, 24)), ("11-24", (11, 24)), ("3", (None, 3))]
+)
+def test_rounds_are_the_most_or_the_least_and_the_most(
+    pytester: pytest.Pytester, text: str, rounds: tuple[int | None, int]
+) -> None:
+    config = read(pytester, f"--mlms-rounds={text}")
+    assert config.rounds == rounds
+    assert config.pack(str)["rounds"] == rounds
+
+
+@pytest.mark.parametrize("text", ["2", "24-11", "2-5", "many", "-"])
+def test_rounds_that_are_none_are_refused(pytester: pytest.Pytester, text: str) -> None:
+    with pytest.raises(pytest.UsageError, match="nor a least and a most one"):
+        read(pytester, f"--mlms-rounds={text}")
