@@ -9,17 +9,17 @@ from typing import NamedTuple
 
 from pytest_mlms.evaluate.process_kinds import ProcessKinds, find_kinds
 from pytest_mlms.quantities import upgrade_rules
-from pytest_mlms.records import Comparison, regressed_comparison
+from pytest_mlms.records import Comparison, Verdict, regressed_comparison
 from pytest_mlms.stacks.declared import framework_of
 from pytest_mlms.stacks.exact_packages import NONE
 from pytest_mlms.upgrade.culprit import culprit_command
-from pytest_mlms.upgrade.labels import percent
+from pytest_mlms.upgrade.labels import is_told, percent
 from pytest_mlms.upgrade.result import UpgradeResult
 from pytest_mlms.upgrade.setting import UpgradeSetting
 
 __all__ = ["advice_on"]
 
-_OF_PROCESS = {"start_time", "first_inference", "load_time", "peak_memory"}
+_OF_PROCESS = {"start_time", "first_inference", "load_time", "peak_memory", "import_memory"}
 """Quantities that a process has once: more turns say no more of them."""
 
 _FOLLOWS_LATENCY = {"cpu_time", "wall_time", "latency_p90", "latency_p95", "throughput"}
@@ -32,7 +32,7 @@ _WRONG_OUTPUTS = (
 
 
 def advice_on(result: UpgradeResult, setting: UpgradeSetting) -> list[str]:
-    """Return the lines of advice on a result, none where it passed."""
+    """Return the lines of advice on a result, none where it passed and nothing is told."""
     if result.crashed:
         return _culprit(result, setting)
     if result.wrong_outputs:
@@ -42,7 +42,24 @@ def advice_on(result: UpgradeResult, setting: UpgradeSetting) -> list[str]:
         return [allow, *_culprit(result, setting)]
     if result.undecided_gates:
         return [f"try: {_how_to_decide(result, setting)}"]
-    return []
+    return list(_on_told(result, setting))
+
+
+def _on_told(result: UpgradeResult, setting: UpgradeSetting) -> Iterator[str]:
+    """Yield what decides the guards that look worse, of an upgrade that passed."""
+    told = [compared for compared in result.comparisons if is_told(compared)]
+    are_open = [compared for compared in told if compared.verdict is Verdict.INCONCLUSIVE]
+    of_inputs = [compared.quantity for compared in are_open if compared.of == "inputs"]
+    of_rounds = [compared.quantity for compared in are_open if compared.of != "inputs"]
+    within = [compared.quantity for compared in told if compared not in are_open]
+    if of_inputs:
+        yield f"try: a larger dataset decides {', '.join(of_inputs)}"
+    if of_rounds:
+        names = ", ".join(of_rounds)
+        place = _tolerances(of_rounds, setting)
+        yield f"try: rounds go on until {names} is decided where it is named: {place}"
+    if within:
+        yield f"try: if this is not intended, judge it: {_tolerances(within, setting)}"
 
 
 def _culprit(result: UpgradeResult, setting: UpgradeSetting) -> list[str]:
@@ -79,9 +96,14 @@ def _allowance(result: UpgradeResult, setting: UpgradeSetting) -> str:
         places.append("--mlms-tolerance")
         names.remove("latency")
     if names:
-        entries = ", ".join(f"{_key_of(name)}: … %" for name in names)
-        places.append(f"thresholds: upgrade: {{{entries}}} in {setting.place}")
+        places.append(_tolerances(names, setting))
     return ", ".join(places)
+
+
+def _tolerances(names: Sequence[str], setting: UpgradeSetting) -> str:
+    """Return where a manifest names the tolerances of quantities."""
+    entries = ", ".join(f"{_key_of(name)}: … %" for name in names)
+    return f"thresholds: upgrade: {{{entries}}} in {setting.place}"
 
 
 def _key_of(name: str) -> str:

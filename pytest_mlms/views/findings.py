@@ -8,7 +8,13 @@ from dataclasses import dataclass
 
 from pytest_mlms.quantities import QUANTITIES
 from pytest_mlms.records import Comparison, Verdict
-from pytest_mlms.upgrade.labels import difference_label, format_change, percent, widening_label
+from pytest_mlms.upgrade.labels import (
+    difference_label,
+    format_change,
+    is_told,
+    percent,
+    widening_label,
+)
 from pytest_mlms.views.item import ItemView
 from pytest_mlms.views.numbers import (
     distance_text,
@@ -49,7 +55,8 @@ def findings_of(item: ItemView) -> Sequence[Finding]:
 def judged_of(item: ItemView) -> Sequence[Finding]:
     """Return what an item was judged by, the worst first: limits, and tolerances of an upgrade.
 
-    A quantity that would only fail where it is surely worse is left out while it is open.
+    A quantity that would only fail where it is surely worse is left out while it is open and not
+    to be told.
     """
     found = [*_of_limits(item), *_of_comparisons(item)]
     return sorted(found, key=lambda finding: list(Verdict).index(finding.verdict))
@@ -78,7 +85,8 @@ def _of_limits(item: ItemView) -> Iterator[Finding]:
 
 def _of_comparisons(item: ItemView) -> Iterator[Finding]:
     for compared in item.comparisons:
-        if compared.verdict is Verdict.INCONCLUSIVE and not compared.gate:
+        is_open_guard = compared.verdict is Verdict.INCONCLUSIVE and not compared.gate
+        if is_open_guard and not is_told(compared):
             continue
         place = _place_of(compared, item)
         yield Finding(

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from pytest_mlms.quantities import QUANTITIES, upgrade_rules
+from pytest_mlms.records import Verdict
 from pytest_mlms.upgrade.advice import advice_on
 from pytest_mlms.upgrade.decision import compare_accuracy
 from pytest_mlms.upgrade.figures import Figure
@@ -90,6 +91,27 @@ def with_versions(result: UpgradeResult, old: str, new: str) -> UpgradeResult:
 
 def test_there_is_no_advice_on_a_result_that_passed() -> None:
     assert advice({}) == ""
+
+
+def told(quantity: str, verdict: Verdict, of: str = "rounds") -> str:
+    """Return the advice on an upgrade that passed, with a guard that looks worse."""
+    made = result_of([{"latency": changed(0.0)}] * 8)
+    guard = made.comparisons[0].but(
+        quantity=quantity, gate=False, verdict=verdict, of=of, ratio=1.4, a=0.1, b=0.14
+    )
+    if of == "inputs":
+        guard = guard.but(ratio=-0.1)
+    made = replace(made, comparisons=[*made.comparisons, guard])
+    return "".join(advice_on(made, setting()))
+
+
+def test_advice_on_an_upgrade_that_passed_is_on_the_guards_that_are_told() -> None:
+    where = "thresholds: upgrade: {load_time: … %} in m.yaml:44"
+    open_guard = told("load_time", Verdict.INCONCLUSIVE)
+    assert open_guard == f"try: rounds go on until load_time is decided where it is named: {where}"
+    within = told("load_time", Verdict.PASSED)
+    assert within == f"try: if this is not intended, judge it: {where}"
+    assert told("top1", Verdict.INCONCLUSIVE, "inputs") == "try: a larger dataset decides top1"
 
 
 @pytest.mark.parametrize("name", [name for name in upgrade_rules() if name != "latency"])

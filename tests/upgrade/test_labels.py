@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from pytest_mlms.records import InputGroup, Verdict
 from pytest_mlms.upgrade.labels import (
     format_change,
     group_lines,
+    is_told,
     percent,
     point_label,
     sides_label,
@@ -67,3 +69,26 @@ def test_groups_of_inputs_have_a_line_each_with_their_change_in_an_upgrade() -> 
         "inputs of shape 16 (40 %): 164 µs, of 26 inputs",
         "inputs of shape 512 (5 %): A 3.00 ms, B 9.00 ms, ×3.000 (2.900 to 3.100)",
     ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"ratio": 1.04, "b": 1.04}, True),  # beyond its tolerance
+        ({"ratio": 1.02, "b": 1.02}, False),
+        ({"ratio": 1.2, "b": 1.2, "tolerance": 0.5}, False),
+        ({"ratio": 1.3, "b": 1.3, "tolerance": 0.5}, True),  # a quarter worse
+        ({"ratio": 1.01, "b": 1.75}, True),  # as measured, before anything is added to both
+        ({"ratio": 0.5, "b": 0.5}, False),  # better
+        ({"ratio": 0.5, "b": 0.5, "quantity": "throughput"}, True),
+        ({"ratio": math.nan, "b": 2.0}, False),
+        ({"ratio": 1.04, "b": 1.04, "verdict": Verdict.REGRESSED}, False),
+        ({"ratio": 1.04, "b": 1.04, "of": "calls"}, False),
+        ({"ratio": -0.05, "of": "inputs", "quantity": "top1"}, True),
+        ({"ratio": -0.01, "of": "inputs", "quantity": "top1"}, False),
+        ({"ratio": 5.0, "of": "outputs", "quantity": "agreement"}, False),
+    ],
+)
+def test_a_quantity_that_looks_worse_is_told(fields: dict[str, Any], expected: bool) -> None:
+    plain = LATENCY.but(a=1.0, b=1.0, tolerance=0.03, verdict=Verdict.INCONCLUSIVE)
+    assert is_told(plain.but(**fields)) is expected

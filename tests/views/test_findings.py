@@ -93,3 +93,15 @@ def test_a_change_without_an_interval_shows_none(tmp_path: Path) -> None:
     (finding,) = findings_of(item)
     assert finding.measured == "264 µs → 285 µs, ×1.079"
     assert finding.reason == "needs 3 rounds, had 1"
+
+
+@pytest.mark.parametrize(("ratio", "shown"), [(1.4, ["load time"]), (1.02, [])])
+def test_an_open_guard_of_an_upgrade_that_passed_is_one_where_it_looks_worse(
+    tmp_path: Path, ratio: float, shown: list[str]
+) -> None:
+    guard = compared(
+        quantity="load_time", gate=False, verdict="INCONCLUSIVE", a=0.1, b=0.1 * ratio, ratio=ratio
+    )
+    line = {**upgrade(), "verdict": "PASSED", "comparisons": [compared(verdict="PASSED"), guard]}
+    (item,) = read_lines(tmp_path, [line]).items
+    assert [finding.quantity for finding in findings_of(item)] == shown
