@@ -58,7 +58,8 @@ def _run(inputs: Array, layers: Sequence[Array], order: Array) -> Array:
     values = inputs
     for weights in layers:
         values = np.maximum(values[:, order] @ weights[order], np.float32(0))
-    return values - values.mean(axis=1, keepdims=True)
+    centred: Array = values - values.mean(axis=1, keepdims=True)
+    return centred
 
 
 def _boxes_and_scores(values: Array) -> Array:
@@ -131,10 +132,10 @@ def _share_regressed(
     """Return how many of the decisions are REGRESSED, with a fault on a share of all inputs."""
     regressed = 0
     for _ in range(decisions):
-        sides = library[random.integers(len(library))]
+        sides = library[int(random.integers(len(library)))]
         chosen = random.permutation(INPUTS)
         wrong = sides.b.copy()
-        fault = FAULTS[random.integers(len(FAULTS))]
+        fault = FAULTS[int(random.integers(len(FAULTS)))]
         for row in chosen[: max(1, round(share * INPUTS)) if share else 0]:
             wrong[row] = fault(wrong[row], random)
         seen = random.permutation(INPUTS)[:inputs]

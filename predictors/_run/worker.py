@@ -277,9 +277,9 @@ class Worker:
 
     def idle(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
         """Call nothing for some seconds; reply with the CPU time that other threads take."""
-        before = scenarios.cpu_time()
+        before = process.cpu_time()
         time.sleep(header["seconds"])
-        return make_reply(IdleReply(scenarios.cpu_time() - before))
+        return make_reply(IdleReply(process.cpu_time() - before))
 
     def turn(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
         """Make a few calls and reply with their raw times.

@@ -96,7 +96,8 @@ def _most(values: Array, spec: Input) -> Array:
 def _denormal(values: Array, spec: Input) -> Array:
     if spec.range or values.dtype.kind != "f":
         return values
-    return (values * (np.finfo(values.dtype).tiny / 8)).astype(values.dtype)
+    denormal: Array = values * (np.finfo(values.dtype).tiny / 8)
+    return denormal.astype(values.dtype)
 
 
 def _large(values: Array, spec: Input) -> Array:

@@ -83,7 +83,7 @@ def group_by_shape(dataset: Dataset, seed: int = 0) -> ShapeGroups:
 def alike_elements(dataset: Dataset, count: int, seed: int = 0) -> list[int]:
     """Return the first elements that have one shape, of the largest group; at most ``count``."""
     groups = group_by_shape(dataset, seed)
-    members = sorted(max(groups.members, key=len))
+    members = max((sorted(group) for group in groups.members), key=len)
     shape = groups.shape_of(members[0])
     return [index for index in members if groups.shape_of(index) == shape][:count]
 

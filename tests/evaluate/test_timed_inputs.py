@@ -37,7 +37,7 @@ def test_the_first_batch_is_the_same_in_every_draw_and_run() -> None:
     one, other = draws(), draws(run_seed=2)
     found = {batches.elements[0] for batches in (one(), one(), other(), other())}
     assert len(found) == 1
-    expected = first_batch(dataset_of(ALIKE), 16, seed=7)["x"]
+    expected = first_batch(dataset_of(list(ALIKE)), 16, seed=7)["x"]
     assert np.array_equal(other()[0]["x"], expected)
     assert not np.array_equal(draws(seed=8)()[0]["x"], expected)
 
@@ -124,8 +124,9 @@ def test_the_latency_of_40_percent_short_inputs_is_that_of_the_mix_and_steady() 
     assert result.settling.is_settled
     assert result.record.steady
     short, long = latency_by_group([result, result], 0.95)
-    assert (short.name, short.share, short.latency) == ("16", 0.4, pytest.approx(164e-6))
-    assert (long.name, long.latency) == ("512", pytest.approx(2.9e-3))
+    assert (short.name, short.share, long.name) == ("16", 0.4, "512")
+    assert short.latency == pytest.approx(164e-6)
+    assert long.latency == pytest.approx(2.9e-3)
     assert inputs_timed([result]) == short.inputs + long.inputs >= 63
 
 

@@ -137,8 +137,12 @@ def test_options_that_can_not_be_obeyed_are_refused(
 def test_session_options_reach_the_session(ort: Framework) -> None:
     ort.load(GRAPH, execution_mode="parallel", inter_op_threads=2, mem_pattern=False)
     assert len(ort.predict()) == len(IMAGES)
-    ort.load(GRAPH, **{"free_dimension.N": 8})
-    assert ort.load(GRAPH, **{"config.session.intra_op.allow_spinning": False})["device"] == "cpu"
+    dotted: list[dict[str, Any]] = [
+        {"free_dimension.N": 8},
+        {"config.session.intra_op.allow_spinning": False},
+    ]
+    for options in dotted:
+        assert ort.load(GRAPH, **options)["device"] == "cpu"
 
 
 def test_a_provider_that_is_not_in_the_build_is_refused(ort: Framework) -> None:

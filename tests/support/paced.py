@@ -55,7 +55,7 @@ class PacedPredictor(FakePredictor):
         assert self.agent.running, "a stopped process was given a turn"
         request = TurnRequest(first, skip, count, self._cycle)
         ordered = request.ordered(self._inputs)
-        seconds = []
+        seconds: list[float] = []
         for number in [*range(skip), *range(count)]:
             cold = self._start[len(seconds)] if len(seconds) < len(self._start) else 1.0
             pace = self._pace(ordered[number % len(ordered)], self.calls, self._random)

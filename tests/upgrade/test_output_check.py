@@ -96,7 +96,8 @@ Giving = Callable[[Array, int], Any]
 
 
 def right(rows: Array, call: int) -> Array:
-    return SCORES[rows].copy()
+    scores: Array = SCORES[rows].copy()
+    return scores
 
 
 def wrong_on(wrong: Sequence[int]) -> Giving:
