@@ -25,18 +25,22 @@ _NAMESPACES = (
 )
 """The namespaces behind ``ops`` in code; others reach hosts, memory or what a person registered."""
 
-_CLASSES = re.compile(rb"torch[.\n]classes[.\n](?!(?:quantized|xnnpack|mkldnn|sparse)\b)(\w+)")
-"""A class of C++ other than those of packed weights, in code or in a pickle."""
+_PACKED = ("quantized", "xnnpack", "mkldnn", "sparse")
+"""The namespaces of classes of C++ that are packed weights."""
+
+_CLASSES = re.compile(rb"torch[.\n]classes[.\n](?!(?:%s)\b)(\w+)" % "|".join(_PACKED).encode())
+"""A class of C++ other than those, in a pickle or in a type."""
 
 
 def check_script(path: str) -> None:
     """Raise RuntimeError where the code of a TorchScript does more than compute."""
     with zipfile.ZipFile(path) as archive:
-        for name in archive.namelist():
+        for member in archive.infolist():
+            name = member.filename.lower()  # torch finds its files in any case of letters
             if name.endswith("/model.json"):
                 raise RuntimeError("it is a TorchScript of before 2019; save it again")
-            if name.endswith((".py", ".pkl")):
-                _check_member(name, archive.read(name))
+            if name.endswith((".py", "pkl")):
+                _check_member(name, archive.read(member))
 
 
 def _check_member(name, data):
@@ -55,16 +59,28 @@ def _problem(data):
         nodes = list(ast.walk(ast.parse(data.decode())))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         return "can't be read as code: %.80s" % error
+    problem = _reached(nodes)
+    if problem:
+        return problem
+    for node in nodes:  # names are the texts of nodes, also those that getattr is given
+        for value in vars(node).values():
+            if isinstance(value, str) and value in _REFUSED:
+                return "uses the operator %s, which reaches files, hosts or Python" % value
+    return None
+
+
+def _reached(nodes):
+    """Return which operators or classes of C++ code reaches that it may not, or None."""
     parents = [node for node in nodes if _is_ops(getattr(node, "value", None))]
     for node in parents:
         if not isinstance(node, ast.Attribute) or node.attr not in _NAMESPACES:
             return "uses the operators ops.%s" % getattr(node, "attr", "*")
     if len(parents) != sum(map(_is_ops, nodes)):
         return "hands on all operators"
-    for node in nodes:  # names are the texts of nodes, also those that getattr is given
-        for value in vars(node).values():
-            if isinstance(value, str) and value in _REFUSED:
-                return "uses the operator %s, which reaches files, hosts or Python" % value
+    for node in nodes:
+        is_class = getattr(getattr(node, "value", None), "attr", "") == "classes"
+        if is_class and getattr(node, "attr", "*") not in _PACKED:
+            return "has torch.classes.%s" % getattr(node, "attr", "*")
     return None
 
 

@@ -31,6 +31,8 @@ _FUNCTIONS = re.compile(
         (\.\w+)* | builtins""",
     re.VERBOSE,
 )
+_CLASS = re.compile(r"[A-Z_]\w*")
+"""Names of Keras' classes; its functions, which a node can call, have small letters."""
 _VOCABULARIES = ("vocabulary", "idf_weights")
 """Keys of layers whose values are lists, or files to read."""
 
@@ -67,8 +69,7 @@ def _check_object(value):
     if name in _LAYERS_WITH_CODE:
         raise RuntimeError("a layer is code: %s; %s" % (name, _ADVICE))
     module = value.get("module") or "keras"
-    allowed = _FUNCTIONS if name == "function" else _OBJECTS
-    if name is not None and not (isinstance(module, str) and allowed.fullmatch(module)):
+    if name is not None and not _is_of_keras(name, module):
         named = value["config"] if name == "function" else name
         raise RuntimeError(
             "%.80s of %.80s is none of Keras' classes; %s" % (named, module, _ADVICE)
@@ -76,6 +77,14 @@ def _check_object(value):
     for key in _VOCABULARIES:
         if isinstance(value.get(key), str):
             raise RuntimeError("a layer reads the file %.80s; %s" % (value[key], _ADVICE))
+
+
+def _is_of_keras(name, module):
+    if not (isinstance(name, str) and isinstance(module, str)):
+        return False
+    if name == "function":
+        return _FUNCTIONS.fullmatch(module) is not None
+    return _OBJECTS.fullmatch(module) is not None and _CLASS.fullmatch(name) is not None
 
 
 def refuse_links(path: str) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from pytest_mlms.checked_lines import read_lines
-from pytest_mlms.cli.arguments import print_error
+from pytest_mlms.cli.arguments import add_trust, print_error
 from pytest_mlms.config import LOCK_FILE
 from pytest_mlms.files import write_atomically
+from pytest_mlms.history.recorded_manifest import is_of_project
 from pytest_mlms.lockfile.difference import LockDifference, difference_of
 from pytest_mlms.lockfile.difference_text import difference_lines, timing_lines
 from pytest_mlms.lockfile.from_results import RunItems, items_of_run
@@ -23,6 +24,8 @@ from pytest_mlms.lockfile.timing import TOLERANCE
 from pytest_mlms.lockfile.writing import lock_text
 from pytest_mlms.options import read_share
 from pytest_mlms.serialization import to_plain
+from pytest_mlms.stacks.declared import declared_stacks
+from pytest_mlms.stacks.trust import EVERYTHING, Trust
 
 __all__ = ["add_lock"]
 
@@ -47,6 +50,7 @@ def _add_write(actions: Any) -> None:
         "--prune", action="store_true", help="drop the items that the run doesn't have"
     )
     write.add_argument("--force", action="store_true", help="write items that FAILED, too")
+    add_trust(write)
     write.set_defaults(run=_write)
 
 
@@ -109,11 +113,22 @@ def _items(options: argparse.Namespace) -> RunItems:
     lines = list(read_lines(file))
     if not lines:
         raise LockError(f"there are no results in {path}; run pytest, or name a run's folder")
-    found = items_of_run(lines, options.file.absolute().parent)
+    trust = _trust(options, lines) if hasattr(options, "trusted") else EVERYTHING
+    found = items_of_run(lines, options.file.absolute().parent, trust)
     if found.upgrades and not found.measured and not found.unmeasured:
         problem = f"{path} has upgrades only, which measure two stacks"
         raise LockError(f"{problem}; name a run without --mlms-against")
     return found
+
+
+def _trust(options: argparse.Namespace, lines: Iterable[Mapping[str, Any]]) -> Trust:
+    """Return what is trusted of a run that is written, beside versions."""
+    path: Path = options.results
+    run = path if path.is_dir() else path.parent
+    named = {Path(line["manifest"]["path"]) for line in lines if line.get("type") == "item"}
+    manifests = [each for each in sorted(named) if is_of_project(each, run.absolute().parent)]
+    declared = declared_stacks(Path.cwd(), manifests)
+    return Trust.of_run(run, options.trusted, declared.values())
 
 
 def _write(options: argparse.Namespace) -> int:

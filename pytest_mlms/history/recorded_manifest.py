@@ -12,7 +12,7 @@ from pytest_mlms.loading import load_manifest
 from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.serialization import to_plain
 
-__all__ = ["manifest_of"]
+__all__ = ["is_of_project", "manifest_of"]
 
 
 def manifest_of(line: Mapping[str, Any], results: Path) -> LoadedManifest:
@@ -21,7 +21,9 @@ def manifest_of(line: Mapping[str, Any], results: Path) -> LoadedManifest:
     It is one of this project: ``results``, and each folder with results, has files of strangers.
     """
     path = Path(line["manifest"]["path"])
-    _check_place(path, results)
+    if not is_of_project(path, results):
+        problem = f"results have the manifest {path}, which is none of {Path.cwd()}"
+        raise MlmsError(f"{problem}; run it in the project that has the manifest")
     if not path.is_file():
         raise MlmsError(f"there is no {path} below {Path.cwd()}; run it where the manifest is")
     loaded = load_manifest(path)
@@ -33,17 +35,18 @@ def manifest_of(line: Mapping[str, Any], results: Path) -> LoadedManifest:
     return loaded
 
 
-def _check_place(path: Path, results: Path) -> None:
-    """Refuse a manifest that a run may have brought: pytest loads the conftest.py beside it."""
+def is_of_project(path: Path, results: Path) -> bool:
+    """Return whether a manifest is one of this folder, and none that a run may have brought.
+
+    pytest loads the conftest.py beside it.
+    """
     here = Path.cwd()
     full = Path(os.path.abspath(path))
     is_ours = full.is_relative_to(here) and not str(path).startswith("-")
     for folder in (*full.parents, *full.resolve().parents):
         is_of_run = (folder / "results.jsonl").exists() or folder == results.resolve()
         is_ours = is_ours and not is_of_run
-    if not is_ours:
-        problem = f"results have the manifest {path}, which is none of {here}"
-        raise MlmsError(f"{problem}; run it in the project that has the manifest")
+    return is_ours
 
 
 def _check_model(loaded: LoadedManifest, line: Mapping[str, Any]) -> None:

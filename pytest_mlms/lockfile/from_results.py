@@ -15,11 +15,16 @@ from pytest_mlms.lockfile.lock import LockedItem, LockedStack, short_digest
 from pytest_mlms.lockfile.software import software_of
 from pytest_mlms.lockfile.timing import timings_of
 from pytest_mlms.recorded import recorded_launch
+from pytest_mlms.redaction import redact
+from pytest_mlms.stacks.exact_packages import image_of, parse_package
+from pytest_mlms.stacks.recreated import NOT_IN_AGENTS
+from pytest_mlms.stacks.trust import EVERYTHING, TRUST_OPTION, Trust
 
 __all__ = ["MeasuredItem", "RunItems", "items_of_run"]
 
 _WRITTEN = ("PASSED", "INCONCLUSIVE", "XFAILED")
 _UNMEASURED = ("ERROR", "INVALID")
+_TRUST = f"declare that in stacks.yaml, or trust the run by {TRUST_OPTION} RUN"
 
 Line = Mapping[str, Any]
 
@@ -69,10 +74,11 @@ class RunItems:
         return dict(sorted(reasons.items()))
 
 
-def items_of_run(lines: Iterable[Line], folder: Path) -> RunItems:
+def items_of_run(lines: Iterable[Line], folder: Path, trust: Trust = EVERYTHING) -> RunItems:
     """Return the items of a run's lines, of which the last one of each item counts.
 
-    ``folder`` is that of the lock. Skipped items are left out.
+    ``folder`` is that of the lock. Skipped items are left out. A baseline is installed as the lock
+    says, so an item whose packages are from where ``trust`` doesn't take them is not measured.
     """
     last = {line["nodeid"]: line for line in lines if line.get("type") == "item"}
     kinds = [line["kind"] for line in last.values()]
@@ -84,6 +90,10 @@ def items_of_run(lines: Iterable[Line], folder: Path) -> RunItems:
         software = software_of(line, folder)
         if software is None or line["verdict"] in _UNMEASURED:
             unmeasured[nodeid] = _reason(line)
+            continue
+        distrust = _distrust(line, trust)
+        if distrust:
+            unmeasured[nodeid] = f"{distrust}; {_TRUST}"
             continue
         try:
             measured[nodeid] = _measured(line, software)
@@ -99,6 +109,19 @@ def _reason(line: Line) -> str:
     if verdict in _UNMEASURED:
         return verdict
     return recorded_launch(line).lacking or "no packages in the results"
+
+
+def _distrust(line: Line, trust: Trust) -> str:
+    """Return which software of a line may not be installed again as it tells; "" for none."""
+    lines = recorded_launch(line).exact
+    image = image_of(lines)
+    if image:
+        return "" if trust.takes_image(image) else f"results have the image {image}"
+    for package in filter(None, map(parse_package, lines)):
+        is_installed = not package.is_developed and package.key not in NOT_IN_AGENTS
+        if is_installed and package.address and not trust.takes_address(package):
+            return f"results have {package.name} from {redact(package.address)}"
+    return ""
 
 
 def _measured(line: Line, software: LockedStack) -> MeasuredItem:

@@ -114,8 +114,7 @@ def bundle_of_item(found: FoundItem, making: Making) -> Bundle:
 def _trust(loaded: LoadedManifest, found: FoundItem, making: Making) -> Trust:
     """Return what is trusted of an item's run beside versions."""
     declared = declared_stacks(Path.cwd(), [loaded.path.absolute()])
-    names = {found.run.name, found.run.resolve().name}
-    return Trust(tuple(declared.values()), everything=not names.isdisjoint(making.trusted))
+    return Trust.of_run(found.run, making.trusted, declared.values())
 
 
 def _model_of(loaded: LoadedManifest, line: Mapping[str, Any]) -> Model:

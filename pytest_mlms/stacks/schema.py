@@ -57,8 +57,13 @@ _Error = tuple[int, str]
 """A line, and what is wrong there."""
 
 
+def _is_wheel(text: str) -> bool:
+    """Return whether a requirement is a wheel of this machine, no address of one."""
+    return text.endswith(".whl") and "@" not in text
+
+
 def _check_requirement(text: str) -> str:
-    if text.endswith(".whl") and "@" not in text:
+    if _is_wheel(text):
         return text
     try:
         return str(Requirement(text))
@@ -189,7 +194,7 @@ class StackEntry(Closed):
 
 
 def _located_wheel(requirement: str, folder: Path) -> str:
-    if requirement.endswith(".whl"):
+    if _is_wheel(requirement):
         return str(folder / requirement)
     return requirement
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,6 +83,12 @@ class Trust:
 
     stacks: Collection[Stack] = ()
     everything: bool = False
+
+    @classmethod
+    def of_run(cls, run: Path, trusted: Collection[str], stacks: Iterable[Stack]) -> Trust:
+        """Return what is trusted of the run in a folder, by the names that --trust-run has."""
+        names = {run.name, run.resolve().name}
+        return cls(tuple(stacks), everything=not names.isdisjoint(trusted))
 
     def program(self, launch: RecordedLaunch, cache: Path) -> Path | None:
         """Return the interpreter of a recorded side; None where it is gone, or not the operator's.

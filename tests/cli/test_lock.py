@@ -177,3 +177,39 @@ def test_a_folder_that_cannot_be_written_is_an_error(lock: Run) -> None:
     status, _, err = lock("write", "--file=nowhere/mlms.lock")
     assert status == 2
     assert "nowhere/mlms.lock can't be written: No such file or directory" in err
+
+
+ELSEWHERE = [
+    "tiny @ https://example.invalid/tiny-1.0-py3-none-any.whl",
+    "tiny==1.0 # https://example.invalid/tiny-1.0-py3-none-any.whl",
+    "tiny @ git+https://example.invalid/tiny@" + "1" * 40,
+    "tiny==1.0 # file:mlms-results/latest/items/tiny-1.0-py3-none-any.whl",
+]
+
+
+@pytest.mark.parametrize("package", ELSEWHERE)
+def test_where_packages_come_from_is_locked_only_of_trusted_runs(lock: Run, package: str) -> None:
+    measured(line_of(ACCURACY, [*NEWER, package]), line_of(PERFORMANCE))
+    status, _, errors = lock("write")
+    assert status == 1
+    assert f"not locked: {ACCURACY}: results have tiny from " in errors
+    assert "declare that in stacks.yaml, or trust the run by --trust-run RUN" in errors
+    assert "tiny" not in Path("mlms.lock").read_text()
+    assert lock("write", "--trust-run", "latest")[0] == 0
+    assert "tiny" in Path("mlms.lock").read_text()
+
+
+def test_an_image_without_its_whole_id_is_not_locked(lock: Run) -> None:
+    measured(line_of(ACCURACY, ["any:1 @ 0123456789ab"]))
+    assert "results have the image 0123456789ab" in lock("write")[2]
+
+
+def test_an_address_that_a_stack_beside_the_manifest_declares_is_locked(lock: Run) -> None:
+    Path("manifests").mkdir()
+    declared = json.dumps({"mine": {"framework": "onnxruntime", "requirements": [ELSEWHERE[0]]}})
+    Path("manifests/stacks.yaml").write_text(declared)
+    manifest = {"name": "digits-cnn", "path": "manifests/digits.yaml"}
+    measured(line_of(ACCURACY, [*NEWER, ELSEWHERE[0]], manifest=manifest))
+    assert lock("write")[0] == 0
+    Path("manifests/results.jsonl").touch()  # such a folder may be a stranger's
+    assert lock("write")[0] == 1

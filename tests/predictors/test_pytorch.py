@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import shutil
 import subprocess
 import zipfile
@@ -287,6 +288,7 @@ EFFECTS = [
     ("ops.symm_mem._barrier('PATH')", r"ops\.symm_mem"),
     ("ops.c10d.barrier(image)", r"ops\.c10d"),
     ("getattr(ops, 'c10d')", "all operators"),
+    ("__torch__.torch . classes . dist_rpc.WorkerInfo", r"torch\.classes\.dist_rpc"),
     ("annotate(__torch__.torch.classes.dist_rpc.WorkerInfo, image)", r"torch\.classes\.dist_rpc"),
 ]
 
@@ -311,6 +313,19 @@ def test_a_torchscript_that_does_more_than_compute_is_refused_before_torch_reads
     script = formats / "digits_cnn.pt"
     evil = with_statement(statement.replace("PATH", str(trace)), script, trace.with_name("e.pt"))
     with pytest.raises(Refused, match=f"{problem}.*allow it with --mlms-allow-code"):
+        torch.load(evil, **SIGNATURE)
+
+
+def test_code_whose_name_has_capitals_is_checked_as_torch_finds_it(
+    torch: Framework, formats: Path, trace: Path
+) -> None:
+    statement = f"torch.save(image, '{trace}')"
+    script = with_statement(statement, formats / "digits_cnn.pt", trace.with_name("saves.pt"))
+    evil = trace.with_name("capitals.pt")
+    with zipfile.ZipFile(script) as old, zipfile.ZipFile(evil, "w") as new:
+        for name in old.namelist():
+            new.writestr(re.sub(r"\.py$", ".PY", name), old.read(name))
+    with pytest.raises(Refused, match="operator save.*allow it with --mlms-allow-code"):
         torch.load(evil, **SIGNATURE)
 
 

@@ -154,6 +154,8 @@ CODE = [
     (set_class("os", "function", "system"), "system of os"),
     (set_class("keras.utils", "function", "get_file"), r"get_file of keras\.utils"),
     (set_class("keras.config", "function", "enable_unsafe_deserialization"), "enable_unsafe"),
+    (set_class("keras.models", "model_from_json"), r"model_from_json of keras\.models"),
+    (set_class("keras.models", "load_model"), r"load_model of keras\.models"),
     (set_class("keras.models", "function", "load_model"), r"load_model of keras\.models"),
     (set_class("kerasx.layers", "Mine"), r"Mine of kerasx\.layers"),
     (set_class("keras.layers", "TorchModuleWrapper"), "a layer is code: TorchModuleWrapper"),

@@ -32,7 +32,7 @@ WHOLE = """
 mxnet-1.9:
   framework: mxnet
   python: "3.11"
-  requirements: [mxnet==1.9.1, "numpy < 2", wheels/own.whl]
+  requirements: [mxnet==1.9.1, "numpy < 2", wheels/own.whl, "a @ https://example.invalid/a.whl"]
   installer: uv
   pip_options: [--no-deps, --find-links=wheels]
   lock: mxnet.lock
@@ -49,7 +49,12 @@ def test_a_stack_has_everything_that_its_file_says(tmp_path: Path) -> None:
         "mxnet-1.9",
         "mxnet",
         python="3.11",
-        requirements=("mxnet==1.9.1", "numpy<2", str(tmp_path / "wheels" / "own.whl")),
+        requirements=(
+            "mxnet==1.9.1",
+            "numpy<2",
+            str(tmp_path / "wheels" / "own.whl"),
+            "a @ https://example.invalid/a.whl",
+        ),
         installer="uv",
         options=("--no-deps", f"--find-links={tmp_path / 'wheels'}"),
         lock=tmp_path / "mxnet.lock",
