@@ -111,12 +111,14 @@ class Rule:
         usual = rounding_share(expected.dtype, self.device)
         return usual if self.share is None or not usual else max(usual, self.share)
 
-    def compare(self, ours: Array, expected: Array) -> Closeness:
-        """Compare arrays of one shape and type, an input a row."""
+    def compare(
+        self, ours: Array, expected: Array, tolerance: Tolerance | Rounding | None = None
+    ) -> Closeness:
+        """Compare arrays of one shape and type, an input a row; the ``tolerance`` is the rule's."""
         ours = np.atleast_1d(ours)
         expected = np.atleast_1d(expected)
         nan = _rows(_is_nan(expected).any, expected)
-        tolerance = self.tolerance or self.rounding(expected)
+        tolerance = tolerance or self.tolerance_of(expected)
         if np.array_equal(ours, expected):
             return _equal(len(expected), nan)
         found = differences(ours, expected, tolerance).deviation
@@ -124,6 +126,10 @@ class Rule:
         if not flat.size:
             return _equal(len(expected), nan)
         return Closeness(flat.max(axis=1), flat.argmax(axis=1), nan)
+
+    def tolerance_of(self, expected: Array) -> Tolerance | Rounding:
+        """Return the manifest's tolerance, or the default one of these values."""
+        return self.tolerance or self.rounding(expected)
 
     def rounding(self, expected: Array) -> Rounding:
         """Return the default tolerance of values, an input a row: an absolute one for each."""

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.evaluate.closeness import Rule, problem_of
+from pytest_mlms.evaluate.agreement import Rounding, Tolerance
+from pytest_mlms.evaluate.closeness import Closeness, Rule, problem_of
 from pytest_mlms.manifest.schema import Output
 
-__all__ = ["OutputFinding", "OutputSweep", "rules_of"]
+__all__ = ["SPREADS", "Nearby", "OutputFinding", "OutputSweep", "rules_of"]
 
 Array = NDArray[Any]
 
 _MOST_NAMED = 5  # inputs
+_MOST_JUDGED = 64
+"""Inputs that differ for sure, after which the baseline isn't asked again what rounding does."""
+
+SPREADS = 2.0
+"""How many times the baseline's own spread is taken for rounding."""
+
+Nearby = Callable[[], Sequence[Mapping[str, Array]]]
+"""Returns what the baseline gives for the same inputs but for a few units of rounding."""
 
 
 class OutputFinding(NamedTuple):
@@ -60,6 +69,7 @@ class OutputSweep:
         flips: Those whose best class is another.
         problem: Why outputs can't be compared at all, "" where they can.
         nan: The names of inputs for which the baseline has NaN.
+        unjudged: Those that differ by no more than the baseline does where its inputs are rounded.
         outputs: What was found of each output.
     """
 
@@ -70,6 +80,7 @@ class OutputSweep:
     flips: int = 0
     problem: str = ""
     nan: list[str] = field(default_factory=list)
+    unjudged: list[str] = field(default_factory=list)
     outputs: dict[str, OutputFinding] = field(default_factory=dict)
     _far: list[_Far] = field(default_factory=list)
 
@@ -89,19 +100,37 @@ class OutputSweep:
         return [far.name for far in sorted(self._far, reverse=True)]
 
     def add(
-        self, expected: Mapping[str, Array], ours: Mapping[str, Array], names: Sequence[str]
+        self,
+        expected: Mapping[str, Array],
+        ours: Mapping[str, Array],
+        names: Sequence[str],
+        nearby: Nearby | None = None,
     ) -> None:
-        """Compare the outputs of some inputs, whose ``names`` say what messages call them."""
+        """Compare the outputs of some inputs, whose ``names`` say what messages call them.
+
+        Where inputs differ, ``nearby`` tells which of them rounding decides; these aren't judged.
+        """
         beyond = np.zeros(len(names), bool)
         nan = np.zeros(len(names), bool)
+        unjudged = np.zeros(len(names), bool)
+        known: list[Mapping[str, Array]] = []
         for name, rule in self.rules.items():
             problem = problem_of(name, ours.get(name), expected[name], "the baseline")
             if problem:
                 self.problem = self.problem or f"{problem}, for {names[0]}"
                 beyond[:] = True
                 continue
-            found = rule.compare(ours[name], expected[name])
+            tolerance = rule.tolerance_of(expected[name])
+            found = rule.compare(ours[name], expected[name], tolerance)
             rows = len(found.deviation)
+            if nearby is not None and found.largest > 1 and self.beyond < _MOST_JUDGED:
+                known = known or list(nearby())
+                others = [near[name] for near in known if name in near]
+                decided = _decided_by_rounding(
+                    found, (ours[name], expected[name]), others, rule, tolerance
+                )
+                found = found._replace(deviation=np.where(decided, 0.0, found.deviation))
+                unjudged |= decided if rows == len(names) else decided.any()
             is_by_input = rows == len(names)
             far = found.deviation > 1
             beyond |= far if is_by_input else far.any()
@@ -111,6 +140,7 @@ class OutputSweep:
         self.inputs += len(names)
         self.beyond += int(beyond.sum())
         self.nan += [name for name, has in zip(names, nan, strict=True) if has]
+        self.unjudged += [name for name, has in zip(names, unjudged, strict=True) if has]
         self._count_flips(expected, ours)
 
     def _note(
@@ -151,6 +181,39 @@ class OutputSweep:
         if before.size:
             best = [side.reshape(len(side), -1).argmax(axis=1) for side in (before, after)]
             self.flips += int((best[0] != best[1]).sum())
+
+
+def _decided_by_rounding(
+    found: Closeness,
+    sides: tuple[Array, Array],
+    nearby: Sequence[Array],
+    rule: Rule,
+    tolerance: Tolerance | Rounding,
+) -> Array:
+    """Return which rows differ by no more than twice what the baseline itself does nearby.
+
+    Where that is more than rounding it is chance, so the largest of such rows counts for each.
+    NaN, and infinity where the baseline has none nearby, is never rounding.
+    """
+    ours, expected = map(np.atleast_1d, sides)
+    own = np.zeros(len(expected))
+    is_finite = _finite_rows(expected)
+    for near in map(np.atleast_1d, nearby):
+        if near.shape == expected.shape and near.dtype == expected.dtype:
+            own = np.maximum(own, rule.compare(near, expected, tolerance).deviation)
+            is_finite &= _finite_rows(near)
+    is_bad = is_finite & ~_finite_rows(ours)
+    if ours.dtype.kind in "fc":
+        lost = np.isnan(ours) & ~np.isnan(expected)
+        is_bad |= lost.reshape(len(ours), -1).any(axis=1)
+    own = np.where(own > 1, own.max(initial=0.0), own)
+    return np.asarray((found.deviation > 1) & (found.deviation <= SPREADS * own) & ~is_bad)
+
+
+def _finite_rows(values: Array) -> Array:
+    if values.dtype.kind not in "fc":
+        return np.ones(len(values), bool)
+    return np.asarray(np.isfinite(values).reshape(len(values), -1).all(axis=1))
 
 
 def _far_rows(found: Any) -> int:

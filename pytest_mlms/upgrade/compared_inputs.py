@@ -14,7 +14,8 @@ from pytest_mlms.agent.process import Refused
 from pytest_mlms.cases import Case
 from pytest_mlms.errors import OutputError
 from pytest_mlms.evaluate.inputs import Inputs, random_batch
-from pytest_mlms.evaluate.random_inputs import edge_batches
+from pytest_mlms.evaluate.output_sweep import Nearby
+from pytest_mlms.evaluate.random_inputs import edge_batches, rounded_inputs
 from pytest_mlms.evaluate.rows import BatchAxis, BatchRows
 from pytest_mlms.evaluate.shape_groups import alike_elements
 from pytest_mlms.evaluate.states import StateLoop
@@ -30,6 +31,7 @@ __all__ = [
     "PairOfOutputs",
     "alone_and_together",
     "drawn_dataset",
+    "nearby_outputs",
     "outputs_of_random",
     "paired_outputs",
 ]
@@ -61,12 +63,14 @@ class PairOfOutputs(NamedTuple):
     """The outputs of both sides for some inputs, and what messages call these.
 
     Outputs have a row an input where they have the axis of a batch. ``refused`` is why the
-    candidate gave none, although the baseline did.
+    candidate gave none, although the baseline did. ``nearby`` gives the baseline's outputs for
+    inputs that are off by rounding.
     """
 
     sides: Mapping[SideName, Outputs]
     names: Sequence[str]
     refused: str = ""
+    nearby: Nearby | None = None
 
 
 def drawn_dataset(dataset: Dataset, case: Case, pair: AgentPair, extent: Extent) -> Dataset:
@@ -152,7 +156,8 @@ def paired_outputs(pair: AgentPair, case: Case, dataset: Dataset) -> Iterator[Pa
         found, refused = _predict_both(pair, batches)
         for side in SIDES:
             loops[side].done(found[side])
-        yield _paired(pair, case, found, names, refused, size)
+        paired = _paired(pair, case, found, names, refused, size)
+        yield paired._replace(nearby=_nearby_rows(pair, case, batches["a"], count))
         done += count
 
 
@@ -176,7 +181,8 @@ def outputs_of_random(
         batch = random_batch(pair.a, case, seed + number)
         first = first or batch
         found, refused = _predict_both(pair, {"a": batch, "b": batch})
-        yield _paired(pair, case, found, names, refused, size)
+        paired = _paired(pair, case, found, names, refused, size)
+        yield paired._replace(nearby=_nearby_rows(pair, case, batch, size))
     if number_of_round > 1:
         return
     for label, batch in edge_batches(first, case.loaded.manifest.inputs, pair.a.inputs):
@@ -184,7 +190,8 @@ def outputs_of_random(
             found, refused = _predict_both(pair, {"a": batch, "b": batch})
         except Refused:
             continue
-        yield _paired(pair, case, found, [label] * size, refused, size)
+        paired = _paired(pair, case, found, [label] * size, refused, size)
+        yield paired._replace(nearby=_nearby_rows(pair, case, batch, size))
 
 
 def alone_and_together(
@@ -225,6 +232,27 @@ def alone_and_together(
             joined[name] = np.concatenate(rows)
     names = [f"input {row + 1}" for row in range(_TOGETHER)]
     return PairOfOutputs({"a": joined, "b": {name: together[name] for name in joined}}, names)
+
+
+def nearby_outputs(pair: AgentPair, batch: Outputs) -> list[Outputs]:
+    """Return the baseline's outputs for a batch that is off by rounding, for several such ones."""
+    given: list[Outputs] = []
+    for inputs in rounded_inputs(batch):
+        try:
+            with pair.running("a") as predictor:
+                given.append(predictor.predict(inputs))
+        except Refused:
+            pair.wait("a")
+    return given
+
+
+def _nearby_rows(pair: AgentPair, case: Case, batch: Outputs, count: int) -> Nearby:
+    """Return what gives those outputs, a row an input where there is one."""
+    axes = _axes_of(pair.a, case)
+    size = case.batch_size
+    return lambda: [
+        _by_input(BatchRows(axes, found, size, count)) for found in nearby_outputs(pair, batch)
+    ]
 
 
 def _is_free(shape: Sequence[int | None], axis: int | None) -> bool:

@@ -10,13 +10,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from pytest_mlms.cases import Case
 from pytest_mlms.errors import Crashed, InvalidRun, MlmsError, OutputError
 from pytest_mlms.evaluate.agreement import Tolerance
 from pytest_mlms.evaluate.closeness import Rule
-from pytest_mlms.evaluate.output_sweep import OutputSweep, rules_of
+from pytest_mlms.evaluate.output_sweep import SPREADS, OutputSweep, rules_of
 from pytest_mlms.evaluate.scoring import Files, Scoring
 from pytest_mlms.evaluate.tasks.task import Evidence
 from pytest_mlms.evaluate.worst_inputs import flips_by_class, worse_inputs
@@ -30,16 +31,19 @@ from pytest_mlms.upgrade.compared_inputs import (
     PairOfOutputs,
     alone_and_together,
     drawn_dataset,
+    nearby_outputs,
     outputs_of_random,
     paired_outputs,
 )
 from pytest_mlms.upgrade.output_verdict import (
+    BY_CALL,
     TIMED,
     Circumstances,
     OutputsCompared,
     agreement_of,
     by_design,
     compared,
+    without_measure,
 )
 from pytest_mlms.upgrade.paired_evidence import compare_evidence
 from pytest_mlms.upgrade.rounds import SIDES, Outputs, SideName
@@ -53,9 +57,6 @@ OpenPair = Callable[[], AbstractContextManager[AgentPair]]
 
 _MOST_BY_THREADS = 0.01
 """The share above which a difference by the number of threads is no rounding, but a fault."""
-
-_SPREADS = 2.0
-"""How many times the baseline's own spread is taken for rounding."""
 
 
 def check_outputs(
@@ -139,7 +140,7 @@ class OutputCheck:
         timed = {side: [first[side], *_further_outputs(pair, side)] for side in SIDES}
         if self._rounds == 1:
             self._measure_spread(pair, timed)
-        self._add_timed(timed)
+        self._add_timed(pair, timed)
         self._add_repeats(pair, timed)
         self._check_processes(pair, timed)
         if self._rounds == 1:
@@ -150,6 +151,8 @@ class OutputCheck:
             self._add_random(pair)
         self._check_baseline()
         agreement = agreement_of(self._sweep, self._about)
+        if lacking := self._about.undecided(self._sweep):
+            agreement = without_measure(agreement, lacking)
         if self.case.crosses_variants and self.case.upgrade_agreement is None:
             agreement = by_design(agreement, self._sweep, self._about, bool(self._accuracy))
         if self._flips:
@@ -167,15 +170,15 @@ class OutputCheck:
             with pair.running("a") as predictor:
                 again = predictor.predict(pair.batch_at(place))
             spread.add(self._own(expected), self._own(again), [""])
-        self._widen(spread, "from call to call")
+        self._widen(spread, BY_CALL)
 
     def _widen(self, spread: OutputSweep, how: str, most: float = math.inf) -> None:
         """Note how the baseline varies, and allow twice of it: of shares below ``most``."""
         for name, found in spread.outputs.items():
-            share = _SPREADS * found.ratio * found.allowed
+            share = SPREADS * found.ratio * found.allowed
             rule = self._sweep.rules[name]
             if found.allowed and share > max(found.allowed, rule.share or 0.0):
-                self._about.spreads[name] = (how, share / _SPREADS)
+                self._about.spreads[name] = (how, share / SPREADS)
                 if share < most:
                     rule.share = share
 
@@ -183,11 +186,15 @@ class OutputCheck:
         """Return the outputs that the manifest names."""
         return {one.name: outputs[one.name] for one in self._outputs if one.name in outputs}
 
-    def _add_timed(self, timed: _TimedOutputs) -> None:
+    def _add_timed(self, pair: AgentPair, timed: _TimedOutputs) -> None:
         sweep = OutputSweep(self._sweep.rules)
         for number, (a, b) in enumerate(zip(timed["a"], timed["b"], strict=True)):
-            sweep.add(self._own(a), self._own(b), self._names(f"timed batch {number + 1}"))
+            nearby = partial(nearby_outputs, pair, pair.batch_at(number))
+            names = self._names(f"timed batch {number + 1}")
+            sweep.add(self._own(a), self._own(b), names, nearby)
         self._about.note(TIMED, sweep)
+        self._about.unjudged += sweep.unjudged
+        self._about.timed += sweep.inputs
 
     def _add_repeats(self, pair: AgentPair, timed: _TimedOutputs) -> None:
         """Add what calls gave that were repeated on the same batch."""
@@ -249,9 +256,7 @@ class OutputCheck:
             self._about.unheld = f"not compared at the frameworks' own number of threads: {error}"
             return
         self._widen(spread, "with other numbers of threads", _MOST_BY_THREADS)
-        if not any(
-            share > _MOST_BY_THREADS / _SPREADS for _, share in self._about.spreads.values()
-        ):
+        if not any(share > _MOST_BY_THREADS / SPREADS for _, share in self._about.spreads.values()):
             self._about.note("at the frameworks' own number of threads", sweep)
 
     def _compare_batch_sizes(self, pair: AgentPair) -> None:
@@ -300,7 +305,8 @@ class OutputCheck:
     def _add(self, found: PairOfOutputs) -> None:
         if found.refused and not self._sweep.problem:
             self._sweep.problem = f"the candidate refused {found.names[0]}: {found.refused}"
-        self._sweep.add(self._own(found.sides["a"]), self._own(found.sides["b"]), found.names)
+        sides = [self._own(found.sides[side]) for side in SIDES]
+        self._sweep.add(sides[0], sides[1], found.names, found.nearby)
 
     def _take_accuracy(self, accuracy: _AccuracyCheck) -> None:
         try:

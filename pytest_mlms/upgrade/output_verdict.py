@@ -14,14 +14,27 @@ from pytest_mlms.records import Comparison, Verdict
 from pytest_mlms.statistics import binomial_bounds
 from pytest_mlms.upgrade.rounds import SideName
 
-__all__ = ["TIMED", "Circumstances", "OutputsCompared", "agreement_of", "by_design", "compared"]
+__all__ = [
+    "BY_CALL",
+    "TIMED",
+    "Circumstances",
+    "OutputsCompared",
+    "agreement_of",
+    "by_design",
+    "compared",
+    "without_measure",
+]
 
 _BOUND_OF_FAILING = 0.01
 _BOUND_OF_PASSING = 0.05
 _SEEN = 0.95
 _MOST_NAMED = 3
 _WRITTEN_OUT = 100
+_MOST_UNJUDGED = 0.1
+_MOST_VARYING = 0.01
+"""The share by which a baseline may vary from call to call and still be a measure."""
 TIMED = "for the timed inputs"
+BY_CALL = "from call to call"
 
 
 @dataclass
@@ -52,7 +65,8 @@ class Circumstances:
     one), ``seed`` that of a sample or of random inputs. ``spreads`` has how the baseline's own
     outputs vary, and by how much, ``parts`` what was compared elsewhere, by the words for it, and
     ``unheld`` why nothing was at the frameworks' own numbers of threads. ``by_batch`` is how many
-    times more than allowed the baseline differs from itself by the size of the batch.
+    times more than allowed the baseline differs from itself by the size of the batch. ``unjudged``
+    names those of ``timed`` inputs whose outputs rounding decides.
     """
 
     tolerance: Tolerance | None = None
@@ -66,12 +80,27 @@ class Circumstances:
     )
     unheld: str = ""
     by_batch: float = 0.0
+    unjudged: list[str] = field(default_factory=list)
+    timed: int = 0
 
     def note(self, where: str, sweep: OutputSweep) -> None:
         """Keep what was compared elsewhere; of several comparisons there the worst one."""
         earlier = self.parts.get(where)
         if earlier is None or _badness(sweep) > _badness(earlier):
             self.parts[where] = sweep
+
+    def undecided(self, sweep: OutputSweep) -> str:
+        """Return why equal or close outputs show nothing, "" where they do."""
+        for name, (how, share) in self.spreads.items():
+            if how == BY_CALL and share > _MOST_VARYING:
+                return (
+                    f"the baseline's own {name!r} varies by {share:.2g} {how}, which is no measure "
+                    f"of the candidate; fix the model's seed"
+                )
+        unjudged = len(set(sweep.unjudged)) > _MOST_UNJUDGED * sweep.inputs
+        if unjudged or len(self.unjudged) > _MOST_UNJUDGED * self.timed:
+            return "rounding decides the outputs for too many inputs; write an agreement"
+        return ""
 
     @property
     def intermittent(self) -> bool:
@@ -151,6 +180,17 @@ def agreement_of(sweep: OutputSweep, about: Circumstances) -> Comparison:
     )
 
 
+def without_measure(agreement: Comparison, lacking: str) -> Comparison:
+    """Return the verdict on outputs of which the baseline's own are no measure.
+
+    What the baseline never gives stays REGRESSED: outputs of another form, NaN, and more than
+    twice of what the baseline varies. Otherwise nothing is known.
+    """
+    if agreement.verdict is Verdict.REGRESSED:
+        return agreement
+    return agreement.but(verdict=Verdict.INCONCLUSIVE, lacking=lacking)
+
+
 def by_design(
     agreement: Comparison, sweep: OutputSweep, about: Circumstances, has_accuracy: bool
 ) -> Comparison:
@@ -217,6 +257,9 @@ def _baseline_texts(sweep: OutputSweep, about: Circumstances) -> Iterator[str]:
     """Yield what the baseline's own outputs are like, and what could not be compared."""
     for name, (how, share) in about.spreads.items():
         yield f"the baseline's own {name!r} varies by {share:.2g} {how}"
+    unjudged = list(dict.fromkeys([*sweep.unjudged, *about.unjudged]))
+    if unjudged:
+        yield f"not judged for {_named(unjudged)}, where rounding decides"
     if sweep.nan:
         count = f"{len(sweep.nan):,} of {sweep.inputs:,} inputs"
         yield f"the baseline has NaN for {count}: {_named(sweep.nan)}"

@@ -29,6 +29,7 @@ from tests.support.upgrades import find
 
 PASSED = Verdict.PASSED
 REGRESSED = Verdict.REGRESSED
+INCONCLUSIVE = Verdict.INCONCLUSIVE
 EXPECTED = {"y": np.array([[1.0, -100.0]])}
 
 
@@ -527,4 +528,69 @@ def test_a_baseline_of_random_values_hides_no_nan(check: Check) -> None:
     check.case = without_accuracy(check.case)
     check.a.give = lambda rows, call: right(rows, call) + np.float32(call % 2)
     check.b.give = with_nan(500)
+    assert find(check.run(), "agreement").verdict is REGRESSED
+
+
+def sines(order: int, least: float = 0.0) -> Giving:
+    """Give sines of large sums taken in one of two orders; 1 for whole numbers and small ones."""
+
+    def give(numbers: Array, call: int) -> Array:
+        terms = numbers[:, np.newaxis] * np.linspace(3e3, 7e4, 20, dtype=np.float32)
+        total = np.zeros(len(numbers), np.float32)
+        for term in terms.T[::order]:
+            total = total + term
+        is_exact = (numbers == np.trunc(numbers)) | (np.abs(numbers) < least)
+        values = np.where(is_exact, np.float32(1), np.sin(total))
+        return np.repeat(values[:, np.newaxis], 10, axis=1)
+
+    return give
+
+
+def exact(side: Side, give: Giving) -> None:
+    """Let a side give scores for the values of its images, which aren't rounded to numbers."""
+
+    def predict(batch: Outputs) -> dict[str, Any]:
+        return {"logits": give(batch["image"][:, 0].astype(np.float32), 0)}
+
+    side.predict = predict  # type: ignore[method-assign]
+
+
+def test_where_rounding_decides_outputs_are_not_judged_and_that_is_said(check: Check) -> None:
+    check.case = without_accuracy(check.case)
+    check.dataset = None
+    exact(check.a, sines(1, least=10))
+    exact(check.b, sines(-1, least=10))
+    assert find(check.run(), "agreement").verdict is PASSED
+    assert "not judged for inputs of large magnitude, where rounding decides" in check.told
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 100.0])
+def test_what_rounding_does_not_explain_regresses_where_it_decides(
+    check: Check, bad: float
+) -> None:
+    check.case = without_accuracy(check.case)
+    check.dataset = None
+    exact(check.a, sines(1))
+    exact(check.b, sines(-1))
+    agreement = find(check.run(), "agreement")
+    assert agreement.verdict is INCONCLUSIVE, check.told
+    assert "rounding decides the outputs for too many inputs" in agreement.lacking
+
+    def give(numbers: Array, call: int) -> Array:
+        found = sines(-1)(numbers, call)
+        found[np.abs(numbers) > 1e4] = bad
+        return found
+
+    exact(check.b, give)
+    assert find(check.run(), "agreement").verdict is REGRESSED
+
+
+def test_a_baseline_that_varies_much_is_no_measure(check: Check) -> None:
+    check.case = without_accuracy(check.case)
+    check.a.give = lambda rows, call: right(rows, call) * np.float32(1 + 0.2 * (call % 2))
+    check.b.give = lambda rows, call: right(rows, call) * np.float32(1.1)
+    agreement = find(check.run(), "agreement")
+    assert agreement.verdict is INCONCLUSIVE
+    assert "the baseline's own 'logits' varies by 0.18 from call to call" in agreement.lacking
+    check.b.give = lambda rows, call: right(rows, call) * np.float32(3)
     assert find(check.run(), "agreement").verdict is REGRESSED
