@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -9,7 +10,7 @@ from urllib.parse import urlsplit
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.files import read_secret
 
-__all__ = ["TOKEN_VARIABLE", "read_token", "read_url"]
+__all__ = ["TOKEN_VARIABLE", "exposes_tokens", "read_token", "read_url"]
 
 TOKEN_VARIABLE = "MLMS_PUSH_TOKEN"
 
@@ -24,6 +25,17 @@ def read_url(text: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise MlmsError(f"{text!r} is no address of a portal; write https://portal.example.org")
     return text.rstrip("/")
+
+
+def exposes_tokens(url: str) -> bool:
+    """Return whether others can read a token on its way: by http to another host."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    try:
+        is_here = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        is_here = host == "localhost"
+    return parts.scheme == "http" and not is_here
 
 
 def read_token(file: Path | None) -> str:

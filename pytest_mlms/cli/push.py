@@ -56,6 +56,8 @@ def _push(options: argparse.Namespace) -> int:
     if not options.url:
         raise MlmsError(f"mlms push: name the portal with --url or {_URL_VARIABLE}")
     portal = Portal(read_url(options.url), read_token(options.token_file))
+    if portal.warning:
+        print_error(portal.warning)
     status = 0
     runs = list(_runs(options))
     for run in runs:

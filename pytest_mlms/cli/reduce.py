@@ -15,6 +15,7 @@ from pytest_mlms.cli.bundle_making import add_making, making_of
 if TYPE_CHECKING:
     from pytest_mlms.reduce.result import Reduction
     from pytest_mlms.repro.bundle import Bundle
+    from pytest_mlms.repro.replay.record import Record
 
 __all__ = ["add_reduce"]
 
@@ -113,16 +114,15 @@ def _is_replayed(bundle: Bundle, options: argparse.Namespace) -> bool:
 def _bundle(options: argparse.Namespace, folder: Path) -> Bundle:
     """Return the bundle that the argument names."""
     from pytest_mlms.errors import MlmsError
-    from pytest_mlms.repro.archive import read_bundle
+    from pytest_mlms.repro.archive import read_bundle, record_of
 
     path = Path(options.item)
     if path.suffix != _SUFFIX:
         return _bundle_of_run(options)
     if not path.is_file():
         raise MlmsError(f"there is no {path}; make one with mlms repro")
-    bundle = read_bundle(path, folder / "bundle")
-    _ask(bundle, options)
-    return bundle
+    _ask(record_of(path), options)
+    return read_bundle(path, folder / "bundle")
 
 
 def _bundle_of_run(options: argparse.Namespace) -> Bundle:
@@ -134,12 +134,12 @@ def _bundle_of_run(options: argparse.Namespace) -> Bundle:
     return bundle_of_item(found, making_of(options, options.quantity))
 
 
-def _ask(bundle: Bundle, options: argparse.Namespace) -> None:
+def _ask(record: Record, options: argparse.Namespace) -> None:
     """Tell which packages a bundle asks for, which may be anything, and ask; raises MlmsError."""
     from pytest_mlms.errors import MlmsError
 
-    print_error(f"{options.item}: {bundle.title}")
-    for side in bundle.sides:
+    print_error(f"{options.item}: {record.title}")
+    for side in filter(None, (record.old, record.new)):
         packages = " ".join([*side.options, *side.requirements])
         print_error(f"{side.name} is Python {side.python} with {packages}")
     if options.yes:

@@ -130,7 +130,12 @@ def found_digests(location: Sequence[str | int], content: Any, folder: Path) -> 
     index = location.index("sha256")
     owner = content
     for part in location[:index]:
-        owner = owner[part]
+        try:
+            owner = owner[part]
+        except (KeyError, IndexError, TypeError):  # the place of a part that isn't written there
+            return ""
+    if not isinstance(owner, Mapping):
+        return ""
     role = str(location[-1])
     is_by_role = role in _SOURCES and isinstance(owner.get("sha256"), dict)
     roles = [role] if role in _SOURCES else _SOURCES

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 import pytest_mlms
 from pytest_mlms.errors import MlmsError
-from pytest_mlms.portal_address import TOKEN_VARIABLE
+from pytest_mlms.portal_address import TOKEN_VARIABLE, exposes_tokens
 from pytest_mlms.report.push_queue import mark_waiting, unmark, waiting_runs
 from pytest_mlms.text import shortened
 
@@ -52,6 +52,13 @@ class Portal:
 
     url: str
     token: str
+
+    @property
+    def warning(self) -> str:
+        """What to tell of the address; "" for nothing."""
+        if not self.token or not exposes_tokens(self.url):
+            return ""
+        return f"{self.url}: others can read the token on its way; reach the portal by https"
 
     def push(self, run: Path) -> str:
         """Push the folder of a run; return "new", "longer" or "unchanged".
@@ -146,7 +153,7 @@ def _text(content: bytes, key: str) -> str:
 def push_after_run(portal: Portal, results: Path, run: Path) -> list[str]:
     """Push a run that ends, and those that wait; return what to tell."""
     mark_waiting(run)
-    return list(push_waiting(portal, results))
+    return [*filter(None, [portal.warning]), *push_waiting(portal, results)]
 
 
 def push_waiting(portal: Portal, results: Path) -> Iterator[str]:

@@ -139,7 +139,8 @@ def _regression(item: ItemView, before: str, evidence: Evidence) -> str:
 
 
 def _summary(item: ItemView) -> str:
-    parts = [f"Model {code(item.manifest.name)}", item.framework, item.case_text.split(", took")[0]]
+    parts = [f"Model {code(item.manifest.name)}"]
+    parts += map(code, (item.framework, item.case_text.split(", took")[0]))
     return f"{', '.join(part for part in parts if part)}; both sides on one machine, in turns.\n"
 
 

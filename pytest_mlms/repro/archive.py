@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import shutil
 import zipfile
@@ -22,9 +23,9 @@ from pytest_mlms.repro.bundle import Bundle
 from pytest_mlms.repro.guide import guide_of
 from pytest_mlms.repro.privacy import Content, check_private
 from pytest_mlms.repro.replay import record as records
-from pytest_mlms.repro.replay.unpacking import unpack
+from pytest_mlms.repro.replay.unpacking import read_record, unpack
 
-__all__ = ["members_of", "read_bundle", "write_bundle"]
+__all__ = ["members_of", "read_bundle", "record_of", "write_bundle"]
 
 _MAIN = "from replay.main import main\n\nraise SystemExit(main())\n"
 _INPUTS = "inputs.npz"
@@ -77,9 +78,23 @@ def read_bundle(path: Path, folder: Path) -> Bundle:
 
     Raises MlmsError where it is no bundle, or one of a later format.
     """
-    try:
+    with _errors_of(path):
+        record = unpack(str(path), str(folder))
         plain_members(str(path))
-        return _bundle_of(unpack(str(path), str(folder)), folder)
+        return _bundle_of(record, folder)
+
+
+def record_of(path: Path) -> records.Record:
+    """Return what a bundle says of itself, without unpacking it; raises MlmsError."""
+    with _errors_of(path):
+        return read_record(str(path))
+
+
+@contextlib.contextmanager
+def _errors_of(path: Path) -> Iterator[None]:
+    """Raise an MlmsError where a bundle can't be read."""
+    try:
+        yield
     except (records.Malformed, ValueError) as error:  # as DamagedFile is
         raise MlmsError(f"{path} is no bundle that can be read: {error}") from None
     except OSError as error:

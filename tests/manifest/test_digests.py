@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pytest_mlms.manifest.digests import found_digests
 from tests.support.project import sha256
 from tests.support.small_manifest import DATASET, MODEL, error_of, errors_of, small
 
@@ -65,3 +66,9 @@ def test_an_address_that_is_none_is_an_error(tmp_path: Path) -> None:
     model = {"framework": "onnxruntime >=1.17", "graph": "http://[x", "sha256": "0" * 64}
     error = error_of(tmp_path, small(models=[model]))
     assert "'http://[x' is no address (Invalid IPv6 URL); write a relative path, https://" in error
+
+
+def test_a_place_that_is_not_in_the_file_has_no_digest(tmp_path: Path) -> None:
+    for location in (("models", 0, "onnx", "sha256"), ("models", 3, "sha256"), ("name", "sha256")):
+        content = {"name": "x", "models": [{"graph": "a.onnx"}]}
+        assert found_digests(location, content, tmp_path) == ""

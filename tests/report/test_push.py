@@ -87,3 +87,15 @@ def test_a_portal_that_answers_badly_is_a_run_that_is_not_pushed(
     with answering(answer) as url, pytest.raises(PushError, match=url) as caught:
         Portal(url, "a-token").push(run)
     assert not caught.value.is_final
+
+
+def test_a_token_that_others_can_read_on_its_way_is_warned_of() -> None:
+    assert "reach the portal by https" in Portal("http://portal.example.org", "a" * 16).warning
+    assert not Portal("http://portal.example.org", "").warning
+    for url in (
+        "https://portal.example.org",
+        "http://127.0.0.1:8",
+        "http://[::1]",
+        "http://localhost",
+    ):
+        assert not Portal(url, "a" * 16).warning

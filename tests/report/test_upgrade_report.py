@@ -63,7 +63,7 @@ def test_the_report_names_what_regressed_in_which_release_and_how_surely() -> No
     text = report()
     title, *_ = text.splitlines()
     assert title == "# `onnxruntime 1.31.0`: latency ×1.079 (1.071 to 1.088) against `1.30.0`"
-    assert "Model `digits`, onnxruntime, cpu, batch size 8;" in text
+    assert "Model `digits`, `onnxruntime`, `cpu, batch size 8`;" in text
     assert "| latency  | REGRESSED | 264 µs | 285 µs | ×1.079 (1.071 to 1.088) | 3 % " in text
     assert "| `conv`       | `Conv` | 10.0 µs | 30.0 µs | +20.0 µs | 100 % |" in text
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -10,6 +12,8 @@ import pytest
 
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.repro.archive import read_bundle, write_bundle
+from pytest_mlms.repro.replay import unpacking
+from pytest_mlms.repro.replay.npz import read_heads
 from pytest_mlms.repro.replay.record import Malformed
 from pytest_mlms.repro.replay.unpacking import unpack
 from tests.support.bundles import bundle_of_matrix
@@ -66,3 +70,37 @@ def test_a_zip_of_something_else_is_refused(tmp_path: Path) -> None:
         archive.writestr("a.txt", "x")
     with pytest.raises(MlmsError, match=r"there is no repro\.json"):
         read_bundle(tmp_path / "other.zip", tmp_path / "unpacked")
+
+
+def test_what_would_fill_the_disk_is_refused_before_it_is_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unpacking, "_SMALL", 1 << 16)
+    write_bundle(bundle_of_matrix(tmp_path), tmp_path / "repro.zip")
+    deflated = tmp_path / "deflated.zip"
+    shutil.copy(tmp_path / "repro.zip", deflated)
+    with zipfile.ZipFile(deflated, "a", zipfile.ZIP_DEFLATED) as new:
+        new.writestr("wheels/zeros.whl", bytes(1 << 23))
+    with pytest.raises(Malformed, match="bytes together"):
+        unpack(str(deflated), str(tmp_path / "unpacked"))
+    assert not (tmp_path / "unpacked").exists()
+
+
+def test_a_directory_that_no_bundle_has_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unpacking, "_LONGEST_DIRECTORY", 100)
+    write_bundle(bundle_of_matrix(tmp_path), tmp_path / "repro.zip")
+    with pytest.raises(Malformed, match="more files than a bundle"):
+        unpack(str(tmp_path / "repro.zip"), str(tmp_path / "unpacked"))
+
+
+def test_the_shapes_of_inputs_are_read_without_their_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "inputs.npz"
+    np.savez_compressed(path, x=np.zeros((1 << 12, 1 << 12), np.float32))
+    tracemalloc.start()
+    (head,) = read_heads(str(path))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert str(head) == "x float32[4096,4096]"
+    assert peak < 1 << 23

@@ -13,12 +13,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-from typing import Any, Dict, Iterator, List, NamedTuple, NoReturn, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, NoReturn, Optional, Sequence
 
 from .agent import Ended, Failed, Launch
 from .environments import agent_variables, find_pip, make_environment, python_of
 from .interpreters import find_interpreter
-from .npz import Array, read_npz
+from .npz import Array, read_heads, read_npz
 from .observe import observe
 from .plan import Plan, plan_lines
 from .record import Malformed, Record
@@ -158,16 +158,18 @@ def _plan_of(record: Record, content: str, options: argparse.Namespace) -> Plan:
     if not sides:
         raise CannotRun("it has no old side; leave out --side")
     found = {name: find_interpreter(side.python, options.python) for name, side in sides.items()}
-    inputs = read_inputs(record, content)
+    inputs = read_inputs(record, content, read_heads)
     wheels = os.path.join(content, "wheels")
     names = sorted(os.listdir(wheels)) if os.path.isdir(wheels) else []
     return Plan(record, sides, found, find_pip(), inputs, options.keep, names)
 
 
-def read_inputs(record: Record, content: str) -> List[Array]:
+def read_inputs(
+    record: Record, content: str, read: Callable[[str], List[Array]] = read_npz
+) -> List[Array]:
     """Return the inputs of a bundle that is unpacked; raises OSError and Malformed."""
     try:
-        return read_npz(os.path.join(content, record.inputs))
+        return read(os.path.join(content, record.inputs))
     except ValueError as error:
         raise Malformed("its inputs can't be read: %s" % error) from None
 
@@ -264,7 +266,7 @@ def _task_of(
             "options": record.options,
             "allow_code": False,
         },
-        inputs=plan.inputs,
+        inputs=read_inputs(record, content),
         reference=os.path.join(content, record.reference) if record.reference else None,
         work=folder,
         compare=compare,

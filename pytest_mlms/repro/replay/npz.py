@@ -8,11 +8,12 @@ import ast
 import re
 import struct
 import zipfile
-from typing import Any, Dict, Iterable, List, NamedTuple, Tuple
+from typing import IO, Any, Dict, Iterable, List, NamedTuple, Tuple
 
 from .unpacking import DAMAGES
 
 _MAGIC = b"\x93NUMPY"
+_LONGEST_HEADER = 1 << 16  # bytes
 _ALIGNMENT = 64  # bytes that a header is filled up to
 _TYPE = re.compile(r"[<>|=][fiubc]\d{1,2}")  # what frames carry: numbers
 _KINDS = {"f": "float", "i": "int", "u": "uint", "b": "bool", "c": "complex"}
@@ -49,6 +50,15 @@ def read_npz(path: str) -> List[Array]:
         raise ValueError("%s (%s)" % (error, type(error).__name__)) from None
 
 
+def read_heads(path: str) -> List[Array]:
+    """Return the arrays of a file without their bytes; raises as read_npz does."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return [_read(archive, info, False) for info in archive.infolist()]
+    except _DAMAGES as error:
+        raise ValueError("%s (%s)" % (error, type(error).__name__)) from None
+
+
 def write_npz(path: str, arrays: Iterable[Array]) -> None:
     """Write arrays to a file that numpy.load reads."""
     with zipfile.ZipFile(path, "w") as archive:
@@ -56,30 +66,35 @@ def write_npz(path: str, arrays: Iterable[Array]) -> None:
             archive.writestr(array.name + ".npy", _header(array) + array.data)
 
 
-def _read(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Array:
+def _read(archive: zipfile.ZipFile, info: zipfile.ZipInfo, whole: bool = True) -> Array:
     if not info.filename.endswith(".npy") or not info.filename.isprintable():
         raise ValueError("%r is no array" % info.filename)
     name = info.filename[: -len(".npy")]
-    content = archive.read(info)
-    if content[:6] != _MAGIC:
-        raise ValueError("%r is no array" % name)
-    header, data = _parts(content)
-    array = Array(name, header["descr"], header["shape"], data)
-    _check(array, header)
+    with archive.open(info) as file:
+        if file.read(6) != _MAGIC:
+            raise ValueError("%r is no array" % name)
+        header, begin = _read_header(file)
+        array = Array(name, header["descr"], header["shape"], b"")
+        _check(array, header, info.file_size - begin)
+        if not whole:
+            return array
+        array = array._replace(data=file.read())
+    if len(array.data) != info.file_size - begin:
+        raise ValueError("%r is cut off" % name)
     return array
 
 
-def _parts(content: bytes) -> Tuple[Dict[str, Any], bytes]:
-    """Return the header of an array, and its bytes."""
-    is_long = content[6] > 1
-    begin = 12 if is_long else 10
-    (length,) = struct.unpack_from("<I" if is_long else "<H", content, 8)
-    end = begin + length
-    header: Dict[str, Any] = ast.literal_eval(content[begin:end].decode("utf-8"))
-    return header, content[end:]
+def _read_header(file: IO[bytes]) -> Tuple[Dict[str, Any], int]:
+    """Return the header of an array, and where its bytes begin."""
+    is_long = file.read(2)[0] > 1
+    (length,) = struct.unpack("<I", file.read(4)) if is_long else struct.unpack("<H", file.read(2))
+    if length > _LONGEST_HEADER:
+        raise ValueError("it has a header of %d bytes" % length)
+    header: Dict[str, Any] = ast.literal_eval(file.read(length).decode("utf-8"))
+    return header, (12 if is_long else 10) + length
 
 
-def _check(array: Array, header: Dict[str, Any]) -> None:
+def _check(array: Array, header: Dict[str, Any], held: int) -> None:
     if not _TYPE.fullmatch(array.dtype):
         raise ValueError("%r has no numbers" % array.name)
     if header["fortran_order"]:
@@ -89,8 +104,8 @@ def _check(array: Array, header: Dict[str, Any]) -> None:
         if not isinstance(axis, int) or axis < 0:
             raise ValueError("%r has the shape %r" % (array.name, array.shape))
         size *= axis
-    if size != len(array.data):
-        raise ValueError("%r has %d bytes, not %d" % (array.name, len(array.data), size))
+    if size != held:
+        raise ValueError("%r has %d bytes, not %d" % (array.name, held, size))
 
 
 def _header(array: Array) -> bytes:

@@ -11,6 +11,9 @@ import zlib
 from .record import NAME, Malformed, Record, from_text
 
 _LARGEST = 1 << 34  # bytes of a member, and of all of them together
+_LARGER = 8  # times the zip that its files may be: mlms repro compresses no weights
+_SMALL = 1 << 30  # bytes that they may be at any rate
+_LONGEST_DIRECTORY = 1 << 24  # bytes of the zip's directory, which Python reads whole
 _LONGEST_RECORD = 1 << 24  # bytes of repro.json
 _PART = 1 << 20  # bytes
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
@@ -34,8 +37,9 @@ def unpack(path: str, folder: str) -> Record:
     entry says.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
+        with _opened(path) as archive:
             record = _read_record(archive)
+            _check_all(archive, os.path.getsize(path))
             _unpack_all(archive, folder)
     except DAMAGES as error:
         raise Malformed("it is damaged: %s" % error) from None
@@ -50,6 +54,24 @@ def unpack(path: str, folder: str) -> Record:
     return record
 
 
+def read_record(path: str) -> Record:
+    """Return the record of a bundle, without unpacking it; raises OSError and Malformed."""
+    try:
+        with _opened(path) as archive:
+            return _read_record(archive)
+    except DAMAGES as error:
+        raise Malformed("it is damaged: %s" % error) from None
+
+
+def _opened(path: str) -> zipfile.ZipFile:
+    """Open a zip file whose directory has the size of one of a bundle."""
+    with open(path, "rb") as file:
+        end = zipfile._EndRecData(file)  # type: ignore[attr-defined]
+    if end is not None and end[zipfile._ECD_SIZE] > _LONGEST_DIRECTORY:  # type: ignore[attr-defined]
+        raise Malformed("it has more files than a bundle")
+    return zipfile.ZipFile(path)
+
+
 def _read_record(archive: zipfile.ZipFile) -> Record:
     try:
         info = archive.getinfo(NAME)
@@ -62,16 +84,21 @@ def _read_record(archive: zipfile.ZipFile) -> Record:
         return from_text(file.read(_LONGEST_RECORD + 1).decode("utf-8"))
 
 
-def _unpack_all(archive: zipfile.ZipFile, folder: str) -> None:
+def _check_all(archive: zipfile.ZipFile, size: int) -> None:
+    """Refuse files that are no bundle's, before any is unpacked: nobody has agreed to more yet."""
     members = archive.infolist()
     for info in members:
         _check(info)
-    if sum(info.file_size for info in members) > _LARGEST:
-        raise Malformed("its files have more than %d bytes together" % _LARGEST)
+    most = min(_LARGEST, max(_SMALL, _LARGER * size))
+    if sum(info.file_size for info in members) > most:
+        raise Malformed("its files have more than %d bytes together" % most)
     names = [info.filename for info in members]
     if len(set(names)) != len(names):
         raise Malformed("it has two files of one name")
-    for info in members:
+
+
+def _unpack_all(archive: zipfile.ZipFile, folder: str) -> None:
+    for info in archive.infolist():
         _unpack(archive, info, os.path.join(folder, *info.filename.split("/")))
 
 
