@@ -43,6 +43,7 @@ def case_digest(case: Case, config: Config) -> str:
         "files": [case.loaded.model_digests(case.model), case.loaded.dataset_digest],
         "case": [case.kind, case.device, case.batch_size, case.scenario, case.threads],
         "stacks": [_stack(stack) for stack in stacks if stack is not None],
+        "shape": case.shape,
         "options": _options(config),
         "lock": _content(config.lock) if config.lock else "",
     }

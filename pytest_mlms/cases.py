@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.manifest.scenarios import Load, Peak, ScenarioEntry
-from pytest_mlms.manifest.schema import Manifest, Model
+from pytest_mlms.manifest.schema import Input, Manifest, Model
 from pytest_mlms.manifest.thresholds import AgreementThreshold
 from pytest_mlms.manifest.types import Scalar
 from pytest_mlms.quantities import QUANTITIES
@@ -46,6 +46,7 @@ class Case:
     An agreement has the stack of its reference. An upgrade has the stack that it is ``against``,
     the baseline, and the model there. ``unlocked`` is why its baseline can't be that of the lock
     file, which is then raised where it runs. With ``own_threads`` frameworks choose their number.
+    Inputs of a case with a ``shape`` of the manifest are random ones of its sizes.
     """
 
     kind: Kind
@@ -60,6 +61,23 @@ class Case:
     model_against: Model | None = None
     unlocked: MlmsError | None = None
     own_threads: bool = False
+    shape: str | None = None
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """The sizes of the axes that inputs name: of its shape, else of the manifest's first."""
+        shapes = self.loaded.manifest.evaluate.named_shapes
+        return shapes[self.shape or next(iter(shapes))] if shapes else {}
+
+    @property
+    def inputs(self) -> list[Input]:
+        """The inputs of its model, with the sizes of its shape."""
+        return [spec.sized(self.sizes) for spec in self.loaded.manifest.inputs]
+
+    @property
+    def has_dataset(self) -> bool:
+        """True if it is evaluated with a dataset: inputs of a named shape are drawn."""
+        return self.loaded.manifest.dataset is not None and self.shape is None
 
     @property
     def load(self) -> Load | None:
@@ -86,6 +104,10 @@ class Case:
     @property
     def id(self) -> str:
         """The part of the node id in brackets."""
+        return f"{self._id_of_point}-{self.shape}" if self.shape else self._id_of_point
+
+    @property
+    def _id_of_point(self) -> str:
         side = _side(self.stack, self.model)
         if self.against:
             sides = f"{side}-{self._baseline_id}"
@@ -164,6 +186,7 @@ class Case:
             self._has(limit.quantity)
             and _selects(limit.batch_sizes, self.batch_size)
             and _selects(limit.scenarios, entry and entry.name)
+            and _selects(limit.shapes, self.shape)
             and _selects(limit.devices, self.device)
             and (not limit.frameworks or not self.model.names.isdisjoint(limit.frameworks))
         )
@@ -245,10 +268,11 @@ def _selects(selected: Collection[Any], value: Any) -> bool:
 
 
 class _Point(NamedTuple):
-    """A batch size, and for performance a scenario."""
+    """A batch size, for performance a scenario, and a shape where the manifest names some."""
 
     batch_size: int
     scenario: str | None
+    shape: str | None = None
 
 
 def cases_of(
@@ -265,8 +289,9 @@ def cases_of(
     for model in manifest.models:
         for stack in _running(model, stacks_of):
             for device in manifest.evaluate.devices:
-                for point in points:
-                    cases.append(Case(kind, loaded, model, stack, device, *point))
+                for size, scenario, shape in points:
+                    where = (model, stack, device, size, scenario)
+                    cases.append(Case(kind, loaded, *where, shape=shape))
     if kind == "agreement":
         return list(_with_reference(cases, reference_of))
     return cases
@@ -279,6 +304,19 @@ def _running(model: Model, stacks_of: StacksOf) -> list[Stack]:
 
 
 def _points(kind: Kind, manifest: Manifest) -> list[_Point]:
+    """Return the points of one kind: of those that are timed, each with each shape.
+
+    A dataset is one of the shapes: inputs are drawn for the others.
+    """
+    points = _points_of_a_shape(kind, manifest)
+    named = manifest.evaluate.named_shapes
+    if kind not in ("performance", "upgrade", "soak") or not named:
+        return points
+    shapes = [*([None] if manifest.dataset else []), *named]
+    return [point._replace(shape=shape) for point in points for shape in shapes]
+
+
+def _points_of_a_shape(kind: Kind, manifest: Manifest) -> list[_Point]:
     evaluate = manifest.evaluate
     if kind == "performance":
         points = []

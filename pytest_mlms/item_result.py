@@ -111,6 +111,7 @@ class CaseIdentity:
     original: OriginalIdentity | None = omitted_if_default(None)
     load: Mapping[str, Any] | None = omitted_if_default(None)
     variant: str = omitted_if_default("")
+    shape: str | None = omitted_if_default(None)
 
     @classmethod
     def of(cls, case: Case) -> CaseIdentity:
@@ -129,6 +130,7 @@ class CaseIdentity:
             against=_baseline_identity(case, case.against),
             options=case.options,
             variant=case.model.variant or "",
+            shape=case.shape,
             framework=case.stack.framework,
             device=case.device,
             batch_size=case.batch_size,
@@ -175,7 +177,7 @@ def _place(case: Case) -> Place:
 def _dataset_identity(case: Case) -> DatasetIdentity | None:
     dataset = case.loaded.manifest.dataset
     digest = case.loaded.dataset_digest
-    if dataset is None or digest is None:
+    if dataset is None or digest is None or not case.has_dataset:
         return None
     return DatasetIdentity(dataset.name, dataset.version, digest)
 

@@ -178,6 +178,7 @@ class Limit:
     frameworks: tuple[str, ...] = ()
     own: OwnScale | None = None
     default: bool = False
+    shapes: tuple[str, ...] = omitted_if_default(())
 
 
 @dataclass(frozen=True)
@@ -238,6 +239,7 @@ class Verdict(str, Enum):
 class Decision:
     """A limit, the estimate of its quantity, and the verdict.
 
+    The estimate is that of a ``group`` of inputs where its shape is the worst of all.
     ``reason`` says why a decision is open, and what helps, where the interval alone doesn't.
     """
 
@@ -245,6 +247,7 @@ class Decision:
     estimate: Estimate
     verdict: Verdict
     reason: str = ""
+    group: str = omitted_if_default("")
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,8 @@ def _locked_stack(point: Point, name: str) -> Stack:
     framework = _framework(point, lock, file.name)
     model = model_of(point, framework)
     stack = Stack(point.item or framework, framework)
-    case = Case("upgrade", point.loaded, model, stack, point.device, point.batch_size, None)
+    where = (model, stack, point.device, point.batch_size, None)
+    case = Case("upgrade", point.loaded, *where, shape=point.shape)
     declared = declared_stacks(Path.cwd(), [point.path])
     try:
         return locked_stack(case, file, stack.name, declared)

@@ -38,11 +38,17 @@ class Point(NamedTuple):
     device: str
     batch_size: int
     item: str = ""
+    shape: str | None = None
+
+    @property
+    def size(self) -> str:
+        """The device and the batch size."""
+        return f"{self.device}-b{self.batch_size}"
 
     @property
     def case(self) -> str:
-        """The device and the batch size, as node ids end."""
-        return f"{self.device}-b{self.batch_size}"
+        """The device, the batch size and the shape, as node ids end."""
+        return f"{self.size}-{self.shape}" if self.shape else self.size
 
     @property
     def label(self) -> str:
@@ -80,6 +86,7 @@ class Question:
     requirements: tuple[str, ...]
     machine: str
     stack: str | None = None
+    shape: str | None = None
 
     def difference(self, other: Question) -> str:
         """Return how another question differs, as a text; "" where it is the same."""
@@ -125,6 +132,7 @@ def question_of(
         requirements=tuple(more),
         machine=machine_class(to_plain(machine_state()), point.device),
         stack=stack,
+        shape=point.shape,
     )
 
 
@@ -146,8 +154,9 @@ def read_point(nodeid: str) -> Point:
 def _point_of(loaded: LoadedManifest, path: Path, case: str) -> Point:
     points = list(_points(loaded, path))
     for point in points:
-        before, found, after = f"-{case}".partition(f"-{point.case}")
-        if found and (not after or after.startswith("-")):
+        before, found, after = f"-{case}".partition(f"-{point.size}")
+        is_of_shape = not point.shape or after.endswith(f"-{point.shape}")
+        if found and is_of_shape and (not after or after.startswith("-")):
             stacks = before.removeprefix("-")
             stack, _, _ = stacks.partition("-vs-")
             return point._replace(item=stack)
@@ -161,10 +170,15 @@ def _point_of(loaded: LoadedManifest, path: Path, case: str) -> Point:
 
 
 def _points(loaded: LoadedManifest, path: Path) -> Iterator[Point]:
+    """Yield the points of a manifest, those with a shape first, whose ids say more."""
     evaluate = loaded.manifest.evaluate
+    shapes: list[str | None] = list(evaluate.named_shapes)
+    if not shapes or loaded.manifest.dataset:
+        shapes.append(None)
     for device in evaluate.devices:
         for size in evaluate.batch_sizes:
-            yield Point(loaded, path, device, size)
+            for shape in shapes:
+                yield Point(loaded, path, device, size, shape=shape)
 
 
 def framework_for(point: Point, packages: Iterable[str]) -> str:

@@ -79,7 +79,7 @@ def _culprit(options: argparse.Namespace) -> int:
 
 
 def _default_name(point: Point) -> str:
-    return f"culprit-{file_stem(str(point.path))}-{point.device}-b{point.batch_size}"
+    return f"culprit-{file_stem(str(point.path))}-{point.case}"
 
 
 def _prepare(folder: Path, options: argparse.Namespace) -> None:

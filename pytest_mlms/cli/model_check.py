@@ -71,10 +71,19 @@ def _error_of(check: Callable[[], object]) -> MlmsError | None:
 def _input_error(loaded: LoadedManifest, spec: Input, tensor: Tensor) -> MlmsError | None:
     """Return the first thing that is wrong with the shapes of an input."""
     check = _check_random if loaded.manifest.dataset is None else _check_dataset
-    for size in loaded.manifest.evaluate.batch_sizes:
-        error = _error_of(partial(check, spec, tensor, size))
-        if error:
-            return error
+    evaluate = loaded.manifest.evaluate
+    checks = (
+        [partial(check, spec, tensor)] if not (evaluate.named_shapes and spec.named_axes) else []
+    )
+    checks += [
+        partial(_check_random, spec.sized(sizes), tensor)
+        for sizes in evaluate.named_shapes.values()
+    ]
+    for size in evaluate.batch_sizes:
+        for check_size in checks:
+            error = _error_of(partial(check_size, size))
+            if error:
+                return error
     return None
 
 

@@ -94,7 +94,7 @@ def random_batch(
     """
     manifest = case.loaded.manifest
     generator = np.random.default_rng(manifest.evaluate.seed if seed is None else seed)
-    specs = {spec.name: spec for spec in manifest.inputs}
+    specs = {spec.name: spec for spec in case.inputs}
     batch = {}
     for tensor in predictor.inputs:
         spec = specs[tensor.name]
@@ -104,6 +104,6 @@ def random_batch(
         try:
             batch[tensor.name] = draw_array(tensor, spec, case.batch_size, generator)
         except OutputError as error:
-            number = manifest.inputs.index(spec)
+            number = list(specs).index(spec.name)
             raise OutputError(f"{case.loaded.place('inputs', number)}: {error}") from None
     return batch

@@ -173,7 +173,8 @@ def _measurement(decision: Decision) -> str:
     side = "at least" if quantity.bound == "min" else "at most"
     value, bound = format_apart(decision.estimate.value, limit.value, quantity.unit)
     interval = _describe_interval(decision.estimate, quantity.unit)
-    return f"{limit.quantity} {verb} {side} {bound}: measured {value}{interval}"
+    inputs = f" with inputs of shape {decision.group}" if decision.group else ""
+    return f"{limit.quantity}{inputs} {verb} {side} {bound}: measured {value}{interval}"
 
 
 def _describe_interval(estimate: Estimate, unit: str) -> str:

@@ -16,7 +16,7 @@ from pytest_mlms.errors import OutputError
 from pytest_mlms.evaluate.closeness import Rule, problem_of
 from pytest_mlms.evaluate.doubts import describe_doubts, kinds_of, withhold
 from pytest_mlms.evaluate.fresh_process import Batches, measure_process
-from pytest_mlms.evaluate.group_latency import inputs_timed, latency_by_group
+from pytest_mlms.evaluate.group_latency import inputs_timed, judge_groups, latency_by_group
 from pytest_mlms.evaluate.limits import judge
 from pytest_mlms.evaluate.looks import (
     EARLY_PROCESSES,
@@ -122,7 +122,10 @@ class _Processes:
         """Judge the limits on the processes so far."""
         self._looks.append(Look(len(self.results), confidence))
         estimates = estimate_performance(self.results, confidence)
-        decisions = withhold(judge(self._plan.limits, estimates), self.results)
+        judged = judge(self._plan.limits, estimates)
+        if self._plan.by_group:
+            judged = judge_groups(judged, self.results, confidence)
+        decisions = withhold(judged, self.results)
         doubts = describe_doubts(self.results)
         measured = {name: found for name, found in estimates.items() if has_value(found)}
         return Measurement(

@@ -22,6 +22,7 @@ class PerformancePlan:
     ``duration`` and ``budget`` are in seconds, ``processes`` is their number at the first look in
     full. Before it there is an early look after ``early`` short processes; none where it is 0, or
     where there are no limits. ``names`` are what messages call the inputs of each batch.
+    Where it is ``by_group``, limits on latency hold for each shape of the inputs.
     """
 
     scenario: str
@@ -32,6 +33,7 @@ class PerformancePlan:
     limits: Sequence[Limit]
     early: int = 0
     names: Sequence[Sequence[str]] = ()
+    by_group: bool = False
 
     @property
     def may_end_early(self) -> bool:

@@ -189,6 +189,8 @@ def _sizes(shape: Sequence[int | str], size: int) -> list[int]:
     """Return the sizes of a manifest's shape for a batch of ``size``."""
     sizes = []
     for axis in shape:
+        if isinstance(axis, str) and axis != BATCH:
+            raise OutputError(f"nothing tells the size of the axis {axis!r}; write it in a shape")
         sizes.append(size if axis == BATCH else int(axis))
     return sizes
 
@@ -198,6 +200,11 @@ def known_axes(spec: Input, size: int) -> Axes:
 
     Returns [] where it tells nothing.
     """
+    if spec.named_axes:
+        return [
+            axis if isinstance(axis, int) else None
+            for axis in spec.sized({BATCH: size}).shape or ()
+        ]
     if spec.shape is not None:
         return _sizes(spec.shape, size)
     images = list(_image_axes(spec))

@@ -141,6 +141,11 @@ class TimedInputs:
         self._first_group = first_group
         self._left: list[list[int]] = [[] for _ in self._groups.members]
 
+    @property
+    def is_mixed(self) -> bool:
+        """True if the elements have several shapes."""
+        return len(self._groups.members) > 1
+
     def __call__(self, predictor: Predictor | None = None) -> TimedBatches:
         """Return the next draw; raises DatasetError for elements that can't be prepared."""
         mix = Mix(*self._groups.mix)

@@ -151,6 +151,8 @@ def _key_of_parts(parts: Mapping[str, Any]) -> CaseKey:
     words = [parts["device"]]
     if parts["scenario"]:
         words += [f"b{parts['batch_size']}", parts["scenario"]]
+    if parts.get("shape"):
+        words.append(parts["shape"])
     return CaseKey(parts["manifest"], parts["kind"], "-".join(words))
 
 

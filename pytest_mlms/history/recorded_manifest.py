@@ -28,7 +28,8 @@ def manifest_of(line: Mapping[str, Any], results: Path) -> LoadedManifest:
         raise MlmsError(f"there is no {path} below {Path.cwd()}; run it where the manifest is")
     loaded = load_manifest(path)
     _check_model(loaded, line)
-    if (line.get("dataset") or {}).get("sha256") != loaded.dataset_digest:
+    measured = (line.get("dataset") or {}).get("sha256")
+    if not line.get("shape") and measured != loaded.dataset_digest:
         problem = "the dataset is not the one that was measured"
         raise MlmsError(f"{loaded.place('dataset')}: {problem}; restore it")
     _check_case(loaded, line)
@@ -76,6 +77,10 @@ def _check_case(loaded: LoadedManifest, line: Mapping[str, Any]) -> None:
     if device not in evaluate.devices:
         place = loaded.place("evaluate", "devices")
         raise MlmsError(f"{place}: the device {device} isn't there any more; restore it")
+    shape = line.get("shape")
+    if shape and shape not in evaluate.named_shapes:
+        place = loaded.place("evaluate", "shapes")
+        raise MlmsError(f"{place}: the shape {shape} isn't there any more; restore it")
     size = line["batch_size"]
     if size not in evaluate.batch_sizes:
         place = loaded.place("evaluate", "batch_sizes")

@@ -130,6 +130,8 @@ def case_label(parts: Mapping[str, Any]) -> str:
     words = [label, parts["device"]]
     if parts["scenario"]:
         words += [f"b{parts['batch_size']}", parts["scenario"]]
+    if parts.get("shape"):
+        words.append(parts["shape"])
     text = "-".join(words)
     if "::" in parts["test"]:
         text = f"{parts['test'].rpartition('::')[2]}[{text}]"
@@ -164,9 +166,11 @@ def _common_parts(line: Mapping[str, Any]) -> dict[str, Any]:
     declared = stack.get("declared") or {}
     load = {"load": line["load"]} if line.get("load") else {}  # other keys stay as they were
     variant = {"variant": line["variant"]} if line.get("variant") else {}
+    shape = {"shape": line["shape"]} if line.get("shape") else {}
     return {
         **load,
         **variant,
+        **shape,
         "manifest": line["manifest"]["name"],
         "test": _test_of(line),
         "kind": line["kind"],

@@ -101,12 +101,12 @@ def mlms_dataset(
     mlms_session: Session,
     request: pytest.FixtureRequest,
 ) -> Dataset | None:
-    """The manifest's dataset, with its steps; None for a manifest without one."""
+    """The manifest's dataset, with its steps; None without one, or for a shape of the manifest."""
     from pytest_mlms.pipeline import open_dataset, without_corrupt
     from pytest_mlms.pipeline.step_files import class_numbers_of, with_local_files
 
     path = mlms_artifacts.dataset
-    if path is None:
+    if path is None or not mlms_case.has_dataset:
         return None
     loaded = mlms_case.loaded
     entry = loaded.manifest.dataset

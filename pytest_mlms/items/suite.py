@@ -10,9 +10,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from pytest_mlms.errors import DatasetError, OutputError
 
 if TYPE_CHECKING:
     from pytest_mlms.agent.predictor import Predictor
@@ -102,7 +104,30 @@ def test_agreement(
     mlms_recorder.settle(estimates, decisions, mlms_config.strict, explain_failure)
 
 
+def _names_shape(test: Callable[..., None]) -> Callable[..., None]:
+    """Make a test say of which shape the inputs are that a model refuses."""
+
+    @functools.wraps(test)
+    def run(mlms_case: Case, **fixtures: Any) -> None:
+        from pytest_mlms.agent.process import Refused
+
+        try:
+            test(mlms_case=mlms_case, **fixtures)
+        except Refused as error:
+            if mlms_case.shape is None:
+                raise
+            place = mlms_case.loaded.place("evaluate", "shapes", mlms_case.shape)
+            sizes = ", ".join(f"{axis}: {size}" for axis, size in mlms_case.sizes.items())
+            advice = "correct its sizes, or leave it out"
+            raise OutputError(
+                f"{place}: the model refuses shape {mlms_case.shape!r} ({sizes}); {advice}\n{error}"
+            ) from None
+
+    return run
+
+
 @pytest.mark.mlms(kind="performance")
+@_names_shape
 def test_performance(
     mlms_case: Case,
     mlms_artifacts: CaseFiles,
@@ -151,6 +176,7 @@ def test_performance(
             duration=mlms_config.duration,
             budget=mlms_config.budget,
             limits=mlms_case.limits,
+            by_group=mlms_case.has_dataset and mlms_case.loaded.manifest.evaluate.by_group,
             early=0 if mlms_config.measures_in_full else EARLY_PROCESSES,
         )
         measured = measure_performance(plan, mlms_predictor_factory, batches_for, keep)
@@ -182,6 +208,7 @@ def test_performance(
 
 
 @pytest.mark.mlms(kind="upgrade")
+@_names_shape
 def test_upgrade(
     mlms_case: Case,
     mlms_artifacts: CaseFiles,
@@ -270,7 +297,12 @@ def _timed_inputs(case: Case, dataset: Dataset | None, run_seed: int) -> TimedIn
 
     if dataset is None:
         return RandomInputs(case, run_seed)
-    return TimedInputs(dataset, case.batch_size, case.loaded.manifest.evaluate.seed, run_seed)
+    evaluate = case.loaded.manifest.evaluate
+    timed = TimedInputs(dataset, case.batch_size, evaluate.seed, run_seed)
+    if evaluate.by_group and not timed.is_mixed:
+        place = case.loaded.place("evaluate", "shapes")
+        raise DatasetError(f"{place}: all inputs of the dataset have one shape; leave 'shapes' out")
+    return timed
 
 
 def _queried(timed: TimedInputs | RandomInputs) -> Callable[[Predictor], Batches]:

@@ -99,7 +99,7 @@ def _files_of(case: Case) -> list[str]:
     for role, digest in case.loaded.model_digests(case.model).items():
         files.append(f"{role} {short_digest(digest)}")
     dataset = case.loaded.dataset_digest
-    if dataset is not None:
+    if dataset is not None and case.has_dataset:
         files.append(f"dataset {short_digest(dataset)}")
     return sorted(files)
 

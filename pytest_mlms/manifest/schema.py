@@ -7,7 +7,7 @@ import math
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -47,14 +47,18 @@ from pytest_mlms.manifest.types import (
 from pytest_mlms.manifest.yaml12 import Path
 from pytest_mlms.tasks import LabelForm, TaskFacts, facts_of
 
-__all__ = ["BATCH", "Evaluate", "Input", "Manifest", "Model", "Output", "OutputType"]
+__all__ = ["BATCH", "BY_GROUP", "Evaluate", "Input", "Manifest", "Model", "Output", "OutputType"]
 
 T = TypeVar("T")
 
 BATCH = "batch"
 """The word for the axis of the batch in the shape of an input."""
 
+BY_GROUP = "dataset"
+"""The word for the shapes that a dataset has."""
+
 _MOST_INSTANCES = 1024
+_AXIS = re.compile("[a-z][a-z0-9_]*")
 
 _STEPS_OF_ANY_SHAPE = ("normalize", "cast")
 """Input steps that work on tensors, and with the channels first."""
@@ -71,16 +75,32 @@ def _digests(value: Any) -> Any:
     return {"graph": value} if isinstance(value, str) else value
 
 
-def _axes(value: Any) -> tuple[int | str, ...]:
-    """Check the sizes of the axes of an input."""
+def _axes(value: Any, with_names: bool = False) -> tuple[int | str, ...]:
+    """Check the sizes of the axes of an input or output; those of inputs may have names."""
     axes = value if isinstance(value, (list, tuple)) else [None]
     for axis in axes:
         is_size = isinstance(axis, int) and not isinstance(axis, bool) and axis > 0
-        if not is_size and axis != BATCH:
+        is_name = with_names and isinstance(axis, str) and _AXIS.fullmatch(axis)
+        if not is_size and not is_name and axis != BATCH:
             raise ValueError("write a list of sizes, with 'batch' for the batch: [batch, 128]")
     if list(axes).count(BATCH) > 1:
         raise ValueError("shape has two axes 'batch'; keep one")
     return tuple(axes)
+
+
+def _input_axes(value: Any) -> tuple[int | str, ...]:
+    return _axes(value, with_names=True)
+
+
+def _shapes(value: Any) -> Any:
+    """Return the sizes of shapes by name; those of a dataset's groups are not known yet."""
+    if value == BY_GROUP:
+        return {BY_GROUP: {}}
+    if not isinstance(value, dict):
+        raise ValueError(
+            "write 'dataset', or a name for each shape, with its axes: {short: {tokens: 16}}"
+        )
+    return value
 
 
 def _ascending(value: tuple[float, float]) -> tuple[float, float]:
@@ -119,6 +139,12 @@ _SHAPE_FORM = {
     "items": {"anyOf": [{"type": "integer", "minimum": 1}, {"const": BATCH}]},
 }
 Shape = Annotated[Any, AfterValidator(_axes), WithJsonSchema(_SHAPE_FORM)]
+_INPUT_FORM = {
+    "type": "array",
+    "items": {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string"}]},
+}
+InputShape = Annotated[Any, AfterValidator(_input_axes), WithJsonSchema(_INPUT_FORM)]
+Shapes = Annotated[dict[str, dict[str, Positive]], Short(_shapes, {"const": BY_GROUP})]
 Range = Annotated[tuple[float, float], AfterValidator(_ascending), Short(_pair)]
 Distinct = Annotated[list[T], Field(min_length=1), AfterValidator(_distinct)]
 Columns = Annotated[
@@ -202,7 +228,8 @@ class Input(Closed):
     """An input of the model, by its name there, or by its ``position`` among the model's.
 
     The steps make it from the dataset, and run in order. ``shape`` has the sizes of its axes where
-    the model leaves them free, with the word batch for the axis of the batch. ``range`` has the
+    the model leaves them free, with the word batch for the axis of the batch, and names for axes
+    whose sizes are in ``evaluate: shapes``. ``range`` has the
     least and the largest of the values that are drawn where there is no dataset, and of the ids of
     tokens. ``sample_rate`` is the rate of the sound that a model takes, in samples a second.
     ``column`` names the column of the dataset, for inputs that aren't called like theirs, or both
@@ -215,7 +242,7 @@ class Input(Closed):
     type: Literal["image", "audio", "text", "tensor"]
     element_type: ElementType
     layout: Layout | None = None
-    shape: Shape | None = None
+    shape: InputShape | None = None
     range: Range | None = None
     sample_rate: Positive | None = None
     column: Columns | None = None
@@ -234,6 +261,18 @@ class Input(Closed):
         if self.shape is None:
             return 0
         return self.shape.index(BATCH) if BATCH in self.shape else None
+
+    @property
+    def named_axes(self) -> list[str]:
+        """The names of its axes whose sizes are those of a shape."""
+        return [axis for axis in self.shape or () if isinstance(axis, str) and axis != BATCH]
+
+    def sized(self, sizes: Mapping[str, int]) -> Input:
+        """Return the same input with these sizes of its named axes."""
+        if not self.named_axes:
+            return self
+        axes = tuple(sizes.get(axis, axis) for axis in self.shape or ())
+        return self.model_copy(update={"shape": axes})
 
     @property
     def takes_text(self) -> bool:
@@ -280,6 +319,9 @@ class Input(Closed):
             raise ValueError("a state is a tensor without steps and column; leave these out")
         if self.shape is None:
             raise ValueError("a state needs its shape; write it, as in 'shape: [2, batch, 128]'")
+        if self.named_axes:
+            problem = f"a state has no axis of a name, such as {self.named_axes[0]!r}"
+            raise ValueError(f"{problem}; write its size, as in 'shape: [2, batch, 128]'")
         least, largest = _range_of(self.element_type)
         if not least <= (self.start or 0) <= largest:
             raise ValueError(
@@ -467,7 +509,9 @@ class Evaluate(Closed):
 
     ``seed`` draws the performance inputs. ``threads`` are the CPU threads that each framework must
     use; without them it chooses itself. ``instances`` copies of the model serve the queries of
-    a server at the same time, and the ``batcher`` joins those that wait.
+    a server at the same time, and the ``batcher`` joins those that wait. Each of the ``shapes`` has
+    the sizes of the axes that inputs name, and items of its own; the word dataset stands for the
+    shapes that the dataset has, whose latencies are judged one by one.
     """
 
     devices: Distinct[Device] = ["cpu"]
@@ -477,6 +521,17 @@ class Evaluate(Closed):
     threads: Positive | None = None
     instances: Annotated[int, Field(ge=1, le=_MOST_INSTANCES)] = 1
     batcher: Batcher | None = None
+    shapes: Shapes = {}
+
+    @property
+    def by_group(self) -> bool:
+        """True if each shape that the dataset has is judged."""
+        return self.shapes == {BY_GROUP: {}}
+
+    @property
+    def named_shapes(self) -> Mapping[str, Mapping[str, int]]:
+        """The shapes that have names: the sizes of their axes."""
+        return {} if self.by_group else self.shapes
 
     @cached_property
     def scenario_labels(self) -> dict[str, ScenarioEntry]:

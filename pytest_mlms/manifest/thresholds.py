@@ -63,7 +63,7 @@ class Threshold(Closed):
     def filters(self) -> dict[str, Any]:
         """Return the fields of ``records.Limit`` that select cases."""
         found = {}
-        for name in ("devices", "frameworks", "batch_sizes", "scenarios"):
+        for name in ("devices", "frameworks", "batch_sizes", "scenarios", "shapes"):
             if hasattr(self, name):
                 found[name] = tuple(getattr(self, name))
         return found
@@ -74,6 +74,7 @@ class PerformanceThreshold(Threshold):
 
     batch_sizes: list[Positive] = []
     scenarios: list[ScenarioName] = []
+    shapes: list[str] = []
 
 
 class SoakThreshold(Threshold):

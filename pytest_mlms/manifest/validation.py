@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from pytest_mlms.manifest.box_outputs import box_output_errors
 from pytest_mlms.manifest.scenarios import OpenLoad, Peak
-from pytest_mlms.manifest.schema import Input, Manifest, Output
+from pytest_mlms.manifest.schema import BY_GROUP, Input, Manifest, Output
 from pytest_mlms.manifest.thresholds import AgreementThreshold, Entry, agreement_limits
+from pytest_mlms.manifest.types import instead
 from pytest_mlms.manifest.yaml12 import Path
 from pytest_mlms.quantities import QUANTITIES
 from pytest_mlms.tasks import tasks
@@ -22,6 +24,8 @@ _MOST_CASES = 10_000
 _SHOWN_VALUES = 20
 _CALLS = {"single_stream", "offline"}
 """Scenarios whose calls are timed, and no queries."""
+
+_ID_WORD = re.compile("[A-Za-z0-9_]+")
 
 _OF_QUERIES = {name for name, quantity in QUANTITIES.items() if quantity.under_load}
 
@@ -81,10 +85,45 @@ def _states_alone(manifest: Manifest) -> Iterator[Error]:
 def _too_many_cases(manifest: Manifest) -> Iterator[Error]:
     evaluate = manifest.evaluate
     points = len(evaluate.batch_sizes) * len(evaluate.scenarios)
-    cases = len(manifest.models) * len(evaluate.devices) * points
+    shapes = max(1, len(evaluate.shapes))
+    cases = len(manifest.models) * len(evaluate.devices) * points * shapes
     if cases > _MOST_CASES:
-        advice = f"write fewer devices, batch_sizes or scenarios: at most {_MOST_CASES:,} cases"
+        axes = "devices, batch_sizes, scenarios or shapes"
+        advice = f"write fewer {axes}: at most {_MOST_CASES:,} cases"
         yield ("evaluate",), f"evaluate makes {cases:,} cases of performance; {advice}"
+
+
+def _shapes(manifest: Manifest) -> Iterator[Error]:
+    """Yield errors of shapes: their names, their axes, and a dataset that isn't there."""
+    evaluate = manifest.evaluate
+    path = ("evaluate", "shapes")
+    if evaluate.by_group and manifest.dataset is None:
+        text = "there is no dataset whose shapes these could be; add one, or name them yourself"
+        yield path, text
+    named = {axis for spec in manifest.inputs for axis in spec.named_axes}
+    for name, sizes in evaluate.named_shapes.items():
+        yield from (((*path, name), text) for text in _shape_texts(manifest, name, named, sizes))
+        for axis in sizes.keys() - named:
+            known = instead(axis, sorted(named)) if named else "name it, as in 'shape: [batch, n]'"
+            yield (*path, name, axis), f"no input has an axis {axis!r} in its shape; {known}"
+    if not evaluate.shapes:
+        for number, spec in enumerate(manifest.inputs):
+            for axis in spec.named_axes:
+                advice = f"write evaluate: {{shapes: {{short: {{{axis}: 16}}}}}}, or a size"
+                text = f"nothing tells the size of the axis {axis!r}; {advice}, or 'batch'"
+                yield ("inputs", number, "shape"), text
+
+
+def _shape_texts(
+    manifest: Manifest, name: str, named: Collection[str], sizes: Collection[str]
+) -> Iterator[str]:
+    """Yield errors of one shape: its name, which ends ids, and the axes that it lacks."""
+    if not _ID_WORD.fullmatch(name):
+        yield f"{name!r} is no word for ids; write letters, digits and '_'"
+    elif name == BY_GROUP or name in manifest.evaluate.scenario_labels:
+        yield f"{name!r} means another thing in ids; choose another name"
+    for axis in sorted(set(named) - set(sizes)):
+        yield f"shape {name!r} lacks the size of the axis {axis!r}; write '{axis}: …'"
 
 
 def _idle_instances(manifest: Manifest) -> Iterator[Error]:
@@ -235,6 +274,7 @@ def _evaluated(manifest: Manifest) -> dict[str, dict[Any, None]]:
     return {
         "batch_sizes": dict.fromkeys(evaluate.batch_sizes),
         "scenarios": dict.fromkeys(entry.name for entry in evaluate.scenarios),
+        "shapes": dict.fromkeys(evaluate.named_shapes),
         "devices": dict.fromkeys(evaluate.devices),
         "frameworks": dict.fromkeys(
             name for model in manifest.models for name in sorted(model.names, key=len)
@@ -248,7 +288,7 @@ def _unknown_filters(evaluated: Mapping[str, Mapping[Any, None]], entry: Entry) 
         if any(value not in values for value in selected):
             known = ", ".join(map(str, itertools.islice(values, _SHOWN_VALUES)))
             found = f"{entry.key} names {name} that nothing is evaluated with"
-            yield f"{found}; write some of {known}"
+            yield f"{found}; {f'write some of {known}' if known else 'leave them out'}"
 
 
 def _agreement_errors(manifest: Manifest) -> Iterator[Error]:
@@ -297,6 +337,7 @@ _CHECKS = (
     _variants,
     _repeated_positions,
     _states_alone,
+    _shapes,
     _idle_instances,
     _idle_loads,
     _single_inputs,

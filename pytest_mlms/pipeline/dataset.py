@@ -438,6 +438,6 @@ def _column(source: TableFolder, spec: Input) -> Sequence[Element]:
 
 def _element_shape(spec: Input) -> tuple[int, ...] | None:
     """Return the shape of one element of a tensor, where the manifest says it."""
-    if spec.shape is None:
+    if spec.shape is None or spec.named_axes:
         return None
     return tuple(axis for axis in spec.shape if axis != BATCH)

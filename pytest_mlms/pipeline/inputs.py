@@ -118,7 +118,8 @@ def _with_batch_axis(stacked: Array, spec: Input) -> Array:
     if (stacked != stacked[:1]).any():
         problem = f"input {spec.name!r} has a shape without 'batch', and its elements differ"
         raise DatasetError(f"{problem}; use batch_sizes of 1, or make them the same")
-    return np.asarray(stacked[0]).reshape(spec.shape)
+    first = np.asarray(stacked[0])
+    return first if spec.named_axes else first.reshape(spec.shape)
 
 
 def _apply(step: InputStep, batch: Batch, form: _Form) -> Batch:

@@ -164,9 +164,10 @@ def _feature_of(records: _Records, name: str, spec: Input) -> Sequence[Any]:
         value = _value(records[index], name)
         if spec.takes_text:
             return _text(value)
-        if isinstance(value, bytes) or spec.shape is None:
+        if isinstance(value, bytes) or spec.shape is None or len(spec.named_axes) > 1:
             return value
-        shape = [axis for axis in spec.shape if isinstance(axis, int)]
+        free = dict.fromkeys(spec.named_axes, -1)
+        shape = [axis for axis in spec.sized(free).shape or () if isinstance(axis, int)]
         try:
             return value.reshape(shape)
         except ValueError as error:

@@ -11,7 +11,7 @@ __all__ = ["METHODS"]
 METHODS: Mapping[Kind, int] = {
     "accuracy": 1,
     "agreement": 1,
-    "performance": 1,
+    "performance": 2,
     "upgrade": 2,
     "trace": 1,
     "soak": 1,

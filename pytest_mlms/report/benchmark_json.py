@@ -83,8 +83,9 @@ def _benchmark(result: Mapping[str, Any], latencies: list[float]) -> dict[str, A
     """Return the entry of an item; each call is a round of pytest-benchmark."""
     name = result["nodeid"].rpartition("::")[2]
     model = result["manifest"]["name"]
+    group = f"{model} {result['scenario']} b{result['batch_size']}"
     return {
-        "group": f"{model} {result['scenario']} b{result['batch_size']}",
+        "group": " ".join(filter(None, (group, result.get("shape")))),
         "name": name,
         "fullname": result["nodeid"],
         "params": {field: result[field] for field in _PARAMETERS},

@@ -265,7 +265,7 @@ def _sides(item: ItemView) -> str:
 def _row(item: ItemView, cells: Iterable[Cell]) -> list[str]:
     case = item.case
     if item.comparisons:
-        case = point_label(item.device, item.batch_size, item.scenario)
+        case = point_label(item.device, item.batch_size, item.scenario, item.shape)
     if item.repetition > 1:
         case = f"{case} #{item.repetition}"
     verdict, *shown = (cell(item) for cell in cells)

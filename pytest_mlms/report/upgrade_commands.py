@@ -44,7 +44,7 @@ def culprit_command(item: ItemView) -> str:
     if changed is None or NONE in changed:
         return ""
     file, _, _ = _node(item).partition("::")
-    point = culprit.point_id(file, item.device, item.batch_size, item.variant)
+    point = culprit.point_id(file, item.device, item.batch_size, item.variant, item.shape)
     good, bad = (f"{changed.package}=={version}" for version in (changed.a, changed.b))
     compared = regressed_comparison(item.comparisons)
     if compared is None:

@@ -157,7 +157,7 @@ def _with_inputs(
     bundle: Bundle, case: Case, files: CaseFiles, found: FoundItem, making: Making
 ) -> Bundle:
     """Return a bundle with the inputs that matter, by the model's own names."""
-    dataset = _dataset_of(case.loaded, files)
+    dataset = _dataset_of(case.loaded, files) if case.has_dataset else None
     with _opened(bundle, case, found, making) as predictor:
         chosen = _chosen(bundle.expected, case, dataset, found)
         if dataset is None:

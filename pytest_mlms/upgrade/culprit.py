@@ -16,10 +16,17 @@ from pytest_mlms.stacks.declared import framework_of
 __all__ = ["culprit_command", "point_id", "session_words", "stack_words"]
 
 
-def point_id(file: str, device: str, batch_size: int, variant: str | None = None) -> str:
+def point_id(
+    file: str,
+    device: str,
+    batch_size: int,
+    variant: str | None = None,
+    shape: str | None = None,
+) -> str:
     """Return the id that ``mlms culprit`` takes for a point of a manifest."""
     of_model = f"{variant}-" if variant else ""
-    return f"{file}::test_upgrade[{of_model}{device}-b{batch_size}]"
+    of_shape = f"-{shape}" if shape else ""
+    return f"{file}::test_upgrade[{of_model}{device}-b{batch_size}{of_shape}]"
 
 
 def culprit_command(

@@ -61,10 +61,12 @@ def software_text(versions: Mapping[str, str], python: str) -> str:
     return ", ".join(known)
 
 
-def point_label(device: str, batch_size: int, scenario: str | None) -> str:
+def point_label(
+    device: str, batch_size: int, scenario: str | None, shape: str | None = None
+) -> str:
     """Return the rest of the case, beside its sides."""
-    point = f"{device}-b{batch_size}"
-    return f"{point}-{scenario}" if scenario else point
+    words = [device, f"b{batch_size}", scenario, shape]
+    return "-".join(word for word in words if word)
 
 
 def verdict_label(compared: Comparison) -> str:

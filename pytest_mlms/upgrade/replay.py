@@ -66,6 +66,7 @@ class RecordedUpgrade:
     comparisons: list[Comparison] = field(default_factory=list)
     artifacts: dict[str, str] = field(default_factory=dict)
     scenario: str | None = None
+    shape: str | None = None
 
     @property
     def sides(self) -> str:
@@ -75,7 +76,7 @@ class RecordedUpgrade:
     @property
     def point(self) -> str:
         """The rest of the case."""
-        return point_label(self.device, self.batch_size, self.scenario)
+        return point_label(self.device, self.batch_size, self.scenario, self.shape)
 
 
 class Replay(NamedTuple):

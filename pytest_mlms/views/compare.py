@@ -120,7 +120,7 @@ def _pairs(left: Items, right: Items) -> Sequence[tuple[ItemView, ItemView]]:
 def _key(item: ItemView) -> Key:
     """Return what an item measures, whatever its stack is called."""
     parts = (item.manifest.name, item.kind, item.framework, item.device, item.batch_size)
-    return tuple(map(str, (*parts, item.scenario)))
+    return tuple(map(str, (*parts, item.scenario, item.shape)))
 
 
 def _moved(a: ItemView, b: ItemView) -> Iterator[Moved]:

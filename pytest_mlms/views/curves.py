@@ -52,7 +52,11 @@ def _groups(items: Iterable[ItemView]) -> Mapping[Group, Sequence[ItemView]]:
     groups: dict[Group, list[ItemView]] = {}
     for item in items:
         if item.kind == "performance" and item.estimates:
-            group = (item.manifest.name, item.device, item.scenario or "")
+            group = (
+                item.manifest.name,
+                item.device,
+                " ".join(filter(None, (item.scenario, item.shape))),
+            )
             groups.setdefault(group, []).append(item)
     return groups
 

@@ -111,6 +111,7 @@ class ItemView:
     against: BaselineView | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     variant: str = ""
+    shape: str | None = None
     original: OriginalView | None = None
     other_version: str = ""
     machine: MachineView = field(default_factory=MachineView)
@@ -175,7 +176,8 @@ class ItemView:
         """The model and the case, as people read them."""
         case = self.case
         if self.against is not None:
-            case = f"{self.sides}, {point_label(self.device, self.batch_size, self.scenario)}"
+            point = point_label(self.device, self.batch_size, self.scenario, self.shape)
+            case = f"{self.sides}, {point}"
         again = f" #{self.repetition}" if self.repetition > 1 else ""
         return f"{self.manifest.name}: {case}{again}"
 
@@ -218,6 +220,8 @@ class ItemView:
         parts = [self.device_used or self.device, f"batch size {self.batch_size}"]
         if self.scenario:
             parts.append(self.scenario.replace("_", " "))
+        if self.shape:
+            parts.append(f"shape {self.shape}")
         threads = self.threads_used or self.stack.threads
         if threads:
             parts.append("1 thread" if threads == 1 else f"{threads} threads")

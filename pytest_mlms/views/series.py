@@ -235,11 +235,11 @@ def series_of_items(history: Engine, items: Iterable[ItemView]) -> Mapping[str, 
 
 def _case_of_series(info: SeriesInfo) -> tuple[object, ...]:
     parts = info.parts
-    names = ("manifest", "kind", "framework", "stack", "batch_size", "scenario")
+    names = ("manifest", "kind", "framework", "stack", "batch_size", "scenario", "shape")
     return tuple(parts.get(name) for name in names)
 
 
 def _case_of_item(item: ItemView) -> tuple[object, ...]:
     stack = item.stack.name
     names = (item.manifest.name, item.kind, item.framework, stack)
-    return (*names, item.batch_size, item.scenario)
+    return (*names, item.batch_size, item.scenario, item.shape)

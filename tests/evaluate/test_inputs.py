@@ -24,7 +24,7 @@ def case_of(folder: Path, **fields: Any) -> Any:
     """Return a case of the small manifest, with a batch of 5."""
     spec = {"name": "x", "type": "tensor", "element_type": "float32", **fields}
     loaded = load(write(folder, small(inputs=[spec])))
-    return SimpleNamespace(loaded=loaded, batch_size=5)
+    return SimpleNamespace(loaded=loaded, batch_size=5, inputs=loaded.manifest.inputs)
 
 
 def test_a_random_batch_has_the_shape_and_type_of_the_models_input(tmp_path: Path) -> None:

@@ -51,6 +51,7 @@ def reference(**fields: Any) -> dict[str, Any]:
         ("scenario", "single_stream"),
         ("options", {"providers": ["x"]}),
         ("method", 2),
+        ("shape", "long"),
         ("machine.memory", 2**40),
         ("nodeid", "tests/test_own.py::test_performance[x]"),
         ("reference", reference()),

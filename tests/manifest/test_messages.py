@@ -28,7 +28,7 @@ def test_all_errors_of_a_file_are_reported_at_once_with_their_lines(tmp_path: Pa
         assert right in text
         text = text.replace(right, wrong)
     digest = "237cb7d43b2c3390032ae68b3c9f9d5f570a7620e6614908a597254d68566f6"
-    keys = "batch_sizes, devices, frameworks, max, scenarios"
+    keys = "batch_sizes, devices, frameworks, max, scenarios, shapes"
     framework = "'onnxruntime'? (--mlms-predictors DIR adds others)"
     units = "ns, us, µs, ms, s, min, as in '5 ns'"
     assert errors_of(tmp_path, text) == [

@@ -48,6 +48,37 @@ def test_a_limit_that_judges_no_case_is_an_error(
     assert message in error_of(tmp_path, small(thresholds=thresholds))
 
 
+NAMED = {"name": "x", "type": "tensor", "element_type": "float32", "shape": ["batch", "tokens"]}
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        ({"a": {"tokens": 0}}, "evaluate.shapes.a.tokens: found 0; write greater than or equal to"),
+        ({"a": {"token": 1, "tokens": 1}}, "no input has an axis 'token' in its shape; did you"),
+        ({"a": {}}, "shape 'a' lacks the size of the axis 'tokens'; write 'tokens: …'"),
+        ({"a b": {"tokens": 1}}, "'a b' is no word for ids; write letters, digits and '_'"),
+        ({"offline": {"tokens": 1}}, "'offline' means another thing in ids; choose another name"),
+        ("groups", "write 'dataset', or a name for each shape"),
+        ("dataset", "there is no dataset whose shapes these could be; add one"),
+        ({}, "nothing tells the size of the axis 'tokens'; write evaluate: {shapes:"),
+    ],
+)
+def test_shapes_that_make_no_case_are_errors(tmp_path: Path, shapes: Any, message: str) -> None:
+    evaluate = {"scenarios": ["offline"], "shapes": shapes}
+    error = error_of(tmp_path, small(inputs=[NAMED], evaluate=evaluate))
+    assert message in error
+    assert error.partition(":")[0].isdigit()
+
+
+def test_a_limit_names_shapes_that_there_are(tmp_path: Path) -> None:
+    thresholds = {"latency_p50": {"max": "1 s", "shapes": ["long"]}}
+    evaluate = {"shapes": {"short": {"tokens": 4}}}
+    content = small(inputs=[NAMED], evaluate=evaluate, thresholds=thresholds)
+    message = "latency_p50 names shapes that nothing is evaluated with; write some of short"
+    assert message in error_of(tmp_path, content)
+
+
 def test_a_limit_on_queries_of_calls_is_an_error(tmp_path: Path) -> None:
     scenarios = ["offline", {"server": {"rate": "9 /s", "latency": "1 s"}}]
     thresholds = {"query_rate": {"min": "9 /s", "scenarios": ["offline"]}}

@@ -19,6 +19,7 @@ TEXTS = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_si
 
 FRACTIONS = st.floats(0, 1) | st.integers(0, 100).map(lambda share: f"{share} %")
 VALUES: dict[str, Strategy] = {
+    "": st.floats(0, 100),
     "fraction": FRACTIONS,
     "s": st.floats(0, 1e6).map(lambda number: f"{number!r} ms"),
     "B": st.integers(0, 10**6).map(lambda number: f"{number} MiB"),

@@ -1,6 +1,6 @@
 """A predictor whose calls take time by the length of their input, LENGTHS_LONG times for long ones.
 
-LENGTHS_SPIN starts a thread that works for this share of its time.
+Inputs of 13 values are refused. LENGTHS_SPIN starts a thread that works for this share of its time.
 """
 
 import os
@@ -32,6 +32,8 @@ def load(request):
 
 def predict(loaded, arrays):
     ids = arrays["ids"]
+    if ids.shape[1] == 13:
+        raise ValueError("no input is 13 long")
     seconds = 2e-4 if ids.shape[1] < 100 else 1e-3 * LONG
     _work(seconds)
     return [ids.sum(axis=1, keepdims=True)]
