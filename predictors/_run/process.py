@@ -51,8 +51,9 @@ def own_memory() -> int:
 def collect_garbage() -> None:
     """Free what Python would free some time later; what is left isn't looked at the next time."""
     gc.collect()
-    if hasattr(gc, "freeze"):  # Python 3.7
-        gc.freeze()
+    freeze = getattr(gc, "freeze", None)  # of Python 3.7
+    if freeze is not None:
+        freeze()
 
 
 def count_threads() -> int:

@@ -7,6 +7,7 @@ import zlib
 
 _MOST_BYTES = 4 << 20  # that are read after a turn, but at least the outputs of a call
 _MOST_KEPT = 3
+_MOST_DIGESTS = 64  # of a batch; what it holds may not grow with the calls
 
 
 class Repeats:
@@ -20,12 +21,13 @@ class Repeats:
         self.calls = 0
         self.kept = []
         self._counts = {}
+        self._others = 0  # calls whose digests are not held
 
     @property
     def differing(self):
         """The number of calls that gave something else than most calls on the same batch."""
         counts = [list(counts.values()) for counts in self._counts.values()]
-        return sum(sum(each) - max(each) for each in counts)
+        return self._others + sum(sum(each) - max(each) for each in counts)
 
     def add(self, first, outputs):
         """Take the last outputs of a turn over batches, of which number ``first`` came first."""
@@ -43,7 +45,10 @@ class Repeats:
         counts = self._counts.setdefault(batch, {})
         if counts and digest not in counts and len(self.kept) < _MOST_KEPT:
             self.kept.append((batch, [numpy.array(array) for array in output]))
-        counts[digest] = counts.get(digest, 0) + 1
+        if digest in counts or len(counts) < _MOST_DIGESTS:
+            counts[digest] = counts.get(digest, 0) + 1
+        else:
+            self._others += 1
         self.calls += 1
 
 

@@ -357,8 +357,8 @@ def _ending_text(code: int) -> str:
         return f"exit status {code}; its log may say why"
     if -code == signal.SIGKILL:
         return (
-            "killed by SIGKILL, as the kernel does when memory runs out (see dmesg); "
-            "try a smaller batch"
+            "killed by SIGKILL, as the kernel does when memory runs out (see dmesg), whoever took "
+            "it; run it again on an idle machine, or try a smaller batch"
         )
     name = _signal_name(-code)
     return f"killed by {name}; an error of the framework or its build: try another version"

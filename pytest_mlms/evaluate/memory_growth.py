@@ -34,6 +34,7 @@ SECONDS = 5.0
 _CALLS = 2000  # that a process is watched for, or the seconds
 _BLOCKS = 24
 _PARTS = 3
+_LEAST_BLOCKS = 2 * _PARTS  # of slow calls: two readings have a slope
 
 
 def held(usage: UsageReply) -> int:
@@ -62,12 +63,14 @@ def growth_between(before: int, after: int, calls: int) -> float:
 def watch_growth(predictor: Predictor, call_seconds: float, seconds: float) -> float:
     """Return the bytes that a call adds, by some thousand calls, or ``seconds`` of them.
 
-    The model's batches must be bound. Raises AgentError.
+    A few are made however long they take. The model's batches must be bound. Raises AgentError.
     """
-    count = math.ceil(min(_CALLS, seconds / call_seconds) / _BLOCKS)
+    calls = max(_LEAST_BLOCKS, min(_CALLS, seconds / call_seconds))
+    blocks = min(_BLOCKS, int(calls))
+    count = math.ceil(calls / _BLOCKS)
     predictor.usage(collect=True)
     memory = []
-    for _ in range(_BLOCKS):
+    for _ in range(blocks):
         predictor.turn(count)
         memory.append(held(predictor.usage(collect=True)))
-    return slope_of(count * np.arange(_BLOCKS), np.array(memory))
+    return slope_of(count * np.arange(blocks), np.array(memory))

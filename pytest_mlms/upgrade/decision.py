@@ -240,21 +240,24 @@ def compare_accuracy(name: str, right_a: Array, right_b: Array, tolerance: float
 def is_decided(comparisons: Sequence[Comparison], rounds: int, least: int = ROUNDS.least) -> bool:
     """Return whether no further round is needed.
 
-    This is so where the outputs are wrong, and otherwise once all gates are decided. If these
-    passed, a guard that looks worse than its tolerance needs further rounds, too.
+    This is so where the outputs are wrong, and otherwise once all gates are decided, or calls
+    decided the item. If gates passed, a guard that looks worse than its tolerance needs further
+    rounds, too.
     """
     of_rounds = [compared for compared in comparisons if compared.of == "rounds"]
-    of_outputs = [compared for compared in comparisons if compared.of != "rounds"]
+    of_calls = [compared for compared in comparisons if compared.of == "calls"]
+    of_outputs = [compared for compared in comparisons if compared.of not in ("rounds", "calls")]
     if any(compared.verdict is Verdict.REGRESSED for compared in of_outputs):
         return True
     if rounds < least:
         return False
+    if any(compared.verdict is Verdict.REGRESSED for compared in of_calls):
+        return True
     gates = [compared.verdict for compared in of_rounds if compared.gate]
     if Verdict.INCONCLUSIVE in gates:
         return False
     if any(compared.verdict is Verdict.REGRESSED for compared in of_rounds):
         return True
-    of_calls = [compared for compared in comparisons if compared.of == "calls"]
     return not any(_is_suspect(compared) for compared in [*of_rounds, *of_calls])
 
 

@@ -255,7 +255,10 @@ def _throughput(calls: _Calls, batch_size: int) -> Figure:
 
 
 def _stalls(calls: _Calls) -> Figure:
-    """Return the shares of calls that took several times the median of their group."""
+    """Return the shares of calls that took several times the median of their group.
+
+    Neighbours in a turn count once: what disturbs one side's turn makes many short calls slow.
+    """
     size = calls.a.size
     counts = []
     for seconds in (calls.a, calls.b):
@@ -265,7 +268,9 @@ def _stalls(calls: _Calls) -> Figure:
                 chosen = calls.inputs.of_group(group)
                 if chosen.any():
                     usual[chosen] = np.median(seconds[chosen])
-        counts.append(int((seconds > STALLED * usual).sum()))
+        stalled = seconds > STALLED * usual
+        stalled[:, 1:] &= ~stalled[:, :-1].copy()
+        counts.append(int(stalled.sum()))
     a, b = counts
     return Figure(a / size, b / size, math.log((b + 0.5) / (a + 0.5)), 0.0, size)
 

@@ -245,7 +245,7 @@ class UpgradeRun:
             *of_rounds,
             groups and groups.worst,
             self._slow_inputs.compare(),
-            compare_stalls(figures, criteria.tolerances.get("stalls")),
+            compare_stalls(figures, criteria.tolerances.get("stalls"), criteria.rounds),
         ]
         comparisons = [compared for compared in found if compared is not None]
         self._update(

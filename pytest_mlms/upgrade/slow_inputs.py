@@ -3,6 +3,8 @@
 A slow-down of few inputs that nothing tells from the others is lost in the median and below the
 tolerance of the mean. So each round names the inputs that look slower on B, and each further round
 times these again, on fresh processes. What was chosen for being slow by chance isn't slow again.
+All that was timed again counts, also for inputs that are suspected no more: those that are left
+were chosen.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ _NEW = 8  # suspects of a round
 _MOST = 16  # that are timed again
 _LEAST_ROUNDS = 3  # in which an input is slow again
 _NOTICED = 0.6  # of the logarithm of the tolerance, from which an input is suspected
+_CALLS_AGAIN = 3  # of an input in a round
 
 
 @dataclass
@@ -48,6 +51,7 @@ class SlowInputs:
         self._tolerance = default if tolerance is None else tolerance
         self._suspects: dict[Elements, _Suspect] = {}
         self._seen: set[Elements] = set()
+        self._again: list[float] = []
         self._observed = 0
         self._mirrored = 0
 
@@ -70,15 +74,19 @@ class SlowInputs:
             for number, change in _changes(numbers, inputs.again, clock).items():
                 suspect = self._suspects.get(inputs.elements[number])
                 if suspect is not None:
-                    suspect.again.append(change - centres[int(inputs.groups[number])])
+                    excess = change - centres[int(inputs.groups[number])]
+                    self._again.append(excess)
+                    suspect.again.append(excess)
                     suspect.seconds.append(_seconds(number, numbers, inputs.again, clock))
         self._drop(_NOTICED * limit)
         excesses = {}
         for number, change in of_batches.items():
-            excess = change - centres[int(inputs.groups[number])]
-            self._observed += 1
-            self._mirrored += excess < -limit
-            excesses[inputs.elements[number]] = excess
+            excesses[inputs.elements[number]] = change - centres[int(inputs.groups[number])]
+        few = _changes(inputs.numbers, measured, clock, _CALLS_AGAIN)
+        self._observed += len(few)
+        self._mirrored += sum(
+            change - centres[int(inputs.groups[number])] < -limit for number, change in few.items()
+        )
         self._seen.update(excesses)
         fresh = [each for each in excesses if each not in self._suspects]
         fresh.sort(key=lambda elements: -excesses[elements])
@@ -90,16 +98,22 @@ class SlowInputs:
         """Forget the suspects that are no longer slow."""
         for elements, suspect in list(self._suspects.items()):
             if suspect.again and np.median(suspect.again) < noticed:
-                self._observed += len(suspect.again)
                 del self._suspects[elements]
 
     @property
     def confirmed(self) -> dict[Elements, tuple[float, float]]:
-        """The inputs that were slow in three further rounds, with the seconds of both sides."""
+        """The inputs that were slow in three further rounds, with the seconds of both sides.
+
+        Of so many inputs, none is slow so often by chance, as often as inputs are as much faster.
+        """
         limit = math.log1p(self._tolerance)
+        faster = sum(change < -limit for change in self._again) / max(1, len(self._again))
+        share = max(faster, (self._mirrored + 1) / (self._observed + 2))
         found = {}
         for elements, suspect in self._suspects.items():
-            if sum(change > limit for change in suspect.again) >= _LEAST_ROUNDS:
+            slow = sum(change > limit for change in suspect.again)
+            chance = len(self._seen) * _at_least(slow, len(suspect.again), share)
+            if slow >= _LEAST_ROUNDS and chance <= RISK:
                 a, b = np.median(suspect.seconds, axis=0)
                 found[elements] = (float(a), float(b))
         return found
@@ -108,10 +122,10 @@ class SlowInputs:
         """Return the verdict; None where there is nothing to tell, and nobody named a tolerance.
 
         That inputs are slow again is compared with how often inputs of all rounds are as much
-        faster, by Fisher's exact test.
+        faster, in as many calls, by Fisher's exact test.
         """
         limit = math.log1p(self._tolerance)
-        again = [change for suspect in self._suspects.values() for change in suspect.again]
+        again = self._again
         slow = sum(change > limit for change in again)
         if not self._seen or not (slow or self._is_gate):
             return None
@@ -146,19 +160,27 @@ class SlowInputs:
         )
 
 
+def _at_least(hits: int, count: int, share: float) -> float:
+    """Return the probability of so many hits or more of a count, where each has this share."""
+    numbers = range(hits, count + 1)
+    return sum(math.comb(count, n) * share**n * (1 - share) ** (count - n) for n in numbers)
+
+
 def _standing(suspect: _Suspect) -> float:
     """Return what orders suspects: how often they were slow again, else how slow they looked."""
     return len(suspect.again) + suspect.first / 100
 
 
-def _changes(numbers: Array, measured: Round, clock: Clock) -> dict[int, float]:
-    """Return the median log(b / a) of the calls on each batch."""
+def _changes(
+    numbers: Array, measured: Round, clock: Clock, most: int | None = None
+) -> dict[int, float]:
+    """Return the median log(b / a) of the calls on each batch, of the first ``most`` of them."""
     a = measured.a.times(clock)
     b = measured.b.times(clock)
     known = (a > 0) & (b > 0)
     changes = np.log(np.where(known, b, 1.0) / np.where(known, a, 1.0))
     return {
-        int(number): float(np.median(changes[(numbers == number) & known]))
+        int(number): float(np.median(changes[(numbers == number) & known][:most]))
         for number in np.unique(numbers[known])
     }
 

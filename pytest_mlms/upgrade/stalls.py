@@ -1,6 +1,7 @@
 """The decision on stalls: calls that take several times the median, which few rounds can compare.
 
-They are counted over all rounds, on both sides by the same rule.
+They are counted over all rounds, on both sides by the same rule. Calls of a process aren't
+independent: some processes stall more than others. So rounds must show it, too.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pytest_mlms.quantities import upgrade_rules
 from pytest_mlms.records import Comparison, Verdict
 from pytest_mlms.statistics import fisher_probability
 from pytest_mlms.upgrade.figures import STALLED, Figure
+from pytest_mlms.upgrade.round_estimate import ROUNDS, RoundSpan, estimate_change
 
 __all__ = ["RISK", "compare_stalls"]
 
@@ -23,12 +25,15 @@ _ERRORS = 1.28  # standard errors from the estimate to an end of its interval
 
 
 def compare_stalls(
-    rounds: Sequence[Mapping[str, Figure]], tolerance: float | None = None, least_rounds: int = 3
+    rounds: Sequence[Mapping[str, Figure]],
+    tolerance: float | None = None,
+    span: RoundSpan = ROUNDS,
 ) -> Comparison | None:
     """Return the verdict on stalls over all rounds.
 
     ``tolerance`` is the one that was named, which makes them a gate. Otherwise there is nothing to
-    tell where B doesn't stall more often than chance has it, and None is returned.
+    tell where B doesn't stall more often than chance has it, and None is returned. It is REGRESSED
+    where neither chance nor what differs between rounds explains it.
     """
     figures = [found["stalls"] for found in rounds if "stalls" in found]
     if not figures:
@@ -42,7 +47,9 @@ def compare_stalls(
     error = _ERRORS * math.sqrt(1 / (hits_a + 0.5) + 1 / (hits_b + 0.5))
     low, ratio, high = (math.exp(change + n * error) for n in (-1, 0, 1))
     verdict = Verdict.INCONCLUSIVE
-    if len(figures) >= least_rounds and chance <= RISK:
+    of_rounds = estimate_change([figure.value for figure in figures], span)
+    is_shown = of_rounds.low > math.log1p(allowed)
+    if len(figures) >= span.to_fail and chance <= RISK and is_shown:
         verdict = Verdict.REGRESSED
     elif high < 1 + allowed or hits_b == 0:
         verdict = Verdict.PASSED

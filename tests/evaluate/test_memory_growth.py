@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
+from mlms_predictors._run.replies import UsageReply
 
+from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.evaluate.memory_growth import growth_between, slope_of, watch_growth
 from tests.support.load_agents import open_agent
 from tests.support.project import launch
@@ -58,3 +61,22 @@ def test_a_leak_of_a_kilobyte_and_more_is_found(tmp_path: Path, by: str, size: i
 )
 def test_a_clean_process_does_not_grow(tmp_path: Path, by: str, size: int) -> None:
     assert growth_of(tmp_path, by=by, bytes=str(size)) < 100
+
+
+class Slow:
+    """A predictor that counts its calls, and whose memory does not grow."""
+
+    calls = 0
+
+    def turn(self, count: int) -> None:
+        self.calls += count
+
+    def usage(self, collect: bool) -> UsageReply:
+        return UsageReply(memory=MIB, device_memory=None, threads=1, descriptors=3)
+
+
+@pytest.mark.parametrize(("call_seconds", "calls"), [(2.0, 6), (0.5, 10), (0.05, 120)])
+def test_slow_calls_are_watched_for_few_of_them(call_seconds: float, calls: int) -> None:
+    slow = Slow()
+    assert watch_growth(cast(Predictor, slow), call_seconds, seconds=5.0) == 0
+    assert slow.calls == calls

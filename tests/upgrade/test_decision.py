@@ -342,11 +342,11 @@ def test_a_regressed_guard_waits_for_the_gates_to_be_decided() -> None:
 
 
 def test_a_rate_whose_interval_begins_at_0_is_no_error() -> None:
-    (latency,) = compare_rounds(latencies(0.0, 0.0, 0.0), {})
+    (latency,) = compare_rounds(latencies(*[0.0] * 6), {})
     open_rate = latency.but(
         quantity="throughput", gate=False, ratio=0.5, low=0.0, verdict=INCONCLUSIVE
     )
-    assert is_decided([latency, open_rate], 3)
+    assert is_decided([latency, open_rate], 6)
 
 
 def test_a_guard_that_looks_worse_than_its_tolerance_needs_further_rounds() -> None:

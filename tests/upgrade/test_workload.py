@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 from pytest_mlms.records import Verdict
+from pytest_mlms.upgrade.figures import figures_of
 from pytest_mlms.upgrade.result import UpgradeResult
+from pytest_mlms.upgrade.rounds import Round, Side
+from pytest_mlms.upgrade.stalls import compare_stalls
 from tests.support.paced import Pace, compared_as, paced_upgrade, verdict_on
 
 seeds = pytest.mark.parametrize(
@@ -123,3 +126,39 @@ def test_the_start_of_turns_is_not_timed_and_a_slow_one_is_named(seeds: range) -
 def test_a_candidate_that_works_while_nothing_is_called_regresses() -> None:
     result = paced_upgrade(ALIKE, pace(), pace(), seed=1, idle=(0.0, 0.2))
     assert regressed(result) == {"idle_cpu"}
+
+
+@pytest.mark.parametrize("kind", ["bursts", "processes"])
+def test_stalls_that_are_not_independent_are_no_regression(kind: str) -> None:
+    random = np.random.default_rng(7)
+
+    def side() -> Any:
+        seconds = 1e-5 * (1 + 0.05 * random.random((100, 20)))
+        share = 0.005 * random.gamma(1)
+        if kind == "bursts":
+            seconds[random.random(100) < 0.001] *= 5
+        else:
+            seconds[random.random(seconds.shape) < share] *= 5
+        return Side(seconds, None, seconds.mean(axis=1), None, 0.1, 0.01, None)
+
+    for _ in range(40):
+        figures = [figures_of(Round(side(), side()), "wall", 1) for _ in range(9)]
+        for count in range(1, 10):
+            compared = compare_stalls(figures[:count])
+            assert compared is None or compared.verdict is not Verdict.REGRESSED
+
+
+@seeds
+def test_noise_beyond_a_narrow_tolerance_makes_no_input_slow(seeds: range) -> None:
+    for seed in seeds:
+        noisy = pace(noise=0.05)
+        result = paced_upgrade(
+            ALIKE[:16], noisy, noisy, seed, tolerances={"slow_inputs": 0.05}, pairs=100
+        )
+        assert verdict_on(result, "slow_inputs") is not Verdict.REGRESSED, seed
+
+
+def test_stalls_leave_no_other_row_without_its_rounds() -> None:
+    result = paced_upgrade(ALIKE, pace(base=2e-4), pace(stall=0.01, base=2e-4), 1, pairs=150)
+    assert "stalls" in regressed(result)
+    assert not [c.quantity for c in result.comparisons if c.lacking.startswith("needs")]
