@@ -48,6 +48,7 @@ _SHOWN_FIELDS = (
     "device",
     "batch_size",
     "scenario",
+    "shape",
     "versions",
     "stack",
     "original",
