@@ -50,7 +50,7 @@ def _import_file(name: str, path: str, folder: Optional[str] = None) -> Any:
 
 _import_file("mlms_predictors", os.path.join(_ROOT, "__init__.py"), _ROOT)
 
-from mlms_predictors._run import peaks, process, scenarios, tracing  # noqa: E402
+from mlms_predictors._run import peaks, pictures, process, scenarios, tracing  # noqa: E402
 from mlms_predictors._run.channel import (  # noqa: E402
     AgentChannel,
     HangUpMonitor,
@@ -430,6 +430,12 @@ class Worker:
         outputs = [array for _, array in arrays]
         return OutgoingReply({}, _numbered([self._embedded.postprocess(outputs)]))
 
+    def decode(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
+        """Reply with the pixels of the encoded picture sent, by this interpreter's Pillow."""
+        ((_, content),) = arrays
+        how = header["mode"], header["upright"], header["steps"]
+        return OutgoingReply({}, _numbered([pictures.decode(content.tobytes(), *how)]))
+
     def close(self) -> None:
         """Free the loaded model, if there is one; an error of that goes to the log only."""
         if self._current is None:
@@ -532,6 +538,7 @@ REQUESTS = (
     "open_code",
     "preprocess",
     "postprocess",
+    "decode",
 )
 """The requests beside ``bye``, which ends the agent."""
 

@@ -30,6 +30,7 @@ from pytest_mlms.resources import (
 from pytest_mlms.session import SESSION, Session
 
 if TYPE_CHECKING:
+    from pytest_mlms.agent.pictures import PictureAgent, PictureSpec
     from pytest_mlms.agent.predictor import Predictor
     from pytest_mlms.artifacts.fetch import CaseFiles
     from pytest_mlms.cases import Case
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from pytest_mlms.upgrade.device_monitor import DeviceMonitor
     from pytest_mlms.upgrade.interleave import OpenPair
     from pytest_mlms.upgrade.rounds import Outputs, SideName
+    from pytest_mlms.upgrade.stack_inputs import OpenPictures
 
 
 @pytest.fixture(scope="session")
@@ -389,6 +391,51 @@ def mlms_unheld_pair(
     if not is_held or mlms_case.device != "cpu":
         return None
     return functools.partial(mlms_pair_factory, SIDES, (), own_threads=True)
+
+
+@pytest.fixture
+def mlms_pictures(
+    mlms_case: Case,
+    mlms_artifacts: CaseFiles,
+    mlms_launch: Launch,
+    mlms_session: Session,
+    mlms_recorder: Recorder,
+    request: pytest.FixtureRequest,
+) -> OpenPictures | None:
+    """A function that starts what decodes pictures with the stack of each side of an upgrade.
+
+    None where pytest's own interpreter decodes them for both.
+    """
+    from pytest_mlms.agent import pictures
+
+    if mlms_case.loaded.manifest.evaluate.preprocess == "runner":
+        return None
+    baseline = mlms_case.baseline
+
+    def spec_of(case: Case, launch: Launch) -> PictureSpec:
+        spec = pictures.PictureSpec(
+            place=case.loaded.place("evaluate", "preprocess"),
+            stack=case.stack.name,
+            launch=launch,
+            predictor=mlms_session.predictors[case.stack.framework],
+            log=mlms_session.next_log("pictures"),
+            timeout=mlms_session.config.timeout,
+        )
+        mlms_recorder.add_log(spec.log)
+        return spec
+
+    @contextlib.contextmanager
+    def opened() -> Iterator[Mapping[SideName, PictureAgent]]:
+        of_baseline = mlms_launch
+        if baseline.stack != mlms_case.stack:
+            of_baseline = launch_of(baseline, mlms_artifacts, mlms_session, request.node)
+        with (
+            pictures.open_pictures(spec_of(baseline, of_baseline)) as a,
+            pictures.open_pictures(spec_of(mlms_case, mlms_launch)) as b,
+        ):
+            yield {"a": a, "b": b}
+
+    return opened
 
 
 @pytest.fixture

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pytest_mlms.upgrade.agents import AgentPair
     from pytest_mlms.upgrade.device_monitor import DeviceMonitor
     from pytest_mlms.upgrade.interleave import OpenPair
+    from pytest_mlms.upgrade.stack_inputs import OpenPictures
 
     Batches = Sequence[Mapping[str, Array]]
 
@@ -215,6 +216,7 @@ def test_upgrade(
     mlms_dataset: Dataset | None,
     mlms_pair_factory: OpenPair,
     mlms_unheld_pair: Callable[[], AbstractContextManager[AgentPair]] | None,
+    mlms_pictures: OpenPictures | None,
     mlms_device_monitor: DeviceMonitor,
     mlms_recorder: Recorder,
     mlms_config: Config,
@@ -238,6 +240,7 @@ def test_upgrade(
         tolerances=criteria.tolerances,
         extent=Extent(mlms_config.outputs, mlms_config.budget, plan.seed),
         open_unheld=mlms_unheld_pair,
+        open_pictures=mlms_pictures,
     )
     run = UpgradeRun(
         criteria, mlms_case.batch_size, check, mlms_recorder, mlms_device_monitor.check

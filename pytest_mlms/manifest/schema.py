@@ -511,7 +511,8 @@ class Evaluate(Closed):
     use; without them it chooses itself. ``instances`` copies of the model serve the queries of
     a server at the same time, and the ``batcher`` joins those that wait. Each of the ``shapes`` has
     the sizes of the axes that inputs name, and items of its own; the word dataset stands for the
-    shapes that the dataset has, whose latencies are judged one by one.
+    shapes that the dataset has, whose latencies are judged one by one. In upgrades pictures are
+    decoded by pytest's own interpreter for both sides, or for each by the one of its ``stack``.
     """
 
     devices: Distinct[Device] = ["cpu"]
@@ -522,6 +523,7 @@ class Evaluate(Closed):
     instances: Annotated[int, Field(ge=1, le=_MOST_INSTANCES)] = 1
     batcher: Batcher | None = None
     shapes: Shapes = {}
+    preprocess: Literal["runner", "stack"] = "runner"
 
     @property
     def by_group(self) -> bool:

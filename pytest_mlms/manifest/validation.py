@@ -138,6 +138,23 @@ def _idle_instances(manifest: Manifest) -> Iterator[Error]:
             yield ("evaluate", key), f"{key} serves no scenario here; {advice}"
 
 
+def _idle_preprocess(manifest: Manifest) -> Iterator[Error]:
+    """Yield an error where stacks have no pictures to decode."""
+    if manifest.evaluate.preprocess == "runner":
+        return
+    pictures = [spec for spec in manifest.inputs if spec.steps and spec.steps[0].name == "decode"]
+    problem = ""
+    if manifest.dataset is None:
+        problem = "there is no dataset"
+    elif not pictures:
+        problem = "no input's steps begin with decode"
+    elif manifest.has_state:
+        problem = "an input is the output of the call before"
+    if problem:
+        advice = "leave preprocess out"
+        yield ("evaluate", "preprocess"), f"stacks decode no pictures here, as {problem}; {advice}"
+
+
 def _idle_loads(manifest: Manifest) -> Iterator[Error]:
     """Yield errors of limits and tolerances on queries that no scenario has."""
     missing = _missing_loads(manifest)
@@ -339,6 +356,7 @@ _CHECKS = (
     _states_alone,
     _shapes,
     _idle_instances,
+    _idle_preprocess,
     _idle_loads,
     _single_inputs,
     _task_errors,

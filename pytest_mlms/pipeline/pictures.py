@@ -10,29 +10,28 @@ import io
 from typing import Any
 
 import numpy as np
+from mlms_predictors._run.pictures import (
+    BITS_16,
+    FORMATS,
+    ORIENTATION,
+    UPRIGHT,
+    load_upright,
+    with_8_bits,
+)
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError
 
 from pytest_mlms.artifacts.lfs import POINTER_ADVICE, is_pointer
 from pytest_mlms.manifest.steps import MOST_PIXELS
 
 __all__ = ["FORMATS", "decode_label_image", "decode_mask", "decode_picture", "picture_size"]
 
-FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
-"""The formats that are decoded, by Pillow's names."""
-
-_BITS_16 = ("I;16", "I;16L", "I;16B", "I;16N")
-_SCALED_TO_16 = ("PNG", "PPM")
-"""Formats of which Pillow may give grey values of 16 bits as mode I."""
-
-_INDEXED = ("1", "L", "P", *_BITS_16)
+_INDEXED = ("1", "L", "P", *BITS_16)
 """Modes of one value a pixel: of a palette its indices, otherwise grey."""
 _EXACT = ("PNG", "GIF", "BMP", "TIFF", "PPM")
 """Formats that keep each value as it was written."""
 
 _TOO_MANY_PIXELS = (Image.DecompressionBombError, Image.DecompressionBombWarning)
-_ORIENTATION = 0x0112  # of EXIF
-_UPRIGHT = 1
 _LYING = (5, 6, 7, 8)  # orientations whose height is the stored width
 _SHOWN_BYTES = 8  # of what is not an image
 _REPLACE = "replace the file, or leave it out"
@@ -45,19 +44,12 @@ def decode_picture(data: bytes, turn_upright: bool) -> Image.Image:
     """
     image = _open(data)
     try:
-        image.load()
-        bits_16 = _has_16_bits(image)
-        if turn_upright and image.getexif().get(_ORIENTATION, _UPRIGHT) != _UPRIGHT:
-            image = ImageOps.exif_transpose(image)
+        image, has_16_bits = load_upright(image, turn_upright)
     except Exception as error:  # decoders raise anything for a damaged file
         reason = str(error) or type(error).__name__
         raise ValueError(f"{reason}; {_REPLACE}") from error
-    if bits_16:
-        return _high_bytes(image)
-    if image.mode in ("I", "F"):
-        problem = f"pixels of 32 bits, Pillow's mode {image.mode!r}, have no range of their own"
-        raise ValueError(f"{problem}; convert the picture to 8 bits")
-    return image
+    found: Image.Image = with_8_bits(image, has_16_bits)
+    return found
 
 
 def picture_size(data: bytes, turn_upright: bool) -> tuple[int, int]:
@@ -66,7 +58,7 @@ def picture_size(data: bytes, turn_upright: bool) -> tuple[int, int]:
     With ``turn_upright`` they are those of the picture turned as its EXIF orientation says.
     """
     image = _open(data)
-    if turn_upright and image.getexif().get(_ORIENTATION, _UPRIGHT) in _LYING:
+    if turn_upright and image.getexif().get(ORIENTATION, UPRIGHT) in _LYING:
         return image.width, image.height
     return image.height, image.width
 
@@ -125,18 +117,3 @@ def _no_image(data: bytes) -> str:
     known = ", ".join(FORMATS)
     problem = f"{len(data)} bytes, beginning {start!r}, are not an image of {known}"
     return f"{problem}; {_REPLACE}"
-
-
-def _has_16_bits(image: Image.Image) -> bool:
-    if image.mode in _BITS_16:
-        return True
-    return image.mode == "I" and image.format in _SCALED_TO_16
-
-
-def _high_bytes(image: Image.Image) -> Image.Image:
-    """Return the high byte of each grey value, as Pillow itself has it of coloured pictures.
-
-    Pillow would make everything above 255 white. OpenCV and TensorFlow keep the high byte, too.
-    """
-    values = np.asarray(image).astype(np.int32)
-    return Image.fromarray((values >> 8).astype(np.uint8))

@@ -105,6 +105,8 @@ def _stack_of_drafts(config: pytest.Config) -> Iterator[str]:
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, tuple) and any(isinstance(each, int) for each in value):  # of rounds
+        return "-".join(str(each) for each in value if each is not None)
     if isinstance(value, tuple):  # levels of a trace
         return ",".join(value) or "none"
     return str(value)

@@ -24,6 +24,7 @@ from pytest_mlms.pipeline import Dataset
 from pytest_mlms.pipeline.selection import selected_elements
 from pytest_mlms.upgrade.agents import AgentPair
 from pytest_mlms.upgrade.rounds import SIDES, Outputs, SideName
+from pytest_mlms.upgrade.stack_inputs import StackInputs
 
 __all__ = [
     "ALL",
@@ -64,13 +65,19 @@ class PairOfOutputs(NamedTuple):
 
     Outputs have a row an input where they have the axis of a batch. ``refused`` is why the
     candidate gave none, although the baseline did. ``nearby`` gives the baseline's outputs for
-    inputs that are off by rounding.
+    inputs that are off by rounding. ``own`` are the candidate's for inputs that its stack made,
+    where these differ from the baseline's, by which both sides are compared.
     """
 
     sides: Mapping[SideName, Outputs]
     names: Sequence[str]
     refused: str = ""
     nearby: Nearby | None = None
+    own: Outputs | None = None
+
+    def scored(self, side: SideName) -> Outputs:
+        """Return the outputs of a side for its own inputs."""
+        return self.sides[side] if side == "a" or self.own is None else self.own
 
 
 def drawn_dataset(dataset: Dataset, case: Case, pair: AgentPair, extent: Extent) -> Dataset:
@@ -143,13 +150,20 @@ def _predict_both(
     return found, ""
 
 
-def paired_outputs(pair: AgentPair, case: Case, dataset: Dataset) -> Iterator[PairOfOutputs]:
-    """Yield the outputs of both sides for a dataset, each batch of which is prepared once."""
+def paired_outputs(
+    pair: AgentPair, case: Case, dataset: Dataset, own: StackInputs | None = None
+) -> Iterator[PairOfOutputs]:
+    """Yield the outputs of both sides for a dataset, each batch of which is prepared once.
+
+    With ``own`` each side's stack prepares it.
+    """
     inputs = Inputs.of(case, dataset, pair.a)
     size = inputs.batch_size
     loops = {side: StateLoop(dataset, size) for side in SIDES}
     done = 0
-    for batch in inputs.batches():
+    prepared = own.batches(dataset, size) if own else ({"a": each} for each in inputs.batches())
+    for of_sides in prepared:
+        batch = of_sides["a"]
         count = min(size, len(dataset) - done)
         names = [place_of(index, dataset) for index in range(done, done + count)]
         batches = {side: loops[side].next(batch) for side in SIDES}
@@ -157,7 +171,13 @@ def paired_outputs(pair: AgentPair, case: Case, dataset: Dataset) -> Iterator[Pa
         for side in SIDES:
             loops[side].done(found[side])
         paired = _paired(pair, case, found, names, refused, size)
-        yield paired._replace(nearby=_nearby_rows(pair, case, batches["a"], count))
+        paired = paired._replace(nearby=_nearby_rows(pair, case, batches["a"], count))
+        if of_sides.get("b", batch) is not batch and not refused:
+            with pair.running("b") as predictor:
+                outputs = predictor.predict(of_sides["b"])
+            rows = BatchRows(_axes_of(pair.b, case), outputs, size, count)
+            paired = paired._replace(own=_by_input(rows))
+        yield paired
         done += count
 
 

@@ -6,6 +6,7 @@ both sides once; accuracy says how wrong other outputs are.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -37,6 +38,7 @@ from pytest_mlms.upgrade.compared_inputs import (
 )
 from pytest_mlms.upgrade.output_verdict import (
     BY_CALL,
+    PICTURES,
     TIMED,
     Circumstances,
     OutputsCompared,
@@ -47,6 +49,7 @@ from pytest_mlms.upgrade.output_verdict import (
 )
 from pytest_mlms.upgrade.paired_evidence import compare_evidence
 from pytest_mlms.upgrade.rounds import SIDES, Outputs, SideName
+from pytest_mlms.upgrade.stack_inputs import OpenPictures, StackInputs
 
 __all__ = ["OutputCheck", "OutputFindings", "check_outputs"]
 
@@ -96,7 +99,8 @@ class OutputCheck:
 
     ``files`` are those that steps of outputs name. ``tolerances`` of accuracy by quantity override
     the default; what they name is compared on all inputs. ``open_unheld`` starts both sides at
-    their frameworks' own numbers of threads; None where that is what is timed.
+    their frameworks' own numbers of threads; None where that is what is timed. ``open_pictures``
+    starts what decodes pictures with each stack; None where pytest's own interpreter does that.
     """
 
     case: Case
@@ -105,6 +109,7 @@ class OutputCheck:
     tolerances: Mapping[str, float]
     extent: Extent
     open_unheld: OpenPair | None = None
+    open_pictures: OpenPictures | None = None
     _sweep: OutputSweep = field(init=False)
     _about: Circumstances = field(init=False)
     _rounds: int = field(init=False, default=0)
@@ -159,7 +164,8 @@ class OutputCheck:
             agreement = agreement.but(told=f"{agreement.told}; {self._flips}")
         worse = self._worse
         if agreement.verdict is Verdict.REGRESSED and not worse:
-            worse = self._sweep.worst
+            pictures = self._about.parts.get(PICTURES)
+            worse = [*(pictures.worst if pictures else ()), *self._sweep.worst]
         found = compared(self._sweep, self._about)
         return OutputFindings([agreement, *self._accuracy], worse, found)
 
@@ -291,10 +297,15 @@ class OutputCheck:
             self._about.seed = self.extent.seed
         has_accuracy = self.case.loaded.manifest.has_accuracy
         accuracy = _AccuracyCheck(self, dataset, pair) if has_accuracy else None
-        for found in paired_outputs(pair, self.case, dataset):
-            self._add(found)
-            if accuracy is not None:
-                accuracy.add(found)
+        with contextlib.ExitStack() as opened:
+            own = None
+            if self.open_pictures is not None:
+                own = StackInputs(opened.enter_context(self.open_pictures()))
+                self._about.parts[PICTURES] = own.sweep
+            for found in paired_outputs(pair, self.case, dataset, own):
+                self._add(found)
+                if accuracy is not None:
+                    accuracy.add(found)
         if accuracy is not None:
             self._take_accuracy(accuracy)
 
@@ -355,7 +366,7 @@ class _AccuracyCheck:
             if side in self._errors:
                 continue
             try:
-                self._sides[side].add(found.sides[side], len(found.names))
+                self._sides[side].add(found.scored(side), len(found.names))
             except OutputError as error:
                 self._errors[side] = error
 

@@ -13,9 +13,11 @@ from pytest_mlms.evaluate.output_sweep import OutputFinding, OutputSweep
 from pytest_mlms.records import Comparison, Verdict
 from pytest_mlms.statistics import binomial_bounds
 from pytest_mlms.upgrade.rounds import SideName
+from pytest_mlms.upgrade.stack_inputs import PictureSweep
 
 __all__ = [
     "BY_CALL",
+    "PICTURES",
     "TIMED",
     "Circumstances",
     "OutputsCompared",
@@ -35,6 +37,8 @@ _MOST_VARYING = 0.01
 """The share by which a baseline may vary from call to call and still be a measure."""
 TIMED = "for the timed inputs"
 BY_CALL = "from call to call"
+PICTURES = "the decoded pictures"
+"""The part whose texts a ``PictureSweep`` has."""
 
 
 @dataclass
@@ -200,7 +204,8 @@ def by_design(
     far they may differ. What no variant may do is REGRESSED: outputs of another form, NaN, and a
     variant that disagrees with itself.
     """
-    own = [part for where, part in about.parts.items() if where.startswith("B against itself")]
+    parts = about.parts.items()
+    own = [part for at, part in parts if at == PICTURES or at.startswith("B against itself")]
     is_broken = bool(sweep.problem) or any(_is_wrong(part, about.inputs) for part in own)
     if is_broken or about.intermittent:
         return agreement
@@ -240,8 +245,11 @@ def _texts(sweep: OutputSweep, about: Circumstances, wrong: Sequence[str]) -> li
         texts.append(_repeats_text(about.repeats["b"]))
     if sweep.beyond:
         texts.append(_differing(sweep))
+    pictures = about.parts.get(PICTURES)
+    if isinstance(pictures, PictureSweep):
+        texts.append(pictures.told)
     for where in wrong:
-        if where == TIMED and sweep.beyond:
+        if where == PICTURES or (where == TIMED and sweep.beyond):
             continue
         part = about.parts[where]
         what = part.problem or f"outputs differ by {_times(part.ratio)} what is allowed"

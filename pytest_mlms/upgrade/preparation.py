@@ -15,13 +15,14 @@ from pytest_mlms.stacks.exact_packages import Difference
 
 __all__ = ["told_changes"]
 
+_PILLOW = "pillow"
 _MODULES = {
     "librosa": "librosa",
     "opencv-contrib-python": "cv2",
     "opencv-contrib-python-headless": "cv2",
     "opencv-python": "cv2",
     "opencv-python-headless": "cv2",
-    "pillow": "PIL",
+    _PILLOW: "PIL",
     "scikit-image": "skimage",
     "soundfile": "soundfile",
     "tokenizers": "tokenizers",
@@ -44,16 +45,28 @@ def told_changes(case: Case, predictor: Path, changed: Sequence[Difference]) -> 
         package = unused[0]
         raise MlmsError(
             f"{case.place()}: {b} and {a} differ only in what no agent uses: {names}; inputs are "
-            f"prepared by pytest's own interpreter for both sides. To compare it, run pytest with "
-            f"{package.package}=={package.a} installed beside it, then with "
-            f"{package.package}=={package.b}, and compare both runs (mlms report has --against)"
+            f"prepared by pytest's own interpreter for both sides. To compare it, "
+            f"{_how_to_compare(package, case)}"
         )
     return [f"{each} ({_NOT_COMPARED})" if each in unused else str(each) for each in changed]
+
+
+def _how_to_compare(package: Difference, case: Case) -> str:
+    if package.package == _PILLOW and any(
+        each.decode for spec in case.loaded.manifest.inputs for each in spec.steps[:1]
+    ):
+        return "write 'preprocess: stack' under evaluate: pictures are then decoded by each stack"
+    return (
+        f"run pytest with {package.package}=={package.a} installed beside it, then with "
+        f"{package.package}=={package.b}, and compare both runs (mlms report has --against)"
+    )
 
 
 def _is_unused(difference: Difference, case: Case, predictor: Path) -> bool:
     """Return whether a stack asks for a package that neither its predictor nor its code uses."""
     module = _MODULES.get(difference.package)
+    if difference.package == _PILLOW and case.loaded.manifest.evaluate.preprocess == "stack":
+        return False
     origin = case.loaded.origin
     if module is None or (origin is not None and origin.code):
         return False

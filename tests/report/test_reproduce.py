@@ -47,6 +47,12 @@ def test_options_that_decide_what_an_item_does_are_kept(
     ]
 
 
+@pytest.mark.parametrize("rounds", ["24", "11-24"])
+def test_rounds_are_kept_as_they_are_typed(pytester: pytest.Pytester, rounds: str) -> None:
+    option = f"--mlms-rounds={rounds}"
+    assert command(pytester, option) == f"pytest {option} {NODE}"
+
+
 def test_options_of_other_items_and_of_the_output_are_left_out(pytester: pytest.Pytester) -> None:
     options = ("--mlms-results=out", "--mlms-manifests=.", "-kaccuracy", "-x", "--junitxml=j.xml")
     pytester.path.joinpath("m.yaml").write_text("name: m")

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 import pytest
 from mlms_predictors import Tensor
+from mlms_predictors._run.pictures import decode
+from PIL import Image
 
 from pytest_mlms.agent.predictor import Predictor, RepeatedCalls, Turn
 from pytest_mlms.agent.process import Refused
-from pytest_mlms.errors import InvalidRun
+from pytest_mlms.errors import DatasetError, InvalidRun
 from pytest_mlms.evaluate.agreement import Tolerance
+from pytest_mlms.manifest.schema import Input
 from pytest_mlms.pipeline import Dataset
+from pytest_mlms.pipeline.stack_pictures import Decoding
 from pytest_mlms.records import Comparison, Verdict
 from pytest_mlms.upgrade.agents import AgentPair
 from pytest_mlms.upgrade.compared_inputs import ALL, Extent
@@ -137,7 +143,7 @@ class Side(FakePredictor):
     def predict(self, batch: Outputs) -> dict[str, Any]:
         assert self.agent.running, "a stopped process was called"
         self.calls += 1
-        numbers = np.clip(batch["image"][:, 0], 0, 599)
+        numbers = np.clip(batch["image"].reshape(len(batch["image"]), -1)[:, 0], 0, 599)
         return {"logits": self.give(numbers.astype(int), self.calls)}
 
     def turn(self, count: int = 1, skip: int = 0, first: int = 0, outputs: bool = False) -> Turn:
@@ -157,6 +163,7 @@ class Check:
         self.extent = Extent(None, 60.0, seed=7)
         self.case = replace(case_of(folder), batch_size=8)
         self.unheld: tuple[Giving, Giving] | None = None
+        self.pictures: Mapping[SideName, Callable[[Decoding], Array]] | None = None
         self.rounds = 1
 
     def pair(self, a: Any, b: Any) -> AgentPair:
@@ -170,6 +177,14 @@ class Check:
         a, b = (Side(200 + number, give) for number, give in enumerate(self.unheld))
         return contextlib.nullcontext(self.pair(a, b))
 
+    def open_pictures(self) -> Any:
+        import contextlib
+
+        assert self.pictures
+        return contextlib.nullcontext(
+            {side: SimpleNamespace(decode=decode) for side, decode in self.pictures.items()}
+        )
+
     def run(self, **tolerances: float) -> list[Comparison]:
         check = OutputCheck(
             self.case,
@@ -178,6 +193,7 @@ class Check:
             tolerances,
             self.extent,
             self.open_unheld if self.unheld else None,
+            self.open_pictures if self.pictures else None,
         )
         for _ in range(self.rounds):
             self.found = self._round(check)
@@ -594,3 +610,101 @@ def test_a_baseline_that_varies_much_is_no_measure(check: Check) -> None:
     assert "the baseline's own 'logits' varies by 0.18 from call to call" in agreement.lacking
     check.b.give = lambda rows, call: right(rows, call) * np.float32(3)
     assert find(check.run(), "agreement").verdict is REGRESSED
+
+
+NUMBERS = 100
+PICTURE = Input.model_validate(
+    {
+        "name": "image",
+        "type": "image",
+        "element_type": "float32",
+        "layout": "NHWC",
+        "steps": [{"decode": {"color": "L"}}],
+    }
+)
+
+
+def use_pictures(check: Check, decode_b: Callable[[Decoding], Array]) -> None:
+    """Make the dataset one of pictures with a pixel each, whose level is the number of its row."""
+    contents = []
+    for number in range(NUMBERS):
+        stream = io.BytesIO()
+        Image.fromarray(np.full((1, 1), number, np.uint8)).save(stream, "PNG")
+        contents.append(stream.getvalue())
+    files = [f"{number}.png" for number in range(NUMBERS)]
+    elements = {"image": contents}
+    check.dataset = Dataset("m.yaml:9: d", (PICTURE,), elements, LABELS[:NUMBERS], files)
+    check.pictures = {"a": decoded, "b": decode_b}
+
+
+def decoded(asked: Decoding) -> Array:
+    return np.asarray(decode(*asked))
+
+
+def other_by(levels: int, number: int) -> Callable[[Decoding], Array]:
+    """Decode the picture of a number, and those of larger ones, with this difference."""
+
+    def decode_b(asked: Decoding) -> Array:
+        pixels = decoded(asked)
+        return pixels + np.uint8(levels) if pixels[0, 0] >= number else pixels
+
+    return decode_b
+
+
+def test_pictures_that_both_stacks_decode_alike_pass(check: Check) -> None:
+    use_pictures(check, decoded)
+    assert {compared.verdict for compared in check.run()} == {PASSED, Verdict.INCONCLUSIVE}
+    assert check.told.startswith("both stacks decode 100 pictures to equal values; outputs are eq")
+
+
+def test_accuracy_is_that_of_own_inputs_and_outputs_are_compared_on_the_same(check: Check) -> None:
+    use_pictures(check, other_by(1, number=0))
+    found = check.run()
+    assert find(found, "agreement").verdict is PASSED
+    text = (
+        "inputs differ in 100 % of the values of 100 pictures, by up to 1 of 255 levels (allowed 1)"
+    )
+    assert check.told.startswith(
+        f"{text}; outputs are equal on 100 of 100 inputs; 100 right before"
+    )
+    top1 = find(found, "top1")
+    assert (top1.a, top1.verdict) == (1.0, REGRESSED)
+    assert top1.b < 0.5
+
+
+def test_a_picture_that_is_decoded_by_more_than_a_level_otherwise_regresses(check: Check) -> None:
+    use_pictures(check, other_by(2, number=NUMBERS - 1))
+    check.case = without_accuracy(check.case)
+    agreement = find(check.run(), "agreement")
+    assert (agreement.verdict, agreement.ratio) == (REGRESSED, 2)
+    assert "more in 1 of them (99.png); outputs are equal on" in check.told
+    assert check.worse_inputs == ["99.png: image[0, 0] 99 -> 101"]
+
+
+def test_a_picture_that_the_candidate_can_not_decode_regresses(check: Check) -> None:
+    def refuse(asked: Decoding) -> Array:
+        if decoded(asked)[0, 0] == 7:
+            raise DatasetError("cannot identify image file")
+        return decoded(asked)
+
+    use_pictures(check, refuse)
+    agreement = find(check.run(), "agreement")
+    assert agreement.verdict is REGRESSED
+    assert agreement.lacking == "the candidate can't decode 7.png: cannot identify image file"
+
+
+def test_a_picture_of_another_size_regresses(check: Check) -> None:
+    use_pictures(check, lambda asked: np.repeat(decoded(asked), 2, axis=0))
+    agreement = find(check.run(), "agreement")
+    assert agreement.verdict is REGRESSED
+    assert "'image' is (1, 2, 1), and (1, 1, 1) of the baseline, for 0.png" in check.told
+
+
+def test_a_picture_that_the_baseline_can_not_decode_is_an_error(check: Check) -> None:
+    def refuse(asked: Decoding) -> Array:
+        raise DatasetError("broken")
+
+    use_pictures(check, decoded)
+    check.pictures = {"a": refuse, "b": decoded}
+    with pytest.raises(DatasetError, match="m.yaml:9: d: element 0: broken"):
+        check.run()

@@ -35,9 +35,26 @@ def case(tmp_path: Path) -> Case:
 
 
 def test_stacks_that_differ_only_in_pillow_are_refused(case: Case, predictor: Path) -> None:
-    message = "new and old differ only in what no agent uses: pillow 8.4.0 → 12.0.0; .*pillow==8.4.0 installed"
+    message = "new and old differ only in what no agent uses: pillow 8.4.0 → 12.0.0; .*'preprocess: stack' under"
     with pytest.raises(MlmsError, match=message):
         told_changes(case, predictor, [PILLOW])
+
+
+def test_what_no_stack_can_do_is_compared_by_two_runs(case: Case, predictor: Path) -> None:
+    stacks = [
+        replace(each, requirements=("librosa",)) for each in (case.stack, case.baseline.stack)
+    ]
+    sounds = replace(case, stack=stacks[0], against=stacks[1])
+    with pytest.raises(MlmsError, match=r"librosa==0.10 installed beside it"):
+        told_changes(sounds, predictor, [Difference("librosa", "0.10", "0.11")])
+
+
+def test_stacks_that_decode_pictures_themselves_are_compared(case: Case, predictor: Path) -> None:
+    manifest = case.loaded.manifest
+    by_stack = manifest.evaluate.model_copy(update={"preprocess": "stack"})
+    loaded = replace(case.loaded, manifest=manifest.model_copy(update={"evaluate": by_stack}))
+    told = told_changes(replace(case, loaded=loaded), predictor, [PILLOW])
+    assert told == ["pillow 8.4.0 → 12.0.0"]
 
 
 def test_a_package_that_prepares_inputs_is_told_beside_others(case: Case, predictor: Path) -> None:

@@ -220,6 +220,7 @@ MODULES = {
     "jax": {"jax", "jaxlib"},
     "loadgen": {"mlperf_loadgen"},
     "opencv": {"cv2"},
+    "pictures": {"PIL"},
     "pytorch": {"torch"},
     "tensorflow": {"h5py", "keras", "tensorflow"},
     "tensorrt": {"tensorrt", "tensorrt_rtx"},
