@@ -40,6 +40,8 @@ def read_arrays(path: Path) -> dict[str, Any]:
         raise DamagedFile("it is no archive")
     try:
         with np.load(path, allow_pickle=False) as file:
+            if len(set(file.files)) < len(file.files):
+                raise ValueError("it has two arrays of one name")
             return dict(file)
     except _DAMAGES as error:
         raise DamagedFile(str(error)) from error

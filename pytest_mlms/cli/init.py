@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -153,7 +154,9 @@ def _write(request: DraftRequest, options: argparse.Namespace) -> None:
             try:
                 draft = _measured(draft, temporary, options, request)
             except MlmsError as error:  # of a file that will have been removed
-                raise MlmsError(str(error).replace(str(temporary), "the draft")) from error
+                text = str(error).replace(str(temporary), "the draft")
+                text = re.sub(rf"\S*{re.escape(temporary.name)}", "the draft", text)  # from here
+                raise MlmsError(text) from error
             temporary.write_text(draft.text(), encoding="utf-8")
     except OSError as error:
         problem = f"{target} can't be written: {error.strerror}"

@@ -138,9 +138,12 @@ def _open(folder: int, name: str) -> int:
 
 def _open_existing(folder: int, name: str) -> int:
     descriptor = os.open(name, _FILE_FLAGS, dir_fd=folder)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    status = os.fstat(descriptor)
+    if (
+        not stat.S_ISREG(status.st_mode) or status.st_nlink > 1
+    ):  # two names of one lock wait for ever
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is no regular file", name)
+        raise OSError(errno.EINVAL, "it is no regular file of one name", name)
     return descriptor
 
 

@@ -117,7 +117,13 @@ def read_npz(
 
 
 def _members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
-    return {member.filename.removesuffix(_SUFFIX): member for member in archive.infolist()}
+    found: dict[str, zipfile.ZipInfo] = {}
+    for member in archive.infolist():
+        name = member.filename.removesuffix(_SUFFIX)
+        if name in found:
+            raise _Unusable(f"has two arrays {name!r}")
+        found[name] = member
+    return found
 
 
 def read_npy(data: bytes) -> Array:

@@ -109,3 +109,14 @@ def test_a_framework_that_is_missing_is_named_with_its_line(
     error = error_of(capsys, "cntk=model.onnx")
     assert "cntk can't be imported in stack here" in error
     assert "use --mlms-stack 'cntk'" in error
+
+
+def test_an_error_names_the_draft_and_no_temporary_file(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pytest_mlms.draft.parts.Draft.text", lambda _: "nothing: 1\n")
+    for target in ("m.yaml", str(folder / "m.yaml")):
+        assert main(["init", "model.onnx", "--output", target]) == 2
+        text = capsys.readouterr().err
+        assert "the draft:1" in text
+        assert ".m.yaml" not in text

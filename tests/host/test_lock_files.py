@@ -85,7 +85,14 @@ def plant_folder(path: Path, victim: Path) -> None:
     path.mkdir()
 
 
-@pytest.mark.parametrize("plant", [plant_link, plant_dangling_link, plant_fifo, plant_folder])
+def plant_second_name(path: Path, victim: Path) -> None:
+    path.hardlink_to(victim)
+
+
+PLANTED = [plant_link, plant_dangling_link, plant_fifo, plant_folder, plant_second_name]
+
+
+@pytest.mark.parametrize("plant", PLANTED)
 def test_a_lock_that_is_no_file_is_an_error_at_once(
     tmp_path: Path, plant: Callable[[Path, Path], None]
 ) -> None:

@@ -10,10 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pytest_mlms.errors import MlmsError
+from pytest_mlms.arrays import DamagedFile, read_arrays
+from pytest_mlms.errors import DatasetError, MlmsError
+from pytest_mlms.pipeline.npz import read_npz as read_dataset
 from pytest_mlms.repro.archive import read_bundle, write_bundle
 from pytest_mlms.repro.replay import unpacking
-from pytest_mlms.repro.replay.npz import read_heads
+from pytest_mlms.repro.replay.npz import read_heads, read_npz
 from pytest_mlms.repro.replay.record import Malformed
 from pytest_mlms.repro.replay.unpacking import unpack
 from tests.support.bundles import bundle_of_matrix
@@ -104,3 +106,19 @@ def test_the_shapes_of_inputs_are_read_without_their_numbers(tmp_path: Path) -> 
     tracemalloc.stop()
     assert str(head) == "x float32[4096,4096]"
     assert peak < 1 << 23
+
+
+def test_two_inputs_of_one_name_are_refused_by_every_reader(tmp_path: Path) -> None:
+    path = tmp_path / "inputs.npz"
+    np.savez(path, x=np.zeros(3))
+    with zipfile.ZipFile(path) as archive:
+        content = archive.read("x.npy")
+    with zipfile.ZipFile(path, "a") as archive, pytest.warns(UserWarning, match="Duplicate name"):
+        archive.writestr("x.npy", content)
+    for read in (read_npz, read_heads):
+        with pytest.raises(ValueError, match="two arrays of one name"):
+            read(str(path))
+    with pytest.raises(DamagedFile, match="two arrays of one name"):
+        read_arrays(path)
+    with pytest.raises(DatasetError, match="two arrays 'x'; write it again"):
+        read_dataset(path, ["x"])

@@ -45,7 +45,7 @@ def read_npz(path: str) -> List[Array]:
     """Return the arrays of a file; raises OSError, and ValueError for one of another form."""
     try:
         with zipfile.ZipFile(path) as archive:
-            return [_read(archive, info) for info in archive.infolist()]
+            return _with_names([_read(archive, info) for info in archive.infolist()])
     except _DAMAGES as error:
         raise ValueError("%s (%s)" % (error, type(error).__name__)) from None
 
@@ -54,9 +54,15 @@ def read_heads(path: str) -> List[Array]:
     """Return the arrays of a file without their bytes; raises as read_npz does."""
     try:
         with zipfile.ZipFile(path) as archive:
-            return [_read(archive, info, False) for info in archive.infolist()]
+            return _with_names([_read(archive, info, False) for info in archive.infolist()])
     except _DAMAGES as error:
         raise ValueError("%s (%s)" % (error, type(error).__name__)) from None
+
+
+def _with_names(arrays: List[Array]) -> List[Array]:
+    if len({array.name for array in arrays}) < len(arrays):
+        raise ValueError("it has two arrays of one name")
+    return arrays
 
 
 def write_npz(path: str, arrays: Iterable[Array]) -> None:
