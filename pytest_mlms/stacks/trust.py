@@ -57,8 +57,8 @@ _VARIABLES = frozenset(
 )
 """Variables that can neither load code nor name a file."""
 
-_FILES = ("cache", "delegate")
-"""Options of predictors whose values are files or folders."""
+_FILES = re.compile(r"cache|delegate|dir|dump|path|file|librar|plugin")
+"""What names of predictors' options have whose values are files or folders."""
 
 _VALUE = re.compile(r"[\w .,:;=+{}()*-]{0,400}", re.ASCII)
 _PYTHON = re.compile(r"\d+\.\d+(\.\d+)?([a-z]+\d+)?\+?", re.ASCII)
@@ -199,7 +199,9 @@ def _is_harmless(key: str, part: Any) -> bool:
         return name in _VARIABLES and _VALUE.fullmatch(value) is not None
     if key == "options":
         name, value = part
-        return not isinstance(value, str) or (name not in _FILES and bool(_WORD.fullmatch(value)))
+        if isinstance(value, str):
+            return not _FILES.search(name) and _WORD.fullmatch(value) is not None
+        return isinstance(value, (bool, int, float))
     if key == "variant":
         return True
     if key == "requirements":
