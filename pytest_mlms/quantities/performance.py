@@ -86,7 +86,8 @@ UPGRADE = [
         unit="fraction",
         better="lower",
         kind="upgrade",
-        description="share of the calls that take three times the median or more",
+        description="share of the calls that take three times the median or more, "
+        "neighbours counted once",
         upgrade=UpgradeRule(tolerance=0.50, samples="calls"),
     ),
     Quantity(
