@@ -100,7 +100,10 @@ def _count(text: str) -> int:
 
 def _outputs(text: str) -> int:
     """Return a number of inputs; 0 stands for all."""
-    return 0 if text == "all" else _count(text)
+    try:
+        return 0 if text == "all" else _count(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{error}, nor all") from None
 
 
 def _seconds(least: float) -> Callable[[str], float]:
@@ -123,11 +126,14 @@ def _time(text: str) -> float:
 
     try:
         seconds = parse_quantity(text, "s")
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    except ValueError:
+        seconds = math.nan
     if LEAST_SOAK <= seconds <= _MOST_SOAK:
         return seconds
-    raise argparse.ArgumentTypeError(f"{text!r} is not a time of a soak: write 3 s to 10080 min")
+    raise argparse.ArgumentTypeError(
+        f"{text!r} is not a time of a soak; write seconds or minutes, as in 30s or 10min, from 3 s "
+        "to a week (10080 min)"
+    )
 
 
 def _size(text: str) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from pytest_mlms.bisect.search import Outcome
 from pytest_mlms.records import Verdict
 from pytest_mlms.text import shortened
 from pytest_mlms.units import format_quantity
+from pytest_mlms.upgrade.labels import upper_end
 
 __all__ = ["answer_lines", "figure_text", "probe_lines"]
 
@@ -91,7 +93,7 @@ def _change(judged: Judgement) -> str:
     high = judged.high
     if judged.of == "inputs":
         return _change_of_inputs(ratio, low, high or 0.0)
-    end = "unbounded" if high is None else f"{high:.3f}"
+    end = upper_end(math.inf if high is None else high)
     return f"×{ratio:.3f} ({low:.3f} to {end})"
 
 

@@ -26,6 +26,12 @@ QUIETER = "measure where nothing else runs, or on cores of its own (taskset)"
 """Advice where other programs took the cores."""
 
 _LEAST_MARGIN = -sys.float_info.max  # results have no infinity
+_NARROWER = {
+    "performance": "raise --mlms-budget or --mlms-duration, or quieten the machine",
+    "soak": "a longer --mlms-soak narrows it, and so does a quieter machine",
+}
+"""Kind of quantity -> what narrows its interval; a larger dataset, for those over inputs."""
+
 _VERBS = {
     Verdict.FAILED: "is not",
     Verdict.REGRESSED: "is not",
@@ -198,9 +204,8 @@ def _advice(decision: Decision) -> str:
     reason = "undecided: the limit is inside the interval"
     if decision.limit.own:
         return f"{reason}; more values narrow it"
-    if QUANTITIES[decision.limit.quantity].kind == "performance":
-        return f"{reason}; raise --mlms-budget or --mlms-duration, or quieten the machine"
-    return f"{reason}; a larger dataset narrows it"
+    kind = QUANTITIES[decision.limit.quantity].kind
+    return f"{reason}; {_NARROWER.get(kind, 'a larger dataset narrows it')}"
 
 
 def _advice_on_wait(decision: Decision) -> str:

@@ -24,6 +24,7 @@ __all__ = [
     "software_text",
     "told_lines",
     "tolerance_label",
+    "upper_end",
     "verdict_label",
     "widening_label",
     "with_variant",
@@ -34,6 +35,8 @@ NOT_SHOWN = "not shown to be worse"
 
 
 _MUCH_WORSE = 1.25
+
+_AS_GOOD_AS_OPEN = 1000
 
 _LEAST_WRITTEN_OUT = 99.5  # percent
 
@@ -178,10 +181,15 @@ def format_change(compared: Comparison, space: str = " ") -> str:
         high = percent(compared.high, "+.2f").replace(" ", space)
         return f"{100 * compared.ratio:+.2f} ({low}{space}to{space}{high})"
     low = f"{max(0.0, compared.low):.3f}"
-    high = "unbounded"
-    if math.isfinite(compared.high):
-        high = f"{compared.high:.3f}"
+    high = upper_end(compared.high).replace(" ", space)
     return f"×{compared.ratio:.3f} ({low}{space}to{space}{high})"
+
+
+def upper_end(ratio: float) -> str:
+    """Return the upper end of an interval of ratios, which few rounds leave as good as open."""
+    if not math.isfinite(ratio):
+        return "unbounded"
+    return f"{ratio:.3f}" if ratio < _AS_GOOD_AS_OPEN else f"over {_AS_GOOD_AS_OPEN}"
 
 
 def is_told(compared: Comparison) -> bool:

@@ -86,6 +86,7 @@ def test_a_release_that_cannot_be_installed_tells_the_last_line_of_the_installer
     [
         (SLOWER, "latency ×1.080 (1.071 to 1.089)"),
         (replace(SLOWER, high=None), "latency ×1.080 (1.071 to unbounded)"),
+        (replace(SLOWER, high=1e29), "latency ×1.080 (1.071 to over 1000)"),
         (replace(OUTPUTS, ratio=3712.4), "agreement 3,712 times what is allowed"),
         (replace(OUTPUTS, ratio=1.234), "agreement 1.2 times what is allowed"),
         (replace(OUTPUTS, ratio=0.0), "agreement of all outputs"),

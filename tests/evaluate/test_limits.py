@@ -140,6 +140,14 @@ def test_an_open_decision_on_accuracy_advises_a_larger_dataset() -> None:
     assert "a larger dataset narrows it" in explain(decision)
 
 
+def test_an_open_decision_on_a_soak_advises_a_longer_one() -> None:
+    drift = Estimate(0.0977, 0.0016, 0.1897, 0.99, 112, "blocks")
+    (decision,) = judge(
+        [Limit("soak_throughput_drift", 0.1, PLACE)], {"soak_throughput_drift": drift}
+    )
+    assert "a longer --mlms-soak narrows it" in explain(decision)
+
+
 def test_the_worst_verdict_is_the_items() -> None:
     assert worst([]) is Verdict.PASSED
     assert worst([Verdict.PASSED, Verdict.INCONCLUSIVE]) is Verdict.INCONCLUSIVE

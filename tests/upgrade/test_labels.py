@@ -50,6 +50,10 @@ def test_an_interval_may_be_unbounded_and_is_never_below_zero() -> None:
     assert format_change(wide) == "×1.079 (0.000 to unbounded)"
 
 
+def test_an_end_with_dozens_of_digits_is_not_written_out() -> None:
+    assert format_change(KNOWN.but(high=1e29), "_") == "×1.079 (1.071_to_over_1000)"
+
+
 def test_a_change_without_a_ratio_is_a_dash() -> None:
     assert format_change(KNOWN.but(ratio=math.nan)) == "-"
 
