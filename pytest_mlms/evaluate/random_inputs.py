@@ -14,7 +14,7 @@ from pytest_mlms.errors import OutputError
 from pytest_mlms.manifest.schema import BATCH, Input
 from pytest_mlms.memory import shortage
 
-__all__ = ["draw_array", "edge_batches", "input_shape", "known_axes", "rounded_inputs"]
+__all__ = ["LARGE", "draw_array", "edge_batches", "input_shape", "known_axes", "rounded_inputs"]
 
 _DRAWN_BYTES = 8  # of a value before it has its type
 
@@ -136,6 +136,7 @@ def _large(values: Array, spec: Input) -> Array:
     return (values * (_LARGE if values.dtype.itemsize > 2 else _LARGE_SHORT)).astype(values.dtype)
 
 
+LARGE = "inputs of large magnitude"
 _LARGE = 1e4
 _LARGE_SHORT = 1e2  # of float16
 _EDGES: dict[str, Callable[[Array, Input], Array]] = {
@@ -143,7 +144,7 @@ _EDGES: dict[str, Callable[[Array, Input], Array]] = {
     "inputs at the lower end of the range": _least,
     "inputs at the upper end of the range": _most,
     "denormal inputs": _denormal,
-    "inputs of large magnitude": _large,
+    LARGE: _large,
 }
 """What messages call inputs at an edge, and how they are made of random ones."""
 

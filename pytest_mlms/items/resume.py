@@ -119,7 +119,8 @@ class Resume:
         """Tell which results are of an earlier session."""
         text = f"mlms: resumed: {len(self.lines)} earlier results kept"
         if self._again:
-            text += f", {self._again} items ran again: their manifest, stack or options changed"
+            items = "item" if self._again == 1 else "items"
+            text += f", {self._again} {items} ran again: manifest, stack or options changed"
         terminalreporter.write_line(text)
 
     @pytest.hookimpl(tryfirst=True)

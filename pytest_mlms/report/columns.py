@@ -5,6 +5,7 @@ The columns of estimates are those of the registry of quantities.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from statistics import fmean
 from typing import NamedTuple
@@ -176,11 +177,11 @@ def _tolerance(latency: Comparison) -> str:
 
 
 def _noise_floor(latency: Comparison) -> str:
-    return f"±{percent(latency.floor, '.2g')}"
+    return NONE if math.isnan(latency.floor) else f"±{percent(latency.floor, '.2g')}"
 
 
 def _detectable(latency: Comparison) -> str:
-    return percent(latency.detectable, ".2g")
+    return NONE if math.isnan(latency.detectable) else percent(latency.detectable, ".2g")
 
 
 _MORE_COLUMNS: dict[str, dict[str, Cell]] = {

@@ -45,6 +45,7 @@ _SHOWN_FIELDS = (
     "logs",
     "trace",
     "framework",
+    "variant",
     "device",
     "batch_size",
     "scenario",

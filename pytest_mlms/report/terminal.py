@@ -84,7 +84,8 @@ def _belongs_to(item: ItemView, table: Table) -> bool:
     if item.estimates and table.quantities and table.quantities.isdisjoint(item.estimates):
         return False
     if table.same_stack_only:
-        return item.against is not None and item.against.name == item.stack.name
+        against = item.against
+        return against is not None and against.name == item.stack.name and not against.variant
     return True
 
 

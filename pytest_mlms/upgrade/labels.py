@@ -196,12 +196,15 @@ def is_told(compared: Comparison) -> bool:
     """Return whether a quantity that did not regress is to be told, also of what passed.
 
     Its estimate is beyond the tolerance, or its value 25 % worse, before anything is added to both.
+    One without an interval, as after a single round, tells nothing.
     """
     quantity = QUANTITIES.get(compared.quantity)
     if compared.verdict is Verdict.REGRESSED or quantity is None or math.isnan(compared.ratio):
         return False
     if compared.of == "inputs":
         return quantity.sign * compared.ratio > compared.tolerance
+    if math.isinf(compared.high):
+        return False
     if compared.of not in ("rounds", "visits") or not compared.a or compared.ratio <= 0:
         return False
     limit = min(_MUCH_WORSE, 1 + compared.tolerance)

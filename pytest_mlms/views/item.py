@@ -186,9 +186,19 @@ class ItemView:
         """Both sides of an upgrade, as people read them; "" without a baseline."""
         if self.against is None:
             return ""
-        b = with_variant(self.stack.name, self.variant)
-        a = with_variant(self.against.name, self.against.variant or self.variant)
-        return sides_label(b, a, self.framework)
+        return sides_label(self.candidate_label, self.baseline_label, self.framework)
+
+    @property
+    def candidate_label(self) -> str:
+        """What texts call side B."""
+        return with_variant(self.stack.name, self.variant)
+
+    @property
+    def baseline_label(self) -> str:
+        """What texts call side A; "" without a baseline."""
+        if self.against is None:
+            return ""
+        return with_variant(self.against.name, self.against.variant or self.variant)
 
     @property
     def stack_label(self) -> str:

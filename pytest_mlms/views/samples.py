@@ -101,8 +101,8 @@ def _both_sides(item: ItemView, a: Sequence[Any], b: Sequence[Any]) -> Sequence[
     if item.against is None or not a or not b:
         return []
     return [
-        *_distribution(f"A: {item.against.name}", np.concatenate(a)),
-        *_distribution(f"B: {item.stack.name}", np.concatenate(b)),
+        *_distribution(f"A: {item.baseline_label}", np.concatenate(a)),
+        *_distribution(f"B: {item.candidate_label}", np.concatenate(b)),
     ]
 
 

@@ -88,7 +88,7 @@ def test_an_item_runs_again_whose_limit_was_tightened(project: Project) -> None:
     result = project.run("--mlms-resume")
     assert result.ret == 1
     result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines(["mlms: resumed: 0 earlier results kept, 1 items ran again: *"])
+    result.stdout.fnmatch_lines(["mlms: resumed: 0 earlier results kept, 1 item ran again: *"])
 
 
 def test_an_item_runs_again_under_other_options_and_a_mended_one_passes(project: Project) -> None:

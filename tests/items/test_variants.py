@@ -110,6 +110,56 @@ def test_the_inputs_that_changed_sides_are_told_by_class(variants: Project) -> N
     assert re.search(r"; \d+ right before and wrong now \(\d: \d+, \d: \d+\)", told), told
 
 
+def test_a_variant_that_clips_is_not_asked_for_values_of_large_magnitude(project: Project) -> None:
+    models = ""
+    for variant, most in (("fp32", 1e9), ("int8", 20.0)):
+        model = clipping(most)
+        (project.folder / f"{variant}.onnx").write_bytes(model)
+        models += CLIPPED.format(variant=variant, sha256=sha256(model))
+    project.manifest.write_text(WITHOUT_DATA.format(models=models))
+    result = project.run("--mlms-stack=int8", "--mlms-against=fp32", "--mlms-budget=3")
+    (item,) = project.items()
+    (agreement,) = [
+        compared for compared in item["comparisons"] if compared["quantity"] == "agreement"
+    ]
+    assert agreement["verdict"] == "PASSED", agreement
+    result.stdout.fnmatch_lines(["int8 (B) against fp32 (A), onnxruntime"])
+
+
+CLIPPED = """\
+  - {{framework: onnxruntime, variant: {variant}, graph: {variant}.onnx, sha256: {sha256}}}
+"""
+WITHOUT_DATA = """\
+name: clipping
+version: 1.0.0
+task: tensor
+models:
+{models}
+inputs: [{{name: x, type: tensor, element_type: float32, shape: [batch, 4]}}]
+outputs: [{{name: y, type: tensor}}]
+evaluate: {{devices: [cpu], batch_sizes: [1]}}
+thresholds:
+  upgrade: {{tolerance: 100 %}}
+  agreement: {{reference: fp32, frameworks: [int8], atol: 0.1}}
+"""
+
+
+def clipping(most: float) -> bytes:
+    """Return a network that clips its input, as a quantized one does."""
+    ends = [
+        numpy_helper.from_array(np.float32(end), name) for end, name in ((-most, "a"), (most, "b"))
+    ]
+    x, y = (
+        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["N", 4]) for name in ("x", "y")
+    )
+    graph = helper.make_graph(
+        [helper.make_node("Clip", ["x", "a", "b"], ["y"])], "clipping", [x], [y], ends
+    )
+    opsets = [helper.make_opsetid("", 17)]
+    found: bytes = helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+    return found
+
+
 def with_swapped_classes(model: bytes) -> bytes:
     """Return the network with the classes 3 and 5 of its output swapped."""
     network = onnx.load_from_string(model)

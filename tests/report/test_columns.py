@@ -143,5 +143,11 @@ def test_the_noise_of_a_machine_is_shown_in_percent(header: str, shown: str) -> 
     assert cell("noise of this machine", header)(upgrade(0.0)) == shown
 
 
+def test_a_single_round_has_dashes_for_the_noise_of_a_machine() -> None:
+    line = to_plain(result_of(alike(0.0)[:1]))
+    assert cell("noise of this machine", "noise floor")(line) == "-"
+    assert cell("noise of this machine", "finds from")(line) == "-"
+
+
 def test_an_upgrade_without_latency_has_dashes() -> None:
     assert cell("upgrades, latency", "B / A")({"comparisons": []}) == "-"

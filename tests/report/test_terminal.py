@@ -198,6 +198,14 @@ def test_a_stack_against_itself_shows_the_noise_of_the_machine() -> None:
     assert "[mlms: noise of this machine, worst first]" in lines
 
 
+def test_two_variants_in_one_stack_are_no_noise_of_the_machine() -> None:
+    line = {**upgrade(0.0), "stack": {"name": "here"}, "variant": "int8"}
+    line["against"] = {"name": "here", "variant": "fp32"}
+    terminal = written([_shown(line)])
+    assert terminal.lines[1] == "int8 (B) against fp32 (A), mxnet"
+    assert not any("noise" in shown for shown in terminal.lines)
+
+
 def test_the_quantities_that_decided_an_upgrade_are_named_below_it() -> None:
     rounds = [{"latency": changed(0.2), "peak_memory": changed(1.0, a=1e8)}] * 8
     made = result_of(rounds)

@@ -86,6 +86,7 @@ def test_groups_of_inputs_have_a_line_each_with_their_change_in_an_upgrade() -> 
         ({"ratio": 0.5, "b": 0.5}, False),  # better
         ({"ratio": 0.5, "b": 0.5, "quantity": "throughput"}, True),
         ({"ratio": math.nan, "b": 2.0}, False),
+        ({"ratio": 1.2, "b": 1.2, "high": math.inf}, False),  # a single round
         ({"ratio": 1.04, "b": 1.04, "verdict": Verdict.REGRESSED}, False),
         ({"ratio": 1.04, "b": 1.04, "of": "calls"}, False),
         ({"ratio": -0.05, "of": "inputs", "quantity": "top1"}, True),
