@@ -99,7 +99,8 @@ def load(request: Load) -> Loaded:
         shapes = _shapes(net, [smallest(tensor.shape) for tensor in inputs])
         outputs = outputs or _outputs(net, shapes)
     model = _Model(net, request.files, options, [])
-    return Loaded(model, "cpu", cv2.getNumThreads(), inputs, outputs)
+    default = _default_output(net, options)
+    return Loaded(model, "cpu", cv2.getNumThreads(), inputs, outputs, default)
 
 
 def predict(loaded: Loaded, arrays: Arrays) -> Outputs:
@@ -231,6 +232,17 @@ def _outputs(net, shapes):
         shape = (None,) + shapes[name][1:]
         found.append(Tensor(name, "float32", shape))
     return found
+
+
+def _default_output(net, options):
+    """Return what ``forward`` gives without names: the last layer's output, in the classic engine.
+
+    "" in the new one, which doesn't tell it.
+    """
+    if hasattr(cv2.dnn, "ENGINE_NEW") and options.get("engine") != "classic":
+        return ""
+    names = net.getLayerNames()
+    return _name_in_model(names[-1]) if len(names) else ""
 
 
 def _shapes(net, inputs):

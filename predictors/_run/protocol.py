@@ -67,7 +67,8 @@ class Load(NamedTuple):
 class Loaded(NamedTuple):
     """A loaded model, with the device and the number of threads that it really uses.
 
-    ``threads`` is None where the framework has its default.
+    ``threads`` is None where the framework has its default. ``default_output`` is the output that
+    the framework gives a caller who names none, "" where it has no such one.
     """
 
     model: Any
@@ -75,6 +76,7 @@ class Loaded(NamedTuple):
     threads: Optional[int]
     inputs: List[Tensor]
     outputs: List[Tensor]
+    default_output: str = ""
 
 
 class Layer(NamedTuple):

@@ -44,6 +44,7 @@ class LoadReply(NamedTuple):
     ``waited`` are the seconds of it that the thread waited for a core; ``rss_before`` is the
     resident memory before, in bytes. ``peak_is_since_load`` says whether the peaks of memory that
     follow began here; where the kernel cannot reset the peak, they are those of the process.
+    ``default_output`` is the one of a caller who names none, "" where there is no such one.
     """
 
     device: str
@@ -54,6 +55,7 @@ class LoadReply(NamedTuple):
     waited: float
     rss_before: int
     peak_is_since_load: bool
+    default_output: str = ""
 
 
 class RunReply(NamedTuple):

@@ -195,6 +195,7 @@ class Worker:
             waited=waited,
             rss_before=rss_before,
             peak_is_since_load=resettable,
+            default_output=loaded.default_output,
         )
         return make_reply(record)
 

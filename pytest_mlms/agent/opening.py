@@ -319,6 +319,7 @@ def load_model(
         peak_is_since_load=loaded.peak_is_since_load,
         import_seconds=hello.import_seconds,
         import_waited=hello.import_waited,
+        default_output=loaded.default_output,
     )
 
 

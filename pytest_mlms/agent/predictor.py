@@ -121,7 +121,8 @@ class Predictor:
     seconds, memory is bytes. ``start_seconds`` has those of the interpreter and of the
     framework's import, and where two agents are started at once also the wait for the other.
     ``own_inputs`` and ``own_outputs`` are the model's own names by those
-    of a manifest, where they differ.
+    of a manifest, where they differ. ``default_output`` is the model's own name of the output that
+    the framework gives a caller who names none, "" where it has no such one.
     """
 
     agent: Agent
@@ -141,6 +142,7 @@ class Predictor:
     interpreter_seconds: float | None = None
     import_seconds: float | None = None
     import_waited: float = 0.0
+    default_output: str = ""
     own_inputs: Mapping[str, str] = field(default_factory=dict)
     own_outputs: Mapping[str, str] = field(default_factory=dict)
 

@@ -160,8 +160,8 @@ class OutputCheck:
             agreement = without_measure(agreement, lacking)
         if self.case.crosses_variants and self.case.upgrade_agreement is None:
             agreement = by_design(agreement, self._sweep, self._about, bool(self._accuracy))
-        if self._flips:
-            agreement = agreement.but(told=f"{agreement.told}; {self._flips}")
+        texts = [agreement.told, self._flips, _other_default(pair)]
+        agreement = agreement.but(told="; ".join(filter(None, texts)))
         worse = self._worse
         if agreement.verdict is Verdict.REGRESSED and not worse:
             pictures = self._about.parts.get(PICTURES)
@@ -337,6 +337,14 @@ class OutputCheck:
             raise InvalidRun(
                 "the baseline's outputs have NaN for all inputs; there is nothing to compare with"
             )
+
+
+def _other_default(pair: AgentPair) -> str:
+    """Return that code which names no output gets another one, "" where it doesn't."""
+    before, after = pair.a.default_output, pair.b.default_output
+    if before == after or not (before and after):
+        return ""
+    return f"the default output was {before!r} and is {after!r}: code that names none gets another"
 
 
 def _further_outputs(pair: AgentPair, side: SideName) -> list[Outputs]:

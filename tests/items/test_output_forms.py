@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 from tests.support.project import Project, sha256
 
@@ -96,3 +97,63 @@ def test_an_output_may_have_any_name(project: Project) -> None:
             assert kept[key].shape == (5, 3, 2)
             assert kept[f"reference_{output}"].shape == (5, 3, 2)
             assert kept["input"].tolist() == [0, 1, 2, 3, 4]
+
+
+FOUND = """
+import os
+import numpy
+from mlms_predictors import Loaded, Tensor
+
+def versions():
+    return {"found": os.environ["FOUND_VERSION"]}
+
+def devices():
+    return ["cpu"]
+
+def load(request):
+    inputs = [Tensor("x", "float32", (1, 50))]
+    outputs = [Tensor("places", "int64", (None, 2))]
+    return Loaded(float(os.environ["FOUND_LEAST"]), "cpu", request.threads, inputs, outputs)
+
+def predict(loaded, arrays):
+    return [numpy.argwhere(arrays["x"] > loaded.model)]
+"""
+
+FOUND_MANIFEST = f"""\
+name: found
+version: 1.0.0
+task: inference
+models: [{{framework: found, graph: g, sha256: {sha256(b"g")}}}]
+inputs: [{{name: x, type: tensor, element_type: float32}}]
+outputs: [{{name: places, type: tensor, batch: none}}]
+evaluate: {{batch_sizes: [1]}}
+"""
+
+
+@pytest.mark.slow
+def test_upgrades_compare_outputs_whose_first_axis_depends_on_the_input(project: Project) -> None:
+    folder = project.path / "predictors"
+    folder.mkdir()
+    (folder / "found.py").write_text(FOUND)
+    project.drop()
+    (project.folder / "g").write_bytes(b"g")
+    (project.folder / "m.yaml").write_text(FOUND_MANIFEST)
+    sides = {"old": (1, 0.5), "same": (2, 0.5), "fewer": (3, 1.0)}
+    lines = [
+        f"{name}: {{framework: found, interpreter: current, "
+        f'env: {{FOUND_VERSION: "{version}", FOUND_LEAST: "{least}"}}}}\n'
+        for name, (version, least) in sides.items()
+    ]
+    (project.folder / "stacks.yaml").write_text("".join(lines))
+    stacks = ["--mlms-stack=same", "--mlms-stack=fewer", "--mlms-against=old"]
+    project.run(f"--mlms-predictors={folder}", *stacks, "--mlms-tolerance=99%")
+    found = {
+        item["stack"]["name"]: next(
+            one for one in item["comparisons"] if one["quantity"] == "agreement"
+        )
+        for item in project.items()
+    }
+    assert found["same"]["verdict"] == "PASSED", found["same"]
+    assert found["same"]["replicates"] >= 64
+    assert found["fewer"]["verdict"] == "REGRESSED"
+    assert "'places' is (" in found["fewer"]["lacking"]

@@ -47,6 +47,7 @@ class FakePredictor:
         self.outputs: dict[str, Array] = {"y": np.ones(2)}
         self.profiles: list[Any] = []
         self.versions = {"fake": "1.0"}
+        self.default_output = ""
         self.python = "3.11"
         self.executable = "/usr/bin/python3"
         self.device = "cpu"

@@ -708,3 +708,12 @@ def test_a_picture_that_the_baseline_can_not_decode_is_an_error(check: Check) ->
     check.pictures = {"a": refuse, "b": decoded}
     with pytest.raises(DatasetError, match="m.yaml:9: d: element 0: broken"):
         check.run()
+
+
+def test_another_default_output_is_told_of_an_upgrade_that_passes(check: Check) -> None:
+    check.a.default_output = "boxes"
+    assert find(check.run(), "agreement").verdict is PASSED
+    assert "default output" not in check.told
+    check.b.default_output = "scores"
+    assert find(check.run(), "agreement").verdict is PASSED
+    assert "the default output was 'boxes' and is 'scores'" in check.told
