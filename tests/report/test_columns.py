@@ -127,7 +127,7 @@ def test_an_upgrade_is_shown_by_its_latency() -> None:
     line = upgrade(0.1)
     cells = [show(view_of(line)) for show in COLUMNS["upgrades, latency"].values()]
     assert cells[:2] == ["1.00 ms", "1.11 ms"]
-    assert cells[2].startswith("×1.105 (1.0")
+    assert cells[2].startswith("×1.105 (1.101")
     assert f"{KEEP}to{KEEP}1.1" in cells[2]
     assert cells[3] == "3.5 s"
 
@@ -137,7 +137,7 @@ def test_the_time_spent_is_a_dash_where_it_is_not_known() -> None:
 
 
 @pytest.mark.parametrize(
-    ("header", "shown"), [("tolerance", "3 %"), ("noise floor", "±0.91 %"), ("finds from", "3.4 %")]
+    ("header", "shown"), [("tolerance", "3 %"), ("noise floor", "±0.42 %"), ("finds from", "3.4 %")]
 )
 def test_the_noise_of_a_machine_is_shown_in_percent(header: str, shown: str) -> None:
     assert cell("noise of this machine", header)(upgrade(0.0)) == shown
