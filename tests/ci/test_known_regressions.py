@@ -1,0 +1,79 @@
+"""Known regressions: the cases that are run, and how a run is held against its truth."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+
+from pytest_mlms.loading import load_manifest
+from tests.support.project import ROOT
+
+sys.path.insert(0, str(ROOT / "ci"))
+
+from known_cases import CASES, KnownCase, planted_cases
+from known_models import JAX_MODELS, MODELS
+from known_regressions import judge, page_lines, write_case
+
+ALL = [*CASES, *planted_cases("plants")]
+
+
+def line(verdict: str, quantity: str) -> dict[str, Any]:
+    return {"verdict": verdict, "comparisons": [{"quantity": quantity, "verdict": verdict}]}
+
+
+def case_of(name: str) -> KnownCase:
+    (found,) = [case for case in CASES if case.name == name]
+    return found
+
+
+def test_cases_have_names_of_their_own_and_models_that_exist() -> None:
+    assert len({case.name for case in ALL}) == len(ALL)
+    assert {case.model for case in ALL} <= {*MODELS, *JAX_MODELS}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_model_is_the_same_each_time(tmp_path: Path, model: str) -> None:
+    for name in ("one", "two"):
+        MODELS[model](tmp_path / f"{name}.onnx")
+    one, two = (onnx.load(str(tmp_path / f"{name}.onnx")).graph for name in ("one", "two"))
+    assert one.node == two.node
+    assert one.initializer == two.initializer
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if case.model in MODELS], ids=lambda case: case.name
+)
+def test_a_case_is_a_manifest_that_can_be_read(tmp_path: Path, case: KnownCase) -> None:
+    write_case(case, tmp_path / "case")
+    load_manifest(tmp_path / "case" / "model.yaml")
+
+
+def test_a_run_is_right_by_verdict_quantity_and_exit_status() -> None:
+    case = case_of("ort-gridsample")
+    assert judge(case, line("REGRESSED", "latency"), "", 1, 3.0).right
+    assert not judge(case, line("PASSED", "latency"), "", 0, 3.0).right
+    assert not judge(case, line("REGRESSED", "latency"), "", 0, 3.0).right
+    other = judge(case, line("REGRESSED", "peak_memory"), "", 1, 3.0)
+    assert other.why_wrong == "expected by latency"
+
+
+def test_a_run_without_an_item_is_wrong() -> None:
+    assert judge(case_of("ort-import"), {}, "1 skipped", 0, 3.0).verdict == "no item"
+
+
+def test_what_must_be_told_is_looked_for() -> None:
+    case = case_of("cv-numpy-pin")
+    passed = line("PASSED", "latency")
+    assert "'2.2.6'" in judge(case, passed, "numpy 2.4.6", 0, 3.0).why_wrong
+    assert judge(case, passed, "numpy 2.4.6 -> 2.2.6", 0, 3.0).right
+
+
+def test_the_table_names_what_changed_and_what_is_wrong() -> None:
+    case = case_of("ort-gridsample")
+    (row,) = page_lines([case], [judge(case, line("PASSED", "latency"), "", 0, 3.0)])
+    assert "onnxruntime==1.22.0 → onnxruntime==1.23.0" in row
+    assert "**PASSED**: expected REGRESSED" in row
