@@ -78,7 +78,7 @@ PICTURES = {
         }
     ],
     "outputs": [{"name": "y", "type": "classification", "steps": ["softmax"]}],
-    "evaluate": {"devices": ["cpu"], "batch_sizes": [1], "threads": 1},
+    "evaluate": {"devices": ["cpu"], "batch_sizes": [1], "threads": 1, "preprocess": "stack"},
 }
 
 ORT, CV, JAX = "onnxruntime", "opencv", "jax"
@@ -157,8 +157,7 @@ CASES = [
         model="reducel1",
         keys={
             **tensors("y", inputs=[tensor("x", shape=[2, 64, 56, 56])]),
-            "outputs": [{"name": "y", "type": "tensor", "shape": [1, 64, 56, 56]}],
-            "batch": "none",
+            "outputs": [{"name": "y", "type": "tensor", "batch": "none"}],
         },
         expected=IMPROVED,
     ),
@@ -172,7 +171,7 @@ CASES = [
         model="suppression",
         keys={
             **tensors("selected", inputs=[tensor("boxes"), tensor("scores", range=[0, 1])]),
-            "batch": "none",
+            "outputs": [{"name": "selected", "type": "tensor", "batch": "none"}],
         },
         expected=PASSED,
     ),
@@ -296,8 +295,9 @@ CASES = [
         old=ort("1.22.0", "1.26.4", "pillow==8.4.0", python="3.10"),
         new=ort("1.22.0", "1.26.4", "pillow==12.0.0", python="3.10"),
         model="picture_classes",
-        keys={**PICTURES, "preprocess": "stack"},
+        keys=PICTURES,
         expected=REGRESSED,
+        quantities=["agreement"],
         pictures=True,
     ),
     KnownCase(
