@@ -107,17 +107,16 @@ def jax(version: str, **keys: Any) -> dict[str, Any]:
     )
 
 
-def _mean_of_channels(name: str, threads: int | None) -> KnownCase:
-    evaluate = {} if threads is None else {"threads": threads}
+def _mean_of_channels(name: str, threads: int) -> KnownCase:
     return KnownCase(
         name=name,
         report="opencv/opencv#24198",
-        truth=f"garbage with two threads or more; the manifest says {evaluate or 'nothing'}",
+        truth=f"garbage with two threads or more; the manifest says {threads}",
         framework=CV,
         old=cv("4.7.0.72"),
         new=cv("4.8.0.74"),
         model="channel_mean",
-        keys=tensors("y", **evaluate),
+        keys=tensors("y", threads=threads),
         expected=REGRESSED,
         quantities=["agreement"],
     )

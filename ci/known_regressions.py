@@ -93,10 +93,19 @@ def write_case(case: KnownCase, folder: Path) -> None:
         graph = write_jax(case.model, folder, _exporter(case.old["requirements"]))
     else:
         graph = write_onnx(case.model, folder)
-    model = {"framework": case.framework, "graph": graph.name, "sha256": _sha256(graph)}
+    model: dict[str, Any] = {
+        "framework": case.framework,
+        "graph": graph.name,
+        "sha256": _sha256(graph),
+    }
     if case.options:
         model["options"] = dict(case.options)
-    manifest = {"name": case.model, "version": "1.0.0", "task": "inference", "models": [model]}
+    manifest: dict[str, Any] = {
+        "name": case.model,
+        "version": "1.0.0",
+        "task": "inference",
+        "models": [model],
+    }
     manifest.update(case.keys)
     if case.pictures:
         pictures = write_pictures(folder)
@@ -119,7 +128,7 @@ def _exporter(requirements: Sequence[str]) -> Path:
     python = folder / "bin" / "python"
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        pip = [python, "-m", "pip", "install", "--quiet"]
+        pip = [str(python), "-m", "pip", "install", "--quiet"]
         subprocess.run([*pip, *requirements, "absl-py", "flatbuffers"], check=True)
     return python
 

@@ -593,7 +593,7 @@ def test_what_rounding_does_not_explain_regresses_where_it_decides(
     assert "rounding decides the outputs for too many inputs" in agreement.lacking
 
     def give(numbers: Array, call: int) -> Array:
-        found = sines(-1)(numbers, call)
+        found: Array = sines(-1)(numbers, call)
         found[np.abs(numbers) > 1e4] = bad
         return found
 
