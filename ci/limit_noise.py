@@ -132,6 +132,7 @@ class SimulatedPredictor:
     load_waited = 0.0
     peak_is_since_load = True
     rss_before = 0
+    import_seconds = None
 
     def __init__(self, machine: Machine, noise: Noise, seconds: float = CALL) -> None:
         machine.drift(1, START)
@@ -153,6 +154,7 @@ class SimulatedPredictor:
         least: int,
         longest: float,
         idle: float = 0.0,
+        order: Sequence[int] = (),
     ) -> ScenarioRun:
         """Return simulated times of a scenario."""
         while len(self._left) < least or self._left.sum() < seconds:

@@ -159,7 +159,7 @@ def _installed_here() -> set[str]:
 def _has_its_packages(line: Line, installed: set[str]) -> bool:
     """Return whether an item that ran in this interpreter would find the same packages again."""
     stack, machine = (line.get(name) or {} for name in ("stack", "machine"))
-    if stack.get("declared") != {"interpreter": "current"}:
+    if (stack.get("declared") or {}).get("interpreter") != "current":
         return True
     if machine.get("host") != socket.gethostname():
         return True

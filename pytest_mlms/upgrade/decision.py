@@ -237,17 +237,20 @@ def compare_accuracy(name: str, right_a: Array, right_b: Array, tolerance: float
     )
 
 
+_OF_CALLS = ("stalls", "slow_inputs")
+
+
 def is_decided(comparisons: Sequence[Comparison], rounds: int, least: int = ROUNDS.least) -> bool:
     """Return whether no further round is needed.
 
-    This is so where the outputs are wrong, and otherwise once all gates are decided, or calls
-    decided the item. If gates passed, a guard that looks worse than its tolerance needs further
-    rounds, too.
+    This is so where the outputs are wrong or B meets a limit at no rate, and otherwise once all
+    gates are decided, or calls of many rounds decided the item. If gates passed, a guard that looks
+    worse than its tolerance needs further rounds, too.
     """
     of_rounds = [compared for compared in comparisons if compared.of == "rounds"]
-    of_calls = [compared for compared in comparisons if compared.of == "calls"]
-    of_outputs = [compared for compared in comparisons if compared.of not in ("rounds", "calls")]
-    if any(compared.verdict is Verdict.REGRESSED for compared in of_outputs):
+    of_calls = [compared for compared in comparisons if compared.quantity in _OF_CALLS]
+    at_once = [one for one in comparisons if one not in of_rounds and one not in of_calls]
+    if any(compared.verdict is Verdict.REGRESSED for compared in at_once):
         return True
     if rounds < least:
         return False

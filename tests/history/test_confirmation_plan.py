@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -166,7 +167,9 @@ def test_a_changed_manifest_is_refused_with_its_line(
 
 
 def test_a_quantity_that_upgrades_do_not_compare_is_a_reason(digits: Digits) -> None:
-    assert digits.reason("latency_p99") == "upgrades don't compare latency_p99"
+    change = replace(change_at(digits.history, 2), quantity="issue_delay")
+    found = finding_of(digits.history, change)
+    assert found.reason == "upgrades don't compare issue_delay"
 
 
 def test_quantities_of_own_tests_are_not_compared(history: Engine, tmp_path: Path) -> None:

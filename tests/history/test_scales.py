@@ -29,7 +29,8 @@ def test_times_are_compared_by_ratios_and_shares_by_differences() -> None:
 
 def test_the_tolerance_of_the_gate_holds_where_it_is_larger() -> None:
     assert scale_of("throughput", "/s").sensitivity.least == pytest.approx(math.log(1.05))
-    assert scale_of("latency_p99", "s").sensitivity.least == 0.02
+    assert scale_of("latency_p99", "s").sensitivity.least == pytest.approx(math.log(1.15))
+    assert scale_of("latency_mean", "s").sensitivity.least == 0.02
 
 
 def test_computed_quantities_are_exact_and_timed_ones_are_not() -> None:

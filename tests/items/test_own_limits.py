@@ -112,7 +112,8 @@ def test_a_limit_inside_the_interval_of_several_values_is_undecided(project: Pro
     assert item["quantities"]["rmse"]["low"] == pytest.approx(0.0752, rel=1e-3)
     assert item["quantities"]["rmse"]["replicates"] == 3
     assert 'name="mlms_value_of_rmse_high"' in (project.path / "x.xml").read_text()
-    resumed = project.run("--mlms-resume=latest", "test_own.py", "--mlms-strict")
+    run = project.results.resolve().name
+    resumed = project.run(f"--mlms-resume={run}", "test_own.py", "--mlms-strict")
     assert resumed.ret == 1, "an item that an earlier session left undecided"
     result = run_limits(project, "[0.09, 0.1, 0.11]", "--mlms-strict")
     result.assert_outcomes(failed=1)

@@ -29,6 +29,9 @@ QUANTITIES = {
     "first_inference",
     "load_time",
     "peak_memory",
+    "import_memory",
+    "memory_growth",
+    "start_time",
 }
 
 

@@ -45,7 +45,7 @@ def test_a_run_is_added_at_its_end_and_a_wrong_address_is_refused_at_its_start(
     result = project.run(*ONE, "--mlms-history")
     result.assert_outcomes(passed=1, deselected=6)
     file = project.path / "mlms-results" / "history.sqlite"
-    assert history_lines(result.outlines) == [f"mlms: history: 11 points added to {file}"]
+    assert history_lines(result.outlines) == [f"mlms: history: 12 points added to {file}"]
     assert runs(file) == [(project.results.resolve().name, 0)]
     assert (file.parent / ".gitignore").read_text() == "*\n"
 

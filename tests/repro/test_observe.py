@@ -27,12 +27,12 @@ def test_outputs_that_differ_are_found_with_their_place(tmp_path: Path) -> None:
     seen = see(tmp_path, OUTPUTS, new=code)
     assert seen.shows
     assert (seen.output, seen.place) == ("y", (1, 1))
-    assert seen.ratio == pytest.approx(50)
+    assert seen.ratio == pytest.approx(5000)
     assert "y[1,1]: 13.5 instead of 9" in seen.summary
 
 
 def test_outputs_that_agree_do_not_show_it(tmp_path: Path) -> None:
-    seen = see(tmp_path, OUTPUTS, new="FACTOR = 1.001")
+    seen = see(tmp_path, OUTPUTS, new="FACTOR = 1.00001")
     assert not seen.shows
     assert "outputs agree" in seen.summary
 

@@ -142,7 +142,9 @@ def test_arguments_that_are_paths_are_mapped_and_others_are_not(root: Path) -> N
 def test_a_host_uses_its_own_cache(root: Path) -> None:
     folders = (root / "manifests",)
     sync = sync_of(root, manifests=folders, cache=Path("/cache"))
-    assert sync.options() == {"manifests": ["manifests"], "cache": None}
+    options = sync.options()
+    assert options["manifests"] == ["manifests"]
+    assert options["cache"] is None
 
 
 def test_each_project_of_each_controller_has_a_folder(root: Path, tmp_path: Path) -> None:
