@@ -147,7 +147,8 @@ thresholds:
 def clipping(most: float) -> bytes:
     """Return a network that clips its input, as a quantized one does."""
     ends = [
-        numpy_helper.from_array(np.float32(end), name) for end, name in ((-most, "a"), (most, "b"))
+        numpy_helper.from_array(np.array(end, np.float32), name)
+        for end, name in ((-most, "a"), (most, "b"))
     ]
     x, y = (
         helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["N", 4]) for name in ("x", "y")
