@@ -11,7 +11,7 @@ import pytest
 from pytest_mlms.agent.opening import PredictorSpec, open_predictor
 from pytest_mlms.agent.registry import find_predictors
 from pytest_mlms.artifacts.fetch import default_cache
-from pytest_mlms.errors import StackError, Unavailable
+from pytest_mlms.errors import AgentError, StackError
 from pytest_mlms.stacks.declared import resolve
 from pytest_mlms.stacks.launch import prepare
 from tests.support.cases import digits_case
@@ -43,7 +43,7 @@ def spec_of(requirements: str, folder: Path) -> PredictorSpec:
 def test_an_old_framework_with_a_new_numpy_offers_a_constraint_that_works(tmp_path: Path) -> None:
     spec = spec_of(OLD, tmp_path)
     advice = r"it was built for numpy 1, .*; ask for --mlms-stack '(.*)': "
-    with pytest.raises(Unavailable, match=advice) as caught, open_predictor(spec):
+    with pytest.raises(AgentError, match=advice) as caught, open_predictor(spec):
         pass
     found = re.search(advice, str(caught.value))
     assert found
