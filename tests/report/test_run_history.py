@@ -99,8 +99,8 @@ def test_with_xdist_the_controller_adds_the_run_once(
     monkeypatch.setenv("MLMS_HISTORY", "team.sqlite")
     result = project.run("-k", "performance and offline", "-n2", "--mlms-history")
     file = project.path / "team.sqlite"
-    assert history_lines(result.outlines) == [f"mlms: history: 27 points added to {file}"]
-    assert points(file) == 27
+    assert history_lines(result.outlines) == [f"mlms: history: 36 points added to {file}"]
+    assert points(file) == 36
 
 
 @pytest.mark.slow
@@ -121,8 +121,8 @@ def test_a_server_that_stops_during_the_run_gets_it_with_the_next_one(
     postgresql.wait()
     postgresql.start()
     result = project.run(*ONE, f"--mlms-history={address}")
-    assert history_lines(result.outlines)[0].startswith("mlms: history: 18 points of 2 runs added")
-    assert points(address) == 18
+    assert history_lines(result.outlines)[0].startswith("mlms: history: 24 points of 2 runs added")
+    assert points(address) == 24
     for path in project.path.rglob("*"):
         assert not path.is_file() or PASSWORD.encode() not in path.read_bytes(), path
 
