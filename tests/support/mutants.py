@@ -321,7 +321,7 @@ def mutated_npz(data: bytes, seeds: Sequence[bytes], rng: random.Random) -> byte
             if rng.random() < 0.7:
                 head = mutated_text if rng.random() < 0.5 else mutated_bytes
                 content = head(content[:128], [content[:128]], rng) + content[128:]
-            made.writestr(member.filename, content, rng.choice([0, 8]))
+            made.writestr(zipfile.ZipInfo(member.filename), content, rng.choice([0, 8]))
     return target.getvalue()
 
 
@@ -348,7 +348,7 @@ def _with_other_member(data: bytes, rng: random.Random) -> bytes:
             name = member.filename
             if name == chosen:
                 content = _mutated_member(name, content, rng)
-            made.writestr(name, content, rng.choice([0, 8]))
+            made.writestr(zipfile.ZipInfo(name), content, rng.choice([0, 8]))  # the time stays
     return target.getvalue()
 
 
