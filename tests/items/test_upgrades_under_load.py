@@ -36,7 +36,7 @@ def by_quantity(item: dict[str, Any]) -> dict[str, dict[str, Any]]:
 @pytest.mark.slow
 def test_a_server_is_compared_under_the_same_arrivals(stacks: Project) -> None:
     write_manifest(stacks, "single_stream", SERVER, options="seconds: 0.008")
-    result = stacks.run(*UPGRADE, "--mlms-budget=40", "-k", "upgrade and server")
+    result = stacks.run(*UPGRADE, "--mlms-budget=120", "-k", "upgrade and server")
     result.assert_outcomes(failed=1)
     (item,) = stacks.items()
     assert item["nodeid"].endswith("::test_upgrade[new-vs-old-cpu-b1-server]")
