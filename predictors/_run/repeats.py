@@ -6,7 +6,7 @@ Digests are taken between turns, outside of all timed regions.
 import zlib
 
 _MOST_BYTES = 4 << 20  # that are read after a turn, but at least the outputs of a call
-_MOST_KEPT = 3
+_MOST_KEPT = 8
 _MOST_DIGESTS = 64  # of a batch; what it holds may not grow with the calls
 
 
@@ -14,7 +14,7 @@ class Repeats:
     """The digests of calls by batch.
 
     ``calls`` were digested. ``kept`` has the batch and the outputs of the first calls that gave
-    something else than the first call on their batch.
+    something else than most calls on their batch had.
     """
 
     def __init__(self):
@@ -43,7 +43,8 @@ class Repeats:
 
         digest = _digest(output)
         counts = self._counts.setdefault(batch, {})
-        if counts and digest not in counts and len(self.kept) < _MOST_KEPT:
+        usual = max(counts, key=counts.get) if counts else digest
+        if digest != usual and len(self.kept) < _MOST_KEPT:  # the first may be the wrong one
             self.kept.append((batch, [numpy.array(array) for array in output]))
         if digest in counts or len(counts) < _MOST_DIGESTS:
             counts[digest] = counts.get(digest, 0) + 1

@@ -392,8 +392,6 @@ def test_outputs_of_all_inputs_of_repeated_calls_and_of_more_threads_are_compare
     assert verdicts(upgrades) == expected
     texts = {name: item["text"] for name, item in by_stack(upgrades).items()}
     assert " of 600 inputs (worst: row " in texts["few"]
-    # turns of seven calls all end alike: then the calls of the dataset and of batches show it
-    seen = ("B gives something else on ", "B alone and in a batch of 8, outputs differ")
-    assert any(text in texts["seventh"] for text in seen)
+    assert "agreement: B gives something else on " in texts["seventh"]
     assert "agreement: at the frameworks' own number of threads, outputs differ" in texts["race"]
     assert "agreement: outputs are equal on 600 of 600 inputs" in texts["alike"]
