@@ -195,8 +195,9 @@ def upper_end(ratio: float) -> str:
 def is_told(compared: Comparison) -> bool:
     """Return whether a quantity that did not regress is to be told, also of what passed.
 
-    Its estimate is beyond the tolerance, or its value 25 % worse, before anything is added to both.
-    One without an interval, as after a single round, tells nothing.
+    Its estimate is beyond the tolerance, or its value 25 % worse, before anything is added to both:
+    by no less than half of what regresses where the baseline has next to nothing. One without an
+    interval, as after a single round, tells nothing.
     """
     quantity = QUANTITIES.get(compared.quantity)
     if compared.verdict is Verdict.REGRESSED or quantity is None or math.isnan(compared.ratio):
@@ -209,7 +210,9 @@ def is_told(compared: Comparison) -> bool:
         return False
     limit = min(_MUCH_WORSE, 1 + compared.tolerance)
     worse = [compared.ratio**quantity.sign, (compared.b / compared.a) ** quantity.sign]
-    return worse[0] > limit or worse[1] >= _MUCH_WORSE
+    base = quantity.upgrade.base if quantity.upgrade else 0.0
+    matters = abs(compared.b - compared.a) >= compared.tolerance * base / 2
+    return worse[0] > limit or (worse[1] >= _MUCH_WORSE and matters)
 
 
 def told_lines(comparisons: Sequence[Comparison]) -> list[str]:

@@ -75,6 +75,9 @@ def test_groups_of_inputs_have_a_line_each_with_their_change_in_an_upgrade() -> 
     ]
 
 
+IDLE = {"quantity": "idle_cpu", "tolerance": 0.5}
+
+
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
@@ -83,6 +86,9 @@ def test_groups_of_inputs_have_a_line_each_with_their_change_in_an_upgrade() -> 
         ({"ratio": 1.2, "b": 1.2, "tolerance": 0.5}, False),
         ({"ratio": 1.3, "b": 1.3, "tolerance": 0.5}, True),  # a quarter worse
         ({"ratio": 1.01, "b": 1.75}, True),  # as measured, before anything is added to both
+        ({"ratio": 1.02, "a": 1e-3, "b": 2e-3, **IDLE}, False),  # of next to nothing
+        ({"ratio": 1.32, "a": 1e-3, "b": 8e-3, **IDLE}, True),
+        ({"ratio": 1.2, "a": 0.03, "b": 0.04, **IDLE}, True),
         ({"ratio": 0.5, "b": 0.5}, False),  # better
         ({"ratio": 0.5, "b": 0.5, "quantity": "throughput"}, True),
         ({"ratio": math.nan, "b": 2.0}, False),
