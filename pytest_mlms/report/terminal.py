@@ -280,8 +280,9 @@ def _decided_by(item: ItemView) -> list[str]:
 
 
 def _told_of(item: ItemView) -> list[str]:
-    """Return lines of what an upgrade is worse in although it passed, and of what else differs."""
-    lines = told_lines(item.comparisons)
+    """Return lines of how far outputs agree, of what is worse although it passed, and differs."""
+    lines = [one.told for one in item.comparisons if one.quantity == "agreement" and one.told]
+    lines += told_lines(item.comparisons)
     if item.changed_packages:
         lines.append(f"packages: {', '.join(item.changed_packages)}")
     return [f"  {line}" for line in lines]

@@ -218,6 +218,14 @@ def test_latency_alone_is_not_named_again() -> None:
     assert not any(line.startswith("  ") for line in written([upgrade(0.2)]).lines)
 
 
+def test_how_far_the_outputs_agree_is_told_of_an_upgrade_that_passes_too() -> None:
+    line = to_plain(upgrade(0.0))
+    told = "outputs are equal on 600 of 600 inputs"
+    agreement = {**line["comparisons"][0], "quantity": "agreement", "of": "outputs", "told": told}
+    line["comparisons"] = [*line["comparisons"], agreement]
+    assert f"  {told}" in written([_shown(line)]).lines
+
+
 def test_what_to_know_of_processes_is_shown() -> None:
     doubts = "1 of 3 processes stands apart"
     item = performance(processes=[{"steady": True}, {"steady": False}], doubts=doubts)
