@@ -98,6 +98,24 @@ UPGRADE = [
         description="CPU time of the process in a second in which nothing is called",
         upgrade=UpgradeRule(tolerance=0.50, base=0.020),
     ),
+    Quantity(
+        name="warm_up_time",
+        unit="s",
+        better="lower",
+        kind="upgrade",
+        description="time of a process's calls between its first one and those that are timed, as "
+        "many on both sides",
+        upgrade=UpgradeRule(tolerance=0.20, base=0.050),
+    ),
+    Quantity(
+        name="late_latency",
+        unit="s",
+        better="lower",
+        kind="upgrade",
+        description="latency after some thousand calls, where the first round shows it as slower "
+        "than before",
+        upgrade=UpgradeRule(tolerance=0.10),
+    ),
 ]
 """Quantities that only the turns of an upgrade measure."""
 

@@ -27,6 +27,8 @@ Statistic = Callable[[Array], Any]
 _OF_PROCESS = {
     "start_time": "start_seconds",
     "first_inference": "first_seconds",
+    "warm_up_time": "warm_up_seconds",
+    "late_latency": "late_seconds",
     "idle_cpu": "idle_cpu",
     "load_time": "load_seconds",
     "peak_memory": "model_bytes",

@@ -25,6 +25,7 @@ from pytest_mlms.evaluate.timed_inputs import cycle_of, elements_of, groups_of, 
 from pytest_mlms.statistics import is_steady
 from pytest_mlms.upgrade.agents import AgentPair, TurnPlan
 from pytest_mlms.upgrade.interleave_plan import InterleavePlan
+from pytest_mlms.upgrade.late_calls import LateCalls
 from pytest_mlms.upgrade.round_growth import RoundGrowth
 from pytest_mlms.upgrade.round_inputs import RoundInputs
 from pytest_mlms.upgrade.round_load import LoadRunner, LoadStrategy, RoundLoad
@@ -109,12 +110,13 @@ def run_interleaved(
     load = plan.load_strategy()
     order: list[SideName] = []
     changes: list[float] = []
+    late_calls = LateCalls()
     for index in range(plan.rounds.most):
         began = time.monotonic()
         order = order[::-1] if index % 2 else rng.sample(SIDES, 2)  # in blocks of two
         cores = plan.draw_cores(rng)
         with open_pair(order, cores) as pair:
-            runner = RoundRunner(plan.for_round(changes), pair, cores, rng)
+            runner = RoundRunner(plan.for_round(changes), pair, cores, rng, late_calls)
             measured = runner.run(batches_for, started_first=order[0])
             changes.append(runner.change)
             if load is not None:
@@ -129,10 +131,14 @@ def run_interleaved(
 
 
 class _WarmUp(NamedTuple):
-    """Medians of the warm-up's windows in seconds, by side, and how many pairs it took."""
+    """Medians of the warm-up's windows in seconds, by side, and how many pairs it took.
+
+    ``spent`` are the seconds of all its calls, by side.
+    """
 
     medians: Mapping[SideName, Sequence[float]]
     pairs: int
+    spent: Mapping[SideName, float]
 
     @property
     def steady(self) -> bool:
@@ -152,9 +158,15 @@ class RoundRunner:
     """
 
     def __init__(
-        self, plan: InterleavePlan, pair: AgentPair, cores: Sequence[int], rng: random.Random
+        self,
+        plan: InterleavePlan,
+        pair: AgentPair,
+        cores: Sequence[int],
+        rng: random.Random,
+        late_calls: LateCalls,
     ) -> None:
         self.change = 0.0
+        self._late_calls = late_calls
         self._plan = plan
         self._pair = pair
         self._cores = cores
@@ -177,6 +189,8 @@ class RoundRunner:
         calls = len(first_sides) * (turn_plan.skip + turn_plan.count)
         calls += len(numbers_again) * (turn_plan.skip + 1)
         growth = memory.growth(calls, warm_up.slowest)
+        slowest = warm_up.slowest
+        late = self._late_calls.run(pair, turn_plan, slowest, self.change, self._draw_order)
         joules = self._joules_per_input()
         sides: dict[SideName, Side] = {}
         for side in SIDES:
@@ -185,6 +199,8 @@ class RoundRunner:
             sides[side] = replace(
                 of_turns,
                 growth=growth[side],
+                warm_up_seconds=warm_up.spent[side],
+                late_seconds=late.get(side),
                 joules=joules.get(side),
                 idle_cpu=self._idle_cpu(side),
             )
@@ -277,12 +293,14 @@ class RoundRunner:
         """Run windows of pairs until neither side's median falls any more."""
         end = time.monotonic() + self._plan.longest_turns / 2
         medians: dict[SideName, list[float]] = {"a": [], "b": []}
-        warm_up = _WarmUp(medians, 0)
+        spent = dict.fromkeys(SIDES, 0.0)
+        warm_up = _WarmUp(medians, 0, spent)
         for _ in range(_MOST_WINDOWS):
             window = self._warm_up_window(end)
             for side in SIDES:
                 medians[side].append(float(np.median(window[side])))
-            warm_up = _WarmUp(medians, warm_up.pairs + len(window["a"]))
+                spent[side] += sum(window[side])
+            warm_up = _WarmUp(medians, warm_up.pairs + len(window["a"]), spent)
             if warm_up.steady or time.monotonic() > end:
                 break
         return warm_up

@@ -50,7 +50,9 @@ class Side:
     ``import_bytes`` are those before the model was loaded, None in records of earlier versions.
     ``start_seconds`` are those from the start of the process to its first answer, ``growth`` the
     bytes that a call added, ``joules`` the energy of an input where the device counts it.
-    ``idle_cpu`` are the CPU seconds of a second in which nothing is called.
+    ``idle_cpu`` are the CPU seconds of a second in which nothing is called, ``warm_up_seconds``
+    those of all calls between the first one and the timed ones, ``late_seconds`` those of a call
+    after them.
     """
 
     wall: Array
@@ -65,6 +67,8 @@ class Side:
     joules: float | None = None
     idle_cpu: float | None = None
     import_bytes: int | None = None
+    warm_up_seconds: float | None = None
+    late_seconds: float | None = None
 
     @property
     def model_bytes(self) -> int | None:

@@ -12,7 +12,7 @@ from pytest_mlms.upgrade.figures import centre_of
 from pytest_mlms.upgrade.interleave_plan import next_look
 from pytest_mlms.upgrade.rounds import SIDES, Array, SideName
 
-__all__ = ["TurnWatch", "durations", "waits"]
+__all__ = ["TurnWatch", "durations", "seconds_of", "waits"]
 
 
 def durations(turn: Turn) -> Array:
@@ -24,6 +24,15 @@ def waits(turn: Turn) -> Array:
     """Return the seconds that each call of a turn waited for a core."""
     times = turn.times
     return call_waits(times["start"], times["end"], times["wait"], times["at"])
+
+
+def seconds_of(turn: Turn, clocks: Mapping[SideName, Clocks]) -> float:
+    """Return the median seconds of a turn's calls, by the least disturbed clock of both sides."""
+    if all(clock.device for clock in clocks.values()):
+        return float(np.median(turn.times["device"]))
+    if all(clock.wait for clock in clocks.values()):
+        return float(np.median(durations(turn) - waits(turn)))
+    return float(np.median(durations(turn)))
 
 
 class TurnWatch:
@@ -50,15 +59,8 @@ class TurnWatch:
 
     def _ratios(self, turns: Mapping[SideName, Sequence[Turn]]) -> Array:
         """Return the logs of B / A of pairs of turns; a clock that stood still tells nothing."""
-        a, b = (np.array([self._seconds(turn) for turn in turns[side]]) for side in SIDES)
+        a, b = (
+            np.array([seconds_of(turn, self._clocks) for turn in turns[side]]) for side in SIDES
+        )
         told = (a > 0) & (b > 0)
         return np.asarray(np.log(b[told] / a[told])) if told.any() else np.zeros(1)
-
-    def _seconds(self, turn: Turn) -> float:
-        """Return the seconds of a turn's call, by the least disturbed clock of both sides."""
-        clocks = self._clocks.values()
-        if all(clock.device for clock in clocks):
-            return float(np.median(turn.times["device"]))
-        if all(clock.wait for clock in clocks):
-            return float(np.median(durations(turn) - waits(turn)))
-        return float(np.median(durations(turn)))

@@ -81,6 +81,29 @@ def test_a_faster_stack_is_improved_and_every_pair_is_kept(upgrade: LabourUpgrad
     assert upgrade.text.splitlines()[0] == "new (B) against old (A): IMPROVED"
 
 
+def test_a_stack_whose_first_calls_are_slow_regresses_in_its_warm_up(
+    upgrade: LabourUpgrade,
+) -> None:
+    upgrade.run({}, {"early": 0.2})
+    assert upgrade.of("latency").verdict is Verdict.PASSED
+    assert upgrade.of("warm_up_time").verdict is Verdict.REGRESSED
+    assert upgrade.text.startswith("new (B) against old (A): REGRESSED in warm_up_time")
+
+
+def test_a_stack_that_gets_slower_after_many_calls_regresses_in_these(
+    upgrade: LabourUpgrade,
+) -> None:
+    upgrade.run({"unit": 1e-4}, {"unit": 1e-4, "late": 1500})
+    assert upgrade.of("latency").verdict is Verdict.PASSED
+    assert upgrade.of("late_latency").ratio == pytest.approx(3)
+    assert upgrade.of("late_latency").verdict is Verdict.REGRESSED
+
+
+def test_late_calls_of_a_stack_that_stays_as_it_is_are_no_quantity(upgrade: LabourUpgrade) -> None:
+    result = upgrade.run({"unit": 1e-4}, {"unit": 2e-4})
+    assert "late_latency" not in {compared.quantity for compared in result.comparisons}
+
+
 def test_every_call_has_its_wait_and_its_cpu_time_by_the_clocks_of_the_machine(
     upgrade: LabourUpgrade,
 ) -> None:

@@ -4,7 +4,10 @@ Its process has clocks of its own. They count the work and the sleep, however bu
 LABOUR_CLOCK=real leaves it those of the machine.
 
 LABOUR_WORK     units of work of a call, a millisecond each (default 1)
+LABOUR_UNIT     seconds of a unit of work (default 0.001)
+LABOUR_LATE     the call from which on each has three times the work
 LABOUR_SLEEP    seconds that a call sleeps
+LABOUR_EARLY    seconds that the calls 2 to 10 sleep
 LABOUR_LEAK     bytes that a call leaks
 LABOUR_IMPORT   seconds that importing the framework takes, of the machine's clock
 LABOUR_HOARD    MiB that the model takes
@@ -44,6 +47,9 @@ HOARD = int(os.environ.get("LABOUR_HOARD", "0"))
 SLEEP = float(os.environ.get("LABOUR_SLEEP", "0"))
 SLOW = float(os.environ.get("LABOUR_SLOW", "0"))
 WORK = int(os.environ.get("LABOUR_WORK", "1"))
+UNIT = float(os.environ.get("LABOUR_UNIT", "1e-3"))
+LATE = float(os.environ.get("LABOUR_LATE", "inf"))
+EARLY = float(os.environ.get("LABOUR_EARLY", "0"))
 LEAK = int(os.environ.get("LABOUR_LEAK", "0"))
 REAL = os.environ.get("LABOUR_CLOCK") == "real"
 
@@ -122,8 +128,8 @@ def predict(loaded, arrays):
     model["calls"] += 1
     if model["calls"] == LAST_CALL:
         _end_process()
-    _work(WORK)
-    _sleep(SLEEP)
+    _work(WORK if model["calls"] < LATE else 3 * WORK)
+    _sleep(SLEEP + (EARLY if 2 <= model["calls"] <= 10 else 0))
     if LEAK:
         leaked.append(bytearray(LEAK))
     answer = 4 if FAULT == "wrong" else 3
@@ -176,7 +182,7 @@ def _count_processes():
 
 
 def _work(units):
-    seconds = units * 1e-3
+    seconds = units * UNIT
     if REAL:
         end = time.process_time() + seconds
         while time.process_time() < end:

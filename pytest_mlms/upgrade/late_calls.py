@@ -1,0 +1,67 @@
+"""Calls late in the life of a process, as of a side that gets slower after a thousand calls.
+
+The timed turns of a round are few. So in the first round both sides go on to late calls, and where
+B gets slower there than in its turns, all further rounds do. That the first is chosen for it weighs
+little: it is one of eight or more, chosen for half of what they must show.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+
+import numpy as np
+
+from pytest_mlms.upgrade.agents import AgentPair, TurnPlan
+from pytest_mlms.upgrade.rounds import SIDES, SideName
+from pytest_mlms.upgrade.turn_watch import seconds_of
+
+__all__ = ["LateCalls"]
+
+_CALLS = 2000  # before the late ones
+_SECONDS = 0.25  # that these may take a side
+_LEAST_CALLS = 400  # fewer are no later than the timed ones
+_TURNS = 2
+_NOTICED = math.log1p(0.05)
+_UNKNOWN: Mapping[SideName, float] = MappingProxyType({})
+
+
+class LateCalls:
+    """The late calls of an item's rounds; ``suspected`` is whether B got slower in the first."""
+
+    def __init__(self) -> None:
+        self.suspected = False
+        self._rounds = 0
+
+    def run(
+        self,
+        pair: AgentPair,
+        turns: TurnPlan,
+        slowest: float,
+        change: float,
+        draw_order: Callable[[], Sequence[SideName]],
+    ) -> Mapping[SideName, float]:
+        """Return the seconds of a late call of each side, by their clock; none where none counts.
+
+        ``turns`` are those of the round, in which a call of the slower side took ``slowest``
+        seconds, and ``change`` is the log of B / A.
+        """
+        self._rounds += 1
+        is_first = self._rounds == 1
+        calls = min(_CALLS, int(_SECONDS / slowest))
+        if calls < _LEAST_CALLS or not (is_first or self.suspected):
+            return _UNKNOWN
+        cycle = len(pair.order)  # whole ones, for batches that take longer than others
+        count = cycle * math.ceil(turns.count / cycle)
+        plans = [TurnPlan(count, calls), *[TurnPlan(count, turns.skip)] * (_TURNS - 1)]
+        found: dict[SideName, list[float]] = {side: [] for side in SIDES}
+        for plan in plans:
+            for side in draw_order():
+                found[side].append(seconds_of(pair.turn(side, plan), pair.clocks))
+        late = {side: float(np.median(found[side])) for side in SIDES}
+        if min(late.values()) <= 0:
+            return _UNKNOWN
+        if is_first:
+            self.suspected = math.log(late["b"] / late["a"]) - change > _NOTICED
+        return late if self.suspected else _UNKNOWN
