@@ -216,11 +216,12 @@ class Worker:
             bind_seconds = self._bind_all(header, arrays)
         self._samples.keeps_all = False
         run_scenario = scenarios.SCENARIOS[header["scenario"]]
-        held = process.own_memory()
+        held = process.own_memory(), process.allocated_memory()
         meter.begin()
         run_scenario(self._calls, scenarios.Stop(**header["stop"]), self._samples)
         joules = meter.joules()
-        grown = process.own_memory() - held
+        now = process.own_memory(), process.allocated_memory()
+        grown = max(after - before for before, after in zip(held, now))
         meter.close()
         outputs = self._samples.outputs[0]
         first = self._named(outputs)
@@ -310,6 +311,7 @@ class Worker:
             process.collect_garbage()
         record = UsageReply(
             memory=process.own_memory(),
+            allocated=process.allocated_memory(),
             device_memory=device_memory(self._loaded.device),
             threads=process.count_threads(),
             descriptors=process.count_descriptors(),

@@ -3,7 +3,8 @@
 Resident memory moves in steps: pages, arenas of allocators, buffers that are made late, garbage
 that Python collects from time to time. A leak grows all the time. So the growth between two
 readings may be anything, and what looks like a leak is watched for longer, with a reading after
-each block of calls, for which Python's garbage is collected.
+each block of calls, for which Python's garbage is collected. A small leak fits for thousands of
+calls into what was freed before them, so that what malloc has given out is watched, too.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.agent.process import Array
 from pytest_mlms.statistics import theil_sen
 
-__all__ = ["SECONDS", "SUSPECT", "growth_between", "held", "slope_of", "watch_growth"]
+__all__ = ["SECONDS", "SUSPECT", "growth_between", "growth_of", "held", "slope_of", "watch_growth"]
 
 SUSPECT = 256.0
 """Bytes a call; a process that grows by more, by two readings, is watched."""
@@ -40,6 +41,12 @@ _LEAST_BLOCKS = 2 * _PARTS  # of slow calls: two readings have a slope
 def held(usage: UsageReply) -> int:
     """Return the bytes that a process holds on the host and on its device."""
     return usage.memory + (usage.device_memory or 0)
+
+
+def growth_of(before: UsageReply, after: UsageReply, calls: int) -> float:
+    """Return the bytes that each of so many calls added, resident or as allocated by malloc."""
+    resident = growth_between(held(before), held(after), calls)
+    return max(resident, growth_between(before.allocated, after.allocated, calls))
 
 
 def slope_of(calls: Array, memory: Array) -> float:
@@ -69,8 +76,12 @@ def watch_growth(predictor: Predictor, call_seconds: float, seconds: float) -> f
     blocks = min(_BLOCKS, int(calls))
     count = math.ceil(calls / _BLOCKS)
     predictor.usage(collect=True)
-    memory = []
+    resident = []
+    allocated = []
     for _ in range(blocks):
         predictor.turn(count)
-        memory.append(held(predictor.usage(collect=True)))
-    return slope_of(count * np.arange(blocks), np.array(memory))
+        usage = predictor.usage(collect=True)
+        resident.append(held(usage))
+        allocated.append(usage.allocated)
+    made = count * np.arange(blocks)
+    return max(slope_of(made, np.array(memory)) for memory in (resident, allocated))

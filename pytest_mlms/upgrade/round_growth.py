@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pytest_mlms.evaluate.memory_growth import SECONDS, SUSPECT, growth_between, held, watch_growth
+from mlms_predictors._run.replies import UsageReply
+
+from pytest_mlms.evaluate.memory_growth import SECONDS, SUSPECT, growth_of, watch_growth
 from pytest_mlms.upgrade.agents import AgentPair
 from pytest_mlms.upgrade.rounds import SIDES, SideName
 
@@ -22,12 +24,12 @@ class RoundGrowth:
         self._pair = pair
         self._is_gate = is_gate
         self._seconds = min(SECONDS, longest / 2)
-        self._before = self._held()
+        self._before = self._usage()
 
     def growth(self, calls: int, call_seconds: float) -> Mapping[SideName, float]:
         """Return the bytes that a call of each side adds, after ``calls`` calls of its turns."""
-        after = self._held()
-        found = {side: growth_between(self._before[side], after[side], calls) for side in SIDES}
+        after = self._usage()
+        found = {side: growth_of(self._before[side], after[side], calls) for side in SIDES}
         if not self._is_gate and max(found.values()) < SUSPECT:
             return found
         for side in SIDES:
@@ -35,9 +37,9 @@ class RoundGrowth:
                 found[side] = watch_growth(predictor, call_seconds, self._seconds)
         return found
 
-    def _held(self) -> dict[SideName, int]:
+    def _usage(self) -> dict[SideName, UsageReply]:
         found = {}
         for side in SIDES:
             with self._pair.running(side) as predictor:
-                found[side] = held(predictor.usage())
+                found[side] = predictor.usage()
         return found

@@ -56,6 +56,10 @@ def test_a_leak_of_a_kilobyte_and_more_is_found(tmp_path: Path, by: str, size: i
     assert growth_of(tmp_path, by=by, bytes=str(size)) == pytest.approx(size, rel=0.25)
 
 
+def test_a_leak_into_memory_that_was_freed_before_is_found(tmp_path: Path) -> None:
+    assert growth_of(tmp_path, by="reused", bytes="1000") == pytest.approx(1000, rel=0.25)
+
+
 @pytest.mark.parametrize(
     ("by", "size"), [("python", 0), ("cycles", 1000), ("steps", 1), ("warm", 4000)]
 )

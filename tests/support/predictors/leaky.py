@@ -1,9 +1,9 @@
 """A predictor whose process holds more with time, as its environment says.
 
 LEAKY_BYTES    bytes that each call leaks
-LEAKY_BY       how: python (objects; the default), c (malloc), threads, descriptors, cycles (which
-               Python collects), steps (of 1 MiB, in the 40th and in each 3,000th call), warm (ever
-               less, in the first 1,000 calls)
+LEAKY_BY       how: python (objects; the default), c (malloc), reused (into what loading freed),
+               threads, descriptors, cycles (which Python collects), steps (of 1 MiB, in the 40th
+               and in each 3,000th call), warm (ever less, in the first 1,000 calls)
 LEAKY_SECONDS  seconds of a call
 LEAKY_SLOWER   share of that by which each call is slower than the one before
 LEAKY_WRONG    call from which on outputs are wrong
@@ -31,6 +31,7 @@ calls = 0
 time.sleep(float(os.environ.get("LEAKY_IMPORT", "0")))
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
+libc.free.argtypes = (ctypes.c_void_p,)
 libc.memset.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t)
 
 
@@ -43,6 +44,12 @@ def devices():
 
 
 def load(request):
+    if BY == "reused":
+        pieces = [libc.malloc(10000) for _ in range(3000)]
+        kept.append(libc.malloc(10000))  # on top, so that the others stay with the process
+        for piece in pieces:
+            libc.memset(piece, 1, 10000)
+            libc.free(piece)
     inputs = [Tensor("image", "float32", (None, 1, 8, 8))]
     outputs = [Tensor("logits", "float32", (None, 10))]
     return Loaded(None, request.device, request.threads, inputs, outputs)
@@ -96,6 +103,7 @@ def _warm():
 WAYS = {
     "python": _objects,
     "c": _malloc,
+    "reused": _malloc,
     "threads": _threads,
     "descriptors": _descriptors,
     "cycles": _cycles,
