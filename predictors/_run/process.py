@@ -50,12 +50,14 @@ def own_memory() -> int:
 
 
 class _Mallinfo2(ctypes.Structure):
-    """The fields of struct mallinfo2: mallinfo(3)."""
+    """struct mallinfo2 of mallinfo(3): ``hblkhd`` is mapped, ``uordblks`` taken from arenas."""
 
     _fields_ = [
-        (name, ctypes.c_size_t)
-        for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks "
-        "keepcost".split()
+        ("unused", ctypes.c_size_t * 4),
+        ("hblkhd", ctypes.c_size_t),
+        ("unused_too", ctypes.c_size_t * 2),
+        ("uordblks", ctypes.c_size_t),
+        ("unused_either", ctypes.c_size_t * 2),
     ]
 
 
