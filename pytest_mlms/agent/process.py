@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -172,16 +173,17 @@ class Agent:
                 self.process.wait(_GRACE)
         self.kill()
 
-    def leave(self, seconds: float) -> str:
-        """Have the agent end as programs do, with its exit handlers and threads, in ``seconds``.
+    def leave(self, seconds: float) -> None:
+        """Have the agent end as programs do, with its exit handlers and threads."""
+        if self.alive:
+            self._say_bye(seconds, leave=True)
 
-        Return what went wrong, "" for nothing.
-        """
-        if not self.alive:
+    def end_of_leaving(self, seconds: float) -> str:
+        """Wait for the end of an agent that leaves; return what went wrong, "" for nothing."""
+        if self.channel.closed:
             return ""
-        self._say_bye(seconds, leave=True)
         try:
-            code = self.process.wait(seconds)
+            code = _wait(self.process, seconds)
             problem = f"failed at its exit: {_ending_text(code)}" if code else ""
         except subprocess.TimeoutExpired:
             problem = f"had not ended {seconds:.0f} s after its last answer, and was killed"
@@ -349,6 +351,22 @@ def _flags_of(process: int | None) -> int | None:
         return None
     fields_after_name = text.rpartition(")")[2].split()
     return int(fields_after_name[6])
+
+
+def _wait(process: subprocess.Popen[bytes], seconds: float) -> int:
+    """Return the exit code of a process at once when it ends; Popen.wait looks now and then.
+
+    Raises subprocess.TimeoutExpired.
+    """
+    with contextlib.suppress(AttributeError, OSError):  # of Linux 5.3 and later
+        descriptor = os.pidfd_open(process.pid)
+        try:
+            if select.select([descriptor], [], [], seconds)[0]:
+                return process.wait()
+        finally:
+            os.close(descriptor)
+        raise subprocess.TimeoutExpired(process.args, seconds)
+    return process.wait(seconds)
 
 
 def _ending_text(code: int) -> str:

@@ -30,11 +30,13 @@ class Exits:
     failures: dict[SideName, list[str]] = field(default_factory=lambda: {"a": [], "b": []})
 
     def end(self, predictors: Mapping[SideName, Predictor]) -> None:
-        """End both sides, the baseline first, as programs end.
+        """End both sides as programs end.
 
         Raises Crashed where the candidate failed so again, and the baseline never.
         """
         began = time.monotonic()
+        for predictor in predictors.values():
+            predictor.agent.leave(_EXIT_SECONDS)
         self._end("a", predictors["a"], _EXIT_SECONDS)
         taken = time.monotonic() - began
         self._end("b", predictors["b"], max(_EXIT_SECONDS, _TIMES_THE_BASELINE * taken))
@@ -45,7 +47,7 @@ class Exits:
     def _end(self, side: SideName, predictor: Predictor, seconds: float) -> None:
         if self.failures["a"]:  # there is nothing to compare with
             return
-        problem = predictor.agent.leave(seconds)
+        problem = predictor.agent.end_of_leaving(seconds)
         if problem:
             self.failures[side].append(problem)
 

@@ -12,6 +12,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from types import MappingProxyType
@@ -192,6 +193,7 @@ class RoundRunner:
         slowest = warm_up.slowest
         late = self._late_calls.run(pair, turn_plan, slowest, self.change, self._draw_order)
         joules = self._joules_per_input()
+        idle = self._idle_cpu()
         sides: dict[SideName, Side] = {}
         for side in SIDES:
             all_turns = _SideTurns(first_turns[side], turns[side], last_turns[side])
@@ -202,7 +204,7 @@ class RoundRunner:
                 warm_up_seconds=warm_up.spent[side],
                 late_seconds=late.get(side),
                 joules=joules.get(side),
-                idle_cpu=self._idle_cpu(side),
+                idle_cpu=idle[side],
             )
         record = RoundRecord(
             started_first=started_first,
@@ -259,10 +261,15 @@ class RoundRunner:
         record = replace(measured.record, seconds=seconds, loads=load.records, peaks=load.peaks)
         return measured._replace(record=record, load=load, queries=runner.arrays())
 
-    def _idle_cpu(self, side: SideName) -> float:
-        """Return the CPU seconds that a side takes in a second in which nothing is called."""
-        with self._pair.running(side) as predictor:
-            return predictor.idle(_IDLE_SECONDS) / _IDLE_SECONDS
+    def _idle_cpu(self) -> dict[SideName, float]:
+        """Return the CPU seconds that each side takes in a second in which nothing is called."""
+
+        def idle(side: SideName) -> float:
+            with self._pair.running(side) as predictor:
+                return predictor.idle(_IDLE_SECONDS) / _IDLE_SECONDS
+
+        with ThreadPoolExecutor(len(SIDES)) as pool:
+            return dict(zip(SIDES, pool.map(idle, SIDES), strict=True))
 
     def _draw_order(self) -> list[SideName]:
         return self._rng.sample(SIDES, 2)

@@ -24,9 +24,14 @@ class Leaving:
     def __init__(self, problem: str) -> None:
         self.agent = self
         self.problem = problem
+        self.left = False
         self.seconds: list[float] = []
 
-    def leave(self, seconds: float) -> str:
+    def leave(self, seconds: float) -> None:
+        self.left = True
+
+    def end_of_leaving(self, seconds: float) -> str:
+        assert self.left
         self.seconds.append(seconds)
         return self.problem
 
