@@ -30,7 +30,8 @@ LOCK = "lock"
 LOCK_FILE = "mlms.lock"
 """The name of the lock file, in the root directory."""
 
-_MODELS = re.compile(rb"^models\s*:", re.MULTILINE)
+_KEY = re.compile(rb"""\b(models|framework)\b["']?\s*:""")
+_KEY_OF_A_LINE = re.compile(rb"^(models|framework)\s*:", re.MULTILINE)
 _LABEL = re.compile(r"[A-Za-z][\w.-]*=[\w.+-]+")
 
 
@@ -192,7 +193,7 @@ def _history(config: pytest.Config, value: str | None, results: Path) -> str | N
 def _named_manifests(config: pytest.Config, roots: tuple[Path, ...]) -> Iterator[Path]:
     """Yield the manifests that the command line names, alone or in node ids, outside of ``roots``.
 
-    Other plugins collect YAML, too: a manifest has the key ``models``.
+    Other plugins collect YAML, too.
     """
     files = [argument.partition("::")[0] for argument in config.args]
     for name in dict.fromkeys(files):
@@ -200,8 +201,21 @@ def _named_manifests(config: pytest.Config, roots: tuple[Path, ...]) -> Iterator
             continue
         path = Path(os.path.normpath(config.invocation_params.dir / name))
         is_below = any(path.is_relative_to(root) for root in roots)
-        if not is_below and path.is_file() and _MODELS.search(path.read_bytes()):
+        if not is_below and path.is_file() and _has_key_of_manifests(path.read_bytes()):
             yield path
+
+
+def _has_key_of_manifests(data: bytes) -> bool:
+    """Return whether YAML has the key ``models``, or the keys of MLModelScope, at its top."""
+    if not _KEY.search(data):
+        return False
+    from pytest_mlms.manifest import yaml12
+
+    content = yaml12.parse(data.decode("utf-8-sig", "replace")).value
+    if not isinstance(content, dict):  # of a file with an error, which will be shown
+        return _KEY_OF_A_LINE.search(data) is not None
+    is_original = "framework" in content and not content.keys().isdisjoint(("input", "inputs"))
+    return "models" in content or is_original
 
 
 def _sets_what_is_measured(config: pytest.Config) -> bool:
@@ -260,8 +274,8 @@ def _check(options: Config, config: pytest.Config) -> None:
     _check_results(options, config)
     for name in _DOCUMENTS:
         _check_document(name, getattr(options, name), config)
-    _check_benchmark_json(options, config)
     _check_trace(options, config)
+    _check_uses(options, config)
 
 
 def _check_manifests(options: Config, config: pytest.Config) -> None:
@@ -322,19 +336,8 @@ def _check_document(name: str, path: Path | None, config: pytest.Config) -> None
         raise pytest.UsageError(f"{source}: {problem}; make it, or name a file in another one")
 
 
-def _check_benchmark_json(options: Config, config: pytest.Config) -> None:
-    """Refuse upgrades, which the document has no place for.
-
-    An ini file may name it for the runs that are no upgrades.
-    """
-    source = "--mlms-benchmark-json"
-    if options.upgrade and config.getoption("mlms_benchmark_json"):
-        problem = "it has the performance items, of which an upgrade has none"
-        raise pytest.UsageError(f"{source}: {problem}; leave it out: results.jsonl has the upgrade")
-
-
 def _check_trace(options: Config, config: pytest.Config) -> None:
-    """Refuse traces of upgrades, and functions whose level is not traced.
+    """Refuse functions whose level is not traced.
 
     An ini file may have functions for the runs that do trace it.
     """
@@ -344,7 +347,50 @@ def _check_trace(options: Config, config: pytest.Config) -> None:
         raise pytest.UsageError(
             f"--mlms-trace-functions: they are of level library; write --mlms-trace={levels}, too"
         )
-    if options.upgrade and config.getoption("mlms_trace"):
+
+
+def _check_uses(options: Config, config: pytest.Config) -> None:
+    """Refuse options that were typed and would do nothing.
+
+    An ini file, and its addopts, may have them for the runs that use them.
+    """
+    typed = {word.partition("=")[0] for word in config.invocation_params.args}
+    for option in OPTIONS:
+        if option.flag not in typed or getattr(options, option.name) == ():
+            continue
+        if option.needs and not any(getattr(options, name) for name in option.needs):
+            needed = " or ".join(map(_meaning, option.needs))
+            raise pytest.UsageError(
+                f"{option.flag}: it does nothing without {needed}; name that, or leave it out"
+            )
+        for name in option.not_with:
+            if getattr(options, name):
+                problem = f"it does nothing in {_meaning(name)}"
+                raise pytest.UsageError(f"{option.flag}: {problem}; leave one of them out")
+    if "--mlms-model" in typed and config.args_source is config.ArgsSource.ARGS:
         raise pytest.UsageError(
-            "--mlms-trace: upgrades are not traced; run it without --mlms-against and --mlms-aa"
+            f"--mlms-model: only {' '.join(config.args)} is collected; leave one of them out"
         )
+    _check_gates(options, is_tolerance_typed="--mlms-tolerance" in typed)
+
+
+def _meaning(name: str) -> str:
+    """Return what makes a field of Config true, as errors name it."""
+    meanings = {
+        "upgrade": "an upgrade (--mlms-against or --mlms-aa with stacks)",
+        "sides": "two hosts (--mlms-stack and --mlms-against with labels)",
+    }
+    return meanings.get(name, f"--mlms-{name}")
+
+
+def _check_gates(options: Config, is_tolerance_typed: bool) -> None:
+    """Refuse two tolerances of one quantity, of which one would do nothing."""
+    names = [gate.partition("=")[0] for gate in options.gate]
+    if is_tolerance_typed:
+        names.append("latency")
+    for name in names:
+        if names.count(name) > 1:
+            others = " or --mlms-tolerance" if is_tolerance_typed and name == "latency" else ""
+            raise pytest.UsageError(
+                f"--mlms-gate: {name} has two tolerances; leave out one --mlms-gate{others}"
+            )

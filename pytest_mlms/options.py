@@ -45,6 +45,9 @@ class Option:
     ArgumentTypeError; an option of paths has Path. A ``repeatable`` option has a tuple of values.
     ``bare`` is the text that the option stands for when no value follows it. The files and folders
     that ``is_sent`` names are copied to the hosts of remote workers, and no others.
+
+    ``needs`` and ``not_with`` are fields of Config: where none of the first is set, or one of the
+    second, the option would do nothing, and is refused on the command line.
     """
 
     name: str
@@ -55,6 +58,8 @@ class Option:
     repeatable: bool = False
     bare: str | None = None
     is_sent: bool = False
+    needs: tuple[str, ...] = ()
+    not_with: tuple[str, ...] = ()
 
     @property
     def flag(self) -> str:
@@ -255,6 +260,7 @@ OPTIONS = [
         "also write the performance items as a pytest-benchmark document",
         metavar="FILE",
         read=Path,
+        not_with=("upgrade",),
     ),
     Option(
         "bencher_json",
@@ -281,6 +287,7 @@ OPTIONS = [
         metavar="FILE",
         read=Path,
         bare="upgrade-report.md",
+        needs=("upgrade",),
     ),
     Option(
         "push",
@@ -293,6 +300,7 @@ OPTIONS = [
         "file with the token for --mlms-push, in place of MLMS_PUSH_TOKEN",
         metavar="FILE",
         read=Path,
+        needs=("push",),
     ),
     Option(
         "env_passthrough",
@@ -372,6 +380,7 @@ OPTIONS = [
         "inputs on which upgrades compare outputs: all, or N (default: as the budget allows)",
         metavar="N",
         read=_outputs,
+        needs=("upgrade",),
     ),
     Option(
         "seed",
@@ -385,6 +394,7 @@ OPTIONS = [
         metavar="LENGTH",
         read=_loadgen,
         bare="short",
+        not_with=("upgrade",),
     ),
     Option(
         "against",
@@ -402,6 +412,7 @@ OPTIONS = [
         "how much slower an upgrade may be (default: the manifest's, or 3 %)",
         metavar="SHARE",
         read=read_share,
+        needs=("upgrade", "sides"),
     ),
     Option(
         "gate",
@@ -409,18 +420,21 @@ OPTIONS = [
         metavar="QUANTITY=SHARE",
         read=_gate,
         repeatable=True,
+        needs=("upgrade",),
     ),
     Option(
         "rounds",
         "rounds of an upgrade: at most 24, or 11-24 (default: 6-12)",
         metavar="ROUNDS",
         read=_rounds,
+        needs=("upgrade",),
     ),
     Option(
         "clock",
         "adj, cpu, wall or device (default: the best one there is)",
         metavar="CLOCK",
         read=_clock,
+        needs=("upgrade",),
     ),
     Option(
         "timeout",
@@ -440,6 +454,7 @@ OPTIONS = [
         metavar="LEVELS",
         read=_levels,
         default=(),
+        not_with=("upgrade",),
     ),
     Option(
         "trace_functions",
@@ -451,6 +466,7 @@ OPTIONS = [
         "trace_on_fail",
         "trace a performance item whose limits are broken",
         default=False,
+        not_with=("upgrade",),
     ),
     Option(
         "resume",

@@ -101,6 +101,19 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     return collector
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_ignore_collect(
+    collection_path: Path, config: pytest.Config
+) -> Generator[None, bool | None, bool | None]:
+    """Warn of manifests below a folder that pytest leaves out by its name."""
+    is_ignored = yield
+    if is_ignored and config.stash[SESSION].config.manifests and collection_path.is_dir():
+        from pytest_mlms.items.collect import warn_of_hidden
+
+        warn_of_hidden(collection_path, config)
+    return is_ignored
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "mlms_case" in metafunc.fixturenames:
         from pytest_mlms.items.collect import parametrize

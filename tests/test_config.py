@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_mlms.config import Config
+from pytest_mlms.options import OPTIONS, Option
 
 
 @pytest.fixture
@@ -78,13 +79,17 @@ def test_a_performance_item_may_end_early_unless_it_is_asked_for_more(
             "--mlms-benchmark-json: there is no folder .*none; make it",
         ),
         (["--mlms-benchmark-json=empty"], "--mlms-benchmark-json: .*empty is a folder; name a"),
-        (["--mlms-benchmark-json=x.json", "--mlms-aa"], "of which an upgrade has none; leave it"),
         (["--mlms-trace-functions=libc:read"], "write --mlms-trace=library, too"),
         (
             ["--mlms-trace-functions=libc:read", "--mlms-trace=layer"],
             "write --mlms-trace=layer,library, too",
         ),
-        (["--mlms-aa", "--mlms-trace=layer"], "--mlms-trace: upgrades are not traced"),
+        (["--mlms-model=m.onnx", "notes.txt"], "--mlms-model: only notes.txt is collected; leave"),
+        (["--mlms-aa", "--mlms-gate=top1=1%", "--mlms-gate=top1=0"], "top1 has two tolerances"),
+        (
+            ["--mlms-aa", "--mlms-gate=latency=1%", "--mlms-tolerance=5%"],
+            "latency has two tolerances; leave out one --mlms-gate or --mlms-tolerance",
+        ),
         (
             ["--mlms-stack=gpu=new"],
             r"gpu=new is a label of hosts: .* \(a version has two signs: gpu==new\)",
@@ -99,6 +104,44 @@ def test_options_that_do_not_fit_are_refused(
     pytester.path.joinpath("notes.txt").write_text("no manifest")
     with pytest.raises(pytest.UsageError, match=message):
         read(pytester, *arguments)
+
+
+_TYPED = {"gate": "latency=5%", "tolerance": "5%", "clock": "cpu", "rounds": "6", "trace": "layer"}
+_SET = {
+    "upgrade": ["--mlms-aa"],
+    "sides": ["--mlms-stack=gpu=new", "--mlms-against=gpu=old"],
+    "push": ["--mlms-push=http://localhost:1"],
+}
+_DEPENDENT = [option for option in OPTIONS if option.needs or option.not_with]
+
+
+def typed(option: Option) -> str:
+    """Return an option as it is typed, with the value that it stands for without one, if any."""
+    if option.is_switch or option.bare is not None:
+        return option.flag
+    return f"{option.flag}={_TYPED.get(option.name, '1')}"
+
+
+@pytest.mark.parametrize("option", _DEPENDENT, ids=lambda option: option.name)
+def test_an_option_that_would_do_nothing_is_refused_where_it_is_typed(
+    pytester: pytest.Pytester, option: Option
+) -> None:
+    refused: list[list[str]] = [[]] if option.needs else [_SET[name] for name in option.not_with]
+    accepted: list[list[str]] = [_SET[name] for name in option.needs] or [[]]
+    for others in refused:
+        with pytest.raises(pytest.UsageError, match=f"{option.flag}: it does nothing (in|without)"):
+            read(pytester, typed(option), *others)
+    for others in accepted:
+        read(pytester, typed(option), *others)
+    pytester.makeini(f"[pytest]\naddopts = {typed(option)}\n")
+    for others in refused:
+        read(pytester, *others)
+
+
+def test_every_option_of_upgrades_alone_says_so() -> None:
+    dependent = {option.name for option in _DEPENDENT}
+    assert dependent >= {"gate", "tolerance", "clock", "upgrade_report", "rounds", "outputs"}
+    assert dependent >= {"push_token_file", "loadgen", "trace", "trace_on_fail", "benchmark_json"}
 
 
 def test_functions_in_the_ini_file_wait_for_a_run_that_traces_their_level(
@@ -124,7 +167,7 @@ def test_two_labels_of_hosts_are_the_sides(pytester: pytest.Pytester) -> None:
 def test_a_worker_on_another_host_has_the_options_with_its_own_paths(
     pytester: pytest.Pytester, manifests: Path
 ) -> None:
-    arguments = ["--mlms-manifests=manifests", "--mlms-trace=layer", "--mlms-tolerance=5 %"]
+    arguments = ["--mlms-manifests=manifests", "--mlms-trace=layer", "--mlms-budget=5"]
     sent = replace(read(pytester, *arguments), cache=None)
     packed = sent.pack(lambda path: path.relative_to(pytester.path).as_posix())
     assert json.loads(json.dumps(packed))["manifests"] == {"paths": ["manifests"]}
@@ -174,7 +217,7 @@ def test_a_lock_file_must_be_there(
 def test_rounds_are_the_most_or_the_least_and_the_most(
     pytester: pytest.Pytester, text: str, rounds: tuple[int | None, int]
 ) -> None:
-    config = read(pytester, f"--mlms-rounds={text}")
+    config = read(pytester, "--mlms-aa", f"--mlms-rounds={text}")
     assert config.rounds == rounds
     assert config.pack(str)["rounds"] == rounds
 

@@ -79,7 +79,7 @@ def _doctor(options: argparse.Namespace) -> int:
 def _examination(options: argparse.Namespace) -> Examination:
     """Return what is examined: the first model that the stack, or this interpreter, runs."""
     predictors = find_predictors(options.predictors)
-    loaded = load_manifest(options.manifest, predictors)
+    loaded = load_manifest(options.manifest, predictors, options.allow_code)
     declared = declared_stacks(Path.cwd(), [options.manifest.absolute()])
     chosen = choose([options.stack] if options.stack else [], declared, predictors)
     models = loaded.manifest.models

@@ -6,13 +6,16 @@ import argparse
 import dataclasses
 import getpass
 import json
+import shlex
 import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from pytest_mlms.cli.arguments import print_error
 from pytest_mlms.cli.history_confirm import add_confirm_arguments, confirm_changes
+from pytest_mlms.redaction import redact
 from pytest_mlms.report.table import KEEP, format_table
 from pytest_mlms.text import visible
 from pytest_mlms.units import format_quantity
@@ -98,7 +101,18 @@ def _changes(options: argparse.Namespace) -> int:
         _print_groups(groups)
         _print_summary(scanned, selected)
     fails = [change for change in selected if change.status == "confirmed" and change.is_worse]
-    return 1 if options.fail and fails else 0
+    if not options.fail or not fails:
+        return 0
+    numbers = " ".join(str(change.id) for change in fails)
+    print_error(
+        f"confirmed and worse: {numbers}; mend them, or where the new level is right: "
+        f"mlms history accept {numbers} --reason 'why' --history {_address(options)}"
+    )
+    return 1
+
+
+def _address(options: argparse.Namespace) -> str:
+    return shlex.quote(redact(options.history))
 
 
 def _accept(options: argparse.Namespace) -> int:

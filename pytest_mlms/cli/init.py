@@ -183,7 +183,8 @@ def _measured(
     draft = with_best_pixels(draft, examination, _say)
     temporary.write_text(measurable(draft).text(), encoding="utf-8")
     _say("measuring it on this machine, twice …")
-    runs = measure_twice(temporary, _pytest_options(options, len(draft.models)))
+    further = [f"--mlms-cache={options.cache}"]
+    runs = measure_twice(temporary, [*_pytest_options(options, len(draft.models)), *further])
     return with_limits(draft, runs)
 
 

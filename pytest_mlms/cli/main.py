@@ -8,8 +8,11 @@ import importlib
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest_mlms
+from pytest_mlms.cli.job_page import IS_ON_GITHUB, run_in_job
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.extras import missing_extra
 
@@ -97,13 +100,23 @@ def _run(words: Sequence[str]) -> int:
     if _COMPLETION in os.environ:
         _complete(parser)
     options = parser.parse_args(words)
+    if os.environ.get(IS_ON_GITHUB) == "true" and asked not in _OWN_USAGE:
+        return run_in_job(words, lambda: options.run(options))
     status: int = options.run(options)
     return status
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose paths may begin at the home, as those of pytest's options."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.register("type", Path, lambda text: Path(os.path.expanduser(text)))
+
+
 def _parser(subcommands: Iterable[str]) -> argparse.ArgumentParser:
     """Return a parser of these subcommands."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="mlms", description="Write and check manifests, describe models, ask traces."
     )
     version = f"pytest-mlms {pytest_mlms.__version__}"

@@ -46,6 +46,9 @@ def open_patient(examination: Examination) -> Iterator[Patient]:
     """Load the model in an agent, and open the sample. Raises MlmsError."""
     loaded = examination.loaded
     manifest = loaded.manifest
+    if loaded.origin is not None and loaded.origin.code:
+        problem = f"{loaded.place()}: its Python makes the inputs, and what is tried here are steps"
+        raise MlmsError(f"{problem}; write steps into the manifest that 'mlms import' makes")
     entry = manifest.dataset
     if entry is None or not manifest.has_accuracy:
         problem = f"{loaded.place()}: there is nothing to measure accuracy with"

@@ -67,4 +67,6 @@ def _value_text(value: Any) -> str:
         return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     if isinstance(value, bool):
         return str(value).lower()
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float) and value.is_integer():
+        return f"{value:.0f}"
+    return str(value)

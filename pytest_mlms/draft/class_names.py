@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from pytest_mlms.draft.data import PictureData
@@ -13,6 +13,9 @@ from pytest_mlms.manifest.types import instead
 __all__ = ["numbers_of"]
 
 _SHOWN = 20  # names in an error
+_NAME_THE_FILE = (
+    "name the file with the model's, one a line in the order of its output: --labels FILE"
+)
 
 
 def numbers_of(
@@ -30,28 +33,44 @@ def numbers_of(
         problem = f"{data.path} has classes, and no output of the model has scores of them"
         raise MlmsError(f"{problem}; give other labels by a labels.csv")
     found = data.class_names
-    if all(name.isdecimal() and int(name) < classes for name in found):
-        return {name: int(name) for name in found}
+    if all(name.isdecimal() for name in found):
+        numbers = {name: int(name) for name in found}
+        largest = max(numbers.values())
+        if largest >= classes:
+            problem = f"{data.path} has a class {largest}, and the model 0 to {classes - 1}"
+            raise MlmsError(f"{problem}; rename the folders, or {_NAME_THE_FILE}")
+        return numbers
     if len(found) == classes:
         return {name: number for number, name in enumerate(found)}
     problem = f"{data.path} has {len(found)} classes, and the model {classes}"
-    advice = "name the file with the model's, one a line in the order of its output: --labels FILE"
-    raise MlmsError(f"{problem}; {advice}")
+    raise MlmsError(f"{problem}; {_NAME_THE_FILE}")
 
 
 def _number(name: str, names: Sequence[str], source: Path | str) -> int:
-    """Return the place of a class in the names, in any case, or at the beginning of one."""
+    """Return the place of a class in the names: as it is written, or else in any case.
+
+    It may be the beginning of a name, up to a comma or behind an identifier. Raises MlmsError.
+    """
+    beginnings = [known.partition(",")[0] for known in names]
+    words = [(known.split() or [""])[0] for known in names]  # n01440764 tench
     wanted = _comparable(name)
-    for number, known in enumerate(names):
-        before_comma, _, _ = known.partition(",")
-        if wanted in (_comparable(known), _comparable(before_comma)):
-            return number
-    for number, known in enumerate(names):
-        first_word = known.split()[:1]  # n01440764 tench
-        if first_word == [name]:
-            return number
+    for found in (
+        _places(name, names),
+        _places(name, beginnings),
+        _places(wanted, map(_comparable, names)) | _places(wanted, map(_comparable, beginnings)),
+        _places(name, words),
+    ):
+        if len(found) > 1:
+            shown = ", ".join(f"{names[place]!r} ({place})" for place in sorted(found))
+            raise MlmsError(f"{source} has several classes {name!r}: {shown}; rename the folder")
+        if found:
+            return found.pop()
     advice = instead(name, names[:_SHOWN])
     raise MlmsError(f"{source} has no class {name!r}, which a folder is called; {advice}")
+
+
+def _places(name: str, names: Iterable[str]) -> set[int]:
+    return {place for place, known in enumerate(names) if known == name}
 
 
 def _comparable(name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import random
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +29,8 @@ __all__ = [
     "recognise_data",
 ]
 
-_PICTURES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+_PICTURES = (".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif")
+_PICTURES += (".tiff", ".webp")
 _TABLE = "labels.csv"
 _MOST_BYTES = 4 << 30
 _SHOWN = 3  # names in an error
@@ -70,12 +72,14 @@ class TableData:
 class PictureData:
     """A folder with a folder of pictures for each class.
 
-    ``files`` are relative to ``path``, and ``classes`` has the name of the class of each.
+    ``files`` are relative to ``path``, and ``classes`` has the name of the class of each. ``others``
+    are files that are no pictures by their names.
     """
 
     path: Path
     files: Sequence[str]
     classes: Sequence[str]
+    others: Sequence[str] = ()
 
     @property
     def class_names(self) -> list[str]:
@@ -164,7 +168,7 @@ def recognise_data(path: Path) -> Data:
     if path.name == _TABLE:
         return TableData(path.parent)
     if path.suffix == ".json":
-        return _of_coco(path, [path.parent, *path.parent.parent.iterdir(), path.parent.parent])
+        return _of_coco(path, [*path.parent.parent.iterdir(), path.parent.parent])
     if path.suffix == ".npz":
         return _of_npz(path)
     if is_archive(path):
@@ -181,14 +185,10 @@ def _of_folder(folder: Path) -> Data:
     if tables:
         names = ", ".join(str(path) for path in tables[:_SHOWN])
         raise MlmsError(f"{folder} has several COCO files; name one: --data {names}")
-    files = []
-    classes = []
-    for path in sorted(folder.rglob("*")):
-        relative = path.relative_to(folder)
-        is_hidden = any(part.startswith(".") for part in relative.parts)
-        if path.suffix.lower() in _PICTURES and path.is_file() and not is_hidden:
-            files.append(relative.as_posix())
-            classes.append(relative.parts[0] if len(relative.parts) > 1 else "")
+    found = _files_below(folder)
+    files = [name for name in found if name.lower().endswith(_PICTURES)]
+    others = [name for name in found if not name.lower().endswith(_PICTURES)]
+    classes = [name.partition("/")[0] if "/" in name else "" for name in files]
     if not files:
         raise MlmsError(f"{folder} has no pictures and no labels.csv; name {_FORMS}")
     if "" in classes:
@@ -196,11 +196,31 @@ def _of_folder(folder: Path) -> Data:
         problem = f"{folder} has pictures without a class, such as {example}"
         advice = "put them into a folder for each class, or add a labels.csv (file,label)"
         raise MlmsError(f"{problem}; {advice}")
-    return PictureData(folder, files, classes)
+    return PictureData(folder, files, classes, others)
+
+
+def _files_below(folder: Path) -> list[str]:
+    """Return the files below a folder that aren't hidden, also those in links to folders."""
+    found = []
+    linked = set()
+    for parent, folders, names in os.walk(folder, followlinks=True):
+        entered = []
+        for path in (Path(parent, name) for name in folders if not name.startswith(".")):
+            target = path.resolve()
+            if not path.is_symlink() or target not in linked:  # which may lead up again
+                entered.append(path.name)
+            if path.is_symlink():
+                linked.add(target)
+        folders[:] = entered
+        below = Path(parent).relative_to(folder)
+        found += [(below / name).as_posix() for name in names if not name.startswith(".")]
+    return sorted(found, key=lambda name: name.split("/"))
 
 
 def _of_coco(path: Path, folders: Iterable[Path]) -> CocoData:
-    """Return a COCO file, whose pictures are in the first of some folders that has the first."""
+    """Return a COCO file, whose pictures are beside it, or in the one of some folders that has the
+    first.
+    """
     try:
         content = json.loads(read_regular(path, _MOST_OF_COCO))
         images = content["images"]
@@ -213,11 +233,15 @@ def _of_coco(path: Path, folders: Iterable[Path]) -> CocoData:
     if missing:
         sections = ", ".join(_SECTIONS)
         raise MlmsError(f"{path} is no COCO file, which has lists of {sections}; name another")
-    for folder in folders:
-        if (folder / first).is_file():
-            return CocoData(path, folder, content)
+    having = [folder for folder in sorted(set(folders)) if (folder / first).is_file()]
+    if (path.parent / first).is_file():
+        having = [path.parent]
+    if len(having) == 1:
+        return CocoData(path, having[0], content)
     problem = f"{path} names {first}, which is neither beside it nor in a folder there"
-    raise MlmsError(f"{problem}; put the pictures there")
+    if having:
+        problem = f"{path} names {first}, which is in {' and in '.join(map(str, having))}"
+    raise MlmsError(f"{problem}; put the file beside its pictures")
 
 
 def _of_npz(path: Path) -> ArrayData:
@@ -238,12 +262,8 @@ def _of_npz(path: Path) -> ArrayData:
 
 def pack_folder(folder: Path, target: Path) -> None:
     """Write all files of a folder to an archive. Raises MlmsError."""
-    files = []
-    for path in sorted(folder.rglob("*")):
-        relative = path.relative_to(folder)
-        is_hidden = any(part.startswith(".") for part in relative.parts)
-        if path.is_file() and not is_hidden and path.resolve() != target.resolve():
-            files.append(relative.as_posix())
+    names = _files_below(folder)
+    files = [name for name in names if (folder / name).resolve() != target.resolve()]
     _pack(target, folder, files, {})
 
 

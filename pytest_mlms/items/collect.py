@@ -7,7 +7,9 @@ with pytest 8 and 9.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterable, Mapping
+from fnmatch import fnmatch
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
@@ -24,10 +26,11 @@ from pytest_mlms.manifest.datasets import DATASET_FILES
 from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.manifest.types import instead
 from pytest_mlms.records import Kind
-from pytest_mlms.session import SESSION, Session
+from pytest_mlms.session import FIRST_WORKERS, SESSION, Session
 from pytest_mlms.stacks.schema import STACK_FILES
+from pytest_mlms.warning_types import MlmsWarning
 
-__all__ = ["ManifestFile", "is_manifest", "parametrize"]
+__all__ = ["ManifestFile", "is_manifest", "parametrize", "warn_of_hidden"]
 
 KINDS: tuple[Kind, ...] = ("accuracy", "agreement", "performance", "upgrade", "trace", "soak")
 """The kinds of items, in the order in which those of a manifest run."""
@@ -47,6 +50,24 @@ def is_manifest(path: Path, roots: Iterable[Path]) -> bool:
     if path.suffix not in MANIFEST_SUFFIXES or path.name in _NO_MANIFESTS:
         return False
     return any(path.is_relative_to(root) for root in roots)
+
+
+def warn_of_hidden(folder: Path, config: pytest.Config) -> None:
+    """Warn of manifests below a folder that is in norecursedirs, unless its name begins with ".".
+
+    Dependencies and environments have YAML of their own.
+    """
+    session = config.stash[SESSION]
+    hiding = [name for name in config.getini("norecursedirs") if fnmatch(folder.name, name)]
+    if not hiding or folder.name.startswith(".") or folder.name in ("node_modules", "venv"):
+        return
+    for parent, _, names in os.walk(folder):
+        for path in (Path(parent, name) for name in names):
+            if is_manifest(path, session.config.manifests) and session.worker in FIRST_WORKERS:
+                problem = f"{path} isn't collected: {hiding[0]} is in norecursedirs"
+                text = f"{problem}; name the folder, or set norecursedirs in pytest's ini file"
+                warnings.warn_explicit(text, MlmsWarning, str(path), 1)
+                return
 
 
 class ManifestFile(pytest.Module):

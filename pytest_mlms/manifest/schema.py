@@ -299,9 +299,12 @@ class Input(Closed):
     def _check_steps(self) -> Input:
         if self.type == "image" and self.layout is None:
             raise ValueError("an image needs a layout; write 'layout: NCHW' or 'layout: NHWC'")
+        if self.type != "image" and self.layout is not None:
+            raise ValueError("layout belongs to images; write 'type: image', or leave it out")
         names = [step.name for step in self.steps]
         _check_type_steps(self.type, names)
         _check_normalized_channels(self.steps)
+        _check_color_order(self.steps)
         if "layout" in names:
             after_layout = names[names.index("layout") + 1 :]
             _check_steps_behind_layout(after_layout)
@@ -387,6 +390,14 @@ def _check_normalized_channels(steps: list[InputStep]) -> None:
             channels = 1 if step.parameters.color == "L" else 3
         if step.name in ("normalize", "pad") and channels:
             check_channels(step.parameters, channels)
+
+
+def _check_color_order(steps: list[InputStep]) -> None:
+    """Refuse to make RGB of arrays, which are taken as RGB."""
+    coloring = [step for step in steps if step.name in ("decode", "color_order")]
+    if coloring and coloring[0].name == "color_order" and coloring[0].parameters.to == "RGB":
+        problem = "color_order: arrays that aren't decoded are taken as RGB"
+        raise ValueError(f"{problem}; leave it out, or write 'to: BGR', which reverses them")
 
 
 def _check_steps_behind_layout(names: list[str]) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from pytest_mlms.errors import DatasetError, OutputError
 from pytest_mlms.pipeline.dataset import Array, Batch, Dataset
+from pytest_mlms.pipeline.inputs import as_input
 
 __all__ = ["CodeDataset", "CodeElement", "CodeRunner"]
 
@@ -57,7 +58,7 @@ class CodeDataset(Dataset):
             raise DatasetError(f"{self.name}: {found}, and there are {len(self.inputs)} inputs")
         batch = {}
         for spec, array in zip(self.inputs, arrays, strict=True):
-            batch[spec.name] = np.asarray(array, dtype=spec.element_type, order="C")
+            batch[spec.name] = as_input(np.asarray(array), spec)
         return batch
 
     def check_element(self, index: int) -> None:

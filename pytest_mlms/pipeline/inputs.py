@@ -6,6 +6,7 @@ by one until all have the same shape, and as one array from then on.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -31,7 +32,7 @@ from pytest_mlms.pipeline.sound_inputs import ARRAY_STEPS, is_first_of_sound, re
 from pytest_mlms.pipeline.spectra import mel_spectrogram
 from pytest_mlms.pipeline.text_inputs import check_ids, tokenize
 
-__all__ = ["Element", "preprocess"]
+__all__ = ["Element", "as_input", "preprocess"]
 
 Array = NDArray[Any]
 Element = bytes | str | tuple[str, str] | Array
@@ -93,7 +94,37 @@ def preprocess(elements: Sequence[Element], spec: Input) -> Array:
     except ValueError as error:
         found = f"input {spec.name!r} has elements of {stacked.shape[1:]}"
         raise DatasetError(f"{found}, which don't fit its shape; correct it ({error})") from error
-    return np.asarray(placed, dtype=spec.element_type, order="C")
+    return as_input(placed, spec)
+
+
+def as_input(values: Array, spec: Input) -> Array:
+    """Return values in an input's element type; raises DatasetError where it doesn't hold them."""
+    try:
+        return np.asarray(_cast_checked(values, spec.element_type), order="C")
+    except ValueError as error:
+        raise DatasetError(f"input {spec.name!r}: {error}; correct its steps or its type") from None
+
+
+def _cast_checked(values: Array, element_type: str) -> Array:
+    """Return values in another type; raises ValueError for one that is outside of its range."""
+    with np.errstate(all="ignore"):
+        cast = values.astype(element_type, copy=False)
+    if not cast.size or values.dtype.kind not in "iuf" or np.can_cast(values.dtype, cast.dtype):
+        return cast
+    if cast.dtype.kind == "f":
+        is_lost = (np.isinf(cast) & np.isfinite(values)).any()
+    else:
+        is_lost = cast.dtype.kind != "b" and not _are_within(values, np.iinfo(cast.dtype))
+    if is_lost:
+        extremes = f"{values.min():.10g} to {values.max():.10g}"
+        raise ValueError(f"values from {extremes} don't fit into {element_type}")
+    return cast
+
+
+def _are_within(values: Array, kind: np.iinfo[Any]) -> bool:
+    """Return whether values, without their fractions, are in the range of a type."""
+    extremes = (values.min().item(), values.max().item())
+    return all(math.isfinite(one) and kind.min <= math.trunc(one) <= kind.max for one in extremes)
 
 
 def _opened(elements: Sequence[Element], spec: Input) -> Batch:
@@ -239,8 +270,8 @@ def _per_channel(values: Sequence[float], form: _Form) -> Array:
 
 def _cast(batch: Batch, parameters: Cast, form: _Form) -> Batch:
     if not isinstance(batch, list):
-        return batch.astype(parameters.to)
-    return [np.asarray(image).astype(parameters.to) for image in batch]
+        return _cast_checked(batch, parameters.to)
+    return [_cast_checked(np.asarray(image), parameters.to) for image in batch]
 
 
 def _mel(batch: Batch, parameters: Mel, form: _Form) -> Batch:

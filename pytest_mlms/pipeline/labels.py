@@ -96,8 +96,9 @@ def labels_of_column(source: TableFolder, form: LabelForm, classes: ClassNumbers
 
 def _classes(source: TableFolder, classes: ClassNumbers) -> Labels:
     numbers = []
+    are_names = _are_names(source, classes)
     for index, text in enumerate(source.table.labels):
-        number = _whole_number(text)
+        number = None if are_names else _whole_number(text)
         if number is None:
             number = classes.get(text.casefold())
         if number is None:
@@ -107,6 +108,27 @@ def _classes(source: TableFolder, classes: ClassNumbers) -> Labels:
             raise DatasetError(f"{_wrong_label(source, index)}; {advice}")
         numbers.append(number)
     return np.array(numbers, dtype=np.int64)
+
+
+def _are_names(source: TableFolder, classes: ClassNumbers) -> bool:
+    """Return whether labels that are numbers and names of other classes are names.
+
+    That is so where all are known names, and one is the number of no class. Raises DatasetError
+    where they may be either.
+    """
+    texts = source.table.labels
+    numbers = {text: _whole_number(text) for text in texts}
+    doubtful = [
+        index
+        for index, text in enumerate(texts)
+        if numbers[text] is not None
+        and classes.get(text.casefold(), numbers[text]) != numbers[text]
+    ]
+    are_names = bool(doubtful) and all(text.casefold() in classes for text in numbers)
+    if are_names and all((number or 0) < len(classes) for number in numbers.values()):
+        found = f"{_wrong_label(source, doubtful[0])}, the number of a class and another's name"
+        raise DatasetError(f"{found}; write {texts[doubtful[0]]}.0 for the number")
+    return are_names
 
 
 def _wrong_label(source: TableFolder, index: int) -> str:

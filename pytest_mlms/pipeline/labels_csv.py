@@ -62,12 +62,12 @@ def read_labels_csv(
 
     Its first line names the columns: one for each input and 'label', or 'file' for the only input,
     where inputs may have files. ``sequence`` is a column that may be missing. A byte order mark,
-    blanks around values, empty lines and further columns are accepted. Raises DatasetError, which
-    names the line.
+    blanks around values, empty lines and further columns are accepted, but no cell without a
+    column. Raises DatasetError, which names the line.
     """
     try:
         with _open_table(path) as file:
-            reader = csv.DictReader(file, skipinitialspace=True)
+            reader = csv.DictReader(file, skipinitialspace=True, strict=True)
             names = _named(reader)
             found = sequence if sequence in names else None
             return _table(reader, _columns(names, inputs, has_files), found)
@@ -76,10 +76,6 @@ def read_labels_csv(
     except OSError as error:
         advice = "put a regular file there"
         raise DatasetError(f"{path.name} can't be read: {error.strerror}; {advice}") from error
-    except csv.Error as error:
-        place = f"{LABELS_CSV}:{reader.line_num}"
-        advice = f"write '{FILE},{LABEL}' in its first line, and a row for each element behind it"
-        raise DatasetError(f"{place}: {error}; {advice}") from error
 
 
 def _open_table(path: Path) -> TextIO:
@@ -100,10 +96,23 @@ def _undecodable(path: Path) -> str:
 
 
 def _named(reader: csv.DictReader[str]) -> list[str]:
-    """Return the names of the columns, without blanks around them."""
-    names = [name.strip() for name in reader.fieldnames or []]
+    """Return the names of the columns, without blanks around them; raises DatasetError."""
+    try:
+        names = [name.strip() for name in reader.fieldnames or []]
+    except csv.Error as error:
+        raise _malformed(1, error) from error
+    repeated = sorted({name for name in names if name and names.count(name) > 1})
+    if repeated:
+        problem = f"{LABELS_CSV}:1: there are several columns {', '.join(repeated)}"
+        raise DatasetError(f"{problem}; leave all but one out")
     reader.fieldnames = names
     return names
+
+
+def _malformed(line: int, error: csv.Error) -> DatasetError:
+    """Return the error of a table's form, in the row that begins at a line."""
+    advice = 'write a cell with a comma or a quote in quotes: "like ""this"", for one"'
+    return DatasetError(f"{LABELS_CSV}:{line}: {error}; {advice}")
 
 
 def _table(
@@ -140,10 +149,8 @@ def _rows(reader: csv.DictReader[str], columns: Sequence[str]) -> Iterator[_Row]
 
     Raises DatasetError for the first without a value for an input, or without a cell for its label.
     """
-    for cells in reader:
-        values = {}
-        for name in columns:
-            values[name] = (cells[name] or "").strip()
+    for cells in _cells(reader):
+        values = {name: (cells[name] or "").strip() for name in columns}
         if not any(values.values()):
             continue
         place = f"{LABELS_CSV}:{reader.line_num}"
@@ -153,6 +160,24 @@ def _rows(reader: csv.DictReader[str], columns: Sequence[str]) -> Iterator[_Row]
         if cells[LABEL] is None:
             raise DatasetError(f"{place}: has no label; write one after a comma")
         yield _Row(reader.line_num, values)
+
+
+def _cells(reader: csv.DictReader[str]) -> Iterator[dict[str, str]]:
+    """Yield the cells of each row by column; raises DatasetError for those without a column."""
+    while True:
+        line = reader.line_num + 1
+        try:
+            row = next(reader, None)
+        except csv.Error as error:
+            raise _malformed(line, error) from error
+        if row is None:
+            return
+        further = row.pop(None, [])  # type: ignore[call-overload]
+        if any(cell.strip() for cell in further):
+            found = f"has {len(row) + len(further)} cells for {len(row)} columns"
+            place = f"{LABELS_CSV}:{reader.line_num}"
+            raise DatasetError(f"{place}: {found}; put a cell with a comma into quotes")
+        yield row
 
 
 def _empty(column: str) -> str:

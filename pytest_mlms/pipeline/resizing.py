@@ -8,6 +8,7 @@ itself does the first; the others are written out in numpy, a file for each libr
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -34,16 +35,24 @@ def resize_image(image: Array, size: Size, library: str, method: str) -> Array:
     if image.shape[:2] == size:
         return image
     if library == "pillow":
-        return _resize_by_pillow(image, size, method)
-    resize = _METHODS[library][method]
-    return resize(image, size)
+        return _as_whole_numbers(_resize_by_pillow(image, size, method), image.dtype)
+    resized = _METHODS[library][method](image, size)
+    return _as_whole_numbers(resized, image.dtype) if library == "opencv" else resized
+
+
+def _as_whole_numbers(resized: Array, kind: np.dtype[Any]) -> Array:
+    """Return a resized image in the type of the image, if that has whole numbers."""
+    if kind.kind not in "iu" or resized.dtype == kind:
+        return resized
+    limits = np.iinfo(kind)
+    return np.clip(np.rint(resized.astype(np.float64)), limits.min, limits.max).astype(kind)
 
 
 def _resize_by_pillow(image: Array, size: Size, method: str) -> Array:
     channels = image.shape[2]
     if image.dtype == np.uint8 and channels == 3:
         return _resize_pixels(image, size, method)
-    kind = np.uint8 if image.dtype == np.uint8 and channels == 1 else np.float32
+    kind = np.uint8 if image.dtype == np.uint8 else np.float32
     resized = []
     for channel in np.moveaxis(image, 2, 0):
         pixels = np.ascontiguousarray(channel, dtype=kind)

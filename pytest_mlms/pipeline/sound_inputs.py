@@ -59,13 +59,22 @@ def _samples(element: Any, spec: Input) -> Array:
 
 
 def _sound_of(samples: Array, rate: int) -> Sound:
-    """Return an array of samples, or of samples x channels, as sound; int16 is scaled to 1."""
+    """Return an array of samples, samples x channels, or 1 x samples as sound.
+
+    int16 is scaled to 1.
+    """
     if samples.dtype == np.int16:
         samples = samples * _INT16_SCALE
     if samples.dtype.kind != "f" or samples.ndim not in (1, 2):
         found = f"an element is {samples.dtype} {samples.shape}"
         raise ValueError(f"{found}; expected samples, or samples x channels, as float or int16")
-    return Sound(samples.reshape(len(samples), -1).astype(np.float32), rate)
+    if samples.ndim == 2 and len(samples) == 1:
+        samples = samples[0]
+    sound = samples.reshape(len(samples), -1)
+    if sound.shape[1] > max(1, len(sound)):
+        found = "an element of {} x {} has fewer samples than channels".format(*sound.shape)
+        raise ValueError(f"{found}; write samples x channels, not channels x samples")
+    return Sound(sound.astype(np.float32), rate)
 
 
 ARRAY_STEPS: dict[str, Callable[[Any, Any], Array]] = {

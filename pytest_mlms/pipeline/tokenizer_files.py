@@ -18,6 +18,7 @@ Text = str | tuple[str, str]
 """A text, or a pair of them."""
 
 _MOST_BYTES = 256 << 20
+_KEPT_OF_PADDING = ("direction", "pad_id", "pad_type_id", "pad_token")
 _lock = threading.Lock()
 
 
@@ -68,9 +69,9 @@ def _prepared(file: str, length: int, pad: int | None, is_pair: bool) -> Any:
     """Return a tokenizer that cuts and pads to a length."""
     tokenizer = _loaded(file)
     own = tokenizer.padding or {}
-    token = {"pad_token": own["pad_token"]} if "pad_token" in own else {}
-    number = own.get("pad_id", 0) if pad is None else pad
-    tokenizer.enable_padding(length=length, pad_id=number, **token)
+    kept = {name: own[name] for name in _KEPT_OF_PADDING if name in own}
+    changed = {} if pad is None else {"pad_id": pad}
+    tokenizer.enable_padding(length=length, **{**kept, **changed})
     cut = tokenizer.truncation or {}
     strategy = "only_second" if is_pair else "longest_first"
     direction = cut.get("direction", "right")

@@ -16,7 +16,7 @@ from pytest_mlms.errors import MlmsError
 from pytest_mlms.files import write_atomically
 from pytest_mlms.report.artifacts import load_latencies
 
-__all__ = ["write_benchmark_json"]
+__all__ = ["require_benchmark", "write_benchmark_json"]
 
 _OPTION = "--mlms-benchmark-json"
 _EXTRA_FIELDS = ("verdict", "estimates", "versions", "artifacts", "batch_size", "scenario")
@@ -26,10 +26,9 @@ _PARAMETERS = ("framework", "device", "batch_size", "scenario")
 def write_benchmark_json(path: Path, results: Iterable[Mapping[str, Any]], run_folder: Path) -> int:
     """Write the document, and return how many items it has.
 
-    Raises MlmsError where pytest-benchmark isn't installed or the file can't be written, and, once
-    it is written, where items are left out because their samples are not on the disk.
+    Raises MlmsError where the file can't be written, and, once it is written, where items are left
+    out because their samples are not on the disk.
     """
-    _check_installed()
     benchmarks: list[dict[str, Any]] = []
     left_out: list[str] = []
     for result in results:
@@ -47,13 +46,12 @@ def write_benchmark_json(path: Path, results: Iterable[Mapping[str, Any]], run_f
     return len(benchmarks)
 
 
-def _check_installed() -> None:
+def require_benchmark() -> None:
+    """Raise MlmsError where pytest-benchmark isn't installed."""
     try:
         import pytest_benchmark  # noqa: F401
     except ImportError as error:
-        raise MlmsError(
-            f"{_OPTION} needs pytest-benchmark; pip install 'pytest-mlms[benchmark]'"
-        ) from error
+        raise MlmsError("needs pytest-benchmark; pip install 'pytest-mlms[benchmark]'") from error
 
 
 def _write(path: Path, benchmarks: list[dict[str, Any]]) -> None:

@@ -79,6 +79,8 @@ class Reporter:
         self._written: list[str] = []
         if session.config.report is not None:
             _check_templates(config)
+        if session.config.benchmark_json is not None:
+            _check_benchmark(config)
 
     @property
     def _file(self) -> ResultsFile:
@@ -355,6 +357,16 @@ def _check_templates(config: pytest.Config) -> None:
         require_templates()
     except MlmsError as error:
         raise pytest.UsageError(f"{source_of(config, 'mlms_report')}: {error}") from None
+
+
+def _check_benchmark(config: pytest.Config) -> None:
+    """Refuse a document of pytest-benchmark without that, before anything is measured."""
+    from pytest_mlms.report.benchmark_json import require_benchmark
+
+    try:
+        require_benchmark()
+    except MlmsError as error:
+        raise pytest.UsageError(f"{source_of(config, 'mlms_benchmark_json')} {error}") from None
 
 
 def _shown(result: Mapping[str, Any]) -> dict[str, Any]:

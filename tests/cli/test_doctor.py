@@ -11,8 +11,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from pytest_mlms.cli.main import main
+from tests.support.fileserver import serving
+from tests.support.original_digits import serve_network_with_code
 from tests.support.project import DIGITS, copy_digits, sha256
 
+FUNCTIONS = ("preprocess", "postprocess")
 MANIFEST = """\
 name: made
 version: 1.0.0
@@ -127,3 +130,15 @@ def test_what_can_not_be_examined_is_said(folder: Path, capsys: pytest.CaptureFi
     manifest.write_text(kept)
     assert main(["doctor", str(manifest)]) == 2
     assert "there is nothing to measure accuracy with; add a dataset" in capsys.readouterr().err
+
+
+def test_python_in_the_place_of_steps_is_said_where_it_is_allowed(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving() as server:
+        code = [f"def {name}(ctx, data):\n    return data\n" for name in FUNCTIONS]
+        (folder / "old.yml").write_text(serve_network_with_code(server, *code))
+        assert main(["doctor", "old.yml"]) == 2
+        assert "--mlms-allow-code" in capsys.readouterr().err
+        assert main(["doctor", "old.yml", "--mlms-allow-code"]) == 2
+        assert "its Python makes the inputs, and what is tried" in capsys.readouterr().err

@@ -93,6 +93,7 @@ def test_a_suspicion_never_fails_and_a_confirmed_loss_does(
     assert main(["history", "changes"]) == 0
     assert "cause: software, by run run-9" in capsys.readouterr().out
     assert main(["history", "changes", "--fail"]) == 1
+    assert f"accept {number} --reason 'why' --history" in capsys.readouterr().err
     main(["history", "accept", str(number), "--reason", "known"])
     assert main(["history", "changes", "--fail"]) == 0
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_mlms.cli.job_page import run_in_job
 from pytest_mlms.cli.main import main
 
 MLMS = Path(sys.executable).parent / "mlms"
@@ -29,6 +30,14 @@ def test_the_command_can_be_run_as_a_module() -> None:
     command = [sys.executable, "-m", "pytest_mlms", "--version"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("pytest-mlms ")
+
+
+def test_paths_may_begin_at_the_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert main(["doctor", "~/none.yaml", "--mlms-cache=~/c"]) == 2
+    assert f"there is no manifest {tmp_path}/none.yaml" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -75,3 +84,37 @@ def test_a_reader_that_ends_early_causes_no_traceback() -> None:
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
     assert done.stdout == "{\n"
     assert done.stderr == ""
+
+
+def test_a_command_that_ends_with_1_tells_the_page_of_a_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    summary = tmp_path / "summary.md"
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    Path("m.yaml").write_text("name: m\nmodels: []\n")
+    assert main(["lint", "m.yaml"]) == 1
+    captured = capsys.readouterr()
+    assert captured.out.startswith("m.yaml:")
+    assert "::error file=m.yaml,line=2,title=mlms: the manifest is wrong::" in captured.err
+    assert summary.read_text().startswith("## mlms lint m.yaml\n\n```\nm.yaml:")
+    assert main(["stack", "list"]) == 0
+    assert "stack" not in summary.read_text()
+
+
+def test_a_command_without_lines_of_files_is_annotated_by_its_last_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+
+    def run() -> int:
+        print("found")
+        print("mlms: 2 of 3: wrong", file=sys.stderr)
+        return 1
+
+    assert run_in_job(["history", "changes", "--fail"], run) == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error == "::error title=mlms history changes::mlms: 2 of 3: wrong"

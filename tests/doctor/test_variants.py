@@ -32,6 +32,12 @@ RESIZE = {"resize": {"size": [224, 224], "method": "bicubic"}}
 WHOLE = image(RGB, RESIZE, IMAGENET)
 
 
+def test_numbers_are_written_with_all_their_digits() -> None:
+    exact = image(RGB, {"normalize": {"mean": [123.6751234, 1e-5, 2], "scale": 255}})
+    (_, _, step) = step_lines(varied([exact], []))
+    assert step == "  - normalize: {mean: [123.6751234, 1e-05, 2], scale: 255}"
+
+
 def test_what_is_written_is_no_variant() -> None:
     names = [change.name for change in single_changes([WHOLE], has_classes=True)]
     assert "ImageNet's mean and scale" not in names

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pytest_mlms.draft.class_names import numbers_of
 from pytest_mlms.draft.data import (
     ArrayData,
     CocoData,
@@ -34,6 +35,43 @@ def test_a_folder_of_folders_has_classes(tmp_path: Path) -> None:
     assert isinstance(data, PictureData)
     assert list(data.files) == ["cat/0.PNG", "dog/0.PNG", "dog/1.PNG"]
     assert data.class_names == ["cat", "dog"]
+
+
+def test_linked_folders_and_rare_suffixes_are_found_and_the_rest_is_told(tmp_path: Path) -> None:
+    pictures(tmp_path / "far", dog=2)
+    folder = pictures(tmp_path / "p", cat=1)
+    (folder / "dog").symlink_to(tmp_path / "far" / "dog")
+    (folder / "dog" / "up").symlink_to(folder)  # which leads to itself
+    for name in ("a.jfif", "b.avif", ".hidden.png"):
+        (folder / "cat" / name).touch()
+    data = recognise_data(folder)
+    assert isinstance(data, PictureData)
+    found = [name for name in data.files if "up" not in name]
+    assert found == ["cat/0.PNG", "cat/a.jfif", "dog/0.PNG", "dog/1.PNG"]
+    assert data.others[0] == "cat/b.avif"
+    pack_folder(folder, tmp_path / "p.zip")
+    with zipfile.ZipFile(tmp_path / "p.zip") as archive:
+        assert {"dog/1.PNG", "cat/b.avif"} <= set(archive.namelist())
+
+
+def test_folders_of_classes_get_the_number_of_their_name(tmp_path: Path) -> None:
+    names = ["Cardigan, Cardigan Welsh corgi", "cardigan", "n0123 tench", "Red Fox", "red_fox"]
+
+    def numbers(folder: str, names: list[str], *classes: str) -> dict[str, int]:
+        data = recognise_data(pictures(tmp_path / folder, **dict.fromkeys(classes, 1)))
+        assert isinstance(data, PictureData)
+        return numbers_of(data, names, len(names) or 11, "names.txt")
+
+    assert numbers("a", names, "cardigan") == {"cardigan": 1}
+    assert numbers("b", names, "Cardigan") == {"Cardigan": 0}
+    assert numbers("c", names, "n0123", "red_fox") == {"n0123": 2, "red_fox": 4}
+    for folder, known, name, message in (
+        ("d", names, "CARDIGAN", r"several classes 'CARDIGAN': 'Cardigan, .*' \(0\), 'cardigan' "),
+        ("e", [], "11", "has a class 11, and the model 0 to 10; rename the folders, or name"),
+    ):
+        with pytest.raises(MlmsError, match=message):
+            numbers(folder, known, name)
+    assert numbers("f", [], "2", "10") == {"2": 2, "10": 10}
 
 
 def test_a_sample_is_even_and_the_same_each_time(tmp_path: Path) -> None:
@@ -127,6 +165,19 @@ def test_the_pictures_of_a_coco_file_are_found_and_sampled_with_their_objects(
     sample.pack(tmp_path / "x.zip")
     with zipfile.ZipFile(tmp_path / "x.zip") as archive:
         assert len(archive.namelist()) == 5
+
+
+def test_pictures_of_one_name_in_two_folders_are_refused_unless_beside_the_file(
+    tmp_path: Path,
+) -> None:
+    path = coco(tmp_path / "annotations", tmp_path / "val", 2)
+    coco(tmp_path / "other", tmp_path / "train", 2)
+    with pytest.raises(MlmsError, match=r"0.jpg, which is in .*train and in .*val; put the file"):
+        recognise_data(path)
+    beside = coco(tmp_path / "val", tmp_path / "val", 2)
+    data = recognise_data(beside)
+    assert isinstance(data, CocoData)
+    assert data.folder == tmp_path / "val"
 
 
 def test_a_coco_file_without_its_pictures_is_refused(tmp_path: Path) -> None:

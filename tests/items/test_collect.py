@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 
+from pytest_mlms.config import Config
 from tests.support.project import PREDICTORS, Project, write_matrix
 
 MANIFEST = "manifests/digits.yaml"
@@ -82,8 +83,36 @@ def test_a_manifest_or_its_node_id_on_the_command_line_is_enough(project: Projec
     assert collected_without_option(project, *beside) == ALL
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\ufeffmodels: [{}]\n",
+        '"models": [{}]\n',
+        "{name: x, models: [{}]}",
+        "name: x\nframework: {name: ONNX, version: 1}\ninputs: []\n",
+    ],
+    ids=["byte order mark", "quotes", "flow", "original"],
+)
+def test_a_manifest_of_any_form_can_be_named(pytester: pytest.Pytester, text: str) -> None:
+    pytester.path.joinpath("m.yaml").write_text(text)
+    config = Config.from_pytest(pytester.parseconfig("m.yaml"))
+    assert config.manifests == (pytester.path / "m.yaml",)
+
+
+def test_manifests_in_a_folder_that_pytest_leaves_out_are_told(project: Project) -> None:
+    (project.path / "manifests" / "build").mkdir()
+    (project.path / "manifests" / "node_modules").mkdir()
+    for folder in ("build", "node_modules"):
+        shutil.copy(project.path / MANIFEST, project.path / "manifests" / folder / "m.yaml")
+    result = project.run("--collect-only", "-q")
+    assert collected_by(result) == ALL
+    hidden = "build/m.yaml isn't collected: build is in norecursedirs; name the folder"
+    result.stdout.fnmatch_lines([f"*{hidden}*"])
+    assert "node_modules" not in result.stdout.str()
+
+
 def test_yaml_of_other_plugins_is_left_to_them(project: Project) -> None:
-    (project.path / "other.yaml").write_text("stages: [one]")
+    (project.path / "other.yaml").write_text("stages: [{models: x, framework: y}]")
     result = project.pytester.runpytest_subprocess("other.yaml", "--collect-only")
     result.stdout.no_fnmatch_line("*mlms*other.yaml*")
     assert result.ret == pytest.ExitCode.USAGE_ERROR

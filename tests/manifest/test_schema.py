@@ -34,7 +34,15 @@ CROP = {"crop": {"size": [4, 4]}}
             "an image needs a layout; write 'layout: NCHW' or 'layout: NHWC'",
         ),
         (
-            {"inputs": [{**IMAGE, "type": "tensor", "steps": [CROP]}]},
+            {"inputs": [{**IMAGE, "type": "tensor", "layout": "NCHW", "steps": []}]},
+            "layout belongs to images; write 'type: image', or leave it out",
+        ),
+        (
+            {"inputs": [{**IMAGE, "steps": [{"color_order": {"to": "RGB"}}]}]},
+            "color_order: arrays that aren't decoded are taken as RGB; leave it out, or write",
+        ),
+        (
+            {"inputs": [{**IMAGE, "type": "tensor", "layout": None, "steps": [CROP]}]},
             "a tensor has no step 'crop'; write 'type: image', or leave it out",
         ),
         (

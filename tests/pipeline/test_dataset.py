@@ -322,7 +322,7 @@ NUMBER = r"labels\.csv:2: the label of 0\.png is '.*'; write the number of its c
         ("name,label\n0.png,1\n", COLUMNS),
         ("file;label\n0.png;1\n", COLUMNS),
         (f"file,label\n0.png,{10**30}\n", NUMBER),
-        (f"file,label\n{'x' * 200_000},1\n", r"labels\.csv:1: field larger than .* \(131072\);"),
+        (f"file,label\n{'x' * 200_000},1\n", r"labels\.csv:2: field larger than .* \(131072\);"),
         ("file,label\n0.png,cat\n", NUMBER),
         ("file,label\n0.png,0.5\n", NUMBER),
         ("file,label\n0.png\n", r"labels\.csv:2: has no label; write one after a comma"),
@@ -333,6 +333,13 @@ NUMBER = r"labels\.csv:2: the label of 0\.png is '.*'; write the number of its c
         ("file,label\n/dev/zero,0\n", OUTSIDE.format("/dev/zero")),
         ("file,label\n0\0.png,0\n", r"labels\.csv:[12]: "),  # 1: Python 3.10
         ("file,label\n0.png,1\0\n", r"labels\.csv:[12]: "),
+        ("file,label\n0.png,1,yes\n", r"labels\.csv:2: has 3 cells for 2 columns; put a cell with"),
+        ("file,label,label\n0.png,1,2\n", r"labels\.csv:1: there are several columns label; leave"),
+        (
+            'file,label\n1.png,0\n"0.png,1\n2.png,1\n',
+            r"labels\.csv:3: unexpected end of data; write",
+        ),
+        ('file,label\n"0.png"x,1\n', r"labels\.csv:2: .* expected after"),
         ("file,label\n", "and not 0"),
     ],
     ids=[
@@ -350,6 +357,10 @@ NUMBER = r"labels\.csv:2: the label of 0\.png is '.*'; write the number of its c
         "absolute",
         "zero byte in a name",
         "zero byte in a label",
+        "cell without a column",
+        "two columns of a name",
+        "open quote",
+        "text behind a quote",
         "nothing",
     ],
 )
@@ -368,8 +379,11 @@ def test_a_table_that_does_not_fit_is_an_error(images: Path, table: str, message
         "file,label\n2.png,7.0\n",
         '"file","label"\n"2.png","7"\n',
         "label,note,file\n7,a cat,2.png\n",
+        "label,file,,\n7,2.png,,\n",
+        "label,file\n7,2.png,,\n",
     ],
-    ids=["byte order mark", "blanks", "empty lines", "as a float", "quotes", "further column"],
+    ids=["byte order mark", "blanks", "empty lines", "as a float", "quotes", "further column"]
+    + ["columns without a name", "empty cells"],
 )
 def test_tables_of_spreadsheets_are_read(images: Path, table: str) -> None:
     (images / "labels.csv").write_bytes(table.encode())

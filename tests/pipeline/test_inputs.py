@@ -314,6 +314,43 @@ def test_images_of_several_sizes_at_the_end_are_an_error() -> None:
         run(MIXED, "decode", TO_UNIT)
 
 
+@pytest.mark.parametrize(
+    ("value", "element_type"),
+    [
+        (200.0, "int8"),
+        (-1.0, "uint8"),
+        (2**32 + 5, "int32"),
+        (2.0**31, "int32"),
+        (2.0**63, "int64"),
+        (np.nan, "int64"),
+        (1e6, "float16"),
+        (1e300, "float32"),
+    ],
+)
+def test_a_number_that_an_element_type_does_not_hold_is_an_error(
+    value: float, element_type: str
+) -> None:
+    elements = [np.array([0, value])]
+    message = f"input 'x': values from .* don't fit into {element_type}; correct its steps"
+    with pytest.raises(DatasetError, match=message):
+        preprocess(elements, tensor_input(element_type=element_type))
+    message = f"step 1 of input 'x', cast: values from .* don't fit into {element_type}"
+    with pytest.raises(DatasetError, match=message):
+        preprocess(elements, tensor_input({"cast": {"to": element_type}}))
+
+
+@given(st.floats(-128, 127, width=32))
+def test_a_number_of_the_range_loses_its_fraction_alone(number: float) -> None:
+    batch = preprocess([np.array([number, 127.9])], tensor_input(element_type="int8"))
+    assert batch.tolist() == [[int(number), 127]]
+
+
+@pytest.mark.parametrize("element_type", ["float16", "bool"])
+def test_infinities_and_truths_are_cast_as_they_are(element_type: str) -> None:
+    batch = preprocess([np.array([np.inf, -np.inf, 2])], tensor_input(element_type=element_type))
+    assert np.array_equal(batch, np.array([[np.inf, -np.inf, 2]]).astype(element_type))
+
+
 @pytest.mark.parametrize("step", [TO_BGR, {"cast": {"to": "int32"}}, TO_NCHW])
 def test_steps_on_images_of_several_sizes_are_those_on_each_image(step: dict[str, Any]) -> None:
     batch = run(MIXED, "decode", resize(8, 8), step)

@@ -229,3 +229,23 @@ def test_a_label_that_names_no_class_or_several_is_named_by_its_line(
 def test_without_names_of_classes_a_label_is_a_number(folder: Path) -> None:
     with pytest.raises(DatasetError, match="is 'cat'; write the number of its class, from 0$"):
         table(folder, "file,label\na.png,cat\n", "class")
+
+
+@pytest.mark.parametrize(
+    ("labels", "numbers"), [("1 2 3", [0, 1, 2]), ("0 1 2", [0, 1, 2]), ("2.0 1.0 2", [2, 1, 2])]
+)
+def test_labels_are_names_that_are_numbers_where_only_that_is_possible(
+    folder: Path, labels: str, numbers: list[int]
+) -> None:
+    rows = "".join(f"a.png,{label}\n" for label in labels.split())
+    (folder / "labels.csv").write_text(f"file,label\n{rows}")
+    classes = class_numbers(["1", "2", "3"])
+    data = open_dataset(folder, [IMAGE], HERE, "set.zip", classes=classes)
+    assert np.asarray(data.labels).tolist() == numbers
+
+
+def test_a_label_that_is_a_number_and_the_name_of_another_class_is_an_error(folder: Path) -> None:
+    (folder / "labels.csv").write_text("file,label\na.png,1\nb.png,2\n")
+    message = r"labels.csv:2: the label of a.png is '1', the number of a class .*; write 1.0 for"
+    with pytest.raises(DatasetError, match=message):
+        open_dataset(folder, [IMAGE], HERE, classes=class_numbers(["1", "2", "3"]))

@@ -117,6 +117,24 @@ def test_images_are_resized_as_tensorflow_does(
 BOUNDS = {"nearest": 0, "bilinear": 0, "area": 1e-3}
 
 
+@pytest.mark.parametrize(
+    ("library", "method"),
+    [("pillow", "bicubic"), ("pillow", "nearest"), ("opencv", "bilinear"), ("opencv", "area")],
+)
+@pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.int16, np.int32])
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+def test_whole_numbers_stay_whole_numbers_of_their_type(
+    library: str, method: str, kind: Any, channels: int
+) -> None:
+    edge = np.zeros((6, 8, channels), kind)
+    edge[:, 4:] = np.iinfo(kind).max if kind != np.int32 else 1 << 20
+    found = resize_image(edge, Size(3, 4), library, method)
+    assert found.dtype == kind
+    assert found.min() >= 0
+    assert found[0, 0, 0] == 0
+    assert found[0, -1, 0] == edge.max()
+
+
 def test_a_ratio_is_cropped_as_tensorflow_does(tensorflow: dict[str, Array]) -> None:
     for number, image in enumerate(images()):
         for ratio in RATIOS:

@@ -83,6 +83,18 @@ def test_arrays_are_samples_at_the_rate_of_the_input() -> None:
     assert preprocess([whole], audio())[0].tolist() == [-1, 0.5]
 
 
+@pytest.mark.parametrize("steps", [[], ["mono"]])
+def test_an_array_with_an_axis_for_its_only_channel_is_that_sound(steps: list[str]) -> None:
+    for sound in (tone()[np.newaxis], tone()[:, np.newaxis]):
+        assert preprocess([sound], audio(*steps))[0] == pytest.approx(tone())
+
+
+def test_an_array_with_the_channels_first_is_an_error() -> None:
+    message = r"element of 2 x 8000 has fewer samples than channels; write samples x channels"
+    with pytest.raises(DatasetError, match=message):
+        preprocess([np.stack([tone(), tone()])], audio("mono"))
+
+
 def test_sounds_of_several_lengths_are_made_one_length() -> None:
     sounds = [tone(0.1), tone(0.3)]
     with pytest.raises(DatasetError, match="several shapes"):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from pydantic import ValidationError
+from tokenizers import Tokenizer
 
 from pytest_mlms.errors import DatasetError
 from pytest_mlms.manifest.schema import Input
@@ -80,6 +81,16 @@ def test_two_columns_are_a_pair_of_texts(tmp_path: Path, tokenizer: Path) -> Non
 def test_a_longer_text_is_cut_and_keeps_its_end(tokenizer: Path) -> None:
     batch = preprocess(["the cat sat on the mat"], text("x", tokenizer, length=4))
     assert batch.tolist() == [[2, 4, 5, 3]]
+
+
+def test_padding_is_as_the_file_says_it(tokenizer: Path) -> None:
+    file = Tokenizer.from_file(str(tokenizer))
+    file.enable_padding(direction="left", pad_id=9, pad_type_id=1, pad_token="mat")
+    file.save(str(tokenizer))
+    ids, mask, types = (preprocess(["the cat"], x)[0] for x in three_inputs(tokenizer, length=6))
+    assert ids.tolist() == [9, 9, 2, 4, 5, 3]
+    assert mask.tolist() == [0, 0, 1, 1, 1, 1]
+    assert types.tolist() == [1, 1, 0, 0, 0, 0]
 
 
 def test_texts_may_be_files(tmp_path: Path, tokenizer: Path) -> None:

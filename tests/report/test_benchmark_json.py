@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -64,11 +63,3 @@ def test_a_document_that_can_not_be_written_is_an_error(run_folder: Path, tmp_pa
     path = tmp_path / "occupied" / "bench.json"
     with pytest.raises(MlmsError, match="--mlms-benchmark-json: .* can't be written"):
         write_benchmark_json(path, [RESULT], run_folder)
-
-
-def test_without_pytest_benchmark_the_error_names_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setitem(sys.modules, "pytest_benchmark", None)
-    with pytest.raises(MlmsError, match=r"pip install 'pytest-mlms\[benchmark\]'"):
-        write_benchmark_json(tmp_path / "bench.json", [], tmp_path)

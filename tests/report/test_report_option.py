@@ -38,12 +38,17 @@ def test_what_is_missing_is_named_before_anything_is_measured(project: Project) 
     done = project.run("--mlms-report=report.html")
     done.stderr.fnmatch_lines(["*--mlms-report: *pip install 'pytest-mlms?report?'"])
     assert done.ret == pytest.ExitCode.USAGE_ERROR
+    text = "import sys\nsys.modules['pytest_benchmark'] = None\n"
+    (project.path / "conftest.py").write_text(text)
+    done = project.run("-pno:benchmark", "--mlms-benchmark-json=b.json")
+    done.stderr.fnmatch_lines(["*--mlms-benchmark-json needs *install 'pytest-mlms?benchmark?'"])
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
 
 
 def test_a_run_without_a_regressed_upgrade_says_so_in_the_report_of_upgrades(
     project: Project,
 ) -> None:
-    done = project.run("--mlms-upgrade-report=u.md", "-kaccuracy")
+    done = project.run("-omlms_upgrade_report=u.md", "-kaccuracy")
     done.stdout.fnmatch_lines(["mlms: no upgrade regressed, and */u.md says so"])
     assert (project.path / "u.md").read_text() == "No upgrade is REGRESSED: 0 in this run.\n"
     assert "upgrade-report" not in project.items()[0]["reproduce"]
