@@ -72,8 +72,8 @@ class TableData:
 class PictureData:
     """A folder with a folder of pictures for each class.
 
-    ``files`` are relative to ``path``, and ``classes`` has the name of the class of each. ``others``
-    are files that are no pictures by their names.
+    ``files`` are relative to ``path``, and ``classes`` has the name of the class of each.
+    ``others`` are files that are no pictures by their names.
     """
 
     path: Path
