@@ -125,6 +125,7 @@ class FrozenGraph:
         config = v1.ConfigProto(
             intra_op_parallelism_threads=parts.threads,
             inter_op_parallelism_threads=int(one_at_a_time),
+            use_per_session_threads=one_at_a_time,  # else those of the process's first session
             allow_soft_placement=True,
         )
         config.gpu_options.allow_growth = True
@@ -147,7 +148,9 @@ class FrozenGraph:
 
     def bind(self, arrays: Arrays) -> Call:
         """Return a call that runs these arrays."""
-        run = self._session.make_callable(self._parts.outputs, self._parts.inputs)
+        named = zip(self._parts.outputs, self.output_tensors())
+        fetched = [name for name, tensor in named if is_array(tensor)]
+        run = self._session.make_callable(fetched, self._parts.inputs)
         feeds = [arrays[tensor.name] for tensor in self.input_tensors()]
         return lambda: run(*feeds)
 
@@ -233,6 +236,11 @@ def shape_of_spec(spec: Any) -> Tuple[Optional[int], ...]:
     if spec.shape.rank is None:
         return ()
     return tuple(spec.shape.as_list())
+
+
+def is_array(tensor: Tensor) -> bool:
+    """Return whether an output is an array of numbers, which is returned, and no text."""
+    return tensor.dtype not in ("string", "resource", "variant")
 
 
 def _is_number(tensor):

@@ -4,6 +4,9 @@ Versions: 2023.1 and later; tested with 2026.4.
 
 Devices: cpu.
 
+An input or output without a name, as in models that were converted from PyTorch, is ``input`` or
+``output``, of several with its number: ``output_0``.
+
 Synchronises: ``infer`` of an infer request returns when its outputs are in host memory.
 
 Options: ``precision``: f32 (the default here; OpenVINO's own is bf16 on some CPUs), bf16 or f16.
@@ -90,8 +93,8 @@ def load(request: Load) -> Loaded:
         model=model,
         device="cpu",
         threads=compiled.get_property("INFERENCE_NUM_THREADS"),
-        inputs=_tensors(compiled.inputs),
-        outputs=_tensors(compiled.outputs),
+        inputs=_tensors(compiled.inputs, "input"),
+        outputs=_tensors(compiled.outputs, "output"),
     )
 
 
@@ -210,9 +213,9 @@ def _seconds_of_nodes(request) -> Dict[Tuple[str, str], float]:
 def _bound(loaded, request, arrays):
     """Return a call that runs ``request`` on these arrays without copying them."""
     kept = []
-    for tensor, given in zip(loaded.inputs, in_order(loaded.inputs, arrays)):
+    for number, given in enumerate(in_order(loaded.inputs, arrays)):
         array = numpy.ascontiguousarray(given)
-        request.set_tensor(tensor.name, openvino.Tensor(array, shared_memory=True))
+        request.set_input_tensor(number, openvino.Tensor(array, shared_memory=True))
         kept.append(array)
     output = request.get_output_tensor
     numbers = range(len(loaded.outputs))
@@ -224,11 +227,15 @@ def _bound(loaded, request, arrays):
     return call
 
 
-def _tensors(ports):
+def _tensors(ports, side):
+    """Return the ports as Tensors; one without a name is called ``side``, with its number."""
     found = []
-    for port in ports:
+    for number, port in enumerate(ports):
+        name = side if len(ports) == 1 else "%s_%d" % (side, number)
+        if port.names:
+            name = port.any_name
         dtype = port.element_type.to_dtype().name
-        found.append(Tensor(port.any_name, dtype, _shape(port.partial_shape)))
+        found.append(Tensor(name, dtype, _shape(port.partial_shape)))
     return found
 
 

@@ -85,13 +85,42 @@ class _Model(NamedTuple):
     """A model that ``call`` runs; ``module`` is what it was made of.
 
     ``kind`` is that of the files: export, script or module. ``events`` are two of CUDA's, around
-    the last call on a GPU.
+    the last call on a GPU. ``habits`` are what was seen of it on the CPU.
     """
 
     call: Any
     module: Any
     kind: str
     events: Any
+    habits: "_Habits"
+
+
+class _Habits:
+    """What a model does with memory that it shares on the CPU, as its first two calls show.
+
+    ``writes``: it changes its inputs. ``keeps``: it returns the same memory each time. ``first``
+    has the outputs of the first call until the second one.
+    """
+
+    def __init__(self):
+        self.calls = 0
+        self.writes = False
+        self.keeps = False
+        self.first = []
+
+    def observe(self, run, tensors):
+        """Make one of the first two calls; return what may be kept of its outputs."""
+        given = [tensor.clone() for tensor in tensors]
+        outputs = list(run(given))
+        if not all(map(_same_bytes, given, tensors)):
+            self.writes = True
+        inputs = set(map(_memory, given))
+        memory = set(map(_memory, outputs)) - inputs
+        if memory & set(map(_memory, self.first)):
+            self.keeps = True
+        self.calls += 1
+        self.first = outputs if self.calls == 1 else []
+        return [tensor.clone() for tensor in outputs]
 
 
 def versions() -> Versions:
@@ -121,7 +150,7 @@ def load(request: Load) -> Loaded:
     if mode != "eager":
         call = _compiled(read, options)
     device = _device_of(read.module, request.device)
-    model = _Model(call, read.module, read.kind, _events(device))
+    model = _Model(call, read.module, read.kind, _events(device), _Habits())
     inputs = read.inputs
     outputs = read.outputs
     if "inputs" in options:
@@ -137,16 +166,30 @@ def predict(loaded: Loaded, arrays: Arrays) -> Outputs:
 
 
 def bind(loaded: Loaded, arrays: Arrays) -> Call:
-    """Return ``predict`` on these arrays as a call without arguments, for the timed loop."""
+    """Return ``predict`` on these arrays as a call without arguments, for the timed loop.
+
+    On the CPU the model has the arrays themselves, and the outputs are its own, unless its first
+    two calls show that it changes the former or returns the same memory each time.
+    """
     tensors = _tensors(loaded, arrays)
     names = [tensor.name for tensor in loaded.outputs]
     if loaded.device != "cpu":
         return lambda: [out.cpu().numpy() for out in _flat(_between_events(loaded, tensors), names)]
-    call = loaded.model.call
-    if len(tensors) == 1:
-        only = tensors[0]
-        return lambda: [out.numpy() for out in _flat(call(only), names)]
-    return lambda: [out.numpy() for out in _flat(call(*tensors), names)]
+    model = loaded.model.call
+    habits = loaded.model.habits
+
+    def call():
+        if habits.calls < 2:
+            outputs = habits.observe(lambda given: _flat(model(*given), names), tensors)
+        elif habits.writes:
+            outputs = _flat(model(*[tensor.clone() for tensor in tensors]), names)
+        else:
+            outputs = _flat(model(*tensors), names)
+        if habits.keeps:
+            return [out.clone().numpy() for out in outputs]
+        return [out.numpy() for out in outputs]
+
+    return call
 
 
 def device_seconds(loaded: Loaded) -> float:
@@ -162,8 +205,8 @@ def device_seconds(loaded: Loaded) -> float:
 
 def layers(loaded: Loaded, arrays: Arrays) -> Profile:
     """Run one batch, the second time, and return when each layer ran."""
+    loaded.model.call(*_moved(_tensors(loaded, arrays), loaded.device))
     tensors = _moved(_tensors(loaded, arrays), loaded.device)
-    loaded.model.call(*tensors)
     is_compiled = loaded.model.call is not loaded.model.module
     if is_compiled or loaded.model.kind == "script":
         return profiled(loaded, tensors)
@@ -301,7 +344,18 @@ def _tensors(loaded, arrays):
 
 
 def _moved(tensors, device):
-    return [tensor.to(device) for tensor in tensors]
+    """Return copies on a device, which a model may change."""
+    return [tensor.to(device, copy=True) for tensor in tensors]
+
+
+def _memory(tensor):
+    """Return where the memory of a tensor begins."""
+    return tensor.untyped_storage().data_ptr() or id(tensor)
+
+
+def _same_bytes(one, other):
+    """Return whether tensors of a shape and type are equal to the last bit, NaN too."""
+    return one.numpy().tobytes() == other.numpy().tobytes()
 
 
 def _size_and_shape(output):

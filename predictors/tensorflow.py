@@ -6,7 +6,7 @@ Versions: 2.16 and later; tested with 2.21 and Keras 3.
 
 Devices: cpu, and cuda:N as TensorFlow lists GPUs.
 
-Synchronises: outputs are copied to host memory, which waits for them.
+Synchronises: outputs are copied to host memory, which waits for them. Texts are not returned.
 
 Options: ``signature`` of a SavedModel (default: serving_default). ``inputs`` and ``outputs``: the
 nodes of a .pb, such as ``image float32[?,1,8,8]; mask`` (default: its placeholders, and the nodes
@@ -46,7 +46,13 @@ from mlms_predictors import (
 from mlms_predictors._run.checks import check, in_order, read_tensors, refuse_unknown
 from mlms_predictors._run.gpus import gpu_devices
 from mlms_predictors._run.options import within
-from mlms_predictors._tensorflow_graph import FrozenGraph, freeze, read_graph, shape_of_spec
+from mlms_predictors._tensorflow_graph import (
+    FrozenGraph,
+    freeze,
+    is_array,
+    read_graph,
+    shape_of_spec,
+)
 from mlms_predictors._tensorflow_operators import check_saved_model
 
 OPTIONS = {
@@ -116,7 +122,8 @@ def load(request: Load) -> Loaded:
         device=device,
         threads=threads or None,  # 0 is its own choice
         inputs=read.inputs,
-        outputs=outputs,
+        outputs=[each for each in outputs if is_array(each)]
+        + [each for each in outputs if not is_array(each)],
     )
 
 
@@ -226,7 +233,7 @@ def _read_saved_model(request, place):
     function = module.signatures[name]
     inputs = _tensors(function.structured_input_signature[1].items())
     outputs = _tensors(function.structured_outputs.items())
-    keys = [tensor.name for tensor in outputs]
+    keys = [tensor.name for tensor in outputs if is_array(tensor)]
     constant = tensorflow.constant
 
     def bind_to(arrays):
@@ -263,13 +270,15 @@ def _read_keras(path, allow_code, place):
     names = [spec.name for spec in specs]
     constant = tensorflow.constant
     flatten = tensorflow.nest.flatten
+    outputs = _keras_outputs(module, function.structured_outputs)
+    kept = [number for number, tensor in enumerate(outputs) if is_array(tensor)]
 
     def bind_to(arrays):
         feeds = [arrays[name] for name in names]
 
         def call():
-            given = function(*[constant(array) for array in feeds])
-            return [value.numpy() for value in flatten(given)]
+            given = flatten(function(*[constant(array) for array in feeds]))
+            return [given[number].numpy() for number in kept]
 
         return call
 
@@ -277,7 +286,7 @@ def _read_keras(path, allow_code, place):
     return _Read(
         model=_Model(bind_to, frozen, module),
         inputs=_tensors(zip(names, specs)),
-        outputs=_keras_outputs(module, function.structured_outputs),
+        outputs=outputs,
         place=_place_of(module.variables, place),
     )
 

@@ -4,11 +4,12 @@ Records are sent in blocks while the load runs, so that memory stays bounded, an
 outlives this process.
 """
 
+import contextlib
 import gc
 import sys
 import threading
 from array import array
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from .arrivals import ClosedLoop, OpenLoop, Taken, clock
 from .instances import Instance, Instances
@@ -170,15 +171,22 @@ def run_load(
             arrivals.stop()
             use_timer_slack(0)
 
+    with undisturbed():
+        instances.run(serve)
+    return max(last.values(), key=_sample_count)
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Have threads wait shortly for Python's lock, and no collection of old garbage stop them."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_INTERVAL)
     _freeze_garbage()
     try:
-        instances.run(serve)
+        yield
     finally:
         sys.setswitchinterval(interval)
         _unfreeze_garbage()
-    return max(last.values(), key=_sample_count)
 
 
 def _begin(arrivals, recorder):

@@ -14,6 +14,8 @@ import time
 from typing import Any, Deque, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from .instances import Instance, Instances
+from .load import undisturbed
+from .process import use_timer_slack
 from .protocol import TIME, NamedArrays
 
 LOG = TIME + "log:"
@@ -125,6 +127,13 @@ class _System:
 
     def serve(self, instance: Instance) -> None:
         """Serve queries with one instance until the queue is closed."""
+        use_timer_slack(1)
+        try:
+            self._serve(instance)
+        finally:
+            use_timer_slack(0)
+
+    def _serve(self, instance):
         while True:
             queries = self.queue.take()
             if queries is None:
@@ -186,6 +195,7 @@ def run_loadgen(
     errors: List[BaseException] = []
 
     def drive() -> None:
+        use_timer_slack(1)
         try:
             _start(loadgen, system, samples, settings, folder)
         except BaseException as error:
@@ -196,8 +206,9 @@ def run_loadgen(
     driver = threading.Thread(target=drive, name="mlms-loadgen", daemon=True)
 
     try:
-        driver.start()
-        instances.run(system.serve)
+        with undisturbed():
+            driver.start()
+            instances.run(system.serve)
         while driver.is_alive():
             driver.join(_POLL)
         if errors:

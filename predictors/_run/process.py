@@ -92,6 +92,33 @@ def count_descriptors() -> int:
     return _count_entries("/proc/self/fd")
 
 
+class BusyThreads:
+    """Which threads of this process gain CPU time from now on."""
+
+    def __init__(self) -> None:
+        self._before = _thread_times()
+
+    def count(self) -> Optional[int]:
+        """Return how many gained a hundredth of what the busiest one did, or more.
+
+        None where the kernel doesn't tell.
+        """
+        gained = [now - self._before.get(thread, 0) for thread, now in _thread_times().items()]
+        largest = max(gained, default=0)
+        return sum(100 * each >= largest for each in gained) if largest else None
+
+
+def _thread_times():
+    """Return the nanoseconds of CPU time of each thread: field 1 of schedstat."""
+    found = {}
+    with contextlib.suppress(OSError):
+        for thread in os.listdir("/proc/self/task"):
+            with contextlib.suppress(OSError):  # of a thread that has ended
+                with open("/proc/self/task/%s/schedstat" % thread) as file:
+                    found[thread] = int(file.read().split()[0])
+    return found
+
+
 def use_cores(cores: Collection[int]) -> None:
     """Hold this thread, and all that it starts, to these cores.
 

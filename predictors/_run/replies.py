@@ -65,6 +65,7 @@ class RunReply(NamedTuple):
 
     ``bind_seconds`` is what it took to bind the first batch, 0 where none was sent. The energy is
     as in LoadRunReply. ``grown`` are the bytes that the process holds more than before the calls.
+    ``busy`` are the threads that gained CPU time in the calls, None where the kernel doesn't tell.
     """
 
     peak_rss: int
@@ -74,6 +75,7 @@ class RunReply(NamedTuple):
     idle_watts: Dict[str, float]
     energy_missing: str
     grown: int = 0
+    busy: Optional[int] = None
 
 
 class LoadRunReply(NamedTuple):

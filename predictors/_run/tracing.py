@@ -72,8 +72,10 @@ def trace(model: TracedModel, request: TraceRequest) -> TracedCalls:
     with ProbeSet(request.probes, model.device, request.level, request.options) as probes:
         profiler = _layer_profiler(model, request.level)
         with contextlib.ExitStack() as stack:
-            for probe in probes.entered:
-                observer = probe.between if request.level == _BY_LAYER else probe.moment
+            observers = [probe.moment for probe in probes.entered]
+            if request.level == _BY_LAYER:
+                observers = [probes.between]
+            for observer in observers:
                 stack.enter_context(steps.observed_by(observer))
             spans = _observed_calls(model.call, profiler.profiles, probes, request.observed)
     for probe in probes.entered:

@@ -216,12 +216,14 @@ class Worker:
             bind_seconds = self._bind_all(header, arrays)
         self._samples.keeps_all = False
         run_scenario = scenarios.SCENARIOS[header["scenario"]]
+        threads = process.BusyThreads()
         held = process.own_memory(), process.allocated_memory()
         meter.begin()
         run_scenario(self._calls, scenarios.Stop(**header["stop"]), self._samples)
         joules = meter.joules()
         now = process.own_memory(), process.allocated_memory()
         grown = max(after - before for before, after in zip(held, now))
+        busy = threads.count()
         meter.close()
         outputs = self._samples.outputs[0]
         first = self._named(outputs)
@@ -233,6 +235,7 @@ class Worker:
             idle_watts=idle_watts,
             energy_missing=meter.missing,
             grown=grown,
+            busy=busy,
         )
         if self._device_clock is not None:
             self._device_clock.seconds = []
@@ -510,8 +513,13 @@ class Worker:
         return bind_seconds
 
     def _named(self, outputs):
-        """Return outputs with their names; raises TypeError where one is no array."""
-        named = [(tensor.name, array) for tensor, array in zip(self._loaded.outputs, outputs)]
+        """Return outputs with their names; raises TypeError where one has none, or is no array."""
+        known = self._loaded.outputs
+        if len(outputs) > len(known):
+            names = ", ".join(tensor.name for tensor in known)
+            message = "the model gives %d outputs, and its signature has %d (%s); name all of them"
+            raise TypeError(message % (len(outputs), len(known), names))
+        named = [(tensor.name, array) for tensor, array in zip(known, outputs)]
         for name, array in named:
             if not hasattr(array, "dtype"):
                 message = "output %r is a %s, not an array; convert the model so that it is one"

@@ -94,7 +94,8 @@ class ScenarioRun:
     ``times`` has raw times in seconds by name; mlms_predictors._run.scenarios.Samples describes
     them. ``outputs`` are the last ones for the first batch, and ``sha256`` their digest.
     ``bind_seconds`` is what it took to bind that batch, 0 where the batches were bound before.
-    ``grown`` are the bytes that the process holds more than before the calls.
+    ``grown`` are the bytes that the process holds more than before the calls, ``busy`` the threads
+    that gained CPU time in them, None where that isn't known.
     """
 
     times: Mapping[str, Array]
@@ -104,6 +105,7 @@ class ScenarioRun:
     bind_seconds: float = 0.0
     energy: Energy = UNTOLD
     grown: int = 0
+    busy: int | None = None
 
     @property
     def latencies(self) -> Array:
@@ -216,6 +218,7 @@ class Predictor:
             bind_seconds=record.bind_seconds,
             energy=Energy(record.joules, record.idle_watts, record.energy_missing),
             grown=record.grown,
+            busy=record.busy,
         )
 
     def last_outputs(self, batch: int) -> dict[str, Array]:

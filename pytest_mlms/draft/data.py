@@ -29,8 +29,10 @@ __all__ = [
     "recognise_data",
 ]
 
-_PICTURES = (".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif")
-_PICTURES += (".tiff", ".webp")
+_PICTURES = (
+    *(".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".pgm", ".png", ".ppm"),
+    *(".tif", ".tiff", ".webp"),
+)
 _TABLE = "labels.csv"
 _MOST_BYTES = 4 << 30
 _SHOWN = 3  # names in an error

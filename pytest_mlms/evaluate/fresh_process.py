@@ -141,6 +141,7 @@ def _result(plan: PerformancePlan, predictor: Predictor, timed: _Timed) -> Proce
         idle_watts=timed.first.energy.idle,
         energy_missing=run.energy.missing,
         import_seconds=predictor.import_seconds,
+        threads_busy=run.busy,
     )
     return ProcessResult(record, run, _seconds_per_input(plan, run), settling, timed.batches)
 

@@ -29,13 +29,14 @@ class QueryTimes(NamedTuple):
     """The times of all queries of a run in nanoseconds from its start, in order.
 
     ``done`` of the last ``unserved`` is the end of the run, so that their latencies are at least
-    what they are here.
+    what they are here. ``served`` are the numbers of the others; None: of all.
     """
 
     scheduled: Times
     issued: Times
     done: Times
     unserved: int
+    served: Times | None = None
 
     @property
     def latencies(self) -> Times:
@@ -44,8 +45,11 @@ class QueryTimes(NamedTuple):
 
     @property
     def issue_delays(self) -> Times:
-        """Nanoseconds by which our own code delayed a query."""
-        return self.issued - self.scheduled
+        """Nanoseconds by which our own code delayed each query that was served; 0 of none."""
+        delays = self.issued - self.scheduled
+        if self.served is None:
+            return delays
+        return delays[self.served] if len(self.served) else np.zeros(1, np.int64)
 
     def __len__(self) -> int:
         return len(self.scheduled)
@@ -109,7 +113,7 @@ def query_times(plan: LoadPlan, run: LoadRun) -> QueryTimes:
     done = np.full(len(scheduled), end, np.int64)
     issued[run.queries] = run.issued
     done[run.queries] = run.done
-    return QueryTimes(scheduled, issued, done, len(scheduled) - len(run.queries))
+    return QueryTimes(scheduled, issued, done, len(scheduled) - len(run.queries), run.queries)
 
 
 def scenario_run(run: LoadRun, times: QueryTimes) -> ScenarioRun:
@@ -138,6 +142,7 @@ def load_record(
 ) -> LoadRecord:
     """Return the record of the last of the ``runs`` of a process."""
     ordered = np.sort(times.latencies)
+    delays = np.sort(times.issue_delays)
     batches = run.batch_sizes
     return LoadRecord(
         seed=seed,
@@ -152,7 +157,7 @@ def load_record(
         rate=_rate(len(run.done), int(run.done.max(initial=0))),
         percentiles=_percentiles(ordered),
         early_stopping=_estimates(ordered),
-        issue_delay=float(np.sort(times.issue_delays)[int(len(times) * _LATE_SHARE)] * _NANO),
+        issue_delay=float(delays[int(len(delays) * _LATE_SHARE)] * _NANO),
         queue_delay=float((run.started - run.issued).mean() * _NANO) if len(run.done) else 0.0,
         instances=run.instances,
         instance_bytes=run.instance_bytes,

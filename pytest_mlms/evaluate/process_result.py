@@ -34,7 +34,8 @@ class ProcessRecord:
     ``in_full`` is False where it was timed for a part of the duration, since that may be enough.
     ``load`` is there for a process under load, which has no digest. ``memory_growth`` are the bytes
     that a call added, None under load; ``import_seconds`` is the part of ``start_seconds`` in which
-    the framework was imported.
+    the framework was imported. ``threads_busy`` are the threads that gained CPU time in the timed
+    calls, None where that isn't known.
     """
 
     start_seconds: float
@@ -58,6 +59,7 @@ class ProcessRecord:
     memory_growth: float | None = None
     import_seconds: float | None = None
     import_bytes: int | None = None
+    threads_busy: int | None = None
     load: LoadRecord | None = omitted_if_default(None)
 
 

@@ -172,7 +172,7 @@ def _cells(reader: csv.DictReader[str]) -> Iterator[dict[str, str]]:
             raise _malformed(line, error) from error
         if row is None:
             return
-        further = row.pop(None, [])  # type: ignore[call-overload]
+        further = row.pop(None, [])
         if any(cell.strip() for cell in further):
             found = f"has {len(row) + len(further)} cells for {len(row)} columns"
             place = f"{LABELS_CSV}:{reader.line_num}"

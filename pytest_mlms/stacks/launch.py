@@ -40,7 +40,13 @@ _THREAD_VARIABLES = (
 )
 """Variables that libraries read when they are loaded, before a framework can be asked."""
 
-_REMOVED = {*_THREAD_VARIABLES, "OMP_THREAD_LIMIT", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__"}
+_REMOVED = re.compile(
+    r"""PYTHON.* | VIRTUAL_ENV | __PYVENV_LAUNCHER__
+    | (.*_)? N?THREADS? (_NUM|_LIMIT|_COUNT)? | NPROC
+    | (OMP|MKL|KMP)_DYNAMIC(_MODE)? | \w+_NUM_TEAMS | KMP_HW_SUBSET | BLIS_[IJ][CR]_NT""",
+    re.VERBOSE,
+)
+"""Variables of pytest's own Python, and those that set how many threads there are."""
 
 
 class _Python(NamedTuple):
@@ -123,7 +129,7 @@ def clean_environment(
     """
     environment = {}
     for name, value in agent_variables(base, passthrough).items():
-        if name not in _REMOVED and not name.startswith("PYTHON"):
+        if not _REMOVED.fullmatch(name):
             environment[name] = value
     environment["PYTHONNOUSERSITE"] = "1"
     environment.update(own)

@@ -51,7 +51,7 @@ _MATHEMATICS = (
 _FRAMEWORKS = (
     *("TF_*", "TFLITE_*", "XLA_*", "JAX_*", "KERAS_*", "ORT_*", "ONNX*", "OPENVINO_*", "OV_*"),
     *("PYTORCH_*", "TORCH*", "TRITON_*", "MXNET_*", "DMLC_*", "CAFFE*", "CNTK_*", "OPENCV_*"),
-    *("TVM_*", "GLOG_*", "GRPC_VERBOSITY", "PROTOCOL_BUFFERS_*", "NPROC"),
+    *("TVM_*", "GLOG_*", "GRPC_VERBOSITY", "PROTOCOL_BUFFERS_*"),
     *("HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"),
     "TOKENIZERS_PARALLELISM",
 )

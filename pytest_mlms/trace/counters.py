@@ -53,11 +53,12 @@ class PhaseRow:
 
 
 class _Readings(NamedTuple):
-    """The readings of one counter, by time."""
+    """The readings of one counter, by time; ``moments`` are those of all readings of its probe."""
 
     series: CounterSeries
     time: Array
     value: Array
+    moments: Array
 
 
 class _Differences(NamedTuple):
@@ -159,21 +160,31 @@ def _spans_named(trace: Trace, run: int | None, level: str, name: str) -> Array:
 
 
 def _readings_of(trace: Trace, run: int | None) -> Iterator[_Readings]:
-    """Yield the readings of each counter of a run."""
+    """Yield the readings of each counter of a run.
+
+    A probe reads its counters together; one of them may have been left out at times.
+    """
     counters = trace.counters
+    taken = []
     for index, series in enumerate(trace.series):
-        if series.run != run:
-            continue
-        chosen = np.flatnonzero(counters.series == index)
-        order = np.argsort(counters.time[chosen], kind="stable")
-        chosen = chosen[order]
-        yield _Readings(series, counters.time[chosen], counters.value[chosen])
+        if series.run == run:
+            chosen = np.flatnonzero(counters.series == index)
+            chosen = chosen[np.argsort(counters.time[chosen], kind="stable")]
+            taken.append((series, counters.time[chosen], counters.value[chosen]))
+    of_probes: list[Array] = []
+    for _, time, _ in sorted(taken, key=lambda one: -len(one[1])):
+        if len(time) and not any(time[0] in moments for moments in of_probes):
+            of_probes.append(time)
+    for series, time, value in taken:
+        own = (moments for moments in of_probes if len(time) and time[0] in moments)
+        yield _Readings(series, time, value, next(own, time))
 
 
 def _differences(trace: Trace, readings: _Readings, spans: Array) -> _Differences:
     """Return what was counted from the last reading before each span to the first after it.
 
-    Spans without a reading on both sides are left out.
+    Spans without a reading on both sides are left out, and so are those at which the counter has
+    none of its probe's.
     """
     start = trace.spans.start[spans]
     end = trace.spans.end[spans]
@@ -182,5 +193,9 @@ def _differences(trace: Trace, readings: _Readings, spans: Array) -> _Difference
     enclosed = (before >= 0) & (after < len(readings.time))
     before = before[enclosed]
     after = after[enclosed]
+    moments = readings.moments
+    first = moments[np.searchsorted(moments, start[enclosed], side="right") - 1]
+    last = moments[np.searchsorted(moments[:-1], end[enclosed], side="left")]
+    is_next = (readings.time[before] == first) & (readings.time[after] == last)
     counts = readings.value[after] - readings.value[before]
-    return _Differences(counts, after == before + 1)
+    return _Differences(counts[is_next], (after == before + 1)[is_next])

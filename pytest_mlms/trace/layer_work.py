@@ -40,14 +40,14 @@ _FUSABLE = {
 _PRODUCT_NAMES = (
     "gemm",
     "matmul",
-    "linear",
+    r"(?<!bi)(?<!tri)(?<!quantize)(?<!\bq)(?<!upsample_)linear",
     "innerproduct",
     "inner_product",
-    "dense",
+    "(?<!to)dense(?!to)",
     "fully_?connected",
     "addmm",
     "^fc$",
-    "times",
+    "(?<!element)times",
 )
 _PRODUCTS = re.compile("|".join(_PRODUCT_NAMES), re.IGNORECASE)
 _ADDED = re.compile(r"^fused |(_nchwc|/\w+Fusion/?)?(_token_\d+)?$")

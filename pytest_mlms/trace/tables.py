@@ -117,13 +117,18 @@ def kernel_rows(trace: Trace, parents: Parents) -> list[KernelRow]:
 
 
 def _kernel_microseconds(trace: Trace, parents: Parents) -> dict[LayerKey, float] | None:
-    """Return the microseconds that each layer's kernels run in a request; None without a run."""
+    """Return the microseconds that each layer's kernels run in a request.
+
+    None without a run, and where no kernel's layer is known.
+    """
     run = trace.run_at("kernel")
     if run is None:
         return None
     spans = trace.spans
     kernels = spans.find("kernel", run)
     layer = ancestors(spans, parents.index, "layer")[kernels]
+    if len(kernels) and (layer < 0).all():
+        return None
     sums = sums_by(layer, spans.duration[kernels], len(spans))
     return layers_of_run(trace, run).microseconds(sums)
 

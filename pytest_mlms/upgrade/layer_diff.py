@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import SequenceMatcher
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -14,8 +16,9 @@ __all__ = ["LayerChange", "changed_layers"]
 Profile = Sequence[Any]
 """[start, end, [[name, type, start, end, bytes, shape], …]] of one call, in seconds."""
 
-Seconds = dict[str, float]
-"""Seconds by the name of a layer."""
+_NUMBER = re.compile(r"\d+")
+_HOLDING = frozenset({"Loop", "If", "Scan", "SequenceMap"})
+"""Types of layers in which others run."""
 
 
 @plain_as_list
@@ -37,88 +40,120 @@ class LayerChange(NamedTuple):
 def changed_layers(a: Sequence[Profile], b: Sequence[Profile], most: int = 8) -> list[LayerChange]:
     """Return the ``most`` layers that changed most, the sum of all others, and the total.
 
-    A layer is matched by its name; its time is the median over the calls. A layer that only one
-    side has, such as one that is fused in the other version, changes by all of its time.
+    A layer's time is the median over the calls. A layer that only one side has, such as one that is
+    fused in the other version, changes by all of its time.
     """
-    types = {**_types(a), **_types(b)}
-    if not types:
+    rows = _rows(_layers(a), _layers(b))
+    if not rows:
         return []
-    comparison = _Comparison(_median_seconds(a), _median_seconds(b), types)
-    names = comparison.names_by_change()
-    changes = [comparison.change_of(name) for name in names[:most]]
-    others = names[most:]
+    rows.sort(key=lambda row: abs(row.change), reverse=True)
+    total = _sum_of("all layers", rows)
+    whole = total.change
+    changes = [_shown(row, whole) for row in rows[:most]]
+    others = rows[most:]
     if others:
-        label = f"{len(others)} others"
-        changes.append(comparison.sum_of(label, others))
-    changes.append(comparison.sum_of("all layers", names))
+        changes.append(_shown(_sum_of(f"{len(others)} others", others), whole))
+    changes.append(_shown(total, whole))
     return changes
 
 
-def _types(profiles: Iterable[Profile]) -> dict[str, str]:
-    """Return the type of each layer by name."""
-    types = {}
-    for _, _, layers in profiles:
-        for name, kind, *_ in layers:
-            types[name] = kind
-    return types
+class _Layer(NamedTuple):
+    """A layer of one side: its type, the shape of its output, and its seconds a call."""
+
+    type: str
+    shape: Any
+    seconds: float
 
 
-def _median_seconds(profiles: Iterable[Profile]) -> Seconds:
-    """Return the median seconds a call of each layer."""
+class _Row(NamedTuple):
+    name: str
+    type: str
+    a: float | None
+    b: float | None
+
+    @property
+    def change(self) -> float:
+        return (self.b or 0.0) - (self.a or 0.0)
+
+
+def _rows(a: Mapping[str, _Layer], b: Mapping[str, _Layer]) -> list[_Row]:
+    """Return the layers of A, each with its seconds in B, and then those that only B has."""
+    pairs = _pairs(a, b)
+    rows = []
+    for name, layer in a.items():
+        other = pairs.get(name)
+        after = None if other is None else b[other].seconds
+        rows.append(_Row(other or name, layer.type, layer.seconds, after))
+    new = set(b) - set(pairs.values())
+    return rows + [_Row(name, b[name].type, None, b[name].seconds) for name in b if name in new]
+
+
+def _pairs(a: Mapping[str, _Layer], b: Mapping[str, _Layer]) -> dict[str, str]:
+    """Return which layer of B each layer of A is.
+
+    Frameworks count in names, so that one more operator in front renames all: layers are matched by
+    name, type and shape, or else by what is left of a name without its numbers, type, shape and
+    order, whichever matches more of them. The rest is matched by name.
+    """
+    has_shapes = all(any(layer.shape for layer in side.values()) for side in (a, b))
+    kinds = [
+        {name: (layer.type, tuple(layer.shape or ()) if has_shapes else ()) for name, layer in side}
+        for side in (a.items(), b.items())
+    ]
+    ours, theirs = kinds
+    same = {name: name for name in a if ours[name] == theirs.get(name)}
+    ordered = _in_order(ours, theirs)
+    pairs = same if len(same) >= len(ordered) else ordered
+    left = set(b) - set(pairs.values())
+    return {**{name: name for name in a if name in left and name not in pairs}, **pairs}
+
+
+def _in_order(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, str]:
+    """Return the layers of the longest runs that are alike and in the same order."""
+    ours, theirs = list(a), list(b)
+    keys = [[(_NUMBER.sub("#", name), side[name]) for name in side] for side in (a, b)]
+    matcher = SequenceMatcher(a=keys[0], b=keys[1], autojunk=False)
+    pairs: dict[str, str] = {}
+    for first, second, size in matcher.get_matching_blocks():
+        pairs.update(zip(ours[first : first + size], theirs[second:], strict=False))
+    return pairs
+
+
+def _layers(profiles: Iterable[Profile]) -> dict[str, _Layer]:
+    """Return the layers by name, in the order in which they ran first."""
     taken = defaultdict(list)
+    facts: dict[str, tuple[str, Any]] = {}
     for _, _, layers in profiles:
         for name, seconds in _seconds_in_call(layers).items():
             taken[name].append(seconds)
-    return {name: median(values) for name, values in taken.items()}
+        for name, kind, _, _, *more in layers:
+            facts.setdefault(name, (kind, more[1] if len(more) > 1 else None))
+    return {name: _Layer(*fact, median(taken[name])) for name, fact in facts.items()}
 
 
-def _seconds_in_call(layers: Iterable[Any]) -> Seconds:
-    """Return the seconds of each layer in one call, in which it may run several times."""
-    total: Seconds = defaultdict(float)
-    for name, _, start, end, *_ in layers:
+def _seconds_in_call(layers: Iterable[Any]) -> dict[str, float]:
+    """Return the seconds of each layer in one call, in which it may run several times.
+
+    Those of a loop or a branch are without its body's, which are layers, too.
+    """
+    total: dict[str, float] = defaultdict(float)
+    holding: list[tuple[str, float]] = []
+    for name, kind, start, end, *_ in sorted(layers, key=lambda layer: (layer[2], -layer[3])):
         total[name] += end - start
+        while holding and holding[-1][1] < end:
+            holding.pop()
+        if holding:
+            total[holding[-1][0]] -= end - start
+        if kind in _HOLDING:
+            holding.append((name, end))
     return total
 
 
-class _Comparison:
-    """The layers of both sides: seconds and types by name."""
-
-    def __init__(self, a: Seconds, b: Seconds, types: dict[str, str]) -> None:
-        self._a = a
-        self._b = b
-        self._types = types
-        self._whole = _total(b, types) - _total(a, types)
-
-    def names_by_change(self) -> list[str]:
-        """Return the names of all layers, the largest change first."""
-        return sorted(self._types, key=self._size, reverse=True)
-
-    def change_of(self, name: str) -> LayerChange:
-        """Return the change of one layer."""
-        change = self._change([name])
-        kind = self._types[name]
-        share = self._share(change)
-        return LayerChange(name, kind, self._a.get(name), self._b.get(name), change, share)
-
-    def sum_of(self, label: str, names: Collection[str]) -> LayerChange:
-        """Return the change of several layers together."""
-        a = _total(self._a, names)
-        b = _total(self._b, names)
-        change = b - a
-        return LayerChange(label, "", a, b, change, self._share(change))
-
-    def _change(self, names: Collection[str]) -> float:
-        return _total(self._b, names) - _total(self._a, names)
-
-    def _size(self, name: str) -> float:
-        return abs(self._change([name]))
-
-    def _share(self, change: float) -> float | None:
-        if not self._whole:
-            return None
-        return change / self._whole
+def _sum_of(label: str, rows: Iterable[_Row]) -> _Row:
+    listed = list(rows)
+    return _Row(label, "", sum(row.a or 0.0 for row in listed), sum(row.b or 0.0 for row in listed))
 
 
-def _total(seconds: Seconds, names: Iterable[str]) -> float:
-    """Return the seconds of some layers; a layer that is not there takes none."""
-    return sum(seconds.get(name, 0.0) for name in names)
+def _shown(row: _Row, whole: float) -> LayerChange:
+    share = row.change / whole if whole else None
+    return LayerChange(row.name, row.type, row.a, row.b, row.change, share)

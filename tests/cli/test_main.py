@@ -98,7 +98,7 @@ def test_a_command_that_ends_with_1_tells_the_page_of_a_job(
     assert main(["lint", "m.yaml"]) == 1
     captured = capsys.readouterr()
     assert captured.out.startswith("m.yaml:")
-    assert "::error file=m.yaml,line=2,title=mlms: the manifest is wrong::" in captured.err
+    assert "::error file=m.yaml,line=2,title=mlms%3A the manifest is wrong::" in captured.err
     assert summary.read_text().startswith("## mlms lint m.yaml\n\n```\nm.yaml:")
     assert main(["stack", "list"]) == 0
     assert "stack" not in summary.read_text()

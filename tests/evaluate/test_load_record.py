@@ -46,6 +46,19 @@ def test_queries_that_were_not_served_last_until_the_end_at_least() -> None:
     assert times.latencies.tolist() == [50, SECOND - 10, SECOND - 20]
 
 
+def test_our_own_delay_is_that_of_the_queries_that_were_served() -> None:
+    scheduled = np.arange(200, dtype=np.int64)
+    plan = LoadPlan(np.zeros(200, int), longest=1.0, scheduled=scheduled)
+    late = np.array([90, 91], np.int64)
+    run = run_of([0, 1], [95, 96], complete=False, issued=late)
+    times = query_times(plan, run)
+    assert times.issue_delays.tolist() == [90, 90]
+    record = load_record(run, times, None, seed=0, runs=1)
+    assert record.issue_delay == pytest.approx(90e-9)
+    nothing = run_of([], [], complete=False)
+    assert query_times(plan, nothing).issue_delays.tolist() == [0]
+
+
 def test_rates_and_percentiles_are_loadgens() -> None:
     scheduled = [number * SECOND // 100 for number in range(101)]
     done = [time + 1_000_000 * (1 + number % 10) for number, time in enumerate(scheduled)]

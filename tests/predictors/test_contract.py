@@ -356,6 +356,18 @@ def test_the_threads_that_are_asked_for_are_reported(
     fresh.agent.close()
 
 
+def test_threads_that_take_cpu_time_are_counted(subject: Subject, tmp_path: Path) -> None:
+    """The frameworks' pools are two at most, and with the thread that calls they may be three."""
+    images = np.resize(IMAGES, (LARGE_BATCH, 1, 8, 8))
+    for threads in (1, 2):
+        fresh = Subject(subject.name, tmp_path / f"log{threads}", threads)
+        fresh.load(threads)
+        fresh.agent.request("run", run_request(1), [("image", images)])
+        busy = fresh.agent.request("run", run_request()).facts["busy"]
+        assert 1 <= busy <= threads + 1
+        fresh.agent.close()
+
+
 def test_an_unknown_option_is_refused(subject: Subject) -> None:
     with pytest.raises(Refused, match="no_such_option"):
         subject.load(no_such_option=1)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pytest_mlms.agent.process import Refused
-from tests.support.frameworks import LAYERS, Framework, in_its_stack
+from tests.support.frameworks import LAYERS, Framework, in_its_stack, python_of
 from tests.support.project import DIGITS
 
 GRAPH = DIGITS / "digits_cnn.onnx"
@@ -61,3 +63,27 @@ def test_inner_outputs_are_the_onnx_files_and_fused_nodes_have_no_time(openvino:
     assert len(inner) == LAYERS
     assert "relu_1" in inner
     assert "relu_1" not in {layer.name for layer in openvino.layers()}
+
+
+NAMELESS = """
+import numpy
+import openvino
+from openvino import opset8
+
+inputs = [opset8.parameter([-1, 2], numpy.float32) for _ in range(2)]
+total = opset8.add(*inputs)
+openvino.save_model(openvino.Model([total], inputs), "model.xml")
+"""
+
+
+def test_inputs_and_outputs_without_a_name_have_their_numbers(
+    openvino: Framework, tmp_path: Path
+) -> None:
+    python = python_of("openvino")
+    subprocess.run([python, "-B", "-c", NAMELESS], cwd=tmp_path, check=True)
+    facts = openvino.load(tmp_path / "model.xml", tmp_path / "model.bin")
+    assert [tensor[0] for tensor in facts["inputs"]] == ["input_0", "input_1"]
+    assert [tensor[0] for tensor in facts["outputs"]] == ["output"]
+    arrays = [(f"input_{n}", np.full((3, 2), n + 1, np.float32)) for n in range(2)]
+    reply = openvino.agent.request("predict", arrays=arrays)
+    assert reply.arrays["output"].tolist() == [[3, 3]] * 3

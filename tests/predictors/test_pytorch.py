@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from mlms_predictors._pytorch_archive import check_pt2
 
@@ -198,6 +199,47 @@ def test_operations_outside_of_a_models_modules_are_counted(
     product_and_dense = 4 * 5 + 5 * 3 + 3
     assert found.parameters == convolution_and_norm + product_and_dense
     assert found.layers[-1].shape == (2, 3)
+
+
+SHARING = """
+import torch
+
+class Sharing(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("kept", torch.zeros(1, 2))
+        self.inner = torch.nn.Identity()
+
+    def forward(self, x):
+        self.kept.copy_(self.inner(x.add_(1)))
+        return self.kept, x * 2
+
+if __name__ == "__main__":
+    torch.save(Sharing().state_dict(), "state.pt")
+"""
+
+
+def test_a_model_that_writes_into_its_inputs_and_outputs_changes_no_batch(
+    torch: Framework, tmp_path: Path
+) -> None:
+    (tmp_path / "sharing.py").write_text(SHARING)
+    subprocess.run([python_of("pytorch"), "-B", "sharing.py"], cwd=tmp_path, check=True)
+    options: dict[str, Any] = {"inputs": "x float32[1,2]", "class": "Sharing"}
+    files = (tmp_path / "sharing.py", tmp_path / "state.pt")
+    torch.load(*files, allow_code=True, outputs="y; z", **options)
+    batches = [("x", np.full((1, 2), number, np.float32)) for number in (0, 5)]
+    stop = {"seconds": 0, "least": 7, "longest": 600}
+    for _ in range(2):
+        fields = {"scenario": "single_stream", "stop": stop}
+        reply = torch.agent.request("run", {**fields, "batches": 2}, batches)
+        assert reply.arrays["y"].tolist() == [[1, 1]]
+        assert reply.arrays["z"].tolist() == [[2, 2]]
+        assert torch.agent.request("run", fields).arrays["y"].tolist() == [[1, 1]]
+    inner = torch.agent.request("inner", {}, batches[1:]).arrays
+    assert inner["inner"].tolist() == [[6, 6]]
+    torch.load(*files, allow_code=True, outputs="y", **options)
+    with pytest.raises(Refused, match=r"gives 2 outputs, and its signature has 1 \(y\); name all"):
+        torch.agent.request("predict", {}, batches[:1])
 
 
 RECURRENT = """

@@ -59,13 +59,27 @@ def hello(launch: Launch, predictor: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "name", ["PYTHONPATH", "PYTHONSTARTUP", "OMP_NUM_THREADS", "VIRTUAL_ENV", "OMP_THREAD_LIMIT"]
+    "name",
+    [
+        *("PYTHONPATH", "PYTHONSTARTUP", "VIRTUAL_ENV"),
+        *("OMP_NUM_THREADS", "OMP_THREAD_LIMIT", "OMP_TEAMS_THREAD_LIMIT", "OMP_NUM_TEAMS"),
+        *("OMP_DYNAMIC", "MKL_DYNAMIC", "MKL_DOMAIN_NUM_THREADS", "KMP_HW_SUBSET", "NPROC"),
+        *("GOTO_NUM_THREADS", "OPENBLAS_DEFAULT_NUM_THREADS", "BLIS_JC_NT", "TBB_NUM_THREADS"),
+        *("TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_GPU_THREAD_COUNT"),
+        *("OPENCV_FOR_THREADS_NUM", "MXNET_CPU_WORKER_NTHREADS", "MXNET_OMP_MAX_THREADS"),
+        *("NUMEXPR_MAX_THREADS", "VECLIB_MAXIMUM_THREADS"),
+    ],
 )
 def test_the_environment_of_an_agent_is_without_leaks(name: str) -> None:
     base = {name: "leak", "LANG": "kept"}
     kept = {"LANG": "kept", "PYTHONNOUSERSITE": "1"}
     assert clean_environment(base, {}) == kept
     assert clean_environment(base, {}, ["*"]) == kept
+
+
+@pytest.mark.parametrize("name", ["OMP_PROC_BIND", "KMP_AFFINITY", "TF_GPU_THREAD_MODE"])
+def test_where_and_how_threads_run_is_passed_on(name: str) -> None:
+    assert clean_environment({name: "x"}, {})[name] == "x"
 
 
 def test_the_variables_of_a_stack_replace_those_of_the_user() -> None:

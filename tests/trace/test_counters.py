@@ -67,6 +67,24 @@ def test_a_layer_with_a_reading_inside_of_it_or_without_one_around_it_is_left_ou
     assert row.per_call == 5.0
 
 
+def test_a_layer_beside_a_reading_that_was_left_out_is_not_counted() -> None:
+    layers = [("one", 10, 20), ("two", 30, 40), ("three", 50, 60), ("four", 70, 80)]
+    writer = TraceWriter()
+    run = writer.run(BY_LAYER)
+    run.request = 0
+    run.predict(10, 80)
+    for layer in layers:
+        run.layer(*layer)
+    whole = [(5, 0.0), (25, 1.0), (45, 2.0), (65, 3.0), (85, 4.0)]
+    run.count("clock", "ns", whole, rising=True)
+    run.count("misses", "count", [whole[0], (25, 10.0), (85, 90.0)], rising=True)
+    found = {(row.layer, row.counter): row.per_call for row in counter_rows(writer.build())}
+    assert found == {
+        **{(name, "clock"): 1.0 for name, *_ in layers},
+        ("one", "misses"): 10.0,
+    }
+
+
 @pytest.mark.parametrize("level", ["layer", "hardware"])
 def test_other_runs_have_no_counters_by_layer(level: str) -> None:
     assert counter_rows(counted(level, FIRST)) == []

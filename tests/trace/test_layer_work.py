@@ -10,7 +10,7 @@ import pytest
 from mlms_predictors import Layer, Load, onnxruntime
 
 from pytest_mlms.structure.onnx_graph import describe_onnx
-from pytest_mlms.trace.layer_work import match_work, total_work
+from pytest_mlms.trace.layer_work import _kind, match_work, total_work
 from pytest_mlms.trace.metadata import LayerWork
 from pytest_mlms.trace.roofline import Work, work_of
 from pytest_mlms.trace.tables import LayerRow
@@ -187,3 +187,21 @@ def test_each_convolution_that_onnx_runtime_reordered_has_its_own_work(
             assert f"_{work.flops}_n" in row.name  # of _node or _nchwc
             found += 1
     assert found == 9
+
+
+@pytest.mark.parametrize(
+    ("types", "kind"),
+    [
+        (
+            "Gemm MatMul QLinearMatMul Linear aten.linear.default Dense FULLY_CONNECTED Times",
+            "product",
+        ),
+        ("TransposeTimes InnerProduct aten::addmm quantized::linear", "product"),
+        ("Conv QLinearConv CONV_2D aten.conv2d.default", "conv"),
+        ("ResizeBilinear aten.upsample_bilinear2d.vec aten.upsample_linear1d.vec", ""),
+        ("QuantizeLinear DequantizeLinear DynamicQuantizeLinear QLinearAdd ElementTimes", ""),
+        ("SparseToDense DenseToSparse ConvertLike", ""),
+    ],
+)
+def test_convolutions_and_products_are_known_by_their_types(types: str, kind: str) -> None:
+    assert {name: _kind(name) for name in types.split()} == dict.fromkeys(types.split(), kind)

@@ -16,6 +16,17 @@ US = 1000
 LAYERS = (("conv1", "Conv", 60), ("relu", "Relu", 15), ("relu", "Relu", 15))
 
 
+def test_kernels_whose_layers_are_unknown_make_no_layer_without_kernels() -> None:
+    writer = TraceWriter()
+    for level in ("layer", "kernel"):
+        run = writer.run(level)
+        run.request = 0
+        write_request(run, level, 1)
+    trace = writer.build()
+    lost = replace(parents_of(trace), index=np.full(len(trace.spans), -1))
+    assert {row.kernel_us for row in layer_rows(trace, lost)} == {None}
+
+
 def leveled() -> Trace:
     """Five requests at each level: a model of 100 µs with a conv of 60 and two relus of 15.
 

@@ -76,6 +76,47 @@ def test_layers_beyond_the_most_are_summed_up() -> None:
     assert changes == pytest.approx([4e-6, 3e-6, 3e-6, 10e-6])
 
 
+def counted(*layers: tuple[str, int, float], first: int = 0) -> list[Any]:
+    """Return the profile of a call whose layers are named by their number."""
+    found = []
+    now = 0.0
+    for number, (kind, size, micros) in enumerate(layers, start=first):
+        end = now + micros * 1e-6
+        found.append([f"{kind}_{number}", kind, now, end, None, [size]])
+        now = end
+    return [0.0, 1.0, found]
+
+
+BLOCKS = [("Conv", 8, 10.0), ("Relu", 8, 1.0), ("Conv", 4, 20.0), ("Relu", 4, 2.0)] * 3
+
+
+def test_one_more_layer_in_front_renames_none() -> None:
+    slower = [(kind, size, micros * 1.5) for kind, size, micros in BLOCKS]
+    found = changed_layers([counted(*BLOCKS)], [counted(("Cast", 8, 3.0), *slower)], most=99)
+    new = [layer for layer in found if layer.a is None]
+    assert [layer.name for layer in new] == ["Cast_0"]
+    assert new[0].change == pytest.approx(3e-6)
+    assert not [layer for layer in found if layer.b is None]
+    for layer in found[:-1]:
+        if layer.a is not None:
+            assert layer.b == pytest.approx(1.5 * layer.a)
+
+
+def test_layers_whose_names_stay_are_matched_by_name_where_one_is_gone() -> None:
+    layers = [[f"block{n}.conv", "Conv", n, n + 0.1 * n, None, [8]] for n in (3, 1, 2)]
+    gone, *_ = changed_layers([[0.0, 1.0, layers]], [[0.0, 1.0, [layers[0], layers[2]]]])
+    assert (gone.name, gone.b) == ("block1.conv", None)
+
+
+def test_a_loop_is_without_the_layers_in_it() -> None:
+    body = [["add", "Add", 0.1 * n, 0.1 * n + 0.05, None, [1]] for n in range(1, 5)]
+    call = [0.0, 1.0, [*body, ["loop", "Loop", 0.0, 0.6, None, [1]], ["out", "Add", 0.6, 0.7]]]
+    found = {layer.name: layer.a for layer in changed_layers([call], [call])}
+    assert found["add"] == pytest.approx(0.2)
+    assert found["loop"] == pytest.approx(0.4)
+    assert found["all layers"] == pytest.approx(0.7)
+
+
 def test_there_are_no_changes_without_profiles() -> None:
     assert changed_layers([], []) == []
 

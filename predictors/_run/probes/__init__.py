@@ -14,6 +14,8 @@ from ..probe import Probe, ProbeUnavailable
 from ..probe_status import ProbeStatus
 from ..readings import CounterReadings
 
+_INNERMOST = "io"  # counts the system calls by which the others read
+
 
 def probe_names() -> List[str]:
     """Return the names of all probes, sorted."""
@@ -66,7 +68,7 @@ class ProbeSet:
 
     def __enter__(self) -> "ProbeSet":
         with contextlib.ExitStack() as stack:
-            for name in self._names:
+            for name in sorted(self._names, key=_INNERMOST.__eq__):
                 self._enter(stack, name)
             self._stack = stack.pop_all()
         return self
@@ -75,9 +77,16 @@ class ProbeSet:
         self._stack.__exit__(*raised)
 
     def between(self) -> None:
-        """Have every probe take a reading."""
-        for probe in self.entered:
+        """Have every probe take a reading, and those whose counters rise a second one.
+
+        So what a probe reads before a call is read last of those probes, and first after it: the
+        innermost one counts nothing that the others do.
+        """
+        for probe in reversed(self.entered):
             probe.between()
+        for probe in self.entered:
+            if probe.rising:
+                probe.between()
 
     def statuses(self) -> List[ProbeStatus]:
         """Return the status of each probe that was entered; complete once the context has ended."""

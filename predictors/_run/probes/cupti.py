@@ -10,6 +10,7 @@ so calls find their layers without comparing two clocks.
 """
 
 import itertools
+import os
 import threading
 import time
 from typing import Any, NamedTuple, Optional
@@ -227,12 +228,15 @@ def _span(record, offset, threads):
 def _thread_numbers():
     """Return the kernel's number of each Python thread by the low half of its pthread's number.
 
-    CUPTI gives the latter.
+    CUPTI gives the latter. Python keeps the number that the main thread had before a fork.
     """
     numbers = {}
+    main = threading.main_thread()
     for thread in threading.enumerate():
         if thread.ident:
             native = getattr(thread, "native_id", None)  # from Python 3.8 on
+            if thread is main:
+                native = os.getpid()
             numbers[thread.ident & 0xFFFFFFFF] = native or thread.ident
     return numbers
 

@@ -45,8 +45,14 @@ class Hwmon(Probe):
             )
 
     def read(self):
-        """Return the value of each sensor."""
-        return {sensor.name: int(read_text(sensor.path)) * sensor.scale for sensor in self._sensors}
+        """Return the value of each sensor that can be read now."""
+        values = {}
+        for sensor in self._sensors:
+            try:
+                values[sensor.name] = int(read_text(sensor.path)) * sensor.scale
+            except (OSError, ValueError) as error:
+                self.missing[sensor.path] = str(error)
+        return values
 
     def _add_sensor(self, path, unit, scale):
         folder, file = os.path.split(path)

@@ -43,8 +43,14 @@ class Nvml(Probe):
         self._began = time.perf_counter()
 
     def read(self):
-        """Return the value of each counter that the device has."""
-        return {name: read() for name, read in self._readers.items()}
+        """Return the value of each counter that the device has and tells now."""
+        values = {}
+        for name, read in self._readers.items():
+            try:
+                values[name] = read()
+            except self._nvml.NVMLError as error:
+                self.missing[name] = str(error)
+        return values
 
     def stop(self):
         """Leave NVML; drop the energy of a time that was too short."""

@@ -58,11 +58,16 @@ _CLOEXEC = 8
 _MOST_FILES = 2048
 _NOT_PERMITTED = (errno.EACCES, errno.EPERM)
 _NOT_THERE = (errno.ENOENT, errno.EOPNOTSUPP, errno.ENODEV, errno.EINVAL)
+_TURNS = "counted in %.0f %% of the time, and scaled: the kernel took turns between events"
 _DENIED = "not permitted: kernel.perf_event_paranoid is %s, it takes %d or less, or CAP_PERFMON"
 
 
 class Perf(Probe):
-    """Counts of the whole process, scaled where the kernel had to take turns between events."""
+    """Counts of the whole process.
+
+    Where the kernel takes turns between events, what one counted between two readings is scaled to
+    the time between these, and ``missing`` says so.
+    """
 
     name = "perf"
     levels = ("hardware",)
@@ -71,7 +76,7 @@ class Perf(Probe):
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
-        self._files = {}  # by the event's name, one for each thread
+        self._counts = {}  # by the event's name
         self._number: Any = _SYSCALL.get(platform.machine())
 
     def start(self):
@@ -83,30 +88,26 @@ class Perf(Probe):
             )
         threads = _threads()
         for event in EVENTS:
-            if len(self._files) * len(threads) > _MOST_FILES:
+            if len(self._counts) * len(threads) > _MOST_FILES:
                 reason = "too many threads (%d) to count it for each" % len(threads)
                 self.missing[event.name] = reason
             else:
                 self._open(event, threads)
-        if not self._files:
+        if not self._counts:
             raise ProbeUnavailable("; ".join(sorted(set(self.missing.values()))))
 
     def read(self):
-        """Return the counts of all threads together."""
-        values = {}
-        for name, files in self._files.items():
-            counts = [_scaled(os.read(file, 24)) for file in files]
-            if None in counts:
-                self.missing[name] = "the kernel had no turn for it among the others"
-            else:
-                values[name] = sum(counts)
-        return values
+        """Return the counts of all threads together; an event that had no turn is left out."""
+        values = {name: count.read() for name, count in self._counts.items()}
+        return {name: value for name, value in values.items() if value is not None}
 
     def stop(self):
         """Close the kernel's files."""
-        for files in self._files.values():
-            _close(files)
-        self._files = {}
+        for name, count in self._counts.items():
+            if count.share < 1:
+                self.missing[name] = _TURNS % (100 * count.share)
+            _close(count.files)
+        self._counts = {}
 
     def _open(self, event, threads):
         """Open an event for each thread, or note why that cannot be done."""
@@ -122,7 +123,7 @@ class Perf(Probe):
             self.missing[event.name] = _reason(error, least_strict)
             _close(files)
         else:
-            self._files[event.name] = files
+            self._counts[event.name] = Count(files)
 
     def _open_for(self, event, thread):
         """Return the file of an event for one thread.
@@ -159,14 +160,36 @@ def _close(files):
         os.close(file)
 
 
-def _scaled(data):
-    """Return the count for all of the time that an event was enabled, None if it never ran."""
-    value, enabled, running = struct.unpack("=QQQ", data)
-    if running == enabled:
-        return value
-    if not running:
-        return None
-    return value * enabled / running
+class Count:
+    """What an event has counted in all of its files, one for each thread."""
+
+    def __init__(self, files):
+        self.files = files
+        self._total = 0.0
+        self._last = [(0, 0, 0) for _ in files]
+
+    @property
+    def share(self):
+        """The part of the time that the event was enabled in which it was counted."""
+        enabled = sum(enabled for _, enabled, _ in self._last)
+        return sum(running for _, _, running in self._last) / enabled if enabled else 1
+
+    def read(self):
+        """Return the count, None where a file had no turn since the last reading."""
+        return self.add([struct.unpack("=QQQ", os.read(file, 24)) for file in self.files])
+
+    def add(self, readings):
+        """Take the value, the time enabled and the time running of each file."""
+        added = 0.0
+        for reading, last in zip(readings, self._last):
+            value, enabled, running = (now - before for now, before in zip(reading, last))
+            if enabled and not running:
+                return None
+            if running:
+                added += value if running == enabled else value * enabled / running
+        self._last = readings
+        self._total += added
+        return self._total
 
 
 def _reason(error, least_strict):

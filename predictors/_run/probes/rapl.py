@@ -36,8 +36,14 @@ class Rapl(Probe):
         self.rising = tuple(self.units)
 
     def read(self):
-        """Return the joules of each domain."""
-        return {domain.name: domain.read_joules() for domain in self._domains}
+        """Return the joules of each domain that can be read now."""
+        values = {}
+        for domain in self._domains:
+            try:
+                values[domain.name] = domain.read_joules()
+            except (OSError, ValueError) as error:
+                self.missing[domain.name] = str(error)
+        return values
 
 
 class _Domain:

@@ -13,6 +13,8 @@ from mlms_predictors._run.probe import Probe
 from mlms_predictors._run.span import Span
 from mlms_predictors._run.tracing import TracedModel, TraceRequest, trace
 
+from tests.support.probes import linux
+
 
 def profile() -> Profile:
     """Return the profile of a call with two layers."""
@@ -113,6 +115,21 @@ def test_counters_are_read_between_layers_that_run_one_by_one(
     assert len(series.values) == 1 + moments + 1
     steps.between()
     assert len(series.values) == 1 + moments + 1, "the probe is no observer any more"
+
+
+@linux
+def test_a_call_does_not_count_the_system_calls_of_other_probes() -> None:
+    def call() -> None:
+        pass
+
+    names = sorted(probes.probes_at("hardware"))
+    found = trace(TracedModel(call, None, "cpu"), request("hardware", *names))
+    (series,) = [series for series in found.series if series.name == "syscr"]
+    call_spans = [span for span in found.spans if span.name == "predict"]
+    for span in call_spans:
+        before = [v for t, v in zip(series.times, series.values, strict=True) if t <= span.start]
+        after = [v for t, v in zip(series.times, series.values, strict=True) if t >= span.end]
+        assert after[0] - before[-1] <= 3  # its own, and those of a probe that samples by itself
 
 
 def test_a_layer_has_the_number_of_the_moment_before_it() -> None:

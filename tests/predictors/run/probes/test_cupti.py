@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+import subprocess
 import sys
 import threading
 import time
@@ -97,6 +98,20 @@ def use(monkeypatch: pytest.MonkeyPatch, fake: FakeCupti) -> FakeCupti:
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCupti:
     return use(monkeypatch, FakeCupti())
+
+
+def test_the_main_thread_of_a_process_that_was_forked_has_its_own_number() -> None:
+    code = (
+        "import os, threading\n"
+        "from mlms_predictors._run.probes import cupti\n"
+        "if os.fork() == 0:\n"
+        "    numbers = cupti._thread_numbers()\n"
+        "    found = numbers[threading.get_ident() & 0xFFFFFFFF]\n"
+        "    os._exit(found != threading.get_native_id())\n"
+        "_, status = os.wait()\n"
+        "raise SystemExit(status)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_records_become_spans_on_the_monotonic_clock(fake: FakeCupti) -> None:

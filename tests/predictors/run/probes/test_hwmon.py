@@ -27,10 +27,15 @@ def test_sensors_are_read_in_watts_and_degrees(
         (folder / name).write_text(text)
     with open_probe("hwmon", "cpu", "hardware") as probe:
         probe.between()
+        (folder / "power1_average").write_text("")  # of a sensor that fails for a while
+        probe.between()
+    assert "invalid literal" in probe.missing.pop(str(folder / "power1_average"))
+    assert probe.fault == ""
+    assert len(values(probe, "board temp1_input (hwmon3)")) >= 2
     found = [(series.name, series.unit) for series in probe.series]
     assert found == [("board power1_average (hwmon3)", "W"), ("board temp1_input (hwmon3)", "degC")]
-    assert values(probe, "board power1_average (hwmon3)") == pytest.approx([42.5])
-    assert values(probe, "board temp1_input (hwmon3)") == pytest.approx([61])
+    assert set(values(probe, "board power1_average (hwmon3)")) == {42.5}
+    assert set(values(probe, "board temp1_input (hwmon3)")) == {61}
     assert list(probe.missing) == [str(folder / "temp2_input")]
 
 

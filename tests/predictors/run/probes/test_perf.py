@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import struct
 import threading
 import time
 from typing import Any
@@ -119,11 +118,10 @@ def test_too_many_threads_are_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     assert any("too many threads (" in reason for reason in probe.missing.values())
 
 
-@pytest.mark.parametrize(
-    ("value", "enabled", "running", "scaled"),
-    [(10, 100, 100, 10), (10, 100, 50, 20), (0, 100, 0, None)],
-)
-def test_a_count_is_scaled_by_the_time_that_the_event_ran(
-    value: int, enabled: int, running: int, scaled: float | None
-) -> None:
-    assert perf._scaled(struct.pack("=QQQ", value, enabled, running)) == scaled
+def test_what_is_counted_between_two_readings_is_scaled_to_their_time() -> None:
+    count = perf.Count([0, 1])
+    assert count.add([(100, 10, 10), (50, 10, 5)]) == 200
+    assert count.add([(100, 20, 10), (50, 10, 5)]) is None, "the first had no turn"
+    assert count.share == 0.75
+    assert count.add([(110, 30, 20), (50, 10, 5)]) == 220, "and its time is made good"
+    assert count.add([(110, 40, 21), (50, 10, 5)]) == 220, "a layer without a miss has none"
