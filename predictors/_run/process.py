@@ -6,6 +6,7 @@ Linux shows more than other systems, on which getrusage stands in.
 import contextlib
 import ctypes
 import gc
+import glob
 import os
 import resource
 import sys
@@ -111,11 +112,9 @@ class BusyThreads:
 def _thread_times():
     """Return the nanoseconds of CPU time of each thread: field 1 of schedstat."""
     found = {}
-    with contextlib.suppress(OSError):
-        for thread in os.listdir("/proc/self/task"):
-            with contextlib.suppress(OSError):  # of a thread that has ended
-                with open("/proc/self/task/%s/schedstat" % thread) as file:
-                    found[thread] = int(file.read().split()[0])
+    for path in glob.glob("/proc/self/task/*/schedstat"):
+        with contextlib.suppress(OSError), open(path) as file:  # of a thread that has ended
+            found[path] = int(file.read().split()[0])
     return found
 
 
