@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_mlms.cli.arguments import print_error
 from pytest_mlms.cli.history_confirm import add_confirm_arguments, confirm_changes
+from pytest_mlms.errors import MlmsError
 from pytest_mlms.redaction import redact
 from pytest_mlms.report.table import KEEP, format_table
 from pytest_mlms.text import visible
@@ -85,6 +86,8 @@ def _changes(options: argparse.Namespace) -> int:
     from pytest_mlms.history.change_groups import group_changes
     from pytest_mlms.history.change_scan import scan
 
+    if options.limit and not options.confirm:
+        raise MlmsError("--limit does nothing without --confirm; add --confirm")
     history = _existing(options.history)
     scanned = scan(history)
     selected = _selected(history, options.expression)

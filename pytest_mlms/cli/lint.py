@@ -51,6 +51,8 @@ def add_lint(commands: Any) -> None:
 
 def _lint(options: argparse.Namespace) -> int:
     """Print the errors of each file, first mended if asked; return 1 where there are any."""
+    if options.fetch and not options.fix:
+        raise MlmsError("--fetch does nothing without --fix; add --fix")
     frameworks = find_predictors(options.predictors)
     manifests = 0
     files_with_errors = 0
