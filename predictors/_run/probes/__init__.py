@@ -85,7 +85,7 @@ class ProbeSet:
         for probe in reversed(self.entered):
             probe.between()
         for probe in self.entered:
-            if probe.rising:
+            if probe.rising and len(self.entered) > 1:
                 probe.between()
 
     def statuses(self) -> List[ProbeStatus]:
