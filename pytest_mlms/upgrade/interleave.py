@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -61,6 +61,7 @@ _PROBED_CALLS = 16  # of a turn
 _MOST_SKIPPED = 8
 _TURNS_AGAIN = 3  # of each input that earlier rounds showed as slower
 _IDLE_SECONDS = 0.05
+_PLANNED_ROUNDS = 2  # that find out how long turns are
 
 
 class MeasuredRound(NamedTuple):
@@ -110,16 +111,15 @@ def run_interleaved(
     spent = 0.0
     load = plan.load_strategy()
     order: list[SideName] = []
-    changes: list[float] = []
-    late_calls = LateCalls()
+    earlier = EarlierRounds()
     for index in range(plan.rounds.most):
         began = time.monotonic()
         order = order[::-1] if index % 2 else rng.sample(SIDES, 2)  # in blocks of two
         cores = plan.draw_cores(rng)
         with open_pair(order, cores) as pair:
-            runner = RoundRunner(plan.for_round(changes), pair, cores, rng, late_calls)
+            of_round = plan.for_round(earlier.changes)
+            runner = RoundRunner(of_round, pair, cores, rng, earlier)
             measured = runner.run(batches_for, started_first=order[0])
-            changes.append(runner.change)
             if load is not None:
                 keep = functools.partial(keep_part, index)
                 measured = runner.with_load(measured, load, keep)
@@ -129,6 +129,15 @@ def run_interleaved(
         mean = spent / (index + 1)
         if spent + mean > plan.budget:
             return
+
+
+@dataclass(frozen=True)
+class EarlierRounds:
+    """What the rounds of an item hand on: logs of B / A, plans of turns, and their late calls."""
+
+    changes: list[float] = field(default_factory=list)
+    turn_plans: list[TurnPlan] = field(default_factory=list)
+    late_calls: LateCalls = field(default_factory=LateCalls)
 
 
 class _WarmUp(NamedTuple):
@@ -153,10 +162,7 @@ class _WarmUp(NamedTuple):
 
 
 class RoundRunner:
-    """The steps of one round: warm-up, choice of core and of the length of turns, turns, load.
-
-    ``change`` is the log of B / A, once the turns have ended.
-    """
+    """The steps of one round: warm-up, choice of core and of the length of turns, turns, load."""
 
     def __init__(
         self,
@@ -164,10 +170,9 @@ class RoundRunner:
         pair: AgentPair,
         cores: Sequence[int],
         rng: random.Random,
-        late_calls: LateCalls,
+        earlier: EarlierRounds,
     ) -> None:
-        self.change = 0.0
-        self._late_calls = late_calls
+        self._earlier = earlier
         self._plan = plan
         self._pair = pair
         self._cores = cores
@@ -190,8 +195,9 @@ class RoundRunner:
         calls = len(first_sides) * (turn_plan.skip + turn_plan.count)
         calls += len(numbers_again) * (turn_plan.skip + 1)
         growth = memory.growth(calls, warm_up.slowest)
-        slowest = warm_up.slowest
-        late = self._late_calls.run(pair, turn_plan, slowest, self.change, self._draw_order)
+        change = self._earlier.changes[-1]
+        late_calls = self._earlier.late_calls
+        late = late_calls.run(pair, turn_plan, warm_up.slowest, change, self._draw_order)
         joules = self._joules_per_input()
         idle = self._idle_cpu()
         sides: dict[SideName, Side] = {}
@@ -362,8 +368,16 @@ class RoundRunner:
 
         Turns take some milliseconds. The calls that fill the caches again, or wake threads, are not
         timed: as many as either side takes until its calls are steady. Of long calls that can't be
-        found out in time.
+        found out in time, and after some rounds it is known.
         """
+        known = self._earlier.turn_plans
+        if len(known) == _PLANNED_ROUNDS:
+            return TurnPlan(max(plan.count for plan in known), max(plan.skip for plan in known)), {}
+        plan, starts = self._plan_by_trying(warm_up)
+        known.append(plan)
+        return plan, starts
+
+    def _plan_by_trying(self, warm_up: _WarmUp) -> tuple[TurnPlan, dict[SideName, float]]:
         if warm_up.slowest > _PROBE_SECONDS / _WINDOW_PAIRS:
             return TurnPlan(), {}
         calls = min(_PROBED_CALLS, max(2, int(_PROBE_SECONDS / _WINDOW_PAIRS / warm_up.slowest)))
@@ -430,7 +444,7 @@ class RoundRunner:
                 turn = self._pair.turn(side, turn_plan, first)
                 turns[side].append(turn)
             first_sides.append(order[0])
-        self.change = watch.change(turns)
+        self._earlier.changes.append(watch.change(turns))
         calls = np.arange(len(first_sides) * turn_plan.count)
         return turns, first_sides, calls.reshape(-1, turn_plan.count) % cycle
 
