@@ -71,14 +71,16 @@ def check_pt2(path: str) -> None:
     with zipfile.ZipFile(path) as archive:
         for name in names:
             if name.endswith(_PROGRAM):
-                check_program(_read_json(archive, name))
+                _check_member(archive, name)
 
 
-def _read_json(archive, name):
+def _check_member(archive, name):
     try:
-        return json.loads(archive.read(name).decode())
+        check_program(json.loads(archive.read(name).decode()))
     except (zipfile.BadZipFile, EOFError, ValueError) as error:
         raise RuntimeError("%s is damaged: %s" % (name, error)) from error
+    except RecursionError:
+        raise RuntimeError("%s is damaged: it is nested too deeply" % name) from None
 
 
 def check_program(program: Any) -> None:

@@ -111,17 +111,27 @@ def _read_weights(path, device):
 
 
 def _read_pt2(path, device, allow_code):
-    if allow_code:
-        program = torch.export.load(path)
-    else:
+    if not allow_code:
         check_pt2(path)
-        with _weights_only():
-            program = torch.export.load(path)
+    with _told_damages(), _weights_only(not allow_code):
+        program = torch.export.load(path)
+        inputs, outputs = _inputs(program), _outputs(program)
     if device.type != "cpu":
         from torch.export.passes import move_to_device_pass
 
         program = move_to_device_pass(program, device)
-    return ReadModel("export", program.module(), _inputs(program), _outputs(program))
+    return ReadModel("export", program.module(), inputs, outputs)
+
+
+@contextlib.contextmanager
+def _told_damages():
+    """Say of an error of torch.export, which may be of any class, that the file is the reason."""
+    try:
+        yield
+    except Exception as error:
+        reason = str(error).partition("\n")[0]
+        text = "torch %s can't read it; export it again with this version (%s: %.200s)"
+        raise RuntimeError(text % (torch.__version__, type(error).__name__, reason)) from error
 
 
 def _inputs(program):
@@ -166,13 +176,14 @@ def _tensor(name, value):
 
 
 @contextlib.contextmanager
-def _weights_only():
+def _weights_only(is_asked):
     """Have torch.load refuse pickles that are more than weights, wherever it is called."""
     before = os.environ.get(_WEIGHTS_ONLY)
-    os.environ[_WEIGHTS_ONLY] = "1"
+    if is_asked:
+        os.environ[_WEIGHTS_ONLY] = "1"
     try:
         yield
     finally:
-        del os.environ[_WEIGHTS_ONLY]
+        os.environ.pop(_WEIGHTS_ONLY, None)
         if before is not None:
             os.environ[_WEIGHTS_ONLY] = before

@@ -688,6 +688,35 @@ def test_half_a_file_is_refused(torch: Framework, tmp_path: Path) -> None:
         torch.load(half)
 
 
+def without_nodes(program: Program) -> None:
+    program["graph_module"]["graph"]["nodes"] = []
+
+
+def of_a_later_schema(program: Program) -> None:
+    program["schema_version"]["major"] = 99
+
+
+@pytest.mark.parametrize("damage", [dict.clear, without_nodes, of_a_later_schema])
+def test_a_program_that_torch_can_not_read_is_told_in_words(
+    torch: Framework, tmp_path: Path, damage: Change
+) -> None:
+    path = with_program(damage, tmp_path / "damaged.pt2")
+    with pytest.raises(Refused, match=r"torch [\d.]+\S* can't read it; export it again with this"):
+        torch.load(path)
+
+
+def test_a_program_that_is_nested_deeply_is_damaged(tmp_path: Path) -> None:
+    for depth in (5_000, 100_000):
+        program = b"[" * depth + b"]" * depth
+        path = changed(
+            EXPORTED,
+            tmp_path / f"{depth}.pt2",
+            lambda name, data, new=program: new if name.endswith("/models/model.json") else data,
+        )
+        with pytest.raises(RuntimeError, match="is damaged: it is nested too deeply"):
+            check_pt2(str(path))
+
+
 def test_a_device_that_is_not_there_is_refused(torch: Framework) -> None:
     if "cuda:0" in torch.hello["devices"]:
         pytest.skip("here is a GPU")

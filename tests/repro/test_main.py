@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pytest_mlms.repro.archive import write_bundle
@@ -58,6 +59,33 @@ def test_without_a_terminal_nothing_is_done_unless_yes_is_said(tmp_path: Path) -
     assert done.returncode == 2
     assert "say --yes to go on" in done.stderr
     assert not list((tmp_path / "work").iterdir())
+
+
+def test_before_anybody_agrees_no_file_is_unpacked(tmp_path: Path) -> None:
+    """Nothing of the zip may be written by then: the limit on sizes of files shows that."""
+    bundle = written(tmp_path)
+    limited = "import resource as r; r.setrlimit(r.RLIMIT_FSIZE, (0, 0)); "
+    code = f"import runpy, sys; {limited}sys.argv = ['repro.zip']; runpy.run_path({str(bundle)!r})"
+    done = subprocess.run(
+        [sys.executable, "-I", "-B", "-c", code], input="", capture_output=True, text=True
+    )
+    assert "1. unpack 0." in done.stdout, done.stderr
+    assert "x float32[2,3]" in done.stdout
+    assert "say --yes to go on" in done.stderr
+
+
+def test_inputs_that_are_large_are_told_by_their_size(tmp_path: Path) -> None:
+    done = run(written(tmp_path, inputs={"x": np.zeros((17, 1 << 20), np.float32)}), "--plan")
+    assert "runs it on inputs.npz (68.0 MiB);" in done.stdout, done.stderr
+
+
+def test_a_folder_to_keep_is_touched_only_once_somebody_agreed(tmp_path: Path) -> None:
+    kept = tmp_path / "work" / "kept" / "bundle" / "mine.txt"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("mine")
+    done = run(written(tmp_path), "--keep=kept")
+    assert done.returncode == 2, done.stderr
+    assert kept.read_text() == "mine"
 
 
 def test_the_plan_names_packages_interpreter_index_and_model(tmp_path: Path) -> None:

@@ -38,11 +38,11 @@ from pytest_mlms.records import Kind, Place, Stack
 from pytest_mlms.repro.archive import read_bundle
 from pytest_mlms.repro.replay.environments import Pip
 from pytest_mlms.repro.replay.interpreters import Interpreter
-from pytest_mlms.repro.replay.main import read_inputs
+from pytest_mlms.repro.replay.main import shapes_of
 from pytest_mlms.repro.replay.plan import Plan, plan_lines
 from pytest_mlms.repro.replay.record import Malformed
 from pytest_mlms.repro.replay.sides import NEW
-from pytest_mlms.repro.replay.unpacking import unpack
+from pytest_mlms.repro.replay.unpacking import opened
 from pytest_mlms.serialization import to_plain
 from pytest_mlms.stacks.schema import load_stacks
 from pytest_mlms.structure.onnx_graph import describe_onnx
@@ -300,13 +300,14 @@ def _read_bundle(data: bytes, folder: Path) -> None:
 
 
 def _read_plan(path: Path, folder: Path) -> None:
-    record = unpack(str(path), str(folder))
-    inputs = read_inputs(record, str(folder))
-    sides = {NEW: record.new}
-    interpreters = {NEW: Interpreter("/usr/bin/python3", "3.11.7")}
-    plan = Plan(record, sides, interpreters, Pip((), "an index"), inputs, None, ())
-    text = "".join(plan_lines(plan))
-    assert text.isprintable(), text
+    with opened(str(path)) as packed:
+        record = packed.record
+        interpreters = {NEW: Interpreter("/usr/bin/python3", "3.11.7")}
+        pip, inputs = Pip((), "an index"), shapes_of(packed)
+        plan = Plan(record, {NEW: record.new}, interpreters, pip, inputs, 0, None, ())
+        text = "".join(plan_lines(plan))
+        assert text.isprintable(), text
+        packed.unpack(str(folder))
 
 
 def _read_sound(data: bytes, folder: Path) -> None:

@@ -13,24 +13,27 @@ import signal
 import subprocess
 import sys
 import tempfile
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, NoReturn, Optional, Sequence
+from typing import Any, Dict, Iterator, List, NamedTuple, NoReturn, Optional, Sequence
 
 from .agent import Ended, Failed, Launch
 from .environments import agent_variables, find_pip, make_environment, python_of
 from .interpreters import find_interpreter
-from .npz import Array, read_heads, read_npz
+from .npz import read_heads, read_npz
 from .observe import observe
-from .plan import Plan, plan_lines
-from .record import Malformed, Record
+from .plan import Plan, megabytes, plan_lines
+from .record import Malformed
 from .sides import NEW, OLD, Sides
 from .task import CannotRun, Seen, Task
-from .unpacking import unpack
+from .unpacking import Packed, opened
 
 REPRODUCED = 0
 NOT_REPRODUCED = 1
 CANNOT_RUN = 2
 INTERRUPTED = 130
 
+_MOST_INPUTS = 1 << 26  # bytes of inputs whose shapes are told before anybody has agreed
+_SHOWN_INPUTS = 64
+_WHEELS = "wheels/"
 _TIMEOUT = 600.0  # seconds for an answer of an agent
 
 
@@ -112,14 +115,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _replay(path: str, options: argparse.Namespace, code: Optional[Code]) -> int:
-    with _working_folder(options.keep) as folder:
-        content = os.path.join(folder, "bundle")
-        shutil.rmtree(content, ignore_errors=True)
-        record = unpack(path, content)
-        own = Code(os.path.join(content, "predictors"), os.path.join(content, "replay"))
-        used = code or own
-        _check_predictor(used, record)
-        plan = _plan_of(record, content, options)
+    with opened(path) as packed:
+        _check_predictor(code, packed)
+        plan = _plan_of(packed, options)
         for line in plan_lines(plan):
             print(line)
         if options.plan:
@@ -127,14 +125,20 @@ def _replay(path: str, options: argparse.Namespace, code: Optional[Code]) -> int
         sys.stdout.flush()
         if not (options.yes or _agrees()):
             return CANNOT_RUN
-        launches = _launches(plan, used, content, folder)
-        print()
-        return _run(plan, launches, _task_of(plan, launches, used, content, folder))
+        with _working_folder(options.keep) as folder:
+            content = os.path.join(folder, "bundle")
+            shutil.rmtree(content, ignore_errors=True)
+            packed.unpack(content)
+            own = Code(os.path.join(content, "predictors"), os.path.join(content, "replay"))
+            return _run(plan, code or own, content, folder)
 
 
-def _check_predictor(code: Code, record: Record) -> None:
-    if not os.path.isfile(os.path.join(code.agent, record.predictor + ".py")):
-        problem = "there is no predictor %s but the bundle's own" % record.predictor
+def _check_predictor(code: Optional[Code], packed: Packed) -> None:
+    name = packed.record.predictor + ".py"
+    if code is None and "predictors/" + name not in packed.sizes:
+        raise Malformed("it has no predictors/%s" % name)
+    if code is not None and not os.path.isfile(os.path.join(code.agent, name)):
+        problem = "there is no predictor %s but the bundle's own" % packed.record.predictor
         raise CannotRun("%s; run the zip itself if you trust it" % problem)
 
 
@@ -149,7 +153,8 @@ def _working_folder(keep: Optional[str]) -> Iterator[str]:
         yield folder
 
 
-def _plan_of(record: Record, content: str, options: argparse.Namespace) -> Plan:
+def _plan_of(packed: Packed, options: argparse.Namespace) -> Plan:
+    record = packed.record
     sides = {}
     if record.old is not None and options.side != NEW:
         sides[OLD] = record.old
@@ -158,18 +163,27 @@ def _plan_of(record: Record, content: str, options: argparse.Namespace) -> Plan:
     if not sides:
         raise CannotRun("it has no old side; leave out --side")
     found = {name: find_interpreter(side.python, options.python) for name, side in sides.items()}
-    inputs = read_inputs(record, content, read_heads)
-    wheels = os.path.join(content, "wheels")
-    names = sorted(os.listdir(wheels)) if os.path.isdir(wheels) else []
-    return Plan(record, sides, found, find_pip(), inputs, options.keep, names)
+    wheels = [name[len(_WHEELS) :] for name in sorted(packed.sizes) if name.startswith(_WHEELS)]
+    size = sum(packed.sizes.values())
+    return Plan(record, sides, found, find_pip(), shapes_of(packed), size, options.keep, wheels)
 
 
-def read_inputs(
-    record: Record, content: str, read: Callable[[str], List[Array]] = read_npz
-) -> List[Array]:
-    """Return the inputs of a bundle that is unpacked; raises OSError and Malformed."""
+def shapes_of(packed: Packed) -> str:
+    """Return the shapes of the inputs of a bundle, or their size: nothing is unpacked for them."""
+    name = packed.record.inputs
+    if packed.sizes.get(name, _MOST_INPUTS + 1) > _MOST_INPUTS:
+        return "%s (%s)" % (name, megabytes(packed.sizes.get(name, 0)))
+    with _told_inputs():
+        heads = read_heads(packed.read(name))
+    more = ["and %d more" % (len(heads) - _SHOWN_INPUTS)] if len(heads) > _SHOWN_INPUTS else []
+    return ", ".join([*map(str, heads[:_SHOWN_INPUTS]), *more])
+
+
+@contextlib.contextmanager
+def _told_inputs() -> Iterator[None]:
+    """Raise Malformed for an .npz file of another form."""
     try:
-        return read(os.path.join(content, record.inputs))
+        yield
     except ValueError as error:
         raise Malformed("its inputs can't be read: %s" % error) from None
 
@@ -215,7 +229,10 @@ def _tell(line: str) -> None:
     sys.stdout.flush()
 
 
-def _run(plan: Plan, launches: Dict[str, Launch], task: Task) -> int:
+def _run(plan: Plan, code: Code, content: str, folder: str) -> int:
+    launches = _launches(plan, code, content, folder)
+    print()
+    task = _task_of(plan, launches, code, content, folder)
     words = ("REPRODUCED", "NOT REPRODUCED")
     with Sides(launches) as sides:
         if len(launches) == 1 and plan.record.old is not None:
@@ -249,6 +266,8 @@ def _task_of(
     plan: Plan, launches: Dict[str, Launch], code: Code, content: str, folder: str
 ) -> Task:
     record = plan.record
+    with _told_inputs():
+        inputs = read_npz(os.path.join(content, record.inputs))
     python = next(reversed(list(launches.values()))).command[0]
     script = os.path.join(code.replay, "compare.py")
 
@@ -266,7 +285,7 @@ def _task_of(
             "options": record.options,
             "allow_code": False,
         },
-        inputs=read_inputs(record, content),
+        inputs=inputs,
         reference=os.path.join(content, record.reference) if record.reference else None,
         work=folder,
         compare=compare,

@@ -10,15 +10,17 @@ import struct
 import zipfile
 from typing import IO, Any, Dict, Iterable, List, NamedTuple, Tuple
 
-from .unpacking import DAMAGES
+from .record import Malformed
+from .unpacking import DAMAGES, check_directory
 
 _MAGIC = b"\x93NUMPY"
 _LONGEST_HEADER = 1 << 16  # bytes
+_LONGEST_DIRECTORY = 1 << 20  # bytes, of thousands of arrays
 _ALIGNMENT = 64  # bytes that a header is filled up to
 _TYPE = re.compile(r"[<>|=][fiubc]\d{1,2}")  # what frames carry: numbers
 _KINDS = {"f": "float", "i": "int", "u": "uint", "b": "bool", "c": "complex"}
 
-_DAMAGES = (*DAMAGES, LookupError, MemoryError, SyntaxError, TypeError)
+_DAMAGES = (*DAMAGES, LookupError, Malformed, MemoryError, SyntaxError, TypeError)
 """Errors of Python's readers of zip files and literals."""
 
 
@@ -43,18 +45,20 @@ class Array(NamedTuple):
 
 def read_npz(path: str) -> List[Array]:
     """Return the arrays of a file; raises OSError, and ValueError for one of another form."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return _with_names([_read(archive, info) for info in archive.infolist()])
-    except _DAMAGES as error:
-        raise ValueError("%s (%s)" % (error, type(error).__name__)) from None
+    with open(path, "rb") as file:
+        return _arrays(file, whole=True)
 
 
-def read_heads(path: str) -> List[Array]:
+def read_heads(file: IO[bytes]) -> List[Array]:
     """Return the arrays of a file without their bytes; raises as read_npz does."""
+    return _arrays(file, whole=False)
+
+
+def _arrays(file: IO[bytes], whole: bool) -> List[Array]:
     try:
-        with zipfile.ZipFile(path) as archive:
-            return _with_names([_read(archive, info, False) for info in archive.infolist()])
+        check_directory(file, _LONGEST_DIRECTORY)
+        with zipfile.ZipFile(file) as archive:
+            return _with_names([_read(archive, info, whole) for info in archive.infolist()])
     except _DAMAGES as error:
         raise ValueError("%s (%s)" % (error, type(error).__name__)) from None
 
@@ -72,7 +76,7 @@ def write_npz(path: str, arrays: Iterable[Array]) -> None:
             archive.writestr(array.name + ".npy", _header(array) + array.data)
 
 
-def _read(archive: zipfile.ZipFile, info: zipfile.ZipInfo, whole: bool = True) -> Array:
+def _read(archive: zipfile.ZipFile, info: zipfile.ZipInfo, whole: bool) -> Array:
     if not info.filename.endswith(".npy") or not info.filename.isprintable():
         raise ValueError("%r is no array" % info.filename)
     name = info.filename[: -len(".npy")]

@@ -4,7 +4,6 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence
 
 from .environments import Pip, hide_user
 from .interpreters import Interpreter
-from .npz import Array
 from .record import ANSWERS, CRASH, LIMIT, OUTPUTS, RATIO, BundleSide, Record
 from .sides import NEW, OLD
 
@@ -14,6 +13,7 @@ _WIDTH = 92
 class Plan(NamedTuple):
     """The sides to run with their interpreters, and where their environments are made.
 
+    ``inputs`` is what a person reads of them, ``size`` the bytes of all files of the bundle.
     ``folder`` is None for a temporary one, which is removed.
     """
 
@@ -21,7 +21,8 @@ class Plan(NamedTuple):
     sides: Dict[str, BundleSide]
     interpreters: Dict[str, Interpreter]
     pip: Pip
-    inputs: Sequence[Array]
+    inputs: str
+    size: int
     folder: Optional[str]
     wheels: Sequence[str]
 
@@ -35,10 +36,11 @@ def plan_lines(plan: Plan) -> Iterator[str]:
         yield "note: %s" % note
     yield ""
     yield "This will"
+    size = megabytes(plan.size)
     if plan.folder:
-        yield "1. use the folder %s, and leave it there;" % plan.folder
+        yield "1. unpack %s into the folder %s, and leave it there;" % (size, plan.folder)
     else:
-        yield "1. make a temporary folder, and remove it at the end;"
+        yield "1. unpack %s into a temporary folder, and remove it at the end;" % size
     yield "2. make in it, for each side, an environment that pip installs these packages into:"
     for name, side in plan.sides.items():
         yield from _side_lines(name, side, plan)
@@ -48,11 +50,16 @@ def plan_lines(plan: Plan) -> Iterator[str]:
     yield "   - loads %s on %s%s" % (_files(record), record.device, _threads(record))
     if record.options:
         yield "     with the options %s" % _options(record)
-    yield "   - runs it on %s;" % ", ".join(map(str, plan.inputs))
+    yield "   - runs it on %s;" % plan.inputs
     yield "4. %s." % _last_step(plan)
     yield ""
     yield "Packages, the agent and the model are code of other people: go on only where you would"
     yield "run code of whoever sent you this."
+
+
+def megabytes(size: int) -> str:
+    """Return a number of bytes for a person."""
+    return "%.1f MiB" % (size / (1 << 20))
 
 
 def _side_lines(name: str, side: BundleSide, plan: Plan) -> Iterator[str]:

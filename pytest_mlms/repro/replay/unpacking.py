@@ -1,12 +1,15 @@
 """Unpacking of a bundle from a stranger: nothing outside of a folder, nothing that fills a disk."""
 
+import contextlib
 import errno
+import io
 import os
 import posixpath
 import stat
 import struct
 import zipfile
 import zlib
+from typing import IO, Iterator
 
 from .record import NAME, Malformed, Record, from_text
 
@@ -30,46 +33,82 @@ DAMAGES = (
 """Errors that zipfile raises for damaged, encrypted and unusual files."""
 
 
-def unpack(path: str, folder: str) -> Record:
-    """Unpack a bundle below a folder, and return its record; raises OSError and Malformed.
+class Packed:
+    """A bundle of which only the names and sizes of its files and its record were read."""
 
-    No member is a link, none has a name outside of the folder, and none has more bytes than its
+    def __init__(self, archive: zipfile.ZipFile, size: int) -> None:
+        self._archive = archive
+        self.record = _read_record(archive)
+        _check_all(archive, size)
+        self.sizes = {info.filename: info.file_size for info in archive.infolist()}
+        record = self.record
+        for name in filter(None, [record.inputs, record.reference, *record.files.values()]):
+            if not any(one == name or one.startswith(name + "/") for one in self.sizes):
+                raise Malformed("it has no file %r, which %s names" % (name, NAME))
+
+    def read(self, name: str) -> IO[bytes]:
+        """Return the content of a small file; raises OSError and Malformed."""
+        with _told_damages(), self._archive.open(name) as file:
+            return io.BytesIO(file.read(self.sizes[name]))
+
+    def unpack(self, folder: str) -> None:
+        """Unpack all files below a folder; raises OSError and Malformed."""
+        with _told_damages():
+            for info in self._archive.infolist():
+                _unpack(self._archive, info, os.path.join(folder, *info.filename.split("/")))
+
+
+@contextlib.contextmanager
+def opened(path: str) -> Iterator[Packed]:
+    """Open a bundle, and unpack nothing of it yet; raises OSError and Malformed.
+
+    No member is a link, none has a name outside of a folder, and none has more bytes than its
     entry says.
     """
+    with _archive_of(path) as archive:
+        with _told_damages():
+            packed = Packed(archive, os.path.getsize(path))
+        yield packed
+
+
+def unpack(path: str, folder: str) -> Record:
+    """Unpack a bundle below a folder, and return its record; raises OSError and Malformed."""
+    with opened(path) as packed:
+        packed.unpack(folder)
+        return packed.record
+
+
+def read_record(path: str) -> Record:
+    """Return the record of a bundle, without unpacking it; raises OSError and Malformed."""
+    with opened(path) as packed:
+        return packed.record
+
+
+@contextlib.contextmanager
+def _told_damages() -> Iterator[None]:
+    """Raise Malformed for what zipfile raises for a damaged file."""
     try:
-        with _opened(path) as archive:
-            record = _read_record(archive)
-            _check_all(archive, os.path.getsize(path))
-            _unpack_all(archive, folder)
+        yield
     except DAMAGES as error:
         raise Malformed("it is damaged: %s" % error) from None
     except OSError as error:
         if error.filename or error.errno != errno.EINVAL:
             raise
         raise Malformed("it is damaged: a file in it begins before the zip does") from None
-    named = [record.inputs, record.reference, *record.files.values()]
-    for name in filter(None, named):
-        if not os.path.exists(os.path.join(folder, name)):
-            raise Malformed("it has no file %r, which %s names" % (name, NAME))
-    return record
 
 
-def read_record(path: str) -> Record:
-    """Return the record of a bundle, without unpacking it; raises OSError and Malformed."""
-    try:
-        with _opened(path) as archive:
-            return _read_record(archive)
-    except DAMAGES as error:
-        raise Malformed("it is damaged: %s" % error) from None
-
-
-def _opened(path: str) -> zipfile.ZipFile:
+def _archive_of(path: str) -> zipfile.ZipFile:
     """Open a zip file whose directory has the size of one of a bundle."""
-    with open(path, "rb") as file:
-        end = zipfile._EndRecData(file)  # type: ignore[attr-defined]
-    if end is not None and end[zipfile._ECD_SIZE] > _LONGEST_DIRECTORY:  # type: ignore[attr-defined]
+    with _told_damages(), open(path, "rb") as file:
+        check_directory(file, _LONGEST_DIRECTORY)
+        return zipfile.ZipFile(path)
+
+
+def check_directory(file: IO[bytes], longest: int) -> None:
+    """Raise Malformed for a zip file whose directory, which Python reads whole, is longer."""
+    end = zipfile._EndRecData(file)  # type: ignore[attr-defined]
+    if end is not None and end[zipfile._ECD_SIZE] > longest:  # type: ignore[attr-defined]
         raise Malformed("it has more files than a bundle")
-    return zipfile.ZipFile(path)
 
 
 def _read_record(archive: zipfile.ZipFile) -> Record:
@@ -95,11 +134,6 @@ def _check_all(archive: zipfile.ZipFile, size: int) -> None:
     names = [info.filename for info in members]
     if len(set(names)) != len(names):
         raise Malformed("it has two files of one name")
-
-
-def _unpack_all(archive: zipfile.ZipFile, folder: str) -> None:
-    for info in archive.infolist():
-        _unpack(archive, info, os.path.join(folder, *info.filename.split("/")))
 
 
 def _check(info):
