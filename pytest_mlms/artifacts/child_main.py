@@ -1,5 +1,6 @@
 """Fetch one file by the library of its service, and print {"size": …} or {"error": …}.
 
+The system limits the files that it writes, whatever a server says of their sizes.
 This runs in a process of its own: python -m pytest_mlms.artifacts.child_main ADDRESS FILE LIMIT
 """
 
@@ -7,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import errno
 import json
 import os
 import re
+import resource
 import shutil
 import sys
 import threading
@@ -24,6 +27,8 @@ _CHUNK = 1 << 20  # bytes
 _LIBRARIES = {"s3": "s3fs", "gs": "gcsfs", "az": "adlfs"}
 _HUB = re.compile(r"hf:(?:(datasets|spaces)/)?([^/]+/[^/@]+)@([^/]+)/(.+)")
 _SHOWN = 5  # names, of those that may have been meant
+_LEAST_LIMIT = 1 << 20  # bytes of a file, which those of libraries' own caches and logs keep below
+_TOO_LARGE = "the server sends more than the limit; --mlms-download-size allows more"
 _LEAST_LIKENESS = 0.4  # of a name to the one that is missing, from 0 to 1
 
 
@@ -34,11 +39,13 @@ class _Refused(Exception):
 def main(source: str, partial: Path, limit: int) -> int:
     """Write what is at ``source`` to ``partial``; return the exit status."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    _limit_files(max(limit, _LEAST_LIMIT))
     fetch: Callable[[str, Path, int], None] = _fetch_object
     if source.startswith("hf:"):
         fetch = _fetch_from_hub
     try:
         fetch(source, partial, limit)
+        _check_size(partial.stat().st_size, limit)
     except _Refused as refused:
         print(json.dumps({"error": str(refused)}))
         return 1
@@ -49,6 +56,13 @@ def main(source: str, partial: Path, limit: int) -> int:
 def _end_with_parent() -> None:
     sys.stdin.read()
     os._exit(1)
+
+
+def _limit_files(size: int) -> None:
+    """Have the system refuse to write larger files."""
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    limit = size if most == resource.RLIM_INFINITY else min(size, most)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, most))
 
 
 def _check_size(size: int | None, limit: int) -> None:
@@ -93,6 +107,8 @@ def _append(system: object, path: str, partial: Path, size: int | None) -> None:
 
 
 def _failure(error: Exception, library: str) -> str:
+    if _is_of_limit(error):
+        return _TOO_LARGE
     reason = str(error) or type(error).__name__
     is_refused = isinstance(error, PermissionError) or "redential" in f"{type(error)}{reason}"
     advice = "check the network and the address"
@@ -150,7 +166,14 @@ def _link(path: Path, partial: Path) -> None:
         shutil.copyfile(path, partial)
 
 
+def _is_of_limit(error: Exception) -> bool:
+    """Return whether the system has refused to write more than the limit."""
+    return isinstance(error, OSError) and error.errno == errno.EFBIG
+
+
 def _hub_failure(error: Exception, wanted: _HubFile) -> str:
+    if _is_of_limit(error):
+        return _TOO_LARGE
     from huggingface_hub import errors
 
     repository = wanted.repository

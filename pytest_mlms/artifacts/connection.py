@@ -1,27 +1,31 @@
-"""HTTP requests that a server can't draw out: each connection ends at a deadline.
+"""HTTP requests that a server can't draw out or lead astray: each connection ends at a deadline.
 
 requests has a timeout for each read of a socket, which a server meets that sends a byte a second.
 Here a thread shuts the sockets of a request down when its time is over, whatever it waits for:
 headers, the handshake of TLS, or the body. Redirects are followed without their bodies, which
-requests would read whole, and bodies are handed out as they are sent, never decompressed.
+requests would read whole, never from https to another scheme and never into this machine. Bodies
+are handed out as they are sent, never decompressed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import http.client
+import ipaddress
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
-from urllib.parse import urljoin
+from urllib.parse import urljoin, urlsplit
 
 import requests
 import urllib3
 from requests.adapters import HTTPAdapter
 
-__all__ = ["CHUNK", "Answer", "TooSlow", "answer_to"]
+from pytest_mlms.artifacts.links import is_safer_or_alike
+
+__all__ = ["CHUNK", "Answer", "TooSlow", "answer_to", "final_address", "read_answer"]
 
 CHUNK = 1 << 16
 """Bytes that are read at once, at most what a broken connection loses."""
@@ -40,6 +44,7 @@ class Answer:
     """The answer to a request; its body is read in chunks."""
 
     def __init__(self, response: requests.Response, watch: _Watch) -> None:
+        self.url = response.url
         self.status = response.status_code
         self.headers = response.headers
         self._response = response
@@ -89,6 +94,31 @@ def answer_to(
             yield Answer(response, watch)
 
 
+def final_address(url: str, headers: Mapping[str, str], end: float) -> str:
+    """Return where the redirects of an address lead; raises as ``answer_to`` does."""
+    with answer_to(url, headers, end) as answer:
+        if answer.url == url:
+            answer.check()
+        return answer.url
+
+
+def read_answer(
+    url: str, headers: Mapping[str, str], end: float, most: int, certificates: str | None = None
+) -> tuple[bytes, str]:
+    """Return the body of an answer of at most so many bytes, and its type.
+
+    Raises as ``answer_to`` does, also for a larger body and for a status of an error.
+    """
+    content = bytearray()
+    with answer_to(url, headers, end, certificates) as answer:
+        answer.check()
+        for chunk in answer.chunks():
+            content += chunk
+            if len(content) > most:
+                raise requests.ConnectionError(f"{answer.url} sends more than {most:,} bytes")
+        return bytes(content), answer.headers.get("Content-Type", "")
+
+
 @contextlib.contextmanager
 def _translated_errors(watch: _Watch) -> Iterator[None]:
     """Raise errors of the libraries as those of requests, or as TooSlow after the end."""
@@ -110,8 +140,31 @@ def _follow(session: requests.Session, url: str, headers: Mapping[str, str]) -> 
             return response
         response.close()
         location = response.headers["Location"].encode("latin-1").decode("utf-8", "replace")
-        url = urljoin(url, location)
+        target = urljoin(url, location)
+        _check_redirect(url, target, response)
+        url = target
     raise requests.TooManyRedirects(f"more than {_REDIRECTS} redirects", response=response)
+
+
+def _check_redirect(url: str, target: str, response: requests.Response) -> None:
+    """Raise requests.exceptions.InvalidURL for a redirect that no honest server needs."""
+    problem = ""
+    if not is_safer_or_alike(url, target):
+        problem = f"it redirects from https to {urlsplit(target).scheme}"
+    elif _is_inside(target) and not _is_inside(url):
+        problem = f"it redirects into this machine, to {urlsplit(target).hostname}"
+    if problem:
+        raise requests.exceptions.InvalidURL(problem, response=response)
+
+
+def _is_inside(url: str) -> bool:
+    """Return whether an address is of this machine or of its link, as a cloud's own data are."""
+    try:
+        found = socket.getaddrinfo(urlsplit(url).hostname or "", None)
+    except OSError:  # there is no such host here, or a proxy finds it
+        return False
+    places = [ipaddress.ip_address(str(one[4][0]).partition("%")[0]) for one in found]
+    return any(one.is_loopback or one.is_link_local or one.is_unspecified for one in places)
 
 
 class _Session(requests.Session):

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urldefrag, urljoin, urlsplit
+from urllib.parse import unquote, urldefrag, urlsplit
 from urllib.request import url2pathname
 
 import requests
@@ -30,7 +30,8 @@ from packaging.utils import (
 )
 from packaging.version import InvalidVersion, Version
 
-from pytest_mlms.artifacts.connection import answer_to
+from pytest_mlms.artifacts.connection import read_answer
+from pytest_mlms.artifacts.links import foreign_host, resolved
 from pytest_mlms.artifacts.transfer import DownloadError
 from pytest_mlms.text import shortened
 
@@ -46,8 +47,8 @@ _SHOWN = 200  # characters of pip's errors
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+!-]*")
 """The name of a package's file; packaging also takes folders, in the tag of a build."""
 
-_SCHEMES = {"https": ("https",), "http": ("https", "http")}
-"""What a page of an index may link to; a folder of this machine may link to anything."""
+_FILE_HOSTS = ("files.pythonhosted.org", "test-files.pythonhosted.org")
+"""The hosts of PyPI's files, which pages of other indexes link to as well."""
 
 _TELL_SETTINGS = """
 import json
@@ -70,7 +71,7 @@ class PipSettings:
 
 @dataclass(frozen=True)
 class PackageFile:
-    """A wheel or a source distribution.
+    """A wheel or a source distribution, as a page or a folder offers it.
 
     ``size`` is 0 where the index doesn't tell it. ``yanked`` is the reason, None for one that isn't
     yanked.
@@ -85,6 +86,13 @@ class PackageFile:
     sha256: str | None = None
     size: int = 0
     yanked: str | None = None
+    page: str = ""
+
+    @property
+    def foreign_host(self) -> str:
+        """The host of the file where its page may not lead there, else nothing."""
+        host = foreign_host(self.page, self.url)
+        return "" if host in _FILE_HOSTS else host
 
 
 @functools.cache
@@ -111,20 +119,17 @@ def _without_pip(reason: str) -> str:
 
 
 def offered_files(package: str, settings: PipSettings, end: float) -> list[PackageFile]:
-    """Return the files of all versions of a package, each name once, the first index's.
+    """Return the files of all versions of a package, in the order of the indexes.
 
     Raises DownloadError where an index can't be read, unless it only doesn't have the package.
     """
     canonical = canonicalize_name(package)
-    found: dict[str, PackageFile] = {}
+    found: list[PackageFile] = []
     for link in settings.links:
-        for file in _linked_files(link, settings, end):
-            found.setdefault(file.name, file)
+        found += _linked_files(link, settings, end)
     for index in settings.indexes:
-        page = f"{index.rstrip('/')}/{canonical}/"
-        for file in _files_of_page(page, settings, end):
-            found.setdefault(file.name, file)
-    return [file for file in found.values() if file.package == canonical]
+        found += _files_of_page(f"{index.rstrip('/')}/{canonical}/", settings, end)
+    return [file for file in found if file.package == canonical]
 
 
 def _linked_files(link: str, settings: PipSettings, end: float) -> Iterator[PackageFile]:
@@ -136,7 +141,8 @@ def _linked_files(link: str, settings: PipSettings, end: float) -> Iterator[Pack
     folder = _local(link) if link.startswith("file:") else Path(link).expanduser()
     if folder.is_dir():
         for path in sorted(folder.iterdir()):
-            file = _package_file(path.name, path.absolute().as_uri())
+            page = folder.absolute().as_uri()
+            file = _package_file(path.name, path.absolute().as_uri(), page=page)
             if file:
                 yield file
     elif folder.is_file():
@@ -150,7 +156,8 @@ def _files_of_page(page: str, settings: PipSettings, end: float) -> Iterator[Pac
             yield from _parsed(path.read_bytes(), "text/html", page)
         return
     try:
-        content, kind = _read_page(page, settings, end)
+        headers = {"Accept": _ACCEPT}
+        content, kind = read_answer(page, headers, end, _LARGEST_PAGE, settings.certificates)
     except requests.HTTPError as error:
         if error.response.status_code == requests.codes.not_found:
             return
@@ -166,18 +173,6 @@ def _refusal(page: str, status: int) -> str:
     if status in (requests.codes.unauthorized, requests.codes.forbidden):
         return f"{problem}; write a user and a token into pip's index-url, or into ~/.netrc"
     return f"{problem}; check pip's index-url"
-
-
-def _read_page(page: str, settings: PipSettings, end: float) -> tuple[bytes, str]:
-    """Return the content of a page, and its type."""
-    content = bytearray()
-    with answer_to(page, {"Accept": _ACCEPT}, end, settings.certificates) as answer:
-        answer.check()
-        for chunk in answer.chunks():
-            content += chunk
-            if len(content) > _LARGEST_PAGE:
-                raise DownloadError(f"the index's page has more than {_LARGEST_PAGE:,} bytes")
-        return bytes(content), answer.headers.get("Content-Type", "")
 
 
 def _parsed(content: bytes, kind: str, page: str) -> Iterator[PackageFile]:
@@ -208,7 +203,8 @@ def _file_of_entry(entry: Mapping[str, Any], page: str) -> PackageFile | None:
     yanked = entry.get("yanked", False)
     return _package_file(
         entry["filename"],
-        _resolved(page, entry["url"]),
+        resolved(page, entry["url"]),
+        page=page,
         sha256=entry.get("hashes", {}).get("sha256"),
         size=int(entry.get("size") or 0),
         yanked=None if yanked is False else _reason(yanked),
@@ -217,12 +213,13 @@ def _file_of_entry(entry: Mapping[str, Any], page: str) -> PackageFile | None:
 
 def _file_of_link(attributes: Mapping[str, str | None], page: str) -> PackageFile | None:
     address = attributes.get("href") or ""
-    url, fragment = urldefrag(_resolved(page, address))
+    url, fragment = urldefrag(resolved(page, address))
     name = unquote(urlsplit(url).path).rpartition("/")[2]
     algorithm, _, digest = fragment.partition("=")
     return _package_file(
         name,
         url,
+        page=page,
         sha256=digest if algorithm == "sha256" else None,
         yanked=_reason(attributes["data-yanked"]) if "data-yanked" in attributes else None,
     )
@@ -246,24 +243,6 @@ def _package_file(name: str, url: str, **facts: Any) -> PackageFile | None:
         return PackageFile(name, url, package, version, False, True, **facts)
     except (InvalidWheelFilename, InvalidSdistFilename, InvalidVersion):
         return None
-
-
-def _resolved(page: str, address: str) -> str:
-    """Return an address of a page in full, with the page's user on the page's own host.
-
-    An address that the page may not lead to is empty.
-    """
-    try:
-        url = urljoin(page, address)
-        mine, theirs = urlsplit(page), urlsplit(url)
-    except ValueError:  # such as http://[
-        return ""
-    if theirs.scheme not in _SCHEMES.get(mine.scheme, (theirs.scheme,)):
-        return ""
-    is_same_host = theirs.netloc and theirs.netloc == mine.netloc.rpartition("@")[2]
-    if "@" in mine.netloc and is_same_host and theirs.scheme == mine.scheme:
-        return theirs._replace(netloc=mine.netloc).geturl()
-    return url
 
 
 def _local(address: str) -> Path:

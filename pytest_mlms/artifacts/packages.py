@@ -144,7 +144,24 @@ def _files_of(wanted: _Wanted, transfer: Transfer) -> list[PackageFile]:
         shown = ", ".join(map(str, versions[:_SHOWN_VERSIONS]))
         more = ", …" if len(versions) > _SHOWN_VERSIONS else ""
         raise DownloadError(f"there is no version {wanted.version}; write one of {shown}{more}")
+    if transfer.artifact.sha256 is None:
+        _check_alike(files)
     return files
+
+
+def _check_alike(files: list[PackageFile]) -> None:
+    """Raise DownloadError where indexes differ in a version: a stranger may have made one of them.
+
+    Only a digest says then which is meant.
+    """
+    offered: dict[str, set[tuple[str, str | None]]] = {}
+    for file in files:
+        offered.setdefault(file.page, set()).add((file.name, file.sha256))
+    first = offered[files[0].page]
+    for page, others in offered.items():
+        if others != first:
+            problem = f"{files[0].page} and {page} differ in this version"
+            raise DownloadError(f"{problem}; write the sha256 of the file that you mean")
 
 
 def _in_order(files: list[PackageFile]) -> Iterator[PackageFile]:
@@ -172,6 +189,9 @@ def _downloaded(file: PackageFile, folder: Path, transfer: Transfer) -> Path:
     parts = urlsplit(file.url)
     if parts.scheme == "file":
         return Path(url2pathname(parts.path))
+    if file.foreign_host:
+        problem = f"the index leads to another host, {file.foreign_host}"
+        raise DownloadError(f"{problem}; if you trust it, write the file's own address and sha256")
     path = folder / file.name
     Download(file.url, path, transfer.progress, transfer.limits).run(file.sha256)
     return path

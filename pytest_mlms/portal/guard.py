@@ -18,7 +18,7 @@ from pytest_mlms.portal.request_body import LimitedBody, announced_length
 from pytest_mlms.portal.settings import PortalSettings
 from pytest_mlms.units import format_quantity
 
-__all__ = ["API", "SESSION_COOKIE", "TOKEN_PATH", "UPLOADS", "Guard"]
+__all__ = ["API", "SESSION_COOKIE", "TOKEN_PATH", "UPLOADS", "Guard", "bearer_token"]
 
 API = "/api/"
 UPLOADS = "/api/v1/runs"
@@ -119,15 +119,21 @@ class Guard:
     def _purposes(self, request: Request) -> frozenset[str]:
         """Return what the token or the browser's session of a request is for."""
         tokens = self._settings.tokens
-        scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer":
-            return tokens.purposes_of(token.strip())
+        token = bearer_token(request)
+        if token is not None:
+            return tokens.purposes_of(token)
         return tokens.purposes_of_session(request.cookies.get(SESSION_COOKIE, ""))
 
     def _most_bytes(self, request: Request) -> int:
         limits = self._settings.limits
         is_upload = request.method == "POST" and request.scope["path"] == UPLOADS
         return limits.upload_bytes if is_upload else limits.form_bytes
+
+
+def bearer_token(request: Request) -> str | None:
+    """Return the token that a program sends, None where there is none."""
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else None
 
 
 def _purpose_of(request: Request) -> str:

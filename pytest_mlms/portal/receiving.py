@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 
-from pytest_mlms.portal.guard import TOKEN_PATH, UPLOADS
+from pytest_mlms.portal.guard import TOKEN_PATH, UPLOADS, bearer_token
 from pytest_mlms.portal.history_writer import HistoryWriter
 from pytest_mlms.portal.run_index import PORTAL_FOLDER, RunIndex
 from pytest_mlms.portal.settings import PortalSettings
@@ -21,6 +21,7 @@ from pytest_mlms.portal.uploads import BadUpload, Conflict, Received, Uploads
 __all__ = ["make_receiving"]
 
 _UPLOADING = "upload-"
+_PUSHERS = "pushers"
 _STATUS = {"new": 201, "longer": 200, "unchanged": 200}
 
 
@@ -30,12 +31,12 @@ def make_receiving(
     """Return the routes."""
     router = APIRouter()
     folder = settings.results / PORTAL_FOLDER
-    uploads = Uploads(settings.results, settings.limits)
+    uploads = Uploads(settings.results, folder / _PUSHERS, settings.limits)
     at_a_time = asyncio.Semaphore(settings.limits.uploads)
     _remove_leftovers(folder)
 
-    def take(archive: Path) -> tuple[Received, str]:
-        received = uploads.take(archive)
+    def take(archive: Path, token: str) -> tuple[Received, str]:
+        received = uploads.take(archive, token, "read" in settings.tokens.purposes_of(token))
         index.refresh(wait=True)
         return received, history.add(received.run) if history else ""
 
@@ -46,7 +47,7 @@ def make_receiving(
             archive = place / "archive"
             await _save(request, archive)
             async with at_a_time:  # not before: slow clients would keep the others from it
-                received, note = await run_in_threadpool(take, archive)
+                received, note = await run_in_threadpool(take, archive, bearer_token(request) or "")
         except BadUpload as error:
             raise HTTPException(400, str(error)) from None
         except Conflict as error:

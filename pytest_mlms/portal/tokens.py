@@ -17,7 +17,15 @@ from pathlib import Path
 from pytest_mlms.files import read_secret
 from pytest_mlms.portal.addresses import PortalError
 
-__all__ = ["PURPOSES", "SESSION_SECONDS", "TOKEN_VARIABLE", "Token", "Tokens", "read_tokens"]
+__all__ = [
+    "PURPOSES",
+    "SESSION_SECONDS",
+    "TOKEN_VARIABLE",
+    "Token",
+    "Tokens",
+    "mark_of_pusher",
+    "read_tokens",
+]
 
 TOKEN_VARIABLE = "MLMS_PORTAL_TOKEN"
 PURPOSES = frozenset({"push", "read", "run"})
@@ -87,6 +95,11 @@ class Tokens:
         for old in [each for each, ends in self.ended.items() if ends <= present]:
             del self.ended[old]
         self.ended[signature] = int(text)
+
+
+def mark_of_pusher(token: str, run: str) -> str:
+    """Return what tells later whether a token has pushed a run, and nothing else of the token."""
+    return hmac.new(token.encode(), f"mlms run {run}".encode(), hashlib.sha256).hexdigest()
 
 
 def read_tokens(file: Path | None) -> Tokens:

@@ -1,7 +1,8 @@
 """Runs that CI jobs push: unpacked safely, checked, and put among the results whole or not at all.
 
 An upload is an archive (tar.gz or zip) of a run's folder. It is checked like what a worker returns:
-files in ``items`` and ``agents`` only, and lines of one run.
+files in ``items`` and ``agents`` only, and lines of one run. A run is of the token that pushed it:
+to others, the answer tells nothing of what is in it.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from pydantic import ValidationError
 
 from pytest_mlms.artifacts.archives import ArchiveTooLarge, UnsafeArchive, unpack
 from pytest_mlms.errors import MlmsError
+from pytest_mlms.files import write_atomically
 from pytest_mlms.portal.result_lines import lines_from
 from pytest_mlms.portal.run_index import RESULTS_FILE, RUN_FOLDER
 from pytest_mlms.portal.settings import Limits
+from pytest_mlms.portal.tokens import mark_of_pusher
 from pytest_mlms.recorded import is_file_of_run
 from pytest_mlms.units import format_quantity
 from pytest_mlms.views.run import read_run
@@ -48,15 +51,22 @@ class Received:
 
 
 class Uploads:
-    """Takes runs into a folder of results, one after the other."""
+    """Takes runs into a folder of results, one after the other.
 
-    def __init__(self, results: Path, limits: Limits) -> None:
+    ``pushers`` is the folder of the marks of the tokens that have pushed them.
+    """
+
+    def __init__(self, results: Path, pushers: Path, limits: Limits) -> None:
         self._results = results
+        self._pushers = pushers
         self._limits = limits
         self._placing = threading.Lock()
 
-    def take(self, archive: Path) -> Received:
-        """Take a packed run; raises BadUpload and Conflict, and OSError where the disk is full."""
+    def take(self, archive: Path, token: str, may_read: bool) -> Received:
+        """Take a packed run; raises BadUpload and Conflict, and OSError where the disk is full.
+
+        ``may_read`` says whether the token may read all runs.
+        """
         unpacked = archive.with_name("run")
         try:
             unpack(archive, unpacked, self._limits.unpacked_bytes, self._limits.unpacked_files)
@@ -71,15 +81,21 @@ class Uploads:
             raise BadUpload(f"the archive can't be unpacked: {error}") from None
         name = _check_run(unpacked, self._limits.line_bytes)
         with self._placing:
-            return Received(name, self._place(unpacked, name))
+            return Received(name, self._place(unpacked, name, token, may_read))
 
-    def _place(self, unpacked: Path, name: str) -> str:
+    def _place(self, unpacked: Path, name: str, token: str, may_read: bool) -> str:
         folder = self._results / name
         if folder.is_symlink() or (folder.exists() and not (folder / RESULTS_FILE).is_file()):
             raise Conflict(f"{name}: something else has this name; rename it")
+        mark, pusher = mark_of_pusher(token, name), self._pushers / name
         if not folder.exists():
+            self._pushers.mkdir(parents=True, exist_ok=True)
+            write_atomically(pusher, mark)
             unpacked.rename(folder)
             return "new"
+        is_theirs = pusher.read_text() == mark if pusher.is_file() else may_read
+        if not is_theirs:
+            raise Conflict(f"{name}: the portal has a run of this name that another token pushed")
         if _begins_with(folder / RESULTS_FILE, unpacked / RESULTS_FILE):
             return "unchanged"
         if not _begins_with(unpacked / RESULTS_FILE, folder / RESULTS_FILE):

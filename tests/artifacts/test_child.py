@@ -99,6 +99,13 @@ def test_a_file_of_a_hub_that_is_too_large_is_not_fetched(hub: Hub, tmp_path: Pa
     assert not list((tmp_path / "hf").rglob("*.onnx"))
 
 
+def test_a_hub_that_sends_more_than_it_said_is_stopped(hub: Hub, tmp_path: Path) -> None:
+    hub.said, hub.files["large"] = 100, bytes(8 << 20)
+    text = error_of("hf:org/repo@main/large", tmp_path, DownloadLimits(size=3 << 20))
+    assert text == "the server sends more than the limit; --mlms-download-size allows more"
+    assert all(path.stat().st_size <= 3 << 20 for path in (tmp_path / "hf").rglob("*"))
+
+
 def test_a_hub_that_is_not_there_is_an_error(
     hub: Hub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import requests
 
 from pytest_mlms.artifacts import connection
 from pytest_mlms.artifacts.download import Download
@@ -22,7 +23,7 @@ from pytest_mlms.artifacts.limits import DownloadLimits
 from pytest_mlms.artifacts.transfer import DownloadError
 from pytest_mlms.errors import ArtifactError
 from tests.support.fileserver import DATA, DIGEST
-from tests.support.hostile_server import Answer, answering
+from tests.support.hostile_server import Answer, answering, forever, once
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -43,24 +44,17 @@ def slowly(text: bytes) -> Answer:
     return answer
 
 
-def forever(beginning: bytes, more: bytes) -> Answer:
-    def answer(client: socket.socket) -> None:
-        client.sendall(beginning)
-        while True:
-            client.sendall(more)
-
-    return answer
-
-
-def once(text: bytes) -> Answer:
-    def answer(client: socket.socket) -> None:
-        client.sendall(text)
-
-    return answer
-
-
 def silence(client: socket.socket) -> None:
     client.recv(1)
+
+
+class Answered:
+    """Counts the requests that it gets."""
+
+    count = 0
+
+    def __call__(self, client: socket.socket) -> None:
+        self.count += 1
 
 
 @pytest.fixture(autouse=True)
@@ -243,6 +237,39 @@ def test_an_interrupted_download_is_not_taken_for_the_file(tmp_path: Path, endin
     with answering(once(OK + length + DATA)) as url:
         Download(url, path, lambda name, done, total: None, LIMITS).run(DIGEST)
     assert path.read_bytes() == DATA
+
+
+def test_a_redirect_leads_neither_into_this_machine_nor_out_of_https() -> None:
+    response = requests.Response()
+    for url, target in [
+        ("https://192.0.2.1/a", "http://192.0.2.1/a"),
+        ("https://192.0.2.1/a", "file:///etc/passwd"),
+        ("http://192.0.2.1/a", "http://localhost/admin"),
+        ("http://192.0.2.1/a", "http://[::1]/"),
+        ("http://192.0.2.1/a", "http://0.0.0.0/"),
+        ("http://192.0.2.1/a", "http://169.254.169.254/latest/meta-data"),
+    ]:
+        with pytest.raises(requests.exceptions.InvalidURL, match="it redirects"):
+            connection._check_redirect(url, target, response)
+    connection._check_redirect("http://127.0.0.1/a", "http://localhost/b", response)
+    connection._check_redirect("http://192.0.2.1/a", "https://192.0.2.2/b", response)
+
+
+def test_a_server_of_another_address_does_not_lead_to_this_machine(tmp_path: Path) -> None:
+    """The server listens on an address of this machine that others reach, if it has one."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+            address = probe.getsockname()[0]
+        except OSError:
+            pytest.skip("there is no network")
+    inner = Answered()
+    with answering(inner) as secret:
+        leading = once(b"HTTP/1.1 302 Found\r\nLocation: " + secret.encode() + b"\r\n\r\n")
+        with answering(leading, address) as url:
+            problem = failure_of(url, tmp_path)
+    assert problem.startswith("it redirects into this machine, to 127.0.0.1")
+    assert not inner.count
 
 
 def test_a_handshake_that_does_not_end_is_given_up(tmp_path: Path) -> None:

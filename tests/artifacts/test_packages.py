@@ -12,7 +12,7 @@ from urllib.parse import unquote
 import pytest
 
 from pytest_mlms.artifacts import packages
-from pytest_mlms.artifacts.fetch import fetch
+from pytest_mlms.artifacts.fetch import fetch, fetch_unpinned
 from pytest_mlms.artifacts.limits import DownloadLimits
 from pytest_mlms.artifacts.package_index import PipSettings, _parsed, pip_settings
 from pytest_mlms.errors import ArtifactError
@@ -261,3 +261,50 @@ def test_a_token_goes_to_the_scheme_and_host_of_its_page_only() -> None:
     )
     users = ["user:token" in file.url for file in _parsed(links, "text/html", page)]
     assert users == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("page", "url", "host"),
+    [
+        ("https://pypi.org/simple/a/", "https://files.pythonhosted.org/a-1.tar.gz", ""),
+        ("https://www.example.org/a/", "https://files.example.org:444/a-1.tar.gz", ""),
+        ("https://10.0.0.1/a/", "https://10.0.0.1/a-1.tar.gz", ""),
+        ("file:///wheels/", "https://i.example/a-1.tar.gz", ""),
+        ("https://pypi.org/simple/a/", "https://localhost/a-1.tar.gz", "localhost"),
+        ("https://localhost/simple/a/", "https://127.0.0.1/a-1.tar.gz", "127.0.0.1"),
+        ("https://10.0.0.1/a/", "https://10.9.0.1/a-1.tar.gz", "10.9.0.1"),
+        ("https://[::1]/a/", "https://[::2]/a-1.tar.gz", "::2"),
+        ("https://pypi.org/a/", "https://pypi.org.example/a-1.tar.gz", "pypi.org.example"),
+    ],
+)
+def test_a_page_leads_to_hosts_of_its_domain_and_of_pypi(page: str, url: str, host: str) -> None:
+    (file,) = _parsed(f'<a href="{url}">'.encode(), "text/html", page)
+    assert file.foreign_host == host
+
+
+def test_a_file_on_another_host_than_its_index_is_not_asked_for(
+    index: Index, server: FileServer, tmp_path: Path
+) -> None:
+    index.add("my-models", NAME, wheel_of(WHEEL))
+    page = "/simple/my-models/"
+    other = server.url("/files/").replace("127.0.0.1", "localhost")
+    server.files[page] = server.files[page].replace(b"/files/", other.encode())
+    with pytest.raises(ArtifactError, match="leads to another host, localhost; if you trust it"):
+        fetch(artifact(SOURCE), tmp_path)
+    assert len(server.asked) == 1, "the page"
+
+
+def test_without_a_digest_indexes_that_differ_in_a_version_are_an_error(
+    server: FileServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ours, public = Index(server, "/ours"), Index(server, "/simple")
+    ours.add("my-models", NAME, wheel_of(WHEEL))
+    use(monkeypatch, PipSettings((public.url, ours.url)))
+    unpinned = artifact(SOURCE, "")
+    assert fetch_unpinned(unpinned, tmp_path / "a") == DIGEST, "one index alone has it"
+    public.add("my-models", NAME, wheel_of(WHEEL))
+    assert fetch_unpinned(unpinned, tmp_path / "b") == DIGEST, "they have the same"
+    public.add("my-models", "my_models-1.0-py2.py3-none-any.whl", wheel_of({"x": b""}))
+    with pytest.raises(ArtifactError, match=r"simple/my-models/ and .*ours/my-models/ differ in"):
+        fetch_unpinned(unpinned, tmp_path / "c")
+    assert fetch(artifact(SOURCE), tmp_path / "d").read_bytes() == MODEL

@@ -91,6 +91,29 @@ def test_another_run_of_the_same_name_is_refused(portal: Portal) -> None:
     assert "the portal has another run of this name" in answer.json["detail"]
 
 
+def test_a_run_is_of_the_token_that_pushed_it(tmp_path: Path) -> None:
+    results, tokens = tmp_path / "results", tmp_path / "tokens"
+    one, two, reader = (f"token-number-{number}-of-the-tests" for number in (1, 2, 3))
+    tokens.write_text(f"push:{one}\npush:{two}\n{reader}\n")
+    tokens.chmod(0o600)
+    lines = list(run_lines(3, items=2))
+    short, whole = (pack({"results.jsonl": results_of(part)}) for part in (lines[:2], lines))
+    local = results / run_name(1)
+    local.mkdir(parents=True)
+    (local / "results.jsonl").write_bytes(results_of(list(run_lines(1))))
+    with serving(results, f"--token-file={tokens}", token=None) as portal:
+
+        def status(token: str, data: bytes) -> int:
+            return portal.post("/api/v1/runs", data, Authorization=f"Bearer {token}").status
+
+        assert status(one, short) == 201
+        others = [status(token, data) for token in (two, reader) for data in (short, whole)]
+        assert others == [409] * 4, "whether they have the same lines or not"
+        assert (status(one, short), status(one, whole)) == (200, 200)
+        assert status(two, pack_run(1)) == 409, "a run that nobody pushed"
+        assert status(reader, pack_run(1)) == 200
+
+
 def test_one_run_pushed_by_many_at_once_is_added_once(portal: Portal) -> None:
     data = pack_run(5)
     with ThreadPoolExecutor(8) as pool:

@@ -17,7 +17,7 @@ class FileServer(http.server.ThreadingHTTPServer):
 
     The next ``cut`` answers end after half of their content. ``statuses`` are the errors that the
     next requests are answered with. ``asked`` has the Range header of each request, ``users`` its
-    Authorization. ``types`` has Content-Type headers by path.
+    Authorization. ``types`` has Content-Type headers by path, ``redirects`` where one leads.
     """
 
     def __init__(self) -> None:
@@ -28,6 +28,7 @@ class FileServer(http.server.ThreadingHTTPServer):
         self.statuses: list[int] = []
         self.asked: list[str | None] = []
         self.types: dict[str, str] = {}
+        self.redirects: dict[str, str] = {}
         self.users: list[str | None] = []
 
     def url(self, path: str = "/data.bin") -> str:
@@ -45,6 +46,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if self.server.statuses:
             status = self.server.statuses.pop(0)
             self.send_error(status)
+        elif path in self.server.redirects:
+            self._answer(302, b"", {"Location": self.server.redirects[path]})
         elif path == "/page":
             headers = {"Content-Type": "text/html; charset=utf-8"}
             self._answer(200, b"<html>please log in</html>", headers)

@@ -10,15 +10,35 @@ from collections.abc import Callable, Iterator
 Answer = Callable[[socket.socket], None]
 
 
+def forever(beginning: bytes, more: bytes) -> Answer:
+    """Return an answer that does not end."""
+
+    def answer(client: socket.socket) -> None:
+        client.sendall(beginning)
+        while True:
+            client.sendall(more)
+
+    return answer
+
+
+def once(text: bytes) -> Answer:
+    """Return an answer that is this text."""
+
+    def answer(client: socket.socket) -> None:
+        client.sendall(text)
+
+    return answer
+
+
 @contextlib.contextmanager
-def answering(answer: Answer) -> Iterator[str]:
+def answering(answer: Answer, address: str = "127.0.0.1") -> Iterator[str]:
     """Run a server whose every connection gets ``answer``; yield its address.
 
     An answer may go on for ever: it ends with an OSError once the client or the block is gone.
     """
     connections: list[socket.socket] = []
     threads: list[threading.Thread] = []
-    with socket.create_server(("127.0.0.1", 0)) as server:
+    with socket.create_server((address, 0)) as server:
         acceptor = threading.Thread(target=_accept, args=(server, answer, connections, threads))
         acceptor.start()
         try:

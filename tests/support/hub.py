@@ -14,12 +14,14 @@ _COMMIT = "0123456789abcdef0123456789abcdef01234567"
 class Hub(http.server.ThreadingHTTPServer):
     """Serves ``files`` of org/repo by name; org/gated refuses, org/private is not shown.
 
-    ``users`` has the Authorization header of each request.
+    ``users`` has the Authorization header of each request. ``said`` is the size that it tells before
+    it sends a file, where that is another.
     """
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.files: dict[str, bytes] = {}
+        self.said: int | None = None
         self.users: list[str | None] = []
 
     @property
@@ -67,7 +69,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _send(self, status: int, data: bytes, headers: dict[str, str], with_body: bool) -> None:
         self.send_response(status)
-        self.send_header("Content-Length", str(len(data)))
+        is_false = self.server.said is not None and not with_body
+        self.send_header("Content-Length", str(self.server.said if is_false else len(data)))
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
