@@ -32,6 +32,8 @@ MUTANTS = {
     "lines": 60,
     "answers": 200,
     "messages": 200,
+    "uploads": 100,
+    "heads": 200,
 }
 
 

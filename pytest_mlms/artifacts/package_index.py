@@ -41,7 +41,8 @@ _ACCEPT = (
     "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, "
     "text/html;q=0.1"
 )
-_LARGEST_PAGE = 1 << 26  # bytes
+_LARGEST_PAGE = 1 << 25  # bytes
+_MOST_PARTS = 1_000_000  # of a page: each takes some ten times its bytes in memory
 _PIP_SECONDS = 60
 _SHOWN = 200  # characters of pip's errors
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+!-]*")
@@ -176,6 +177,8 @@ def _refusal(page: str, status: int) -> str:
 
 
 def _parsed(content: bytes, kind: str, page: str) -> Iterator[PackageFile]:
+    if sum(map(content.count, (b"[", b"{", b"<"))) > _MOST_PARTS:
+        raise DownloadError(f"the index's page {page} has more than {_MOST_PARTS:,} entries")
     if "json" in kind:
         yield from _files_of_json(content, page)
     else:

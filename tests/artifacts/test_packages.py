@@ -20,6 +20,7 @@ from pytest_mlms.manifest.sources import split_source
 from pytest_mlms.records import Artifact, Place
 from tests.support.archives import write_zip
 from tests.support.fileserver import FileServer
+from tests.support.hostile_server import Answer, answering, forever, once
 from tests.support.packages import Index, sdist_of, wheel_of
 
 MODEL = b"the model" * 1000
@@ -261,6 +262,38 @@ def test_a_token_goes_to_the_scheme_and_host_of_its_page_only() -> None:
     )
     users = ["user:token" in file.url for file in _parsed(links, "text/html", page)]
     assert users == [True, False, False]
+
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (forever(OK, bytes(1 << 20)), "sends more than 33,554,432 bytes; check the network"),
+        (forever(OK, b"x"), "the time for the download is over|less than 64 KiB in"),
+        (once(OK + b'{"files": [' + b"{}," * 1_000_001), "has more than 1,000,000 entries"),
+        (once(OK + b"[" * 200_000), "is not of the simple API"),
+        (once(b"HTTP/1.1 302 Found\r\nLocation: file:///etc/passwd\r\n\r\n"), "can't be reached"),
+    ],
+    ids=["endless", "a byte at a time", "a million entries", "deep", "leads to a file"],
+)
+def test_a_hostile_index_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answer: Answer, message: str
+) -> None:
+    with answering(answer) as url:
+        use(monkeypatch, PipSettings((url,)))
+        with pytest.raises(ArtifactError, match=message):
+            fetch(artifact(SOURCE), tmp_path, limits=DownloadLimits(seconds=5))
+
+
+def test_a_wheel_of_another_digest_than_its_index_says_is_refused(
+    index: Index, server: FileServer, tmp_path: Path
+) -> None:
+    index.add("my-models", NAME, wheel_of(WHEEL))
+    server.files[f"/files/{NAME}"] = wheel_of({**WHEEL, "evil": b""})
+    with pytest.raises(ArtifactError, match="does not match the known hash"):
+        fetch(artifact(SOURCE), tmp_path)
 
 
 @pytest.mark.parametrize(

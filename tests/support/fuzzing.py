@@ -48,6 +48,7 @@ from pytest_mlms.stacks.schema import load_stacks
 from pytest_mlms.structure.onnx_graph import describe_onnx
 from pytest_mlms.structure.onnx_signature import read_signature
 from tests.support.line_fuzzing import (
+    bounded,
     mutated_json,
     mutated_lines,
     read_answer,
@@ -63,6 +64,7 @@ from tests.support.mutants import (
     mutated_text,
     mutated_yaml,
 )
+from tests.support.portal_fuzzing import read_head, read_upload
 from tests.support.project import MANIFEST, ROOT
 
 __all__ = ["CORPUS", "TARGETS", "Failure", "Target"]
@@ -300,7 +302,7 @@ def _read_bundle(data: bytes, folder: Path) -> None:
 
 
 def _read_plan(path: Path, folder: Path) -> None:
-    with opened(str(path)) as packed:
+    with bounded(), opened(str(path)) as packed:
         record = packed.record
         interpreters = {NEW: Interpreter("/usr/bin/python3", "3.11.7")}
         pip, inputs = Pip((), "an index"), shapes_of(packed)
@@ -347,13 +349,15 @@ _ALL = [
     # A true picture may have 179 million pixels, which take some seconds.
     Target("pictures", (mutated_picture,), _read_picture, 0.2, most_seconds=10.0),
     Target("models", (mutated_bytes,), _read_model, 0.1),
-    Target("bundles", (mutated_archive,), _read_bundle, 0.1),
+    Target("bundles", (mutated_archive,), _read_bundle, 1),
     Target("sounds", (mutated_bytes,), _read_sound, 0.1),
-    Target("locks", (mutated_text, mutated_bytes), _read_lock, 0.1),
+    Target("locks", (mutated_text, mutated_bytes), _read_lock, 1),
     Target("tokenizers", (mutated_text,), _read_tokenizer, 0.1),
     Target("lines", (mutated_lines,), read_mutated_lines, 1),
     Target("answers", (mutated_json,), read_answer, 1),
     Target("messages", (mutated_json,), read_messages, 1),
+    Target("uploads", (mutated_archive, mutated_bytes), read_upload, 1),
+    Target("heads", (mutated_text, mutated_bytes), read_head, 1),
 ]
 TARGETS = {target.name: target for target in _ALL}
 """Name -> target; the name is that of the folder of its seeds."""

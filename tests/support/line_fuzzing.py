@@ -40,7 +40,14 @@ from pytest_mlms.upgrade.replay import read_upgrades, replay_upgrade
 from pytest_mlms.views.run import read_run
 from tests.support.mutants import changed_values, mutated_bytes
 
-__all__ = ["mutated_json", "mutated_lines", "read_answer", "read_messages", "read_mutated_lines"]
+__all__ = [
+    "bounded",
+    "mutated_json",
+    "mutated_lines",
+    "read_answer",
+    "read_messages",
+    "read_mutated_lines",
+]
 
 _MEMORY = 300 << 20
 """Bytes that the readers of a small file may take beside what the process has."""
@@ -73,7 +80,7 @@ def read_answer(data: bytes, folder: Path) -> None:
     """Take an answer of a host's Python, and name the wheels that it takes."""
     text = data.decode(errors="replace")
     host: Any = SimpleNamespace(host="h", python="python3", run_python=lambda code: text)
-    with _bounded():
+    with bounded():
         assert len(_platforms(_describe(host))) < 1000
 
 
@@ -88,7 +95,7 @@ def read_messages(data: bytes, folder: Path) -> None:
     receiver = ResultReceiver(folder / "run", channel)
     problems: list[str] = []
     channel.listen({**handlers, **receiver.handlers}, (), problems.append)
-    with _bounded():
+    with bounded():
         for message in received if isinstance(received, list) else [received]:
             is_list = isinstance(message, list)
             channel._receive(tuple(message) if is_list else message)
@@ -105,7 +112,7 @@ def read_mutated_lines(data: bytes, folder: Path) -> None:
     path = folder / "results.jsonl"
     path.write_bytes(data)
     errors = []
-    with _bounded():
+    with bounded():
         for read in _READERS:
             try:
                 read(path)
@@ -116,7 +123,7 @@ def read_mutated_lines(data: bytes, folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _bounded() -> Iterator[None]:
+def bounded() -> Iterator[None]:
     """Bound the memory that is taken meanwhile."""
     limits = resource.getrlimit(resource.RLIMIT_AS)
     now = psutil.Process().memory_info().vms

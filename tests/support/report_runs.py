@@ -12,7 +12,7 @@ from pytest_mlms.views.run import RunView, read_run
 from tests.support.histories import item_line
 from tests.support.result_lines import HOSTILE, broken_limit, line_of, undecided, upgrade
 
-__all__ = ["every_verdict", "hostile", "many", "read_lines", "write_lines"]
+__all__ = ["HEAD", "every_verdict", "hostile", "many", "read_lines", "write_lines"]
 
 HEAD = {"format": 1, "run": "20261123-100000-abc123", "time": "2026-11-23T10:00:00.000+00:00"}
 ABOUT = {"command": ["/venv/bin/pytest", "--mlms-report=r.html"], "python": "3.11.7", "plugin": "1"}
@@ -48,25 +48,22 @@ def every_verdict() -> Sequence[dict[str, Any]]:
     return items
 
 
-def hostile() -> Sequence[dict[str, Any]]:
-    """Return an item of each kind of verdict whose every text is markup."""
-    items = []
-    for item in every_verdict():
-        found = _with_hostile_texts(item, keep=("kind", "verdict", "quantity", "of", "unit"))
-        items.append(found)
-    return items
+def hostile(text: str = HOSTILE) -> Sequence[dict[str, Any]]:
+    """Return an item of each kind of verdict whose every text ends in markup."""
+    kept = ("kind", "verdict", "quantity", "of", "unit")
+    return [_with_hostile_texts(item, text, kept) for item in every_verdict()]
 
 
-def _with_hostile_texts(value: Any, keep: Sequence[str]) -> Any:
-    """Return a value with each text in it, but those under ``keep``, behind markup."""
+def _with_hostile_texts(value: Any, text: str, keep: Sequence[str]) -> Any:
+    """Return a value with each text in it, but those under ``keep``, before markup."""
     if isinstance(value, dict):
         made = {}
         for name, entry in value.items():
-            made[name] = entry if name in keep else _with_hostile_texts(entry, keep)
+            made[name] = entry if name in keep else _with_hostile_texts(entry, text, keep)
         return made
     if isinstance(value, list):
-        return [_with_hostile_texts(entry, keep) for entry in value]
-    return f"{value}{HOSTILE}" if isinstance(value, str) and value else value
+        return [_with_hostile_texts(entry, text, keep) for entry in value]
+    return f"{value}{text}" if isinstance(value, str) and value else value
 
 
 def many(count: int, bad: int = 0) -> Iterable[dict[str, Any]]:
