@@ -24,6 +24,7 @@ def main() -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with tempfile.TemporaryDirectory() as folder:
         results = Path(folder, "results")
+        results.mkdir()
         with serving(results, f"--history={folder}/history.sqlite") as portal:
             crowd = Crowd(portal, clients, seconds)
             seen = crowd.run()

@@ -161,7 +161,7 @@ def _is_inside(url: str) -> bool:
     """Return whether an address is of this machine or of its link, as a cloud's own data are."""
     try:
         found = socket.getaddrinfo(urlsplit(url).hostname or "", None)
-    except OSError:  # there is no such host here, or a proxy finds it
+    except (OSError, UnicodeError):  # there is no such host here, or a proxy finds it
         return False
     places = [ipaddress.ip_address(str(one[4][0]).partition("%")[0]) for one in found]
     return any(one.is_loopback or one.is_link_local or one.is_unspecified for one in places)

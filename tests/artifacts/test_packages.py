@@ -337,7 +337,7 @@ def test_without_a_digest_indexes_that_differ_in_a_version_are_an_error(
     assert fetch_unpinned(unpinned, tmp_path / "a") == DIGEST, "one index alone has it"
     public.add("my-models", NAME, wheel_of(WHEEL))
     assert fetch_unpinned(unpinned, tmp_path / "b") == DIGEST, "they have the same"
-    public.add("my-models", "my_models-1.0-py2.py3-none-any.whl", wheel_of({"x": b""}))
+    public.add("my-models", "my_models-1.0-py2.py3-none-any.whl", wheel_of({**WHEEL, "evil": b""}))
     with pytest.raises(ArtifactError, match=r"simple/my-models/ and .*ours/my-models/ differ in"):
         fetch_unpinned(unpinned, tmp_path / "c")
     assert fetch(artifact(SOURCE), tmp_path / "d").read_bytes() == MODEL

@@ -340,12 +340,17 @@ def test_a_table_is_sorted_and_filtered_by_the_keyboard(tmp_path: Path) -> None:
 def test_scripts_of_strangers_never_run(tmp_path: Path, text: str) -> None:
     """Nothing of a hostile run is markup: even a script that the policy stops would be told."""
     write_lines(tmp_path / run_name(2), hostile_lines(text))
-    write_items(tmp_path / HEAD["run"], hostile(text))
+    write_items(tmp_path / str(HEAD["run"]), hostile(text))
     with serving(tmp_path, token=None) as portal, open_browser() as browser:
         page = browser.new_page()
         page.set_default_timeout(1000 * HANG_GUARD)
         told: list[str] = []
-        page.on("dialog", lambda dialog: (told.append(dialog.message), dialog.dismiss()))
+
+        def note(dialog: Any) -> None:
+            told.append(dialog.message)
+            dialog.dismiss()
+
+        page.on("dialog", note)
         page.on("console", lambda message: told.append(message.text))
         page.on("pageerror", lambda error: told.append(str(error)))
         waiting, seen = [portal.url], set[str]()

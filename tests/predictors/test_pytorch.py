@@ -708,11 +708,11 @@ def test_a_program_that_torch_can_not_read_is_told_in_words(
 def test_a_program_that_is_nested_deeply_is_damaged(tmp_path: Path) -> None:
     for depth in (5_000, 100_000):
         program = b"[" * depth + b"]" * depth
-        path = changed(
-            EXPORTED,
-            tmp_path / f"{depth}.pt2",
-            lambda name, data, new=program: new if name.endswith("/models/model.json") else data,
-        )
+
+        def replace(name: str, data: bytes, program: bytes = program) -> bytes:
+            return program if name.endswith("/models/model.json") else data
+
+        path = changed(EXPORTED, tmp_path / f"{depth}.pt2", replace)
         with pytest.raises(RuntimeError, match="is damaged: it is nested too deeply"):
             check_pt2(str(path))
 

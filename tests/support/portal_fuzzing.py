@@ -65,7 +65,7 @@ def read_head(data: bytes, folder: Path) -> None:
         reached.extend([] if message["type"] != "http.response.start" else [message["status"]])
 
     headers = [(name.lower(), value) for name, _, value in (line.partition(b":") for line in lines)]
-    scope = {"type": "http", "method": method.decode("latin-1"), "headers": headers}
+    scope: dict[str, Any] = {"type": "http", "method": method.decode("latin-1"), "headers": headers}
     scope |= {"path": path.decode("utf-8", "replace"), "query_string": path.partition(b"?")[2]}
     with bounded():
         asyncio.run(Guard(app, _SETTINGS)(scope, receive, send))
