@@ -1,6 +1,7 @@
-"""The fuzzer of users' files: ``bash ci/fuzz [N | TARGET:NUMBER…]``.
+"""The fuzzer of users' files: ``bash ci/fuzz [N [TARGET…] | TARGET:NUMBER…]``.
 
 N (100,000) is the number of manifests; of other files there are as many as their share of that.
+Of targets that are named there are N of each.
 The mutants are read in processes with bounded memory, some thousand each. One that ends in
 something else than an error of ours, takes more than 2 s of the CPU (10 s for a picture), or takes
 its process with it is printed with its number: ``bash ci/fuzz TARGET:NUMBER`` reads it again and
@@ -51,7 +52,7 @@ def main() -> int:
     mutants = int(arguments[0]) if arguments else _MUTANTS
     began = time.monotonic()
     count = 0
-    chunks = list(_chunks(mutants))
+    chunks = list(_chunks(mutants, arguments[1:]))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for found in pool.map(_failures_of, chunks):
             for failure in found:
@@ -62,9 +63,11 @@ def main() -> int:
     return 1 if count else 0
 
 
-def _chunks(mutants: int) -> Iterator[Chunk]:
-    for name, target in TARGETS.items():
-        count = max(len(target.seeds), int(mutants * target.share))
+def _chunks(mutants: int, names: Sequence[str]) -> Iterator[Chunk]:
+    for name in names or TARGETS:
+        target = TARGETS[name]
+        share = 1.0 if names else target.share
+        count = max(len(target.seeds), int(mutants * share))
         for first in range(0, count, _CHUNK):
             yield Chunk(name, first, min(count, first + _CHUNK))
 
