@@ -1,26 +1,29 @@
-"""The digest of an item: of what it measures, and of what judges that.
+"""The digests of an item: of what it measures, and of that with what judges it.
 
 A result is that of an item only where both have the same digest: the node id stays the same when a
-limit is tightened, or another release stands behind the name of a stack.
+limit is tightened, or another release stands behind the name of a stack. Results may be compared
+over time where what is measured is the same, whatever judges it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest_mlms
+from pytest_mlms.artifacts.digest import digest_of
 from pytest_mlms.cases import Case
 from pytest_mlms.config import Config
+from pytest_mlms.manifest.scenarios import Replay
 from pytest_mlms.records import Stack
 from pytest_mlms.serialization import to_plain
 from pytest_mlms.stacks.declaration import declaration_of
 
-__all__ = ["case_digest"]
+__all__ = ["case_digest", "definition_of"]
 
 _WITHOUT_EFFECT = frozenset(
     {
@@ -44,11 +47,53 @@ def case_digest(case: Case, config: Config) -> str:
         "case": [case.kind, case.device, case.batch_size, case.scenario, case.threads],
         "stacks": [_stack(stack) for stack in stacks if stack is not None],
         "shape": case.shape,
+        "code": _code(case),
         "options": _options(config),
         "lock": _content(config.lock) if config.lock else "",
     }
+    return _digest(content)
+
+
+def definition_of(case: Case) -> str:
+    """Return the digest of what a case measures, beside the model, the dataset and the place.
+
+    Limits are none of it, nor are keys with their defaults. The steps of outputs count where they
+    aren't timed. Files that hosts over ssh are sent, and which have no digest, are not known there.
+    """
+    manifest = case.loaded.manifest
+    is_timed = case.kind not in ("accuracy", "agreement")
+    untimed = {"type", "steps"} if is_timed else None
+    outputs = [each.model_dump(exclude_defaults=True, exclude=untimed) for each in manifest.outputs]
+    content = {
+        "inputs": [spec.model_dump(exclude_defaults=True) for spec in case.inputs],
+        "outputs": outputs,
+        "code": _code(case),
+        "files": _files(case, ["inputs"] if is_timed else ["inputs", "outputs"]),
+        "seed": manifest.evaluate.seed if is_timed else None,  # it draws the timed inputs
+        "task": None if is_timed else manifest.task,
+    }
+    return _digest(content)
+
+
+def _digest(content: Mapping[str, Any]) -> str:
     text = json.dumps(to_plain(content), sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _code(case: Case) -> list[str]:
+    """Return the Python of an original manifest, which makes inputs and scores."""
+    origin = case.loaded.origin
+    return [embedded.text for embedded in origin.code] if origin else []
+
+
+def _files(case: Case, sections: Collection[str]) -> list[str]:
+    """Return the digests of the files of steps in sections, and of the arrivals of its load."""
+    loaded = case.loaded
+    steps = [file.source for path, file in loaded.manifest.step_files if path[0] in sections]
+    files = [loaded.step_files[source] for source in steps]
+    if isinstance(case.load, Replay):
+        files.append(loaded.arrivals_files[case.load.arrivals])
+    return [artifact.sha256 or _content(Path(artifact.source)) for artifact in files]
 
 
 def _stack(stack: Stack) -> list[Any]:
@@ -67,6 +112,6 @@ def _options(config: Config) -> Mapping[str, Any]:
 def _content(path: Path) -> str:
     """Return the digest of a file; "" where it can't be read, which is told elsewhere."""
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        return digest_of(path)
     except OSError:
         return ""

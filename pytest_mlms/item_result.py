@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from pytest_mlms.agent.predictor import Predictor
+from pytest_mlms.case_digest import definition_of
 from pytest_mlms.cases import Case
 from pytest_mlms.evaluate.limits import scale_of
 from pytest_mlms.manifest.load import Remark
@@ -32,6 +33,7 @@ __all__ = [
     "Outcome",
     "Recording",
     "Software",
+    "load_identity",
 ]
 
 
@@ -90,7 +92,10 @@ class OriginalIdentity(NamedTuple):
 
 @dataclass(frozen=True)
 class CaseIdentity:
-    """The fields that tell which case an item evaluates."""
+    """The fields that tell which case an item evaluates.
+
+    ``definition`` is the digest of what it measures, without what judges that.
+    """
 
     case: str
     kind: Kind
@@ -112,6 +117,7 @@ class CaseIdentity:
     load: Mapping[str, Any] | None = omitted_if_default(None)
     variant: str = omitted_if_default("")
     shape: str | None = omitted_if_default(None)
+    definition: str = omitted_if_default("")
 
     @classmethod
     def of(cls, case: Case) -> CaseIdentity:
@@ -131,6 +137,7 @@ class CaseIdentity:
             options=case.options,
             variant=case.model.variant or "",
             shape=case.shape,
+            definition=definition_of(case),
             framework=case.stack.framework,
             device=case.device,
             batch_size=case.batch_size,
@@ -138,7 +145,7 @@ class CaseIdentity:
             seed=manifest.evaluate.seed,
             control=manifest.control is not None,
             original=_original_identity(case),
-            load=_load_identity(case),
+            load=load_identity(case),
             method=METHODS[case.kind],
         )
 
@@ -150,7 +157,7 @@ def _original_identity(case: Case) -> OriginalIdentity | None:
     return OriginalIdentity(origin.dialect, origin.decisions, origin.warnings)
 
 
-def _load_identity(case: Case) -> dict[str, Any] | None:
+def load_identity(case: Case) -> dict[str, Any] | None:
     """Return the keys of a case's load, and what serves it."""
     if case.load is None:
         return None

@@ -13,6 +13,7 @@ from pytest_mlms.serialization import NullAs, omitted_if_default
 
 __all__ = [
     "Artifact",
+    "ChangeForm",
     "Comparison",
     "Decision",
     "Estimate",
@@ -25,10 +26,13 @@ __all__ = [
     "Place",
     "Stack",
     "Verdict",
+    "change_form",
     "device_name",
     "main_comparison",
     "regressed_comparison",
 ]
+
+ChangeForm = Literal["ratio", "difference", "multiple"]
 
 Kind = Literal["accuracy", "performance", "agreement", "upgrade", "trace", "soak"]
 
@@ -303,6 +307,13 @@ class Comparison:
     def but(self, **changes: Any) -> Comparison:
         """Return the same with some fields changed."""
         return replace(self, **changes)
+
+
+def change_form(quantity: str, of: str) -> ChangeForm:
+    """Return what the ``ratio`` of a comparison is: of outputs a multiple of what is allowed."""
+    if quantity == "agreement":
+        return "multiple"
+    return "difference" if of == "inputs" else "ratio"
 
 
 def main_comparison(comparisons: Iterable[Comparison]) -> Comparison | None:

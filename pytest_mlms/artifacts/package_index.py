@@ -75,7 +75,7 @@ class PackageFile:
     """A wheel or a source distribution, as a page or a folder offers it.
 
     ``size`` is 0 where the index doesn't tell it. ``yanked`` is the reason, None for one that isn't
-    yanked.
+    yanked. ``requires_python`` are the versions of Python that it is for, "" for all.
     """
 
     name: str
@@ -88,6 +88,7 @@ class PackageFile:
     size: int = 0
     yanked: str | None = None
     page: str = ""
+    requires_python: str = ""
 
     @property
     def foreign_host(self) -> str:
@@ -211,6 +212,7 @@ def _file_of_entry(entry: Mapping[str, Any], page: str) -> PackageFile | None:
         sha256=entry.get("hashes", {}).get("sha256"),
         size=int(entry.get("size") or 0),
         yanked=None if yanked is False else _reason(yanked),
+        requires_python=str(entry.get("requires-python") or ""),
     )
 
 
@@ -225,6 +227,7 @@ def _file_of_link(attributes: Mapping[str, str | None], page: str) -> PackageFil
         page=page,
         sha256=digest if algorithm == "sha256" else None,
         yanked=_reason(attributes["data-yanked"]) if "data-yanked" in attributes else None,
+        requires_python=attributes.get("data-requires-python") or "",
     )
 
 

@@ -211,7 +211,7 @@ def _versions_between(
     wanted = Requirement(f"{culprit.name}>={low},<={high}")
     pre = old.is_prerelease or new.is_prerelease
     try:
-        found = releases_of(wanted, settings_of(good), pre)
+        found = releases_of(wanted, settings_of(good), pre, good.python)
     except MlmsError as error:
         bisection.gate.show(f"the releases between {old} and {new} are not known: {error}")
         return []

@@ -10,6 +10,7 @@ import shlex
 import shutil
 import sys
 import textwrap
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from pytest_mlms.redaction import redact
 from pytest_mlms.report.table import KEEP, format_table
 from pytest_mlms.text import visible
 from pytest_mlms.units import format_quantity
+from pytest_mlms.upgrade.labels import percent
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from pytest_mlms.history.change_groups import ChangeGroup, Difference
     from pytest_mlms.history.change_scan import Scanned
     from pytest_mlms.history.changes import Change
+    from pytest_mlms.history.shifts import Sight
 
 __all__ = ["add_accept", "add_changes"]
 
@@ -34,6 +37,7 @@ _WIDTH = 80  # columns of a log
 _HEADER = ("change", "before → after", "ratio", "95 %")
 _MOST_DIFFERENCES = 12
 _SHORT_SHA = 7
+_MOST_SIGHTS = 500  # series; all of their points are read
 
 
 def add_changes(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -98,11 +102,13 @@ def _changes(options: argparse.Namespace) -> int:
     if not options.all:
         shown = [change for change in selected if change.status in ("open", "confirmed")]
     groups = group_changes(history, shown)
+    seen = _sights(history, options.expression)
     if options.format == "json":
-        _print_json(scanned, groups)
+        _print_json(scanned, groups, seen)
     else:
         _print_groups(groups)
         _print_summary(scanned, selected)
+        _print_sights(seen)
     fails = [change for change in selected if change.status == "confirmed" and change.is_worse]
     if not options.fail or not fails:
         return 0
@@ -158,9 +164,23 @@ def _selected(history: Engine, expression: str) -> list[Change]:
     return [change for change in changes if change.series in series]
 
 
-def _print_json(scanned: Scanned, groups: Sequence[ChangeGroup]) -> None:
+def _sights(history: Engine, expression: str) -> list[Sight]:
+    """Return how far the selected series can be seen to change; none for too many of them."""
+    from pytest_mlms.history.change_scan import sights
+    from pytest_mlms.history.queries import series_names
+    from pytest_mlms.history.selection import select_series
+
+    with history.connect() as connection:
+        names = series_names(connection)
+        wanted = select_series(connection, expression) if expression else list(names)
+    return sights(history, wanted) if len(wanted) <= _MOST_SIGHTS else []
+
+
+def _print_json(scanned: Scanned, groups: Sequence[ChangeGroup], seen: Sequence[Sight]) -> None:
     found = [dataclasses.asdict(group) for group in groups]
-    print(json.dumps({**dataclasses.asdict(scanned), "groups": found}, indent=1))
+    sight = [dataclasses.asdict(each) for each in seen]
+    document = {**dataclasses.asdict(scanned), "groups": found, "sights": sight}
+    print(json.dumps(document, indent=1))
 
 
 def _print_groups(groups: Sequence[ChangeGroup]) -> None:
@@ -266,3 +286,26 @@ def _print_summary(scanned: Scanned, selected: Sequence[Change]) -> None:
         )
     if counts.get("open"):
         print("open ones are suspicions: mlms history changes --confirm measures both sides")
+
+
+def _print_sights(seen: Sequence[Sight]) -> None:
+    """Say which change could be seen, as "no change" is nothing where none could."""
+    if not seen:
+        return
+    counts = Counter(sight.points for sight in seen)
+    after = [f"{points} runs in {count:,} series" for points, count in sorted(counts.items())]
+    sizes = sorted(sight.change for sight in seen)
+    at_once = sorted(sight.with_software for sight in seen)
+    print(
+        textwrap.fill(
+            f"a step from the next run on would be seen after {', '.join(after)}, four times of "
+            f"five if it is {_sizes(sizes)}; where a version changes with it, after one run if it "
+            f"is {_sizes(at_once)}",
+            _WIDTH,
+        )
+    )
+
+
+def _sizes(shares: Sequence[float]) -> str:
+    least, most = percent(shares[0], ".2g"), percent(shares[-1], ".2g")
+    return f"{least} or more" if least == most else f"{least} to {most} or more"

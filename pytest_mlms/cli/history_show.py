@@ -99,7 +99,7 @@ def _print_overview(connection: Connection, series: list[SeriesInfo]) -> None:
     from pytest_mlms.report.history_tables import EARLIER, series_table
 
     ids = [each.id for each in series]
-    points = last_points(connection, ids, EARLIER + 1)
+    points = last_points(connection, ids, EARLIER + 1, usable=True)
     for line in series_table(series, points, point_counts(connection, ids), _style()):
         print(line)
 

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import Connection, select
 
+from pytest_mlms.cases import StacksOf, cases_of
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.history import schema
 from pytest_mlms.history.child_session import ChildOptions, run_child
-from pytest_mlms.history.machine_class import machine_class
 from pytest_mlms.history.queries import series_by_id, series_names
 from pytest_mlms.history.recreation import write_stacks
 from pytest_mlms.history.releases import Release
+from pytest_mlms.history.series import parts_of
+from pytest_mlms.history.series_points import UNUSABLE
 from pytest_mlms.history.stacks import canonical_name
 from pytest_mlms.host.machine import machine_state
+from pytest_mlms.item_result import CaseIdentity
 from pytest_mlms.loading import load_manifest
 from pytest_mlms.manifest.load import find_manifests
-from pytest_mlms.records import Stack
+from pytest_mlms.records import Kind, Stack
 from pytest_mlms.results_reader import read_results
 from pytest_mlms.serialization import to_plain
 from pytest_mlms.stacks.declared import framework_of
@@ -33,17 +37,11 @@ from pytest_mlms.starts import module_command
 
 __all__ = ["BackfillOptions", "Outcome", "Work", "measure_release", "measured_cases", "plan_work"]
 
+_KINDS: tuple[Kind, ...] = ("performance", "accuracy", "agreement")
+_OF_RELEASES = ("stack", "reference", "quantity")
 _QUIET = ("-q", "--no-header", "--tb=line", "-rN")
 _NOTHING_COLLECTED = 5
 _SHOWN_LINES = 12
-
-
-class CaseKey(NamedTuple):
-    """A case without its stack: of different stacks, the same cases are compared."""
-
-    manifest: str
-    kind: str
-    point: str
 
 
 @dataclass(frozen=True)
@@ -103,15 +101,15 @@ def _name_of(requirement: str) -> str:
 def plan_work(
     releases: Sequence[Release],
     options: BackfillOptions,
-    measured: Mapping[str, Collection[CaseKey]],
+    measured: Mapping[str, Collection[str]],
 ) -> list[Work]:
-    """Return the items of each release; ``measured`` has the cases that are there by version.
+    """Return the items of each release; ``measured`` has the keys that are there by version.
 
     pytest is asked for the items of one release: those of the others differ by its name. Raises
     MlmsError where it finds none.
     """
     first = options.stack_of(releases[0])
-    names = _manifest_names(options.manifests)
+    keys = _keys(options.manifests, first)
     items = _collected(first, options)
     planned = []
     for release in releases:
@@ -120,60 +118,68 @@ def plan_work(
         present: list[str] = []
         for item in items:
             own = item.replace(f"[{first.name}-", f"[{release.stack}-")
-            key = _key_of(item, first.name, names)
-            (present if key in there else missing).append(own)
+            (present if _key_of(item, keys) in there else missing).append(own)
         planned.append(Work(release, tuple(missing), tuple(present)))
     return planned
 
 
-def measured_cases(connection: Connection, package: str) -> dict[str, set[CaseKey]]:
-    """Return the cases that the history has of each version of a package, on such a machine."""
-    machine = to_plain(machine_state())
-    keys = {}
-    for series in series_by_id(connection, series_names(connection)):
-        if series.machine == machine_class(machine, series.parts["device"]):
-            keys[series.id] = _key_of_parts(series.parts)
-    of_package = schema.package.c
+def measured_cases(connection: Connection, package: str) -> dict[str, set[str]]:
+    """Return the keys of the cases that the history has of each version of a package.
+
+    An item whose values say nothing doesn't count.
+    """
+    found = series_by_id(connection, series_names(connection))
+    keys = {series.id: _key(series.parts) for series in found}
+    point, of_package = schema.point.c, schema.package.c
     query = (
-        select(schema.point.c.series, of_package.version)
-        .join(schema.package, of_package.lock_sha256 == schema.point.c.stack)
-        .where(of_package.name == canonical_name(package))
+        select(point.series, of_package.version)
+        .join(schema.package, of_package.lock_sha256 == point.stack)
+        .where(of_package.name == canonical_name(package), point.verdict.not_in(UNUSABLE))
         .distinct()
     )
-    found: dict[str, set[CaseKey]] = {}
+    measured: dict[str, set[str]] = {}
     for number, version in connection.execute(query):
-        if number in keys:
-            found.setdefault(version, set()).add(keys[number])
-    return found
+        measured.setdefault(version, set()).add(keys[number])
+    return measured
 
 
-def _key_of_parts(parts: Mapping[str, Any]) -> CaseKey:
-    words = [parts["device"]]
-    if parts["scenario"]:
-        words += [f"b{parts['batch_size']}", parts["scenario"]]
-    if parts.get("shape"):
-        words.append(parts["shape"])
-    return CaseKey(parts["manifest"], parts["kind"], "-".join(words))
+def _key(parts: Mapping[str, Any]) -> str:
+    """Return the parts of a series that releases have in common, on stacks of any names."""
+    kept = {name: part for name, part in parts.items() if name not in _OF_RELEASES}
+    return json.dumps(kept, sort_keys=True)
 
 
-def _manifest_names(paths: Iterable[Path]) -> dict[Path, str]:
-    """Return the name of the model of each manifest."""
-    names = {}
+def _keys(paths: Iterable[Path], stack: Stack) -> dict[tuple[str, str], str]:
+    """Return the key of each case on this machine, by the end of its item's id and its manifest."""
+    machine = to_plain(machine_state())
+    keys = {}
     for path in find_manifests(paths):
-        if path.name not in STACK_FILES:
-            names[path.absolute()] = load_manifest(path, allow_code=True).manifest.name
-    return names
+        if path.name in STACK_FILES:
+            continue
+        loaded = load_manifest(path, allow_code=True)
+        for kind in _KINDS:
+            for case in cases_of(loaded, kind, _only(stack), lambda framework: None):
+                end = f"test_{kind}[{case.id}]"
+                line = {
+                    **to_plain(CaseIdentity.of(case)),
+                    "machine": machine,
+                    "nodeid": f".yaml::{end}",
+                }
+                keys[str(path.absolute()), end] = _key(parts_of(line))
+    return keys
 
 
-def _key_of(item: str, stack: str, names: Mapping[Path, str]) -> CaseKey | None:
+def _only(stack: Stack) -> StacksOf:
+    return lambda framework: [stack] if framework == stack.framework else []
+
+
+def _key_of(item: str, keys: Mapping[tuple[str, str], str]) -> str | None:
     """Return the key of an item's id; None where its manifest isn't certain."""
-    file, _, function = item.partition("::")
-    kind, _, case = function.partition("[")
-    found = [name for path, name in names.items() if f"/{path}".endswith(f"/{file}")]
-    if len(found) != 1:
-        return None
-    point = case.removeprefix(f"{stack}-").removesuffix("]")
-    return CaseKey(found[0], kind.removeprefix("test_"), point)
+    file, _, end = item.partition("::")
+    found = [
+        key for (path, of), key in keys.items() if of == end and f"/{path}".endswith(f"/{file}")
+    ]
+    return found[0] if len(found) == 1 else None
 
 
 def _collected(stack: Stack, options: BackfillOptions) -> list[str]:

@@ -67,7 +67,7 @@ def by_version(
     for group in joined.values():
         of_group: list[PointRow] = []
         for series in group:
-            of_group += points(connection, series.id)
+            of_group += points(connection, series.id, usable=True)
         found.append(_of_group(group[0], of_group, versions))
     return found
 

@@ -120,7 +120,7 @@ def _size(change: Change) -> float:
 
 def _sides(connection: Connection, change: Change) -> tuple[PointRow, PointRow] | None:
     """Return the points before and after a change; None where one is gone."""
-    of_series = points(connection, change.series)
+    of_series = points(connection, change.series, usable=True)
     for before, after in itertools.pairwise(of_series):
         if after.run == change.first_run:
             return before, after

@@ -15,12 +15,19 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
 from pytest_mlms.history.blocks import LEAST_BEFORE, LONGEST, Blocks
-from pytest_mlms.history.shifts import Estimate, Sensitivity, Shift
-from pytest_mlms.history.significance import WINDOWS, Window, Windows, first_rare
+from pytest_mlms.history.shifts import Estimate, Sensitivity, Shift, Sight
+from pytest_mlms.history.significance import (
+    WINDOWS,
+    Window,
+    Windows,
+    first_rare,
+    least_points,
+)
 
-__all__ = ["TOO_FEW", "estimate_shift", "find_shifts"]
+__all__ = ["TOO_FEW", "estimate_shift", "find_shifts", "sight_of"]
 
 Array = NDArray[Any]
 
@@ -35,14 +42,22 @@ _SEARCHED = 20  # runs in which the place of a shift is looked for
 _LEAST_STEADY = 5  # values that are alike
 _ALIKE = 0.1  # of the least change
 _CONFIDENCE_ERRORS = 1.96
+_FOUR_OF_FIVE_ERRORS = 0.84
+_AFTER_SOFTWARE = (1, 2, 3)  # points after a change of software
+_SOFTWARE_RISK = 1e-4  # of Student's test of them, two-sided
+_SOFTWARE_ORDER_RISK = 0.11  # no point before is as far off: of 9, one in 10
 
 
 @dataclass(frozen=True)
 class _Search:
-    """The state of a search: ``shifts`` are known, and ``judged`` points were judged."""
+    """The state of a search: ``shifts`` are known, and ``judged`` points were judged.
+
+    ``changed`` are the points whose software isn't that of the point before.
+    """
 
     values: Array
     sensitivity: Sensitivity
+    changed: Array
     shifts: Sequence[Shift]
     judged: int
 
@@ -89,17 +104,20 @@ def find_shifts(
     sensitivity: Sensitivity,
     known: Sequence[Shift] = (),
     judged: int = 0,
+    changed: Sequence[int] | Array = (),
 ) -> list[Shift]:
     """Return the shifts of a series in order: the ``known`` ones, and those of later points.
 
     ``judged`` is how many points were judged before, when the known ones were found. A known shift
     has another ``first`` where its place is estimated again, and ``undone`` where the level is the
-    old one again. Values must be finite.
+    old one again. ``changed`` are the points whose software isn't that of the point before, in
+    order. Values must be finite.
     """
     data = np.asarray(values, float)
+    places = np.asarray(changed, int)
     shifts: Sequence[Shift] = known
     while judged < len(data):
-        event = _next_event(_Search(data, sensitivity, shifts, judged))
+        event = _next_event(_Search(data, sensitivity, places, shifts, judged))
         if event is None:
             break
         shifts = event.shifts
@@ -107,12 +125,14 @@ def find_shifts(
     return list(shifts)
 
 
-def estimate_shift(values: Array, sensitivity: Sensitivity, shift: Shift, end: int) -> Estimate:
+def estimate_shift(
+    values: Array, sensitivity: Sensitivity, shift: Shift, end: int, level: int = 0
+) -> Estimate:
     """Return the estimate of a shift from up to 30 points on each side of it.
 
-    The level after it ends before the point ``end``.
+    The level before it begins with the point ``level``, and the one after it ends before ``end``.
     """
-    begin = max(0, shift.first - LONGEST)
+    begin = max(level if level < shift.first else 0, shift.first - LONGEST)
     before = values[begin : shift.first]
     after = values[shift.first : min(end, shift.first + LONGEST)]
     old = shift.old
@@ -128,12 +148,32 @@ def estimate_shift(values: Array, sensitivity: Sensitivity, shift: Shift, end: i
     return Estimate(old, change, low=change - half, high=change + half)
 
 
+def sight_of(values: Array, sensitivity: Sensitivity, shifts: Sequence[Shift]) -> Sight:
+    """Return the sight of a series, whose known shifts these are, on a step."""
+    blocks = Blocks(values, [0, *[shift.boundary for shift in shifts]])
+    end = len(values)
+    known = int(blocks.counts[end])
+    missing = max(0, LEAST_BEFORE - known)
+    points = least_points(len(blocks.residuals(end)) + missing, sensitivity.order_risk)
+    scatter = blocks.scatter(np.array([end]), sensitivity.noise)
+    [freedom] = np.maximum(scatter.freedom / scatter.persistence, 1)
+
+    def least(count: int, risk: float) -> float:
+        [error] = scatter.error_of_difference(1 / count + 1 / (known + missing))
+        seen = max(sensitivity.least, -stdtrit(freedom, risk / 2) * error)
+        return float(seen + _FOUR_OF_FIVE_ERRORS * error)
+
+    change = least(points, sensitivity.risk / len(WINDOWS))
+    return Sight(missing + points, change, least(1, _SOFTWARE_RISK))
+
+
 def _next_event(search: _Search) -> _Event | None:
     """Return the first event at a point that was not judged yet."""
     found = [
         _settling(search),
         _return(search),
         _steady_step(search),
+        _software_step(search),
         _step(search),
         _drift(search),
     ]
@@ -146,7 +186,7 @@ def _settling(search: _Search) -> _Event | None:
     last = search.last
     if last is None or last.kind != "step":
         return None
-    if last.undone is not None or last.first == last.found:
+    if last.undone is not None or last.first == last.found or last.first in search.changed:
         return None
     at = last.found + _SETTLED
     if not search.judged <= at < len(search.values):
@@ -247,10 +287,32 @@ def _step(search: _Search) -> _Event | None:
     window = _first_window(search)
     if window is None:
         return None
-    at = window.last
-    values = search.values[: at + 1]
-    first = _place(values, search.begin, at)
-    step = _step_at(values, search.begin, first, at)
+    first = _place(search.values[: window.last + 1], search.begin, window.last)
+    return _step_event(search, first, window.last)
+
+
+def _software_step(search: _Search) -> _Event | None:
+    """Find the first points that differ from those before where the software changed.
+
+    The place is known and not searched for, so fewer points tell.
+    """
+    blocks = search.blocks
+    noise = search.sensitivity.noise
+    found: list[Window] = []
+    for length in _AFTER_SOFTWARE:
+        earliest = max(search.begin + LEAST_BEFORE, search.judged - length + 1)
+        is_new = (search.changed >= earliest) & (search.changed <= len(search.values) - length)
+        places = search.changed[is_new]
+        windows = Windows.of(blocks, length, places, places)
+        changed = windows.beyond(search.sensitivity.least)
+        found += changed.significant(blocks, noise, _SOFTWARE_RISK)
+    window = first_rare(found, blocks, _SOFTWARE_ORDER_RISK)
+    return None if window is None else _step_event(search, window.place, window.last)
+
+
+def _step_event(search: _Search, first: int, at: int) -> _Event:
+    """Return the event of a step before ``first``, which may undo the shift before it."""
+    step = _step_at(search.values[: at + 1], search.begin, first, at)
     last = search.last
     if last is None or not _undoes(step, last, search.sensitivity):
         return search.add(at, step)
@@ -276,8 +338,8 @@ def _first_window(search: _Search) -> Window | None:
         places = _places(search, search.begin + LEAST_BEFORE, length)
         windows = Windows.of(blocks, length, places, places)
         changed = windows.beyond(sensitivity.least)
-        found += changed.significant(blocks, sensitivity)
-    return first_rare(found, blocks, sensitivity.risk)
+        found += changed.significant(blocks, sensitivity.noise, sensitivity.risk / len(WINDOWS))
+    return first_rare(found, blocks, sensitivity.order_risk)
 
 
 def _drift(search: _Search) -> _Event | None:
@@ -289,8 +351,8 @@ def _drift(search: _Search) -> _Event | None:
     ends = np.full(len(places), end)
     windows = Windows.of(blocks, _DRIFT_WINDOW, places, ends)
     changed = windows.beyond(_DRIFT_FACTOR * sensitivity.least)
-    found = changed.significant(blocks, sensitivity)
-    window = first_rare(found, blocks, sensitivity.risk)
+    found = changed.significant(blocks, sensitivity.noise, sensitivity.risk / len(WINDOWS))
+    window = first_rare(found, blocks, sensitivity.order_risk)
     if window is None:
         return None
     drift = Shift(window.place, window.last, window.level, window.change, "drift")

@@ -13,13 +13,13 @@ from sqlalchemy import Connection, Engine, delete, func, select, update
 
 from pytest_mlms.history import schema
 from pytest_mlms.history.bulk import Rows, insert_missing
-from pytest_mlms.history.change_points import TOO_FEW, estimate_shift, find_shifts
+from pytest_mlms.history.change_points import TOO_FEW, estimate_shift, find_shifts, sight_of
 from pytest_mlms.history.scales import Scale, scale_of
 from pytest_mlms.history.series_points import SeriesPoints, read_series
-from pytest_mlms.history.shifts import Estimate, Shift
+from pytest_mlms.history.shifts import Estimate, Shift, Sight
 from pytest_mlms.history.store import transact
 
-__all__ = ["Scanned", "scan"]
+__all__ = ["Scanned", "scan", "sights"]
 
 _AT_ONCE = 5_000  # rows
 _CAN_BE_UNDONE = ("open", "confirmed")
@@ -85,6 +85,10 @@ class _Series:
         kept = [row for row in rows if row.first_run in places and row.found_run in places]
         return sorted(kept, key=lambda row: places[row.first_run])
 
+    def known(self, rows: Sequence[Any]) -> list[Shift]:
+        """Return the shifts that rows of changes are of."""
+        return [self.shift_of(row) for row in self.with_points(rows)]
+
     def shift_of(self, row: Any) -> Shift:
         """Return the shift that a row of ``change`` is of."""
         before, after = self.scale.of(np.array([row.before, row.after])).tolist()
@@ -140,6 +144,27 @@ def scan(history: Engine) -> Scanned:
         searched=len(new),
         found=len(found.new),
     )
+
+
+def sights(history: Engine, wanted: Collection[int]) -> list[Sight]:
+    """Return how far series of noisy values can be seen to change, those of these that have points.
+
+    Changes are shares of the value, or of the whole.
+    """
+    found = []
+    with history.connect() as connection:
+        known = _known_rows(connection)
+        scales = _scales(connection)
+        for points in read_series(connection, wanted):
+            series = _Series(points, scales[points.series])
+            sensitivity = series.scale.sensitivity
+            if sensitivity.exact:
+                continue
+            shifts = series.known(known.get(points.series, []))
+            sight = sight_of(series.values, sensitivity, shifts)
+            share = series.scale.share
+            found.append(Sight(sight.points, share(sight.change), share(sight.with_software)))
+    return found
 
 
 def _states(connection: Connection) -> dict[int, _State]:
@@ -228,13 +253,14 @@ def _search(series: _Series, rows: Sequence[Any], found: _Found) -> None:
     values = series.values
     sensitivity = series.scale.sensitivity
     kept = series.with_points(rows)
-    known = [series.shift_of(row) for row in kept]
+    known = series.known(rows)
     judged = known[-1].found + 1 if known else 0
-    shifts = find_shifts(values, sensitivity, known, judged)
+    shifts = find_shifts(values, sensitivity, known, judged, series.points.changed)
+    levels = [0, *[shift.boundary for shift in shifts]]
     ends = [*[shift.first for shift in shifts[1:]], len(values)]
     for index, shift in enumerate(shifts):
         end = ends[index] if shift.undone is None else shift.undone
-        estimate = estimate_shift(values, sensitivity, shift, end)
+        estimate = estimate_shift(values, sensitivity, shift, end, levels[index])
         row = series.row_of(shift, estimate)
         if index >= len(known):
             found.new.append(row)

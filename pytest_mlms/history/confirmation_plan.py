@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from sqlalchemy import Connection, Engine
 
+from pytest_mlms.cases import Case
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.history.changes import Change, read_changes
 from pytest_mlms.history.gate_verdict import (
@@ -19,7 +20,7 @@ from pytest_mlms.history.gate_verdict import (
 )
 from pytest_mlms.history.machine_class import machine_class
 from pytest_mlms.history.queries import points
-from pytest_mlms.history.recorded_manifest import manifest_of
+from pytest_mlms.history.recorded_manifest import case_of_line
 from pytest_mlms.history.sides import Side, sides_of
 from pytest_mlms.host.machine import machine_state
 from pytest_mlms.manifest.load import LoadedManifest
@@ -29,6 +30,12 @@ __all__ = ["Plan", "StackNames", "plan_of"]
 
 _REACH_OF_CONTROL = 2
 """Runs between the change of a control item and another one that it may explain."""
+
+
+_UNTOLD = (
+    "both runs had the same software, and an older pytest-mlms made one of them, which does not "
+    "tell whether the case was the same; accept it, or measure that software again"
+)
 
 
 class _Refused(MlmsError):
@@ -44,14 +51,19 @@ class StackNames(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """A change with both sides of it, and what the upgrade has to decide."""
+    """A change with both sides of it, the measured case, and what the upgrade has to decide."""
 
     change: Change
     before: Side
     after: Side
-    manifest: LoadedManifest
+    measured: Case
     gate: Gate
     circumstances: Circumstances
+
+    @property
+    def manifest(self) -> LoadedManifest:
+        """The manifest of the case."""
+        return self.measured.loaded
 
     @property
     def group(self) -> tuple[str, str, Path]:
@@ -59,9 +71,16 @@ class Plan:
         return self.before.stack.identity, self.after.stack.identity, self.manifest.path
 
     def case(self, names: StackNames) -> str:
-        """Return the id of the upgrade's case."""
-        line = self.after.line
-        return f"{names.after}-vs-{names.before}-{line['device']}-b{line['batch_size']}"
+        """Return the id of the upgrade's case: under the load where it was measured under one."""
+        case = self.measured
+        upgrade = replace(
+            case,
+            kind="upgrade",
+            stack=replace(case.stack, name=names.after),
+            against=replace(case.stack, name=names.before),
+            scenario=case.scenario if case.load else None,
+        )
+        return upgrade.id
 
 
 def plan_of(history: Engine, change: Change, results: Path) -> Plan | Finding:
@@ -87,15 +106,17 @@ def _plan(change: Change, before: Side, after: Side, control: str, results: Path
     circumstances = Circumstances(plugin, control)
     if before.stack.identity == after.stack.identity and not before.stack.missing:
         cause, why = cause_without_software(circumstances)
+        if cause == "noise" and not (before.tells_all and after.tells_all):
+            raise _Refused(_UNTOLD)
         return Finding(change, cause, f"both runs had the same software; {why}")
     if "::" in change.parts["test"]:
         raise _Refused("it was measured by a test of your own, which upgrades don't run")
     _check_machine(change)
-    manifest = manifest_of(after.line, results)
-    gate = gate_of(change, manifest.manifest.thresholds.upgrade.tolerances())
+    case = case_of_line(after.line, results)
+    gate = gate_of(change, case.loaded.manifest.thresholds.upgrade.tolerances())
     if gate is None:
         raise _Refused(f"upgrades don't compare {change.quantity}")
-    return Plan(change, before, after, manifest, gate, circumstances)
+    return Plan(change, before, after, case, gate, circumstances)
 
 
 def _step_of_control(history: Engine, connection: Connection, change: Change) -> str:
@@ -111,7 +132,7 @@ def _step_of_control(history: Engine, connection: Connection, change: Change) ->
 
 def _runs_near(connection: Connection, change: Change) -> set[str]:
     """Return the runs of a series beside the first run of a change."""
-    runs = list(dict.fromkeys(row.run for row in points(connection, change.series)))
+    runs = [row.run for row in points(connection, change.series, usable=True)]
     if change.first_run not in runs:
         return set()
     located = runs.index(change.first_run)

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, func, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
 
 from pytest_mlms.history import schema
 from pytest_mlms.history.errors import damaged
 from pytest_mlms.history.series import case_label
+from pytest_mlms.history.series_points import UNUSABLE
 from pytest_mlms.history.stacks import canonical_name
 
 __all__ = [
@@ -174,10 +175,18 @@ def series_by_id(connection: Connection, ids: Iterable[int]) -> list[SeriesInfo]
     return [found[number] for number in wanted if number in found]
 
 
-def points(connection: Connection, series: int, last: int | None = None) -> list[PointRow]:
-    """Return the points of a series, the newest last; ``last`` keeps that many of the newest."""
+def points(
+    connection: Connection, series: int, last: int | None = None, usable: bool = False
+) -> list[PointRow]:
+    """Return the points of a series, the newest last; ``last`` keeps that many of the newest.
+
+    The ``usable`` ones are what changes are searched in: of items whose values say something, and
+    the last of each run.
+    """
     order = (schema.point.c.started, schema.point.c.run, schema.point.c.number)
     query = _select_points().where(schema.point.c.series == series)
+    if usable:
+        query = query.where(_is_usable())
     if last is None:
         return [_point(row) for row in connection.execute(query.order_by(*order))]
     newest = query.order_by(*(column.desc() for column in order)).limit(last)
@@ -186,10 +195,10 @@ def points(connection: Connection, series: int, last: int | None = None) -> list
 
 
 def last_points(
-    connection: Connection, series: Iterable[int], last: int
+    connection: Connection, series: Iterable[int], last: int, usable: bool = False
 ) -> dict[int, list[PointRow]]:
     """Return the newest points of several series by their ids."""
-    return {number: points(connection, number, last) for number in series}
+    return {number: points(connection, number, last, usable) for number in series}
 
 
 def point_counts(connection: Connection, series: Iterable[int]) -> dict[int, int]:
@@ -305,6 +314,19 @@ def _select_points() -> Select[Any]:
         run.branch,
         run.ci_url,
     ).join_from(schema.point, schema.run, run.id == point.run)
+
+
+def _is_usable() -> ColumnElement[bool]:
+    """Return whether a point is the last usable one of its series and run."""
+    point = schema.point.c
+    other = schema.point.alias().c
+    newest = (
+        select(func.max(other.number))
+        .where(other.series == point.series, other.started == point.started)
+        .where(other.run == point.run, other.verdict.not_in(UNUSABLE))
+        .scalar_subquery()
+    )
+    return point.number == newest
 
 
 def _point(row: Row[Any]) -> PointRow:

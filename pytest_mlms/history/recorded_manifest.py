@@ -1,24 +1,32 @@
-"""Manifests of recorded items, where their files are still those that were measured."""
+"""Cases of recorded items, where their manifests and files are still those that were measured."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pytest_mlms.case_digest import definition_of
+from pytest_mlms.cases import Case
 from pytest_mlms.errors import MlmsError
+from pytest_mlms.history.series import load_of
+from pytest_mlms.item_result import load_identity
 from pytest_mlms.loading import load_manifest
 from pytest_mlms.manifest.load import LoadedManifest
+from pytest_mlms.manifest.schema import Model
+from pytest_mlms.records import Stack
 from pytest_mlms.serialization import to_plain
 
-__all__ = ["is_of_project", "manifest_of"]
+__all__ = ["case_of_line", "is_of_project"]
 
 
-def manifest_of(line: Mapping[str, Any], results: Path) -> LoadedManifest:
-    """Return the manifest of an item. Raises MlmsError where its files are not those any more.
+def case_of_line(line: Mapping[str, Any], results: Path) -> Case:
+    """Return the case of an item as its manifest has it now.
 
-    It is one of this project: ``results``, and each folder with results, has files of strangers.
+    Raises MlmsError where that is another one, or where files are not those any more. The manifest
+    is one of this project: ``results``, and each folder with results, has files of strangers.
     """
     path = Path(line["manifest"]["path"])
     if not is_of_project(path, results):
@@ -27,13 +35,12 @@ def manifest_of(line: Mapping[str, Any], results: Path) -> LoadedManifest:
     if not path.is_file():
         raise MlmsError(f"there is no {path} below {Path.cwd()}; run it where the manifest is")
     loaded = load_manifest(path)
-    _check_model(loaded, line)
+    model = _check_model(loaded, line)
     measured = (line.get("dataset") or {}).get("sha256")
     if not line.get("shape") and measured != loaded.dataset_digest:
         problem = "the dataset is not the one that was measured"
         raise MlmsError(f"{loaded.place('dataset')}: {problem}; restore it")
-    _check_case(loaded, line)
-    return loaded
+    return _case(loaded, model, line)
 
 
 def is_of_project(path: Path, results: Path) -> bool:
@@ -50,7 +57,7 @@ def is_of_project(path: Path, results: Path) -> bool:
     return is_ours
 
 
-def _check_model(loaded: LoadedManifest, line: Mapping[str, Any]) -> None:
+def _check_model(loaded: LoadedManifest, line: Mapping[str, Any]) -> Model:
     models = loaded.manifest.models
     variant = line.get("variant") or None
     wanted = (line["framework"], variant)
@@ -69,9 +76,10 @@ def _check_model(loaded: LoadedManifest, line: Mapping[str, Any]) -> None:
     if {**to_plain(found[0].options), **declared} != line["options"]:
         place = loaded.place("models", index, "options")
         raise MlmsError(f"{place}: the options are not those that were measured; restore them")
+    return found[0]
 
 
-def _check_case(loaded: LoadedManifest, line: Mapping[str, Any]) -> None:
+def _case(loaded: LoadedManifest, model: Model, line: Mapping[str, Any]) -> Case:
     evaluate = loaded.manifest.evaluate
     device = line["device"]
     if device not in evaluate.devices:
@@ -85,3 +93,30 @@ def _check_case(loaded: LoadedManifest, line: Mapping[str, Any]) -> None:
     if size not in evaluate.batch_sizes:
         place = loaded.place("evaluate", "batch_sizes")
         raise MlmsError(f"{place}: the batch size {size} isn't there any more; restore it")
+    recorded = line["stack"]
+    stack = Stack(
+        recorded["name"],
+        model.name,
+        variant=model.variant or "",
+        threads=recorded.get("threads"),
+    )
+    case = Case(line["kind"], loaded, model, stack, device, size, None, shape=shape)
+    case = replace(case, scenario=_scenario(case, line))
+    definition = definition_of(case)
+    if line.get("definition", definition) != definition:
+        problem = "inputs, outputs, their files or the seed are not those that were measured"
+        raise MlmsError(f"{loaded.place('inputs')}: {problem}; restore them")
+    return case
+
+
+def _scenario(case: Case, line: Mapping[str, Any]) -> str | None:
+    """Return what ids call a line's scenario now: of a load that with its keys but the limit."""
+    if line["scenario"] is None:
+        return None
+    for label in case.loaded.manifest.evaluate.scenario_labels:
+        load = to_plain(load_identity(replace(case, scenario=label)))
+        is_same = load_of(load) == load_of(line["load"]) if load and line.get("load") else False
+        if is_same or (not line.get("load") and label == line["scenario"]):
+            return label
+    place = case.loaded.place("evaluate", "scenarios")
+    raise MlmsError(f"{place}: there is no {line['scenario']} as measured any more; restore it")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import platform
+import re
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.tags import compatible_tags, cpython_tags, sys_tags
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
@@ -18,6 +21,8 @@ from pytest_mlms.errors import MlmsError
 __all__ = ["Release", "parse_requirement", "releases_of", "select_releases"]
 
 _INDEX_SECONDS = 60
+_NUMBER = re.compile(r"\d+")
+_ANY_PATCH = 99  # of a Python of which only the minor version is known
 
 
 @dataclass(frozen=True)
@@ -96,12 +101,22 @@ def select_releases(
 def _installable(files: Iterable[PackageFile], python: str | None) -> Iterator[PackageFile]:
     """Yield the wheels for this Python, or another one, and platform that are not yanked."""
     here = set(sys_tags())
+    version = platform.python_version()
     if python is not None:
-        release = [int(part) for part in python.split(".")[:2]]
-        here = {*cpython_tags(release), *compatible_tags(release)}
+        release = [int(part) for part in _NUMBER.findall(python)]
+        here = {*cpython_tags(release[:2]), *compatible_tags(release[:2])}
+        version = ".".join(map(str, [*release, _ANY_PATCH][:3]))
     for file in files:
         if not file.is_wheel or file.yanked is not None:
             continue
         _, _, _, tags = parse_wheel_filename(file.name)
-        if not here.isdisjoint(tags):
+        if not here.isdisjoint(tags) and _is_for(file, version):
             yield file
+
+
+def _is_for(file: PackageFile, python: str) -> bool:
+    """Return whether a file is for a version of Python, by the words of its index."""
+    try:
+        return SpecifierSet(file.requires_python).contains(python, prereleases=True)
+    except InvalidSpecifier:  # which pip passes over as well
+        return True

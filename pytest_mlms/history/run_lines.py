@@ -198,6 +198,8 @@ class _ItemLine(_Line):
     reference: _Reference | None = None
     estimates: dict[_Text, _Estimate] | None = None
     quantities: dict[_Text, _OwnQuantity] | None = None
+    definition: _Text | None = None
+    load: dict[str, Any] | None = None
     method: _Count = 1
 
 

@@ -56,6 +56,10 @@ class Scale:
         value = math.exp(level) - self.base
         return value if value > _LEAST_VALUE else 0.0
 
+    def share(self, change: float) -> float:
+        """Return a change on this scale as a share of the value, or of the whole."""
+        return change if self.is_share else math.expm1(change)
+
     def ratio(self, before: float, after: float) -> float:
         """Return the ratio of two levels' values; a value of 0 counts as the least one."""
         low, high = (max(_LEAST_VALUE, self.value(level)) for level in (before, after))

@@ -12,7 +12,16 @@ from typing import Any, NamedTuple
 from pytest_mlms.history.machine_class import device_kind, machine_class
 from pytest_mlms.quantities import QUANTITIES
 
-__all__ = ["FIRST_METHOD", "Common", "Point", "Series", "case_label", "points_of"]
+__all__ = [
+    "FIRST_METHOD",
+    "Common",
+    "Point",
+    "Series",
+    "case_label",
+    "load_of",
+    "parts_of",
+    "points_of",
+]
 
 FIRST_METHOD = 1
 """The version of the method of lines that don't tell it."""
@@ -27,6 +36,8 @@ time made, about nothing.
 
 _NOTHING_MEASURED = ("ERROR", "SKIPPED")
 
+
+_MEDIAN = 50
 
 _KEY_DIGITS = 32
 """Digits of a key, 128 bits: a large run looks for 100,000 of them in an index."""
@@ -107,7 +118,7 @@ def points_of(line: Mapping[str, Any]) -> Iterator[Point]:
     """
     if line["verdict"] in _NOTHING_MEASURED:
         return
-    common = Common(_common_parts(line))
+    common = Common(parts_of(line))
     if line["kind"] not in _WITHOUT_POINTS:
         yield from _of_estimates(line, common)
     own = line.get("quantities") or {}
@@ -139,10 +150,14 @@ def case_label(parts: Mapping[str, Any]) -> str:
 
 
 def _of_estimates(line: Mapping[str, Any], common: Common) -> Iterator[Point]:
+    """Yield the estimates, without percentiles of too few calls, which are but their slowest."""
     estimates = line.get("estimates") or {}
     for name, estimate in estimates.items():
         known = QUANTITIES.get(name)
-        if known and _is_number(estimate["value"]):
+        if known is None or not _is_number(estimate["value"]):
+            continue
+        is_tail = (known.percent or 0) > _MEDIAN
+        if not (is_tail and estimate.get("lacking")):
             yield _point(common, name, estimate, known.better)
 
 
@@ -160,17 +175,16 @@ def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and math.isfinite(value)
 
 
-def _common_parts(line: Mapping[str, Any]) -> dict[str, Any]:
+def parts_of(line: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parts of the series of an item's line, but for the quantity."""
     dataset = line.get("dataset") or {}
     stack = line["stack"]
     declared = stack.get("declared") or {}
-    load = {"load": line["load"]} if line.get("load") else {}  # other keys stay as they were
-    variant = {"variant": line["variant"]} if line.get("variant") else {}
-    shape = {"shape": line["shape"]} if line.get("shape") else {}
+    further = {name: line[name] for name in ("variant", "shape", "definition") if line.get(name)}
+    if line.get("load"):
+        further["load"] = load_of(line["load"])
     return {
-        **load,
-        **variant,
-        **shape,
+        **further,  # keys of lines without these stay as they were
         "manifest": line["manifest"]["name"],
         "test": _test_of(line),
         "kind": line["kind"],
@@ -191,6 +205,15 @@ def _common_parts(line: Mapping[str, Any]) -> dict[str, Any]:
         "method": line.get("method", FIRST_METHOD),
         "control": bool(line.get("control")),
     }
+
+
+def load_of(load: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a load is, without the latency that only judges it.
+
+    That of a peak says what is searched for.
+    """
+    is_limit = "rate" in load or "arrivals" in load
+    return {name: value for name, value in load.items() if name != "latency" or not is_limit}
 
 
 def _reference_of(line: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -21,7 +21,7 @@ Array = NDArray[Any]
 UNUSABLE = ("INVALID", "ERROR")
 """Verdicts of items whose values say nothing."""
 
-_ROWS = ("series", "places of runs", "numbers of lines", "values")
+_ROWS = ("series", "places of runs", "numbers of lines", "values", "numbers of stacks")
 _AT_ONCE = 5_000  # points that a driver returns
 _IN_MEMORY = 5_000_000  # points, of 32 bytes
 _FEW = 100  # series that are read one by one
@@ -30,11 +30,15 @@ _UNKNOWN = -1
 
 @dataclass(frozen=True)
 class SeriesPoints:
-    """The points of a series, by its id, in order: one of each run, which is named."""
+    """The points of a series, by its id, in order: one of each run, which is named.
+
+    ``changed`` are the places of points whose stack is known to be another one than that before.
+    """
 
     series: int
     runs: Sequence[str]
     values: NDArray[np.float64]
+    changed: NDArray[np.int64]
 
 
 def read_series(connection: Connection, wanted: Collection[int]) -> Iterator[SeriesPoints]:
@@ -60,23 +64,27 @@ def read_series(connection: Connection, wanted: Collection[int]) -> Iterator[Ser
 def _columns(connection: Connection, some: Sequence[int], runs: Sequence[str]) -> Array:
     """Return the points of series, a column each, in rows as ``_ROWS`` says."""
     places = {run: place for place, run in enumerate(runs)}
+    stacks: dict[str | None, int] = {None: _UNKNOWN}
     parts = [np.empty((len(_ROWS), 0))]
     result = connection.execute(_query(some), execution_options={"yield_per": _AT_ONCE})
     for points in result.partitions():
-        part = _part(points, places)
+        part = _part(points, places, stacks)
         parts.append(part)
     columns = np.concatenate(parts, axis=1)
-    series, of_runs, _, _ = columns
+    series, of_runs, *_ = columns
     is_wanted = np.isin(series, some)
     is_known = of_runs != _UNKNOWN  # others were added meanwhile, and are read the next time
     return columns[:, is_wanted & is_known]
 
 
-def _part(points: Sequence[Row[Any]], places: Mapping[str, int]) -> Array:
-    series, names, numbers, values = zip(*points, strict=True)
+def _part(
+    points: Sequence[Row[Any]], places: Mapping[str, int], stacks: dict[str | None, int]
+) -> Array:
+    series, names, numbers, values, digests = zip(*points, strict=True)
+    of_stacks = [stacks.setdefault(digest, len(stacks)) for digest in digests]
     of_runs = [places.get(name, _UNKNOWN) for name in names]
     try:
-        part = np.array([series, of_runs, numbers, values], float)
+        part = np.array([series, of_runs, numbers, values, of_stacks], float)
     except (TypeError, ValueError):
         part = np.array(np.nan)
     if not np.isfinite(part).all():
@@ -86,7 +94,7 @@ def _part(points: Sequence[Row[Any]], places: Mapping[str, int]) -> Array:
 
 def _query(some: Sequence[int]) -> Select[Any]:
     point = schema.point.c
-    columns = (point.series, point.run, point.number, point.value)
+    columns = (point.series, point.run, point.number, point.value, point.stack)
     usable = point.verdict.not_in(UNUSABLE)
     query = select(*columns).where(usable)
     if len(some) <= _FEW:
@@ -99,7 +107,7 @@ def _query(some: Sequence[int]) -> Select[Any]:
 
 def _last_of_each_run(columns: Array) -> Array:
     """Return columns by series, run and number; the last of those of the same series and run."""
-    series, runs, numbers, _ = columns
+    series, runs, numbers, *_ = columns
     order = np.lexsort((numbers, runs, series))
     in_order = columns[:, order]
     series_and_runs = in_order[:2]
@@ -109,7 +117,7 @@ def _last_of_each_run(columns: Array) -> Array:
 
 
 def _by_series(columns: Array, runs: Sequence[str]) -> Iterator[SeriesPoints]:
-    series, places, _, values = columns
+    series, places, _, values, stacks = columns
     is_first = np.diff(series, prepend=np.nan) != 0
     begins = np.flatnonzero(is_first)
     bounds = [*begins, len(series)]
@@ -117,4 +125,12 @@ def _by_series(columns: Array, runs: Sequence[str]) -> Iterator[SeriesPoints]:
         number = int(series[begin])
         of_runs = places[begin:end].astype(int)
         names = [runs[place] for place in of_runs]
-        yield SeriesPoints(number, names, values[begin:end])
+        changed = _changed(stacks[begin:end])
+        yield SeriesPoints(number, names, values[begin:end], changed)
+
+
+def _changed(stacks: Array) -> NDArray[np.int64]:
+    """Return the places of stacks that are known to be others than those before."""
+    before, after = stacks[:-1], stacks[1:]
+    is_other = (before != after) & (before != _UNKNOWN) & (after != _UNKNOWN)
+    return np.flatnonzero(is_other) + 1

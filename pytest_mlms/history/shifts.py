@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Estimate", "Sensitivity", "Shift"]
+__all__ = ["Estimate", "Sensitivity", "Shift", "Sight"]
 
 _RISK = 3e-4  # of Student's test, two-sided, over all windows
+_ORDER_SHARE = 1 / 3  # of the risk: that of the exact test of the points' order
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,11 @@ class Sensitivity:
     def noise(self) -> float:
         """The least standard deviation that values are taken to have: 0.4 % for 2 %."""
         return self.least / 5
+
+    @property
+    def order_risk(self) -> float:
+        """The risk of the test of the points' order."""
+        return self.risk * _ORDER_SHARE
 
 
 @dataclass(frozen=True)
@@ -70,3 +76,18 @@ class Estimate:
     change: float
     low: float
     high: float
+
+
+@dataclass(frozen=True)
+class Sight:
+    """The sight of a series on a step from its next point on, if its noise stays as it is.
+
+    Attributes:
+        points: Further points after which the step can be seen.
+        change: The least one that is seen with them four times of five, on the scale of values.
+        with_software: The same with one point, where the software changes, too.
+    """
+
+    points: int
+    change: float
+    with_software: float

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +10,10 @@ from sqlalchemy import Connection, select
 
 from pytest_mlms.history.changes import Change
 from pytest_mlms.history.errors import HistoryError
+from pytest_mlms.history.queries import PointRow, points
 from pytest_mlms.history.recorded_stack import RecordedStack
 from pytest_mlms.history.run_lines import check_line
-from pytest_mlms.history.schema import line, point, run
+from pytest_mlms.history.schema import line, run
 
 __all__ = ["Side", "sides_of"]
 
@@ -29,6 +30,11 @@ class Side:
     line: Mapping[str, Any]
     stack: RecordedStack
 
+    @property
+    def tells_all(self) -> bool:
+        """True if its line has all that may change a value: those of older versions don't."""
+        return bool(self.line.get("definition"))
+
 
 def sides_of(connection: Connection, change: Change) -> tuple[Side, Side] | None:
     """Return the last run before a change and its first run; None where a point is gone.
@@ -36,14 +42,14 @@ def sides_of(connection: Connection, change: Change) -> tuple[Side, Side] | None
     The change of software that is nearest to where the change was located separates them; without
     one, the two runs are those beside that place.
     """
-    points = _points(connection, change.series)
-    runs = [row.run for row in points]
+    found = points(connection, change.series, usable=True)
+    runs = [row.run for row in found]
     if change.first_run not in runs[1:]:
         return None
     located = runs.index(change.first_run)
     begin = max(0, located - _REACH)
     sides = {}
-    near = points[begin : located + _REACH]
+    near = found[begin : located + _REACH]
     for index, of_point in enumerate(near, start=begin):
         sides[index] = _side(connection, of_point)
     boundary = _nearest_boundary(sides, located)
@@ -60,17 +66,7 @@ def _nearest_boundary(sides: Mapping[int, Side], located: int) -> int:
     return min(boundaries, key=lambda index: abs(index - located), default=located)
 
 
-def _points(connection: Connection, number: int) -> Sequence[Any]:
-    """Return the run and the line of each point of a series, the oldest first, one a run."""
-    of = point.c
-    query = (
-        select(of.run, of.number).where(of.series == number).order_by(of.started, of.run, of.number)
-    )
-    by_run = {row.run: row for row in connection.execute(query)}
-    return list(by_run.values())
-
-
-def _side(connection: Connection, of_point: Any) -> Side:
+def _side(connection: Connection, of_point: PointRow) -> Side:
     query = (
         select(line.c.json, run.c.plugin)
         .join(run, run.c.id == line.c.run)

@@ -14,16 +14,13 @@ from numpy.typing import NDArray
 from scipy.special import stdtr
 
 from pytest_mlms.history.blocks import Blocks
-from pytest_mlms.history.shifts import Sensitivity
 
-__all__ = ["WINDOWS", "Window", "Windows", "first_rare"]
+__all__ = ["WINDOWS", "Window", "Windows", "first_rare", "least_points"]
 
 Array = NDArray[Any]
 
 WINDOWS = (3, 5, 8, 15)
 """Numbers of last runs whose level is compared with the level before."""
-
-_ORDER_SHARE = 1 / 3  # of the risk: that of the exact test of the points' order
 
 
 class Window(NamedTuple):
@@ -78,22 +75,22 @@ class Windows:
         """Return the windows that are farther from their levels."""
         return self._where(np.abs(self.changes) > least)
 
-    def significant(self, blocks: Blocks, sensitivity: Sensitivity) -> Windows:
+    def significant(self, blocks: Blocks, noise: float, risk: float) -> Windows:
         """Return the windows that differ from their levels by Student's test.
 
+        ``noise`` is the least standard deviation, and ``risk`` that of each window.
         The error grows by sqrt((1 + r) / (1 - r)) where neighbours have the correlation r (Bayley
         and Hammersley 1946, Supplement to the Journal of the Royal Statistical Society 8:184), and
         the degrees of freedom shrink by its square.
         """
         if not len(self):
             return self
-        scatter = blocks.scatter(self.places, sensitivity.noise)
+        scatter = blocks.scatter(self.places, noise)
         size = 1 / self.length + 1 / self.counts
         error = scatter.error_of_difference(size)
         freedom = np.maximum(scatter.freedom / scatter.persistence, 1)
         statistic = np.abs(self.changes) / error
-        risk = 2 * stdtr(freedom, -statistic)
-        return self._where(risk < sensitivity.risk / len(WINDOWS))
+        return self._where(2 * stdtr(freedom, -statistic) < risk)
 
     def _where(self, chosen: Array) -> Windows:
         return Windows(
@@ -108,12 +105,26 @@ class Windows:
 def first_rare(windows: Iterable[Window], blocks: Blocks, risk: float) -> Window | None:
     """Return the first window whose points are rare among those before; None for none.
 
-    ``risk`` is that of a report in a night.
+    ``risk`` is that of the test of the points' order.
     """
     for window in sorted(windows):
-        if _is_rare(window, blocks, risk * _ORDER_SHARE):
+        if _is_rare(window, blocks, risk):
             return window
     return None
+
+
+def least_points(before: int, risk: float) -> int:
+    """Return how many points off a level of ``before`` ones can be rare.
+
+    They are most of a window, of the shortest one all.
+    """
+    for points in range(WINDOWS[0], WINDOWS[-1]):
+        for length in WINDOWS:
+            most = points if length == WINDOWS[0] else 2 * points - 1
+            others = before - (length - points)
+            if points <= length <= most and _order_risk(points, length, 0, others) < risk:
+                return points
+    return WINDOWS[-1]
 
 
 def _changes(values: Array, length: int, places: Array, levels: Array) -> Array:
@@ -147,11 +158,11 @@ def _is_rare(window: Window, blocks: Blocks, risk: float) -> bool:
     half = abs(change) / 2
     beyond_last = np.count_nonzero(sign * last > half)
     beyond_before = np.count_nonzero(sign * before > half)
-    return _exact_risk(beyond_last, len(last), beyond_before, len(before)) < risk
+    return _order_risk(beyond_last, len(last), beyond_before, len(before)) < risk
 
 
 @lru_cache(maxsize=4096)
-def _exact_risk(hits: int, count: int, other_hits: int, other_count: int) -> float:
+def _order_risk(hits: int, count: int, other_hits: int, other_count: int) -> float:
     """Return the probability that at least ``hits`` of all hits are among the ``count``."""
     total = hits + other_hits
     misses = count + other_count - total

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+import psutil
 from sqlalchemy import URL, Connection, Engine, create_engine, event, insert, inspect, select
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError
@@ -56,6 +57,27 @@ _BUSY_SECONDS = 60
 
 _CONNECT_SECONDS = 10
 _ATTEMPTS = 8
+_NETWORKS = frozenset(
+    (
+        *(
+            "nfs",
+            "nfs4",
+            "cifs",
+            "smb2",
+            "smb3",
+            "smbfs",
+            "afpfs",
+            "afs",
+            "9p",
+            "virtiofs",
+            "webdav",
+        ),
+        *("ceph", "lustre", "gpfs", "beegfs", "glusterfs", "sshfs", "s3fs", "rclone", "gcsfuse"),
+        *("orangefs", "pvfs2", "panfs", "ocfs2", "gfs2", "wekafs"),
+    )
+)
+"""File systems that hosts share: SQLite's log, which readers find by memory, can't be on them."""
+
 _HEADER = b"SQLite format 3\0"
 _SUFFIXES = (".sqlite", ".sqlite3", ".db")
 _FORBIDDEN = "42501"  # insufficient_privilege, an error of PostgreSQL
@@ -74,7 +96,7 @@ def open_history(address: str | Path) -> Engine:
     _make_folder(url)
     engine = _engine(url)
     with _closed_on_failure(engine):
-        _use_wal(engine)
+        _set_journal(engine)
         with alone(engine) as connection:
             if _is_new(connection, show_address(url)):
                 make_tables(connection)
@@ -90,7 +112,7 @@ def open_unchecked(address: str | Path) -> Engine:
     _make_folder(url)
     engine = _engine(url)
     with _closed_on_failure(engine):
-        _use_wal(engine)
+        _set_journal(engine)
         with engine.connect() as connection, contextlib.suppress(HistoryOutdated):
             _is_new(connection, show_address(url))
     return engine
@@ -220,10 +242,19 @@ def _make_folder(url: URL) -> None:
 
 def _read_only(url: URL, file: Path) -> URL:
     query = {"mode": "ro", "uri": "true"}
-    if not os.access(file.parent, os.W_OK):
+    if not os.access(file.parent, os.W_OK) and not _beside(file, "-shm").exists():
+        log = _beside(file, "-wal")
+        if log.exists() and log.stat().st_size:
+            problem = f"{log.name} has runs that can't be read in a folder that can't be written"
+            raise HistoryError(f"{file}: {problem}; copy both files to one that can be")
         query["immutable"] = "1"  # SQLite could not make the files that readers share
     path = str(file.absolute()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
     return url.set(database=f"file:{path}", query=query)
+
+
+def _beside(file: Path, suffix: str) -> Path:
+    """Return a file that SQLite has beside a database."""
+    return file.with_name(file.name + suffix)
 
 
 def _engine(url: URL, where: str = "") -> Engine:
@@ -302,18 +333,21 @@ def _where(engine: Engine) -> str:
     return where
 
 
-def _use_wal(engine: Engine) -> None:
+def _set_journal(engine: Engine) -> None:
     """Have SQLite write ahead, so that readers do not wait for a writer.
 
-    The change needs the file alone, and SQLite does not wait for it.
+    Hosts that share a folder have no memory in common, which that takes: there readers wait. The
+    change needs the file alone, and SQLite does not wait for it.
     """
-    if engine.dialect.name != "sqlite":
+    file = file_of(engine.url)
+    if file is None:
         return
+    mode = "DELETE" if _is_shared_by_hosts(file) else "WAL"
     deadline = time.monotonic() + _BUSY_SECONDS
     while True:
         try:
             with contextlib.closing(engine.raw_connection()) as connection:
-                connection.cursor().execute("PRAGMA journal_mode = WAL")
+                connection.cursor().execute(f"PRAGMA journal_mode = {mode}")
             return
         except HistoryError:
             raise
@@ -321,6 +355,15 @@ def _use_wal(engine: Engine) -> None:
             if "locked" not in str(error) or time.monotonic() > deadline:
                 raise translate(_where(engine), error) from None
         time.sleep(0.02)
+
+
+def _is_shared_by_hosts(file: Path) -> bool:
+    """Return whether a file is on a network's file system."""
+    parents = {str(parent) for parent in file.resolve().parents}
+    mounts = psutil.disk_partitions(all=True)
+    above = [mount for mount in mounts if mount.mountpoint in parents]
+    nearest = max(above, key=lambda mount: len(mount.mountpoint), default=None)
+    return nearest is not None and nearest.fstype.removeprefix("fuse.") in _NETWORKS
 
 
 def _is_new(connection: Connection, where: str) -> bool:

@@ -124,8 +124,7 @@ class Column:
     """A column of a table at the end of a run.
 
     ``table`` and ``title`` are the titles of the table and of the column. ``form`` is "value", or
-    "spread" for the value and how far the interval's upper end is above it, or "interval" for the
-    value and both ends.
+    "spread" for the value and half of its interval, or "interval" for the value and both ends.
     """
 
     table: str

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable
 
 from pytest_mlms.quantities import QUANTITIES
+from pytest_mlms.report.exported import Exported, exported_numbers
 from pytest_mlms.report.last_results import Result, last_results
 from pytest_mlms.text import encodable
 
@@ -18,6 +19,7 @@ __all__ = ["bencher_json"]
 
 _LONGEST_NAME = 1024  # characters of a benchmark
 _LONGEST_SLUG = 64  # characters of a measure
+_ENDS = {"low": "lower_value", "high": "upper_value"}
 _DIGEST = 8  # characters that keep shortened names apart
 
 Metric = dict[str, float]
@@ -40,29 +42,20 @@ def bencher_json(results: Iterable[Result]) -> str:
 
 
 def _measures(item: Result) -> dict[str, Metric]:
-    measures: dict[str, Metric | None] = {}
-    for name, estimate in (item.get("estimates") or {}).items():
-        if not estimate["lacking"]:
-            full_name = QUANTITIES[name].property_name.removeprefix("mlms_")
-            measures[_slug(full_name)] = _metric(estimate, "value")
-    for name, quantity in (item.get("quantities") or {}).items():
-        slug = _slug(f"{name}-{quantity['unit']}")
-        measures[slug] = _metric(quantity, "value")
-    for comparison in item.get("comparisons") or ():
-        slug = _slug(f"{comparison['quantity']}-ratio")
-        measures[slug] = _metric(comparison, "ratio")
-    return {slug: metric for slug, metric in measures.items() if metric}
+    measures = {}
+    for number in exported_numbers(item):
+        metric = {"value": float(number.value)}
+        for end, value in number.ends.items():
+            metric[_ENDS[end]] = float(value)
+        measures[_slug(_measure(number))] = metric
+    return measures
 
 
-def _metric(fields: Result, value: str) -> Metric | None:
-    """Return a number with its interval; None where there is none."""
-    ends = {"value": value, "lower_value": "low", "upper_value": "high"}
-    metric = {}
-    for name, source in ends.items():
-        number = fields.get(source)
-        if number is not None:
-            metric[name] = float(number)
-    return metric if "value" in metric else None
+def _measure(number: Exported) -> str:
+    """Return the name of a number's measure."""
+    if number.form == "estimate":
+        return QUANTITIES[number.name].property_name.removeprefix("mlms_")
+    return f"{number.name}-{number.unit if number.form == 'own' else number.form}"
 
 
 def _slug(name: str) -> str:

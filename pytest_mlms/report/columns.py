@@ -16,7 +16,7 @@ from pytest_mlms.quantities import QUANTITIES, quantities_of
 from pytest_mlms.records import Comparison, Kind, main_comparison
 from pytest_mlms.report.table import KEEP
 from pytest_mlms.units import format_quantity
-from pytest_mlms.upgrade.labels import format_change, percent
+from pytest_mlms.upgrade.labels import format_change, percent, spread_text
 from pytest_mlms.views.item import ItemView
 from pytest_mlms.views.measured import EstimateView, OwnQuantityView
 from pytest_mlms.views.numbers import NONE, estimate_text, value_text
@@ -80,7 +80,7 @@ def _value(quantity: str) -> Cell:
 
 
 def _spread(quantity: str) -> Cell:
-    """Show the estimate of a quantity, how far its interval reaches above it, and a long wait."""
+    """Show the estimate of a quantity, half of its interval, and a long wait."""
     value_cell = _value(quantity)
 
     def cell(item: ItemView) -> str:
@@ -92,10 +92,8 @@ def _spread(quantity: str) -> Cell:
 
 
 def _spread_text(measured: EstimateView | OwnQuantityView) -> str:
-    """Return how far an interval reaches above its value; "" where it has no upper end."""
-    if measured.high is None or not measured.value:
-        return ""
-    return f" ±{percent(abs(measured.high / measured.value - 1), '.2g')}"
+    spread = spread_text(measured.value, measured.low, measured.high)
+    return f" {spread}" if spread else ""
 
 
 def _wait(item: ItemView) -> str:

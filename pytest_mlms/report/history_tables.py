@@ -18,7 +18,7 @@ from pytest_mlms.history.queries import (
 from pytest_mlms.report.sparkline import sparkline
 from pytest_mlms.report.table import KEEP, format_table
 from pytest_mlms.units import format_quantity
-from pytest_mlms.upgrade.labels import percent
+from pytest_mlms.upgrade.labels import spread_text
 
 __all__ = ["EARLIER", "Style", "points_table", "series_table", "stack_changes", "versions_table"]
 
@@ -58,8 +58,8 @@ def series_table(
 ) -> Iterator[str]:
     """Yield a line for each series: how many points, the last one, its change, and a sparkline.
 
-    ``points`` has the last EARLIER + 1 points of each, by its id. Machines have numbers, which are
-    explained below the table, where there are several.
+    ``points`` has the last EARLIER + 1 usable points of each, by its id. Machines have numbers,
+    which are explained below the table, where there are several.
     """
     machines = list(dict.fromkeys(each.machine for each in series))
     names = ["model", "case", "quantity"]
@@ -189,10 +189,8 @@ def _shown(value: float, unit: str) -> str:
 
 def _interval(value: float, low: float | None, high: float | None, style: Style) -> str:
     """Return half of an interval as a share of the value."""
-    if low is None or high is None or value == 0:
-        return "-"
-    half = (high - low) / 2 / abs(value)
-    return style.about + percent(half, ".2g").replace(" ", KEEP)
+    text = spread_text(value, low, high) or "-"
+    return text.replace("±", style.about).replace(" ", KEEP)
 
 
 def _date(time: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pytest_mlms.quantities import QUANTITIES
+from pytest_mlms.report.exported import Exported, exported_numbers
 from pytest_mlms.text import visible
 
 __all__ = ["ITEM_PROPERTY", "junit_properties"]
@@ -21,12 +22,8 @@ def junit_properties(line: Mapping[str, Any]) -> list[tuple[str, object]]:
     properties = _case_properties(line)
     for framework, version in line.get("versions", {}).items():
         properties[f"mlms_version_of_{visible(framework)}"] = version
-    for name, estimate in line.get("estimates", {}).items():
-        properties.update(_estimate_properties(name, estimate))
-    for name, quantity in line.get("quantities", {}).items():
-        properties.update(_own_properties(name, quantity))
-    for comparison in line.get("comparisons", []):
-        properties.update(_comparison_properties(comparison))
+    for number in exported_numbers(line):
+        properties.update(_number_properties(number))
     return [pair for pair in properties.items() if pair[1] is not None]
 
 
@@ -44,28 +41,16 @@ def _case_properties(line: Mapping[str, Any]) -> Properties:
     }
 
 
-def _estimate_properties(name: str, estimate: Mapping[str, Any]) -> Properties:
-    prefix = QUANTITIES[name].property_name
+def _number_properties(number: Exported) -> Properties:
+    """Return a number, and the ends of its interval; of an upgrade these have their own names."""
+    if number.form == "estimate":
+        prefix = QUANTITIES[number.name].property_name
+    elif number.form == "own":
+        prefix = f"mlms_value_of_{number.name}"
+    else:
+        ends = {f"mlms_{end}_of_{number.name}": value for end, value in number.ends.items()}
+        return {f"mlms_{number.form}_of_{number.name}": number.value, **ends}
     return {
-        prefix: estimate["value"],
-        f"{prefix}_low": estimate["low"],
-        f"{prefix}_high": estimate["high"],
-    }
-
-
-def _own_properties(name: str, quantity: Mapping[str, Any]) -> Properties:
-    prefix = f"mlms_value_of_{name}"
-    return {
-        prefix: quantity["value"],
-        f"{prefix}_low": quantity.get("low"),
-        f"{prefix}_high": quantity.get("high"),
-    }
-
-
-def _comparison_properties(comparison: Mapping[str, Any]) -> Properties:
-    quantity = comparison["quantity"]
-    return {
-        f"mlms_ratio_of_{quantity}": comparison["ratio"],
-        f"mlms_low_of_{quantity}": comparison["low"],
-        f"mlms_high_of_{quantity}": comparison["high"],
+        prefix: number.value,
+        **{f"{prefix}_{end}": value for end, value in number.ends.items()},
     }

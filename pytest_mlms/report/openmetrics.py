@@ -10,12 +10,18 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from pytest_mlms.quantities import QUANTITIES
+from pytest_mlms.report.exported import Exported, exported_numbers
 from pytest_mlms.report.last_results import Result, last_results
 from pytest_mlms.text import encodable
 
 __all__ = ["openmetrics"]
 
 _UNITS = {"s": "seconds", "B": "bytes"}
+_CHANGES = {
+    "ratio": "candidate over baseline",
+    "difference": "candidate less baseline, over inputs: of shares, or as a share of the baseline",
+    "multiple": "difference of outputs, over what is allowed",
+}
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
@@ -33,38 +39,27 @@ def openmetrics(results: Iterable[Result]) -> str:
     families: dict[str, _Family] = {}
     items = last_results(results)
     for item in items:
-        _add_estimates(families, item)
-        _add_own(families, item)
-        _add_comparisons(families, item)
+        for number in exported_numbers(item):
+            _add_number(families, item, number)
     _add_verdicts(families, items)
     lines = [line for name in families for line in _lines(name, families[name])]
     return "\n".join([*lines, "# EOF", ""])
 
 
-def _add_estimates(families: dict[str, _Family], item: Result) -> None:
-    for name, estimate in (item.get("estimates") or {}).items():
-        quantity = QUANTITIES[name]
-        unit = _UNITS.get(quantity.unit, "")
-        family = families.setdefault(quantity.property_name, _Family(quantity.description, unit))
-        if not estimate["lacking"]:
-            _add(family, item, estimate["value"])
-
-
-def _add_own(families: dict[str, _Family], item: Result) -> None:
-    for name, quantity in (item.get("quantities") or {}).items():
-        family = families.setdefault(
-            "mlms_own_quantity", _Family("quantity that a test of the user's own recorded")
-        )
-        _add(family, item, quantity["value"], quantity=name, unit=quantity["unit"])
-
-
-def _add_comparisons(families: dict[str, _Family], item: Result) -> None:
-    for comparison in item.get("comparisons") or ():
-        family = families.setdefault(
-            "mlms_upgrade_ratio",
-            _Family("candidate over baseline; of accuracy the candidate less the baseline"),
-        )
-        _add(family, item, comparison["ratio"], quantity=comparison["quantity"])
+def _add_number(families: dict[str, _Family], item: Result, number: Exported) -> None:
+    labels = {} if number.form == "estimate" else {"quantity": number.name}
+    if number.form == "estimate":
+        quantity = QUANTITIES[number.name]
+        name = quantity.property_name
+        family = _Family(quantity.description, _UNITS.get(quantity.unit, ""))
+    elif number.form == "own":
+        name = "mlms_own_quantity"
+        family = _Family("quantity that a test of the user's own recorded")
+        labels["unit"] = number.unit
+    else:
+        name = f"mlms_upgrade_{number.form}"
+        family = _Family(_CHANGES[number.form])
+    _add(families.setdefault(name, family), item, number.value, **labels)
 
 
 def _add_verdicts(families: dict[str, _Family], items: Iterable[Result]) -> None:
@@ -75,9 +70,7 @@ def _add_verdicts(families: dict[str, _Family], items: Iterable[Result]) -> None
         families["mlms_items"] = family
 
 
-def _add(family: _Family, item: Result, value: float | None, **more: str) -> None:
-    if value is None:
-        return
+def _add(family: _Family, item: Result, value: float, **more: str) -> None:
     labels = {
         "model": item["manifest"]["name"],
         "framework": item["framework"],

@@ -23,9 +23,8 @@ from pytest_mlms.evaluate.inputs import random_batch
 from pytest_mlms.evaluate.timed_inputs import first_batch
 from pytest_mlms.evaluate.worst_inputs import place_of
 from pytest_mlms.history.machine_class import machine_class
-from pytest_mlms.history.recorded_manifest import manifest_of
+from pytest_mlms.history.recorded_manifest import case_of_line
 from pytest_mlms.manifest.load import LoadedManifest
-from pytest_mlms.manifest.schema import Model
 from pytest_mlms.pipeline import Dataset, open_dataset, without_corrupt
 from pytest_mlms.pipeline.step_files import class_numbers_of, with_local_files
 from pytest_mlms.recorded import recorded_launch
@@ -85,11 +84,10 @@ def bundle_of_item(found: FoundItem, making: Making) -> Bundle:
         problem = f"there is no predictor for {line['framework']}"
         raise MlmsError(f"{problem}; name its folder with --mlms-predictors")
     predictor = making.predictors[line["framework"]]
-    loaded = manifest_of(line, making.results)
+    case = replace(case_of_line(line, making.results), scenario=None)
+    loaded = case.loaded
     making = replace(making, trust=_trust(loaded, found, making))
-    model = _model_of(loaded, line)
-    case = _case_of(loaded, model, line)
-    files = fetch_files(loaded, model, making.cache)
+    files = fetch_files(loaded, case.model, making.cache)
     source = SideSource(line, predictor, making.trust, making.cache)
     new = new_side(source)
     old = old_side(source) if line["kind"] == "upgrade" else None
@@ -115,18 +113,6 @@ def _trust(loaded: LoadedManifest, found: FoundItem, making: Making) -> Trust:
     """Return what is trusted of an item's run beside versions."""
     declared = declared_stacks(Path.cwd(), [loaded.path.absolute()])
     return Trust.of_run(found.run, making.trusted, declared.values())
-
-
-def _model_of(loaded: LoadedManifest, line: Mapping[str, Any]) -> Model:
-    wanted = (line["framework"], line.get("variant") or None)
-    models = loaded.manifest.models
-    return next(one for one in models if (one.name, one.variant) == wanted)
-
-
-def _case_of(loaded: LoadedManifest, model: Model, line: Mapping[str, Any]) -> Case:
-    recorded = line["stack"]
-    stack = Stack(recorded["name"], model.name, threads=recorded.get("threads"))
-    return Case(line["kind"], loaded, model, stack, line["device"], line["batch_size"], None)
 
 
 def _what(new: ExactSide, old: ExactSide | None) -> str:

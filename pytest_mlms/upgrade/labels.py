@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from pytest_mlms.quantities import QUANTITIES, upgrade_rules
-from pytest_mlms.records import Comparison, InputGroup, Verdict
+from pytest_mlms.records import Comparison, InputGroup, Verdict, change_form
 from pytest_mlms.units import format_quantity
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "precision_text",
     "sides_label",
     "software_text",
+    "spread_text",
     "told_lines",
     "tolerance_label",
     "upper_end",
@@ -165,6 +166,13 @@ def percent(share: float, form: str = ".3g") -> str:
     return f"{number:{form}} %"
 
 
+def spread_text(value: float | None, low: float | None, high: float | None) -> str:
+    """Return half of an interval as a share of its value, "±1.4 %"; "" where that isn't known."""
+    if not value or low is None or high is None or math.isinf(high - low):
+        return ""
+    return f"±{percent((high - low) / 2 / abs(value), '.2g')}"
+
+
 def format_change(compared: Comparison, space: str = " ") -> str:
     """Return B over A with its interval, such as "×1.079 (1.071 to 1.088)".
 
@@ -174,9 +182,10 @@ def format_change(compared: Comparison, space: str = " ") -> str:
     """
     if math.isnan(compared.ratio):
         return "-"
-    if compared.quantity == "agreement":
+    form = change_form(compared.quantity, compared.of)
+    if form == "multiple":
         return f"{_multiple(compared)} what is allowed"
-    if compared.of == "inputs":
+    if form == "difference":
         low = f"{100 * compared.low:+.2f}"
         high = percent(compared.high, "+.2f").replace(" ", space)
         return f"{100 * compared.ratio:+.2f} ({low}{space}to{space}{high})"

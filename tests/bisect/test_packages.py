@@ -30,7 +30,7 @@ def stack(requirements: tuple[str, ...], **fields: Any) -> Stack:
 
 @pytest.fixture
 def bisect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Record]:
-    def offered(requirement: Any, settings: object, pre: bool) -> list[Release]:
+    def offered(requirement: Any, settings: object, pre: bool, python: str | None) -> list[Release]:
         versions = ["1.0", "1.1", "1.2", "1.3", "1.4", "2.0"]
         found = [version for version in versions if requirement.specifier.contains(version)]
         assert found or requirement.name != "pace"

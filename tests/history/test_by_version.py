@@ -77,3 +77,13 @@ def test_a_package_that_no_stack_has_is_refused(tmp_path: Path) -> None:
             versions_in(connection, "numpi")
         with pytest.raises(HistoryError, match="'torch'; there are onnxruntime, and what"):
             versions_in(connection, "torch")
+
+
+def test_points_that_say_nothing_are_of_no_version(tmp_path: Path) -> None:
+    history = open_history(tmp_path / "h.sqlite")
+    for night, (ratio, verdict) in enumerate([(1.0, "PASSED"), (9.0, "INVALID")]):
+        add_run(history, write_run(tmp_path, night, ratio=ratio, verdict=verdict))
+    with history.connect() as connection:
+        (found,) = versions_in(connection, "onnxruntime")
+    (row,) = found.rows
+    assert (row.runs, row.value) == (1, pytest.approx(VALUE))

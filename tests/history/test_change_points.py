@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from pytest_mlms.history.change_points import TOO_FEW, estimate_shift, find_shifts
+from pytest_mlms.history.change_points import TOO_FEW, estimate_shift, find_shifts, sight_of
 from pytest_mlms.history.shifts import Sensitivity, Shift
 
 Values = NDArray[np.float64]
@@ -176,3 +176,57 @@ def test_the_interval_of_a_step_has_it(seed: int) -> None:
     values = with_step(seed, 0.2)
     estimate = estimate_shift(values, TIMED, Shift(50, 52, 0.0, 0.2), 100)
     assert estimate.low - 0.02 <= 0.2 <= estimate.high + 0.02
+
+
+@pytest.mark.parametrize(("before", "points"), [(9, 8), (12, 8), (14, 5), (37, 4), (80, 3)])
+def test_a_step_at_a_change_of_software_is_found_at_once_and_another_after_some_runs(
+    before: int, points: int
+) -> None:
+    values = noise(3, before + points, 0.005)
+    values[before:] += 0.08
+    [shift] = find_shifts(values[: before + 1], TIMED, changed=[before])
+    assert (shift.first, shift.found) == (before, before)
+    assert find_shifts(values, TIMED, changed=[before])[0] == shift
+    assert find_shifts(values[: before + points - 1], TIMED) == []
+
+
+@given(seed=seeds, changed=st.sets(st.integers(0, 99), max_size=10))
+def test_a_change_of_software_alone_is_no_shift_and_the_scan_may_come_in_parts(
+    seed: int, changed: set[int]
+) -> None:
+    places = sorted(changed)
+    values = with_step(seed, 0.1, at=60)
+    whole = find_shifts(values, TIMED, changed=places)
+    earlier = find_shifts(values[:70], TIMED, changed=places)
+    assert find_shifts(values, TIMED, earlier, judged=70, changed=places) == whole
+    assert find_shifts(np.zeros(100), TIMED, changed=places) == []
+
+
+def test_a_change_of_software_in_noise_is_rarely_taken_for_a_step() -> None:
+    found = 0
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        values = rng.normal(0, 0.02, 60) + np.where(rng.random(60) < 0.06, 0.3, 0)
+        found += bool(find_shifts(values, TIMED, changed=[30, 40, 50]))
+    assert found <= 12
+
+
+@pytest.mark.parametrize("before", [12, 30, 90])
+def test_a_step_of_the_size_that_can_be_seen_is_mostly_seen(before: int) -> None:
+    found = at_once = 0
+    for seed in range(100):
+        values = noise(seed, before + 20)
+        sight = sight_of(values[:before], TIMED, [])
+        stepped = values.copy()
+        stepped[before:] += sight.change
+        found += bool(find_shifts(stepped[: before + sight.points], TIMED))
+        stepped = values.copy()
+        stepped[before:] += sight.with_software
+        at_once += bool(find_shifts(stepped[: before + 1], TIMED, changed=[before]))
+    assert found >= 60
+    assert at_once >= 60
+
+
+def test_the_sight_of_a_series_gets_better_with_its_points() -> None:
+    known = [sight_of(noise(1, count), TIMED, []).points for count in (4, 12, 14, 37, 80)]
+    assert known == [13, 8, 5, 4, 3]

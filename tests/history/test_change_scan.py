@@ -102,6 +102,21 @@ def test_a_change_that_goes_back_closes_itself(history: Engine, tmp_path: Path) 
     assert change.undone_run == run_name(30)
 
 
+@pytest.mark.parametrize(("third", "ratio"), [(1.21, 1.1), (1.05, 1.05 / 1.1)])
+def test_the_ratio_of_a_change_is_that_to_the_level_after_the_change_before_it(
+    history: Engine, tmp_path: Path, third: float, ratio: float
+) -> None:
+    levels = [1.0] * 20 + [1.1] * 12 + [third] * 8
+    noise = [1 + 0.001 * (night % 3) for night in range(40)]
+    add(history, tmp_path, [level * each for level, each in zip(levels, noise, strict=True)])
+    scan(history)
+    _, second = read_changes(history)
+    assert second.first_run == run_name(32)
+    assert second.ratio == pytest.approx(ratio, rel=0.003)
+    assert second.is_worse is (third > 1.1)
+    assert second.after == pytest.approx(second.before * ratio, rel=0.003)
+
+
 def test_a_suspicion_keeps_its_direction_where_most_later_points_are_at_the_old_level(
     history: Engine, tmp_path: Path
 ) -> None:

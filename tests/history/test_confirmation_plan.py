@@ -9,16 +9,18 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, insert
 
+from pytest_mlms.case_digest import definition_of
 from pytest_mlms.history import schema
 from pytest_mlms.history.adding import add_run
 from pytest_mlms.history.changes import Change, suspicions
-from pytest_mlms.history.confirmation_plan import Plan, plan_of
+from pytest_mlms.history.confirmation_plan import Plan, StackNames, plan_of
 from pytest_mlms.history.gate_verdict import Finding
 from pytest_mlms.history.queries import series_by_id, series_names
 from pytest_mlms.history.sides import sides_of
 from pytest_mlms.history.store import open_history
 from pytest_mlms.host.machine import machine_state
 from pytest_mlms.serialization import to_plain
+from tests.support.cases import digits_case
 from tests.support.histories import run_name, write_run
 from tests.support.project import copy_digits
 
@@ -78,12 +80,22 @@ def test_without_a_change_of_software_the_runs_beside_the_step_are_the_sides(
     history: Engine, tmp_path: Path
 ) -> None:
     for night in range(1, 8):
-        measure(history, tmp_path, night, OLD)
+        measure(history, tmp_path, night, OLD, definition="0123456789abcdef")
     change = change_at(history, 5)
     assert runs_beside(history, change) == [run_name(4), run_name(5)]
     finding = finding_of(history, change)
     assert finding.cause == "noise"
     assert finding.reason.startswith("both runs had the same software; ")
+
+
+def test_without_the_definition_of_the_case_nothing_is_taken_for_noise(
+    history: Engine, tmp_path: Path
+) -> None:
+    for night in range(1, 8):
+        measure(history, tmp_path, night, OLD)
+    finding = finding_of(history, change_at(history, 5))
+    assert finding.cause is None
+    assert "doesn't tell whether the case was the same" in finding.reason
 
 
 def test_a_run_that_is_not_there_any_more_is_a_reason(history: Engine, tmp_path: Path) -> None:
@@ -118,12 +130,12 @@ def test_a_manifest_that_is_not_here_is_a_reason(
 class Digits:
     """The manifest of the digits, with two runs of it that had other packages."""
 
-    def __init__(self, history: Engine, folder: Path) -> None:
+    def __init__(self, history: Engine, folder: Path, **fields: Any) -> None:
         self.history = history
         self.path = copy_digits(folder / "digits")
         for night, package in enumerate([OLD, NEW], start=1):
             manifest = {"path": str(self.path), "name": "model-0", "version": "1.0.0"}
-            measure(history, folder, night, package, manifest=manifest)
+            measure(history, folder, night, package, manifest=manifest, **fields)
 
     def edit(self, old: str, new: str) -> None:
         text = self.path.read_text()
@@ -164,6 +176,45 @@ def test_a_changed_manifest_is_refused_with_its_line(
     found = digits.reason()
     assert reason in found
     assert found.startswith("digits/digits.yaml:")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("normalize: {mean: 0, scale: 16}", "normalize: {mean: 0.5, scale: 16}"),
+        ("seed: 7", "seed: 8"),
+    ],
+)
+def test_a_case_that_measures_something_else_now_is_refused(
+    history: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    definition = definition_of(digits_case(batch_size=64, scenario="offline"))
+    digits = Digits(history, tmp_path, definition=definition)
+    change = change_at(history, 2)
+    assert isinstance(plan_of(history, change, RESULTS), Plan)
+    digits.edit(old, new)
+    assert "not those that were measured; restore them" in finding_of(history, change).reason
+
+
+def test_a_change_under_load_is_confirmed_under_that_load_whatever_limits_it(
+    history: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    load = {"rate": 200.0, "latency": 0.015, "percentile": 99.0, "instances": 1, "batcher": None}
+    query = {"value": 0.001, "low": 0.0009, "high": 0.0011, "unit": "s", "replicates": 3}
+    fields = {"scenario": "server", "load": load, "estimates": {"query_latency": query}}
+    digits = Digits(history, tmp_path, batch_size=1, **fields)
+    loads = "{server: {rate: 200 /s, latency: 9 ms}}, {server: {rate: 300 /s, latency: 9 ms}}"
+    digits.edit("[single_stream, offline]", f"[single_stream, {loads}]")
+    change = change_at(history, 2, "query_latency")
+    plan = plan_of(history, change, RESULTS)
+    assert isinstance(plan, Plan)
+    names = StackNames("before", "after")
+    assert plan.case(names) == "after-vs-before-cpu-b1-server-200"
+    digits.edit("rate: 200 /s", "rate: 250 /s")
+    reason = finding_of(history, change).reason
+    assert reason.endswith("there is no server as measured any more; restore it")
 
 
 def test_a_quantity_that_upgrades_do_not_compare_is_a_reason(digits: Digits) -> None:

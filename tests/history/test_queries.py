@@ -23,7 +23,14 @@ from pytest_mlms.history.queries import (
     versions_of,
 )
 from pytest_mlms.history.store import open_history, open_to_read
-from tests.support.histories import ITEM, add_upgraded_runs, run_lines, run_name, write_lines
+from tests.support.histories import (
+    ITEM,
+    add_upgraded_runs,
+    item_line,
+    run_lines,
+    run_name,
+    write_lines,
+)
 
 
 @pytest.fixture
@@ -121,3 +128,25 @@ def test_a_point_has_the_host_of_its_item_and_not_that_of_its_run(
     with history.connect() as connection:
         names = series_names(connection, "latency_p50")
         assert [points(connection, series)[0].host for series in names] == ["vm", "second"]
+
+
+def test_usable_points_are_the_last_of_each_run_without_invalid_ones(
+    address: str, tmp_path: Path
+) -> None:
+    history = open_history(address)
+    for night, verdict in enumerate(["PASSED", "INVALID", "FAILED"]):
+        run, _, end = run_lines(night)
+        first = item_line(night, ratio=2.0)
+        again = item_line(night, verdict=verdict, nodeid=first["nodeid"].replace(".yaml", "-.yaml"))
+        write_lines(tmp_path / run_name(night), [run, first, again, end])
+        add_run(history, tmp_path / run_name(night))
+    with history.connect() as connection:
+        series = one_series(connection)
+        assert len(points(connection, series)) == 6
+        usable = points(connection, series, usable=True)
+        assert [(point.run, point.number) for point in usable] == [
+            (run_name(0), 2),
+            (run_name(1), 1),
+            (run_name(2), 2),
+        ]
+        assert points(connection, series, last=2, usable=True) == usable[1:]

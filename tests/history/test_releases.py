@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from packaging.version import Version
@@ -17,10 +18,10 @@ from pytest_mlms.history.releases import (
 )
 
 
-def file(version: str, tags: str = "py3-none-any", yanked: str | None = None) -> PackageFile:
+def file(version: str, tags: str = "py3-none-any", **facts: Any) -> PackageFile:
     name = f"tiny-{version}-{tags}.whl"
     url = f"https://example.invalid/{name}"
-    return PackageFile(name, url, "tiny", Version(version), True, True, size=7, yanked=yanked)
+    return PackageFile(name, url, "tiny", Version(version), True, True, size=7, **facts)
 
 
 def selected(*files: PackageFile, text: str = "tiny", pre: bool = False) -> list[str]:
@@ -41,6 +42,21 @@ def test_yanked_releases_and_those_of_other_platforms_are_left_out() -> None:
     elsewhere = file("1.3", "cp39-cp39-win_arm64")
     source = PackageFile("tiny-1.4.tar.gz", "", "tiny", Version("1.4"), False, True)
     assert selected(file("1.1", yanked=""), file("1.2"), elsewhere, source) == ["1.2"]
+
+
+@pytest.mark.parametrize(
+    ("python", "expected"),
+    [(None, ["1.4", "1.3", "1.2"]), ("3.7.9", ["1.4", "1.1"]), ("3.7", ["1.4", "1.1"])],
+)
+def test_releases_for_other_pythons_are_left_out(python: str | None, expected: list[str]) -> None:
+    files = [
+        file("1.1", requires_python="<3.8,>=3.7.2"),
+        file("1.2", requires_python=">=3.8"),
+        file("1.3", requires_python=">=3.8,!=3.9.*,!=3.10.99"),
+        file("1.4", requires_python="no specifier"),
+    ]
+    found = select_releases(parse_requirement("tiny"), files, pre=False, python=python)
+    assert [str(release.version) for release in found] == expected
 
 
 def test_pre_releases_have_to_be_asked_for() -> None:

@@ -52,6 +52,9 @@ def reference(**fields: Any) -> dict[str, Any]:
         ("options", {"providers": ["x"]}),
         ("method", 2),
         ("shape", "long"),
+        ("variant", "int8"),
+        ("definition", "0123456789abcdef"),
+        ("load", {"rate": 200.0, "latency": 0.015, "percentile": 99.0}),
         ("machine.memory", 2**40),
         ("nodeid", "tests/test_own.py::test_performance[x]"),
         ("reference", reference()),
@@ -87,6 +90,26 @@ def test_the_versions_of_a_reference_are_not_in_the_key_but_its_model_is() -> No
     plain = keys_of(item_line(0, reference=reference()))
     assert keys_of(item_line(0, reference=reference(versions={"caffe": "2"}))) == plain
     assert keys_of(item_line(0, reference=reference(sha256={"graph": "b"}))) != plain
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "is_other"),
+    [
+        ("latency", 0.009, False),
+        ("rate", 300.0, True),
+        ("percentile", 90.0, True),
+        ("instances", 2, True),
+    ],
+)
+def test_the_limit_of_a_load_is_not_in_the_key(key: str, value: Any, is_other: bool) -> None:
+    load = {"rate": 200.0, "latency": 0.015, "percentile": 99.0, "instances": 1}
+    changed = keys_of(item_line(0, load={**load, key: value}))
+    assert (changed != keys_of(item_line(0, load=load))) is is_other
+
+
+def test_the_limit_of_a_peak_is_what_is_searched_for() -> None:
+    peak = {"latency": 0.015, "percentile": 99.0, "precision": 0.05}
+    assert keys_of(item_line(0, load=peak)) != keys_of(item_line(0, load={**peak, "latency": 1.0}))
 
 
 def test_the_seed_counts_where_it_makes_the_inputs() -> None:
@@ -137,6 +160,13 @@ def test_an_estimate_of_too_few_replicates_is_a_point_without_an_interval() -> N
     points = {point.series.quantity: point for point in points_of(line)}
     assert (points["latency_p50"].low, points["latency_p50"].high) == (None, None)
     assert "latency_p90" not in points
+
+
+def test_a_tail_of_too_few_calls_is_no_point() -> None:
+    line = item_line(0)
+    line["estimates"]["latency_p99"].update(high=None, lacking="needs 459 calls, had 12")
+    points = {point.series.quantity for point in points_of(line)}
+    assert points == set(line["estimates"]) - {"latency_p99"}
 
 
 @pytest.mark.parametrize(

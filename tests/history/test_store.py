@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import sqlite3
 from pathlib import Path
+from types import SimpleNamespace
 
+import psutil
 import pytest
 from sqlalchemy import func, select, update
 
@@ -134,6 +137,38 @@ def test_a_file_in_a_read_only_folder_can_be_read(tmp_path: Path) -> None:
             assert connection.execute(select(schema.series)).all() == []
     finally:
         file.parent.chmod(0o755)
+
+
+def test_runs_that_are_only_in_the_log_are_read_or_missed_with_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "history.sqlite"
+    copy = tmp_path / "copy.sqlite"
+    writer = open_history(file)
+    with writing(writer) as connection:
+        connection.execute(schema.about.insert(), {"name": "new", "value": "1"})
+    for suffix in ("", "-wal"):
+        data = file.with_name(file.name + suffix).read_bytes()
+        copy.with_name(copy.name + suffix).write_bytes(data)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write any folder
+    with open_to_read(file).connect() as connection:
+        assert "new" in connection.scalars(select(schema.about.c.name)).all()
+    with pytest.raises(HistoryError, match=r"copy.sqlite-wal has runs that can't be read"):
+        open_to_read(copy)
+    writer.dispose()
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode"), [("ext4", "wal"), ("nfs4", "delete"), ("fuse.sshfs", "delete")]
+)
+def test_hosts_that_share_a_folder_have_no_log_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, mode: str
+) -> None:
+    mounts = [SimpleNamespace(mountpoint="/", fstype="ext4")]
+    mounts.append(SimpleNamespace(mountpoint=str(tmp_path.resolve()), fstype=kind))
+    monkeypatch.setattr(psutil, "disk_partitions", lambda **_: mounts)
+    with open_history(tmp_path / "history.sqlite").connect() as connection:
+        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == mode
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_a_share_has_no_unit() -> None:
 
 
 def test_versions_and_comparisons_are_properties() -> None:
-    comparison = {"quantity": "latency", "ratio": 1.1, "low": 1.05, "high": 1.15}
+    comparison = {"quantity": "latency", "of": "rounds", "ratio": 1.1, "low": 1.05, "high": 1.15}
     line = {**LINE, "versions": {"numpy": "2.0"}, "comparisons": [comparison]}
     properties = dict(junit_properties(line))
     assert properties["mlms_version_of_numpy"] == "2.0"
