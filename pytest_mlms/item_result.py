@@ -206,13 +206,15 @@ class LaunchRecord:
     """The command that starts agents, and the exact packages that they find.
 
     An environment that was made for them has a ``lock``, an interpreter that was there before has
-    ``packages``, or the reason why they are ``lacking``.
+    ``packages``, or the reason why they are ``lacking``. ``inherited`` are the variables by which
+    the caller changes what is measured.
     """
 
     command: tuple[str, ...]
     lock: tuple[str, ...]
     packages: tuple[str, ...] = omitted_if_default(())
     lacking: str = omitted_if_default("")
+    inherited: Mapping[str, str] | None = omitted_if_default(None)
 
     @property
     def exact(self) -> tuple[str, ...]:
@@ -222,7 +224,7 @@ class LaunchRecord:
     @classmethod
     def of(cls, launch: Launch) -> LaunchRecord:
         """Return what results tell of ``launch``."""
-        return cls(launch.command, launch.lock, launch.packages, launch.lacking)
+        return cls(launch.command, launch.lock, launch.packages, launch.lacking, launch.inherited)
 
 
 @dataclass(frozen=True)

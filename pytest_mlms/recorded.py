@@ -56,12 +56,17 @@ class Recorded:
 
 @dataclass(frozen=True)
 class RecordedLaunch:
-    """The program and the exact packages of a stack's agents, or why these are lacking."""
+    """The program and the exact packages of a stack's agents, or why these are lacking.
+
+    ``inherited`` are the variables by which the caller changed what was measured; None where an
+    older version didn't tell them.
+    """
 
     program: Recorded | None
     lock: tuple[str, ...]
     packages: tuple[str, ...]
     lacking: str
+    inherited: Mapping[str, str] | None = None
 
     @property
     def exact(self) -> tuple[str, ...]:
@@ -80,6 +85,7 @@ def recorded_launch(line: Mapping[str, Any], key: str = "launch") -> RecordedLau
         lock=_texts(fields.get("lock")),
         packages=_texts(fields.get("packages")),
         lacking=lacking if isinstance(lacking, str) else "",
+        inherited=_variables(fields.get("inherited")),
     )
 
 
@@ -102,6 +108,12 @@ def _is_plain(path: str) -> bool:
         return False
     pure = PurePosixPath(path)
     return str(pure) == path and ".." not in pure.parts and not pure.is_absolute()
+
+
+def _variables(values: Any) -> dict[str, str] | None:
+    if not isinstance(values, Mapping):
+        return None
+    return {name: value for name, value in values.items() if isinstance(value, str)}
 
 
 def _texts(values: Any) -> tuple[str, ...]:

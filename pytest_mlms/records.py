@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -140,6 +140,7 @@ class Launch:
         end: A command that ends what outlives the process, such as a container.
         packages: The exact packages of an interpreter that was there before, a line each.
         lacking: The reason why there are no ``packages``, or empty.
+        inherited: The variables of ``env`` by which the caller changes what is measured.
 
     In ``command`` and ``end``, ``{agent}`` stands for a name that each agent has for itself.
     """
@@ -151,6 +152,7 @@ class Launch:
     end: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     lacking: str = ""
+    inherited: Mapping[str, str] = field(default_factory=dict)
 
 
 class OwnScale(NamedTuple):

@@ -32,6 +32,7 @@ class RecordedStack:
         threads: The number of threads that was asked for; None for the framework's own choice.
         cores: The cores that its agents were held to; empty for all.
         driver: The version of the GPU's driver; empty for an item on the CPU.
+        inherited: The variables by which its caller changed what was measured; None if unknown.
     """
 
     name: str
@@ -43,6 +44,7 @@ class RecordedStack:
     threads: int | None
     cores: tuple[int, ...]
     driver: str
+    inherited: Mapping[str, str] | None = None
 
     @classmethod
     def of(cls, line: Mapping[str, Any]) -> RecordedStack:
@@ -60,6 +62,7 @@ class RecordedStack:
             threads=stack.get("threads"),
             cores=tuple(stack.get("cores") or ()),
             driver=_driver_of(line),
+            inherited=launch.inherited,
         )
 
     @cached_property
@@ -67,7 +70,7 @@ class RecordedStack:
         """A text that two stacks share where nothing differs that can change a measurement."""
         environment = {key: self.declared.get(key) for key in _ENVIRONMENT}
         software = (self.framework, self.python, self.packages, self.driver)
-        parts = (software, environment, self.threads, self.cores)
+        parts = (software, environment, self.threads, self.cores, self.inherited)
         return json.dumps(parts, sort_keys=True)
 
     @property
@@ -86,6 +89,11 @@ class RecordedStack:
             new = after.driver or "none"
             found.append(f"driver {old} → {new}")
         found += map(str, differing_packages(self.packages, after.packages))
+        old_variables, new_variables = self.inherited or {}, after.inherited or {}
+        for name in sorted(old_variables.keys() | new_variables.keys()):
+            old, new = old_variables.get(name), new_variables.get(name)
+            if old != new:
+                found.append(f"${name} {old or 'none'} → {new or 'none'}")
         for key in _ENVIRONMENT:
             if self.declared.get(key) != after.declared.get(key):
                 found.append(f"{key} of the stack")

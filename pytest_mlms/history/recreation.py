@@ -7,6 +7,7 @@ or the driver.
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from collections.abc import Mapping
@@ -24,9 +25,10 @@ from pytest_mlms.stacks.environments import existing
 from pytest_mlms.stacks.exact_packages import parse_package
 from pytest_mlms.stacks.installed import with_packages
 from pytest_mlms.stacks.installers import Show
-from pytest_mlms.stacks.launch import base_interpreter, prepare
+from pytest_mlms.stacks.launch import THREAD_VARIABLES, base_interpreter, prepare
 from pytest_mlms.stacks.recreated import NOT_IN_AGENTS, ExactSoftware, recreated_stack
 from pytest_mlms.stacks.trust import Trust, trusted_keys
+from pytest_mlms.stacks.variables import agent_variables, chosen_by_caller
 
 __all__ = ["make_stack", "recreate", "settings_of", "write_stacks"]
 
@@ -44,6 +46,7 @@ def recreate(name: str, recorded: RecordedStack, cache: Path, trust: Trust) -> S
     """
     _check_secrets(recorded)
     _check_driver(recorded)
+    recorded = _with_inherited(recorded)
     if recorded.missing:
         raise _cannot(recorded, f"its packages are not known: {recorded.missing}; measure it again")
     declared = replace(_declared_stack(recorded, trust), name=name)
@@ -87,6 +90,28 @@ def _check_secrets(recorded: RecordedStack) -> None:
             problem = f"results don't keep the value of its variable {name}"
             advice = f"declare it as 'env_passthrough: [{name}]' instead"
             raise _cannot(recorded, f"{problem}; {advice}")
+
+
+def _with_inherited(recorded: RecordedStack) -> RecordedStack:
+    """Return the stack with the variables that its caller had, and ours has not.
+
+    Raises StackError for one that only ours has, as agents get what they would not have had.
+    """
+    if recorded.inherited is None:
+        return recorded
+    own = recorded.declared.get("env") or {}
+    here = chosen_by_caller(agent_variables(os.environ), [*own, *THREAD_VARIABLES])
+    more = sorted(here.keys() - recorded.inherited.keys())
+    if more:
+        problem = f"{more[0]} is set here, and it was measured without"
+        raise _cannot(recorded, f"{problem}; unset it")
+    wanted = {name: value for name, value in recorded.inherited.items() if here.get(name) != value}
+    hidden = [name for name, value in wanted.items() if value == HIDDEN]
+    if hidden:
+        raise _cannot(recorded, f"results don't keep the value of {hidden[0]}; set it as it was")
+    if not wanted:
+        return recorded
+    return replace(recorded, declared={**recorded.declared, "env": {**wanted, **own}})
 
 
 def _check_driver(recorded: RecordedStack) -> None:

@@ -166,6 +166,7 @@ class _Launch(_Record):
     lacking: _Text | None = None
     lock: list[_Text] | None = None
     packages: list[_Text] | None = None
+    inherited: dict[_Text, str] | None = None
 
 
 class _Reference(_Record):

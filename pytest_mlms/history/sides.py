@@ -33,7 +33,7 @@ class Side:
     @property
     def tells_all(self) -> bool:
         """True if its line has all that may change a value: those of older versions don't."""
-        return bool(self.line.get("definition"))
+        return bool(self.line.get("definition")) and self.stack.inherited is not None
 
 
 def sides_of(connection: Connection, change: Change) -> tuple[Side, Side] | None:

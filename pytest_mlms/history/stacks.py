@@ -13,8 +13,12 @@ from urllib.parse import unquote
 from pytest_mlms.history.machine_class import device_kind
 from pytest_mlms.recorded import recorded_launch
 
-__all__ = ["Software", "canonical_name", "software_of"]
+__all__ = ["VARIABLE", "Software", "canonical_name", "software_of"]
 
+VARIABLE = "$"
+"""What the name of a variable begins with, where it stands beside packages."""
+
+_LONGEST = 400  # characters of a variable's value
 _ORIGIN = " # "
 _ADDRESS = " @ "
 _WHEEL = re.compile(r"/[^/]+?-([^/-]+)(-\d[^/-]*)?-[^/-]+-[^/-]+-[^/-]+\.whl")
@@ -50,14 +54,17 @@ class Software:
 def software_of(line: Mapping[str, Any]) -> Software:
     """Return the software of an item's line of results.jsonl.
 
-    What only the predictor tells, such as cuDNN's version, counts as a package, and so does an
-    image, whose version is its id. Where exact packages are not known, there are only these.
+    What only the predictor tells, such as cuDNN's version, counts as a package, and so do an image,
+    whose version is its id, and the caller's variables ("$NAME"), which change what is measured as
+    a version does. Where exact packages are not known, there are only these.
     """
-    listed = recorded_launch(line).exact
-    versions = line.get("versions") or {}
-    of_agent = tuple(versions.items())
+    launch = recorded_launch(line)
+    of_agent = tuple((line.get("versions") or {}).items())
+    variables = tuple((launch.inherited or {}).items())
     driver = _driver_of(line)
-    return _software(line["framework"], line.get("python"), driver, listed, of_agent)
+    return _software(
+        line["framework"], line.get("python"), driver, launch.exact, of_agent, variables
+    )
 
 
 @lru_cache(maxsize=64)  # the items of a run share few stacks, each of a hundred packages
@@ -67,6 +74,7 @@ def _software(
     driver: str | None,
     listed: Sequence[str],
     versions: Sequence[tuple[str, str]],
+    variables: Sequence[tuple[str, str]],
 ) -> Software:
     packages: dict[str, str] = {}
     origins = {}
@@ -77,11 +85,15 @@ def _software(
             origins[name] = origin
     for name, version in versions:
         packages.setdefault(canonical_name(name), str(version))
+    for name, value in variables:
+        packages[f"{VARIABLE}{name}"] = value[:_LONGEST]
     return Software(framework, python, driver, packages, origins)
 
 
 def canonical_name(name: str) -> str:
-    """Return the form of a distribution's name that PEP 503 compares."""
+    """Return the form of a distribution's name that PEP 503 compares; a variable's as it is."""
+    if name.startswith(VARIABLE):
+        return name
     return re.sub(r"[-_.]+", "-", name).lower()
 
 

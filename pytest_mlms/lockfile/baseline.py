@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytest_mlms.cases import Case
@@ -50,7 +50,9 @@ def locked_stack(case: Case, file: LockFile, name: str, declared: Mapping[str, S
     software = file.lock.stacks[item.stack]
     exact = exact_software(item, software, file.path.parent)
     like = declared.get(stack_name(item.stack))
-    return recreated_stack(name, exact, EVERYTHING, like)
+    stack = recreated_stack(name, exact, EVERYTHING, like)
+    variables = dict(text.split("=", 1) for text in software.variables)
+    return replace(stack, env=tuple({**variables, **dict(stack.env)}.items()))
 
 
 def _locked_item(case: Case, file: LockFile) -> LockedItem:

@@ -15,6 +15,7 @@ def software_facts(key: str, software: LockedStack) -> Facts:
     """Return the name of a stack, its Python, and the version of each package.
 
     A package that is from no index has its origin, too, and a container the id of its image.
+    Variables of the caller are "$NAME".
     """
     facts = {"stack": stack_name(key), "Python": software.python}
     for line in software.packages:
@@ -27,6 +28,9 @@ def software_facts(key: str, software: LockedStack) -> Facts:
             facts[package.key] = described.lstrip()
         else:
             facts[package.key] = package.version
+    for text in software.variables:
+        name, _, value = text.partition("=")
+        facts[f"${name}"] = value
     return facts
 
 

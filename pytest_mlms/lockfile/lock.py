@@ -48,10 +48,14 @@ def _as_tuple(value: object) -> object:
 
 
 class LockedStack(Closed):
-    """The exact software of a stack: its Python, and its packages in order, a line each."""
+    """The exact software of a stack: its Python, and its packages in order, a line each.
+
+    ``variables`` are those of the caller that change what is measured, as NAME=VALUE.
+    """
 
     python: str
     packages: Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
+    variables: Annotated[tuple[str, ...], BeforeValidator(_as_tuple)] = ()
 
 
 class LockedItem(Closed):

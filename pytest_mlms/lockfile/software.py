@@ -12,6 +12,7 @@ from pytest_mlms.lockfile.lock import LockedItem, LockedStack
 from pytest_mlms.recorded import recorded_launch
 from pytest_mlms.stacks.exact_packages import ExactPackage, parse_package
 from pytest_mlms.stacks.recreated import NOT_IN_AGENTS, ExactSoftware, is_framework
+from pytest_mlms.stacks.trust import harmless_variables
 
 __all__ = ["exact_software", "software_of"]
 
@@ -22,16 +23,20 @@ _FOLDER = "editable folder"
 def software_of(line: Mapping[str, Any], folder: Path) -> LockedStack | None:
     """Return the software of an item's line; None where it doesn't tell its packages.
 
-    What a person develops is left out, unless it is the framework. Files that packages were
+    What a person develops is left out, unless it is the framework. Of the caller's variables it has
+    those that mean the same on any host, without the choice of a device. Files that packages were
     installed from are told relative to ``folder``, that of the lock; of those elsewhere the name.
     """
-    packages = recorded_launch(line).exact
+    launch = recorded_launch(line)
+    packages = launch.exact
     python = line.get("python")
     if not packages or not python:
         return None
     kept = set(_portable_lines(packages, line["framework"], folder))
     in_order = sorted(kept, key=str.lower)
-    return LockedStack(python=python, packages=tuple(in_order))
+    variables = sorted(harmless_variables(launch.inherited or {}).items())
+    texts = [f"{name}={value}" for name, value in variables if "VISIBLE" not in name]
+    return LockedStack(python=python, packages=tuple(in_order), variables=tuple(texts))
 
 
 def exact_software(item: LockedItem, software: LockedStack, folder: Path) -> ExactSoftware:

@@ -39,7 +39,7 @@ def keys_of(
     def order(named: NamedSoftware) -> tuple[object, ...]:
         software = named.software
         number = numbers.get(named, new)
-        return (number, named.name, software.python, software.packages)
+        return (number, named.name, software.python, software.packages, software.variables)
 
     counts: Counter[str] = Counter()
     keys = {}

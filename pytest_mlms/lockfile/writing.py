@@ -43,6 +43,8 @@ def _lines(lock: Lock) -> Iterator[str]:
 def _stack_lines(key: str, stack: LockedStack) -> Iterator[str]:
     yield f"[stacks.{_quoted(key)}]"
     yield f"python = {_quoted(stack.python)}"
+    if stack.variables:
+        yield f"variables = [{', '.join(map(_quoted, stack.variables))}]"
     yield "packages = ["
     for package in stack.packages:
         yield f"  {_quoted(package)},"

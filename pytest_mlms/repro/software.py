@@ -22,7 +22,7 @@ from pytest_mlms.repro.bundle import BundleSide
 from pytest_mlms.stacks.exact_packages import image_of, parse_package
 from pytest_mlms.stacks.interpreters import probe
 from pytest_mlms.stacks.recreated import ExactSoftware, is_framework, recreated_stack
-from pytest_mlms.stacks.trust import Trust, trusted_keys
+from pytest_mlms.stacks.trust import Trust, harmless_variables, trusted_keys
 
 __all__ = ["ExactSide", "SideSource", "new_side", "old_side"]
 
@@ -135,6 +135,10 @@ def _name_of(recorded: RecordedStack) -> str:
 def _notes(recorded: RecordedStack) -> Iterator[str]:
     if recorded.declared.get("env") or recorded.declared.get("env_passthrough"):
         yield "A stack set environment variables, which a bundle doesn't have."
+    harmless = harmless_variables(recorded.inherited or {})
+    for name in recorded.inherited or {}:
+        value = f"={harmless[name]}" if name in harmless else ""
+        yield f"It was measured with the variable {name}{value}: set it for a replay, too."
     if recorded.declared.get("libraries"):
         yield "A stack had libraries of the system under other names."
     if recorded.driver:

@@ -20,7 +20,7 @@ import mlms_predictors
 from pytest_mlms.errors import StackError, Unavailable
 from pytest_mlms.records import Launch, Stack
 from pytest_mlms.stacks.installers import Show
-from pytest_mlms.stacks.variables import passed_through
+from pytest_mlms.stacks.variables import chosen_by_caller, passed_through
 
 __all__ = ["engine_for", "find_engine", "launch_in_container"]
 
@@ -67,7 +67,8 @@ def launch_in_container(
     command += _ISOLATION
     for path in _outermost([predictors, *mounts]):
         command.append(f"--volume={path}:{path}:ro")
-    for name in passed_through(os.environ, stack.env_passthrough):
+    passed = passed_through(os.environ, stack.env_passthrough)
+    for name in passed:
         command.append(f"--env={name}")  # the engine takes the value from its own environment
     for name, value in env.items():
         command.append(f"--env={name}={value}")
@@ -78,6 +79,7 @@ def launch_in_container(
         cores=stack.cores,
         lock=(f"{stack.container} @ {identity}",),
         end=(engine, "rm", "--force", "--volumes", "{agent}"),
+        inherited=chosen_by_caller(passed, env, stack.env_passthrough),
     )
 
 

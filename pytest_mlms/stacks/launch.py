@@ -22,14 +22,21 @@ from pytest_mlms.stacks.containers import engine_for, launch_in_container
 from pytest_mlms.stacks.environments import provide
 from pytest_mlms.stacks.installers import Show
 from pytest_mlms.stacks.interpreters import Interpreter, find_interpreter, probe
-from pytest_mlms.stacks.variables import agent_variables
+from pytest_mlms.stacks.variables import agent_variables, chosen_by_caller
 
-__all__ = ["base_interpreter", "check_host", "clean_environment", "prepare", "without_threads"]
+__all__ = [
+    "THREAD_VARIABLES",
+    "base_interpreter",
+    "check_host",
+    "clean_environment",
+    "prepare",
+    "without_threads",
+]
 
 # No user site-packages; an agent leaves no bytecode in the packages that it imports.
 _FLAGS = ("-s", "-B")
 
-_THREAD_VARIABLES = (
+THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
     "MKL_NUM_THREADS",
@@ -89,6 +96,7 @@ def prepare(
     for name, value in own.items():
         own[name] = value.replace("{stack}", str(python.folder))
     environment = clean_environment(os.environ, own, stack.env_passthrough)
+    inherited = chosen_by_caller(environment, own, stack.env_passthrough)
     if stack.libraries:
         folder = _library_folder(stack, cache)
         _prepend(environment, "LD_LIBRARY_PATH", folder)
@@ -96,7 +104,7 @@ def prepare(
         environment.setdefault("PATH", os.defpath)
         _prepend(environment, "PATH", python.folder / "bin")
     command = (str(python.command), *_FLAGS)
-    return Launch(command, environment, stack.cores, python.lock)
+    return Launch(command, environment, stack.cores, python.lock, inherited=inherited)
 
 
 def without_threads(launch: Launch, stack: Stack) -> Launch:
@@ -105,7 +113,7 @@ def without_threads(launch: Launch, stack: Stack) -> Launch:
     kept = {
         name: value
         for name, value in launch.env.items()
-        if name not in _THREAD_VARIABLES or name in own
+        if name not in THREAD_VARIABLES or name in own
     }
     return replace(launch, env=kept)
 
@@ -172,7 +180,7 @@ def _naming(stack: Stack) -> Iterator[None]:
 def _thread_variables(count: int | None) -> dict[str, str]:
     if not count:
         return {}
-    return dict.fromkeys(_THREAD_VARIABLES, str(count))
+    return dict.fromkeys(THREAD_VARIABLES, str(count))
 
 
 def _prepend(environment: dict[str, str], name: str, folder: Path) -> None:

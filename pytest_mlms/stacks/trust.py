@@ -26,7 +26,15 @@ from pytest_mlms.stacks.declaration import declaration_of
 from pytest_mlms.stacks.environments import environments
 from pytest_mlms.stacks.exact_packages import ExactPackage
 
-__all__ = ["EVERYTHING", "TRUST_OPTION", "Trust", "check_python", "is_release", "trusted_keys"]
+__all__ = [
+    "EVERYTHING",
+    "TRUST_OPTION",
+    "Trust",
+    "check_python",
+    "harmless_variables",
+    "is_release",
+    "trusted_keys",
+]
 
 TRUST_OPTION = "--trust-run"
 
@@ -210,6 +218,11 @@ def _is_harmless(key: str, part: Any) -> bool:
         return _PYTHON.fullmatch(part) is not None
     known = {"env_passthrough": _VARIABLES, "interpreter": ("current",), "installer": ("pip", "uv")}
     return part in known.get(key, ())
+
+
+def harmless_variables(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that choose neither code nor files, and mean the same on any host."""
+    return {name: value for name, value in env.items() if _is_harmless("env", (name, value))}
 
 
 def _is_plain(text: str) -> bool:

@@ -17,6 +17,7 @@ __all__ = [
     "VARIABLE_PATTERN",
     "advice_on_missing",
     "agent_variables",
+    "chosen_by_caller",
     "installer_variables",
     "is_secret",
     "is_secret_name",
@@ -55,6 +56,17 @@ _FRAMEWORKS = (
     *("HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"),
     "TOKENIZERS_PARALLELISM",
 )
+_WITHOUT_EFFECT = (
+    "CONDA_PREFIX",
+    "NIX_LD*",
+    "HF_*",
+    "GLOG_*",
+    "*_CACHE_*",
+    "*_CACHEDIR",
+    "*_LOG_*",
+)
+"""Variables of these that say where files are and what is printed."""
+
 # Compilers: torch.compile and Triton call them, and so do packages that are built.
 _COMPILERS = ("CC", "CXX", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH")
 # Those by which coverage measures subprocesses. Agents read none of this plugin's, of which some
@@ -117,6 +129,24 @@ _WORD = re.compile(r"\b[A-Za-z_][A-Za-z0-9_]{3,}\b")
 def agent_variables(base: Mapping[str, str], more: Iterable[str] = ()) -> dict[str, str]:
     """Return the variables of ``base`` that an agent may get; ``more`` are further patterns."""
     return {**_listed(base, _AGENT), **passed_through(base, more)}
+
+
+def chosen_by_caller(
+    env: Mapping[str, str], own: Iterable[str], more: Iterable[str] = ()
+) -> dict[str, str]:
+    """Return the variables of an agent by which its caller changes what it measures.
+
+    They choose libraries, threads, devices and arithmetic, or match a user's patterns ``more``.
+    What the stack has by its ``own`` is left out, and of secrets the value.
+    """
+    patterns = (*_LOADER, *_ACCELERATORS, *_MATHEMATICS, *_FRAMEWORKS)
+    found = {**passed_through(env, patterns), **passed_through(env, more)}
+    left_out = {*own, *passed_through(found, _WITHOUT_EFFECT)}
+    return {
+        name: "***" if is_secret(name, value) else value
+        for name, value in sorted(found.items())
+        if name not in left_out
+    }
 
 
 def installer_variables(base: Mapping[str, str], more: Iterable[str] = ()) -> dict[str, str]:

@@ -15,7 +15,7 @@ from pytest_mlms.history.adding import add_run
 from pytest_mlms.history.changes import Change, suspicions
 from pytest_mlms.history.confirmation_plan import Plan, StackNames, plan_of
 from pytest_mlms.history.gate_verdict import Finding
-from pytest_mlms.history.queries import series_by_id, series_names
+from pytest_mlms.history.queries import points, series_by_id, series_names, versions_of
 from pytest_mlms.history.sides import sides_of
 from pytest_mlms.history.store import open_history
 from pytest_mlms.host.machine import machine_state
@@ -35,9 +35,16 @@ def history(address: str) -> Engine:
     return open_history(address)
 
 
-def measure(history: Engine, folder: Path, night: int, *packages: str, **fields: Any) -> None:
+def measure(
+    history: Engine,
+    folder: Path,
+    night: int,
+    *packages: str,
+    inherited: dict[str, str] | None = None,
+    **fields: Any,
+) -> None:
     """Add a run of this machine that had these packages."""
-    launch = {"command": ["python"], "lock": list(packages)}
+    launch = {"command": ["python"], "lock": list(packages), "inherited": inherited}
     machine = to_plain(machine_state())
     run = write_run(folder, night, **{"launch": launch, "machine": machine, **fields})
     add_run(history, run)
@@ -80,7 +87,7 @@ def test_without_a_change_of_software_the_runs_beside_the_step_are_the_sides(
     history: Engine, tmp_path: Path
 ) -> None:
     for night in range(1, 8):
-        measure(history, tmp_path, night, OLD, definition="0123456789abcdef")
+        measure(history, tmp_path, night, OLD, inherited={}, definition="0123456789abcdef")
     change = change_at(history, 5)
     assert runs_beside(history, change) == [run_name(4), run_name(5)]
     finding = finding_of(history, change)
@@ -96,6 +103,19 @@ def test_without_the_definition_of_the_case_nothing_is_taken_for_noise(
     finding = finding_of(history, change_at(history, 5))
     assert finding.cause is None
     assert "doesn't tell whether the case was the same" in finding.reason
+
+
+def test_a_variable_of_the_caller_is_not_taken_for_noise(history: Engine, tmp_path: Path) -> None:
+    for night in range(1, 10):
+        variables = {"TF_ENABLE_ONEDNN_OPTS": "1" if night < 6 else "0"}
+        measure(history, tmp_path, night, OLD, inherited=variables, definition="0123456789abcdef")
+    change = change_at(history, 5)
+    assert runs_beside(history, change) == [run_name(5), run_name(6)]
+    assert finding_of(history, change).reason.startswith("there is no manifests/model-0.yaml")
+    with history.connect() as connection:
+        assert versions_of(connection, "$TF_ENABLE_ONEDNN_OPTS").keys() == {
+            point.stack for point in points(connection, change.series)
+        }
 
 
 def test_a_run_that_is_not_there_any_more_is_a_reason(history: Engine, tmp_path: Path) -> None:

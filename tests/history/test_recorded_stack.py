@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from pytest_mlms.history.recorded_stack import RecordedStack
 from pytest_mlms.history.recreation import recreate, write_stacks
 from pytest_mlms.stacks.schema import load_stacks
 from pytest_mlms.stacks.trust import EVERYTHING, Trust
+from pytest_mlms.stacks.variables import chosen_by_caller
 from tests.support.histories import item_line
 
 PYTHON = platform.python_version()
@@ -110,3 +113,46 @@ def test_the_variables_of_a_stack_are_a_difference() -> None:
 def test_packages_of_a_folder_are_developed() -> None:
     stack = recorded("numpy==2.4.6", "shop==1.0 # editable file:///src/shop")
     assert stack.developed == ["shop"]
+
+
+def with_variables(monkeypatch: pytest.MonkeyPatch, here: dict[str, str]) -> None:
+    for name in chosen_by_caller(os.environ, []):
+        monkeypatch.delenv(name)
+    for name, value in here.items():
+        monkeypatch.setenv(name, value)
+
+
+def inheriting(**variables: str) -> RecordedStack:
+    launch = {"command": ["python"], "lock": ["onnxruntime==1.30.0"], "inherited": variables}
+    return RecordedStack.of(item_line(1, launch=launch, python=PYTHON))
+
+
+def test_the_variables_of_the_caller_are_set_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_variables(monkeypatch, {"KMP_BLOCKTIME": "0", "ORT_MODE": "1"})
+    stack = inheriting(KMP_BLOCKTIME="0", ORT_MODE="1", TF_ENABLE_ONEDNN_OPTS="0")
+    made = recreate("before", stack, tmp_path, Trust())
+    assert dict(made.env) == {"TF_ENABLE_ONEDNN_OPTS": "0"}
+
+
+@pytest.mark.parametrize(
+    ("recorded", "reason"),
+    [
+        ({}, "KMP_BLOCKTIME is set here, and it was measured without; unset it"),
+        ({"KMP_BLOCKTIME": "0", "LD_PRELOAD": "x.so"}, "results set env: LD_PRELOAD"),
+        ({"KMP_BLOCKTIME": "0", "MY_KEY": "***"}, "results don't keep the value of MY_KEY"),
+    ],
+)
+def test_variables_that_agents_can_not_have_again_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recorded: dict[str, str], reason: str
+) -> None:
+    with_variables(monkeypatch, {"KMP_BLOCKTIME": "0"})
+    with pytest.raises(StackError, match=re.escape(reason)):
+        recreate("before", inheriting(**recorded), tmp_path, Trust())
+
+
+def test_a_variable_of_the_caller_is_a_difference() -> None:
+    before, after = inheriting(ORT_MODE="1"), inheriting(TF_ENABLE_ONEDNN_OPTS="0")
+    assert before.identity != after.identity
+    assert before.differences(after) == ["$ORT_MODE 1 → none", "$TF_ENABLE_ONEDNN_OPTS none → 0"]

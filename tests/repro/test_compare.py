@@ -11,7 +11,7 @@ from pytest_mlms.repro.replay.compare import ROUNDING_SHARE, largest_difference
 from pytest_mlms.repro.replay.environments import THREAD_VARIABLES
 from pytest_mlms.repro.replay.intervals import student_interval
 from pytest_mlms.repro.replay.rounds import shown
-from pytest_mlms.stacks.launch import _THREAD_VARIABLES
+from pytest_mlms.stacks.launch import THREAD_VARIABLES as OURS
 from pytest_mlms.statistics import student_interval as reference_interval
 from pytest_mlms.upgrade.output_check import check_outputs
 
@@ -51,7 +51,7 @@ def test_the_interval_is_student_s(count: int) -> None:
 
 def test_the_rounding_and_the_threads_are_those_of_agents() -> None:
     assert rounding_share(np.dtype("float32")) == ROUNDING_SHARE
-    assert THREAD_VARIABLES == _THREAD_VARIABLES
+    assert THREAD_VARIABLES == OURS
 
 
 @pytest.mark.parametrize(

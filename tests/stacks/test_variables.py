@@ -7,6 +7,7 @@ import pytest
 from pytest_mlms.stacks.variables import (
     advice_on_missing,
     agent_variables,
+    chosen_by_caller,
     installer_variables,
     passed_through,
 )
@@ -30,6 +31,23 @@ def is_given(name: str, *more: str) -> bool:
 )
 def test_an_agent_gets_what_frameworks_need(name: str) -> None:
     assert is_given(name)
+
+
+def test_what_a_caller_chooses_is_told_without_places_secrets_and_what_the_stack_has() -> None:
+    env = {
+        **dict.fromkeys(["TF_ENABLE_ONEDNN_OPTS", "KMP_AFFINITY", "LD_PRELOAD", "MY_MODE"], "1"),
+        **dict.fromkeys(["PATH", "HOME", "HF_HOME", "CUDA_CACHE_PATH", "CONDA_PREFIX"], "/x"),
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "OMP_NUM_THREADS": "2",
+        "MY_TOKEN": "s3cret",
+    }
+    assert chosen_by_caller(env, ["OMP_NUM_THREADS"], ["MY_*"]) == {
+        "KMP_AFFINITY": "1",
+        "LD_PRELOAD": "1",
+        "MY_MODE": "1",
+        "MY_TOKEN": "***",
+        "TF_ENABLE_ONEDNN_OPTS": "1",
+    }
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,10 @@ THREAD_VARIABLES = (
 
 _OF_AGENTS = (
     *("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "LANG", "LC_*", "TZ"),
-    *("LD_LIBRARY_PATH", "DYLD_*", "CUDA_*", "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
+    *("LD_*", "DYLD_*", "MALLOC_*", "TCMALLOC_*", "JEMALLOC_*", "GLIBC_TUNABLES"),
+    *("CUDA_*", "CUDNN_*", "CUBLAS_*", "NVIDIA_*", "TRT_*", "ROCR_*", "HIP_*", "ZE_*", "GPU_*"),
+    *("OMP_*", "GOMP_*", "KMP_*", "MKL_*", "OPENBLAS_*", "DNNL_*", "ONEDNN_*", "ATEN_*", "NPY_*"),
+    *("TF_*", "XLA_*", "JAX_*", "ORT_*", "OPENVINO_*", "OV_*", "PYTORCH_*", "TORCH*", "MXNET_*"),
 )
 """Patterns of the variables that agents get; a framework has no use for your others."""
 
@@ -177,9 +180,14 @@ def _without_python(variables: Mapping[str, str]) -> Dict[str, str]:
 
 
 def agent_variables(base: Mapping[str, str], threads: Optional[int]) -> Dict[str, str]:
-    """Return the variables of an agent: those that a process needs, and its threads."""
+    """Return the variables of an agent: those that a process needs, and its threads.
+
+    Those that choose libraries, threads and arithmetic are yours, as a measurement's are.
+    """
     found = {}
     for name, value in base.items():
+        if name in THREAD_VARIABLES or "KEY" in name or "TOKEN" in name or "SECRET" in name:
+            continue
         if any(fnmatch.fnmatchcase(name, pattern) for pattern in _OF_AGENTS):
             found[name] = value
     found["PYTHONNOUSERSITE"] = "1"
