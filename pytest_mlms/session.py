@@ -168,10 +168,10 @@ class Session:
         return self.config.cache or default_cache()
 
     def next_log(self, framework: str) -> Path:
-        """Return the path of a new agent's log."""
-        worker = self.worker or "main"
-        number = next(self._log_numbers)
-        return self.run_folder / "agents" / f"{framework}-{worker}-{number}.log"
+        """Return the path of a new agent's log; a resumed run has those of earlier sessions."""
+        prefix = self.run_folder / "agents" / f"{framework}-{self.worker or 'main'}"
+        paths = (Path(f"{prefix}-{number}.log") for number in self._log_numbers)
+        return next(path for path in paths if not path.exists())
 
 
 SESSION = pytest.StashKey[Session]()

@@ -21,6 +21,10 @@ def test_each_agent_has_a_log_of_its_own(pytester: pytest.Pytester) -> None:
     agents = pytester.path / "run" / "agents"
     assert made.next_log("mxnet") == agents / "mxnet-main-0.log"
     assert made.next_log("mxnet") == agents / "mxnet-main-1.log"
+    agents.mkdir(parents=True)
+    for number in (2, 3):  # of a session that was stopped
+        (agents / f"mxnet-main-{number}.log").touch()
+    assert made.next_log("mxnet") == agents / "mxnet-main-4.log"
     assert session(pytester, worker="gw1").next_log("jax") == agents / "jax-gw1-0.log"
 
 

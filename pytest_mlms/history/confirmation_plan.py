@@ -111,7 +111,7 @@ def _plan(change: Change, before: Side, after: Side, control: str, results: Path
         return Finding(change, cause, f"both runs had the same software; {why}")
     if "::" in change.parts["test"]:
         raise _Refused("it was measured by a test of your own, which upgrades don't run")
-    _check_machine(change)
+    _check_machine(change, after.line["device"])
     case = case_of_line(after.line, results)
     gate = gate_of(change, case.loaded.manifest.thresholds.upgrade.tolerances())
     if gate is None:
@@ -140,8 +140,8 @@ def _runs_near(connection: Connection, change: Change) -> set[str]:
     return set(runs[begin : located + _REACH_OF_CONTROL + 1])
 
 
-def _check_machine(change: Change) -> None:
-    here = machine_class(to_plain(machine_state()), change.parts["device"])
+def _check_machine(change: Change, device: str) -> None:
+    here = machine_class(to_plain(machine_state()), device)
     there = change.parts["machine"]
     if here != there:
         problem = f"it was measured on {there}, and this machine is {here}"

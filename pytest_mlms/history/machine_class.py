@@ -22,7 +22,8 @@ def machine_class(machine: Mapping[str, Any], device: str | None = None) -> str:
     It has what makes times incomparable: the model of the CPU and its microarchitecture, which a
     virtual machine may not show in the model, the cores that may be used of those that there are,
     whether these are threads of fewer physical ones, the memory to a power of two, whether the
-    machine is virtual, and the GPUs. With a ``device``, GPUs count only where it is one. Everything
+    machine is virtual, and the GPUs. With a ``device``, GPUs count only where it is one, and its
+    number where they are unlike. Everything
     that may change from run to run is left out: frequencies, load, stolen time, the governor, the
     kernel, the number of GPUs; and so is the name of the host.
     """
@@ -39,7 +40,7 @@ def machine_class(machine: Mapping[str, Any], device: str | None = None) -> str:
 
 
 def device_kind(device: str) -> str:
-    """Return the device without its number: of several GPUs of a machine, any may be used."""
+    """Return the device without its number: of several like GPUs any may be used."""
     return device.partition(":")[0]
 
 
@@ -83,13 +84,13 @@ def _usable_cores(machine: Mapping[str, Any], logical: int) -> float:
 
 
 def _gpus(machine: Mapping[str, Any], device: str | None) -> list[str]:
-    names = set()
-    for gpu in machine.get("gpus") or []:
-        if gpu.get("name"):
-            names.add(gpu["name"])
-    if names or device is None:
-        return sorted(names)
-    return [f"unknown {device_kind(device)}"]
+    """Return the kinds of GPUs; of unlike ones also which of them the device is."""
+    names = sorted({gpu["name"] for gpu in machine.get("gpus") or [] if gpu.get("name")})
+    if device is None:
+        return names
+    if not names:
+        return [f"unknown {device_kind(device)}"]
+    return [*names, f"number {device.partition(':')[2] or 0}"] if len(names) > 1 else names
 
 
 def _power_of_two(size: float | None) -> str:

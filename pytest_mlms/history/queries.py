@@ -34,6 +34,7 @@ __all__ = [
     "points",
     "runs",
     "series_by_id",
+    "series_ids",
     "series_names",
     "stacks",
     "versions_of",
@@ -173,6 +174,16 @@ def series_by_id(connection: Connection, ids: Iterable[int]) -> list[SeriesInfo]
         for row in connection.execute(query):
             found[row.id] = SeriesInfo(**row._mapping)
     return [found[number] for number in wanted if number in found]
+
+
+def series_ids(connection: Connection, keys: Iterable[str]) -> dict[str, int]:
+    """Return the ids of the series with these keys, by key."""
+    columns = schema.series.c
+    found: dict[str, int] = {}
+    for part in _in_parts(list(dict.fromkeys(keys))):
+        query = select(columns.key, columns.id).where(columns.key.in_(part))
+        found.update({row.key: row.id for row in connection.execute(query)})
+    return found
 
 
 def points(

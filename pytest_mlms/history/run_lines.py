@@ -145,6 +145,7 @@ class _Machine(_Record):
     cgroup_limits: _CgroupLimits | None = None
     cpu: _Cpu | None = None
     cores: _Cores | None = None
+    core_kinds: dict[_Text, list[_Count]] | None = None
     gpus: list[_Gpu] | None = None
     memory: Annotated[float, Field(ge=1, lt=2**60)] | None = None
     gpu_driver: _Text | None = None

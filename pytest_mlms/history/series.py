@@ -181,6 +181,10 @@ def parts_of(line: Mapping[str, Any]) -> dict[str, Any]:
     stack = line["stack"]
     declared = stack.get("declared") or {}
     further = {name: line[name] for name in ("variant", "shape", "definition") if line.get(name)}
+    kinds = line["machine"].get("core_kinds")
+    held = {*(stack["cores"] or line["machine"].get("affinity") or ())}
+    if kinds:  # fast and slow ones
+        further["core_kinds"] = {kind: len(held & {*cores}) for kind, cores in kinds.items()}
     if line.get("load"):
         further["load"] = load_of(line["load"])
     return {

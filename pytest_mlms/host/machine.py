@@ -112,6 +112,25 @@ def _core_counts() -> Facts:
     return {"physical": physical, "logical": psutil.cpu_count()}
 
 
+def _core_kinds() -> dict[str, list[int]]:
+    """Return the cores of each kind, of a machine that has several: fast and slow ones."""
+    intel = {kind: _CPU.parents[1] / kind / "cpus" for kind in ("cpu_core", "cpu_atom")}
+    kinds = {kind: _listed(path.read_text()) for kind, path in intel.items() if path.exists()}
+    for path in _CPU.glob("cpu[0-9]*/cpu_capacity"):
+        core = int(path.parent.name.removeprefix("cpu"))
+        kinds.setdefault(f"capacity {path.read_text().strip()}", []).append(core)
+    return {kind: sorted(cores) for kind, cores in kinds.items()} if len(kinds) > 1 else {}
+
+
+def _listed(text: str) -> list[int]:
+    """Return the numbers of a list of the kernel's, such as "0-3,8"."""
+    numbers: list[int] = []
+    for part in filter(None, text.strip().split(",")):
+        first, _, last = part.partition("-")
+        numbers += range(int(first), int(last or first) + 1)
+    return numbers
+
+
 def _memory() -> int:
     return int(psutil.virtual_memory().total)
 
@@ -267,6 +286,7 @@ _FIXED: dict[str, Callable[[], Any]] = {
     "architecture": platform.machine,
     "cpu": _cpu_model,
     "cores": _core_counts,
+    "core_kinds": _core_kinds,
     "memory": _memory,
     "virtual_machine": _is_virtual_machine,
     "cgroup_limits": _cgroup_limits,

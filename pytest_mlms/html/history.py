@@ -26,7 +26,7 @@ def history_figures(address: str, runs: Sequence[RunView]) -> Sequence[Figure]:
     known = series_of_items(history, items)
     wanted: list[int] = []
     for item in items:
-        wanted += known[item.nodeid][: _count(item)]
+        wanted += known[item.anchor][: _count(item)]
     chosen = list(dict.fromkeys(wanted))[:_MOST]
     return list(_figures(read_series(history, chosen)))
 

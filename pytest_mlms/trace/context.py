@@ -27,10 +27,11 @@ class TraceContext:
         return self.metadata.manifest, self.metadata.case
 
     @property
-    def series(self) -> tuple[str, str, str]:
-        """Model, framework and device, which the batch sizes of one model have in common."""
+    def series(self) -> tuple[str, str, str, str]:
+        """What the batch sizes of one model on one stack have in common: the case has its name."""
         metadata = self.metadata
-        return metadata.manifest, metadata.framework, metadata.device
+        case = metadata.case.replace(f"-b{metadata.batch_size}", "", 1)
+        return metadata.manifest, case, metadata.framework, metadata.device
 
     @cached_property
     def parents(self) -> Parents:

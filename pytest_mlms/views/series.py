@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from sqlalchemy import Engine
 
 from pytest_mlms.history.changes import Change, read_changes
+from pytest_mlms.history.errors import HistoryError
 from pytest_mlms.history.queries import (
     PointRow,
     SeriesInfo,
@@ -18,9 +20,11 @@ from pytest_mlms.history.queries import (
     changes_between,
     last_points,
     series_by_id,
-    series_names,
+    series_ids,
     stacks,
 )
+from pytest_mlms.history.run_content import ItemPoints, gather
+from pytest_mlms.history.run_lines import read_run
 from pytest_mlms.upgrade.labels import percent
 from pytest_mlms.views.item import ItemView
 from pytest_mlms.views.numbers import interval_text
@@ -214,32 +218,34 @@ def _signed(ratio: float) -> str:
     return f"{sign}{percent(abs(ratio - 1), '.2g')}"
 
 
-def series_of_items(history: Engine, items: Iterable[ItemView]) -> Mapping[str, Sequence[int]]:
-    """Return the ids of the series of each item by its node id, as the history knows its case.
+def series_of_items(history: Engine, items: Sequence[ItemView]) -> Mapping[str, Sequence[int]]:
+    """Return the ids of the series of each item by its anchor: those that its points are of.
 
     The limits of an item come first among its quantities. Raises HistoryError.
     """
+    quantities: dict[tuple[Path, str], Mapping[str, str]] = {}
+    for folder in dict.fromkeys(item.folder for item in items):
+        for nodeid, of_item in _points_of_run(folder).items():
+            points = of_item.points.items()
+            names = {key: point.series.quantity for key, point in points}
+            quantities[folder, nodeid] = names
     with history.connect() as connection:
-        known = series_by_id(connection, series_names(connection))
-    by_case: dict[tuple[object, ...], list[SeriesInfo]] = {}
-    for info in known:
-        by_case.setdefault(_case_of_series(info), []).append(info)
+        ids = series_ids(connection, [key for names in quantities.values() for key in names])
     found = {}
     for item in items:
         limited = [limit.quantity for limit in item.limits]
-        series = by_case.get(_case_of_item(item), [])
-        ordered = sorted(series, key=lambda info: info.quantity not in limited)
-        found[item.nodeid] = [info.id for info in ordered]
+        names = quantities.get((item.folder, item.nodeid), {})
+        ordered = sorted(names, key=lambda key: names[key] not in limited)
+        found[item.anchor] = [ids[key] for key in ordered if key in ids]
     return found
 
 
-def _case_of_series(info: SeriesInfo) -> tuple[object, ...]:
-    parts = info.parts
-    names = ("manifest", "kind", "framework", "stack", "batch_size", "scenario", "shape")
-    return tuple(parts.get(name) for name in names)
-
-
-def _case_of_item(item: ItemView) -> tuple[object, ...]:
-    stack = item.stack.name
-    names = (item.manifest.name, item.kind, item.framework, stack)
-    return (*names, item.batch_size, item.scenario, item.shape)
+def _points_of_run(folder: Path) -> Mapping[str, ItemPoints]:
+    """Return the points of a run's items by node id."""
+    path = folder / "results.jsonl"
+    try:
+        with path.open("rb") as file:
+            content = gather(read_run(file, str(path)))
+    except OSError as error:
+        raise HistoryError(f"{path}: {error.strerror}; name the folder of a run") from None
+    return content.items if content else {}

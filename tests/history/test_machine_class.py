@@ -99,6 +99,14 @@ def test_gpus_count_by_their_kind_for_items_that_run_on_them() -> None:
     assert machine_class(changed(gpus=[]), "cuda:0").endswith("unknown cuda")
 
 
+def test_unlike_gpus_of_a_machine_are_classes_of_their_own() -> None:
+    unlike = changed(gpus=[H100, {"name": "A100"}])
+    assert machine_class(unlike, "cuda") == machine_class(unlike, "cuda:0")
+    assert machine_class(unlike, "cuda:1") != machine_class(unlike, "cuda:0")
+    alike = changed(gpus=[H100, H100])
+    assert machine_class(alike, "cuda:1") == machine_class(alike, "cuda:0")
+
+
 def test_a_machine_that_tells_nothing_has_a_class() -> None:
     assert machine_class({}) == "None, None cores, ? GiB"
 

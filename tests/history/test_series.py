@@ -121,6 +121,18 @@ def test_the_number_of_cores_counts_and_not_which_ones() -> None:
     assert keys_of(with_field("stack.cores", [0, 1])) == keys_of(with_field("stack.cores", [2, 3]))
 
 
+def test_fast_and_slow_cores_are_told_apart_and_not_those_of_one_kind() -> None:
+    kinds = {"cpu_core": [0, 1, 2, 3], "cpu_atom": [4, 5, 6, 7]}
+
+    def key(*cores: int) -> str:
+        line = with_field("stack.cores", list(cores))
+        line["machine"]["core_kinds"] = kinds
+        return keys_of(line)["latency_p50"]
+
+    assert key(0, 1) == key(2, 3)
+    assert len({key(0, 1), key(4, 5), key(0, 4)}) == 3
+
+
 @given(st.randoms())
 def test_the_order_of_fields_does_not_change_the_key(random: Any) -> None:
     line = item_line(0)

@@ -19,6 +19,7 @@ FIXED = {
     "architecture",
     "cpu",
     "cores",
+    "core_kinds",
     "memory",
     "virtual_machine",
     "cgroup_limits",
@@ -124,3 +125,29 @@ def test_nvml_without_a_driver_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> N
     nvml = FakeNvml(refused=["nvmlInit"])
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
     assert machine_state()["unavailable"]["gpus"] == "NVML: Not Supported"
+
+
+def test_fast_and_slow_cores_are_told_where_there_are_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cpus = tmp_path / "system" / "cpu"
+    monkeypatch.setattr(machine, "_CPU", cpus)
+    assert machine._core_kinds() == {}
+    for kind, text in {"cpu_core": "0-2\n", "cpu_atom": "3,5-6\n"}.items():
+        (tmp_path / kind).mkdir()
+        (tmp_path / kind / "cpus").write_text(text)
+    assert machine._core_kinds() == {"cpu_core": [0, 1, 2], "cpu_atom": [3, 5, 6]}
+
+
+def test_cores_of_arm_are_told_by_their_capacity(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cpus = tmp_path / "system" / "cpu"
+    monkeypatch.setattr(machine, "_CPU", cpus)
+    for core, capacity in enumerate([1024, 1024, 446, 446]):
+        (cpus / f"cpu{core}").mkdir(parents=True)
+        (cpus / f"cpu{core}" / "cpu_capacity").write_text(f"{capacity}\n")
+    assert machine._core_kinds() == {"capacity 1024": [0, 1], "capacity 446": [2, 3]}
+    (cpus / "cpu2" / "cpu_capacity").write_text("1024\n")
+    (cpus / "cpu3" / "cpu_capacity").write_text("1024\n")
+    assert machine._core_kinds() == {}

@@ -35,8 +35,8 @@ def traced_model(batch_size: int, us: int, conv: str = "Conv", **facts: Any) -> 
     A convolution, whose type is ``conv``, takes 60 % of the time, and has a kernel of 30 µs and a copy of 10 µs. A relu takes
     the rest, and has a kernel of 5 µs.
     """
-    case = f"ort-cpu-b{batch_size}"
-    metadata = replace(METADATA, case=case, batch_size=batch_size, **facts)
+    facts = {"case": f"ort-cpu-b{batch_size}", **facts}
+    metadata = replace(METADATA, batch_size=batch_size, **facts)
     writer = TraceWriter(metadata)
     for level in ("model", "layer", "kernel"):
         run = writer.run(level)

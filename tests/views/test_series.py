@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine
@@ -15,7 +16,7 @@ from pytest_mlms.html.report import render_report
 from pytest_mlms.serialization import to_plain
 from pytest_mlms.views.run import read_run
 from pytest_mlms.views.series import SeriesView, read_series, series_of_items
-from tests.support.histories import add_upgraded_runs, run_name
+from tests.support.histories import ITEM, add_upgraded_runs, run_name, write_run
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -35,7 +36,7 @@ def history(folder: Path) -> Engine:
 @pytest.fixture(scope="module")
 def series(history: Engine, folder: Path) -> SeriesView:
     run = read_run(folder / run_name(5))
-    ids = series_of_items(history, run.items)[run.items[0].nodeid]
+    ids = series_of_items(history, run.items)[run.items[0].anchor]
     return read_series(history, ids)[0]
 
 
@@ -45,6 +46,22 @@ def test_the_series_of_an_item_are_found_by_its_case_limits_first(
     assert series.quantity == "latency_p50"
     assert series.model == "model-0"
     assert [point.run for point in series.points] == [run_name(night) for night in range(6)]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"device": "cuda:0"},
+        {"stack": {"name": "here", "threads": 4, "cores": []}},
+        {"model": {"framework": "onnxruntime", "sha256": {"graph": "0" * 64}}},
+        {"machine": {**ITEM["machine"], "memory": 2**40}},
+    ],
+)
+def test_the_series_of_an_item_are_not_those_of_a_like_one(
+    history: Engine, tmp_path: Path, fields: dict[str, Any]
+) -> None:
+    run = read_run(write_run(tmp_path, 5, **fields))
+    assert series_of_items(history, run.items) == {run.items[0].anchor: []}
 
 
 def test_a_point_says_which_software_differs_from_the_one_before(series: SeriesView) -> None:

@@ -53,7 +53,7 @@ MODEL = Analysis(
     description="latency and throughput over batch sizes, and the optimal one",
     columns=("batch_size", "latency_us", "inputs_per_s", "optimal"),
     rows=_models,
-    first_columns=("model", "framework", "device"),
+    first_columns=("model", "case", "framework", "device"),
 )
 
 ANALYSES = [MODEL]

@@ -94,7 +94,7 @@ def _spans(trace: Trace, name: str) -> Iterator[Any]:
     from opentelemetry.sdk.trace import ReadableSpan
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-    ids = _SpanIds.of(name)
+    ids = _SpanIds.of(f"{name} {trace.metadata.wall_offset_ns}")  # of no other run's trace
     resource = Resource(_resource_attributes(trace.metadata))
     scope = InstrumentationScope("pytest-mlms")
     names = trace.texts(trace.spans.name)

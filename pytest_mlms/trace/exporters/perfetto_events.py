@@ -18,6 +18,7 @@ from pytest_mlms.trace.exporters.perfetto_fields import (
 )
 from pytest_mlms.trace.exporters.perfetto_order import event_order
 from pytest_mlms.trace.exporters.perfetto_packets import NEEDS_STATE, SEQUENCE, descriptor_packet
+from pytest_mlms.trace.exporters.perfetto_tracks import own_tracks
 from pytest_mlms.trace.protobuf import MessageRows, PlacedRows, interleave, message
 from pytest_mlms.trace.spans import CounterSeries, Spans, Trace
 
@@ -30,7 +31,7 @@ _END = 2
 _COUNTER = 4
 _NO_FLOW = 0
 _RUN_SHIFT = np.uint64(40)  # of a flow ID: correlation IDs are smaller
-_FIRST_COUNTER = 1 << 22  # uuid; threads and lanes have smaller ones
+_FIRST_COUNTER = 1 << 26  # uuid; threads and lanes have smaller ones
 _CHUNK = 1 << 16  # events that are encoded at once
 
 
@@ -125,7 +126,7 @@ class SpanEvents:
 
 def counter_packets(trace: Trace) -> Iterator[bytes]:
     """Yield the track of each counter and its values."""
-    processes = {track.run: track.process for track in trace.tracks}
+    processes = {track.run: track.process for track in own_tracks(trace)}
     counters = trace.counters
     for index, series in enumerate(trace.series):
         uuid = _FIRST_COUNTER + index

@@ -20,12 +20,13 @@ from pytest_mlms.trace.protobuf import message
 from pytest_mlms.trace.runs import TraceRun
 from pytest_mlms.trace.spans import Trace, Track
 
-__all__ = ["TrackLayout", "lay_out"]
+__all__ = ["TrackLayout", "lay_out", "own_tracks"]
 
 Array = NDArray[Any]
 
-_FIRST_TRACK = 1 << 20
-_FIRST_LANE = 1 << 21
+_FIRST_ID = 1 << 22  # above all process IDs of Linux, which are uuids of tracks, too
+_FIRST_TRACK = 1 << 23
+_FIRST_LANE = 1 << 24
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,24 +61,44 @@ def lay_out(trace: Trace, mask: Array) -> TrackLayout:
 def _shared_tracks(trace: Trace) -> dict[Track, list[int]]:
     """Return the tracks with their indices; a thread of several runs, as pytest's, is one track."""
     shared: dict[Track, list[int]] = {}
-    for index, track in enumerate(trace.tracks):
+    for index, track in enumerate(own_tracks(trace)):
         without_run = track._replace(run=0)
         shared.setdefault(without_run, []).append(index)
     return shared
 
 
+def own_tracks(trace: Trace) -> list[Track]:
+    """Return the tracks, with other process IDs for agents that share one, as in containers.
+
+    The agent of each run is another one.
+    """
+    runs: dict[int, set[int]] = {}
+    for track in trace.tracks:
+        if not _is_of_pytest(trace.runs[track.run]):
+            runs.setdefault(track.process, set()).add(track.run)
+    tracks = []
+    for track in trace.tracks:
+        is_shared = len(runs.get(track.process, ())) > 1
+        is_other = is_shared and not _is_of_pytest(trace.runs[track.run])
+        process = _FIRST_ID + track.run if is_other else track.process
+        tracks.append(track._replace(process=process))
+    return tracks
+
+
 def _process_packets(trace: Trace) -> list[bytes]:
     names: dict[int, str] = {}
-    for track in trace.tracks:
+    for track in own_tracks(trace):
         name = _process_name(trace.runs[track.run])
         names.setdefault(track.process, name)
     return [_process_packet(process, name) for process, name in names.items()]
 
 
 def _process_name(run: TraceRun) -> str:
-    if run.level.startswith("application"):
-        return "pytest"
-    return f"agent, {run.level} run"
+    return "pytest" if _is_of_pytest(run) else f"agent, {run.level} run"
+
+
+def _is_of_pytest(run: TraceRun) -> bool:
+    return run.level.startswith("application")
 
 
 def _process_packet(process: int, name: str) -> bytes:

@@ -37,3 +37,18 @@ def test_devices_have_series_of_their_own() -> None:
     traces = [traced_model(1, 100), traced_model(2, 300, device="cuda:0")]
     rows = rows_of("model", *traces)
     assert [row["optimal"] for row in rows] == [True, True]
+
+
+def test_stacks_have_series_of_their_own_whose_batch_sizes_are_joined() -> None:
+    traces = [
+        traced_model(size, 100 * size, case=f"{stack}-cpu-b{size}")
+        for stack in ("old", "new")
+        for size in (1, 2)
+    ]
+    rows = rows_of("model", *traces)
+    assert [(row["case"], row["batch_size"]) for row in rows] == [
+        ("old-cpu", 1),
+        ("old-cpu", 2),
+        ("new-cpu", 1),
+        ("new-cpu", 2),
+    ]

@@ -93,3 +93,13 @@ def test_without_the_sdk_the_extra_is_named(
     monkeypatch.setitem(sys.modules, ENCODER, None)
     with pytest.raises(MlmsError, match=r"pip install 'pytest-mlms\[otlp\]'"):
         otlp.export(traced_model(1, 100), tmp_path / "trace.json", "item")
+
+
+def test_a_trace_of_another_run_has_another_id(tmp_path: Path) -> None:
+    pytest.importorskip(ENCODER)
+    ids = set()
+    for time in (TRACED_AT, TRACED_AT + 1):
+        otlp.export(traced_model(1, 100, wall_offset_ns=time), tmp_path / "t.json", "item")
+        (resource,) = json.loads((tmp_path / "t.json").read_text())["resourceSpans"]
+        ids |= {span["traceId"] for span in spans_of(resource)}
+    assert len(ids) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -60,3 +61,30 @@ def test_a_track_without_a_chosen_span_is_left_out() -> None:
     layout = lay_out(trace, trace.spans.at("model"))
     names = {descriptor.name for descriptor in tracks_of(layout).values()}
     assert "stream 7" not in names
+
+
+def test_agents_of_one_process_id_are_processes_of_their_own() -> None:
+    writer = TraceWriter()
+    for level in ("model", "kernel"):
+        writer.run(level).predict(0, 100)
+    trace = writer.build()
+    shared = replace(trace, tracks=tuple(track._replace(process=1) for track in trace.tracks))
+    tracks = tracks_of(layout_of(shared))
+    processes = [each.process for each in tracks.values() if each.HasField("process")]
+    assert [process.process_name for process in processes] == [
+        "agent, model run",
+        "agent, kernel run",
+    ]
+    assert len({process.pid for process in processes}) == 2
+    parents = {each.parent_uuid for each in tracks.values() if each.HasField("thread")}
+    assert parents == {uuid for uuid, each in tracks.items() if each.HasField("process")}
+
+
+def test_no_process_id_is_the_number_of_a_track() -> None:
+    writer = TraceWriter()
+    writer.run("kernel").predict(0, 100)
+    trace = writer.build()
+    largest = replace(
+        trace, tracks=tuple(track._replace(process=1 << 20) for track in trace.tracks)
+    )
+    assert len(tracks_of(layout_of(largest))) == 2
