@@ -131,8 +131,8 @@ class Config:
 
         What is compared with other runs is always measured in full.
         """
-        documents = (self.benchmark_json, self.bencher_json, self.metrics, self.history)
-        is_compared = bool(self.sides) or any(path is not None for path in documents)
+        documents = (self.benchmark_json, self.bencher_json, self.metrics, self.history, self.push)
+        is_compared = bool(self.sides) or any(place is not None for place in documents)
         return self.full or is_compared
 
     @property

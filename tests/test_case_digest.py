@@ -47,7 +47,7 @@ def written(name: str, text: str) -> Callable[[Path], None]:
     return write
 
 
-BOTH = ("performance", "accuracy")
+BOTH: list[Kind] = ["performance", "accuracy"]
 
 
 @pytest.mark.parametrize(
@@ -63,9 +63,8 @@ BOTH = ("performance", "accuracy")
         (edited("[softmax, {top_k", "[{top_k"), ["accuracy"]),
         (edited("k: 5", "k: 4"), ["accuracy"]),
         (written("labels.txt", "zero\n" * 10), ["accuracy"]),
-        (edited("latency_p50: {max: 50 ms}", "latency_p50: {max: 1 ms}"), []),
+        (edited("latency_p90: {max: 5 ms}", "latency_p90: {max: 1 ms}"), []),
         (edited("top1: {min: 0.95}", "top1: {min: 0.99}"), []),
-        (edited("rtol: 1e-4", "rtol: 1e-3"), []),
         (edited("license: CC-BY-4.0", "license: MIT"), []),
         (edited("method: bilinear, ", ""), []),
     ],

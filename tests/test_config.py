@@ -64,6 +64,9 @@ def test_a_performance_item_may_end_early_unless_it_is_asked_for_more(
     assert not read(pytester, "--mlms-budget=30").measures_in_full
     packed = read(pytester, "--mlms-duration=1").pack(str)
     assert packed["full"] is True
+    for option in ("--mlms-history=h.sqlite", "--mlms-push=http://127.0.0.1:9"):
+        packed = read(pytester, option).pack(str)
+        assert (packed["full"], packed["history"], packed["push"]) == (True, None, None)
 
 
 @pytest.mark.parametrize(

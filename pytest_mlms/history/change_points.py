@@ -24,6 +24,7 @@ from pytest_mlms.history.significance import (
     Window,
     Windows,
     first_rare,
+    first_unequalled,
     least_points,
 )
 
@@ -43,9 +44,9 @@ _LEAST_STEADY = 5  # values that are alike
 _ALIKE = 0.1  # of the least change
 _CONFIDENCE_ERRORS = 1.96
 _FOUR_OF_FIVE_ERRORS = 0.84
+_NEAREST_OF_THREE = 0.85  # standard deviations by which it is nearer than their mean
 _AFTER_SOFTWARE = (1, 2, 3)  # points after a change of software
 _SOFTWARE_RISK = 1e-4  # of Student's test of them, two-sided
-_SOFTWARE_ORDER_RISK = 0.11  # no point before is as far off: of 9, one in 10
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,8 @@ def sight_of(values: Array, sensitivity: Sensitivity, shifts: Sequence[Shift]) -
     def least(count: int, risk: float) -> float:
         [error] = scatter.error_of_difference(1 / count + 1 / (known + missing))
         seen = max(sensitivity.least, -stdtrit(freedom, risk / 2) * error)
-        return float(seen + _FOUR_OF_FIVE_ERRORS * error)
+        nearest = _NEAREST_OF_THREE * scatter.deviation[0] if count == WINDOWS[0] else 0.0
+        return float(seen + _FOUR_OF_FIVE_ERRORS * error + nearest)
 
     change = least(points, sensitivity.risk / len(WINDOWS))
     return Sight(missing + points, change, least(1, _SOFTWARE_RISK))
@@ -306,7 +308,7 @@ def _software_step(search: _Search) -> _Event | None:
         windows = Windows.of(blocks, length, places, places)
         changed = windows.beyond(search.sensitivity.least)
         found += changed.significant(blocks, noise, _SOFTWARE_RISK)
-    window = first_rare(found, blocks, _SOFTWARE_ORDER_RISK)
+    window = first_unequalled(found, blocks)
     return None if window is None else _step_event(search, window.place, window.last)
 
 

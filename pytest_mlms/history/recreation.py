@@ -100,10 +100,11 @@ def _with_inherited(recorded: RecordedStack) -> RecordedStack:
     if recorded.inherited is None:
         return recorded
     own = recorded.declared.get("env") or {}
-    here = chosen_by_caller(agent_variables(os.environ), [*own, *THREAD_VARIABLES])
-    more = sorted(here.keys() - recorded.inherited.keys())
-    if more:
-        problem = f"{more[0]} is set here, and it was measured without"
+    more = recorded.declared.get("env_passthrough") or ()
+    here = chosen_by_caller(agent_variables(os.environ, more), [*own, *THREAD_VARIABLES], more)
+    added = sorted(here.keys() - recorded.inherited.keys())
+    if added:
+        problem = f"{added[0]} is set here, and it was measured without"
         raise _cannot(recorded, f"{problem}; unset it")
     wanted = {name: value for name, value in recorded.inherited.items() if here.get(name) != value}
     hidden = [name for name, value in wanted.items() if value == HIDDEN]

@@ -15,7 +15,7 @@ from scipy.special import stdtr
 
 from pytest_mlms.history.blocks import Blocks
 
-__all__ = ["WINDOWS", "Window", "Windows", "first_rare", "least_points"]
+__all__ = ["WINDOWS", "Window", "Windows", "first_rare", "first_unequalled", "least_points"]
 
 Array = NDArray[Any]
 
@@ -113,6 +113,15 @@ def first_rare(windows: Iterable[Window], blocks: Blocks, risk: float) -> Window
     return None
 
 
+def first_unequalled(windows: Iterable[Window], blocks: Blocks) -> Window | None:
+    """Return the first window before which no point was half as far off; None for none."""
+    for window in sorted(windows):
+        _, before = _beyond_half(window, blocks)
+        if not before.any():
+            return window
+    return None
+
+
 def least_points(before: int, risk: float) -> int:
     """Return how many points off a level of ``before`` ones can be rare.
 
@@ -148,17 +157,21 @@ def _changes(values: Array, length: int, places: Array, levels: Array) -> Array:
 def _is_rare(window: Window, blocks: Blocks, risk: float) -> bool:
     """Return whether points this far from their level are rare among those before.
 
-    Counted are points beyond half of the change. By Fisher's exact test (1922, Journal of the
-    Royal Statistical Society 85:87) the last ones have more of them than chance gives.
+    By Fisher's exact test (1922, Journal of the Royal Statistical Society 85:87) the last ones have
+    more of them than chance gives.
     """
+    last, before = _beyond_half(window, blocks)
+    hits = int(np.count_nonzero(last))
+    other_hits = int(np.count_nonzero(before))
+    return _order_risk(hits, len(last), other_hits, len(before)) < risk
+
+
+def _beyond_half(window: Window, blocks: Blocks) -> tuple[Array, Array]:
+    """Return which of the last points are beyond half of the change, and which of those before."""
     last = blocks.values[window.place : window.last + 1] - window.level
-    before = blocks.residuals(window.place)
     change = float(np.median(last))
-    sign = math.copysign(1, change)
-    half = abs(change) / 2
-    beyond_last = np.count_nonzero(sign * last > half)
-    beyond_before = np.count_nonzero(sign * before > half)
-    return _order_risk(beyond_last, len(last), beyond_before, len(before)) < risk
+    sign, half = math.copysign(1, change), abs(change) / 2
+    return sign * last > half, sign * blocks.residuals(window.place) > half
 
 
 @lru_cache(maxsize=4096)

@@ -30,6 +30,7 @@ from packaging.utils import canonicalize_name
 from pytest_mlms.errors import StackError
 from pytest_mlms.files import write_atomically
 from pytest_mlms.records import Stack
+from pytest_mlms.stacks.installer_settings import deciding_settings
 from pytest_mlms.stacks.installers import Show, install
 from pytest_mlms.stacks.interpreters import Interpreter
 from pytest_mlms.stacks.seeds import INCOMPLETE, incomplete_folder, move_scripts
@@ -93,6 +94,7 @@ class _Request:
         stack = self.stack
         interpreter = self.interpreter
         parts = [interpreter.implementation, interpreter.version, interpreter.platform]
+        parts += [interpreter.abi, "settings", *deciding_settings(stack), "stack"]
         parts += [stack.installer, *stack.requirements, *_wheel_digests(stack)]
         parts += ["options", *stack.options]
         parts += ["lock", *_locked_packages(stack)]

@@ -27,7 +27,8 @@ import sys
 sys.path[:] = [path for path in sys.path if path]  # Python 2 has no -I
 import json, platform, sys, sysconfig
 facts = [platform.python_version(), platform.python_implementation()]
-print(json.dumps(facts + [sysconfig.get_platform(), sys.prefix]))
+abi = [sysconfig.get_config_var("SOABI") or ""] + list(platform.libc_ver())
+print(json.dumps(facts + [sysconfig.get_platform(), sys.prefix, " ".join(abi).strip()]))
 """
 
 
@@ -35,7 +36,8 @@ class Interpreter(NamedTuple):
     """A Python interpreter that answered.
 
     ``version`` is such as 3.11.7, ``implementation`` such as CPython, ``platform`` such as
-    linux-x86_64, and ``prefix`` the folder of its installation.
+    linux-x86_64, ``prefix`` the folder of its installation, and ``abi`` what compiled packages are
+    made for, such as cpython-311-x86_64-linux-gnu with the C library.
     """
 
     path: Path
@@ -43,6 +45,7 @@ class Interpreter(NamedTuple):
     implementation: str
     platform: str
     prefix: Path
+    abi: str = ""
 
     @property
     def release(self) -> tuple[int, ...]:
@@ -92,13 +95,13 @@ def _probe(path: str, modified: int) -> Interpreter:
 
 def _parse(path: str, answer: _Answer) -> Interpreter:
     try:
-        version, implementation, platform, prefix = json.loads(answer.output)
+        version, implementation, platform, prefix, *abi = json.loads(answer.output)
     except (ValueError, TypeError):
         problem = f"asked for its version, it {answer.ending}"
         if answer.last_line:
             problem += f" and said {answer.last_line!r}"
         raise StackError(f"{path} is not a Python interpreter: {problem}") from None
-    return Interpreter(Path(path), version, implementation, platform, Path(prefix))
+    return Interpreter(Path(path), version, implementation, platform, Path(prefix), *abi)
 
 
 def _ask(command: Sequence[str]) -> _Answer:

@@ -136,11 +136,11 @@ def chosen_by_caller(
 ) -> dict[str, str]:
     """Return the variables of an agent by which its caller changes what it measures.
 
-    They choose libraries, threads, devices and arithmetic, or match a user's patterns ``more``.
-    What the stack has by its ``own`` is left out, and of secrets the value.
+    They choose libraries, threads, devices and arithmetic. Those that match a user's patterns
+    ``more`` may be secrets, and have no value. What the stack has by its ``own`` is left out.
     """
-    patterns = (*_LOADER, *_ACCELERATORS, *_MATHEMATICS, *_FRAMEWORKS)
-    found = {**passed_through(env, patterns), **passed_through(env, more)}
+    known = passed_through(env, (*_LOADER, *_ACCELERATORS, *_MATHEMATICS, *_FRAMEWORKS))
+    found = {**dict.fromkeys(passed_through(env, more), "***"), **known}
     left_out = {*own, *passed_through(found, _WITHOUT_EFFECT)}
     return {
         name: "***" if is_secret(name, value) else value

@@ -24,6 +24,7 @@ def nights(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.chdir(project.path)
     monkeypatch.setenv("PYTEST_ADDOPTS", OPTIONS)
     made = Nights(project, tmp_path / "wheels")
+    project.edit("seed: 7", "seed: 7\n  threads: 1")
     write_wheel(tmp_path / "wheels", "pacekit", "0.9", needs="nowhere")
     write_wheel(tmp_path / "wheels", "pacekit", "4rc1")
     return made

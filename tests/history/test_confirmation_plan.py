@@ -102,7 +102,7 @@ def test_without_the_definition_of_the_case_nothing_is_taken_for_noise(
         measure(history, tmp_path, night, OLD)
     finding = finding_of(history, change_at(history, 5))
     assert finding.cause is None
-    assert "doesn't tell whether the case was the same" in finding.reason
+    assert "does not tell whether the case was the same" in finding.reason
 
 
 def test_a_variable_of_the_caller_is_not_taken_for_noise(history: Engine, tmp_path: Path) -> None:

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
-from pytest_mlms.repro.replay.environments import find_pip
+from pytest_mlms.repro.replay.environments import find_pip, make_environment, python_of
+from pytest_mlms.repro.replay.interpreters import Interpreter
+from pytest_mlms.repro.replay.record import BundleSide
+from tests.support.wheels import offline, write_wheel  # noqa: F401
 
 
 @pytest.mark.parametrize(
@@ -19,3 +27,21 @@ def test_the_index_of_pip_is_told_without_a_password(
 ) -> None:
     monkeypatch.setenv("PIP_INDEX_URL", setting)
     assert find_pip().source == shown
+
+
+@pytest.mark.usefixtures("offline")
+def test_the_environment_of_another_bundle_in_a_folder_is_made_anew(tmp_path: Path) -> None:
+    python = Interpreter(sys.executable, platform.python_version())
+    folder = str(tmp_path / "environment-new")
+    made = []
+    for version in ("1.0", "2.0"):
+        write_wheel(tmp_path / version, "tiny", version, code=f"NUMBER = {version!r}")
+    for version in ("1.0", "1.0", "2.0", "2.0"):
+        side = BundleSide("tiny", "tiny", python.version, (f"tiny=={version}",))
+        make_environment(side, python, find_pip(), folder, str(tmp_path / version))
+        mark = Path(folder, "complete")
+        command = [python_of(folder), "-c", "import tiny; print(tiny.NUMBER)"]
+        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        made.append((output.strip(), mark.stat().st_mtime_ns))
+    assert [version for version, _ in made] == ["1.0", "1.0", "2.0", "2.0"]
+    assert made[0] == made[1] != made[2] == made[3]

@@ -44,7 +44,7 @@ def test_what_a_caller_chooses_is_told_without_places_secrets_and_what_the_stack
     assert chosen_by_caller(env, ["OMP_NUM_THREADS"], ["MY_*"]) == {
         "KMP_AFFINITY": "1",
         "LD_PRELOAD": "1",
-        "MY_MODE": "1",
+        "MY_MODE": "***",
         "MY_TOKEN": "***",
         "TF_ENABLE_ONEDNN_OPTS": "1",
     }

@@ -155,13 +155,14 @@ def write_numpy(wheels: Path) -> None:
 
 
 def _move_to(lines: list[dict[str, Any]], run: str, night: int, ratio: float) -> None:
-    """Make the lines of a run those of a night, with other values."""
+    """Make the lines of a run those of a night, with other values, of calls enough for each."""
     began = datetime.datetime(2026, 3, 1, 2, tzinfo=datetime.timezone.utc)
     time = began + datetime.timedelta(days=night)
     for line in lines:
         line["run"] = run
         line["time"] = time.isoformat(timespec="milliseconds")
         for estimate in line.get("estimates", {}).values():
+            estimate["lacking"] = ""
             for key in ("value", "low", "high"):
                 if estimate[key] is not None:
                     estimate[key] *= ratio

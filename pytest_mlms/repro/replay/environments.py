@@ -2,6 +2,8 @@
 
 import contextlib
 import fnmatch
+import hashlib
+import json
 import os
 import re
 import shutil
@@ -21,7 +23,7 @@ _USER = re.compile(r"(?<=://)[^\s/?#]+@")
 _DEFAULT_INDEX = "https://pypi.org/simple"
 
 _COMPLETE = "complete"
-"""The name of the file that a complete environment has."""
+"""The name of the file that a complete environment has, in which its content is."""
 
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -115,13 +117,16 @@ def install_arguments(side: BundleSide, wheels: Optional[str]) -> List[str]:
 def make_environment(
     side: BundleSide, interpreter: Interpreter, pip: Pip, folder: str, wheels: Optional[str]
 ) -> None:
-    """Make the environment of a side in a folder, unless it is there.
+    """Make the environment of a side in a folder, unless it is there: another bundle's is replaced.
 
     Raises CannotRun with the last lines of what failed; nothing is left behind then.
     """
     mark = os.path.join(folder, _COMPLETE)
+    content = _content_of(side, interpreter, wheels)
     if os.path.exists(mark):
-        return
+        with open(mark) as file:
+            if file.read() == content:
+                return
     shutil.rmtree(folder, ignore_errors=True)
     release = tuple(int(number) for number in interpreter.minor.split("."))
     shared = pip.command if release >= _OLDEST_FOR_PIP else ()
@@ -142,11 +147,20 @@ def make_environment(
             [*command, *install_arguments(side, wheels)],
             "installing the packages of %s" % side.name,
         )
-        with open(mark, "w"):
-            pass
+        with open(mark, "w") as file:
+            file.write(content)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
+
+
+def _content_of(side: BundleSide, interpreter: Interpreter, wheels: Optional[str]) -> str:
+    """Return the content of an environment: its Python, what pip is asked for, and the wheels."""
+    found = {}
+    for name in sorted(os.listdir(wheels)) if wheels else []:
+        with open(os.path.join(wheels, name), "rb") as file:
+            found[name] = hashlib.sha256(file.read()).hexdigest()
+    return json.dumps([list(map(str, interpreter)), install_arguments(side, None), found])
 
 
 def _run(command: Sequence[str], doing: str) -> None:

@@ -1,0 +1,130 @@
+"""Keys of environments: one part of what decides their packages varied at a time."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pytest_mlms.records import Stack
+from pytest_mlms.stacks.environments import _Request
+from pytest_mlms.stacks.interpreters import Interpreter, probe
+
+PYTHON = Interpreter(Path("/usr/bin/python3"), "3.11.7", "CPython", "linux", Path("/usr"), "abi")
+
+
+class Home:
+    """A user's home, a folder of wheels and files that a stack names."""
+
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.path = path
+        self._monkeypatch = monkeypatch
+        self.wheels = path / "wheels"
+        self.wheels.mkdir()
+        for name in ("tiny-1-py3-none-any.whl", "other-1-py3-none-any.whl"):
+            (self.wheels / name).write_text("1")
+        (path / "constraints.txt").write_text("numpy<2\n")
+        (path / ".config" / "pip").mkdir(parents=True)
+        for name in [name for name in os.environ if name.startswith(("PIP_", "UV_", "XDG_"))]:
+            monkeypatch.delenv(name)
+        monkeypatch.setenv("HOME", str(path))
+        self.stack = Stack(
+            "mine",
+            "any",
+            requirements=("six", f"tiny @ {(self.wheels / 'tiny-1-py3-none-any.whl').as_uri()}"),
+            options=(f"--constraint={path / 'constraints.txt'}", f"--find-links={self.wheels}"),
+        )
+        self.python = PYTHON
+
+    @property
+    def key(self) -> str:
+        return _Request(self.stack, self.python, self.path).pointer.name
+
+    def set(self, name: str, value: str) -> None:
+        self._monkeypatch.setenv(name, value)
+
+    def change(self, **fields: object) -> None:
+        self.stack = replace(self.stack, **fields)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    return Home(tmp_path, monkeypatch)
+
+
+def write(name: str, text: str) -> Callable[[Home], object]:
+    return lambda home: (home.path / name).write_text(text)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda home: home.change(requirements=("six",)),
+        lambda home: home.change(installer="uv"),
+        lambda home: home.change(options=()),
+        lambda home: setattr(home, "python", PYTHON._replace(version="3.11.8")),
+        lambda home: setattr(home, "python", PYTHON._replace(abi="cpython-313t")),
+        lambda home: setattr(home, "python", PYTHON._replace(implementation="PyPy")),
+        lambda home: setattr(home, "python", PYTHON._replace(platform="linux-aarch64")),
+        write("constraints.txt", "numpy<1\n"),
+        write("wheels/tiny-1-py3-none-any.whl", "built again"),
+        write("wheels/other-1-py3-none-any.whl", "built again"),
+        write("wheels/third-1-py3-none-any.whl", "1"),
+        write(".config/pip/pip.conf", "[global]\nindex-url = https://mirror.invalid/simple\n"),
+        lambda home: home.set("PIP_INDEX_URL", "https://mirror.invalid/simple"),
+        lambda home: home.set("PIP_EXTRA_INDEX_URL", "https://mirror.invalid/simple"),
+        lambda home: home.set("PIP_CONSTRAINT", str(home.path / "constraints.txt")),
+        lambda home: home.set("PIP_PRE", "1"),
+    ],
+)
+def test_each_part_that_decides_the_packages_is_in_the_key(
+    home: Home, change: Callable[[Home], object]
+) -> None:
+    before = home.key
+    assert home.key == before
+    change(home)
+    assert home.key != before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda home: home.change(name="other"),
+        lambda home: home.change(threads=4),
+        lambda home: home.change(env=(("A", "1"),)),
+        lambda home: home.set("PIP_CACHE_DIR", "/elsewhere"),
+        lambda home: home.set("UV_INDEX_URL", "https://mirror.invalid/simple"),
+        lambda home: setattr(home, "python", PYTHON._replace(prefix=Path("/opt"))),
+    ],
+)
+def test_what_decides_no_package_is_not_in_the_key(
+    home: Home, change: Callable[[Home], object]
+) -> None:
+    before = home.key
+    change(home)
+    assert home.key == before
+
+
+def test_the_password_of_an_index_is_not_in_the_key(home: Home) -> None:
+    keys = set()
+    for password in ("old", "new"):
+        home.set("PIP_INDEX_URL", f"https://ci:{password}@mirror.invalid/simple")
+        keys.add(home.key)
+    assert len(keys) == 1
+
+
+def test_settings_of_the_constraint_of_a_variable_are_its_content(home: Home) -> None:
+    home.set("PIP_CONSTRAINT", str(home.path / "constraints.txt"))
+    home.change(options=())
+    before = home.key
+    (home.path / "constraints.txt").write_text("numpy<1\n")
+    assert home.key != before
+
+
+def test_an_interpreter_tells_what_compiled_packages_are_made_for() -> None:
+    assert (sysconfig.get_config_var("SOABI") or "") in probe(sys.executable).abi
