@@ -25,10 +25,10 @@ from pytest_mlms.stacks.environments import existing
 from pytest_mlms.stacks.exact_packages import parse_package
 from pytest_mlms.stacks.installed import with_packages
 from pytest_mlms.stacks.installers import Show
-from pytest_mlms.stacks.launch import THREAD_VARIABLES, base_interpreter, prepare
+from pytest_mlms.stacks.launch import base_interpreter, clean_environment, prepare
 from pytest_mlms.stacks.recreated import NOT_IN_AGENTS, ExactSoftware, recreated_stack
 from pytest_mlms.stacks.trust import Trust, trusted_keys
-from pytest_mlms.stacks.variables import agent_variables, chosen_by_caller
+from pytest_mlms.stacks.variables import chosen_by_caller
 
 __all__ = ["make_stack", "recreate", "settings_of", "write_stacks"]
 
@@ -101,7 +101,7 @@ def _with_inherited(recorded: RecordedStack) -> RecordedStack:
         return recorded
     own = recorded.declared.get("env") or {}
     more = recorded.declared.get("env_passthrough") or ()
-    here = chosen_by_caller(agent_variables(os.environ, more), [*own, *THREAD_VARIABLES], more)
+    here = chosen_by_caller(clean_environment(os.environ, {}, more), own, more)
     added = sorted(here.keys() - recorded.inherited.keys())
     if added:
         problem = f"{added[0]} is set here, and it was measured without"
