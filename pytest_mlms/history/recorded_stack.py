@@ -91,9 +91,9 @@ class RecordedStack:
         found += map(str, differing_packages(self.packages, after.packages))
         old_variables, new_variables = self.inherited or {}, after.inherited or {}
         for name in sorted(old_variables.keys() | new_variables.keys()):
-            old, new = old_variables.get(name), new_variables.get(name)
-            if old != new:
-                found.append(f"${name} {old or 'none'} → {new or 'none'}")
+            values = [variables.get(name, "none") for variables in (old_variables, new_variables)]
+            if values[0] != values[1]:
+                found.append(f"${name} {values[0]} → {values[1]}")
         for key in _ENVIRONMENT:
             if self.declared.get(key) != after.declared.get(key):
                 found.append(f"{key} of the stack")

@@ -225,8 +225,8 @@ def series_of_items(history: Engine, items: Sequence[ItemView]) -> Mapping[str, 
     """
     quantities: dict[tuple[Path, str], Mapping[str, str]] = {}
     for folder in dict.fromkeys(item.folder for item in items):
-        for nodeid, of_item in _points_of_run(folder).items():
-            points = of_item.points.items()
+        for nodeid, measured in _points_of_run(folder).items():
+            points = measured.points.items()
             names = {key: point.series.quantity for key, point in points}
             quantities[folder, nodeid] = names
     with history.connect() as connection:
@@ -234,8 +234,8 @@ def series_of_items(history: Engine, items: Sequence[ItemView]) -> Mapping[str, 
     found = {}
     for item in items:
         limited = [limit.quantity for limit in item.limits]
-        names = quantities.get((item.folder, item.nodeid), {})
-        ordered = sorted(names, key=lambda key: names[key] not in limited)
+        of_item = quantities.get((item.folder, item.nodeid), {})
+        ordered = sorted(of_item, key=lambda key: of_item[key] not in limited)
         found[item.anchor] = [ids[key] for key in ordered if key in ids]
     return found
 

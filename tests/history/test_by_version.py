@@ -86,4 +86,5 @@ def test_points_that_say_nothing_are_of_no_version(tmp_path: Path) -> None:
     with history.connect() as connection:
         (found,) = versions_in(connection, "onnxruntime")
     (row,) = found.rows
-    assert (row.runs, row.value) == (1, pytest.approx(VALUE))
+    assert row.runs == 1
+    assert row.value == pytest.approx(VALUE)

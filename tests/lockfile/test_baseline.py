@@ -11,7 +11,9 @@ import pytest
 from pytest_mlms.cases import Case
 from pytest_mlms.errors import MlmsError, StackError, Unavailable
 from pytest_mlms.lockfile.baseline import LockFile, locked_stack
+from pytest_mlms.lockfile.difference import difference_of
 from pytest_mlms.lockfile.reading import LockError
+from pytest_mlms.lockfile.writing import lock_text
 from pytest_mlms.records import Stack
 from tests.support.cases import digits_case
 from tests.support.locks import ACCURACY, PACKAGES, PERFORMANCE, line_of, lock_of
@@ -51,6 +53,22 @@ def test_facts_that_the_lock_lacks_are_those_of_the_declared_stack() -> None:
     declared = Stack("ort", "onnxruntime", requirements=("onnxruntime",), env=(("A", "1"),))
     made = stack_of(line(stack={"name": "ort"}), ort=declared)
     assert made.env == (("A", "1"),)
+
+
+def test_the_variables_that_a_caller_had_are_locked_and_set_again() -> None:
+    inherited = {"TF_ENABLE_ONEDNN_OPTS": "0", "LD_PRELOAD": "x.so", "CUDA_VISIBLE_DEVICES": "1"}
+    launch = {"packages": list(PACKAGES), "inherited": inherited}
+    lock = lock_of(line(launch=launch))
+    assert lock.stacks["here"].variables == ("TF_ENABLE_ONEDNN_OPTS=0",)
+    assert locked_stack(CASE, LockFile(FILE, lock), "lock", {}).env == (
+        ("TF_ENABLE_ONEDNN_OPTS", "0"),
+    )
+    text = lock_text(lock)
+    assert 'variables = ["TF_ENABLE_ONEDNN_OPTS=0"]' in text
+    changes = difference_of(lock_of(line()), lock).stacks[0].changes
+    assert [(each.name, each.old, each.new) for each in changes] == [
+        ("$TF_ENABLE_ONEDNN_OPTS", "", "0")
+    ]
 
 
 def test_among_several_stacks_the_one_with_the_same_name_is_the_baseline() -> None:

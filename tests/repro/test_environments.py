@@ -9,7 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.repro.replay.environments import find_pip, make_environment, python_of
+from pytest_mlms.repro.replay.environments import (
+    THREAD_VARIABLES,
+    agent_variables,
+    find_pip,
+    make_environment,
+    python_of,
+)
 from pytest_mlms.repro.replay.interpreters import Interpreter
 from pytest_mlms.repro.replay.record import BundleSide
 from tests.support.wheels import offline, write_wheel  # noqa: F401
@@ -45,3 +51,15 @@ def test_the_environment_of_another_bundle_in_a_folder_is_made_anew(tmp_path: Pa
         made.append((output.strip(), mark.stat().st_mtime_ns))
     assert [version for version, _ in made] == ["1.0", "1.0", "2.0", "2.0"]
     assert made[0] == made[1] != made[2] == made[3]
+
+
+def test_agents_have_your_variables_that_change_what_they_compute_and_no_secrets() -> None:
+    names = ["TF_ENABLE_ONEDNN_OPTS", "KMP_AFFINITY", "LD_PRELOAD", "OMP_NUM_THREADS"]
+    base = {**dict.fromkeys(names, "1"), "NVIDIA_API_KEY": "x", "GITHUB_TOKEN": "x"}
+    assert agent_variables(base, threads=2) == {
+        "TF_ENABLE_ONEDNN_OPTS": "1",
+        "KMP_AFFINITY": "1",
+        "LD_PRELOAD": "1",
+        "PYTHONNOUSERSITE": "1",
+        **dict.fromkeys(THREAD_VARIABLES, "2"),
+    }

@@ -31,7 +31,7 @@ def context(metadata: TraceMetadata = METADATA) -> TraceContext:
 
 def test_rows_begin_with_model_and_case_and_series_leave_out_the_batch_size() -> None:
     assert context().name == ("net", "ort-cpu-b4")
-    assert context().series == ("net", "ort", "cpu")
+    assert context().series == ("net", "ort-cpu", "ort", "cpu")
 
 
 def test_tables_are_computed_once() -> None:

@@ -158,7 +158,7 @@ def _content_of(side: BundleSide, interpreter: Interpreter, wheels: Optional[str
     """Return the content of an environment: its Python, what pip is asked for, and the wheels."""
     found = {}
     for name in sorted(os.listdir(wheels)) if wheels else []:
-        with open(os.path.join(wheels, name), "rb") as file:
+        with open(os.path.join(str(wheels), name), "rb") as file:
             found[name] = hashlib.sha256(file.read()).hexdigest()
     return json.dumps([list(map(str, interpreter)), install_arguments(side, None), found])
 
