@@ -149,9 +149,10 @@ class Replay(OpenLoad):
 
     def parts(self) -> Sequence[str]:
         """Return words that tell it from others, the most telling first."""
-        stem = PurePosixPath(self.arrivals).stem
-        name = re.sub(r"\W", "_", stem, flags=re.ASCII)
-        return [name, f"x{self.speed:g}", *super().parts()]
+        path = PurePosixPath(self.arrivals)
+        names = (path.stem, str(path.parent / path.stem))
+        words = [re.sub(r"\W+", "_", name, flags=re.ASCII) for name in names]
+        return [*words, f"x{self.speed:g}", *super().parts()]
 
 
 class Peak(OpenLoad):

@@ -39,12 +39,13 @@ def test_a_scenario_is_called_by_its_name_with_what_tells_it_from_others() -> No
     assert labels(server(), server(percentile=90)) == ["server-200-15ms-p99", "server-200-15ms-p90"]
 
 
-def test_replays_of_files_with_one_name_are_numbered() -> None:
+def test_replays_of_files_with_one_name_are_told_apart_by_their_folders_in_any_order() -> None:
     first = {"replay": {"arrivals": "day one/trace.csv"}}
     other = {"replay": {"arrivals": "day two/trace.csv"}}
     third = {"replay": {"arrivals": "busy hour.csv"}}
     assert labels(first, third) == ["replay-trace", "replay-busy_hour"]
-    assert labels(first, other) == ["replay-trace-x1--p99", "replay-trace-x1--p99-2"]
+    assert labels(first, other) == ["replay-trace-day_one_trace", "replay-trace-day_two_trace"]
+    assert labels(other, first) == ["replay-trace-day_two_trace", "replay-trace-day_one_trace"]
 
 
 @pytest.mark.parametrize(
