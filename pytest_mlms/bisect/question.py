@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import platform
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from packaging.requirements import Requirement
 
+from pytest_mlms.artifacts.digest import digest_of
+from pytest_mlms.case_digest import definition_of
+from pytest_mlms.cases import Case
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.history.machine_class import machine_class
 from pytest_mlms.history.releases import parse_requirement
 from pytest_mlms.host.machine import machine_state
 from pytest_mlms.manifest.load import LoadedManifest, load
 from pytest_mlms.manifest.schema import Model
+from pytest_mlms.records import Stack
 from pytest_mlms.serialization import to_plain
+from pytest_mlms.stacks.declaration import declaration_of
 from pytest_mlms.stacks.declared import framework_of
+from pytest_mlms.stacks.installer_settings import deciding_settings
 
 __all__ = [
     "End",
@@ -70,7 +79,8 @@ class Question:
     """Everything that the answer depends on; the record of another question isn't continued.
 
     ``stack`` names the one whose settings each release has. ``model`` has the digests of the model
-    by role, and ``machine`` the class of the machine.
+    by role, and ``machine`` the class of the machine. ``settings`` are further circumstances of
+    probes by name; records of older versions have none.
     """
 
     manifest: str
@@ -87,16 +97,17 @@ class Question:
     machine: str
     stack: str | None = None
     shape: str | None = None
+    settings: dict[str, str] = field(default_factory=dict)
 
     def difference(self, other: Question) -> str:
         """Return how another question differs, as a text; "" where it is the same."""
-        for field in fields(self):
-            mine = getattr(self, field.name)
-            theirs = getattr(other, field.name)
+        for name in [part.name for part in fields(self) if part.name != "settings"]:
+            mine, theirs = getattr(self, name), getattr(other, name)
             if mine != theirs:
-                there = _shown(theirs)
-                here = _shown(mine)
-                return f"{field.name} is {there} there, and {here} here"
+                return f"{name} is {_shown(theirs)} there, and {_shown(mine)} here"
+        for name, mine in self.settings.items():
+            if other.settings.get(name, mine) != mine:
+                return f"{name} was another"
         return ""
 
 
@@ -114,8 +125,13 @@ def question_of(
     tolerance: float | None,
     more: Iterable[str],
     stack: str | None = None,
+    like: Stack | None = None,
+    predictors: Iterable[Path] = (),
 ) -> Question:
-    """Return the question of a bisection on this machine."""
+    """Return the question of a bisection on this machine.
+
+    ``like`` is the stack whose settings those of the probes are.
+    """
     model = model_of(point, framework)
     good, bad = ends
     return Question(
@@ -133,7 +149,36 @@ def question_of(
         machine=machine_class(to_plain(machine_state()), point.device),
         stack=stack,
         shape=point.shape,
+        settings=_settings(point, model, like or Stack("", framework), predictors),
     )
+
+
+def _settings(
+    point: Point, model: Model, stack: Stack, predictors: Iterable[Path]
+) -> dict[str, str]:
+    """Return digests of what probes depend on beside what was asked for, by name."""
+    case = Case(
+        "upgrade",
+        point.loaded,
+        model,
+        stack,
+        point.device,
+        point.batch_size,
+        None,
+        shape=point.shape,
+    )
+    files = sorted(file for folder in predictors for file in folder.rglob("*.py"))
+    parts = {
+        "the Python": stack.python or platform.python_version(),
+        "the stack": [declaration_of(stack), stack.threads, stack.cores],
+        "the installer's configuration": deciding_settings(stack),
+        "a predictor": [digest_of(file) for file in files],
+        "what the case measures": definition_of(case),
+    }
+    return {
+        name: hashlib.sha256(json.dumps(part).encode()).hexdigest()[:16]
+        for name, part in parts.items()
+    }
 
 
 def read_point(nodeid: str) -> Point:

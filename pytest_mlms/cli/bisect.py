@@ -143,7 +143,7 @@ def _bisect_releases(point: Point, options: argparse.Namespace) -> int:
     framework = framework_for(point, [options.good, *options.more])
     declared = declared_stacks(Path.cwd(), [point.path])
     like = _like(declared, options.stack)
-    record = _record(point, framework, (End(str(good)), End(str(bad))), options)
+    record = _record(point, framework, (End(str(good)), End(str(bad))), options, like)
     if not record.releases:
         record.package = good.name
         python = like.python if like else None
@@ -196,7 +196,7 @@ def _bisect_locks(point: Point, options: argparse.Namespace) -> int:
     good, bad = locked_stacks(point, options.good, options.bad)
     ends = ends_of(good, bad)
     record = _record(
-        point, good.framework, (end_of(options.good, good), end_of(options.bad, bad)), options
+        point, good.framework, (end_of(options.good, good), end_of(options.bad, bad)), options, good
     )
     record.changed = [change.name for change in ends.changes]
     _print(f"{point.label}, {options.good} (good) to {options.bad} (bad)")
@@ -207,7 +207,11 @@ def _bisect_locks(point: Point, options: argparse.Namespace) -> int:
 
 
 def _record(
-    point: Point, framework: str, ends: tuple[End, End], options: argparse.Namespace
+    point: Point,
+    framework: str,
+    ends: tuple[End, End],
+    options: argparse.Namespace,
+    like: Stack | None,
 ) -> Record:
     """Return the record to go on with, or a new one; an old file is set aside then."""
     from pytest_mlms.bisect.question import question_of
@@ -221,6 +225,8 @@ def _record(
         options.tolerance,
         options.more,
         options.stack,
+        like,
+        child_options(options).predictors,
     )
     if options.resume:
         record = read_record(options.file, question)

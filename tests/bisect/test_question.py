@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from pytest_mlms.bisect.question import End, exact_release, framework_for, question_of, read_point
+from pytest_mlms.bisect.question import (
+    End,
+    Question,
+    exact_release,
+    framework_for,
+    question_of,
+    read_point,
+)
 from pytest_mlms.errors import MlmsError
+from pytest_mlms.records import Stack
 from tests.support.project import copy_digits
 
 
@@ -88,3 +97,33 @@ def test_a_question_differs_by_what_its_answer_depends_on(manifest: Path) -> Non
     assert question.difference(other) == "tolerance is 0.05 there, and not given here"
     manifest.with_name("digits_cnn.onnx").write_bytes(b"another model")
     assert question.model["graph"].startswith("237c")
+
+
+def test_probes_of_other_circumstances_are_of_another_question(
+    manifest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = (End("onnxruntime==1.1"), End("onnxruntime==1.2"))
+    stack = Stack("mine", "onnxruntime", requirements=("onnxruntime",), python="3.11.7")
+    folder = tmp_path / "predictors"
+    folder.mkdir()
+    (folder / "own.py").write_text("1")
+
+    def asked(like: Stack = stack) -> Question:
+        point = read_point(f"{manifest}::test_upgrade[cpu-b8]")
+        return question_of(point, "onnxruntime", ends, None, None, [], "mine", like, [folder])
+
+    before = asked()
+    assert before.difference(asked()) == ""
+    older = replace(before, settings={})
+    assert before.difference(older) == ""
+    assert before.difference(asked(replace(stack, python="3.12"))) == "the Python was another"
+    with_env = replace(stack, env=(("A", "1"),))
+    assert before.difference(asked(with_env)) == "the stack was another"
+    (folder / "own.py").write_text("2")
+    assert before.difference(asked()) == "a predictor was another"
+    (folder / "own.py").write_text("1")
+    monkeypatch.setenv("PIP_INDEX_URL", "https://mirror.invalid/simple")
+    assert before.difference(asked()) == "the installer's configuration was another"
+    monkeypatch.delenv("PIP_INDEX_URL")
+    manifest.write_text(manifest.read_text().replace("color: L", "color: RGB"))
+    assert before.difference(asked()) == "what the case measures was another"
