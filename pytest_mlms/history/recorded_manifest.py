@@ -113,10 +113,10 @@ def _scenario(case: Case, line: Mapping[str, Any]) -> str | None:
     """Return what ids call a line's scenario now: of a load that with its keys but the limit."""
     if line["scenario"] is None:
         return None
+    measured = load_of(line.get("load") or {})
     for label in case.loaded.manifest.evaluate.scenario_labels:
-        load = to_plain(load_identity(replace(case, scenario=label)))
-        is_same = load_of(load) == load_of(line["load"]) if load and line.get("load") else False
-        if is_same or (not line.get("load") and label == line["scenario"]):
+        load = load_of(to_plain(load_identity(replace(case, scenario=label)) or {}))
+        if load == measured and (load or label == line["scenario"]):
             return label
     place = case.loaded.place("evaluate", "scenarios")
     raise MlmsError(f"{place}: there is no {line['scenario']} as measured any more; restore it")
