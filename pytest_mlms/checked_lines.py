@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, 
 
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.records import Verdict
-from pytest_mlms.results_reader import read_line
+from pytest_mlms.results_reader import lines_from
 
 __all__ = ["LineError", "read_lines"]
 
@@ -225,13 +225,11 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
     except OSError:
         return
     with file:
-        for number, data in enumerate(file, 1):
-            line = read_line(data)
+        for number, line in enumerate(lines_from(file), 1):
             where = f"{path}:{number}"
-            if line is not None:
-                yield _checked(line, where)
-            elif data.endswith(b"\n"):
+            if line.content is None:
                 raise LineError(f"{where}: it is no line of results; was the file edited?")
+            yield _checked(line.content, where)
 
 
 def _checked(line: dict[str, Any], where: str) -> dict[str, Any]:

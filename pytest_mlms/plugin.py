@@ -61,6 +61,8 @@ def pytest_configure(config: pytest.Config) -> None:
         _draft_manifest(session)
     if options.history is not None and options.manifests and session.worker is None:
         _check_history(session)
+    if options.push is not None and session.worker is None:
+        _check_push(session)
     _collect_manifests(config, session.config)
     distributes = session.config.manifests or options.fleet
     if distributes and config.pluginmanager.hasplugin("xdist"):
@@ -253,6 +255,17 @@ def _check_history(session: Session) -> None:
     from pytest_mlms.report.run_history import check_address
 
     session.history_notices = check_address(session.config)
+
+
+def _check_push(session: Session) -> None:
+    """Refuse a token of a portal that is none, before anything is measured."""
+    from pytest_mlms.errors import MlmsError
+    from pytest_mlms.portal_address import read_token
+
+    try:
+        read_token(session.config.push_token_file)
+    except MlmsError as error:
+        raise pytest.UsageError(f"--mlms-push: {error}") from None
 
 
 def _check_stacks(session: Session) -> None:

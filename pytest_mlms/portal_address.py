@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.files import read_secret
+from pytest_mlms.redaction import redact
 
 __all__ = ["TOKEN_VARIABLE", "exposes_tokens", "read_token", "read_url"]
 
@@ -19,10 +20,14 @@ _LONGEST = 4096  # bytes of a token file
 
 def read_url(text: str) -> str:
     """Return the address of a portal; raises MlmsError."""
-    parts = urlsplit(text)
-    if "@" in parts.netloc or parts.query:
-        raise MlmsError(f"{text}: leave the secret out; {TOKEN_VARIABLE} has the token")
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    if "@" in text or "?" in text:
+        raise MlmsError(f"{redact(text)}: leave the secret out; {TOKEN_VARIABLE} has the token")
+    try:
+        parts = urlsplit(text)
+        is_address = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # of the host's brackets or the port
+        is_address = False
+    if not is_address or not text.isascii() or not text.isprintable() or " " in text:
         raise MlmsError(f"{text!r} is no address of a portal; write https://portal.example.org")
     return text.rstrip("/")
 
@@ -41,10 +46,16 @@ def exposes_tokens(url: str) -> bool:
 def read_token(file: Path | None) -> str:
     """Return the token of a file, else that of MLMS_PUSH_TOKEN, else ""; raises MlmsError."""
     if file is None:
-        return os.environ.get(TOKEN_VARIABLE, "").strip()
+        return _checked(os.environ.get(TOKEN_VARIABLE, ""), TOKEN_VARIABLE)
     try:
-        return read_secret(file, _LONGEST).decode("ascii").strip()
+        return _checked(read_secret(file, _LONGEST).decode("latin-1"), str(file))
     except OSError as error:
         raise MlmsError(f"{file}: {error.strerror}; name the file of the token") from None
-    except UnicodeDecodeError:
-        raise MlmsError(f"{file}: it is no token; name another file") from None
+
+
+def _checked(text: str, place: str) -> str:
+    """Return the token that a text is, which a header of a request can have; raises MlmsError."""
+    token = text.strip()
+    if not token.isascii() or not token.isprintable():
+        raise MlmsError(f"{place}: it is no token, which is a line of ASCII; write it anew")
+    return token

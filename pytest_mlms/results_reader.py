@@ -1,16 +1,99 @@
-"""Reading of results files."""
+"""Reading of results files: their lines, and the items that these add up to."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-__all__ = ["duration_of", "read_line", "read_results"]
+__all__ = [
+    "ItemLines",
+    "ResultLine",
+    "after_teardown",
+    "duration_of",
+    "lines_from",
+    "read_line",
+    "read_results",
+]
 
 _SURROGATE = re.compile(r"\\u[dD]")
+_CHUNK = 1 << 20  # bytes
+_ANY_LENGTH = 1 << 60
+
+
+@dataclass(frozen=True)
+class ResultLine:
+    """A line and its place in the file; no ``content`` where it is too long or no JSON object."""
+
+    position: int
+    length: int
+    content: dict[str, Any] | None
+    is_too_long: bool = False
+
+    @property
+    def end(self) -> int:
+        """The place of the next line."""
+        return self.position + self.length
+
+
+def lines_from(
+    file: IO[bytes], position: int = 0, longest: int = _ANY_LENGTH
+) -> Iterator[ResultLine]:
+    """Yield the lines of a file from a position on, but for a last one that is cut off."""
+    file.seek(position)
+    while data := file.readline(longest + 1):
+        length = len(data)
+        is_too_long = length > longest
+        if is_too_long:
+            length = longest + 1 + _skip_line(file)
+        content = None if is_too_long else read_line(data)
+        if content is None and not is_too_long and not data.endswith(b"\n"):
+            return  # it is being written
+        yield ResultLine(position, length, content, is_too_long)
+        position += length
+
+
+def _skip_line(file: IO[bytes]) -> int:
+    """Read up to the end of a line; return the number of bytes."""
+    length = 0
+    while data := file.readline(_CHUNK):
+        length += len(data)
+        if data.endswith(b"\n"):
+            break
+    return length
+
+
+@dataclass
+class ItemLines:
+    """The lines of a run's items by node id, in the order in which the items finished.
+
+    Of several lines of an item, as of one that ran again or in a resumed run, the last one counts.
+    An item whose tear-down failed is an error. ``numbers`` has the places of the lines, from 0.
+    """
+
+    lines: dict[str, dict[str, Any]] = field(default_factory=dict)
+    numbers: dict[str, int] = field(default_factory=dict)
+
+    def take(self, number: int, line: dict[str, Any]) -> None:
+        """Take the next line of the run, of any type."""
+        kind = line.get("type")
+        nodeid = str(line.get("nodeid"))
+        if kind == "item":
+            self.lines.pop(nodeid, None)
+            self.lines[nodeid] = line
+            self.numbers[nodeid] = number
+        elif kind == "teardown" and nodeid in self.lines:
+            item = self.lines[nodeid]
+            if (item.get("repetition") or 1) == (line.get("repetition") or 1):
+                self.lines[nodeid] = after_teardown(item, str(line.get("message") or ""))
+
+
+def after_teardown(item: Mapping[str, Any], message: str) -> dict[str, Any]:
+    """Return an item's line as it counts once the tear-down failed with a message."""
+    return {**item, "verdict": "ERROR", "outcome": "failed", "teardown": message}
 
 
 def read_results(path: Path) -> Iterator[dict[str, Any]]:
@@ -20,14 +103,13 @@ def read_results(path: Path) -> Iterator[dict[str, Any]]:
     run that was killed.
     """
     try:
-        file = path.open(encoding="utf-8", errors="replace")
+        file = path.open("rb")
     except OSError:
         return
     with file:
-        for text in file:
-            line = read_line(text)
-            if line is not None:
-                yield line
+        for line in lines_from(file):
+            if line.content is not None:
+                yield line.content
 
 
 def read_line(text: str | bytes) -> dict[str, Any] | None:

@@ -20,7 +20,7 @@ from pytest_mlms.config import Config
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.recorded import recorded_launch
 from pytest_mlms.report.reporter import Reporter
-from pytest_mlms.results_reader import read_results
+from pytest_mlms.results_reader import ItemLines, read_results
 from pytest_mlms.session import SESSION
 from pytest_mlms.stacks.installed import NOT_FROM_INDEX
 
@@ -137,18 +137,12 @@ class Resume:
 def finished_items(run: Path) -> dict[str, Line]:
     """Return the line of each item that has a result, by its node id.
 
-    The last line of an item counts. Items with errors, also of their tear-down, and those that were
-    interrupted run again.
+    Items with errors, also of their tear-down, and those that were interrupted run again.
     """
-    finished: dict[str, Line] = {}
-    for line in read_lines(run / "results.jsonl"):
-        if line.get("type") not in ("item", "teardown"):
-            continue
-        nodeid = line["nodeid"]
-        finished.pop(nodeid, None)
-        if line["type"] == "item" and line["verdict"] != "ERROR":
-            finished[nodeid] = line
-    return finished
+    items = ItemLines()
+    for number, line in enumerate(read_lines(run / "results.jsonl")):
+        items.take(number, line)
+    return {name: line for name, line in items.lines.items() if line["verdict"] != "ERROR"}
 
 
 def _installed_here() -> set[str]:

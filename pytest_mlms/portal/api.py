@@ -48,9 +48,9 @@ def _of_runs(catalog: Catalog, views: RunViews) -> APIRouter:
         found = views.run(run)
         if found is None:
             raise HTTPException(404, f"there is no run {run[:100]}")
-        items = tuple(_without_folder(item) for item in found.view.items)
-        view = replace(found.view, items=items, folder=Path(run))
-        return {**to_plain(view), "numbers": to_plain(found.numbers)}
+        items = tuple(_without_folder(item) for item in found.items)
+        plain: Json = to_plain(replace(found, items=items, folder=Path(run)))
+        return plain
 
     @router.get("/runs/{run}/items/{number}", summary="An item by the number of its line")
     def item(run: str, number: Number) -> Json:

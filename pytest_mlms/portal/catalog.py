@@ -133,11 +133,6 @@ class Catalog:
         rows = self._rows("SELECT * FROM run WHERE name = ?", name)
         return next(iter(self._with_counts(rows)), None)
 
-    def numbers(self, run: str) -> dict[str, int]:
-        """Return the number of the line of each item of a run, by node id."""
-        query = "SELECT nodeid, number FROM item WHERE run = ? AND is_last"
-        return {row["nodeid"]: row["number"] for row in self._rows(query, run)}
-
     def items(
         self, limit: int, offset: int, model: str = "", host: str = "", stack: str = ""
     ) -> Page[ItemRow]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 __all__ = ["open_index"]
 
-_VERSION = 3
+_VERSION = 4
 
 _TABLES = """
 CREATE TABLE run (
@@ -16,6 +16,7 @@ CREATE TABLE run (
     modified INTEGER NOT NULL,      -- ns
     size INTEGER NOT NULL,          -- bytes of results.jsonl when it was read
     position INTEGER NOT NULL,      -- the end of its last whole line
+    before BLOB NOT NULL,           -- what is before it in the file
     lines INTEGER NOT NULL,
     too_long INTEGER NOT NULL,      -- lines that were skipped
     started TEXT,                   -- ISO 8601, UTC
@@ -35,6 +36,7 @@ CREATE TABLE item (
     point TEXT NOT NULL,            -- the case
     kind TEXT NOT NULL,
     verdict TEXT NOT NULL,
+    teardown TEXT,                  -- why its tear-down failed; null where it did not
     model TEXT NOT NULL,
     version TEXT NOT NULL,
     framework TEXT NOT NULL,

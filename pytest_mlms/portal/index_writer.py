@@ -7,18 +7,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO, Any
 
-from pytest_mlms.portal.result_lines import ResultLine, lines_from
 from pytest_mlms.portal.run_reader import item_row, run_row, software_rows
 from pytest_mlms.recorded import is_file_of_run
+from pytest_mlms.results_reader import ResultLine, lines_from
 
 __all__ = ["FileState", "forget_run", "read_run"]
 
-_NEW_RUN = "INSERT INTO run VALUES (?, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL)"
+_NEW_RUN = "INSERT INTO run VALUES (?, 0, 0, 0, 0, '', 0, 0, NULL, NULL, NULL, NULL)"
 
 _PROGRESS = """
-UPDATE run SET inode = ?, modified = ?, size = ?, position = ?, lines = ?, too_long = ?
+UPDATE run SET inode = ?, modified = ?, size = ?, position = ?, before = ?, lines = ?, too_long = ?
 WHERE name = ?
 """
+_COMPARED = 1024  # bytes before the position, by which a file that was written anew is seen
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,11 @@ class FileState:
         """Return whether a run's row was read from the file as it is."""
         return self == FileState(row["inode"], row["modified"], row["size"])
 
-    def continues(self, row: sqlite3.Row) -> bool:
-        """Return whether the file has grown since a run's row was read from it."""
-        return bool(row["inode"] == self.inode and row["position"] <= self.size)
+    def continues(self, row: sqlite3.Row, file: IO[bytes]) -> bool:
+        """Return whether the file has only grown since a run's row was read from it."""
+        if row["inode"] != self.inode or row["position"] > self.size:
+            return False
+        return bool(_before(file, row["position"]) == row["before"])
 
 
 def read_run(
@@ -60,8 +63,8 @@ def read_run(
             too_long += line.is_too_long
             if line.content is not None:
                 _add_line(database, run, number, line, line.content)
-                number += 1
-        progress = (position, number, too_long, run)
+            number += 1
+        progress = (position, _before(file, position), number, too_long, run)
         database.execute(_PROGRESS, (state.inode, state.modified, state.size, *progress))
 
 
@@ -75,6 +78,13 @@ def _reached(known: sqlite3.Row | None) -> tuple[int, int, int]:
     if known is None:
         return 0, 0, 0
     return known["position"], known["lines"], known["too_long"]
+
+
+def _before(file: IO[bytes], position: int) -> bytes:
+    """Return the end of what is before a position."""
+    begin = max(position - _COMPARED, 0)
+    file.seek(begin)
+    return file.read(position - begin)
 
 
 def _delete(database: sqlite3.Connection, run: str) -> None:
@@ -92,9 +102,9 @@ def _add_line(
     if kind == "item":
         _add_item(database, run, number, line, content)
     elif kind == "teardown":
-        _fail_item(database, run, str(content.get("nodeid")))
+        _fail_item(database, run, content)
     for column, value in run_row(content).items():
-        # The first start counts, and the last end: a run that was resumed has several.
+        # The first start counts, and the end of the last session: a resumed run has several.
         value_of = "?" if column == "exit_status" else f"COALESCE({column}, ?)"
         database.execute(f"UPDATE run SET {column} = {value_of} WHERE name = ?", (value, run))
 
@@ -134,7 +144,12 @@ def _files(content: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield from ((path, path) for path in logs if isinstance(path, str))
 
 
-def _fail_item(database: sqlite3.Connection, run: str, nodeid: str) -> None:
-    """Note that the tear-down of an item failed after its line was written."""
-    change = "UPDATE item SET verdict = 'ERROR' WHERE run = ? AND nodeid = ? AND is_last"
-    database.execute(change, (run, nodeid))
+def _fail_item(database: sqlite3.Connection, run: str, content: Mapping[str, Any]) -> None:
+    """Note that the tear-down of an item failed after its line was written, as ItemLines does."""
+    change = """
+        UPDATE item SET verdict = 'ERROR', teardown = ?
+        WHERE run = ? AND nodeid = ? AND is_last AND COALESCE(repetition, 1) = ?
+    """
+    row = item_row(content)
+    message = str(content.get("message") or "")
+    database.execute(change, (message, run, row["nodeid"], row["repetition"] or 1))

@@ -75,15 +75,13 @@ def _of_runs(catalog: Catalog, views: RunViews, pages: Pages) -> APIRouter:
         found = views.run(name)
         if found is None:
             raise HTTPException(404, f"there is no run {name[:100]}")
-        view = found.view
-        worst = view.worst_first
+        worst = found.worst_first
         bad = [item for item in worst if item.is_bad or item.verdict is Verdict.INCONCLUSIVE]
         return pages.page(
             request,
             "run.html",
             place="runs",
-            run=view,
-            numbers=found.numbers,
+            run=found,
             bad=[(item, findings_of(item)) for item in bad[:_OPEN_ITEMS]],
             items=worst,
         )
@@ -150,15 +148,14 @@ def _of_models(catalog: Catalog, views: RunViews, manifests: Manifests, pages: P
 
     @router.get("/compare")
     def compare(request: Request, item: Annotated[list[str], Query()] = []) -> Response:  # noqa: B006
-        items = [_named(views, name) for name in item[:_MOST_COMPARED]]
-        if len(items) < 2:
-            raise HTTPException(400, "choose two items or more to compare")
-        names = item[: len(items)]
+        if not 2 <= len(item) <= _MOST_COMPARED:
+            raise HTTPException(400, f"choose 2 to {_MOST_COMPARED} items to compare")
+        items = [_named(views, name) for name in item]
         return pages.page(
             request,
             "compare.html",
             place="models",
-            items=list(zip(names, items, strict=True)),
+            items=list(zip(item, items, strict=True)),
             rows=list(_rows(items)),
         )
 
@@ -178,7 +175,8 @@ def _of_places(catalog: Catalog, views: RunViews, pages: Pages, of: str) -> APIR
     @router.get("/{name:path}")
     def place(request: Request, name: str, offset: Offset = 0) -> Response:
         page = catalog.items(_ROWS, offset, **{of: name})
-        if not page.total:
+        newest = catalog.items(1, 0, **{of: name}).rows
+        if not newest:
             raise HTTPException(404, f"there is no such {of}")
         return pages.page(
             request,
@@ -187,7 +185,7 @@ def _of_places(catalog: Catalog, views: RunViews, pages: Pages, of: str) -> APIR
             of=of,
             name=name,
             page=page,
-            last=views.last(page.rows[0].run, page.rows[0].number) if page.rows else None,
+            last=views.last(newest[0].run, newest[0].number),
             software=catalog.software(**{of: name}),
         )
 

@@ -15,7 +15,7 @@ from typing import IO, Any
 from pytest_mlms.portal.index_schema import open_index
 from pytest_mlms.portal.index_writer import FileState, forget_run, read_run
 from pytest_mlms.portal.run_files import open_below
-from pytest_mlms.results_reader import read_line
+from pytest_mlms.results_reader import after_teardown, read_line
 
 __all__ = ["PORTAL_FOLDER", "RESULTS_FILE", "RUN_FOLDER", "RunIndex"]
 
@@ -43,7 +43,7 @@ class RunIndex:
 
     def __init__(self, results: Path, longest_line: int) -> None:
         self._results = results
-        self._longest_line = longest_line
+        self.longest_line = longest_line
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._path, self._writer = self._open()
         self._readers = threading.local()
@@ -76,16 +76,19 @@ class RunIndex:
 
     def read_line(self, run: str, number: int) -> dict[str, Any] | None:
         """Return the line of an item; None where the run has no such line, or not any more."""
-        query = "SELECT position, length FROM item WHERE run = ? AND number = ?"
+        query = "SELECT position, length, teardown FROM item WHERE run = ? AND number = ?"
         found = self.rows(query, run, number)
         if not found:
             return None
         try:
             with self.open_file(run, RESULTS_FILE) as file:
                 file.seek(found[0]["position"])
-                return read_line(file.read(found[0]["length"]))
+                line = read_line(file.read(found[0]["length"]))
         except OSError:
             return None
+        if line is None or found[0]["teardown"] is None:
+            return line
+        return after_teardown(line, found[0]["teardown"])
 
     def open_file(self, run: str, path: str) -> IO[bytes]:
         """Open a file of a run by the path that a line of its results has; raises OSError."""
@@ -137,11 +140,10 @@ class RunIndex:
         state = FileState(status.st_ino, status.st_mtime_ns, status.st_size)
         if known and state.is_of(known):
             return
-        is_longer = known is not None and state.continues(known)
         try:
             file = self.open_file(name, RESULTS_FILE)
         except OSError:  # a link, or nothing that we may read
             return
         with file:
-            before = known if is_longer else None
-            read_run(self._writer, name, file, state, before, self._longest_line)
+            before = known if known and state.continues(known, file) else None
+            read_run(self._writer, name, file, state, before, self.longest_line)

@@ -54,13 +54,13 @@ def software_rows(line: Mapping[str, Any]) -> Iterator[dict[str, str]]:
 def run_row(line: Mapping[str, Any]) -> dict[str, Any]:
     """Return the columns of a run that a line tells."""
     kind = line.get("type")
+    status = _whole(line.get("exit_status")) if kind == "end" else None
+    row = {"started": _text(line, "time"), "exit_status": status}
     if kind == "run":
-        return {"started": _text(line, "time"), "plugin": _text(line, "plugin")}
-    if kind == "item":
-        return {"started": _text(line, "time"), "host": _text(line, "machine", "host")}
-    if kind == "end":
-        return {"exit_status": _whole(line.get("exit_status"))}
-    return {}
+        row["plugin"] = _text(line, "plugin")
+    elif kind == "item":
+        row["host"] = _text(line, "machine", "host")
+    return row
 
 
 def _whole(value: object) -> int | None:

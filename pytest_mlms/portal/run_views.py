@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pytest_mlms.errors import MlmsError
@@ -15,21 +15,13 @@ from pytest_mlms.views.item import ItemView
 from pytest_mlms.views.run import RunView, item_of, read_run
 from pytest_mlms.views.structure import StructureView, structure_of
 
-__all__ = ["IndexedRun", "RunViews"]
+__all__ = ["RunViews"]
 
 _KEPT = 8
 """Runs that are kept in memory, the last ones that were asked for."""
 
 _LARGEST = 256 << 20
 """The bytes of a results file that is read whole."""
-
-
-@dataclass(frozen=True)
-class IndexedRun:
-    """A run, and the numbers of the lines of its items by node id."""
-
-    view: RunView
-    numbers: Mapping[str, int]
 
 
 class RunViews:
@@ -39,24 +31,24 @@ class RunViews:
         self._results = results
         self._index = index
         self._catalog = catalog
-        self._kept: OrderedDict[tuple[object, ...], IndexedRun] = OrderedDict()
+        self._kept: OrderedDict[tuple[object, ...], RunView] = OrderedDict()
         self._lock = threading.Lock()
 
-    def run(self, name: str) -> IndexedRun | None:
+    def run(self, name: str) -> RunView | None:
         """Return a run; None where there is none. Raises MlmsError where it can't be read."""
         self._index.refresh()
         found = self._index.rows("SELECT * FROM run WHERE name = ?", name)
         if not found:
             return None
         row = found[0]
-        if row["too_long"] or row["size"] > _LARGEST:
+        if row["size"] > _LARGEST:
             raise MlmsError(f"{name}: it is too large for a page; its items have pages")
         key = (name, row["inode"], row["modified"], row["size"])
         with self._lock:
             if key in self._kept:
                 self._kept.move_to_end(key)
                 return self._kept[key]
-        made = IndexedRun(read_run(self._results / name), self._catalog.numbers(name))
+        made = read_run(self._results / name, self._index.longest_line)
         with self._lock:
             self._kept[key] = made
             while len(self._kept) > _KEPT:

@@ -7,6 +7,7 @@ to others, the answer tells nothing of what is in it.
 
 from __future__ import annotations
 
+import contextlib
 import filecmp
 import os
 import shutil
@@ -21,13 +22,13 @@ from pydantic import ValidationError
 from pytest_mlms.artifacts.archives import ArchiveTooLarge, UnsafeArchive, unpack
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.files import write_atomically
-from pytest_mlms.portal.result_lines import lines_from
 from pytest_mlms.portal.run_index import RESULTS_FILE, RUN_FOLDER
 from pytest_mlms.portal.settings import Limits
 from pytest_mlms.portal.tokens import mark_of_pusher
 from pytest_mlms.recorded import is_file_of_run
+from pytest_mlms.results_reader import lines_from
 from pytest_mlms.units import format_quantity
-from pytest_mlms.views.run import read_run
+from pytest_mlms.views.run import item_of, read_run
 
 __all__ = ["BadUpload", "Conflict", "Received", "Uploads"]
 
@@ -109,17 +110,25 @@ def _check_run(folder: Path, longest_line: int) -> str:
     for path in _files(folder):
         if path != RESULTS_FILE and not is_file_of_run(path):
             raise BadUpload(f"{path}: a run has results.jsonl, items and agents, and nothing else")
-    names = set(_names(folder / RESULTS_FILE, longest_line))
+    with _refusing(folder):
+        names = set(_names(folder / RESULTS_FILE, longest_line))
     if len(names) != 1:
         raise BadUpload(f"{RESULTS_FILE}: it has the lines of {len(names)} runs; push one run")
     name = names.pop()
     if not RUN_FOLDER.fullmatch(name):
         raise BadUpload(f"{RESULTS_FILE}: {name[:100]!r} is no name of a run")
-    try:
+    with _refusing(folder):
         read_run(folder)
+    return name
+
+
+@contextlib.contextmanager
+def _refusing(folder: Path) -> Iterator[None]:
+    """Raise BadUpload for lines that are none."""
+    try:
+        yield
     except (MlmsError, ValidationError) as error:
         raise BadUpload(str(error).replace(f"{folder}/", "")) from None
-    return name
 
 
 def _files(folder: Path) -> Iterator[str]:
@@ -135,10 +144,12 @@ def _names(results: Path, longest_line: int) -> Iterator[str]:
     except OSError:
         raise BadUpload(f"there is no {RESULTS_FILE} at the top of the archive") from None
     with file:
-        for number, line in enumerate(lines_from(file, 0, longest_line), 1):
+        for number, line in enumerate(lines_from(file, longest=longest_line), 1):
             if line.is_too_long:
                 raise BadUpload(f"{RESULTS_FILE}:{number}: the line has {line.length:,} bytes")
             yield _name(line.content, number)
+            if line.content and line.content.get("type") == "item":
+                item_of(line.content, results, number)  # also those that don't count any more
 
 
 def _name(line: dict[str, Any] | None, number: int) -> str:

@@ -30,6 +30,7 @@ def earlier_durations(results: Path) -> dict[str, float]:
     """
     found = {}
     runs = sorted(results.glob("*/results.jsonl"))
+    runs = [run for run in runs if not run.parent.is_symlink()]  # such as latest
     for run in runs[-_RUNS:]:
         for line in read_results(run):
             seconds = duration_of(line)

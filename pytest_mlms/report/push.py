@@ -9,6 +9,7 @@ import contextlib
 import http.client
 import json
 import os
+import shlex
 import socket
 import tarfile
 import tempfile
@@ -52,6 +53,16 @@ class Portal:
 
     url: str
     token: str
+    token_file: Path | None = None
+
+    def command(self, results: Path) -> str:
+        """Return the command that pushes the runs of a folder which wait."""
+        words = ["mlms", "push", "--url", self.url]
+        if results.absolute() != Path("mlms-results").absolute():
+            words += ["--results", str(results)]
+        if self.token_file is not None:
+            words += ["--token-file", str(self.token_file)]
+        return shlex.join(words)
 
     @property
     def warning(self) -> str:
@@ -166,7 +177,8 @@ def push_waiting(portal: Portal, results: Path) -> Iterator[str]:
             if not error.is_final:
                 count = len(runs) - done
                 noun = "run waits" if count == 1 else "runs wait"
-                yield f"not pushed: {error}; {count} {noun} for the next run, or for 'mlms push'"
+                command = portal.command(results)
+                yield f"not pushed: {error}; {count} {noun} for the next run, or for: {command}"
                 return
             yield f"{run.name} was not pushed, and won't be: {error}"
         unmark(run)

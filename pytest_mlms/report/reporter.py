@@ -291,7 +291,8 @@ class Reporter:
         from pytest_mlms.report.push import Portal, push_after_run
 
         try:
-            portal = Portal(config.push, read_token(config.push_token_file))
+            token = read_token(config.push_token_file)
+            portal = Portal(config.push, token, config.push_token_file)
         except MlmsError as error:
             self._notes.append(f"not pushed: {error}")
             return

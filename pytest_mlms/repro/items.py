@@ -10,6 +10,7 @@ from typing import Any
 from pytest_mlms.checked_lines import read_lines
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.recorded import recorded_artifacts
+from pytest_mlms.results_reader import ItemLines
 
 __all__ = ["FoundItem", "find_item"]
 
@@ -33,13 +34,13 @@ def find_item(text: str, results: Path) -> FoundItem:
     """Return the item of RUN::NODEID, or of NODEID in the last run below ``results``.
 
     RUN is a run's folder, or its name below ``results``. In the place of a node id may be a part of
-    it that no other item has. The last line of an item counts. Raises MlmsError.
+    it that no other item has. Raises MlmsError.
     """
     run, wanted = _run_of(text, results)
-    by_item: dict[str, Mapping[str, Any]] = {}
-    for line in read_lines(run / "results.jsonl"):
-        if line.get("type") == "item":
-            by_item[line["nodeid"]] = line
+    items = ItemLines()
+    for number, line in enumerate(read_lines(run / "results.jsonl")):
+        items.take(number, line)
+    by_item = items.lines
     if not by_item:
         problem = f"{run} has no results of items"
         raise MlmsError(f"{problem}; name a run as RUN::NODEID, or its folder with --mlms-results")

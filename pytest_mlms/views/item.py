@@ -6,13 +6,21 @@ The fields are those of docs/results.md. Where there is no number, there is None
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pytest_mlms.recorded import Recorded
-from pytest_mlms.records import Comparison, InputGroup, Kind, Verdict, main_comparison
+from pytest_mlms.records import (
+    Comparison,
+    InputGroup,
+    Kind,
+    Verdict,
+    main_comparison,
+    regressed_comparison,
+)
 from pytest_mlms.trace.summary import TraceSummary
 from pytest_mlms.units import format_quantity
 from pytest_mlms.upgrade.labels import (
@@ -242,19 +250,34 @@ class ItemView:
     @property
     def headline(self) -> str:
         """The number that says most of an item, with its name; "" where nothing was measured."""
-        compared = main_comparison(self.comparisons)
+        name, _, shown = self._main_number
+        return f"{name} {shown}".strip()
+
+    @property
+    def headline_order(self) -> str:
+        """The text by which headlines are sorted: by their names, and the numbers of each."""
+        name, value, _ = self._main_number
+        return f"{name} {value:040.15f}"
+
+    @property
+    def _main_number(self) -> tuple[str, float, str]:
+        """The name, the value and the text of the headline."""
+        compared = regressed_comparison(self.comparisons) or main_comparison(self.comparisons)
         if compared is not None:
-            return f"{compared.quantity.replace('_', ' ')} {format_change(compared)}"
-        for name in (*_HEADLINES, *self.estimates):
+            words = compared.quantity.replace("_", " ")
+            change = "" if math.isnan(compared.ratio) else format_change(compared)
+            return words, compared.ratio, change
+        broken = [limit.quantity for limit in self.limits if limit.verdict is Verdict.FAILED]
+        for name in (*broken, *_HEADLINES, *self.estimates):
             estimate = self.estimates.get(name)
             if estimate is not None and estimate.value is not None and not estimate.lacking:
                 shown = format_quantity(estimate.value, estimate.unit)
-                return f"{self._words(name)} {shown}"
+                return self._words(name), estimate.value, shown
         if self.trace is not None and self.trace.slowest:
             slowest = self.trace.slowest[0]
-            share = percent(slowest.share, ".2g")
-            return f"slowest of {self.trace.layers:,} layers: {slowest.name}, {share}"
-        return ""
+            name = f"slowest of {self.trace.layers:,} layers: {slowest.name},"
+            return name, slowest.share, percent(slowest.share, ".2g")
+        return "", 0.0, ""
 
     def _words(self, quantity: str) -> str:
         words = quantity.replace("_", " ")

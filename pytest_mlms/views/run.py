@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from pydantic import ValidationError
 
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.records import Verdict
-from pytest_mlms.results_reader import read_line
+from pytest_mlms.results_reader import ItemLines, lines_from
 from pytest_mlms.serialization import from_plain
 from pytest_mlms.views.item import NOTED, ItemView
 
@@ -34,7 +34,8 @@ class RunView:
     """A run: how it was started and ended, and its items in the order in which they finished.
 
     ``exit_status`` is pytest's, None for a run that was killed or goes on. ``sessions`` is more
-    than 1 for a run that was resumed. ``time`` and ``ended`` are ISO 8601, UTC.
+    than 1 for a run that was resumed. ``time`` and ``ended`` are ISO 8601, UTC. ``numbers`` has the
+    places of the items' lines in the file, from 0, by node id. ``too_long`` lines are left out.
     """
 
     name: str
@@ -48,6 +49,8 @@ class RunView:
     exit_status: int | None = None
     sessions: int = 1
     git: GitView | None = None
+    numbers: Mapping[str, int] = field(default_factory=dict)
+    too_long: int = 0
 
     @property
     def worst_first(self) -> Sequence[ItemView]:
@@ -112,78 +115,71 @@ class RunView:
 
 
 @dataclass
-class _Lines:
-    """Contents of the lines read so far; of several lines of an item the last counts."""
+class _Sessions:
+    """What the lines read so far tell of the run itself."""
 
-    about: dict[str, Any]
-    items: dict[str, ItemView]
-    ended: Mapping[str, Any] | None = None
-    sessions: int = 0
+    about: dict[str, Any] = field(default_factory=dict)
+    exit_status: int | None = None
+    count: int = 0
     first_time: str = ""
     last_time: str = ""
 
+    def take(self, line: Mapping[str, Any]) -> None:
+        """Add what a line tells."""
+        time = str(line.get("time") or "")
+        self.first_time = self.first_time or time
+        self.last_time = time or self.last_time
+        self.about.setdefault("run", line.get("run"))
+        self.exit_status = line.get("exit_status") if line.get("type") == "end" else None
+        if line.get("type") == "run":
+            self.count += 1
+            self.about.update(line)
 
-def read_run(folder: Path) -> RunView:
+
+def read_run(folder: Path, longest_line: int = 1 << 60) -> RunView:
     """Return the run of a folder, or of its results.jsonl, from that file alone.
 
     A line that is cut off at the end was being written when the run was killed, and is left out.
     Raises MlmsError where there is no results.jsonl, or where a line of it is of no item.
     """
     path = folder if folder.name == "results.jsonl" else folder / "results.jsonl"
-    lines = _Lines({}, {})
-    for number, line in _numbered_lines(path):
-        _take(lines, line, path, number)
-    if not lines.sessions and not lines.items:
+    sessions = _Sessions()
+    items = ItemLines()
+    too_long = 0
+    with _opened(path) as file:
+        for number, line in enumerate(lines_from(file, longest=longest_line)):
+            too_long += line.is_too_long
+            if line.content is not None:
+                sessions.take(line.content)
+                items.take(number, line.content)
+    if not sessions.count and not items.lines:
         raise MlmsError(f"{path}: it has no line of a run; name the folder of a run")
-    end = lines.ended or {}
+    about = sessions.about
+    views = [item_of(line, path, items.numbers[name] + 1) for name, line in items.lines.items()]
     return RunView(
-        name=str(lines.about.get("run") or path.parent.resolve().name),
+        name=str(about.get("run") or path.parent.resolve().name),
         folder=path.parent,
-        items=tuple(lines.items.values()),
-        time=lines.first_time,
-        ended=lines.last_time,
-        command=_command_of(lines.about),
-        python=str(lines.about.get("python") or ""),
-        plugin=str(lines.about.get("plugin") or ""),
-        exit_status=end.get("exit_status"),
-        sessions=max(lines.sessions, 1),
-        git=_git_of(lines.about),
+        items=tuple(views),
+        time=sessions.first_time,
+        ended=sessions.last_time,
+        command=_command_of(about),
+        python=str(about.get("python") or ""),
+        plugin=str(about.get("plugin") or ""),
+        exit_status=sessions.exit_status,
+        sessions=max(sessions.count, 1),
+        git=_git_of(about),
+        numbers=items.numbers,
+        too_long=too_long,
     )
 
 
-def _numbered_lines(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Yield the whole lines of a file with their numbers, from 1; raises MlmsError."""
+def _opened(path: Path) -> IO[bytes]:
+    """Open a results file; raises MlmsError."""
     try:
-        file = path.open("rb")
+        return path.open("rb")
     except OSError as error:
         advice = "name the folder of a run, such as mlms-results/latest"
         raise MlmsError(f"{path}: {error.strerror}; {advice}") from None
-    with file:
-        for number, text in enumerate(file, 1):
-            line = read_line(text)
-            if line is not None:
-                yield number, line
-
-
-def _take(lines: _Lines, line: Mapping[str, Any], path: Path, number: int) -> None:
-    """Add what a line tells."""
-    kind = line.get("type")
-    time = str(line.get("time") or "")
-    lines.first_time = lines.first_time or time
-    lines.last_time = time or lines.last_time
-    lines.about.setdefault("run", line.get("run"))
-    if kind == "run":
-        lines.sessions += 1
-        lines.ended = None
-        lines.about.update(line)
-    elif kind == "end":
-        lines.ended = line
-    elif kind == "item":
-        item = item_of(line, path, number)
-        lines.items.pop(item.nodeid, None)
-        lines.items[item.nodeid] = item
-    elif kind == "teardown":
-        _fail_teardown(lines, line)
 
 
 def items_of(lines: Iterable[Mapping[str, Any]], folder: Path) -> list[ItemView]:
@@ -210,15 +206,6 @@ def item_of(line: Mapping[str, Any], path: Path, number: int) -> ItemView:
     first = next(problem for problem in problems if problem["loc"][0] not in NOTED)
     where = ".".join(map(str, first["loc"]))
     raise MlmsError(f"{path}:{number}: {where}: {first['msg']}; this is no line of a run's item")
-
-
-def _fail_teardown(lines: _Lines, line: Mapping[str, Any]) -> None:
-    """Have the item count as an error whose tear-down failed."""
-    item = lines.items.get(str(line.get("nodeid")))
-    if item is None or item.repetition != line.get("repetition", 1):
-        return
-    message = str(line.get("message") or "")
-    lines.items[item.nodeid] = replace(item, verdict=Verdict.ERROR, teardown=message)
 
 
 def _command_of(about: Mapping[str, Any]) -> tuple[str, ...]:

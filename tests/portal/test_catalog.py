@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
+import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pytest_mlms.portal.catalog import Catalog
 from pytest_mlms.portal.run_index import RunIndex
-from tests.support.histories import write_run
+from pytest_mlms.portal.run_views import RunViews
+from pytest_mlms.views.run import read_run
+from tests.support.histories import item_line, run_lines, run_name, write_lines, write_run
 
 
 class RecordingIndex(RunIndex):
@@ -63,3 +71,77 @@ def test_the_software_of_a_place_reads_an_index_only(index: RecordingIndex, of: 
     (row,) = Catalog(index).software(**{of: {"host": "vm", "stack": "here"}[of]})
     assert row.items == 4
     assert index.plans[0].startswith("SEARCH software USING COVERING INDEX")
+
+
+LINES = st.lists(
+    st.one_of(
+        st.just({"type": "run"}),
+        st.builds(dict, type=st.just("end"), exit_status=st.sampled_from([0, 1])),
+        st.builds(
+            dict,
+            type=st.sampled_from(["item", "item", "teardown"]),
+            nodeid=st.sampled_from(["m.yaml::test_a", "m.yaml::test_b"]),
+            repetition=st.sampled_from([1, 2]),
+            verdict=st.sampled_from(["PASSED", "FAILED"]),
+            message=st.sampled_from(["", "no"]),
+        ),
+        st.just({}),  # a line that is none
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(LINES, st.integers(0, 12))
+def test_lists_pages_and_reports_say_the_same_of_any_lines(
+    lines: list[dict[str, Any]], cut: int
+) -> None:
+    name = run_name(0)
+    texts = [json.dumps({"type": "run", "run": name}), *map(text_of, lines)]
+    with tempfile.TemporaryDirectory() as folder, closing(RunIndex(Path(folder), 1 << 24)) as index:
+        path = Path(folder, name, "results.jsonl")
+        path.parent.mkdir()
+        for shown in (texts[:cut], texts):  # read while it is written, and at its end
+            path.write_text("".join(f"{text}\n" for text in shown))
+            index.refresh(wait=True)
+        catalog = Catalog(index)
+        views = RunViews(Path(folder), index, catalog)
+        view = read_run(path.parent)
+        row = catalog.run(name)
+        assert row is not None
+        assert row.exit_status == view.exit_status
+        assert dict(row.counts) == {verdict.value: n for verdict, n in view.counts.items()}
+        for item in view.items:
+            page = views.item(name, view.numbers[item.nodeid])
+            assert page is not None
+            assert (page.verdict, page.teardown) == (item.verdict, item.teardown)
+
+
+def text_of(line: dict[str, Any]) -> str:
+    """Return a line of results of which only what differs is given."""
+    if not line:
+        return "none"
+    return json.dumps({**item_line(0), **line} if line["type"] == "item" else line)
+
+
+def test_a_results_file_that_is_written_anew_in_place_is_read_anew(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, 0)
+    with closing(RunIndex(tmp_path, 1 << 24)) as index:
+        index.refresh(wait=True)
+        longer = list(run_lines(0, items=3, verdict="FAILED"))
+        write_lines(folder, longer)  # the same inode, and longer
+        index.refresh(wait=True)
+        row = Catalog(index).run(folder.name)
+    assert row is not None
+    assert row.counts == {"FAILED": 3}
+
+
+def test_a_line_that_is_too_long_is_left_out_of_the_page_of_its_run(tmp_path: Path) -> None:
+    folder = tmp_path / run_name(0)
+    write_lines(folder, list(run_lines(0, items=2, message="x" * 9_000)))
+    with closing(RunIndex(tmp_path, 8_000)) as index:
+        index.refresh(wait=True)
+        views = RunViews(tmp_path, index, Catalog(index))
+        view = views.run(folder.name)
+    assert view is not None
+    assert (view.too_long, len(view.items), view.exit_status) == (2, 0, 0)

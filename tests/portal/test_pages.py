@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,9 @@ def test_items_are_compared_side_by_side(portal: Portal, results: Path) -> None:
     assert page.count('scope="row">latency p50') == 1
     assert estimate_text(read_run(results / run_name(0)).items[0].estimates["latency_p50"]) in page
     assert portal.get(f"/compare?item={run_name(0)}:{NUMBER}").status == 400
+    nine = portal.get("/compare?" + "&".join([f"item={run_name(0)}:{NUMBER}"] * 9))
+    assert nine.status == 400
+    assert "choose 2 to 8 items" in nine.text
     assert portal.get("/compare?item=../x:1&item=y:2").status == 404
 
 
@@ -249,6 +253,20 @@ def test_lists_are_paged(portal: Portal) -> None:
     assert (len(first["runs"]), len(second["runs"]), first["total"]) == (2, 1, 3)
     assert portal.get("/api/v1/runs?limit=0").status == 422
     assert portal.get("/api/v1/runs?offset=-1").status == 422
+
+
+def test_a_page_after_the_last_says_how_many_there_are(portal: Portal) -> None:
+    page = portal.get("/runs?offset=50").text
+    assert "There are 3 runs, and none after the first 50" in page
+    assert "no run yet" not in page
+
+
+def test_cells_with_units_are_sorted_by_their_values(portal: Portal, results: Path) -> None:
+    (item, *_) = read_run(results / run_name(0)).items
+    assert f'data-value="{item.headline_order}"' in portal.get(f"/runs/{run_name(0)}").text
+    slower = replace(item.estimates["latency_p50"], value=1.0)
+    other = replace(item, estimates={**item.estimates, "latency_p50": slower})
+    assert item.headline_order < other.headline_order
 
 
 def test_the_interface_describes_itself(portal: Portal) -> None:

@@ -45,7 +45,7 @@ def test_a_run_waits_while_the_portal_is_away_and_goes_with_the_next_one(
     done = project.run(f"--mlms-push={AWAY}", "-k", "accuracy")
     done.assert_outcomes(passed=1)
     assert done.ret == 0
-    note = f"mlms: not pushed: {AWAY}: Connection refused; 1 run waits for the next run, or for 'mlms push'"
+    note = f"mlms: not pushed: {AWAY}: Connection refused; 1 run waits for the next run, or for: mlms push --url {AWAY}"
     done.stdout.fnmatch_lines([note])
     first = project.results.resolve()
     done = project.run(f"--mlms-push={portal.url}", "-k", "accuracy", "--mlms-keep=1")
@@ -66,6 +66,9 @@ def test_a_run_waits_while_the_portal_is_away_and_goes_with_the_next_one(
 WRONG = [
     (["--mlms-push=portal.example.org"], "is no address of a portal; write https://portal"),
     (["--mlms-push=https://me:secret@portal"], "leave the secret out; MLMS_PUSH_TOKEN has the"),
+    (["--mlms-push=https://portal:80b"], "is no address of a portal; write https://portal"),
+    (["--mlms-push=http://[::1"], "is no address of a portal; write https://portal"),
+    (["--mlms-push=http://[::1]", "--mlms-push-token-file=nowhere"], "name the file of the token"),
 ]
 
 

@@ -10,7 +10,7 @@ import pytest
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.portal.addresses import PortalError
 from pytest_mlms.portal.tokens import PURPOSES, SESSION_SECONDS, Token, Tokens, read_tokens
-from pytest_mlms.portal_address import read_token
+from pytest_mlms.portal_address import TOKEN_VARIABLE, read_token
 
 ONE = "first-token-1234567890"
 OTHER = "other-token-1234567890"
@@ -76,6 +76,20 @@ def test_another_word_before_a_token_is_an_error(tmp_path: Path, before: str) ->
     file.write_text(f"{before}:{ONE}\n")
     with pytest.raises(PortalError, match="may stand some of push, read, run"):
         read_tokens(file)
+
+
+@pytest.mark.parametrize("text", ["one\ntwo", "gehe\u00efm", "one\x00"])
+def test_a_token_that_no_header_can_have_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    file = tmp_path / "token"
+    file.write_text(text)
+    with pytest.raises(MlmsError, match="it is no token"):
+        read_token(file)
+    if "\x00" not in text:
+        monkeypatch.setenv(TOKEN_VARIABLE, text)
+        with pytest.raises(MlmsError, match="MLMS_PUSH_TOKEN: it is no token"):
+            read_token(None)
 
 
 def test_a_session_that_was_ended_is_void_and_others_are_not() -> None:

@@ -39,6 +39,14 @@ def test_the_latest_of_the_last_three_runs_counts(tmp_path: Path) -> None:
     assert earlier_durations(tmp_path) == {"a": 4, "only 2": 1, "only 3": 1, "only 4": 1}
 
 
+def test_links_to_runs_are_no_runs(tmp_path: Path) -> None:
+    for number in range(1, 4):
+        write_run(tmp_path, f"2026010{number}", item(f"only {number}", 1, 0))
+        (tmp_path / f"bisect-{number}").symlink_to(f"2026010{number}")
+    (tmp_path / "latest").symlink_to("20260103")
+    assert set(earlier_durations(tmp_path)) == {"only 1", "only 2", "only 3"}
+
+
 def test_skipped_items_and_items_without_durations_are_left_out(tmp_path: Path) -> None:
     without = {"type": "item", "nodeid": "b", "verdict": "ERROR", "seconds": None}
     write_run(tmp_path, "20260101", item("a", 0, 0, "SKIPPED"), without)

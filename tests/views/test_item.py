@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.result_lines import estimate
+from tests.support.result_lines import estimate, upgrade
 from tests.support.views import view_of
 
 
@@ -15,6 +15,17 @@ def test_the_headline_of_queries_is_the_percentile_that_is_limited() -> None:
     estimates = {"latency_p50": estimate(0.004, 0, 1), "query_latency": estimate(0.009, 0, 1)}
     item = view_of({"estimates": estimates, "load": {"latency": 0.01, "percentile": 90.0}})
     assert item.headline == "query latency p90 9.00 ms"
+
+
+def test_the_headline_of_what_is_worse_is_that() -> None:
+    (latency,) = upgrade()["comparisons"]
+    fine = {**latency, "verdict": "PASSED", "ratio": 1.002}
+    memory = {**latency, "quantity": "peak_memory", "ratio": 1.5, "low": 1.4, "high": 1.6}
+    item = view_of({**upgrade(), "comparisons": [fine, memory]})
+    assert item.headline == "peak memory ×1.500 (1.400 to 1.600)"
+    limit = {"quantity": "load_time", "max": 1.0, "place": "m.yaml:1", "verdict": "FAILED"}
+    estimates = {"latency_p50": estimate(0.004, 0.003, 0.005), "load_time": estimate(2.0, 1.9, 2.1)}
+    assert view_of({"estimates": estimates, "limits": [limit]}).headline == "load time 2.00 s"
 
 
 def test_the_headline_of_nothing_is_empty() -> None:

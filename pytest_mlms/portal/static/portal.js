@@ -5,13 +5,15 @@
 const PERFETTO = "https://ui.perfetto.dev";
 
 function cellValue(row, column) {
-  const text = row.cells[column].textContent.trim();
+  const cell = row.cells[column];
+  const text = (cell.dataset.value ?? cell.textContent).trim(); // a text may have a unit
   const number = Number(text.replace(/[,%+]/g, ""));
   return text !== "" && !Number.isNaN(number) ? number : text;
 }
 
 function compareValues(a, b) {
   if (typeof a === "number" && typeof b === "number") return a - b;
+  if (typeof a !== typeof b) return typeof a === "number" ? -1 : 1;
   return String(a).localeCompare(String(b));
 }
 
