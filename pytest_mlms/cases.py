@@ -19,7 +19,7 @@ from pytest_mlms.records import Kind, Limit, Place, Stack
 if TYPE_CHECKING:
     import pytest
 
-__all__ = ["Case", "Mark", "case_of", "cases_of", "upgrades_of"]
+__all__ = ["Case", "Mark", "Point", "case_of", "cases_of", "points_of", "upgrades_of"]
 
 HERE_NAME = "here"
 """The name of the interpreter that runs pytest, also where only one variant is asked for."""
@@ -267,7 +267,7 @@ def _selects(selected: Collection[Any], value: Any) -> bool:
     return not selected or value in selected
 
 
-class _Point(NamedTuple):
+class Point(NamedTuple):
     """A batch size, for performance a scenario, and a shape where the manifest names some."""
 
     batch_size: int
@@ -284,7 +284,7 @@ def cases_of(
     Those of accuracy are there without a classification, too, for tests that users write.
     """
     manifest = loaded.manifest
-    points = _points(kind, manifest)
+    points = points_of(kind, manifest)
     cases = []
     for model in manifest.models:
         for stack in _running(model, stacks_of):
@@ -303,7 +303,7 @@ def _running(model: Model, stacks_of: StacksOf) -> list[Stack]:
     return [stack for stack in stacks if stack.variant in ("", model.variant)]
 
 
-def _points(kind: Kind, manifest: Manifest) -> list[_Point]:
+def points_of(kind: Kind, manifest: Manifest) -> list[Point]:
     """Return the points of one kind: of those that are timed, each with each shape.
 
     A dataset is one of the shapes: inputs are drawn for the others.
@@ -316,28 +316,28 @@ def _points(kind: Kind, manifest: Manifest) -> list[_Point]:
     return [point._replace(shape=shape) for point in points for shape in shapes]
 
 
-def _points_of_a_shape(kind: Kind, manifest: Manifest) -> list[_Point]:
+def _points_of_a_shape(kind: Kind, manifest: Manifest) -> list[Point]:
     evaluate = manifest.evaluate
     if kind == "performance":
         points = []
         for label, entry in evaluate.scenario_labels.items():
             sizes = [min(evaluate.batch_sizes)] if entry.load else evaluate.batch_sizes
-            points += [_Point(size, label) for size in sizes]
+            points += [Point(size, label) for size in sizes]
         return points
     if kind in ("upgrade", "trace", "soak"):
-        points = [_Point(size, None) for size in evaluate.batch_sizes]
+        points = [Point(size, None) for size in evaluate.batch_sizes]
         return points + _compared_loads(manifest) if kind == "upgrade" else points
     if manifest.has_state:  # a batch of N goes through N sequences side by side
-        return [_Point(min(evaluate.batch_sizes), None)]
-    return [_Point(max(evaluate.batch_sizes), None)]
+        return [Point(min(evaluate.batch_sizes), None)]
+    return [Point(max(evaluate.batch_sizes), None)]
 
 
-def _compared_loads(manifest: Manifest) -> list[_Point]:
+def _compared_loads(manifest: Manifest) -> list[Point]:
     """Return the loads that an upgrade compares."""
     evaluate = manifest.evaluate
     size = min(evaluate.batch_sizes)
     labels = evaluate.scenario_labels.items()
-    return [_Point(size, label) for label, entry in labels if entry.load]
+    return [Point(size, label) for label, entry in labels if entry.load]
 
 
 def _with_reference(cases: Iterable[Case], reference_of: ReferenceOf) -> Iterator[Case]:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pytest_mlms.serialization import NullAs, omitted_if_default
 
 __all__ = [
+    "UNDER_LOAD",
     "Artifact",
     "ChangeForm",
     "Comparison",
@@ -318,13 +319,17 @@ def change_form(quantity: str, of: str) -> ChangeForm:
     return "difference" if of == "inputs" else "ratio"
 
 
+UNDER_LOAD = ("peak_rate", "query_latency")
+"""The quantities that an upgrade under load is about: it has one of them."""
+
+
 def main_comparison(comparisons: Iterable[Comparison]) -> Comparison | None:
     """Return the comparison that an upgrade is about, None where there is none.
 
     It is that of latency, and under load that of the latency of queries, or of their peak.
     """
     by_name = {compared.quantity: compared for compared in comparisons}
-    for name in ("peak_rate", "query_latency"):
+    for name in UNDER_LOAD:
         if name in by_name:
             return by_name[name]
     return by_name.get("latency")

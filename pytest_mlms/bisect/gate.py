@@ -15,7 +15,7 @@ from pytest_mlms.bisect.question import Point, model_of
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.history.child_session import ChildOptions, run_child
 from pytest_mlms.history.recreation import write_stacks
-from pytest_mlms.quantities import upgrade_rules
+from pytest_mlms.quantities import QUANTITIES, upgrade_rules
 from pytest_mlms.records import Stack
 from pytest_mlms.results_reader import read_results
 from pytest_mlms.stacks.installers import Show
@@ -131,8 +131,8 @@ class Gate:
         return thresholds.upgrade.tolerances().get(quantity, default)
 
 
-def check_quantity(name: str | None, tolerance: float | None) -> None:
-    """Raise MlmsError where upgrades don't compare a quantity, or not by a tolerance."""
+def check_quantity(name: str | None, tolerance: float | None, point: Point) -> None:
+    """Raise MlmsError where upgrades of a point don't compare a quantity, or by no tolerance."""
     if name is None:
         if tolerance is not None:
             raise MlmsError("--tolerance is of one quantity; name it with --quantity")
@@ -141,6 +141,9 @@ def check_quantity(name: str | None, tolerance: float | None) -> None:
     if name not in known:
         names = ", ".join(dict.fromkeys(known))
         raise MlmsError(f"--quantity {name!r} is none that upgrades compare; write one of {names}")
+    if point.scenario is None and name in QUANTITIES and QUANTITIES[name].under_load:
+        problem = f"--quantity {name} is of queries under load, and {point.case} has no load"
+        raise MlmsError(f"{problem}; write {point.path}::test_upgrade[{point.case}-SCENARIO]")
     if tolerance is not None and name in (AGREEMENT, CRASH):
         problem = f"{name} has no tolerance to set"
         raise MlmsError(f"{problem}; that of outputs is the manifest's thresholds: agreement")

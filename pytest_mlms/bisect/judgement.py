@@ -11,7 +11,7 @@ from typing import Any
 
 from pytest_mlms.bisect.search import Outcome
 from pytest_mlms.quantities import QUANTITIES
-from pytest_mlms.records import Comparison, Verdict
+from pytest_mlms.records import UNDER_LOAD, Comparison, Verdict
 from pytest_mlms.serialization import from_plain
 from pytest_mlms.upgrade.crash import CRASH
 from pytest_mlms.upgrade.labels import straddling_text
@@ -79,7 +79,7 @@ class Judgement:
 
 
 def judgement_of(line: _Line, quantity: str | None) -> Judgement:
-    """Return the judgement by a quantity; by None, the first one that regressed, else latency."""
+    """Return the judgement by a quantity; by None, the first that regressed, else the main one."""
     name = quantity or _regressed(line)
     if name == CRASH:
         return _judge_crash(line)
@@ -105,17 +105,24 @@ def judgement_of(line: _Line, quantity: str | None) -> Judgement:
 
 
 def _regressed(line: _Line) -> str:
-    """Return the first quantity that regressed: a crash, outputs, accuracy, latency, others."""
+    """Return the first quantity that regressed: a crash, outputs, the main one, others."""
     if _crash_of(line):
         return CRASH
     names = []
     for compared in _comparisons(line):
         if compared["verdict"] == Verdict.REGRESSED:
             names.append(compared["quantity"])
-    for name in (AGREEMENT, LATENCY):
+    main = _main_quantity(line)
+    for name in (AGREEMENT, main):
         if name in names:
             return name
-    return names[0] if names else LATENCY
+    return names[0] if names else main
+
+
+def _main_quantity(line: _Line) -> str:
+    """Return what an upgrade is about: latency, and under load that of queries, or their peak."""
+    compared = {one["quantity"] for one in _comparisons(line)}
+    return next((name for name in UNDER_LOAD if name in compared), LATENCY)
 
 
 def _judge_crash(line: _Line) -> Judgement:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from pytest_mlms.bisect.bisection import Bisection
 from pytest_mlms.bisect.delta_debugging import Changes, reduce_changes
+from pytest_mlms.bisect.releases import is_within, range_of
 from pytest_mlms.bisect.search import Answer, AnswerKind, Outcome, most_probes
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.history.recreation import settings_of
@@ -173,6 +173,7 @@ def bisect_packages(bisection: Bisection, ends: LockedEnds, limit: int | None) -
     reduction = reduce_changes(len(everything), test)
     culprits = [ends.changes[number] for number in reduction.changes]
     bisection.record.culprits = [change.name for change in culprits]
+    bisection.record.minimal = reduction.minimal
     versions = _versions_between(bisection, culprits, ends.good)
     if len(versions) > 1:
         change = culprits[0]
@@ -207,16 +208,16 @@ def _versions_between(
     known = bisection.record.releases
     if known:
         return known
-    low, high = sorted((old, new))
-    wanted = Requirement(f"{culprit.name}>={low},<={high}")
+    ends = (old, new)
     pre = old.is_prerelease or new.is_prerelease
     try:
+        wanted = range_of(culprit.name, ends)
         found = releases_of(wanted, settings_of(good), pre, good.python)
     except MlmsError as error:
         bisection.gate.show(f"the releases between {old} and {new} are not known: {error}")
         return []
-    between = [release.version for release in found if low < release.version < high]
-    versions = sorted([old, *between, new], reverse=old > new)
+    between = {release.version for release in found if is_within(release.version, ends)}
+    versions = sorted({*ends, *between}, reverse=old > new)
     return list(map(str, versions))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -14,7 +15,7 @@ from packaging.requirements import Requirement
 
 from pytest_mlms.artifacts.digest import digest_of
 from pytest_mlms.case_digest import definition_of
-from pytest_mlms.cases import Case
+from pytest_mlms.cases import Case, points_of
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.history.machine_class import machine_class
 from pytest_mlms.history.releases import parse_requirement
@@ -48,20 +49,17 @@ class Point(NamedTuple):
     batch_size: int
     item: str = ""
     shape: str | None = None
-
-    @property
-    def size(self) -> str:
-        """The device and the batch size."""
-        return f"{self.device}-b{self.batch_size}"
+    scenario: str | None = None
 
     @property
     def case(self) -> str:
-        """The device, the batch size and the shape, as node ids end."""
-        return f"{self.size}-{self.shape}" if self.shape else self.size
+        """The device, the batch size, the load and the shape, as node ids end."""
+        size = f"{self.device}-b{self.batch_size}"
+        return "-".join(filter(None, (size, self.scenario, self.shape)))
 
     @property
     def label(self) -> str:
-        """The model, the device and the batch size."""
+        """The model and the case."""
         manifest = self.loaded.manifest
         return f"{manifest.name} {self.case}"
 
@@ -98,6 +96,7 @@ class Question:
     stack: str | None = None
     shape: str | None = None
     settings: dict[str, str] = field(default_factory=dict)
+    scenario: str | None = None
 
     def difference(self, other: Question) -> str:
         """Return how another question differs, as a text; "" where it is the same."""
@@ -150,6 +149,7 @@ def question_of(
         stack=stack,
         shape=point.shape,
         settings=_settings(point, model, like or Stack("", framework), predictors),
+        scenario=point.scenario,
     )
 
 
@@ -164,7 +164,7 @@ def _settings(
         stack,
         point.device,
         point.batch_size,
-        None,
+        point.scenario,
         shape=point.shape,
     )
     files = sorted(file for folder in predictors for file in folder.rglob("*.py"))
@@ -198,11 +198,14 @@ def read_point(nodeid: str) -> Point:
 
 def _point_of(loaded: LoadedManifest, path: Path, case: str) -> Point:
     points = list(_points(loaded, path))
-    for point in points:
-        before, found, after = f"-{case}".partition(f"-{point.size}")
-        is_of_shape = not point.shape or after.endswith(f"-{point.shape}")
-        if found and is_of_shape and (not after or after.startswith("-")):
-            stacks = before.removeprefix("-")
+    for point in sorted(points, key=lambda point: -len(point.case)):  # the longest says most
+        # What an upgrade has not, as the scenario of a performance item, may be within or behind.
+        size = f"{point.device}-b{point.batch_size}"
+        rest = [re.escape(f"-{word}") for word in (point.scenario, point.shape) if word]
+        form = rf"(.*?)-{re.escape(size)}{''.join(f'(?:-.*)?{word}' for word in rest)}(?:-.*)?"
+        matching = re.fullmatch(form, f"-{case}")
+        if matching:
+            stacks = matching[1].removeprefix("-")
             stack, _, _ = stacks.partition("-vs-")
             return point._replace(item=stack)
     if len(points) == 1 and not case:
@@ -215,15 +218,10 @@ def _point_of(loaded: LoadedManifest, path: Path, case: str) -> Point:
 
 
 def _points(loaded: LoadedManifest, path: Path) -> Iterator[Point]:
-    """Yield the points of a manifest, those with a shape first, whose ids say more."""
-    evaluate = loaded.manifest.evaluate
-    shapes: list[str | None] = list(evaluate.named_shapes)
-    if not shapes or loaded.manifest.dataset:
-        shapes.append(None)
-    for device in evaluate.devices:
-        for size in evaluate.batch_sizes:
-            for shape in shapes:
-                yield Point(loaded, path, device, size, shape=shape)
+    """Yield the points of a manifest that upgrades measure."""
+    for device in loaded.manifest.evaluate.devices:
+        for size, scenario, shape in points_of("upgrade", loaded.manifest):
+            yield Point(loaded, path, device, size, shape=shape, scenario=scenario)
 
 
 def framework_for(point: Point, packages: Iterable[str]) -> str:

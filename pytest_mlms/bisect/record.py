@@ -111,7 +111,7 @@ class Record:
     ``quantity`` is the one that was asked for, or else the first one that the ends differ in.
     ``releases`` are the versions that are searched, from the good end to the bad one; ``changed``
     are the packages that differ between two lock files, of which ``culprits`` are enough to make it
-    worse.
+    worse, and ``minimal`` is whether it was judged to be fine without any one of them.
     """
 
     question: Question
@@ -123,6 +123,7 @@ class Record:
     releases: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
     culprits: list[str] = field(default_factory=list)
+    minimal: bool = False
     stacks: dict[str, StackRecord] = field(default_factory=dict)
     probes: list[Probe] = field(default_factory=list)
     answer: Conclusion | None = None

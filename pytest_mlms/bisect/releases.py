@@ -15,7 +15,7 @@ from pytest_mlms.errors import MlmsError
 from pytest_mlms.history.releases import Release, releases_of
 from pytest_mlms.records import Stack
 
-__all__ = ["bisect_releases", "release_stacks", "releases_between"]
+__all__ = ["bisect_releases", "is_within", "range_of", "release_stacks", "releases_between"]
 
 _SHOWN_RELEASES = 6
 
@@ -37,14 +37,26 @@ def releases_between(
     before, after = sorted(ends)
     if before.is_prerelease or after.is_prerelease:
         pre = True
-    wanted = Requirement(f"{good.name}>={before},<={after}")
-    releases = releases_of(wanted, settings, pre, python)
-    found = sorted(map(_version, releases), reverse=ends[0] > ends[1])
+    releases = releases_of(range_of(good.name, ends), settings, pre, python)
+    within = [release.version for release in releases if is_within(release.version, ends)]
+    found = sorted(within, reverse=ends[0] > ends[1])
     for version in ends:
         if version not in found:
             problem = _not_offered(good.name, version, settings, python)
             raise MlmsError(problem)
     return list(map(str, found))
+
+
+def range_of(package: str, ends: tuple[Version, Version]) -> Requirement:
+    """Return the requirement of releases between two, whose range can't name local versions."""
+    before, after = sorted(ends)
+    return Requirement(f"{package}>={before.public},<={after.public}")
+
+
+def is_within(version: Version, ends: tuple[Version, Version]) -> bool:
+    """Return whether a version is between two, and of a build of theirs, such as ``+cpu``."""
+    before, after = sorted(ends)
+    return before <= version <= after and version.local in (before.local, after.local)
 
 
 def _versions_of(good: Requirement, bad: Requirement) -> tuple[Version, Version]:

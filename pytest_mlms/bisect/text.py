@@ -189,8 +189,11 @@ def _values(judged: Judgement) -> Iterator[str]:
 
 def _together(quantity: str, record: Record, answer: Conclusion) -> Iterator[str]:
     names = ", ".join(record.culprits)
-    yield _cut(f"{quantity} is worse with these packages, not with fewer: {names}")
+    alone = ", and not without one of them" if record.minimal else ""
+    yield _cut(f"{quantity} is worse with these packages{alone}: {names}")
     yield from _last_judgement(answer)
+    if not record.minimal:
+        yield "  fewer may be enough: not all could be installed, or judged, without the others"
 
 
 def _range(quantity: str, answer: Conclusion) -> Iterator[str]:

@@ -117,8 +117,8 @@ def bisect(options: argparse.Namespace) -> int:
     from pytest_mlms.bisect.record_lock import hold_record
     from pytest_mlms.errors import MlmsError
 
-    check_quantity(options.quantity, options.tolerance)
     point = read_point(options.nodeid)
+    check_quantity(options.quantity, options.tolerance, point)
     locks = [_is_lock(text) for text in (options.good, options.bad)]
     if locks[0] != locks[1]:
         raise MlmsError("--good and --bad are a release and a lock file; name two of one kind")

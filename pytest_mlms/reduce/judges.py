@@ -8,13 +8,13 @@ from pytest_mlms.reduce.judging import CrashJudge, Judge, OutputJudge
 from pytest_mlms.reduce.latency import LatencyJudge
 from pytest_mlms.reduce.sides import Sides
 from pytest_mlms.repro.bundle import Bundle, Expectation
+from pytest_mlms.repro.expectation import can_reduce
 from pytest_mlms.repro.replay.record import CRASH, OUTPUTS, RATIO
 
 __all__ = ["check_reducible", "judge_of"]
 
 _SLOWER = 0.05
 """How much slower a part may be, as a share, where a bundle doesn't say it."""
-_LATENCIES = ("latency", "throughput")
 
 
 def check_reducible(bundle: Bundle) -> None:
@@ -27,7 +27,7 @@ def check_reducible(bundle: Bundle) -> None:
     if graph is None or graph.suffix != ".onnx":
         name = "the model" if graph is None else graph.name
         raise MlmsError(f"{name} is no ONNX file; export the model as ONNX to reduce it")
-    if expected.kind not in (OUTPUTS, CRASH) and not _is_latency(expected):
+    if expected.kind not in (OUTPUTS, CRASH) and not _is_of_time(expected):
         problem = f"the failure is of {expected.quantity}"
         raise MlmsError(f"{problem}; what can be reduced is of outputs, latency or a crash")
 
@@ -36,14 +36,14 @@ def judge_of(bundle: Bundle, sides: Sides) -> Judge:
     """Return the judge of a bundle's failure."""
     expected = bundle.expected
     if expected.kind == CRASH:
-        return CrashJudge(sides, expected)
-    if _is_latency(expected):
+        return CrashJudge(sides, expected, expected.crash)
+    if _is_of_time(expected):
         return LatencyJudge(sides, expected, expected.tolerance or _SLOWER)
     return OutputJudge(sides, expected, _tolerance(expected))
 
 
-def _is_latency(expected: Expectation) -> bool:
-    return expected.kind == RATIO and expected.quantity.startswith(_LATENCIES)
+def _is_of_time(expected: Expectation) -> bool:
+    return expected.kind == RATIO and can_reduce(expected.quantity, "rounds")
 
 
 def _tolerance(expected: Expectation) -> Tolerance | None:

@@ -117,11 +117,12 @@ class CrashJudge:
         if not isinstance(new, Failure):
             return ModelJudgement(Outcome.GOOD, "the new side runs it")
         if self.crash and new.how != self.crash:
-            return ModelJudgement(Outcome.UNDECIDED, f"another failure: {new.text}")
+            reason = f"another failure, {new.how} and not {self.crash}: {new.text}"
+            return ModelJudgement(Outcome.UNDECIDED, reason)
         old = self.sides.old.run(model, inputs)
         if isinstance(old, Failure):
             return _undecided(self.sides.old.name, old)
-        expected = self.expected._replace(summary=new.text)
+        expected = self.expected._replace(summary=new.text, crash=new.how)
         return ModelJudgement(Outcome.BAD, new.text, (), expected, new.how)
 
 

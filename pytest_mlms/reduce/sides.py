@@ -17,8 +17,11 @@ from pytest_mlms.agent.process import Agent, Refused, start_agent
 from pytest_mlms.agent.replies import read_record
 from pytest_mlms.errors import AgentError, MlmsError
 from pytest_mlms.records import Launch
+from pytest_mlms.repro.expectation import ending_of
 
-__all__ = ["Failure", "Side", "Sides"]
+__all__ = ["HUNG", "Failure", "Side", "Sides"]
+
+HUNG = "no answer"
 
 Array = NDArray[Any]
 Arrays = Mapping[str, Array]
@@ -30,7 +33,8 @@ _LONGEST_REASON = 160  # characters
 class Failure(NamedTuple):
     """A model that a side didn't run.
 
-    ``how`` is "died" for an agent that ended or hung, else the class of the error.
+    ``how`` is what ``Expectation.crash`` has: the signal or exit status of an agent that ended, or
+    the class of the error; for one that hung it is HUNG.
     """
 
     how: str
@@ -63,7 +67,7 @@ class Side:
         except Refused as error:
             return Failure(error.error, _first_line(error))
         except AgentError as error:
-            return Failure("died", _first_line(error))
+            return Failure(ending_of(str(error).partition("\n")[0]) or HUNG, _first_line(error))
         except MlmsError as error:
             return Failure(type(error).__name__, _first_line(error))
 

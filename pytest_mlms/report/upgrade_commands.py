@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 from pytest_mlms.records import regressed_comparison
 from pytest_mlms.redaction import anonymous
 from pytest_mlms.report.upgrade_software import software_of
+from pytest_mlms.repro.expectation import can_reduce, can_replay
 from pytest_mlms.stacks.exact_packages import NONE
 from pytest_mlms.upgrade import culprit
 from pytest_mlms.upgrade.labels import percent
@@ -23,12 +24,15 @@ def making_commands(item: ItemView, results: str, is_bisected: bool) -> Iterator
     ``results`` is the run's folder. Whoever has bisected knows the last command.
     """
     place = f"{results}::{_node(item)}"
-    yield "# a zip with the model, its inputs and both stacks, which runs by: python repro.zip"
-    yield shlex.join(["mlms", "repro", place, "--out", "repro.zip"])
-    yield "# the same with random weights, where the model can't be shared"
-    yield shlex.join(["mlms", "repro", place, "--without-model", "--out", "repro.zip"])
-    yield "# the smallest part of an ONNX model that still shows it"
-    yield shlex.join(["mlms", "reduce", place])
+    compared = regressed_comparison(item.comparisons)
+    if compared is None or can_replay(compared.quantity, compared.of):
+        yield "# a zip with the model, its inputs and both stacks, which runs by: python repro.zip"
+        yield shlex.join(["mlms", "repro", place, "--out", "repro.zip"])
+        yield "# the same with random weights, where the model can't be shared"
+        yield shlex.join(["mlms", "repro", place, "--without-model", "--out", "repro.zip"])
+    if compared is None or can_reduce(compared.quantity, compared.of):
+        yield "# the smallest part of an ONNX model that still shows it"
+        yield shlex.join(["mlms", "reduce", place])
     command = "" if is_bisected else culprit_command(item)
     if command:
         yield "# the release that did it, that part, the bundle and this report in one go"
@@ -44,7 +48,8 @@ def culprit_command(item: ItemView) -> str:
     if changed is None or NONE in changed:
         return ""
     file, _, _ = _node(item).partition("::")
-    point = culprit.point_id(file, item.device, item.batch_size, item.variant, item.shape)
+    where = (item.device, item.batch_size, item.variant, item.scenario, item.shape)
+    point = culprit.point_id(file, *where)
     good, bad = (f"{changed.package}=={version}" for version in (changed.a, changed.b))
     compared = regressed_comparison(item.comparisons)
     if compared is None:

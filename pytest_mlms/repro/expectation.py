@@ -19,7 +19,7 @@ from pytest_mlms.repro.replay.record import CRASH as CRASHES
 from pytest_mlms.repro.replay.rounds import QUANTITIES as MEASURED
 from pytest_mlms.units import format_quantity
 
-__all__ = ["expectation_of"]
+__all__ = ["can_reduce", "can_replay", "ending_of", "expectation_of"]
 
 _SIGNAL = re.compile(r"killed by (SIG\w+)")
 _STATUS = re.compile(r"exit status (\d+)")
@@ -27,7 +27,22 @@ _RAISED = re.compile(r"'\w+' raised (\w+)")
 _PROCESS = re.compile(r" \(process \d+\)")
 _MOST_TEXT = 500  # characters of a summary
 
+_OF_OUTPUTS = ("inputs", "outputs")
+_LATENCIES = ("latency", "throughput")
+_ONCE = ("load_time", "first_inference", "import_memory")
+"""What a process has before it is under load."""
+
 Line = Mapping[str, Any]
+
+
+def can_replay(quantity: str, of: str) -> bool:
+    """Return whether a bundle shows that a quantity of an upgrade got worse."""
+    return quantity in (CRASH, *MEASURED) or of in _OF_OUTPUTS
+
+
+def can_reduce(quantity: str, of: str) -> bool:
+    """Return whether a part of a model may show it: outputs, a crash, or the time of calls."""
+    return quantity.startswith((CRASH, *_LATENCIES)) or of in _OF_OUTPUTS
 
 
 def expectation_of(line: Line, quantity: str | None = None) -> Expectation:
@@ -60,13 +75,13 @@ def _of_upgrade(line: Line, quantity: str | None) -> Expectation:
         raise _nothing(line)
     if judgement.quantity == CRASH:
         return _of_crash(line, judgement.reason)
-    if judgement.of in ("inputs", "outputs"):
+    if judgement.of in _OF_OUTPUTS:
         return _of_outputs(judgement)
     return _of_ratio(judgement)
 
 
 def _of_crash(line: Line, text: str) -> Expectation:
-    how = _ending_of(text)
+    how = ending_of(text)
     if not how:
         problem = f"{line['nodeid']} ended with an error that is not the framework's"
         raise MlmsError(f"{problem}: {text.partition(chr(10))[0]}")
@@ -76,7 +91,7 @@ def _of_crash(line: Line, text: str) -> Expectation:
     return Expectation(CRASHES, CRASH, str(line["verdict"]), summary, crash=how)
 
 
-def _ending_of(text: str) -> str:
+def ending_of(text: str) -> str:
     """Return how an agent ended, as ``Expectation.crash`` has it; "" where it is another error."""
     for pattern, form in ((_SIGNAL, "{}"), (_STATUS, "status {}"), (_RAISED, "{}")):
         found = pattern.search(text)
@@ -172,6 +187,9 @@ def _of_limit(line: Line) -> Expectation:
     if line["kind"] == "accuracy":
         kind = ANSWERS
         summary += "; these inputs are answered worst"
+    elif line.get("load") and quantity not in _ONCE:
+        problem = f"{line['nodeid']}: its limit is of {quantity} under load"
+        raise MlmsError(f"{problem}; a bundle has calls one after the other, and can't judge it")
     else:
         _check_measured(quantity)
     return Expectation(

@@ -273,6 +273,15 @@ def _worse(line: Mapping[str, Any], dataset: Dataset) -> list[int]:
     return [numbers[name] for name in names if name in numbers]
 
 
+def _check_versions(line: Mapping[str, Any], predictor: Predictor) -> None:
+    """Raise MlmsError where the answers would be those of other software than was measured."""
+    for name, version in (line.get("versions") or {}).items():
+        now = predictor.versions.get(name)
+        if now != version:
+            problem = f"{line['nodeid']} was measured with {name} {version}, and {now} is there now"
+            raise MlmsError(f"{problem}; run it again")
+
+
 def _seed_of(line: Mapping[str, Any], case: Case) -> int | None:
     """Return the seed of the random batch that an upgrade names as its worst; None without one."""
     for text in line.get("worse_inputs") or ():
@@ -293,6 +302,7 @@ def _reference(
 ) -> dict[str, Array]:
     """Return the outputs that one side is held against, by the model's own names."""
     if bundle.expected.kind == ANSWERS:
+        _check_versions(found.line, predictor)
         return _own(predictor.predict(batch), predictor.own_outputs)
     if bundle.expected.kind != OUTPUTS or bundle.old is not None:
         return {}

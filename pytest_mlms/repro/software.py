@@ -55,7 +55,7 @@ class SideSource:
 def new_side(source: SideSource) -> ExactSide:
     """Return the stack of an item. Raises MlmsError, which names what can't be had elsewhere."""
     python = _python_of(source, "launch", "b")
-    return _side(RecordedStack.of({**source.line, "python": python}), source)
+    return _side({**source.line, "python": python}, source)
 
 
 def old_side(source: SideSource) -> ExactSide:
@@ -65,15 +65,12 @@ def old_side(source: SideSource) -> ExactSide:
     declared = {stack.name: stack for stack in source.trust.stacks}
     stack = declared.get(against["name"])
     options = {"pip_options": list(stack.options)} if stack else _options_of(line)
-    recorded = RecordedStack.of(
-        {
-            **line,
-            "stack": {**against, "declared": options},
-            "launch": line.get("launch_against"),
-            "python": _python_of(source, "launch_against", "a"),
-        }
-    )
-    return _side(recorded, source)
+    of_baseline = {
+        "stack": {**against, "declared": options},
+        "launch": line.get("launch_against"),
+        "python": _python_of(source, "launch_against", "a"),
+    }
+    return _side({**line, **of_baseline}, source)
 
 
 def _options_of(line: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,14 +96,16 @@ def _python_of(source: SideSource, launch: str, side: str) -> str:
         ) from None
 
 
-def _side(recorded: RecordedStack, source: SideSource) -> ExactSide:
+def _side(line: Mapping[str, Any], source: SideSource) -> ExactSide:
+    """Return the side of an item's line, whose launch is that of this side."""
+    recorded = RecordedStack.of(line)
     if recorded.missing:
         raise MlmsError(f"stack {recorded.name}: its packages are not known: {recorded.missing}")
     if image_of(recorded.packages):
         problem = f"stack {recorded.name} is the image of a container"
         raise MlmsError(f"{problem}; a bundle has Python packages: measure it in a stack of those")
     packages = recorded.packages
-    if not recorded_launch(source.line).lock:
+    if not recorded_launch(line).lock:
         packages = tuple(_needed(recorded, source.predictor))
     exact = ExactSoftware(recorded.name, recorded.framework, recorded.python, packages)
     requirements = recreated_stack(recorded.name, exact, source.trust).requirements

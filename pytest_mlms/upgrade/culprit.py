@@ -21,12 +21,12 @@ def point_id(
     device: str,
     batch_size: int,
     variant: str | None = None,
+    scenario: str | None = None,
     shape: str | None = None,
 ) -> str:
     """Return the id that ``mlms culprit`` takes for a point of a manifest."""
-    of_model = f"{variant}-" if variant else ""
-    of_shape = f"-{shape}" if shape else ""
-    return f"{file}::test_upgrade[{of_model}{device}-b{batch_size}{of_shape}]"
+    point = "-".join(filter(None, (variant, device, f"b{batch_size}", scenario, shape)))
+    return f"{file}::test_upgrade[{point}]"
 
 
 def culprit_command(

@@ -68,7 +68,12 @@ def setting_of(
         framework=case.model.name,
         rounds=rounds_of(config),
         point=point_id(
-            _relative(case.loaded.path), case.device, case.batch_size, case.model.variant
+            _relative(case.loaded.path),
+            case.device,
+            case.batch_size,
+            case.model.variant,
+            case.scenario,
+            case.shape,
         ),
         changed_packages=changed_packages,
         culprit_words=(*stack_words(case), *session_words(config)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -31,7 +31,8 @@ def stack(requirements: tuple[str, ...], **fields: Any) -> Stack:
 @pytest.fixture
 def bisect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Record]:
     def offered(requirement: Any, settings: object, pre: bool, python: str | None) -> list[Release]:
-        versions = ["1.0", "1.1", "1.2", "1.3", "1.4", "2.0"]
+        versions = ["1.0", "1.1", "1.2", "1.3", "1.4", "2.0", "1.1+cpu", "1.2+cpu", "1.2+gpu"]
+        versions += ["1.3+cpu", "1.4+cpu"]
         found = [version for version in versions if requirement.specifier.contains(version)]
         assert found or requirement.name != "pace"
         return [Release("pace", Version(version), 0) for version in found]
@@ -39,9 +40,11 @@ def bisect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Rec
     monkeypatch.setattr(packages, "releases_of", offered)
     monkeypatch.setattr(packages, "settings_of", lambda stack: SimpleNamespace())
 
-    def run(is_worse: Callable[[set[str]], bool], good: Stack, bad: Stack) -> Record:
+    def run(
+        is_worse: Callable[[set[str]], bool], good: Stack, bad: Stack, missing: Sequence[str] = ()
+    ) -> Record:
         record = Record(QUESTION, quantity="latency")
-        gate = SimulatedGate(is_worse)
+        gate = SimulatedGate(is_worse, missing)
         bisection = Bisection(record, tmp_path / "bisect.json", gate, lambda probe: None)
         bisect_packages(bisection, ends_of(good, bad), None)
         return record
@@ -101,9 +104,29 @@ def test_packages_that_are_worse_together_only_are_both_named(
     both = {"numpy==2.4.6", "pace==1.4"}
     record = bisect(lambda found: both <= found, stack(OLD), stack(NEW))
     assert record.culprits == ["numpy", "pace"]
+    assert record.minimal
     answer = record.answer
     assert answer is not None
     assert answer.kind == "range"
+
+
+def test_packages_that_can_not_be_installed_alone_may_be_more_than_is_needed(
+    bisect: Callable[..., Record],
+) -> None:
+    pinned = ("good-with-numpy", "good-with-pace")  # which need each other
+    old, new = stack(OLD[:2]), stack((NEW[0], NEW[1]))
+    record = bisect(lambda found: "pace==1.4" in found, old, new, missing=pinned)
+    assert record.culprits == ["numpy", "pace"]
+    assert not record.minimal
+
+
+def test_releases_of_the_builds_of_both_ends_are_searched(bisect: Callable[..., Record]) -> None:
+    slow = {"pace==1.3+cpu", "pace==1.4+cpu"}
+    ends = stack(("pace==1.1+cpu",)), stack(("pace==1.4+cpu",))
+    record = bisect(lambda found: bool(found & slow), *ends)
+    assert record.releases == ["1.1+cpu", "1.2+cpu", "1.3+cpu", "1.4+cpu"]
+    assert record.answer is not None
+    assert (record.answer.old, record.answer.new) == ("1.2+cpu", "1.3+cpu")
 
 
 def test_another_python_is_found(bisect: Callable[..., Record]) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_mlms.bisect.gate import check_quantity
 from pytest_mlms.bisect.question import (
     End,
     Question,
@@ -46,6 +47,21 @@ def test_the_id_of_any_item_names_the_device_and_the_batch_size(
     point = read_point(f"{manifest}::{case}")
     assert (point.device, point.batch_size, point.item) == ("cpu", size, stack)
     assert point.label == f"digits-cnn cpu-b{size}"
+
+
+def test_the_id_of_an_item_under_load_names_its_load(manifest: Path) -> None:
+    text = manifest.read_text()
+    server = "scenarios: [offline, {server: {rate: 200 /s, latency: 15 ms}}]"
+    manifest.write_text(text.replace("scenarios: [single_stream, offline]", server))
+    for case in ("test_upgrade[new-vs-old-cpu-b1-server]", "test_performance[new-cpu-b1-server]"):
+        point = read_point(f"{manifest}::{case}")
+        assert (point.batch_size, point.scenario, point.item) == (1, "server", "new")
+        assert point.case == "cpu-b1-server"
+    calls = read_point(f"{manifest}::test_upgrade[cpu-b1]")
+    assert calls.scenario is None
+    with pytest.raises(MlmsError, match="cpu-b1 has no load; write .*cpu-b1-SCENARIO"):
+        check_quantity("query_latency", None, calls)
+    check_quantity("query_latency", None, point)
 
 
 def test_a_manifest_with_one_point_needs_no_case(manifest: Path) -> None:

@@ -36,6 +36,13 @@ def test_releases_go_from_the_good_end_to_the_bad_one_also_backwards(settings: P
     assert between(settings, "pace==1.10", "pace==1.0") == ["1.10", "1.2", "1.0"]
 
 
+def test_releases_of_a_build_are_those_of_this_build(settings: PipSettings) -> None:
+    for version in ("1.0+cpu", "1.2+cpu", "1.2+gpu", "2.0+cpu"):
+        write_wheel(Path(settings.links[0]), "pace", version)
+    assert between(settings, "pace==1.0+cpu", "pace==2.0+cpu") == ["1.0+cpu", "1.2+cpu", "2.0+cpu"]
+    assert between(settings, "pace==1.0", "pace==2.0") == ["1.0", "1.2", "1.10", "2.0"]
+
+
 def test_pre_releases_are_asked_for_or_an_end(settings: PipSettings) -> None:
     assert "1.11rc1" in between(settings, "pace==1.0", "pace==2.0", pre=True)
     assert between(settings, "pace==1.10", "Pace==1.11rc1") == ["1.10", "1.11rc1"]

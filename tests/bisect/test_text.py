@@ -137,6 +137,12 @@ def test_other_answers_say_what_is_known() -> None:
 
 def test_packages_that_are_worse_together_are_all_named() -> None:
     made = record(culprits=("numpy", "pace"))
-    lines = list(answer_lines(made, conclusion("range", package="numpy pace", old="", new="")))
-    assert lines[0] == "latency is worse with these packages, not with fewer: numpy, pace"
+    answer = conclusion("range", package="numpy pace", old="", new="")
+    lines = list(answer_lines(made, answer))
+    assert lines[0] == "latency is worse with these packages: numpy, pace"
+    assert [line for line in lines if "fewer may be enough" in line]
+    made.minimal = True
+    text = "\n".join(answer_lines(made, answer))
+    assert "latency is worse with these packages, and not without one of them: numpy" in text
+    assert "fewer" not in text
     assert lines[1].startswith("  REGRESSED, latency ×1.080")

@@ -16,14 +16,18 @@ from pytest_mlms.reduce.reduction import ReductionPlan, reduce_bundle
 from pytest_mlms.reduce.result import Reduction, Size
 from pytest_mlms.reduce.rows import fewest_rows
 from pytest_mlms.reduce.search import Step
+from pytest_mlms.repro.bundle import Expectation
 from tests.support.reductions import EXPECTED, ROWS, bundle_of, deep_network, sides_of
 
 NODES = 33
 CRASH = EXPECTED._replace(kind="crash", quantity="crash")
 
 
-def reduced(folder: Path, fails: str, seconds: float = 60.0) -> Reduction:
-    expected = CRASH if fails.split(maxsplit=1)[0] in ("dies", "refuses") else EXPECTED
+def reduced(
+    folder: Path, fails: str, seconds: float = 60.0, expected: Expectation | None = None
+) -> Reduction:
+    if expected is None:
+        expected = CRASH if fails.split(maxsplit=1)[0] in ("dies", "refuses") else EXPECTED
     steps: list[Step] = []
     plan = ReductionPlan(folder / "reduced", seconds, steps.append, lambda text: None)
     bundle = bundle_of(deep_network(folder), expected)
@@ -70,6 +74,17 @@ def test_a_crash_is_reduced_to_the_operator_that_crashes(tmp_path: Path, fails: 
     assert found.bundle.expected.kind == "crash"
     if fails.startswith("refuses"):
         assert "no kernel for Tanh" in found.bundle.expected.summary
+
+
+@pytest.mark.parametrize(
+    ("fails", "here"), [("dies Tanh", "status 3"), ("refuses Tanh", "NotImplementedError")]
+)
+def test_another_crash_than_that_of_the_bundle_is_not_reduced(
+    tmp_path: Path, fails: str, here: str
+) -> None:
+    found = reduced(tmp_path, fails, expected=CRASH._replace(crash="SIGSEGV"))
+    assert found.bundle is None
+    assert f"another failure, {here} and not SIGSEGV" in found.reason
 
 
 def test_a_failure_that_is_not_shown_here_is_not_reduced(tmp_path: Path) -> None:

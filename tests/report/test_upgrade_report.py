@@ -97,6 +97,15 @@ def test_commands_are_those_of_this_item() -> None:
     ) in text
 
 
+def test_an_upgrade_under_load_is_bisected_under_it_and_has_no_bundle() -> None:
+    compared = {**upgrade()["comparisons"][0], "quantity": "query_latency"}
+    text = report(comparisons=[compared], scenario="server", load={"percentile": 99})
+    assert "test_upgrade[cpu-b8-server]" in text
+    assert "--quantity query_latency" in text
+    assert "mlms repro" not in text
+    assert "mlms reduce" not in text
+
+
 def test_a_tolerance_of_the_command_line_is_one_of_the_command() -> None:
     terms = {"places": {"latency": "--mlms-tolerance"}}
     assert "--quantity latency --tolerance '3 %'\n" in report(terms=terms)

@@ -84,6 +84,11 @@ def test_a_broken_limit_is_held_against_one_side() -> None:
     assert (expected.kind, expected.quantity, expected.limit) == ("limit", "latency_p50", 0.001)
 
 
+def test_a_limit_under_load_is_not_judged_by_calls_one_after_the_other() -> None:
+    with pytest.raises(MlmsError, match="latency_p50 under load"):
+        expectation_of(broken_limit(load={"percentile": 99}))
+
+
 def test_a_quantity_that_no_replay_measures_is_refused() -> None:
     with pytest.raises(MlmsError, match="can't measure query_latency"):
         expectation_of(upgrade(comparisons=[comparison("query_latency")]))

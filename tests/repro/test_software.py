@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import platform
 import sys
 from pathlib import Path
@@ -73,8 +74,6 @@ def test_the_image_of_a_container_is_refused() -> None:
 
 
 def test_of_the_interpreter_that_runs_pytest_only_what_the_predictor_needs_is_listed() -> None:
-    import importlib.metadata
-
     installed = importlib.metadata.distributions()
     lines = sorted({f"{one.metadata['Name']}=={one.version}" for one in installed})
     line = line_of(1, "FAILED", python=platform.python_version(), machine={})
@@ -82,6 +81,19 @@ def test_of_the_interpreter_that_runs_pytest_only_what_the_predictor_needs_is_li
     found = new_side(source(line, predictor=find_predictors()["onnxruntime"])).side.requirements
     names = {text.partition("==")[0] for text in found}
     assert f"numpy=={np.__version__}" in found
+    assert "onnxruntime" in names
+    assert not names & {"pytest", "pydantic", "pytest-mlms", "pip"}
+
+
+def test_a_baseline_in_the_interpreter_that_runs_pytest_lists_what_the_predictor_needs() -> None:
+    installed = importlib.metadata.distributions()
+    lines = sorted({f"{one.metadata['Name']}=={one.version}" for one in installed})
+    line = line_of(1, "REGRESSED", kind="upgrade", python=platform.python_version(), machine={})
+    line["against"] = {"name": "here", "threads": 1}
+    line["launch"] = {"lock": ["onnxruntime==1.0"], "command": [sys.executable]}
+    line["launch_against"] = {"packages": lines, "command": [sys.executable]}
+    found = old_side(source(line, predictor=find_predictors()["onnxruntime"])).side.requirements
+    names = {text.partition("==")[0] for text in found}
     assert "onnxruntime" in names
     assert not names & {"pytest", "pydantic", "pytest-mlms", "pip"}
 
