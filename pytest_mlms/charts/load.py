@@ -12,10 +12,9 @@ from pytest_mlms.charts.axes import Axis
 from pytest_mlms.charts.plot import Plot
 from pytest_mlms.charts.scales import Scale, linear_scale, log_scale
 from pytest_mlms.charts.ticks import short_value, signed_number
-from pytest_mlms.quantities import QUANTITIES
 from pytest_mlms.records import Comparison
 from pytest_mlms.units import format_quantity
-from pytest_mlms.upgrade.labels import percent
+from pytest_mlms.upgrade.labels import percent, worst_change
 from pytest_mlms.upgrade.round_record import PeakRecord
 from pytest_mlms.views.numbers import quantity_label
 
@@ -42,7 +41,7 @@ class RoundChange(NamedTuple):
 def load_rounds_chart(compared: Comparison, rounds: Sequence[RoundChange]) -> Markup:
     """Return the change in each round, over the interval of their mean, with the tolerance."""
     name = quantity_label(compared.quantity)
-    limit = _limit_of(compared)
+    limit = 100 * worst_change(compared)
     interval = [100 * (end - 1) for end in (compared.low, compared.high)]
     has_interval = compared.low > 0 and math.isfinite(compared.high)
     values = [0.0, limit, *[each.percent for each in rounds], *(interval if has_interval else [])]
@@ -67,13 +66,6 @@ def load_rounds_chart(compared: Comparison, rounds: Sequence[RoundChange]) -> Ma
         if any(_paint_of(each) == paint for each in rounds):
             plot.legend(name, paint)
     return plot.svg()
-
-
-def _limit_of(compared: Comparison) -> float:
-    """Return the change in percent at which a quantity is worse than its tolerance."""
-    known = QUANTITIES.get(compared.quantity)
-    sign = known.sign if known is not None else 1
-    return 100 * math.expm1(sign * math.log1p(compared.tolerance))
 
 
 def _add_round(plot: Plot, each: RoundChange) -> None:

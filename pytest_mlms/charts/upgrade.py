@@ -12,15 +12,14 @@ from pytest_mlms.charts.axes import Axis, rows_axis
 from pytest_mlms.charts.plot import Plot, around
 from pytest_mlms.charts.scales import Scale, linear_scale
 from pytest_mlms.charts.ticks import short_value, signed_number
-from pytest_mlms.quantities import QUANTITIES
 from pytest_mlms.records import Comparison, Verdict
 from pytest_mlms.units import format_quantity
-from pytest_mlms.upgrade.labels import format_change, percent, verdict_label
+from pytest_mlms.upgrade.labels import format_change, percent, verdict_label, worst_change
 from pytest_mlms.upgrade.layer_diff import LayerChange
 from pytest_mlms.views.numbers import quantity_label
 from pytest_mlms.views.samples import PairRatios
 
-__all__ = ["forest_chart", "layers_chart", "rounds_chart"]
+__all__ = ["Round", "forest_chart", "layers_chart", "rounds_chart"]
 
 _PAINTS = {
     Verdict.REGRESSED: "bad",
@@ -38,8 +37,8 @@ _REACH = 1.5  # times the largest change or tolerance of a gate, where intervals
 _MOST_NUMBERS = 12  # of rounds on their axis
 _CUT_SHARE = 0.25  # of the pairs at each end, whose spread does not widen the axis
 
-Round: TypeAlias = tuple[float, float]
-"""log(B / A) of a round, and its standard error."""
+Round: TypeAlias = tuple[int, float, float | None]
+"""The number of a round, log(B / A), and its standard error, None where it doesn't count."""
 
 
 def forest_chart(comparisons: Sequence[Comparison]) -> Markup | None:
@@ -82,16 +81,10 @@ def _is_unbounded(compared: Comparison) -> bool:
 
 def _add_tolerance(plot: Plot, row: int, compared: Comparison) -> None:
     """Add a bar over the changes that are within the tolerance or better."""
-    end = 100 * compared.tolerance * _sign(compared)
+    end = 100 * worst_change(compared)
     better = -math.inf if end > 0 else math.inf
     title = f"{quantity_label(compared.quantity)}: tolerance {percent(compared.tolerance)}"
     plot.bar((better, end), around(row, 0.36), "band", title)
-
-
-def _sign(compared: Comparison) -> int:
-    """Return 1 where more is worse, -1 where less is."""
-    known = QUANTITIES.get(compared.quantity)
-    return known.sign if known is not None else 1
 
 
 def _change(compared: Comparison, ratio: float) -> float:
@@ -142,9 +135,9 @@ def rounds_chart(
     """
     if not rounds:
         return None
-    changes = [_percent_of(log_ratio) for log_ratio, _ in rounds]
+    changes = [_percent_of(log_ratio) for _, log_ratio, _ in rounds]
     words = ", ".join(f"{change:+.1f} %" for change in changes)
-    last = len(rounds)
+    last = max(number for number, _, _ in rounds)
     values = [0.0, *changes, *_most_pairs(pairs)]
     if tolerance is not None:
         values.append(100 * tolerance)
@@ -158,8 +151,8 @@ def rounds_chart(
     plot.horizontal(0.0, "muted", dashed=False)
     if tolerance is not None:
         plot.horizontal(100 * tolerance, "bad", f"tolerance {percent(tolerance)}")
-    for number, (log_ratio, error) in enumerate(rounds, 1):
-        _add_round(plot, number, log_ratio, error)
+    for measured in rounds:
+        _add_round(plot, *measured)
     plot.legend("round, with two standard errors", "b")
     if pairs:
         plot.legend("pair of turns", "muted")
@@ -171,8 +164,12 @@ def _percent_of(log_ratio: float) -> float:
     return 100 * math.expm1(log_ratio)
 
 
-def _add_round(plot: Plot, number: int, log_ratio: float, error: float) -> None:
+def _add_round(plot: Plot, number: int, log_ratio: float, error: float | None) -> None:
     change = _percent_of(log_ratio)
+    if error is None:
+        title = f"round {number}: {change:+.2f} %, doesn't count"
+        plot.dot(number, change, "muted", title, radius=4.5)
+        return
     low = _percent_of(log_ratio - 2 * error)
     high = _percent_of(log_ratio + 2 * error)
     title = f"round {number}: {change:+.2f} %"

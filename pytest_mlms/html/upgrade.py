@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pytest_mlms.charts.latency import distributions_chart
-from pytest_mlms.charts.upgrade import forest_chart, layers_chart, rounds_chart
+from pytest_mlms.charts.upgrade import Round, forest_chart, layers_chart, rounds_chart
 from pytest_mlms.html.section import FIGURES, NOTED_FIGURES, Context, Figure, Section
 from pytest_mlms.records import Comparison, main_comparison
 from pytest_mlms.upgrade.labels import precision_text
@@ -47,13 +47,13 @@ def _worse_inputs(item: ItemView) -> Context | None:
     return {"lines": item.worse_inputs} if item.worse_inputs else None
 
 
-def _rounds_of(item: ItemView) -> Sequence[tuple[float, float]]:
-    """Return the change of latency in each round as a logarithm, and its standard error."""
+def _rounds_of(item: ItemView) -> Sequence[Round]:
+    """Return the change of latency in each round that has one."""
     found = []
-    for each in item.rounds:
+    for number, each in enumerate(item.rounds, 1):
         figure = each.figures.get("latency", ())
         if len(figure) >= 4 and figure[2] is not None:
-            found.append((figure[2], figure[3] or 0.0))
+            found.append((number, figure[2], figure[3]))
     return found
 
 

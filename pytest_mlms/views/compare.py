@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -13,7 +13,7 @@ from pytest_mlms.views.item import ItemView
 from pytest_mlms.views.measured import EstimateView
 from pytest_mlms.views.run import RunView
 
-__all__ = ["CompareView", "ComparedItem", "Moved", "compare_runs", "compare_stacks"]
+__all__ = ["CompareView", "ComparedItem", "Moved", "compare_runs"]
 
 Key: TypeAlias = tuple[str, ...]
 Items: TypeAlias = Mapping[str, ItemView]
@@ -53,6 +53,11 @@ class ComparedItem:
     moved: tuple[Moved, ...]
 
     @property
+    def title(self) -> str:
+        """The title of B, and that of A where it has another one, as of a stack."""
+        return self.b.title if self.a.title == self.b.title else f"{self.a.title} → {self.b.title}"
+
+    @property
     def is_changed(self) -> bool:
         """True if the verdict is another one, or a quantity is surely apart."""
         return self.a.verdict != self.b.verdict or any(moved.apart for moved in self.moved)
@@ -78,49 +83,46 @@ class CompareView:
 def compare_runs(a: RunView, b: RunView) -> CompareView:
     """Return the comparison of two runs, of which ``a`` is the baseline.
 
-    Items are matched by their node ids, the others by model, kind, case and framework.
+    Items are matched by their node ids, and the others by model, kind, case and framework, where
+    each side has one: of several stacks that have other names, nobody knows which were meant.
     """
-    return _compare(f"run {a.name}", f"run {b.name}", a.items, b.items)
-
-
-def compare_stacks(run: RunView, a: str, b: str) -> CompareView:
-    """Return the comparison of two stacks of a run, by their labels."""
-    sides = []
-    for label in (a, b):
-        sides.append([item for item in run.items if item.stack_label == label])
-    return _compare(a, b, *sides)
-
-
-def _compare(
-    name_a: str, name_b: str, items_a: Iterable[ItemView], items_b: Iterable[ItemView]
-) -> CompareView:
-    left = {item.nodeid: item for item in items_a}
-    right = {item.nodeid: item for item in items_b}
+    left = {item.nodeid: item for item in a.items}
+    right = {item.nodeid: item for item in b.items}
     pairs = _pairs(left, right)
-    compared = [ComparedItem(a, b, tuple(_moved(a, b))) for a, b in pairs]
-    for a, b in pairs:
-        del left[a.nodeid]
-        del right[b.nodeid]
+    compared = [ComparedItem(one, other, tuple(_moved(one, other))) for one, other in pairs]
+    for one, other in pairs:
+        del left[one.nodeid]
+        del right[other.nodeid]
     only_a = [item.title for item in left.values()]
     only_b = [item.title for item in right.values()]
-    return CompareView(name_a, name_b, tuple(compared), tuple(only_a), tuple(only_b))
+    names = (f"run {a.name}", f"run {b.name}")
+    return CompareView(*names, tuple(compared), tuple(only_a), tuple(only_b))
 
 
 def _pairs(left: Items, right: Items) -> Sequence[tuple[ItemView, ItemView]]:
-    """Return the items of both sides: first those of one node id, then those of one key."""
+    """Return the items of both sides: first those of one node id, then those alone with a key."""
     pairs = [(item, right[nodeid]) for nodeid, item in left.items() if nodeid in right]
-    rest = {_key(item): item for nodeid, item in right.items() if nodeid not in left}
-    for nodeid, item in left.items():
-        match = None if nodeid in right else rest.pop(_key(item), None)
-        if match is not None:
-            pairs.append((item, match))
+    rest = _by_key(left, right), _by_key(right, left)
+    for key, one in rest[0].items():
+        other = rest[1].get(key, ())
+        if len(one) == len(other) == 1:
+            pairs.append((one[0], other[0]))
     return pairs
+
+
+def _by_key(items: Items, others: Items) -> Mapping[Key, Sequence[ItemView]]:
+    """Return the items of a side that the other one has not, by what they measure."""
+    found: dict[Key, list[ItemView]] = {}
+    for nodeid, item in items.items():
+        if nodeid not in others:
+            found.setdefault(_key(item), []).append(item)
+    return found
 
 
 def _key(item: ItemView) -> Key:
     """Return what an item measures, whatever its stack is called."""
-    parts = (item.manifest.name, item.kind, item.framework, item.device, item.batch_size)
-    return tuple(map(str, (*parts, item.scenario, item.shape)))
+    parts = (item.manifest.name, item.kind, item.framework, item.variant, item.device)
+    return tuple(map(str, (*parts, item.batch_size, item.scenario, item.shape)))
 
 
 def _moved(a: ItemView, b: ItemView) -> Iterator[Moved]:

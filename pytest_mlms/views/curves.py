@@ -1,4 +1,4 @@
-"""Curves over batch sizes: the same model, device and scenario by stack, side by side."""
+"""Curves over batch sizes: one model, device and scenario, a line for each stack and run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CURVES = ("latency_p50", "throughput")
 
 @dataclass(frozen=True)
 class Curves:
-    """The estimates of a quantity by stack, each by batch size from the smallest."""
+    """The estimates of a quantity by the label of a line, each by batch size from the smallest."""
 
     model: str
     device: str
@@ -40,7 +40,7 @@ def curves_of(items: Iterable[ItemView]) -> Sequence[Curves]:
     found = []
     for (model, device, scenario), group in _groups(items).items():
         for quantity in CURVES:
-            stacks = _by_stack(group, quantity)
+            stacks = _by_line(group, quantity)
             points = [point for points in stacks.values() for point in points.values()]
             if len(points) >= 2:
                 unit = points[0].unit
@@ -61,13 +61,19 @@ def _groups(items: Iterable[ItemView]) -> Mapping[Group, Sequence[ItemView]]:
     return groups
 
 
-def _by_stack(items: Iterable[ItemView], quantity: str) -> dict[str, dict[int, EstimateView]]:
-    """Return the estimates of a quantity by stack and batch size."""
-    stacks: dict[str, dict[int, EstimateView]] = {}
-    for item in sorted(items, key=lambda item: item.batch_size):
+def _by_line(items: Sequence[ItemView], quantity: str) -> dict[str, dict[int, EstimateView]]:
+    """Return the estimates of a quantity by line and batch size.
+
+    The label of a line has the stack, and of framework, variant, host and run what differs.
+    """
+    facts = [(item.framework, item.variant, item.machine.host, item.run) for item in items]
+    differ = [len(set(values)) > 1 for values in zip(*facts, strict=True)]
+    lines: dict[str, dict[int, EstimateView]] = {}
+    for item, known in sorted(zip(items, facts, strict=True), key=lambda one: one[0].batch_size):
         estimate = item.estimates.get(quantity)
         if estimate is None or not estimate.value or estimate.lacking:
             continue
-        points = stacks.setdefault(item.stack_label, {})
-        points[item.batch_size] = estimate
-    return stacks
+        told = [fact for fact, is_told in zip(known, differ, strict=True) if is_told and fact]
+        label = " ".join(dict.fromkeys([item.stack_label, *told]))
+        lines.setdefault(label, {})[item.batch_size] = estimate
+    return lines

@@ -14,6 +14,7 @@ from pytest_mlms.upgrade.labels import (
     is_told,
     percent,
     widening_label,
+    worst_change,
 )
 from pytest_mlms.views.item import ItemView
 from pytest_mlms.views.numbers import (
@@ -146,4 +147,8 @@ def tolerance_text(compared: Comparison) -> str:
     """Return the tolerance of a comparison, and the direction that it bounds."""
     known = QUANTITIES.get(compared.quantity)
     direction = "less" if known is not None and known.better == "higher" else "more"
-    return f"{percent(compared.tolerance)} {direction}{widening_label(compared)}"
+    share = percent(compared.tolerance)
+    allowed = percent(abs(worst_change(compared)))
+    if allowed != share:
+        share = f"{share}, which is {allowed}"
+    return f"{share} {direction}{widening_label(compared)}"

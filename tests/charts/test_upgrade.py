@@ -6,6 +6,8 @@ import math
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 
+import pytest
+
 from pytest_mlms.charts.upgrade import forest_chart, layers_chart, rounds_chart
 from pytest_mlms.records import Comparison, Verdict
 from pytest_mlms.upgrade.layer_diff import LayerChange
@@ -46,7 +48,7 @@ def test_a_forest_has_a_row_and_a_tolerance_for_each_quantity() -> None:
     assert float(dots[2]["cx"]) < float(dots[0]["cx"])
     slower, rate, accuracy = (float(band["x"]) for band in bands)
     assert slower < rate  # less latency is allowed without end, and more throughput
-    assert rate == accuracy
+    assert accuracy < rate  # 3 % less are points of accuracy, and 1 / 1.03 of a rate
 
 
 def test_a_change_beyond_the_tolerance_is_right_of_its_band() -> None:
@@ -57,6 +59,15 @@ def test_a_change_beyond_the_tolerance_is_right_of_its_band() -> None:
     assert dot["class"] == "f-bad"
 
 
+@pytest.mark.parametrize(("ratio", "is_within"), [(0.51, True), (0.49, False)])
+def test_the_band_of_a_rate_ends_where_the_rule_does(ratio: float, is_within: bool) -> None:
+    half = THROUGHPUT.but(tolerance=1.0, ratio=ratio, low=ratio, high=ratio)
+    picture = forest_chart([half])
+    (dot,) = marks(picture, "circle")
+    (band,) = marks(picture, "rect")
+    assert (float(dot["cx"]) > float(band["x"])) == is_within
+
+
 def test_the_agreement_of_outputs_has_no_row_as_it_is_no_change() -> None:
     agreement = LATENCY.but(quantity="agreement", ratio=0.01)
     assert forest_chart([agreement]) is None
@@ -65,9 +76,11 @@ def test_the_agreement_of_outputs_has_no_row_as_it_is_no_change() -> None:
 
 def test_rounds_have_a_dot_each_over_their_pairs() -> None:
     pairs = [PairRatios(1, (1.0, 1.1, 50.0)), PairRatios(2, (1.05, 1.02, 1.01))]
-    picture = rounds_chart([(0.05, 0.01), (0.04, 0.01)], pairs, 0.03)
-    assert len(list(marks(picture, "circle"))) == 2
+    picture = rounds_chart([(1, 0.05, 0.01), (3, 0.04, None)], pairs, 0.03)
+    first, open_ = marks(picture, "circle")
+    assert (first["class"], open_["class"]) == ("f-b", "f-muted")
     assert picture is not None
+    assert "round 3: +4.08 %, doesn&#39;t count" in picture
     assert "tolerance 3 %" in picture
     assert rounds_chart([], pairs, 0.03) is None
 

@@ -1,11 +1,12 @@
-"""Comparison of two runs, and of two stacks of a run."""
+"""Comparison of two runs."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from pytest_mlms.records import Verdict
-from pytest_mlms.views.compare import compare_runs, compare_stacks
+from pytest_mlms.views.compare import compare_runs
 from tests.support.report_runs import read_lines
 from tests.support.result_lines import broken_limit, estimate, line_of
 
@@ -43,9 +44,21 @@ def test_an_interval_without_an_end_is_never_surely_apart(tmp_path: Path) -> Non
     assert not compare_runs(a, b).changed
 
 
-def test_two_stacks_of_a_run_are_matched_by_their_cases(tmp_path: Path) -> None:
-    old = line_of(1, stack={"name": "old"}, nodeid="m.yaml::test[old]")
-    new = line_of(1, stack={"name": "new"}, nodeid="m.yaml::test[new]")
-    compared = compare_stacks(read_lines(tmp_path, [old, new]), "old", "new")
-    assert [(item.a.stack.name, item.b.stack.name) for item in compared.items] == [("old", "new")]
+def of_stack(name: str) -> dict[str, Any]:
+    return line_of(1, stack={"name": name}, case=f"{name}-b1", nodeid=f"m.yaml::test[{name}]")
+
+
+def test_the_only_stack_of_each_run_is_matched_by_its_case(tmp_path: Path) -> None:
+    a = read_lines(tmp_path / "a", [of_stack("old")])
+    compared = compare_runs(a, read_lines(tmp_path / "b", [of_stack("new")]))
+    (item,) = compared.items
+    assert item.title == "digits: old-b1 → digits: new-b1"
     assert (compared.only_a, compared.only_b) == ((), ())
+
+
+def test_stacks_of_which_nobody_knows_which_belong_together_are_not_joined(tmp_path: Path) -> None:
+    a = read_lines(tmp_path / "a", [of_stack("1.30"), of_stack("1.31")])
+    compared = compare_runs(a, read_lines(tmp_path / "b", [of_stack("1.32")]))
+    assert compared.items == ()
+    assert compared.only_a == ("digits: 1.30-b1", "digits: 1.31-b1")
+    assert compared.only_b == ("digits: 1.32-b1",)

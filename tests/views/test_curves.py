@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,19 @@ def test_stacks_are_side_by_side_from_the_smallest_batch(tmp_path: Path) -> None
     picture = curves_chart(curves)
     assert picture.count("<circle") == 4
     assert ">64<" in picture
+
+
+def test_frameworks_of_one_stack_and_runs_have_lines_of_their_own(tmp_path: Path) -> None:
+    both = [at(8, "venv"), at(1, "venv"), {**at(8, "venv"), "framework": "jax", "nodeid": "jax"}]
+    (curves,) = curves_of(read_lines(tmp_path / "a", both).items)
+    assert {name: list(points) for name, points in curves.stacks.items()} == {
+        "venv onnxruntime": [1, 8],
+        "venv jax": [8],
+    }
+    nights = [read_lines(tmp_path / night, [at(8)]).items[0] for night in ("a", "b")]
+    nights = [replace(item, run=run) for item, run in zip(nights, ("first", "second"), strict=True)]
+    (curves,) = curves_of(nights)
+    assert list(curves.stacks) == ["onnxruntime first", "onnxruntime second"]
 
 
 def test_one_point_is_no_curve(tmp_path: Path) -> None:

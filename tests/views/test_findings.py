@@ -41,6 +41,14 @@ def test_an_interval_without_an_upper_end_is_unbounded(tmp_path: Path) -> None:
     assert finding.measured == "4.00 ms (3.00 ms to unbounded)"
 
 
+def test_a_tolerance_of_a_rate_says_how_much_less_that_is(tmp_path: Path) -> None:
+    (compared,) = upgrade()["comparisons"]
+    rate = {**compared, "quantity": "throughput", "tolerance": 0.05}
+    (item,) = read_lines(tmp_path, [{**upgrade(), "comparisons": [rate]}]).items
+    (finding,) = findings_of(item)
+    assert finding.bound == "default tolerance 5 %, which is 4.76 % less"
+
+
 def test_a_tolerance_that_was_widened_says_what_was_asked_for_and_why(tmp_path: Path) -> None:
     (compared,) = upgrade()["comparisons"]
     wide = {**compared, "tolerance": 0.0857, "asked": 0.05, "least_change": 0.6e-6}
