@@ -13,11 +13,31 @@ from typing import Any
 __all__ = ["anonymous", "redact", "redact_all"]
 
 _HIDDEN = "***"
-_USER = re.compile(r"""(?<=://)[^\s/?#"'<>]+@""")
+_ADDRESS = re.compile(r"""(?<=://)[^\s"'<>)]+""")
+"""What follows the scheme of an address."""
 _DATABASE = re.compile(r"""(postgres(?:ql)?(?:\+\w{1,20})?://)[^\s"'<>]{0,4096}@""")
 """The user of a database's URL, whose password may have what others would have to escape."""
 
 _VALUE = re.compile(r"""([?&][\w.~%+\[\]-]+=)[^\s&#"'<>)]+""")
+_OF_PACKAGES = ("egg=", "subdirectory=", "sha256=", "sha384=", "sha512=", "sha1=", "md5=")
+"""Fragments that say what an address is of."""
+
+_SECRET = (
+    r"(?i:passw(?:or)?d|passphrase|secret|credentials?|(?:api|access|private|secret)[_-]?key"
+    r"|(?:access|api|auth|bearer|id|refresh)[_-]?token)"
+)
+_WRITTEN = r"""[^\s"',;&)]+"""
+_ASSIGNED = re.compile(rf"""((?:TOKEN|{_SECRET})["']?=["']?){_WRITTEN}""")
+_OPTION = rf"--?[\w-]{{0,40}}?(?:(?i:token)|{_SECRET})"
+_GIVEN = re.compile(rf"""((?<![\w-]){_OPTION}[= ]["']?)(?!-){_WRITTEN}""")
+_LAST_OPTION = re.compile(_OPTION)
+_HEADER = re.compile(
+    rf"""((?i:(?:authorization|cookie|x-api-key|private-token)["']?\s?[:=]\s?["']?)
+    (?i:(?:basic|bearer|digest|token)\s)?|(?<!\w)(?i:bearer\s)(?=\S{{8}})){_WRITTEN}""",
+    re.VERBOSE,
+)
+_WORDS = ("token", "passw", "passphrase", "secret", "credential", "key", "bearer", "auth", "cookie")
+"""One of which is in each text that these find."""
 
 _ROOTS = (
     "app|builds|content|data|etc|export|github|home|media|mnt|nfs|opt|private|proc|root|run|runner"
@@ -104,22 +124,60 @@ def redact(text: str) -> str:
     """Return ``text`` without users and passwords, and without the values of queries.
 
     All values go, not only those of known names such as X-Amz-Signature, sig or token: each
-    service has names of its own. The names stay, so that a person sees which address it was.
+    service has names of its own. The names stay, so that a person sees which address it was. Beside
+    addresses it is what is given to options, variables and headers with the name of a secret.
     """
     if "://" in text:
         text = _DATABASE.sub(rf"\1{_HIDDEN}@", text)
-        text = _USER.sub(f"{_HIDDEN}@", text)
+        text = _ADDRESS.sub(_without_secrets, text)
     if "?" in text:
         text = _VALUE.sub(rf"\1{_HIDDEN}", text)
+    lowered = text.lower()
+    if any(word in lowered for word in _WORDS):
+        for pattern in (_HEADER, _GIVEN, _ASSIGNED):
+            text = pattern.sub(rf"\1{_HIDDEN}", text)
     return text
 
 
+def _without_secrets(found: re.Match[str]) -> str:
+    """Return what follows an address' scheme without its user, and without values."""
+    rest = found[0]
+    begin = re.search(r"[/?#]", rest)
+    host = rest[: begin.start()] if begin else rest
+    port = host.rpartition("]")[2].partition(":")[2]
+    if "@" in host:
+        rest = f"{_HIDDEN}@{rest[host.rindex('@') + 1 :]}"
+    elif "@" in rest and port and not port.isdecimal():  # the password has one of these
+        rest = f"{_HIDDEN}@{rest[rest.rindex('@') + 1 :]}"
+    rest, hash_, fragment = rest.partition("#")
+    path, mark, query = rest.partition("?")
+    query = "&".join(map(_without_value, query.split("&")))
+    if "=" in fragment and not fragment.startswith(_OF_PACKAGES):
+        fragment = "&".join(map(_without_value, fragment.split("&")))
+    return path + mark + query + hash_ + fragment
+
+
+def _without_value(part: str) -> str:
+    """Return a part of a query without its value; one that has no name is a value."""
+    name, equals, value = part.partition("=")
+    if equals:
+        return f"{name}={_HIDDEN if value else ''}"
+    return _HIDDEN if part else ""
+
+
 def redact_all(value: Any) -> Any:
-    """Return a value of JSON with each of its texts redacted."""
+    """Return a value of JSON with its texts redacted, and the word behind an option of a secret."""
     if isinstance(value, str):
         return redact(value)
     if isinstance(value, dict):
-        return {key: redact_all(entry) for key, entry in value.items()}
+        return {redact(key): redact_all(entry) for key, entry in value.items()}
     if isinstance(value, list):
-        return [redact_all(entry) for entry in value]
+        return [
+            _HIDDEN if isinstance(entry, str) and _is_secret_option(before) else redact_all(entry)
+            for before, entry in zip([None, *value], value, strict=False)
+        ]
     return value
+
+
+def _is_secret_option(word: object) -> bool:
+    return isinstance(word, str) and _LAST_OPTION.fullmatch(word) is not None

@@ -36,6 +36,18 @@ from tests.support.project import Project
         ),
         ("postgresql://h/d?user=u&password=s3cret", "postgresql://h/d?user=***&password=***"),
         ("https://h/x?a[b]=s3cret", "https://h/x?a[b]=***"),
+        ("https://h/x?s3cret and", "https://h/x?*** and"),
+        ("https://h/x?a=1&s3cret#top", "https://h/x?a=***&***#top"),
+        ("https://h/x#access_token=s3cret&a=b", "https://h/x#access_token=***&a=***"),
+        ("http://u:s3/cret@h/x?k=v", "http://***@h/x?k=***"),
+        ("http://u:s3?cret@h/x", "http://***@h/x"),
+        ("run --api-token s3cret -v", "run --api-token *** -v"),
+        ("run --password=s3cret", "run --password=***"),
+        ("Authorization: Bearer s3cret.x, next", "Authorization: Bearer ***, next"),
+        ("{'authorization': 'Basic s3cret='}", "{'authorization': 'Basic ***'}"),
+        ("sent bearer s3cret-99", "sent bearer ***"),
+        ("HF_TOKEN=s3cret is no token", "HF_TOKEN=*** is no token"),
+        ("AWS_SECRET_ACCESS_KEY='s3cret'", "AWS_SECRET_ACCESS_KEY='***'"),
     ],
 )
 def test_secrets_are_hidden(text: str, shown: str) -> None:
@@ -51,6 +63,11 @@ def test_secrets_are_hidden(text: str, shown: str) -> None:
         "https://host/@scope/package",
         "why? because a=b & c=d",
         "reproduce: pytest 'm.yaml::test_accuracy[a-b]'",
+        "unknown token: '<pad>', 12 tokens, --tokens 5, max_tokens=7",
+        "leave the secret out; MLMS_PUSH_TOKEN has the token",
+        "--mlms-push-token-file /run/token --keys a",
+        "a @ https://h/a-1.whl#sha256=0f and git+https://h/a.git@v1#egg=a&subdirectory=b",
+        "https://[::1]:8080/a@b and https://h:80/@scope/x#L10",
     ],
 )
 def test_other_texts_stay(text: str) -> None:
@@ -58,8 +75,14 @@ def test_other_texts_stay(text: str) -> None:
 
 
 def test_all_texts_of_a_value_are_redacted() -> None:
-    value = {"a": ["https://u:p@h", 1.5, None], "b": {"c": "/x?k=v"}}
-    assert redact_all(value) == {"a": ["https://***@h", 1.5, None], "b": {"c": "/x?k=***"}}
+    value = {"a": ["https://u:p@h", 1.5, None], "b": {"c": "/x?k=v"}, "https://u:p@h": 1}
+    shown = {"a": ["https://***@h", 1.5, None], "b": {"c": "/x?k=***"}, "https://***@h": 1}
+    assert redact_all(value) == shown
+
+
+def test_the_word_behind_an_option_of_a_secret_is_hidden() -> None:
+    command = ["pytest", "--api-token", "s3cret", "--mlms-push-token-file", "file", "-v"]
+    assert redact_all(command) == [*command[:2], "***", *command[3:]]
 
 
 def test_the_text_of_an_error_is_redacted() -> None:
@@ -146,7 +169,10 @@ def test_without_a_host_no_word_is_replaced() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["-/", "/", "'/", "'/a", "a.b/", "/.", ".a", "-", "postgres://", "?a=", "'a", "a:/", "~/"],
+    [
+        *("-/", "/", "'/", "'/a", "a.b/", "/.", ".a", "-", "postgres://", "?a=", "'a", "a:/", "~/"),
+        *("://", "http://a:", "#a", "&", "://a?", "--", "--token", "token=", "bearer ", "cookie:"),
+    ],
 )
 def test_a_long_text_of_a_stranger_is_soon_read(text: str) -> None:
     # Where each part of it were tried as a place with each other one, this would take hours.

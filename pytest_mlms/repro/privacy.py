@@ -23,7 +23,7 @@ Content = Path | bytes
 _SHORTEST = 4  # characters of a host's name that is looked for; shorter ones are everywhere
 _GRAPH = "graph.onnx"
 _NOTE = "Descriptions were removed from the ONNX file, as they named places of a machine."
-_COMMON = ("localhost", "ubuntu", "debian", "linux", "runner", "default", "worker", "build")
+_COMMON = ("localhost", "ubuntu", "debian", "linux", "runner", "default", "worker", "build", "main")
 _LISTED = ("model/", "predictors/", "repro.json", "README.txt")
 """The files of a bundle that are not ours; arrays have no texts, and wheels are packages."""
 
@@ -73,7 +73,11 @@ def without_places(bundle: Bundle, folder: Path) -> Bundle:
 
 def _pattern() -> re.Pattern[bytes]:
     places = [place.encode() for place in places_of_this_machine()]
-    return re.compile(rb"(?<![\w.-])(" + b"|".join(map(re.escape, places)) + rb")")
+    host = re.escape(socket.gethostname().encode())
+    whole = [
+        re.escape(place) + (rb"(?![\w-])" if re.escape(place) == host else b"") for place in places
+    ]
+    return re.compile(rb"(?<![\w.-])(" + b"|".join(whole) + rb")")
 
 
 def check_private(members: Mapping[str, Content]) -> None:
