@@ -150,9 +150,9 @@ def unexpected_decisions(items: Sequence[Item]) -> list[str]:
     """Return the decisions that are wrong or open; +2 % may be either at a tolerance of 3 %."""
     lines = []
     for item in items:
-        flagged = item.verdict in WRONG_WITHOUT_EFFECT
-        expected = item.effect > 0
-        if flagged != expected and item.effect != 0.02:
+        is_found = item.verdict == "REGRESSED"
+        is_right = is_found if item.effect else item.verdict not in WRONG_WITHOUT_EFFECT
+        if not is_right and item.effect != 0.02:
             names = ", ".join(item.decided_by)
             lines.append(
                 f"- {item.network}, {item.effect:+.0%}: {item.verdict} {names} (latency "

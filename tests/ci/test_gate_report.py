@@ -51,6 +51,12 @@ def test_the_page_says_what_was_run() -> None:
     assert text.endswith("threads: 1, beside no load.")
 
 
+def test_a_change_that_stays_open_is_not_found() -> None:
+    lines = unexpected_decisions([WORSE, replace(WORSE, verdict="INCONCLUSIVE", decided_by=[])])
+    assert [line for line in lines if "INCONCLUSIVE" in line] == [lines[-1]]
+    assert not any("REGRESSED" in line for line in lines)
+
+
 def test_decisions_are_counted_by_their_real_change() -> None:
     lines = report(SAME, SAME, WORSE)
     none = "| none | -0.04% | 2 | 0 | 0 | 2 | 0 | 1.0004 | 2 of 2 | 0 of 2 |"

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import pytest
+from tests.support.lacking import lack
 
 __all__ = ["JENKINS_POLICY", "check_accessibility", "open_browser", "overflow", "serve_folder"]
 
@@ -30,9 +30,12 @@ _SERIOUS = ("serious", "critical")
 def open_browser() -> Iterator[Any]:
     """Yield the browser; skips the test where chromium or Playwright is missing."""
     if not CHROMIUM.exists():
-        pytest.skip(f"no {CHROMIUM}; bash ci/browser installs it")
-    sync_api = pytest.importorskip("playwright.sync_api")
-    with sync_api.sync_playwright() as playwright:
+        lack("browser", f"no {CHROMIUM}; bash ci/browser installs it")
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError as error:
+        lack("browser", f"{error}; pip install -e '.[test]' installs it")
+    with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=str(CHROMIUM), args=["--no-sandbox"]
         )  # which root needs
@@ -78,7 +81,7 @@ def check_accessibility(page: Any) -> None:
     The page must allow scripts.
     """
     if not AXE.exists():
-        pytest.skip(f"no {AXE}; bash ci/browser installs it")
+        lack("browser", f"no {AXE}; bash ci/browser installs it")
     page.evaluate(AXE.read_text())
     found = page.evaluate("axe.run()")
     assert found["passes"], "axe-core checked nothing"

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+from tests.support.lacking import lack
 
 _SECONDS = 600  # for a command, or for an sshd to answer
 
@@ -214,14 +214,14 @@ def _can_have_hosts() -> bool:
 def some_hosts(count: int, hidden: Path) -> Iterator[Hosts]:
     """Give hosts that can't see ``hidden``, or skip the test with the reason."""
     if not _can_have_hosts():
-        pytest.skip("needs root, iproute2 and openssh-server: bash ci/openssh")
+        lack("openssh", "needs root, iproute2 and openssh-server: bash ci/openssh")
     folder = Path(tempfile.mkdtemp(prefix="mlms", dir="/var/tmp"))
     hosts = Hosts(folder, count)
     try:
         try:
             hosts.start(hidden)
         except NoHosts as reason:
-            pytest.skip(f"no network namespaces with an sshd here: {reason}")
+            lack("openssh", f"no network namespaces with an sshd here: {reason}")
         yield hosts
     finally:
         hosts.remove()

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import pytest
+from tests.support.lacking import lack
 
 with contextlib.suppress(ImportError):
     # Here, since pytester removes what a test imported first, and psycopg's compiled part, which
@@ -102,7 +102,7 @@ def running_server() -> Iterator[Server]:
     """Yield a server that runs; skips the test where PostgreSQL isn't installed."""
     binaries = find_binaries()
     if binaries is None:
-        pytest.skip("PostgreSQL isn't installed; bash ci/postgresql installs it")
+        lack("postgresql", "PostgreSQL isn't installed; bash ci/postgresql installs it")
     folder = Path(tempfile.mkdtemp(prefix="mlms-postgresql-"))
     try:
         server = Server(binaries, folder)
