@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["cgroup_folders", "memory_limits", "positive"]
+__all__ = ["cgroup_folders", "memory_left", "memory_limits", "positive"]
 
 _ROOT = Path("/sys/fs/cgroup")
 
@@ -29,6 +29,22 @@ def memory_limits(folder: Path) -> Iterator[int]:
     for name in ("memory.max", "memory.limit_in_bytes"):
         with contextlib.suppress(OSError, ValueError):
             yield positive(folder / name)
+
+
+def memory_left(folder: Path) -> Iterator[int]:
+    """Yield the bytes that a control group with a limit still has; caches of files can be freed."""
+    names = (
+        ("memory.max", "memory.current", "inactive_file"),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    )
+    for most, current, cached in names:
+        with contextlib.suppress(OSError, ValueError):
+            limit = positive(folder / most)
+            used = int((folder / current).read_text())
+            for line in (folder / "memory.stat").read_text().splitlines():
+                name, _, value = line.partition(" ")
+                used -= int(value) if name == cached else 0
+            yield max(limit - max(used, 0), 0)
 
 
 def positive(path: Path) -> int:

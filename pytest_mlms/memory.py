@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from pytest_mlms.cgroups import cgroup_folders, memory_limits
+from pytest_mlms.cgroups import cgroup_folders, memory_left, memory_limits
 from pytest_mlms.units import format_quantity
 
 __all__ = ["available_memory", "shortage"]
@@ -13,13 +13,13 @@ _LARGEST = 1 << 80  # bytes that are shown; larger numbers may not fit into a fl
 
 
 def available_memory() -> int:
-    """Return the bytes that the machine can give without swapping, within a container's limit."""
+    """Return the bytes that the machine and a container's limit can give without swapping."""
     import psutil
 
     available = int(psutil.virtual_memory().available)
     with contextlib.suppress(OSError):  # control groups are Linux's
         for folder in cgroup_folders():
-            available = min([available, *memory_limits(folder)])
+            available = min([available, *memory_limits(folder), *memory_left(folder)])
     return available
 
 

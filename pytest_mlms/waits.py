@@ -8,7 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-__all__ = ["Waiting", "hold_lock", "holder_of", "in_silence"]
+__all__ = ["LOCK_MODE", "Waiting", "hold_lock", "holder_of", "in_silence"]
+
+LOCK_MODE = 0o666
+"""Who may lock a file of a cache: all users that may use its folder, whatever the umask."""
 
 Waiting = Callable[[Callable[[], str]], AbstractContextManager[None]]
 """Returns a context to wait in; the function returns what is waited for, as it is by then."""
@@ -31,7 +34,7 @@ def hold_lock(path: Path, waiting: Waiting = in_silence) -> Iterator[None]:
     """
     import filelock
 
-    lock = filelock.FileLock(path)
+    lock = filelock.FileLock(path, mode=LOCK_MODE)
     try:
         lock.acquire(timeout=0)
     except filelock.Timeout:

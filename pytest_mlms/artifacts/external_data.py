@@ -23,6 +23,7 @@ from mlms_predictors._run.zip_files import check_name
 from pytest_mlms.artifacts.digest import digest_of
 from pytest_mlms.errors import ArtifactError
 from pytest_mlms.records import Artifact, Place
+from pytest_mlms.waits import LOCK_MODE
 
 __all__ = ["check_external_data", "external_data", "is_onnx", "with_external_data"]
 
@@ -156,7 +157,7 @@ def _side_by_side(graph: Path, weights: Path, name: str, cache: Path) -> dict[st
     digests = {graph.name: digest_of(graph), name: digest_of(weights)}
     folder = cache / "side-by-side" / "-".join(digest[:32] for digest in digests.values())
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with filelock.FileLock(folder.with_suffix(".lock")):
+    with filelock.FileLock(folder.with_suffix(".lock"), mode=LOCK_MODE):
         if not all(_has(folder / file, digest) for file, digest in digests.items()):
             _copy({graph.name: graph, name: weights}, folder)
     return {"graph": folder / graph.name, "weights": folder / name}

@@ -45,12 +45,13 @@ def _ask() -> str:
         return ""
     query = ",".join(_QUERY)
     try:
-        done = subprocess.run(
+        done = subprocess.run(  # a status other than 0 may be a warning, such as 14
             [command, f"--query-gpu={query}", "--format=csv,noheader,nounits"],
             capture_output=True,
             text=True,
+            errors="replace",
             timeout=_SECONDS,
-            check=True,
+            check=False,
         )
     except (OSError, subprocess.SubprocessError):
         return ""
@@ -60,7 +61,10 @@ def _ask() -> str:
 def _parse(text: str) -> list[Gpu]:
     gpus = []
     for line in text.splitlines():
-        uuid, name, memory, driver = line.split(", ")
+        fields = line.split(", ")
+        if len(fields) != len(_QUERY) or not fields[0].startswith("GPU-"):
+            continue  # a warning, such as that of a damaged infoROM
+        uuid, name, memory, driver = fields
         mebibytes = int(memory) if memory.isdigit() else 0
         gpus.append(Gpu(uuid, name, mebibytes * _MIB, driver))
     return gpus

@@ -9,6 +9,7 @@ import contextlib
 import os
 import re
 import tempfile
+import time
 import warnings
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -29,6 +30,7 @@ __all__ = ["exclusive", "own_cores"]
 
 # Not TMPDIR, which CI sets for each job: jobs must wait for each other too.
 _SHARED = Path("/tmp")
+_CPUS = Path("/sys/devices/system/cpu")
 
 
 @contextlib.contextmanager
@@ -43,10 +45,11 @@ def exclusive(
     """Hold a device, waiting up to ``timeout`` seconds for it.
 
     The CPU has a lock for each core that this process may use, or for ``cores`` where they are
-    given. They are taken in ascending order, so that sessions on disjoint cores do not wait for
-    each other, and others do. Another device has one lock, named by its ``uuid`` where that is
-    known: cuda:0 of two sessions may be two devices, and two names one. The kernel releases the
-    locks of a process that died. ``waiting`` tells a person who holds the device.
+    given; threads of one core (SMT) have one lock. They are taken in ascending order, so that
+    sessions on disjoint cores do not wait for each other, and others do. Another device has one
+    lock, named by its ``uuid`` where that is known: cuda:0 of two sessions may be two devices, and
+    two names one. The kernel releases the locks of a process that died. ``waiting`` tells a person
+    who holds the device.
 
     Raises Unavailable, which names the process that holds the device, and MlmsError where
     ``folder`` or a lock can't be used. Warns where a lock was removed while it was held.
@@ -57,9 +60,11 @@ def exclusive(
     with contextlib.ExitStack() as held:
         try:
             descriptor = held.enter_context(open_shared_folder(folder))
+            end = time.monotonic() + timeout
             for name in names:
                 path = folder / f"{name}.lock"
-                held.enter_context(_hold(path, descriptor, device, timeout, waiting))
+                left = max(end - time.monotonic(), 0)
+                held.enter_context(_hold(path, descriptor, device, left, waiting))
         except OSError as error:
             problem = f"can't lock device {device} by {path}: {error.strerror}"
             advice = "grant access to it or remove it, or name another folder in MLMS_LOCKS"
@@ -90,9 +95,18 @@ def _shared_folder() -> Path:
 
 def _lock_names(device: str, cores: Collection[int], uuid: str) -> list[str]:
     if device == "cpu":
-        return [f"core-{core}" for core in sorted(cores or own_cores())]
+        return [f"core-{core}" for core in sorted(set(map(_first_sibling, cores or own_cores())))]
     name = re.sub(r"[^A-Za-z0-9._-]", "-", uuid or device)
     return [name]
+
+
+def _first_sibling(core: int) -> int:
+    """Return the first of the threads that share a core; itself where the kernel doesn't tell."""
+    try:
+        text = (_CPUS / f"cpu{core}/topology/thread_siblings_list").read_text()
+        return min(int(number) for number in re.findall(r"\d+", text))
+    except (OSError, ValueError):
+        return core
 
 
 @contextlib.contextmanager
@@ -120,6 +134,6 @@ def _wait_for(
     try:
         return held.enter_context(hold_lock_file(folder, path.name, timeout))
     except LockHeld:
-        problem = f"device {device} is in use by {holder_of(path)}, for over {timeout:g} s"
+        problem = f"device {device} is in use by {holder_of(path)}, for over {timeout:.3g} s"
         advice = "wait for it, or end it, or give each session its own cores (taskset)"
         raise Unavailable(f"{problem}; {advice}") from None

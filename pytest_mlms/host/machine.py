@@ -87,6 +87,8 @@ def _read_all(readers: Mapping[str, Callable[[], Any]]) -> Facts:
             unavailable[name] = str(error)
         except OSError as error:
             unavailable[name] = f"{error.strerror}: {error.filename}"
+        except Exception as error:  # of psutil, archspec or NVML on a host that they don't expect
+            unavailable[name] = f"{type(error).__name__}: {error}"
     facts["unavailable"] = unavailable
     return facts
 

@@ -56,9 +56,9 @@ def _kept_timings(old: Lock, items: Mapping[str, LockedItem]) -> Timings:
     timings: Timings = {}
     for machine, by_item in old.timings.items():
         for nodeid, by_quantity in by_item.items():
-            before = old.items[nodeid]
+            before = old.items.get(nodeid)  # none where another branch removed the item
             now = items.get(nodeid)
-            if now is None or now.model != before.model:
+            if now is None or before is None or now.model != before.model:
                 continue
             kept = timings.setdefault(machine, {})
             kept[nodeid] = by_quantity

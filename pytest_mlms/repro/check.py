@@ -26,7 +26,7 @@ from pytest_mlms.repro.replay.npz import read_npz
 from pytest_mlms.repro.replay.observe import observe
 from pytest_mlms.repro.replay.sides import NEW, OLD, Sides
 from pytest_mlms.repro.replay.task import CannotRun, Seen, Task
-from pytest_mlms.stacks.environments import environments
+from pytest_mlms.stacks.environments import environments, use
 from pytest_mlms.stacks.installers import Show
 from pytest_mlms.stacks.launch import prepare
 
@@ -125,10 +125,11 @@ def launch_of(bundle: Bundle, side: BundleSide, cache: Path, show: Show) -> Stac
 
 
 def _environment_with(side: BundleSide, cache: Path) -> Path | None:
-    """Return the interpreter of an environment with exactly the packages of a side."""
+    """Return the interpreter of an environment with exactly the packages of a side, now in use."""
     wanted = sorted(side.requirements)
     for made in environments(cache):
-        if made.python == side.python and sorted(made.lock) == wanted:
+        if made.python == side.python and sorted(made.lock) == wanted and made.runs:
+            use(made)
             return made.interpreter
     return None
 

@@ -26,7 +26,12 @@ __all__ = ["engine_for", "find_engine", "launch_in_container"]
 
 _ENGINES = ("podman", "docker")
 
-_ISOLATION = ("--network=none", "--env=PYTHONNOUSERSITE=1", "--entrypoint=")
+_ISOLATION = (
+    "--network=none",
+    "--security-opt=label=disable",  # SELinux lets no container read files of the host else
+    "--env=PYTHONNOUSERSITE=1",
+    "--entrypoint=",
+)
 _LIMITS = ("--ulimit=nofile=1024:1024", "--ulimit=nproc=1000:1000")
 _OPTIONS: dict[str, list[tuple[str, ...]]] = {
     "podman": [(), _LIMITS, ("--runtime=runc", *_LIMITS)],
@@ -66,7 +71,7 @@ def launch_in_container(
     command += _working_options(image, stack.name)
     command += _ISOLATION
     for path in _outermost([predictors, *mounts]):
-        command.append(f"--volume={path}:{path}:ro")
+        command.append(_mount(path))
     passed = passed_through(os.environ, stack.env_passthrough)
     for name in passed:
         command.append(f"--env={name}")  # the engine takes the value from its own environment
@@ -105,6 +110,13 @@ def engine_for(stack: Stack) -> str:
         problem = f"stack {stack.name} is a container, and neither podman nor docker answers"
         raise Unavailable(f"{problem}; install podman")
     return engine
+
+
+def _mount(path: Path) -> str:
+    """Return the option that shows a path read-only; one with a colon can't be a volume."""
+    if ":" in str(path):
+        return f"--mount=type=bind,source={path},target={path},readonly"
+    return f"--volume={path}:{path}:ro"
 
 
 def _outermost(paths: Iterable[Path]) -> list[Path]:

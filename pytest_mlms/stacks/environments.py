@@ -34,7 +34,7 @@ from pytest_mlms.stacks.installer_settings import deciding_settings
 from pytest_mlms.stacks.installers import Show, install
 from pytest_mlms.stacks.interpreters import Interpreter
 from pytest_mlms.stacks.seeds import INCOMPLETE, incomplete_folder, move_scripts
-from pytest_mlms.waits import hold_lock
+from pytest_mlms.waits import LOCK_MODE, hold_lock
 
 __all__ = [
     "Environment",
@@ -70,6 +70,11 @@ class Environment:
     def interpreter(self) -> Path:
         """The environment's own interpreter."""
         return self.folder / "bin" / "python"
+
+    @property
+    def runs(self) -> bool:
+        """True if the interpreter is there that it was made with."""
+        return self.interpreter.exists()
 
     @property
     def use_file(self) -> Path:
@@ -142,8 +147,9 @@ def environments(cache: Path) -> Iterator[Environment]:
     """Yield the environments in the cache, sorted by the name of their stack."""
     found = []
     for facts in _folder(cache).glob(f"*/{_FACTS}"):
-        if facts.parent.suffix != INCOMPLETE:
-            found.append(_read(facts.parent))
+        made = None if facts.parent.suffix == INCOMPLETE else _read(facts.parent)
+        if made is not None:
+            found.append(made)
     found.sort(key=lambda made: (made.stack, made.python))
     yield from found
 
@@ -167,7 +173,7 @@ def clear_strays(cache: Path) -> None:
     for stray in folder.glob(f"*{INCOMPLETE}"):
         request = stray.name.partition("-")[0]
         path = folder / "requests" / f"{request}.lock"
-        lock = filelock.FileLock(path, timeout=0)
+        lock = filelock.FileLock(path, timeout=0, mode=LOCK_MODE)
         with contextlib.suppress(filelock.Timeout), lock:
             shutil.rmtree(stray, ignore_errors=True)
 
@@ -220,7 +226,7 @@ def _provide(request: _Request, pointer: Path, show: Show) -> Environment:
         if made is None:
             made = _make(request, show)
             write_atomically(pointer, made.folder.name)
-        _use(made)
+        use(made)
     return made
 
 
@@ -228,17 +234,21 @@ def _resolved(pointer: Path) -> Environment | None:
     """Return the environment that a request was resolved to, None if it isn't there."""
     folder = pointer.parent.parent
     try:
-        return _read(folder / pointer.read_text())
+        made = _read(folder / pointer.read_text())
     except FileNotFoundError:
         return None
+    return made if made is not None and made.runs else None
 
 
-def _read(folder: Path) -> Environment:
-    text = (folder / _FACTS).read_text()
-    facts = json.loads(text)
-    for key in ("requirements", "lock"):
-        facts[key] = tuple(facts[key])
-    return Environment(folder, **facts)
+def _read(folder: Path) -> Environment | None:
+    """Return an environment; None for one that another version of this plugin describes."""
+    try:
+        facts = json.loads((folder / _FACTS).read_text())
+        for key in ("requirements", "lock"):
+            facts[key] = tuple(facts[key])
+        return Environment(folder, **facts)
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def _write(environment: Environment, folder: Path) -> None:
@@ -277,12 +287,18 @@ def _make_in(new: Path, request: _Request, show: Show) -> Environment:
     )
     _write(made, new)
     move_scripts(new / "bin", new, made.folder)
-    if not made.folder.exists():  # else only its pointer was lost
-        os.replace(new, made.folder)
+    earlier = _read(made.folder) if made.folder.exists() else None
+    if earlier is not None and earlier.runs:  # only its pointer was lost
+        return made
+    if made.folder.exists():  # its base interpreter was removed, or another version described it
+        gone = incomplete_folder(request.folder, request.pointer.name)
+        os.replace(made.folder, gone)
+        shutil.rmtree(gone, ignore_errors=True)
+    os.replace(new, made.folder)
     return made
 
 
-def _use(environment: Environment) -> None:
+def use(environment: Environment) -> None:
     """Hold a shared lock on the environment until this process ends."""
     path = environment.use_file
     if path in _held and not path.exists():
@@ -293,7 +309,10 @@ def _use(environment: Environment) -> None:
 
 
 def _opened(path: Path) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, LOCK_MODE)
+    with contextlib.suppress(PermissionError):  # another user's, which was opened to all
+        os.fchmod(descriptor, LOCK_MODE)
+    return descriptor
 
 
 def _pointers(environment: Environment) -> list[Path]:
@@ -311,7 +330,7 @@ def _all_locked(pointers: Sequence[Path]) -> Iterator[None]:
     """Hold the locks of some requests, so that nobody makes or finds their environment."""
     with contextlib.ExitStack() as locks:
         for pointer in pointers:
-            lock = filelock.FileLock(pointer.with_suffix(".lock"))
+            lock = filelock.FileLock(pointer.with_suffix(".lock"), mode=LOCK_MODE)
             locks.enter_context(lock)
         yield
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import selectors
 import shutil
 import signal
 import subprocess
@@ -25,6 +26,8 @@ Show = Callable[[str], None]
 
 _KEPT_LINES = 10_000  # of an installer's output; `pip freeze` needs all of its lines
 _SHOWN_LINES = 12  # of an installer that failed
+_POLL = 0.2  # seconds between two looks at whether an installer that prints nothing has ended
+_CHUNK = 1 << 16  # bytes
 _STEP = re.compile(
     r"(Collecting|Downloading|Building|Installing|Preparing|Resolved|Prepared|Installed) ?.*"
 )
@@ -74,8 +77,7 @@ class _InstallerRunner:
         lines: deque[str] = deque(maxlen=_KEPT_LINES)
         variables = installer_variables(os.environ, self.stack.env_passthrough)
         with _started(command, variables) as process:
-            assert process.stdout
-            for line in process.stdout:
+            for line in _lines_of(process):
                 lines.append(line.rstrip())
                 self._show_step(line)
             status = process.wait()
@@ -102,18 +104,35 @@ class _InstallerRunner:
         return "\n".join(report)
 
 
+def _lines_of(process: subprocess.Popen[bytes]) -> Iterator[str]:
+    """Yield what a process prints until it ends; what it left running may keep the pipe open."""
+    assert process.stdout
+    rest = b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        while True:
+            has_ended = process.poll() is not None
+            if selector.select(0 if has_ended else _POLL):
+                data = os.read(process.stdout.fileno(), _CHUNK)
+                *lines, rest = (rest + data).replace(b"\r", b"\n").split(b"\n")
+                yield from (line.decode(errors="replace") for line in lines)
+                has_ended = not data
+            if has_ended:
+                break
+    if rest:
+        yield rest.decode(errors="replace")
+
+
 @contextlib.contextmanager
 def _started(
     command: Sequence[str], variables: Mapping[str, str]
-) -> Iterator[subprocess.Popen[str]]:
+) -> Iterator[subprocess.Popen[bytes]]:
     """Start a command in a process group of its own, which is killed where the block fails."""
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
         env=_without_python(variables),
         start_new_session=True,
     )

@@ -27,6 +27,8 @@ import sys
 sys.path[:] = [path for path in sys.path if path]  # Python 2 has no -I
 import json, platform, sys, sysconfig
 facts = [platform.python_version(), platform.python_implementation()]
+if sysconfig.get_config_var("Py_GIL_DISABLED"):
+    facts[1] += ", free-threaded"
 abi = [sysconfig.get_config_var("SOABI") or ""] + list(platform.libc_ver())
 print(json.dumps(facts + [sysconfig.get_platform(), sys.prefix, " ".join(abi).strip()]))
 """

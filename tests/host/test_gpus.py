@@ -69,6 +69,12 @@ def test_gpus_are_in_the_order_of_cuda(
     assert nvidia_smi.gpus(visible) == gpus
 
 
+def test_warnings_and_their_status_hide_no_gpu(nvidia_smi: NvidiaSmi) -> None:
+    warning = "WARNING: infoROM is corrupted at gpu 0000:01:00.0"
+    nvidia_smi.runs(f"echo '{TWO_GPUS}{warning}'; exit 14")
+    assert nvidia_smi.gpus() == [H200, GB10]
+
+
 def test_a_machine_without_nvidia_smi_has_no_gpu(nvidia_smi: NvidiaSmi) -> None:
     assert nvidia_smi.gpus() == []
 

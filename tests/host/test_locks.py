@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from pytest_mlms.errors import MlmsError, Unavailable
+from pytest_mlms.host import locks
 from pytest_mlms.host.locks import _shared_folder, exclusive, own_cores
 from tests.support.project import Project
 
@@ -79,6 +80,31 @@ def test_sessions_on_disjoint_cores_do_not_wait(tmp_path: Path) -> None:
         pytest.raises(Unavailable),
     ):
         try_to_hold("cpu", tmp_path)
+
+
+def test_threads_of_one_core_have_one_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for core in (3, 35):
+        folder = tmp_path / f"cpu{core}/topology"
+        folder.mkdir(parents=True)
+        (folder / "thread_siblings_list").write_text("3,35\n")
+    monkeypatch.setattr(locks, "_CPUS", tmp_path)
+    folder = tmp_path / "locks"
+    first = exclusive("cpu", 1, folder, cores=[35])
+    other = exclusive("cpu", 0, folder, cores=[3, 4])
+    with first, pytest.raises(Unavailable), other:
+        pass
+
+
+@pytest.mark.skipif(len(own_cores()) < 2, reason="needs two cores")
+def test_the_time_to_wait_is_that_of_all_cores_together(tmp_path: Path) -> None:
+    first, second, *_ = own_cores()
+    with holder(tmp_path, str(first)) as one, holder(tmp_path, str(second)):
+        killer = subprocess.Popen(["sh", "-c", f"sleep 1.5; kill -9 {one.pid}"])
+        began = time.monotonic()
+        with pytest.raises(Unavailable, match="for over 0"), exclusive("cpu", 2, tmp_path):
+            pass
+        assert time.monotonic() - began > 1.5
+        killer.wait()
 
 
 def test_the_cores_of_a_stack_are_held_alone(tmp_path: Path) -> None:

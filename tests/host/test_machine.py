@@ -6,8 +6,10 @@ import json
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
+from pytest_mlms import memory
 from pytest_mlms.host import machine
 from pytest_mlms.host.machine import CpuTimes, machine_state
 from tests.support.nvml import FakeNvml
@@ -47,6 +49,15 @@ def test_every_fact_is_read_or_its_absence_explained() -> None:
     assert state["cpu"]["model"]
 
 
+def test_a_fact_that_raises_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise NotImplementedError("can't find current frequency file")
+
+    monkeypatch.setattr(psutil, "cpu_freq", fail)
+    reason = machine_state()["unavailable"]["frequency"]
+    assert reason == "NotImplementedError: can't find current frequency file"
+
+
 def test_the_state_is_json() -> None:
     state = machine_state()
     text = json.dumps(state, allow_nan=False)
@@ -74,6 +85,16 @@ def test_thread_settings_are_the_variables_of_thread_counts(
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert machine_state()["thread_settings"]["OMP_NUM_THREADS"] == "3"
+
+
+def test_what_is_left_of_a_container_s_memory_counts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "memory.max").write_text(f"{1 << 20}\n")
+    (tmp_path / "memory.current").write_text(f"{700 << 10}\n")
+    (tmp_path / "memory.stat").write_text(f"anon 1\ninactive_file {100 << 10}\n")
+    monkeypatch.setattr(memory, "cgroup_folders", lambda: [tmp_path])
+    assert memory.available_memory() == (1 << 20) - (600 << 10)
 
 
 def test_the_tightest_cgroup_limit_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

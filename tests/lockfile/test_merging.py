@@ -43,6 +43,13 @@ def test_timings_of_a_former_model_are_dropped() -> None:
     assert latency_of(lock_of(other, old=first)) == "5.05 ms (4.95 ms to 5.15 ms)"
 
 
+def test_timings_of_an_item_that_a_merge_removed_are_dropped() -> None:
+    before = lock_of(performance(1), line_of(ACCURACY))
+    merged = before.model_copy(update={"items": {ACCURACY: before.items[ACCURACY]}})
+    assert merged.timings
+    assert renewed(merged, {}, [ACCURACY]).timings == {}
+
+
 def test_timings_of_several_machines_are_side_by_side() -> None:
     first = lock_of(performance(1))
     second = lock_of(performance(3, machine={**MACHINE, "memory": 2**36}), old=first)

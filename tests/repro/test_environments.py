@@ -16,9 +16,16 @@ from pytest_mlms.repro.replay.environments import (
     make_environment,
     python_of,
 )
-from pytest_mlms.repro.replay.interpreters import Interpreter
+from pytest_mlms.repro.replay.interpreters import Interpreter, _newest_first
 from pytest_mlms.repro.replay.record import BundleSide
 from tests.support.wheels import offline, write_wheel  # noqa: F401
+
+
+def test_the_newest_python_comes_first(tmp_path: Path) -> None:
+    for version in ("3.9.9", "3.9.18", "3.9.2"):
+        (tmp_path / version).mkdir()
+    found = [Path(folder).name for folder in _newest_first(f"{tmp_path}/3.9.*")]
+    assert found == ["3.9.18", "3.9.9", "3.9.2"]
 
 
 @pytest.mark.parametrize(

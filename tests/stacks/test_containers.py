@@ -326,8 +326,14 @@ def test_a_launch_mounts_each_folder_once_and_sets_the_environment(
     assert "--env=A=b" in launch.command
     assert "--env=MLMS_GIVEN" in launch.command
     assert "--network=none" in launch.command
+    assert "--security-opt=label=disable" in launch.command
     assert launch.command[-4:] == ("sha256:0123", "python3", "-s", "-B")
     assert launch.end == ("podman", "rm", "--force", "--volumes", "{agent}")
+
+
+def test_a_folder_with_a_colon_is_mounted_too(fake: Path, tmp_path: Path) -> None:
+    launch = prepare(boxed(), tmp_path, mounts=[Path("/data/a:b")])
+    assert "--mount=type=bind,source=/data/a:b,target=/data/a:b,readonly" in launch.command
 
 
 def test_docker_is_used_where_podman_does_not_answer(fake: Path, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ No network is used.
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 import signal
 import subprocess
@@ -20,6 +21,7 @@ import pytest
 from pytest_mlms.errors import StackError
 from pytest_mlms.records import Stack
 from pytest_mlms.stacks.environments import (
+    _FACTS,
     Environment,
     clear_strays,
     environments,
@@ -369,6 +371,32 @@ def test_an_environment_that_was_removed_by_hand_is_made_again(wheel: Path, cach
     assert cache.provide(stack) == made
     assert made.interpreter.exists()
     assert made.use_file.exists()
+
+
+@pytest.mark.slow
+def test_an_environment_whose_base_interpreter_was_removed_is_made_again(
+    wheel: Path, cache: Cache
+) -> None:
+    stack = stack_of("tiny")
+    made = cache.provide(stack)
+    made.interpreter.unlink()
+    made.interpreter.symlink_to("/nowhere/python")
+    assert cache.existing(stack) is None
+    assert cache.provide(stack) == made
+    assert version_in(made) == "1.0"
+
+
+@pytest.mark.slow
+def test_an_environment_of_another_version_of_the_plugin_is_made_again(
+    wheel: Path, cache: Cache
+) -> None:
+    stack = stack_of("tiny")
+    made = cache.provide(stack)
+    facts = made.folder / _FACTS
+    facts.write_text(json.dumps({**json.loads(facts.read_text()), "later": 1}))
+    assert cache.environments() == []
+    assert cache.provide(stack) == made
+    assert cache.environments() == [made]
 
 
 def test_a_cache_that_can_not_be_written_is_an_error(python: Interpreter, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -23,6 +24,7 @@ case "$*" in
     test -e "$last/bin/python" || cp "$0" "$last/bin/python";;
   *freeze*) printf 'tiny==1.0\\nWarning: odd\\npip==24.0\\nBig @ file:///big.whl\\n';;
   *broken*) echo 'Collecting broken'; echo 'ERROR: nothing found'; exit 3;;
+  *daemon*) sleep 300 & echo $! > "{log}.daemon"; echo 'Collecting daemon';;
   *huge*) echo 'OSError: No space left on device'; exit 1;;
   *) echo 'Collecting tiny'; echo '  Downloading tiny-1.0.whl';;
 esac
@@ -54,6 +56,15 @@ class Installer:
     @property
     def commands(self) -> list[str]:
         return self._log.read_text().splitlines()
+
+
+def test_a_build_that_leaves_a_process_behind_hangs_no_installation(installer: Installer) -> None:
+    try:
+        assert installer.install("daemon") == ["Big @ file:///big.whl", "tiny==1.0"]
+        assert "Collecting daemon" in installer.steps
+    finally:
+        pid = int((installer.folder.parent / "log.daemon").read_text())
+        os.kill(pid, signal.SIGKILL)
 
 
 @pytest.fixture

@@ -201,6 +201,12 @@ def test_a_version_that_is_nowhere_is_unavailable_with_what_to_install(bare: Pat
         find_interpreter("3.8")
 
 
+def test_a_free_threaded_python_is_not_found_by_its_version(bare: Path) -> None:
+    write_fake(bare / "bin" / "python3.13", "3.13.1", "CPython, free-threaded")
+    with pytest.raises(Unavailable):
+        find_interpreter("3.13.1")
+
+
 def test_only_cpython_is_found_by_its_version(bare: Path) -> None:
     path = write_fake(bare / "bin" / "python3.8", "3.8.13", "PyPy")
     assert probe(path).implementation == "PyPy"

@@ -32,6 +32,7 @@ from pytest_mlms.errors import ArtifactError, MlmsError
 from pytest_mlms.loading import load_manifest
 from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.records import Artifact
+from pytest_mlms.waits import LOCK_MODE
 
 __all__ = ["ArtifactClient", "ArtifactServer"]
 
@@ -154,7 +155,7 @@ class ArtifactClient:
         folder = self._cache / _CACHE_FOLDER / found.sha256[:2] / found.sha256
         path = folder / found.name
         folder.mkdir(parents=True, exist_ok=True)
-        with filelock.FileLock(folder.with_suffix(".lock")):
+        with filelock.FileLock(folder.with_suffix(".lock"), mode=LOCK_MODE):
             if not path.is_file():
                 self._download(path, found.sha256)
         return path

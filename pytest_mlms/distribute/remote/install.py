@@ -52,19 +52,29 @@ _PIP_DOWNLOAD = (
 # Run on the remote host, by Python 3.
 
 _DESCRIBE = """
-import json, os, platform, sys
+import json, os, platform, subprocess, sys
 home = os.path.expanduser(os.path.join("~", {folder!r}))
+python = os.path.join(home, "bin", "python")
+is_installed = os.path.exists(os.path.join(home, "complete"))
+if is_installed:  # a home that hosts share may have the interpreter of another one
+    try:
+        is_installed = subprocess.call([python, "-c", "import execnet"], stderr=-3) == 0
+    except OSError:
+        is_installed = False
 print(json.dumps({{
     "version": sys.version_info[:2],
     "machine": platform.machine(),
     "libc": platform.libc_ver(),
-    "is_installed": os.path.exists(os.path.join(home, "complete")),
+    "is_installed": is_installed,
 }}))
 """
 
 _UNPACK = """
-import os, shutil, subprocess, sys, tarfile, venv
+import fcntl, os, shutil, subprocess, sys, tarfile, venv
 home = os.path.expanduser(os.path.join("~", {folder!r}))
+os.makedirs(os.path.dirname(home), exist_ok=True)
+lock = open(home + ".lock", "w")  # of hosts that share the home; the end of this process frees it
+fcntl.flock(lock, fcntl.LOCK_EX)
 shutil.rmtree(home, ignore_errors=True)
 os.makedirs(home)
 with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as archive:

@@ -2,10 +2,11 @@
 
 import glob
 import os
+import re
 import shutil
 import subprocess
 import sys
-from typing import Iterator, NamedTuple, Optional
+from typing import Iterator, List, NamedTuple, Optional
 
 from .task import CannotRun
 
@@ -13,8 +14,9 @@ _SECONDS = 60
 _QUESTION = """
 import sys
 sys.path[:] = [path for path in sys.path if path]  # not what is in the current folder
-import platform
-print(platform.python_version(), platform.python_implementation())
+import platform, sysconfig
+is_free_threaded = sysconfig.get_config_var("Py_GIL_DISABLED")
+print(platform.python_version(), platform.python_implementation() + "t" * bool(is_free_threaded))
 """
 
 
@@ -90,8 +92,17 @@ def _candidates(version: str) -> Iterator[str]:
             yield os.path.join(folder, name)
     root = os.environ.get("PYENV_ROOT") or os.path.expanduser("~/.pyenv")
     for pattern in (version, _minor(version) + ".*"):
-        for folder in sorted(glob.glob(os.path.join(root, "versions", pattern)), reverse=True):
+        for folder in _newest_first(os.path.join(root, "versions", pattern)):
             yield os.path.join(folder, "bin", "python")
     uv = os.path.expanduser("~/.local/share/uv/python")
-    for folder in sorted(glob.glob(os.path.join(uv, "cpython-" + _minor(version) + ".*"))):
+    for folder in _newest_first(os.path.join(uv, "cpython-" + _minor(version) + ".*")):
         yield os.path.join(folder, "bin", "python")
+
+
+def _newest_first(pattern: str) -> List[str]:
+    """Return the folders of versions: 3.9.18 is newer than 3.9.9."""
+
+    def numbers(folder: str) -> List[int]:
+        return [int(number) for number in re.findall("[0-9]+", os.path.basename(folder))]
+
+    return sorted(glob.glob(pattern), key=numbers, reverse=True)

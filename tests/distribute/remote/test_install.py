@@ -62,6 +62,13 @@ def test_a_host_without_the_environment_is_told_apart_from_one_with_it(
     folder = tmp_path / install_folder()
     folder.mkdir(parents=True)
     (folder / "complete").touch()
+    python = folder / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text("#!/bin/sh\nexit 126\n")  # as a program of another architecture ends
+    python.chmod(0o755)
+    with pytest.raises(MlmsError, match="mlms worker install"):
+        module.check(host)
+    python.write_text("#!/bin/sh\n")
     assert check(host).startswith(f"gpu1: ready, pytest-mlms {version_name()} on Python 3.")
 
 
