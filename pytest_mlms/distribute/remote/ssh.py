@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import secrets
 import shlex
 import subprocess
@@ -44,8 +45,10 @@ class SshHost:
         with what was written to its standard error, or where the output is none of the code.
         """
         mark = secrets.token_hex(8)
-        # the interpreter is not quoted, so that the remote shell expands ~
-        quoted = shlex.quote(f"print({mark!r}, flush=True)\n{code}\nprint({mark!r})")
+        marked = f"print({mark!r}, flush=True)\n{code}\nprint({mark!r})"
+        # the interpreter is not quoted, so that the remote shell expands ~; csh quotes no new line
+        encoded = base64.b64encode(marked.encode()).decode()
+        quoted = shlex.quote(f'import base64; exec(base64.b64decode("{encoded}"))')
         remote_command = f"{self.python} -I -c {quoted}"
         command = ssh_command(self.host, self.config, remote_command)
         try:

@@ -33,6 +33,15 @@ def test_code_with_quotes_reads_its_input_and_its_output_is_returned(
     assert SshHost("gpu1").run_python(code, b"data") == "it's $HOME data\n"
 
 
+def test_a_login_shell_that_quotes_no_new_line_runs_code_of_several_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_line = '[ "$(printf %s "$last" | wc -l)" -eq 0 ] || { echo Unmatched quote >&2; exit 1; }'
+    as_csh = RUNS_HERE.replace("exec sh", f"{is_line}\nexec sh")
+    use_ssh(as_csh, tmp_path, monkeypatch)
+    assert SshHost("gpu1").run_python("print(1)\nprint('it\\'s')") == "1\nit's\n"
+
+
 def test_a_failure_has_what_the_host_wrote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use_ssh("#!/bin/sh\necho Permission denied >&2\nexit 255\n", tmp_path, monkeypatch)
     with pytest.raises(MlmsError, match="gpu1: Permission denied"):
