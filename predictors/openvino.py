@@ -10,8 +10,9 @@ An input or output without a name, as in models that were converted from PyTorch
 Synchronises: ``infer`` of an infer request returns when its outputs are in host memory.
 
 Options: ``precision``: f32 (the default here; OpenVINO's own is bf16 on some CPUs), bf16 or f16.
-``hint``: latency (the default) or throughput. Names in capitals are properties of OpenVINO's CPU
-device, such as ``NUM_STREAMS`` or ``ENABLE_HYPER_THREADING``; one that it doesn't take is refused.
+``hint``: latency (the default) or throughput, of whose streams a call uses one. Names in capitals
+are properties of OpenVINO's CPU device, such as ``NUM_STREAMS`` or ``ENABLE_HYPER_THREADING``; one
+that it doesn't take is refused.
 
 Layer times: OpenVINO's profiler (PERF_COUNT, get_profiling_info), in microseconds, of the second
 call of a compilation made for it. They are durations without start times, so the nodes are placed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import zipfile
@@ -25,6 +26,7 @@ from tests.support.frameworks import (
     python_of,
     reference,
     signature,
+    stack_launch,
 )
 from tests.support.project import DIGITS, ROOT
 
@@ -393,3 +395,57 @@ def test_weights_in_another_file_are_refused(
     subprocess.run(command, cwd=tmp_path, check=True)
     with pytest.raises(Refused, match="are a link; save the model whole"):
         tensorflow.load(target)
+
+
+OTHERS = """
+import tensorflow as tf
+
+class Texts(tf.Module):
+    @tf.function(input_signature=[tf.TensorSpec([None, 2], tf.float32, name="x")])
+    def serve(self, x):
+        return {"a_label": tf.strings.as_string(x[:, 0]), "y": 2 * x}
+
+texts = Texts()
+tf.saved_model.save(texts, "texts", signatures=texts.serve)
+with tf.Graph().as_default() as graph:
+    image = tf.compat.v1.placeholder(tf.float32, [None, 1, 8, 8], "image")
+    wide = tf.tile(tf.reshape(image, [-1, 64]), [1, 32])
+    weights = tf.constant(0.001, shape=[2048, 2048])
+    sides = [tf.matmul(wide + number, weights, name="side%d" % number) for number in range(6)]
+    tf.add_n(sides, name="logits")
+with open("branches.pb", "wb") as file:
+    file.write(graph.as_graph_def().SerializeToString())
+"""
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("others")
+    command = [python_of("tensorflow"), "-B", "-c", OTHERS]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    return folder
+
+
+@pytest.mark.slow
+def test_a_text_among_the_outputs_is_named_and_not_returned(
+    tensorflow: Framework, others: Path
+) -> None:
+    facts = tensorflow.load(others / "texts")
+    assert [tensor[:2] for tensor in facts["outputs"]] == [["y", "float32"], ["a_label", "string"]]
+    x = np.ones((3, 2), np.float32)
+    arrays = tensorflow.agent.request("predict", arrays=[("x", x)]).arrays
+    assert {name: array.tolist() for name, array in arrays.items()} == {"y": [[2, 2]] * 3}
+
+
+@pytest.mark.slow
+def test_layers_of_a_frozen_graph_run_one_at_a_time_without_a_number_of_threads(
+    others: Path, tmp_path: Path
+) -> None:
+    framework = Framework(stack_launch("tensorflow"), "tensorflow", tmp_path / "log")
+    framework.load(others / "branches.pb", threads=None)
+    framework.predict()
+    layers = [layer for layer in framework.layers() if layer.type == "MatMul"]
+    framework.agent.close()
+    assert len(layers) == 6
+    for one, other in itertools.pairwise(layers):
+        assert one.end <= other.start
