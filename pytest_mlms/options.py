@@ -424,7 +424,7 @@ OPTIONS = [
     ),
     Option(
         "rounds",
-        "rounds of an upgrade: at most 24, or 11-24 (default: 6-12)",
+        "rounds of an upgrade: 24 for at most 24, 11-24 for 11 to 24 (default: 6-12)",
         metavar="ROUNDS",
         read=_rounds,
         needs=("upgrade",),

@@ -314,7 +314,7 @@ class Comparison:
 
 def change_form(quantity: str, of: str) -> ChangeForm:
     """Return what the ``ratio`` of a comparison is: of outputs a multiple of what is allowed."""
-    if quantity == "agreement":
+    if quantity == "agreement" or of == "outputs":
         return "multiple"
     return "difference" if of == "inputs" else "ratio"
 
@@ -342,6 +342,6 @@ def regressed_comparison(comparisons: Iterable[Comparison]) -> Comparison | None
     """
     worse = [compared for compared in comparisons if compared.verdict is Verdict.REGRESSED]
     for compared in worse:
-        if compared.quantity in ("crash", "agreement"):
+        if compared.quantity == "crash" or compared.of == "outputs":
             return compared
     return main_comparison(worse) or next(iter(worse), None)

@@ -16,9 +16,10 @@ from pytest_mlms.serialization import from_plain
 from pytest_mlms.upgrade.crash import CRASH
 from pytest_mlms.upgrade.labels import straddling_text
 
-__all__ = ["AGREEMENT", "CRASH", "Judgement", "judgement_of"]
+__all__ = ["AGREEMENT", "BATCH_AGREEMENT", "CRASH", "Judgement", "judgement_of"]
 
 AGREEMENT = "agreement"
+BATCH_AGREEMENT = "batch_agreement"
 LATENCY = "latency"
 
 _OUTCOMES = {
@@ -113,7 +114,7 @@ def _regressed(line: _Line) -> str:
         if compared["verdict"] == Verdict.REGRESSED:
             names.append(compared["quantity"])
     main = _main_quantity(line)
-    for name in (AGREEMENT, main):
+    for name in (AGREEMENT, BATCH_AGREEMENT, main):
         if name in names:
             return name
     return names[0] if names else main

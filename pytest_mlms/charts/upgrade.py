@@ -92,7 +92,7 @@ def _change(compared: Comparison, ratio: float) -> float:
 
     NaN for the agreement of outputs, which is a multiple of what is allowed.
     """
-    if compared.quantity == "agreement":
+    if compared.of == "outputs":
         return math.nan
     if compared.of == "inputs":
         return 100 * ratio

@@ -45,6 +45,8 @@ class TimesLessWait:
     peak_is_since_load: bool
     joules_per_input: float
     energy_missing: str
+    batch_agreement: float
+    batch_missing: str
 
     @property
     def mean_latency(self) -> float:

@@ -55,22 +55,28 @@ def measure_process(
     in_full = not (early and _is_short(plan, run))
     result = _result(plan, predictor, _Timed(began, first, warmed, run, in_full, batches))
     if not in_full and is_promising(plan, result):
-        return _with_growth(plan, predictor, result)
+        return _with_slow_quantities(plan, predictor, result)
     runs = int(in_full)
     while runs == 0 or (may_settle(plan, result, runs) and warmed.leaves_time(plan, run)):
         warmed = warmed.and_run(run)
         run = _full_run(plan, predictor)
         runs += 1
         result = _result(plan, predictor, _Timed(began, first, warmed, run, True, batches, runs))
-    return _with_growth(plan, predictor, result)
+    return _with_slow_quantities(plan, predictor, result)
 
 
-def _with_growth(
+def _with_slow_quantities(
     plan: PerformancePlan, predictor: Predictor, result: ProcessResult
 ) -> ProcessResult:
-    """Return a result with the bytes that a call added, watched for longer if need be."""
+    """Return a result with what takes further calls: the bytes that a call added, and batches."""
     growth = _memory_growth(plan, predictor, result.run)
-    return replace(result, record=replace(result.record, memory_growth=growth))
+    record = replace(result.record, memory_growth=growth)
+    if plan.batch_sizes is not None:
+        by_batch = plan.batch_sizes.compare(predictor)
+        missing = by_batch.lacking or by_batch.refused
+        ratio = None if missing else by_batch.ratio
+        record = replace(record, batch_agreement=ratio, batch_missing=missing)
+    return replace(result, record=record)
 
 
 def _full_run(plan: PerformancePlan, predictor: Predictor) -> ScenarioRun:

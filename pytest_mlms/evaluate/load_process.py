@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,7 +12,6 @@ from pytest_mlms.agent.load import LoadInterrupted, LoadLost, LoadPlan, LoadRun
 from pytest_mlms.agent.predictor import Predictor, ScenarioRun
 from pytest_mlms.agent.process import Array
 from pytest_mlms.errors import OutputError
-from pytest_mlms.evaluate.closeness import Rule, problem_of
 from pytest_mlms.evaluate.fresh_process import IDLE_SECONDS, Batches, WarmUp, warm_up
 from pytest_mlms.evaluate.load_plan import LoadItemPlan
 from pytest_mlms.evaluate.load_record import (
@@ -22,9 +21,11 @@ from pytest_mlms.evaluate.load_record import (
     query_times,
     scenario_run,
 )
+from pytest_mlms.evaluate.output_sweep import largest_difference
 from pytest_mlms.evaluate.outputs import check_finite, finite_rows
 from pytest_mlms.evaluate.performance_plan import PerformancePlan
 from pytest_mlms.evaluate.process_result import ProcessRecord, ProcessResult
+from pytest_mlms.evaluate.rounding import NearbyOutputs, nearby_outputs
 from pytest_mlms.load.bounds import Bounds, bounds_of
 from pytest_mlms.load.evidence import Criterion
 from pytest_mlms.load.verdict import RunVerdict, hold_back, is_settled, judge_run
@@ -253,20 +254,27 @@ def _check_outputs(predictor: Predictor, batches: Batches, run: LoadRun) -> None
         check_finite(name, finite_rows(output))
     if not run.output_samples:
         return
-    alone = [predictor.predict(batches[sample]) for sample in run.output_samples]
-    for name, output in run.outputs.items():
-        expected = np.concatenate([np.atleast_1d(outputs[name]) for outputs in alone])
-        _check_same(name, np.atleast_1d(output), expected)
+    given = [batches[sample] for sample in run.output_samples]
+    alone = _joined([predictor.predict(batch) for batch in given])
 
-
-def _check_same(name: str, output: Array, expected: Array) -> None:
-    problem = problem_of(name, output, expected, "one by one")
-    if problem:
-        raise OutputError(f"under load {problem}; its first axis must be that of the batch")
-    found = Rule().compare(output, expected)
-    if found.largest > 1:
-        raise OutputError(
-            f"the model computed another {name!r} under load than alone from the same inputs, up "
-            f"to {found.largest:.3g} times what rounding explains; what is timed must be right: "
-            f"look for state that calls share"
+    def nearby() -> NearbyOutputs:
+        of_samples = [nearby_outputs(predictor.predict, batch) for batch in given]
+        parts = zip(*of_samples, strict=True)
+        return NearbyOutputs(
+            *([_joined(each) for each in zip(*part, strict=False)] for part in parts)
         )
+
+    outputs = {name: np.atleast_1d(output) for name, output in run.outputs.items()}
+    name, difference = largest_difference(outputs, alone, "one by one", nearby)
+    if name:
+        raise OutputError(
+            f"the model computed another {name!r} under load than alone from the same inputs, "
+            f"{difference}; what is timed must be right: look for state that calls share, and for "
+            f"a first axis that is not that of the batch"
+        )
+
+
+def _joined(outputs: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
+    """Return the outputs of several batches as one."""
+    names = outputs[0].keys()
+    return {name: np.concatenate([np.atleast_1d(each[name]) for each in outputs]) for name in names}

@@ -11,11 +11,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pytest_mlms.cases import Case
 from pytest_mlms.evaluate.agreement import Rounding, Tolerance
-from pytest_mlms.evaluate.closeness import Closeness, Rule, problem_of
-from pytest_mlms.manifest.schema import Output
+from pytest_mlms.evaluate.closeness import Closeness, Rule, problem_of, unlike_axis
+from pytest_mlms.evaluate.rounding import NearbyOutputs
 
-__all__ = ["SPREADS", "Nearby", "OutputFinding", "OutputSweep", "rules_of"]
+__all__ = [
+    "SPREADS",
+    "Nearby",
+    "OutputFinding",
+    "OutputSweep",
+    "largest_difference",
+    "rules_of",
+]
 
 Array = NDArray[Any]
 
@@ -26,8 +34,8 @@ _MOST_JUDGED = 64
 SPREADS = 2.0
 """How many times the baseline's own spread is taken for rounding."""
 
-Nearby = Callable[[], Sequence[Mapping[str, Array]]]
-"""Returns what the baseline gives for the same inputs but for a few units of rounding."""
+Nearby = Callable[[], NearbyOutputs]
+"""Returns what the model that was expected gives for the same inputs, and for rounded ones."""
 
 
 class OutputFinding(NamedTuple):
@@ -113,7 +121,7 @@ class OutputSweep:
         beyond = np.zeros(len(names), bool)
         nan = np.zeros(len(names), bool)
         unjudged = np.zeros(len(names), bool)
-        known: list[Mapping[str, Array]] = []
+        known: NearbyOutputs | None = None
         for name, rule in self.rules.items():
             problem = problem_of(name, ours.get(name), expected[name], "the baseline")
             if problem:
@@ -124,10 +132,9 @@ class OutputSweep:
             found = rule.compare(ours[name], expected[name], tolerance)
             rows = len(found.deviation)
             if nearby is not None and found.largest > 1 and self.beyond < _MOST_JUDGED:
-                known = known or list(nearby())
-                others = [near[name] for near in known if name in near]
+                known = known or nearby()
                 decided = _decided_by_rounding(
-                    found, (ours[name], expected[name]), others, rule, tolerance
+                    found, (ours[name], expected[name]), known.of(name), rule, tolerance
                 )
                 found = found._replace(deviation=np.where(decided, 0.0, found.deviation))
                 unjudged |= decided if rows == len(names) else decided.any()
@@ -186,28 +193,41 @@ class OutputSweep:
 def _decided_by_rounding(
     found: Closeness,
     sides: tuple[Array, Array],
-    nearby: Sequence[Array],
+    nearby: tuple[Sequence[Array], Sequence[Array]],
     rule: Rule,
     tolerance: Tolerance | Rounding,
 ) -> Array:
     """Return which rows differ by no more than twice what the baseline itself does nearby.
 
-    Where that is more than rounding it is chance, so the largest of such rows counts for each.
-    NaN, and infinity where the baseline has none nearby, is never rounding.
+    Where that is more than rounding it is chance, so the largest of such rows counts for each; of
+    the rounded inputs the largest but one, since a single call may have been wrong. What another
+    call on the same inputs changes is no rounding, and neither is NaN, nor infinity where the
+    baseline has none nearby.
     """
     ours, expected = map(np.atleast_1d, sides)
-    own = np.zeros(len(expected))
+
+    def deviations(found: Sequence[Array]) -> Array:
+        alike = [each for each in map(np.atleast_1d, found) if _are_alike(each, expected)]
+        rows = [rule.compare(each, expected, tolerance).deviation for each in alike]
+        return np.sort(np.array([np.zeros(len(expected)), *rows]), axis=0)
+
+    again, rounded = nearby
+    own = deviations(rounded)[-2:][0]
     is_finite = _finite_rows(expected)
-    for near in map(np.atleast_1d, nearby):
-        if near.shape == expected.shape and near.dtype == expected.dtype:
-            own = np.maximum(own, rule.compare(near, expected, tolerance).deviation)
+    for near in map(np.atleast_1d, rounded):
+        if _are_alike(near, expected):
             is_finite &= _finite_rows(near)
     is_bad = is_finite & ~_finite_rows(ours)
+    is_bad |= deviations(again)[-1] > 1
     if ours.dtype.kind in "fc":
         lost = np.isnan(ours) & ~np.isnan(expected)
         is_bad |= lost.reshape(len(ours), -1).any(axis=1)
     own = np.where(own > 1, own.max(initial=0.0), own)
     return np.asarray((found.deviation > 1) & (found.deviation <= SPREADS * own) & ~is_bad)
+
+
+def _are_alike(found: Array, expected: Array) -> bool:
+    return found.shape == expected.shape and found.dtype == expected.dtype
 
 
 def _finite_rows(values: Array) -> Array:
@@ -234,9 +254,29 @@ def _element(name: str, place: tuple[int, ...]) -> str:
     return f"{name}[{', '.join(map(str, place))}]" if place else name
 
 
-def rules_of(outputs: Sequence[Output], **fields: Any) -> dict[str, Rule]:
-    """Return the rule of each output; ``fields`` are those of all rules, and the task."""
-    from pytest_mlms.evaluate.closeness import unlike_axis
+def rules_of(case: Case) -> dict[str, Rule]:
+    """Return the rule of each output of a case: its agreement's tolerance, else the default."""
+    manifest = case.loaded.manifest
+    agreement = case.upgrade_agreement
+    tolerance = Tolerance(agreement.rtol, agreement.atol) if agreement else None
+    return {
+        output.name: Rule(tolerance, unlike_axis(output, manifest.task), device=case.device)
+        for output in manifest.outputs
+    }
 
-    task = fields.pop("task")
-    return {output.name: Rule(unlike=unlike_axis(output, task), **fields) for output in outputs}
+
+def largest_difference(
+    ours: Mapping[str, Array], expected: Mapping[str, Array], other: str, nearby: Nearby
+) -> tuple[str, str]:
+    """Return an output that is not as ``other`` gave it, and how far; "" for both if all are.
+
+    What rounding decides of outputs, as ``nearby`` tells, makes none another.
+    """
+    for name in ours.keys() & expected.keys():
+        if problem := problem_of(name, ours[name], expected[name], other):
+            return name, problem
+        sweep = OutputSweep({name: Rule()})
+        sweep.add(expected, ours, [""], nearby)
+        if sweep.ratio > 1:
+            return name, f"up to {sweep.ratio:.3g} times what rounding explains"
+    return "", ""

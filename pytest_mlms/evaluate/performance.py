@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +14,6 @@ import numpy as np
 from pytest_mlms.agent.predictor import Predictor, ScenarioRun
 from pytest_mlms.agent.process import Array
 from pytest_mlms.errors import OutputError
-from pytest_mlms.evaluate.closeness import Rule, problem_of
 from pytest_mlms.evaluate.doubts import describe_doubts, kinds_of, withhold
 from pytest_mlms.evaluate.fresh_process import Batches, measure_process
 from pytest_mlms.evaluate.group_latency import inputs_timed, judge_groups, latency_by_group
@@ -28,10 +28,12 @@ from pytest_mlms.evaluate.looks import (
     are_promising,
     needed_room,
 )
+from pytest_mlms.evaluate.output_sweep import largest_difference
 from pytest_mlms.evaluate.outputs import check_finite, finite_rows
 from pytest_mlms.evaluate.performance_plan import PerformancePlan
 from pytest_mlms.evaluate.process_estimates import estimate_performance
 from pytest_mlms.evaluate.process_result import ProcessResult
+from pytest_mlms.evaluate.rounding import NearbyOutputs, nearby_outputs
 from pytest_mlms.evaluate.run_length import is_promising
 from pytest_mlms.evaluate.timed_inputs import TimedBatches, elements_of
 from pytest_mlms.records import Decision, Estimate, InputGroup, Verdict
@@ -256,8 +258,15 @@ class _SameOutputs:
                 if key != () and len(self._expected) < _MOST_KEPT:
                     self._expected[key] = found
                 continue
-            for name in found.keys() & expected.keys():
-                _check_same(number, name, found[name], expected[name])
+            nearby = functools.partial(_nearby, predictor, batches, batch)
+            other = f"process {number}"
+            name, difference = largest_difference(expected, found, other, nearby)
+            if name:
+                raise OutputError(
+                    f"{other} computed another {name!r} than process 1 from the same inputs, "
+                    f"{difference}; what is timed must be right: look for uninitialised memory or "
+                    f"a race"
+                )
 
     def _names_of(self, batches: Batches, batch: int) -> Sequence[str]:
         names = batches.names if isinstance(batches, TimedBatches) else self._names
@@ -269,14 +278,5 @@ class _SameOutputs:
             check_finite(name, finite, names.__getitem__ if len(finite) == len(names) else None)
 
 
-def _check_same(number: int, name: str, output: Array, expected: Array) -> None:
-    difference = problem_of(name, output, expected, "process 1")
-    if not difference:
-        found = Rule().compare(output, expected).largest
-        if found <= 1:
-            return
-        difference = f"up to {found:.3g} times what rounding explains"
-    raise OutputError(
-        f"process {number} computed another {name!r} than process 1 from the same inputs, "
-        f"{difference}; what is timed must be right: look for uninitialised memory or a race"
-    )
+def _nearby(predictor: Predictor, batches: Batches, batch: int) -> NearbyOutputs:
+    return nearby_outputs(predictor.predict, batches[batch])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pytest_mlms.evaluate.batch_sizes import BatchSizes
 from pytest_mlms.evaluate.looks import MULTIPLES, RISK, SHORT, confidences
 from pytest_mlms.quantities import QUANTITIES
 from pytest_mlms.records import Limit
@@ -22,7 +23,8 @@ class PerformancePlan:
     ``duration`` and ``budget`` are in seconds, ``processes`` is their number at the first look in
     full. Before it there is an early look after ``early`` short processes; none where it is 0, or
     where there are no limits. ``names`` are what messages call the inputs of each batch.
-    Where it is ``by_group``, limits on latency hold for each shape of the inputs.
+    Where it is ``by_group``, limits on latency hold for each shape of the inputs. ``batch_sizes``
+    compares outputs by the size of the batch, None where no limit asks for it.
     """
 
     scenario: str
@@ -34,6 +36,7 @@ class PerformancePlan:
     early: int = 0
     names: Sequence[Sequence[str]] = ()
     by_group: bool = False
+    batch_sizes: BatchSizes | None = None
 
     @property
     def may_end_early(self) -> bool:

@@ -21,6 +21,10 @@ from pytest_mlms.statistics import persistence
 __all__ = ["ProcessRecord", "ProcessResult"]
 
 
+NOT_ASKED = "it is measured where it is limited, and not under load"
+"""Why processes don't tell how far inputs in a batch are from alone."""
+
+
 @dataclass(frozen=True)
 class ProcessRecord:
     """Record of one fresh process: seconds, bytes, and the digest of its outputs.
@@ -35,7 +39,8 @@ class ProcessRecord:
     ``load`` is there for a process under load, which has no digest. ``memory_growth`` are the bytes
     that a call added, None under load; ``import_seconds`` is the part of ``start_seconds`` in which
     the framework was imported. ``threads_busy`` are the threads that gained CPU time in the timed
-    calls, None where that isn't known.
+    calls, None where that isn't known. ``batch_agreement`` is how far the outputs of inputs in a batch are
+    from those alone, None where ``batch_missing`` says why.
     """
 
     start_seconds: float
@@ -60,6 +65,8 @@ class ProcessRecord:
     import_seconds: float | None = None
     import_bytes: int | None = None
     threads_busy: int | None = None
+    batch_agreement: float | None = omitted_if_default(None)
+    batch_missing: str = omitted_if_default(NOT_ASKED)
     load: LoadRecord | None = omitted_if_default(None)
 
 
@@ -125,6 +132,17 @@ class ProcessResult:
         return math.nan if joules is None else joules
 
     @property
+    def batch_agreement(self) -> float:
+        """How far inputs in a batch are from alone, in multiples of rounding; NaN if unknown."""
+        found = self.record.batch_agreement
+        return math.nan if found is None else found
+
+    @property
+    def batch_missing(self) -> str:
+        """The reason why that isn't known, or ""."""
+        return self.record.batch_missing
+
+    @property
     def energy_missing(self) -> str:
         """The reason why there is no energy, or ""."""
         return self.record.energy_missing
@@ -181,4 +199,6 @@ class ProcessResult:
             peak_is_since_load=record.peak_is_since_load,
             joules_per_input=self.joules_per_input,
             energy_missing=record.energy_missing,
+            batch_agreement=self.batch_agreement,
+            batch_missing=record.batch_missing,
         )

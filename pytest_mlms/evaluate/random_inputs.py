@@ -14,12 +14,9 @@ from pytest_mlms.errors import OutputError
 from pytest_mlms.manifest.schema import BATCH, Input
 from pytest_mlms.memory import shortage
 
-__all__ = ["LARGE", "draw_array", "edge_batches", "input_shape", "known_axes", "rounded_inputs"]
+__all__ = ["LARGE", "draw_array", "edge_batches", "input_shape", "known_axes"]
 
 _DRAWN_BYTES = 8  # of a value before it has its type
-
-_ROUNDED = 4  # batches that are off by rounding
-_UNITS = 8  # of rounding, which another order of summation comes to
 
 Axes = Sequence[int | None]
 
@@ -66,33 +63,6 @@ def edge_batches(
     short = {tensor.name: _shortened(batch[tensor.name], tensor, by_name) for tensor in tensors}
     if any(values.shape != batch[name].shape for name, values in short.items()):
         yield "inputs whose free axes are 1 long", short
-
-
-def rounded_inputs(batch: Mapping[str, Array]) -> Iterator[dict[str, Array]]:
-    """Yield batches whose floats are off by a few units of their rounding, each its own way.
-
-    What a model changes by that much is decided by the order of its sums. Whole numbers are exact:
-    a float may be a token, a pixel or a mask.
-    """
-    if all(_is_exact(values).all() for values in batch.values()):
-        return
-    for number in range(_ROUNDED):
-        random = np.random.default_rng(number)
-        yield {name: _rounded(values, random) for name, values in batch.items()}
-
-
-def _rounded(values: Array, random: np.random.Generator) -> Array:
-    exact = _is_exact(values)
-    if exact.all():
-        return values
-    off = _UNITS * np.finfo(values.dtype).eps * random.choice([-1.0, 1.0], values.shape)
-    return np.asarray(np.where(exact, values, values * (1 + off)), values.dtype)
-
-
-def _is_exact(values: Array) -> Array:
-    if values.dtype.kind != "f":
-        return np.ones(values.shape, bool)
-    return np.asarray((values == np.trunc(values)) | ~np.isfinite(values))
 
 
 def _shortened(values: Array, tensor: Tensor, specs: Mapping[str, Input]) -> Array:

@@ -19,7 +19,7 @@ from pytest_mlms.evaluate.inputs import Inputs
 from pytest_mlms.evaluate.states import StateLoop
 from pytest_mlms.manifest.schema import BATCH, Output
 
-__all__ = ["BatchAxis", "BatchRows", "RowFiles", "predict_all", "predict_rows"]
+__all__ = ["BatchAxis", "BatchRows", "RowFiles", "batch_axes_of", "predict_all", "predict_rows"]
 
 _OF_OBJECTS = ("boxes", "scores", "classes", "masks")
 """Types of outputs that may have a row for each object of the only input, and no batch."""
@@ -115,14 +115,29 @@ class BatchRows:
         values = self.outputs[name]
         return self.axes[name].rows(values, self.size)[: self.count]
 
+    def by_input(self) -> dict[str, Array]:
+        """Return all outputs, a row an input where there is one."""
+        found = {}
+        for name in self.axes.keys() & self.outputs.keys():
+            try:
+                found[name] = self.rows(name)
+            except OutputError:
+                found[name] = self.outputs[name]
+        return found
+
+
+def batch_axes_of(
+    outputs: Sequence[Output], predictor: Predictor, input_axes: Mapping[str, int | None]
+) -> dict[str, BatchAxis]:
+    """Return the axis of the batch of each output, by name; arguments as ``BatchAxis.of`` has."""
+    return {output.name: BatchAxis.of(output, predictor, input_axes) for output in outputs}
+
 
 def predict_rows(
     predictor: Predictor, inputs: Inputs, outputs: Sequence[Output]
 ) -> Iterator[BatchRows]:
     """Yield the outputs of all inputs by batches; inputs are prepared while the model works."""
-    axes = {}
-    for output in outputs:
-        axes[output.name] = BatchAxis.of(output, predictor, inputs.batch_axes)
+    axes = batch_axes_of(outputs, predictor, inputs.batch_axes)
     size = inputs.batch_size
     left = len(inputs)
     states = StateLoop(inputs.dataset, size) if inputs.dataset else None

@@ -73,7 +73,7 @@ def gate_of(change: Change, named: Mapping[str, float]) -> Gate | None:
     so that the change is beyond it and no change is within.
     """
     name = _COMPARED_AS.get(change.quantity, change.quantity)
-    if name == "agreement" or name in upgrade_rules("inputs"):
+    if name == "agreement" or name in {*upgrade_rules("inputs"), *upgrade_rules("outputs")}:
         return Gate(name, None)
     rule = upgrade_rules().get(name)
     if rule is None or name not in QUANTITIES:
@@ -154,7 +154,7 @@ def _is_surely_more_right(compared: Mapping[str, Any], better: str) -> bool:
     """Return whether a quantity over inputs gained: its interval is on the better side of 0."""
     low = compared["low"]
     high = compared["high"]
-    if compared["of"] == "rounds" or compared["quantity"] == "agreement":
+    if compared["of"] in ("rounds", "outputs"):
         return False
     if low is None or high is None:
         return False

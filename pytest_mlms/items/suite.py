@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pytest_mlms.artifacts.fetch import CaseFiles
     from pytest_mlms.cases import Case
     from pytest_mlms.config import Config
+    from pytest_mlms.evaluate.batch_sizes import BatchSizes
     from pytest_mlms.evaluate.process_result import ProcessRecord, ProcessResult
     from pytest_mlms.evaluate.reference import Reference
     from pytest_mlms.evaluate.timed_inputs import RandomInputs, TimedInputs
@@ -179,6 +180,7 @@ def test_performance(
             limits=mlms_case.limits,
             by_group=mlms_case.has_dataset and mlms_case.loaded.manifest.evaluate.by_group,
             early=0 if mlms_config.measures_in_full else EARLY_PROCESSES,
+            batch_sizes=_batch_sizes(mlms_case, mlms_dataset, seed),
         )
         measured = measure_performance(plan, mlms_predictor_factory, batches_for, keep)
     elif isinstance(mlms_case.load, Peak):
@@ -306,6 +308,14 @@ def _timed_inputs(case: Case, dataset: Dataset | None, run_seed: int) -> TimedIn
         place = case.loaded.place("evaluate", "shapes")
         raise DatasetError(f"{place}: all inputs of the dataset have one shape; leave 'shapes' out")
     return timed
+
+
+def _batch_sizes(case: Case, dataset: Dataset | None, seed: int) -> BatchSizes | None:
+    """Return what compares outputs by the size of the batch, None where no limit asks for it."""
+    from pytest_mlms.evaluate.batch_sizes import BatchSizes
+
+    is_limited = any(limit.quantity == "batch_agreement" for limit in case.limits)
+    return BatchSizes(case, dataset, seed) if is_limited else None
 
 
 def _queried(timed: TimedInputs | RandomInputs) -> Callable[[Predictor], Batches]:

@@ -322,5 +322,19 @@ PERFORMANCE = [
         ),
         upgrade=UpgradeRule(tolerance=0.10),
     ),
+    Quantity(
+        name="batch_agreement",
+        unit="",
+        better="lower",
+        kind="performance",
+        description="largest difference of 8 inputs alone from the same in one batch, as a "
+        "multiple of what is allowed for rounding; measured where it is limited",
+        limit_key="batch_agreement",
+        estimator=ProcessEstimator(
+            lambda process: process.batch_agreement,
+            missing=lambda process: process.batch_missing,
+        ),
+        upgrade=UpgradeRule(tolerance=1.0, base=1.0, samples="outputs"),
+    ),
 ]
 """Quantities that are estimated from fresh processes."""

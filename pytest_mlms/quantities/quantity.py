@@ -10,7 +10,7 @@ from pytest_mlms.records import Kind
 
 __all__ = ["Column", "ProcessEstimator", "ProcessValues", "Quantity", "UpgradeRule", "percentile"]
 
-Samples: TypeAlias = Literal["rounds", "inputs", "groups", "calls"]
+Samples: TypeAlias = Literal["rounds", "inputs", "groups", "calls", "outputs"]
 
 _PROPERTY_SUFFIXES = {"s": "_seconds", "B": "_bytes", "/s": "_per_second", "J": "_joules"}
 
@@ -62,6 +62,14 @@ class ProcessValues(Protocol):
         """Energy of the device for one input, in joules; NaN where ``energy_missing`` says why."""
 
     @property
+    def batch_agreement(self) -> float:
+        """How far inputs in a batch are from alone, in multiples of rounding; NaN if unknown."""
+
+    @property
+    def batch_missing(self) -> str:
+        """The reason why that isn't known, or ""."""
+
+    @property
     def energy_missing(self) -> str:
         """The reason why there is no energy, or ""."""
 
@@ -104,7 +112,7 @@ class UpgradeRule:
         least_change: The least change that is judged, in the quantity's unit: it is the tolerance
             where it is more than that share of the baseline.
         samples: The replicates of the comparison: rounds of fresh processes, inputs, groups of
-            these over rounds, or single calls.
+            these over rounds, single calls, or the outputs of a side for itself.
         key: The key under ``thresholds.upgrade`` that replaces the tolerance; the quantity's name
             where it is empty.
         estimate: The estimate of a performance item that two hosts are compared by; empty for

@@ -197,7 +197,7 @@ def _judged(comparisons: Sequence[Comparison], searched: str | None) -> list[Com
 
 def _comparison_row(compared: Comparison) -> list[str]:
     change = format_change(compared)
-    if compared.quantity == "agreement":
+    if compared.of == "outputs":
         change = difference_label(compared)
     return [
         compared.quantity.replace("_", " "),

@@ -7,7 +7,13 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from pytest_mlms.bisect.judgement import AGREEMENT, CRASH, Judgement, judgement_of
+from pytest_mlms.bisect.judgement import (
+    AGREEMENT,
+    BATCH_AGREEMENT,
+    CRASH,
+    Judgement,
+    judgement_of,
+)
 from pytest_mlms.bisect.search import Outcome
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.quantities import QUANTITIES
@@ -37,12 +43,17 @@ Line = Mapping[str, Any]
 
 def can_replay(quantity: str, of: str) -> bool:
     """Return whether a bundle shows that a quantity of an upgrade got worse."""
-    return quantity in (CRASH, *MEASURED) or of in _OF_OUTPUTS
+    return quantity in (CRASH, *MEASURED) or _is_of_outputs(quantity, of)
 
 
 def can_reduce(quantity: str, of: str) -> bool:
     """Return whether a part of a model may show it: outputs, a crash, or the time of calls."""
-    return quantity.startswith((CRASH, *_LATENCIES)) or of in _OF_OUTPUTS
+    return quantity.startswith((CRASH, *_LATENCIES)) or _is_of_outputs(quantity, of)
+
+
+def _is_of_outputs(quantity: str, of: str) -> bool:
+    """Return whether a replay's outputs show it: both sides have the same batches there."""
+    return of in _OF_OUTPUTS and quantity != BATCH_AGREEMENT
 
 
 def expectation_of(line: Line, quantity: str | None = None) -> Expectation:
@@ -75,7 +86,7 @@ def _of_upgrade(line: Line, quantity: str | None) -> Expectation:
         raise _nothing(line)
     if judgement.quantity == CRASH:
         return _of_crash(line, judgement.reason)
-    if judgement.of in _OF_OUTPUTS:
+    if _is_of_outputs(judgement.quantity, judgement.of):
         return _of_outputs(judgement)
     return _of_ratio(judgement)
 

@@ -12,6 +12,7 @@ from pytest_mlms.quantities import upgrade_rules
 from pytest_mlms.records import Comparison, Verdict, regressed_comparison
 from pytest_mlms.stacks.declared import framework_of
 from pytest_mlms.stacks.exact_packages import NONE
+from pytest_mlms.upgrade.batch_comparison import BATCH_AGREEMENT
 from pytest_mlms.upgrade.culprit import culprit_command
 from pytest_mlms.upgrade.labels import is_told, percent
 from pytest_mlms.upgrade.result import UpgradeResult
@@ -36,13 +37,34 @@ def advice_on(result: UpgradeResult, setting: UpgradeSetting) -> list[str]:
     if result.crashed:
         return _culprit(result, setting)
     if result.wrong_outputs:
-        return [_WRONG_OUTPUTS, *_culprit(result, setting)]
+        return _on_wrong_outputs(result, setting)
     if result.regressed:
         allow = f"try: if this is intended, allow it: {_allowance(result, setting)}"
         return [allow, *_culprit(result, setting)]
-    if result.undecided_gates:
+    if any(gate.of != "outputs" for gate in result.undecided_gates):
         return [f"try: {_how_to_decide(result, setting)}"]
+    if result.undecided_gates:  # the lines of outputs say what decides them
+        return []
     return list(_on_told(result, setting))
+
+
+def _on_wrong_outputs(result: UpgradeResult, setting: UpgradeSetting) -> list[str]:
+    """Return what says more of outputs, or of the pictures that they are made of."""
+    of_outputs = {compared.quantity for compared in result.regressed if compared.of == "outputs"}
+    if result.other_pictures and "agreement" in of_outputs:
+        pillow = [text for text in setting.changed_packages if text.lower().startswith("pillow ")]
+        found = f" ({pillow[0]})" if pillow else ""
+        manifest = setting.place.rpartition(":")[0]
+        advice = (
+            f"try: the stacks decode pictures otherwise{found}, their outputs for the same pixels "
+            f"agree; give both stacks one Pillow, or, if the other pixels are intended, leave "
+            f"'preprocess: stack' out of evaluate in {manifest}"
+        )
+        return [advice]
+    if of_outputs == {BATCH_AGREEMENT}:
+        place = _tolerances([BATCH_AGREEMENT], setting)
+        return [f"try: if this is intended, allow it: {place}", *_culprit(result, setting)]
+    return [_WRONG_OUTPUTS, *_culprit(result, setting)]
 
 
 def _on_told(result: UpgradeResult, setting: UpgradeSetting) -> Iterator[str]:
@@ -129,7 +151,7 @@ def _to_allow(regressed: Sequence[Comparison]) -> list[str]:
 
 def _how_to_decide(result: UpgradeResult, setting: UpgradeSetting) -> str:
     """Return the ways to a decision on the gates that are open."""
-    gates = result.undecided_gates
+    gates = [gate for gate in result.undecided_gates if gate.of != "outputs"]
     rounds = len(result.rounds)
     least, most = setting.rounds
     if rounds < least:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -12,12 +12,12 @@ import numpy as np
 from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.agent.process import Refused
 from pytest_mlms.cases import Case
-from pytest_mlms.errors import OutputError
+from pytest_mlms.evaluate import rounding
 from pytest_mlms.evaluate.inputs import Inputs, random_batch
 from pytest_mlms.evaluate.output_sweep import Nearby
-from pytest_mlms.evaluate.random_inputs import LARGE, edge_batches, rounded_inputs
-from pytest_mlms.evaluate.rows import BatchAxis, BatchRows
-from pytest_mlms.evaluate.shape_groups import alike_elements
+from pytest_mlms.evaluate.random_inputs import LARGE, edge_batches
+from pytest_mlms.evaluate.rounding import NearbyOutputs
+from pytest_mlms.evaluate.rows import BatchAxis, BatchRows, batch_axes_of
 from pytest_mlms.evaluate.states import StateLoop
 from pytest_mlms.evaluate.worst_inputs import place_of
 from pytest_mlms.pipeline import Dataset
@@ -30,7 +30,6 @@ __all__ = [
     "ALL",
     "Extent",
     "PairOfOutputs",
-    "alone_and_together",
     "drawn_dataset",
     "nearby_outputs",
     "outputs_of_random",
@@ -44,7 +43,6 @@ _LEAST_SAMPLE = 300
 _LEAST_RANDOM = 64
 _RANDOM_OF_ROUND = 16  # of each further one
 _SEEDS_OF_ROUND = 1000
-_TOGETHER = 8  # inputs of a batch that are also run alone
 _PROBES = 2  # batches that tell how long all would take
 
 
@@ -176,7 +174,7 @@ def paired_outputs(
             with pair.running("b") as predictor:
                 outputs = predictor.predict(of_sides["b"])
             rows = BatchRows(_axes_of(pair.b, case), outputs, size, count)
-            paired = paired._replace(own=_by_input(rows))
+            paired = paired._replace(own=rows.by_input())
         yield paired
         done += count
 
@@ -217,69 +215,29 @@ def outputs_of_random(
         yield paired._replace(nearby=_nearby_rows(pair, case, batch, size))
 
 
-def alone_and_together(
-    predictor: Predictor, case: Case, dataset: Dataset | None, seed: int
-) -> PairOfOutputs | None:
-    """Return the outputs of a few inputs one by one (a), and as one batch (b).
+def nearby_outputs(
+    pair: AgentPair, case: Case, batch: Outputs, side: SideName = "a"
+) -> NearbyOutputs:
+    """Return what a side gives for a batch once more, and near it."""
 
-    None for a model that doesn't take batches of any size, or refuses these.
-    """
-    manifest = case.loaded.manifest
-    axes = manifest.batch_axes
-    free = [_is_free(tensor.shape, axes.get(tensor.name, 0)) for tensor in predictor.inputs]
-    if manifest.has_state or not all(free) or (dataset and len(dataset) < _TOGETHER):
-        return None
-    if dataset:
-        numbers = alike_elements(dataset, _TOGETHER, seed)
-        if len(numbers) < _TOGETHER:
-            return None
-        batch: Outputs = dataset.batch(numbers)
-    else:
-        batch = random_batch(predictor, replace(case, batch_size=_TOGETHER), seed)
-    batch_axes = _axes_of(predictor, case)
-    try:
-        together = _by_input(BatchRows(batch_axes, predictor.predict(batch), _TOGETHER, _TOGETHER))
-        alone: list[Outputs] = []
-        for row in range(_TOGETHER):
-            one = {
-                name: np.take(values, [row], axes.get(name, 0) or 0)
-                for name, values in batch.items()
-            }
-            alone.append(_by_input(BatchRows(batch_axes, predictor.predict(one), 1, 1)))
-    except Refused:
-        return None
-    joined = {}
-    for name, values in together.items():
-        rows = [each[name] for each in alone]
-        if len(np.atleast_1d(values)) == _TOGETHER and all(len(row) == 1 for row in rows):
-            joined[name] = np.concatenate(rows)
-    names = [f"input {row + 1}" for row in range(_TOGETHER)]
-    return PairOfOutputs({"a": joined, "b": {name: together[name] for name in joined}}, names)
-
-
-def nearby_outputs(pair: AgentPair, batch: Outputs) -> list[Outputs]:
-    """Return the baseline's outputs for a batch that is off by rounding, for several such ones."""
-    given: list[Outputs] = []
-    for inputs in rounded_inputs(batch):
+    def predict(inputs: Outputs) -> Outputs:
         try:
-            with pair.running("a") as predictor:
-                given.append(predictor.predict(inputs))
+            with pair.running(side) as predictor:
+                return predictor.predict(inputs)
         except Refused:
-            pair.wait("a")
-    return given
+            pair.wait(side)
+            raise
+
+    return rounding.nearby_outputs(predict, batch, case.loaded.manifest.batch_axes)
 
 
 def _nearby_rows(pair: AgentPair, case: Case, batch: Outputs, count: int) -> Nearby:
     """Return what gives those outputs, a row an input where there is one."""
     axes = _axes_of(pair.a, case)
     size = case.batch_size
-    return lambda: [
-        _by_input(BatchRows(axes, found, size, count)) for found in nearby_outputs(pair, batch)
-    ]
-
-
-def _is_free(shape: Sequence[int | None], axis: int | None) -> bool:
-    return axis is not None and axis < len(shape) and shape[axis] is None
+    return lambda: nearby_outputs(pair, case, batch).by(
+        lambda found: BatchRows(axes, found, size, count).by_input()
+    )
 
 
 def _paired(
@@ -293,24 +251,10 @@ def _paired(
     sides: dict[SideName, Outputs] = {}
     for side in SIDES:
         rows = BatchRows(_axes_of(pair[side], case), found[side], size, len(names))
-        sides[side] = _by_input(rows)
+        sides[side] = rows.by_input()
     return PairOfOutputs(sides, names, refused)
 
 
 def _axes_of(predictor: Predictor, case: Case) -> dict[str, BatchAxis]:
     manifest = case.loaded.manifest
-    return {
-        output.name: BatchAxis.of(output, predictor, manifest.batch_axes)
-        for output in manifest.outputs
-    }
-
-
-def _by_input(batch: BatchRows) -> Outputs:
-    """Return the outputs, a row an input where there is one."""
-    found = {}
-    for name in batch.axes.keys() & batch.outputs.keys():
-        try:
-            found[name] = batch.rows(name)
-        except OutputError:
-            found[name] = batch.outputs[name]
-    return found
+    return batch_axes_of(manifest.outputs, predictor, manifest.batch_axes)

@@ -157,7 +157,7 @@ def _parts_of_start(compared: Comparison, result: UpgradeResult) -> str:
 
 
 def _finding(compared: Comparison) -> str:
-    if compared.quantity == "agreement":
+    if compared.of == "outputs":
         return _difference_of_outputs(compared)
     if compared.of == "processes" or (compared.of == "calls" and compared.lacking):
         return compared.lacking.replace("\n", "\n    ")

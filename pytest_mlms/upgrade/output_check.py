@@ -17,8 +17,9 @@ from typing import NamedTuple
 from pytest_mlms.cases import Case
 from pytest_mlms.errors import Crashed, InvalidRun, MlmsError, OutputError
 from pytest_mlms.evaluate.agreement import Tolerance
+from pytest_mlms.evaluate.batch_sizes import BatchSizes, ByBatch
 from pytest_mlms.evaluate.closeness import Rule
-from pytest_mlms.evaluate.output_sweep import SPREADS, OutputSweep, rules_of
+from pytest_mlms.evaluate.output_sweep import SPREADS, Nearby, OutputSweep, rules_of
 from pytest_mlms.evaluate.scoring import Files, Scoring
 from pytest_mlms.evaluate.tasks.task import Evidence
 from pytest_mlms.evaluate.worst_inputs import flips_by_class, worse_inputs
@@ -27,10 +28,10 @@ from pytest_mlms.pipeline import Dataset
 from pytest_mlms.records import Comparison, Verdict
 from pytest_mlms.tasks import facts_of
 from pytest_mlms.upgrade.agents import AgentPair, TurnPlan
+from pytest_mlms.upgrade.batch_comparison import BATCH_AGREEMENT, compare_batch_sizes
 from pytest_mlms.upgrade.compared_inputs import (
     Extent,
     PairOfOutputs,
-    alone_and_together,
     drawn_dataset,
     nearby_outputs,
     outputs_of_random,
@@ -118,16 +119,14 @@ class OutputCheck:
     _flips: str = field(init=False, default="")
     _first: dict[SideName, Outputs] = field(init=False, default_factory=dict)
     _probe: Outputs = field(init=False, default_factory=dict)
+    _batches: Comparison | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         manifest = self.case.loaded.manifest
         agreement = self.case.upgrade_agreement
         tolerance = Tolerance(agreement.rtol, agreement.atol) if agreement else None
-        rules = rules_of(
-            manifest.outputs, task=manifest.task, tolerance=tolerance, device=self.case.device
-        )
         classes = manifest.classification
-        self._sweep = OutputSweep(rules, classes.name if classes else "")
+        self._sweep = OutputSweep(rules_of(self.case), classes.name if classes else "")
         self._about = Circumstances(tolerance, agreement.inputs if agreement else 1.0)
 
     @property
@@ -167,7 +166,8 @@ class OutputCheck:
             pictures = self._about.parts.get(PICTURES)
             worse = [*(pictures.worst if pictures else ()), *self._sweep.worst]
         found = compared(self._sweep, self._about)
-        return OutputFindings([agreement, *self._accuracy], worse, found)
+        batches = [self._batches] if self._batches else []
+        return OutputFindings([agreement, *batches, *self._accuracy], worse, found)
 
     def _measure_spread(self, pair: AgentPair, timed: _TimedOutputs) -> None:
         """Let what the baseline's own outputs vary from call to call count as rounding."""
@@ -195,12 +195,16 @@ class OutputCheck:
     def _add_timed(self, pair: AgentPair, timed: _TimedOutputs) -> None:
         sweep = OutputSweep(self._sweep.rules)
         for number, (a, b) in enumerate(zip(timed["a"], timed["b"], strict=True)):
-            nearby = partial(nearby_outputs, pair, pair.batch_at(number))
+            nearby = self._nearby(pair, pair.batch_at(number))
             names = self._names(f"timed batch {number + 1}")
             sweep.add(self._own(a), self._own(b), names, nearby)
         self._about.note(TIMED, sweep)
         self._about.unjudged += sweep.unjudged
         self._about.timed += sweep.inputs
+
+    def _nearby(self, pair: AgentPair, batch: Outputs, side: SideName = "a") -> Nearby:
+        """Return what tells which outputs of a side for a batch rounding decides."""
+        return partial(nearby_outputs, pair, self.case, batch, side)
 
     def _add_repeats(self, pair: AgentPair, timed: _TimedOutputs) -> None:
         """Add what calls gave that were repeated on the same batch."""
@@ -210,7 +214,9 @@ class OutputCheck:
             sweep = OutputSweep(self._sweep.rules)
             for place, outputs in found.kept:
                 known = timed[side][place : place + 1] or [_outputs_at(pair, side, place)]
-                sweep.add(self._own(known[0]), self._own(outputs), [f"timed batch {place + 1}"])
+                nearby = self._nearby(pair, pair.batch_at(place), side)
+                names = [f"timed batch {place + 1}"]
+                sweep.add(self._own(known[0]), self._own(outputs), names, nearby)
             self._about.repeats[side].add(found, sweep)
 
     def _check_processes(self, pair: AgentPair, timed: _TimedOutputs) -> None:
@@ -226,7 +232,8 @@ class OutputCheck:
             with pair.running(side) as predictor:
                 again = self._own(predictor.predict(self._probe))
             sweep = OutputSweep(self._sweep.rules)
-            sweep.add(self._first[side], again, self._names("timed batch 1"))
+            nearby = self._nearby(pair, self._probe, side)
+            sweep.add(again, self._first[side], self._names("timed batch 1"), nearby)
             if side == "b":
                 self._about.note("B against itself in another process", sweep)
             elif sweep.beyond and self._about.inputs >= 1:
@@ -253,9 +260,10 @@ class OutputCheck:
                     a = self._own(unheld.a.predict(batch))
                     with pair.running("a") as predictor:
                         held = self._own(predictor.predict(batch))
-                    spread.add(held, a, [""])
+                    spread.add(held, a, [""], self._nearby(pair, batch))
                     b = self._own(unheld.b.predict(batch))
-                    sweep.add(a, b, self._names(f"timed batch {number + 1}"))
+                    names = self._names(f"timed batch {number + 1}")
+                    sweep.add(a, b, names, self._nearby(unheld, batch))
         except Crashed:
             raise
         except MlmsError as error:
@@ -264,23 +272,19 @@ class OutputCheck:
         self._widen(spread, "with other numbers of threads", _MOST_BY_THREADS)
         if not any(share > _MOST_BY_THREADS / SPREADS for _, share in self._about.spreads.values()):
             self._about.note("at the frameworks' own number of threads", sweep)
+            self._about.unjudged += sweep.unjudged
+            self._about.timed += sweep.inputs
 
     def _compare_batch_sizes(self, pair: AgentPair) -> None:
         """Compare each side with itself: inputs alone, and in a batch of 8."""
-        sweeps = {}
+        sizes = BatchSizes(self.case, self.dataset, self.extent.seed)
+        found: dict[SideName, ByBatch] = {}
         for side in SIDES:
             with pair.running(side) as predictor:
-                found = alone_and_together(predictor, self.case, self.dataset, self.extent.seed)
-            if found is None:
-                return
-            alone, together = found.sides["a"], found.sides["b"]
-            rules = {name: rule for name, rule in self._sweep.rules.items() if name in alone}
-            sweeps[side] = OutputSweep(rules)
-            sweeps[side].add(alone, together, found.names)
-        if sweeps["a"].beyond:
-            self._about.by_batch = sweeps["a"].ratio
-        else:
-            self._about.note("B alone and in a batch of 8", sweeps["b"])
+                found[side] = sizes.compare(predictor, self._sweep.rules)
+        tolerance = self.tolerances.get(BATCH_AGREEMENT)
+        variants = self.case.crosses_variants
+        self._batches = compare_batch_sizes(found, tolerance, self._about.inputs, variants)
 
     def _compare_all(self, pair: AgentPair) -> None:
         """Compare the outputs of the dataset, or of random inputs, and score those with labels."""

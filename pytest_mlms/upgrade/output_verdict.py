@@ -24,6 +24,7 @@ __all__ = [
     "agreement_of",
     "by_design",
     "compared",
+    "verdict_on_share",
     "without_measure",
 ]
 
@@ -68,9 +69,8 @@ class Circumstances:
     ``inputs`` is the share of them that must agree, ``of`` how many the dataset has (0 without
     one), ``seed`` that of a sample or of random inputs. ``spreads`` has how the baseline's own
     outputs vary, and by how much, ``parts`` what was compared elsewhere, by the words for it, and
-    ``unheld`` why nothing was at the frameworks' own numbers of threads. ``by_batch`` is how many
-    times more than allowed the baseline differs from itself by the size of the batch. ``unjudged``
-    names those of ``timed`` inputs whose outputs rounding decides.
+    ``unheld`` why nothing was at the frameworks' own numbers of threads. ``unjudged`` names those
+    of ``timed`` inputs whose outputs rounding decides.
     """
 
     tolerance: Tolerance | None = None
@@ -83,7 +83,6 @@ class Circumstances:
         default_factory=lambda: {"a": _Repeats(), "b": _Repeats()}
     )
     unheld: str = ""
-    by_batch: float = 0.0
     unjudged: list[str] = field(default_factory=list)
     timed: int = 0
 
@@ -120,7 +119,8 @@ class OutputsCompared(NamedTuple):
     and ``flips`` have another best class. ``nan`` names those for which the baseline has NaN.
     ``repeated`` has by side how many calls were repeated on the same batch, and how many of them
     gave something else. ``spreads`` has the share of its size by which an output of the baseline
-    varies by itself, where that is more than rounding.
+    varies by itself, where that is more than rounding. ``elsewhere`` has what differs beside these
+    inputs, such as the decoded pictures that they are made of.
     """
 
     inputs: int
@@ -132,6 +132,7 @@ class OutputsCompared(NamedTuple):
     outputs: Sequence[OutputFinding]
     repeated: Mapping[str, tuple[int, int]]
     spreads: Mapping[str, float]
+    elsewhere: Sequence[str] = ()
 
 
 def compared(sweep: OutputSweep, about: Circumstances) -> OutputsCompared:
@@ -146,15 +147,16 @@ def compared(sweep: OutputSweep, about: Circumstances) -> OutputsCompared:
         outputs=list(sweep.outputs.values()),
         repeated={side: (each.calls, each.differing) for side, each in about.repeats.items()},
         spreads={name: share for name, (_, share) in about.spreads.items()},
+        elsewhere=_wrong_parts(about),
     )
 
 
 def agreement_of(sweep: OutputSweep, about: Circumstances) -> Comparison:
     """Return the verdict on B's outputs. The ratio is the largest multiple of what is allowed."""
-    wrong = [where for where, part in about.parts.items() if _is_wrong(part, about.inputs)]
+    wrong = _wrong_parts(about)
     judged = [sweep, *[about.parts[where] for where in wrong]]
     ratio = max(each.ratio for each in judged)
-    verdict = _verdict_on(sweep, about.inputs)
+    verdict = verdict_on_share(sweep, about.inputs)
     if wrong or about.intermittent:
         verdict = Verdict.REGRESSED
         ratio = max(ratio, about.repeats["b"].ratio if about.intermittent else 0.0)
@@ -163,7 +165,7 @@ def agreement_of(sweep: OutputSweep, about: Circumstances) -> Comparison:
     if verdict is Verdict.INCONCLUSIVE:
         lacking = (
             f"{sweep.beyond} of {sweep.inputs} inputs neither show that {about.inputs:.4g} of all "
-            f"agree nor that fewer do"
+            f"agree nor that fewer do; a larger dataset decides it"
         )
     allowed = max((found.allowed for found in sweep.outputs.values()), default=0.0)
     return Comparison(
@@ -220,11 +222,15 @@ def _badness(sweep: OutputSweep) -> tuple[bool, float]:
     return bool(sweep.problem), sweep.ratio
 
 
+def _wrong_parts(about: Circumstances) -> list[str]:
+    return [where for where, part in about.parts.items() if _is_wrong(part, about.inputs)]
+
+
 def _is_wrong(sweep: OutputSweep, inputs: float) -> bool:
-    return _verdict_on(sweep, inputs) is Verdict.REGRESSED
+    return verdict_on_share(sweep, inputs) is Verdict.REGRESSED
 
 
-def _verdict_on(sweep: OutputSweep, inputs: float) -> Verdict:
+def verdict_on_share(sweep: OutputSweep, inputs: float) -> Verdict:
     """Return the verdict on some inputs, of which a share of ``inputs`` must agree."""
     if sweep.problem:
         return Verdict.REGRESSED
@@ -271,9 +277,6 @@ def _baseline_texts(sweep: OutputSweep, about: Circumstances) -> Iterator[str]:
     if sweep.nan:
         count = f"{len(sweep.nan):,} of {sweep.inputs:,} inputs"
         yield f"the baseline has NaN for {count}: {_named(sweep.nan)}"
-    if about.by_batch:
-        times = _times(about.by_batch)
-        yield f"the baseline alone and in a batch of 8 differs by {times} what is allowed"
     if about.unheld:
         yield about.unheld
 

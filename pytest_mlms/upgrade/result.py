@@ -10,7 +10,7 @@ from pytest_mlms.records import Comparison, InputGroup, Verdict, main_comparison
 from pytest_mlms.upgrade.crash import CRASH
 from pytest_mlms.upgrade.decision import verdict_of
 from pytest_mlms.upgrade.layer_diff import LayerChange
-from pytest_mlms.upgrade.output_verdict import OutputsCompared
+from pytest_mlms.upgrade.output_verdict import PICTURES, OutputsCompared
 from pytest_mlms.upgrade.round_estimate import OrderEffect
 from pytest_mlms.upgrade.round_record import RoundRecord
 from pytest_mlms.upgrade.rounds import Clock
@@ -81,6 +81,12 @@ class UpgradeResult:
     def wrong_outputs(self) -> bool:
         """True if the candidate computes something else than the baseline."""
         return any(compared.of in ("inputs", "outputs") for compared in self.regressed)
+
+    @property
+    def other_pictures(self) -> bool:
+        """True if outputs agree, but the stacks decode other pictures."""
+        outputs = self.outputs
+        return outputs is not None and not outputs.beyond and PICTURES in outputs.elsewhere
 
     @property
     def margin(self) -> float:

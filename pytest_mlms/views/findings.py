@@ -130,7 +130,7 @@ def _change(compared: Comparison) -> str:
 
 def _measured(compared: Comparison) -> str:
     """Return both values of a comparison, and B over A with its interval."""
-    if compared.quantity == "agreement":
+    if compared.of == "outputs":
         return difference_label(compared)
     a = value_text(compared.a, compared.unit)
     b = value_text(compared.b, compared.unit)

@@ -165,6 +165,15 @@ class Check:
         self.unheld: tuple[Giving, Giving] | None = None
         self.pictures: Mapping[SideName, Callable[[Decoding], Array]] | None = None
         self.rounds = 1
+        self.timed: Array = np.arange(24.0)
+
+    @property
+    def manifest(self) -> Any:
+        return self.case.loaded.manifest
+
+    def set_manifest(self, **fields: Any) -> None:
+        changed = self.manifest.model_copy(update=fields)
+        self.case = replace(self.case, loaded=replace(self.case.loaded, manifest=changed))
 
     def pair(self, a: Any, b: Any) -> AgentPair:
         labels: Mapping[SideName, str] = {"a": "baseline old", "b": "candidate new"}
@@ -175,6 +184,9 @@ class Check:
 
         assert self.unheld
         a, b = (Side(200 + number, give) for number, give in enumerate(self.unheld))
+        if self.timed.dtype.kind == "f" and (self.timed % 1).any():
+            exact(a, self.unheld[0])
+            exact(b, self.unheld[1])
         return contextlib.nullcontext(self.pair(a, b))
 
     def open_pictures(self) -> Any:
@@ -202,7 +214,8 @@ class Check:
 
     def _round(self, check: OutputCheck) -> OutputFindings:
         pair = self.pair(self.a, self.b)
-        batches = [{"image": np.arange(8 * n, 8 * n + 8.0)[:, np.newaxis]} for n in range(3)]
+        timed = self.timed.reshape(3, 8, -1)
+        batches = [{"image": batch} for batch in timed]
         pair.bind(batches)
         first: dict[SideName, Outputs] = {}
         for side in SIDES:
@@ -226,7 +239,7 @@ def check(tmp_path: Path) -> Check:
 
 def test_equal_outputs_and_scores_pass(check: Check) -> None:
     found = check.run()
-    assert quantities(found) == ["agreement", "top1", "top5", "f1_macro"]
+    assert quantities(found) == ["agreement", "batch_agreement", "top1", "top5", "f1_macro"]
     assert {compared.verdict for compared in found} == {PASSED}
     assert check.told == "outputs are equal on 600 of 600 inputs"
     assert check.found.outputs is not None
@@ -277,7 +290,7 @@ def test_wrong_outputs_on_5_of_100_unlabelled_inputs_regress(check: Check, seed:
     check.dataset = dataset(None, count=100)
     check.case = without_accuracy(check.case)
     check.b.give = wrong_on(wrong)
-    (agreement,) = check.run()
+    agreement = find(check.run(), "agreement")
     assert agreement.verdict is REGRESSED
     assert "on 5 of 100 inputs (worst: row " in check.told
     named = [int(line.split()[1].rstrip(":")) for line in check.worse_inputs]
@@ -327,7 +340,7 @@ def test_nan_on_one_input_regresses_and_the_input_is_named(check: Check, seed: i
     row = int(np.random.default_rng(seed).integers(600))
     check.case = without_accuracy(check.case)
     check.b.give = with_nan(row)
-    (agreement,) = check.run()
+    agreement = find(check.run(), "agreement")
     assert agreement.verdict is REGRESSED
     assert (
         f"outputs differ by infinitely more than what is allowed on 1 of 600 inputs (worst: row {row})"
@@ -347,7 +360,7 @@ def with_nan(row: int) -> Giving:
 def test_nan_of_both_sides_is_named_and_no_difference(check: Check) -> None:
     check.case = without_accuracy(check.case)
     check.a.give = check.b.give = with_nan(17)
-    (agreement,) = check.run()
+    agreement = find(check.run(), "agreement")
     assert agreement.verdict is PASSED
     assert "the baseline has NaN for 1 of 600 inputs: row 17" in check.told
 
@@ -368,7 +381,7 @@ def test_a_baseline_whose_scores_cannot_be_used_is_invalid(check: Check) -> None
 
 def test_a_candidate_whose_scores_cannot_be_used_is_wrong(check: Check) -> None:
     check.b.give = with_nan(17)
-    (agreement,) = check.run()
+    agreement = find(check.run(), "agreement")
     assert agreement.verdict is REGRESSED
     assert agreement.lacking.startswith("candidate new: ")
 
@@ -381,7 +394,7 @@ def test_an_input_that_only_the_candidate_refuses_is_named(check: Check) -> None
 
     check.case = without_accuracy(check.case)
     check.b.give = refuse
-    (agreement,) = check.run()
+    agreement = find(check.run(), "agreement")
     assert agreement.verdict is REGRESSED
     assert agreement.lacking.startswith("the candidate refused row 40: ")
 
@@ -390,7 +403,7 @@ def test_a_share_of_inputs_may_differ_where_the_manifest_allows_it(check: Check)
     check.case = without_accuracy(allowing(check.case, 0.9))
     for wrong, verdict in ((20, PASSED), (60, Verdict.INCONCLUSIVE), (120, REGRESSED)):
         check.b.give = wrong_on(range(100, 100 + wrong))
-        (agreement,) = check.run()
+        agreement = find(check.run(), "agreement")
         assert agreement.verdict is verdict
 
 
@@ -431,11 +444,11 @@ def test_without_a_dataset_random_inputs_and_those_at_edges_are_compared(
     check.dataset = None
     check.case = without_accuracy(check.case)
     check.extent = Extent(None, 60.0, seed)
-    (agreement,) = check.run()
+    agreement = find(check.run(), "agreement")
     assert agreement.replicates >= 64
     assert f"random inputs (seed {seed})" in check.told
     check.b.give = wrong_on([0])  # the fake's answer to zeros
-    (agreement,) = check.run()
+    agreement = find(check.run(), "agreement")
     assert agreement.verdict is REGRESSED
 
 
@@ -487,7 +500,7 @@ def test_a_candidate_that_differs_from_process_to_process_regresses(check: Check
 
 def test_other_outputs_that_are_as_accurate_have_regressed_all_the_same(check: Check) -> None:
     check.b.give = lambda rows, call: 2 * right(rows, call)
-    agreement, *accuracy = check.run()
+    agreement, _, *accuracy = check.run()
     assert agreement.verdict is REGRESSED
     assert {compared.verdict for compared in accuracy} == {PASSED}
     assert len(check.worse_inputs) == 5
@@ -502,24 +515,67 @@ def test_inputs_that_got_worse_are_named_where_outputs_disagree(check: Check) ->
     assert line.startswith("row 3: label 1, class_1 1 -> 0")
 
 
-def test_a_candidate_whose_outputs_depend_on_the_size_of_the_batch_regresses(check: Check) -> None:
-    def by_batch(rows: Array, call: int) -> Array:
-        return right(rows, call) * np.float32(1 if len(rows) == 8 else 1.01)
+def by_batch(factor: float) -> Giving:
+    """Give other scores where a batch is not of the size that is timed."""
 
-    check.b.give = by_batch
-    assert find(check.run(), "agreement").verdict is REGRESSED
-    assert check.told.startswith("B alone and in a batch of 8, outputs differ by up to 99 times")
-    check.a.give = by_batch
-    assert find(check.run(), "agreement").verdict is PASSED
-    assert "the baseline alone and in a batch of 8 differs by up to 99 times" in check.told
+    def give(rows: Array, call: int) -> Array:
+        return right(rows, call) * np.float32(1 if len(rows) == 8 else factor)
+
+    return give
+
+
+def test_a_candidate_whose_outputs_depend_on_the_size_of_the_batch_regresses(check: Check) -> None:
+    check.b.give = by_batch(1.01)
+    found = check.run()
+    assert find(found, "agreement").verdict is PASSED
+    compared = find(found, "batch_agreement")
+    assert (compared.verdict, compared.gate) == (REGRESSED, False)
+    assert (compared.a, compared.b) == (0.0, pytest.approx(99, rel=0.01))
+    text = "alone and in a batch of 8, outputs differ by 99 times rounding in B, by 0 times in A"
+    assert compared.told == f"{text} (allowed 1)"
+
+
+def test_as_much_as_the_baseline_differs_by_the_size_of_the_batch_is_allowed(check: Check) -> None:
+    check.a.give = by_batch(1.01)
+    for factor, verdict in ((1.01, PASSED), (1.03, REGRESSED)):
+        check.b.give = by_batch(factor)
+        assert find(check.run(), "batch_agreement").verdict is verdict
+    check.b.give = by_batch(1.012)
+    assert find(check.run(), "batch_agreement").verdict is PASSED
+    named = find(check.run(batch_agreement=0.1), "batch_agreement")
+    assert (named.verdict, named.gate, named.tolerance) == (REGRESSED, True, 0.1)
+
+
+def test_a_batch_that_only_the_candidate_refuses_regresses(check: Check) -> None:
+    def refuse(rows: Array, call: int) -> Array:
+        if len(rows) == 1:
+            raise Refused("'predict' raised ValueError: a shape", "ValueError")
+        return right(rows, call)
+
+    check.b.give = refuse
+    compared = find(check.run(), "batch_agreement")
+    assert compared.verdict is REGRESSED
+    assert compared.lacking.startswith("it refuses a batch of 1: ")
+
+
+@pytest.mark.parametrize("is_gate", [True, False])
+def test_a_model_of_one_batch_size_is_not_compared_by_it(check: Check, is_gate: bool) -> None:
+    for side in (check.a, check.b):
+        side.inputs = [Tensor("image", "float32", (8, 1))]
+    found = check.run(**({"batch_agreement": 1.0} if is_gate else {}))
+    assert ("batch_agreement" in quantities(found)) is is_gate
+    if is_gate:
+        compared = find(found, "batch_agreement")
+        assert compared.verdict is INCONCLUSIVE
+        assert "doesn't say that it takes batches of any size" in compared.lacking
 
 
 def test_each_round_has_random_inputs_of_its_own(check: Check) -> None:
     check.dataset = None
     check.case = without_accuracy(check.case)
-    (first,) = check.run()
+    first = find(check.run(), "agreement")
     check.rounds = 3
-    (later,) = check.run()
+    later = find(check.run(), "agreement")
     assert later.replicates == first.replicates + 2 * 16
 
 
@@ -527,7 +583,7 @@ def test_random_inputs_end_with_the_budget(check: Check) -> None:
     check.dataset = None
     check.case = without_accuracy(check.case)
     check.extent = Extent(None, 0.0, seed=7)
-    (found,) = check.run()
+    found = find(check.run(), "agreement")
     assert 8 <= found.replicates < 64
 
 
@@ -578,6 +634,97 @@ def test_where_rounding_decides_outputs_are_not_judged_and_that_is_said(check: C
     exact(check.b, sines(-1, least=10))
     assert find(check.run(), "agreement").verdict is PASSED
     assert "not judged for inputs of large magnitude, where rounding decides" in check.told
+
+
+def noisy_by_batch(order: int) -> Giving:
+    """Take the sums of sines in another order where a batch is not of the size that is timed."""
+
+    def give(numbers: Array, call: int) -> Array:
+        return np.asarray(sines(order if len(numbers) == 8 else -order)(numbers, call))
+
+    return give
+
+
+def test_where_rounding_decides_no_comparison_of_a_side_with_itself_is_judged(check: Check) -> None:
+    check.case = without_accuracy(check.case)
+    check.dataset = None
+    check.rounds = 2
+    exact(check.a, sines(1))
+    exact(check.b, noisy_by_batch(1))
+    found = check.run()
+    compared = find(found, "batch_agreement")
+    assert compared.verdict is PASSED, compared
+    assert compared.told.endswith("not judged for 3 of 8 inputs, where rounding decides")
+    assert find(found, "agreement").verdict is not REGRESSED, check.told
+
+
+def test_where_rounding_decides_other_numbers_of_threads_are_not_judged(check: Check) -> None:
+    check.case = without_accuracy(check.case)
+    check.dataset = None
+    check.timed = np.linspace(0.1, 0.9, 24, dtype=np.float32)
+    exact(check.a, sines(1))
+    exact(check.b, sines(1))
+    check.unheld = (sines(1), sines(-1))
+    agreement = find(check.run(), "agreement")
+    assert agreement.verdict is INCONCLUSIVE, check.told
+    assert "not judged for timed batch 1" in check.told
+    check.unheld = (sines(1), lambda numbers, call: 2 + 2 * sines(1)(numbers, call))
+    assert find(check.run(), "agreement").verdict is REGRESSED
+
+
+def norm(mean: Callable[[Array], Array], epsilon: float = 1e-12) -> Giving:
+    """Give what a layer and a norm make of pictures, by one of several ways to take a mean."""
+
+    def give(values: Array, call: int) -> Array:
+        layer = values * np.float32(0.3) + np.float32(0.1)
+        centred = layer - mean(layer)[:, np.newaxis]
+        return np.asarray(centred / np.sqrt(mean(centred**2)[:, np.newaxis] + np.float32(epsilon)))
+
+    return give
+
+
+def in_order(values: Array) -> Array:
+    return np.asarray(np.cumsum(values, axis=1)[:, -1] / np.float32(values.shape[1]))
+
+
+def pairwise(values: Array) -> Array:
+    return np.asarray(values.mean(axis=1))
+
+
+def pictures_of_64(check: Check, a: Giving, b: Giving) -> None:
+    """Let both sides take pictures of 64 values, drawn at random."""
+    check.case = without_accuracy(check.case)
+    check.dataset = None
+    inputs = [part.model_copy(update={"shape": ["batch", 64]}) for part in check.manifest.inputs]
+    check.set_manifest(inputs=inputs)
+    check.timed = np.random.default_rng(0).standard_normal((24, 64)).astype(np.float32)
+    for side, give in ((check.a, a), (check.b, b)):
+        side.inputs = [Tensor("image", "float32", (None, 64))]
+        side.outputs = [Tensor("logits", "float32", (None, 64))]  # type: ignore[assignment]
+        side.predict = lambda batch, give=give: {"logits": give(batch["image"], 0)}  # type: ignore
+
+
+def test_an_input_of_one_value_is_not_judged_where_a_norm_makes_rounding_of_it(
+    check: Check,
+) -> None:
+    pictures_of_64(check, norm(pairwise), norm(in_order))
+    assert find(check.run(), "agreement").verdict is PASSED, check.told
+    assert "not judged for inputs of zeros, denormal inputs, where" in check.told
+
+
+def test_a_fault_on_an_input_of_one_value_regresses_where_rounding_does_not_decide_it(
+    check: Check,
+) -> None:
+    pictures_of_64(check, norm(pairwise, 1e-3), norm(in_order, 1e-3))
+    assert find(check.run(), "agreement").verdict is PASSED, check.told
+
+    def wrong(values: Array, call: int) -> Array:
+        found = norm(in_order, 1e-3)(values, call)
+        found[(values == 0).all(axis=1)] += np.float32(0.01)
+        return found
+
+    pictures_of_64(check, norm(pairwise, 1e-3), wrong)
+    assert find(check.run(), "agreement").verdict is REGRESSED
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 100.0])

@@ -1,0 +1,130 @@
+"""What rounding decides of a model's outputs: what it gives for inputs that are off by rounding."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from pytest_mlms.agent.process import Array, Refused
+
+__all__ = ["NearbyOutputs", "nearby_outputs", "rounded_inputs"]
+
+Batch = Mapping[str, Array]
+Axes = Mapping[str, int | None]
+
+_BATCHES = 4
+_UNITS = 8  # of rounding, which another order of summation comes to
+
+
+class NearbyOutputs(NamedTuple):
+    """What a model gives for a batch once more, and for ones that are off by rounding.
+
+    Both are empty where the batch has nothing that could be rounded.
+    """
+
+    again: Sequence[Batch] = ()
+    rounded: Sequence[Batch] = ()
+
+    def of(self, name: str) -> tuple[list[Array], list[Array]]:
+        """Return both for one output."""
+        again, rounded = ([each[name] for each in part if name in each] for part in self)
+        return again, rounded
+
+    def by(self, change: Callable[[Batch], Batch]) -> NearbyOutputs:
+        """Return the same with the outputs of each batch changed."""
+        return NearbyOutputs(*(list(map(change, part)) for part in self))
+
+
+def nearby_outputs(
+    predict: Callable[[Batch], Batch], batch: Batch, axes: Axes | None = None
+) -> NearbyOutputs:
+    """Return what a model gives for a batch and near it; what it refuses there is left out.
+
+    ``axes`` are those of ``rounded_inputs``.
+    """
+    again = []
+    rounded = []
+    for inputs in rounded_inputs(batch, axes):
+        again.append(predict(batch))
+        with contextlib.suppress(Refused):
+            rounded.append(predict(inputs))
+    return NearbyOutputs(again, rounded)
+
+
+def rounded_inputs(batch: Batch, axes: Axes | None = None) -> Iterator[dict[str, Array]]:
+    """Yield batches whose floats are off by a few units of their rounding, each its own way.
+
+    What a model changes by that much is decided by the order of its sums. Whole numbers are exact:
+    a float may be a token, a pixel or a mask. But an input that is one value all over is none of
+    these, and norms divide it by what rounding leaves of its variance: it is off by units of 1 at
+    least, as what a layer adds to it may be. ``axes`` are those of the batch by input, the first
+    where one is left out; None where an input has none.
+    """
+    blank = _blank(batch, axes or {})
+    sizes = {name: _sizes(values, blank[name]) for name, values in batch.items()}
+    if not any(each.any() for each in sizes.values()):
+        return
+    for number in range(_BATCHES):
+        random = np.random.default_rng(number)
+        yield {name: _rounded(values, sizes[name], random) for name, values in batch.items()}
+
+
+def _rounded(values: Array, sizes: Array, random: np.random.Generator) -> Array:
+    if not sizes.any():
+        return values
+    off = _UNITS * np.finfo(values.dtype).eps * random.choice([-1.0, 1.0], values.shape)
+    return np.asarray(values + off * sizes, values.dtype)
+
+
+def _sizes(values: Array, blank: Array) -> Array:
+    """Return the sizes of which values are off by a share; 0 for exact ones."""
+    exact = _is_exact(values)
+    if exact.all() and not blank.any():
+        return np.zeros(())
+    sizes = np.where(exact, 0.0, np.abs(values))
+    return np.where(blank, np.maximum(np.abs(values), 1), sizes)
+
+
+def _is_exact(values: Array) -> Array:
+    if values.dtype.kind != "f":
+        return np.ones(values.shape, bool)
+    return np.asarray((values == np.trunc(values)) | ~np.isfinite(values))
+
+
+def _blank(batch: Batch, axes: Axes) -> dict[str, Array]:
+    """Return where inputs are floats of one value alone, in arrays that fit theirs."""
+    rows = {name: _as_rows(values, axes.get(name, 0)) for name, values in batch.items()}
+    same = np.array([any(each.shape[1] > 1 for each in rows.values())])
+    counts = {len(each) for each in rows.values()} - {1}
+    if len(counts) > 1 or any(values.dtype.kind != "f" for values in batch.values()):
+        same = np.array([False])
+    else:
+        for each in rows.values():
+            same = same & _is_one_value(each)
+    found = {}
+    for name, values in batch.items():
+        shape = [1] * values.ndim
+        is_by_row = len(rows[name]) == len(same) > 1
+        if is_by_row:
+            shape[axes.get(name, 0) or 0] = -1
+        found[name] = np.reshape(same if is_by_row else same.all(), shape)
+    return found
+
+
+def _is_one_value(rows: Array) -> Array:
+    """Return which rows have finite values that differ by less than any normal number."""
+    if not rows.size:
+        return np.zeros(len(rows), bool)
+    with np.errstate(invalid="ignore"):  # infinity less infinity is NaN, which is no spread
+        spread = np.ptp(rows.astype(np.float64), axis=1)
+    return np.asarray(spread <= np.finfo(rows.dtype).tiny)
+
+
+def _as_rows(values: Array, axis: int | None) -> Array:
+    """Return values as a row an input; one row where there is no axis of inputs."""
+    if axis is None or not values.size or not values.ndim:
+        return values.reshape(1, -1)
+    return np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1)

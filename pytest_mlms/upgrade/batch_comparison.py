@@ -1,0 +1,85 @@
+"""The verdict on how far each side of an upgrade agrees with itself by the size of the batch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from pytest_mlms.evaluate.batch_sizes import TOGETHER, ByBatch
+from pytest_mlms.quantities import QUANTITIES, upgrade_rules
+from pytest_mlms.records import Comparison, Verdict
+from pytest_mlms.upgrade.output_verdict import verdict_on_share
+from pytest_mlms.upgrade.rounds import SideName
+
+__all__ = ["BATCH_AGREEMENT", "compare_batch_sizes"]
+
+BATCH_AGREEMENT = "batch_agreement"
+
+
+def compare_batch_sizes(
+    sides: Mapping[SideName, ByBatch], tolerance: float | None, inputs: float, by_design: bool
+) -> Comparison | None:
+    """Return the verdict on the candidate, by what the baseline does; None where nothing is known.
+
+    ``tolerance`` is that of the manifest or the command line, which makes it a gate; None: the
+    default. A share of ``inputs`` must agree. ``by_design`` candidates are other variants, which
+    may take a scale for each batch; they are judged only where it is a gate. The ratio is the
+    candidate's difference as a multiple of what is allowed.
+    """
+    a, b = sides["a"], sides["b"]
+    unknown = a.lacking or b.lacking or a.refused
+    if unknown and tolerance is None:
+        return None
+    rule = upgrade_rules("outputs")[BATCH_AGREEMENT]
+    share = rule.tolerance if tolerance is None else tolerance
+    found = Comparison(
+        quantity=BATCH_AGREEMENT,
+        a=a.ratio,
+        b=b.ratio,
+        unit=QUANTITIES[BATCH_AGREEMENT].unit,
+        tolerance=share,
+        gate=tolerance is not None,
+        replicates=TOGETHER,
+        of="outputs",
+    )
+    unknown = unknown or _undecided(a, b)
+    if unknown:
+        return found.but(a=math.nan, b=math.nan, lacking=unknown)
+    allowed = (1 + share) * (a.ratio + rule.base) - rule.base
+    ratio = math.inf if b.ratio > 0 == allowed else b.ratio / (allowed or 1)
+    is_worse = ratio > 1 and (found.gate or not by_design)
+    if is_worse and inputs < 1 and not b.refused:
+        is_worse = verdict_on_share(b.sweep, inputs) is Verdict.REGRESSED
+    return found.but(
+        ratio=ratio,
+        low=ratio,
+        high=ratio,
+        verdict=Verdict.REGRESSED if is_worse else Verdict.PASSED,
+        lacking=b.refused or b.sweep.problem if is_worse else "",
+        told=_told(a, b, allowed),
+    )
+
+
+def _undecided(a: ByBatch, b: ByBatch) -> str:
+    for side in (a, b):
+        if side.sweep.inputs and len(side.sweep.unjudged) == side.sweep.inputs:
+            return "rounding decides the outputs for all of them; write an agreement"
+    return ""
+
+
+def _told(a: ByBatch, b: ByBatch, allowed: float) -> str:
+    """Return how far each side is apart, in multiples of rounding."""
+    where = f"alone and in a batch of {TOGETHER}"
+    if not a.ratio and not b.ratio:
+        return f"{where}, outputs are equal on both sides"
+    text = f"{where}, outputs differ by {_times(b)} rounding in B, by {_times(a)} in A"
+    text += f" (allowed {allowed:.3g})"
+    names = [*a.sweep.unjudged, *b.sweep.unjudged]
+    if names:
+        count = f"{len(dict.fromkeys(names))} of {TOGETHER}"
+        text += f"; not judged for {count} inputs, where rounding decides"
+    return text
+
+
+def _times(side: ByBatch) -> str:
+    return "infinitely more than" if side.is_beyond_measure else f"{side.ratio:.3g} times"
