@@ -39,8 +39,8 @@ class ProcessRecord:
     ``load`` is there for a process under load, which has no digest. ``memory_growth`` are the bytes
     that a call added, None under load; ``import_seconds`` is the part of ``start_seconds`` in which
     the framework was imported. ``threads_busy`` are the threads that gained CPU time in the timed
-    calls, None where that isn't known. ``batch_agreement`` is how far the outputs of inputs in a batch are
-    from those alone, None where ``batch_missing`` says why.
+    calls, None where that isn't known. ``batch_agreement`` is how far the outputs of inputs in a
+    batch are from those alone, None where ``batch_missing`` says why.
     """
 
     start_seconds: float

@@ -69,7 +69,7 @@ def test_the_band_of_a_rate_ends_where_the_rule_does(ratio: float, is_within: bo
 
 
 def test_the_agreement_of_outputs_has_no_row_as_it_is_no_change() -> None:
-    agreement = LATENCY.but(quantity="agreement", ratio=0.01)
+    agreement = LATENCY.but(quantity="agreement", of="outputs", ratio=0.01)
     assert forest_chart([agreement]) is None
     assert forest_chart([LATENCY.but(ratio=math.nan)]) is None
 
