@@ -45,8 +45,8 @@ def files_of(item: LockedItem) -> Facts:
 
 
 def answers_of(item: LockedItem) -> Facts:
-    """Return the answers of an item, as far as they are known."""
-    facts = {}
+    """Return what an item measures and its answers, as far as they are known."""
+    facts = {"what it measures": item.definition} if item.definition else {}
     if item.right is not None:
         facts["right answers"] = f"{item.right} of {item.inputs}"
     if item.predictions is not None:

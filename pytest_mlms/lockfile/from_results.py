@@ -152,6 +152,7 @@ def _item(line: Line) -> LockedItem:
         model=_model(line),
         dataset=_short(dataset.get("sha256")),
         layers=_short(trace.get("layers_sha256")),
+        definition=line.get("definition"),
         **_answers(line),
     )
 

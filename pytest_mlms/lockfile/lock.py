@@ -63,7 +63,7 @@ class LockedItem(Closed):
 
     ``predictions`` is the digest of the answers, of which ``right`` of ``inputs`` are right.
     ``accuracy`` has the quantities of a task without right answers. ``layers`` is the digest of the
-    names and types of the traced layers.
+    names and types of the traced layers, and ``definition`` that of what the item measures.
     """
 
     stack: str
@@ -77,6 +77,7 @@ class LockedItem(Closed):
     inputs: _Count | None = None
     accuracy: dict[str, float] = Field(default={})
     layers: _Digest | None = None
+    definition: _Digest | None = None
 
 
 Timings = dict[str, dict[str, dict[str, TimingText]]]

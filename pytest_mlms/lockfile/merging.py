@@ -52,7 +52,7 @@ def _with_stack(item: LockedItem, key: str) -> LockedItem:
 
 
 def _kept_timings(old: Lock, items: Mapping[str, LockedItem]) -> Timings:
-    """Return the old timings of all machines, of items whose model is the same."""
+    """Return the old timings of all machines, of items that measure the same of the same model."""
     timings: Timings = {}
     for machine, by_item in old.timings.items():
         for nodeid, by_quantity in by_item.items():
@@ -60,9 +60,16 @@ def _kept_timings(old: Lock, items: Mapping[str, LockedItem]) -> Timings:
             now = items.get(nodeid)
             if now is None or before is None or now.model != before.model:
                 continue
+            if _measures_another(now, before):
+                continue
             kept = timings.setdefault(machine, {})
             kept[nodeid] = by_quantity
     return timings
+
+
+def _measures_another(now: LockedItem, before: LockedItem) -> bool:
+    """Return whether an item is known to measure something else than before."""
+    return None not in (now.definition, before.definition) and now.definition != before.definition
 
 
 def _add_timings(timings: Timings, measured: Mapping[str, MeasuredItem]) -> None:

@@ -45,6 +45,15 @@ def test_changes_of_python_files_and_answers_are_listed() -> None:
     ]
 
 
+def test_an_item_that_measures_something_else_is_listed_where_both_tell_it() -> None:
+    old, new = line_of(definition="0" * 16), line_of(definition="1" * 16)
+    assert list(difference_lines(difference([old], [new]))) == [
+        f"{ACCURACY}:",
+        f"  what it measures  {'0' * 16} -> {'1' * 16}",
+    ]
+    assert difference([line_of()], [new]) == LockDifference()
+
+
 def test_another_stack_of_an_item_is_listed() -> None:
     found = difference([line_of()], [line_of(stack={"name": "ort"})])
     assert list(difference_lines(found)) == [f"ort, {ACCURACY}:", "  stack  here -> ort"]

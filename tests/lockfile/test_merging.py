@@ -50,6 +50,13 @@ def test_timings_of_an_item_that_a_merge_removed_are_dropped() -> None:
     assert renewed(merged, {}, [ACCURACY]).timings == {}
 
 
+def test_timings_of_something_else_that_was_measured_are_dropped() -> None:
+    old = lock_of(line_of(PERFORMANCE, definition="0" * 16))
+    for definition, is_kept in (("0" * 16, True), ("1" * 16, False)):
+        line = line_of(PERFORMANCE, definition=definition, estimates={})
+        assert bool(lock_of(line, old=old).timings) is is_kept
+
+
 def test_timings_of_several_machines_are_side_by_side() -> None:
     first = lock_of(performance(1))
     second = lock_of(performance(3, machine={**MACHINE, "memory": 2**36}), old=first)
