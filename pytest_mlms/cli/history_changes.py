@@ -37,6 +37,7 @@ _WIDTH = 80  # columns of a log
 _HEADER = ("change", "before → after", "ratio", "95 %")
 _MOST_DIFFERENCES = 12
 _SHORT_SHA = 7
+_TENFOLD = 9.0  # what few points leave open is larger
 _MOST_SIGHTS = 500  # series; all of their points are read
 
 
@@ -307,5 +308,9 @@ def _print_sights(seen: Sequence[Sight]) -> None:
 
 
 def _sizes(shares: Sequence[float]) -> str:
-    least, most = percent(shares[0], ".2g"), percent(shares[-1], ".2g")
+    least, most = (_size(share) for share in (shares[0], shares[-1]))
     return f"{least} or more" if least == most else f"{least} to {most} or more"
+
+
+def _size(share: float) -> str:
+    return "tenfold" if share > _TENFOLD else percent(share, ".2g")

@@ -28,6 +28,9 @@ _AGREEMENT_BASE = 1e-6
 _AGREEMENT_LEAST = math.log(2)
 """Differences from a reference are errors of rounding: less than a factor of two is no change."""
 
+_LARGEST = 20.0
+"""Larger changes, which few points leave open, are shown as this one."""
+
 _LEAST_VALUE = 1e-12
 """Smaller values count as this one, which has a logarithm."""
 
@@ -58,7 +61,7 @@ class Scale:
 
     def share(self, change: float) -> float:
         """Return a change on this scale as a share of the value, or of the whole."""
-        return change if self.is_share else math.expm1(change)
+        return change if self.is_share else math.expm1(min(change, _LARGEST))
 
     def ratio(self, before: float, after: float) -> float:
         """Return the ratio of two levels' values; a value of 0 counts as the least one."""

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine
 
 from pytest_mlms.history import change_scan
 from pytest_mlms.history.adding import add_run
-from pytest_mlms.history.change_scan import scan
+from pytest_mlms.history.change_scan import scan, sights
 from pytest_mlms.history.changes import Change, accept_changes, read_changes, set_cause, suspicions
 from pytest_mlms.history.store import open_history, transact
 from tests.support.histories import item_line, run_lines, run_name, write_lines
@@ -219,3 +219,25 @@ def test_a_run_whose_clock_stepped_back_is_an_outlier_there(
     change = only_change(history)
     assert change.first_run == run_name(20)
     assert change.ratio == pytest.approx(1.2, rel=0.01)
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 9, 12, 40])
+def test_the_sight_of_a_series_of_any_length_is_a_number(
+    history: Engine, tmp_path: Path, count: int
+) -> None:
+    add(history, tmp_path, OLD[:1] + [1.3] * (count - 1))
+    (sight,) = sights(history, [1])
+    assert 3 <= sight.points <= 15 + 9
+    assert 0.02 <= sight.change < 1e9
+    assert 0.02 <= sight.with_software < 1e9
+
+
+def test_a_step_with_a_version_is_suspected_at_once(history: Engine, tmp_path: Path) -> None:
+    add(history, tmp_path, OLD, launch={"command": ["x"], "lock": ["onnxruntime==1.30.0"]})
+    new = {"command": ["x"], "lock": ["onnxruntime==1.31.0"]}
+    add(history, tmp_path, [1.1], first=20, launch=new, versions={})
+    assert only_change(history).first_run == run_name(20)
+    add(history, tmp_path, [1.1] * 5, first=21, launch=new, versions={})
+    change = only_change(history)
+    assert change.first_run == run_name(20)
+    assert change.ratio == pytest.approx(1.1, rel=0.003)
