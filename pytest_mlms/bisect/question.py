@@ -157,16 +157,8 @@ def _settings(
     point: Point, model: Model, stack: Stack, predictors: Iterable[Path]
 ) -> dict[str, str]:
     """Return digests of what probes depend on beside what was asked for, by name."""
-    case = Case(
-        "upgrade",
-        point.loaded,
-        model,
-        stack,
-        point.device,
-        point.batch_size,
-        point.scenario,
-        shape=point.shape,
-    )
+    where = (point.device, point.batch_size, point.scenario)
+    case = Case("upgrade", point.loaded, model, stack, *where, shape=point.shape)
     files = sorted(file for folder in predictors for file in folder.rglob("*.py"))
     parts = {
         "the Python": stack.python or platform.python_version(),
