@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.manifest.load import LoadedManifest
-from pytest_mlms.manifest.scenarios import Load, Peak, ScenarioEntry
-from pytest_mlms.manifest.schema import Input, Manifest, Model
+from pytest_mlms.manifest.points import Point, is_judged, points_of
+from pytest_mlms.manifest.scenarios import Load, OpenLoad, ScenarioEntry
+from pytest_mlms.manifest.schema import Input, Model
 from pytest_mlms.manifest.thresholds import AgreementThreshold
 from pytest_mlms.manifest.types import Scalar
-from pytest_mlms.quantities import QUANTITIES
 from pytest_mlms.records import Kind, Limit, Place, Stack
 
 if TYPE_CHECKING:
@@ -181,24 +181,17 @@ class Case:
         return tuple(filter(self._is_judged_by, self.loaded.limits(self.kind)))
 
     def _is_judged_by(self, limit: Limit) -> bool:
-        entry = self._scenario_entry
-        return (
-            self._has(limit.quantity)
-            and _selects(limit.batch_sizes, self.batch_size)
-            and _selects(limit.scenarios, entry and entry.name)
-            and _selects(limit.shapes, self.shape)
-            and _selects(limit.devices, self.device)
-            and (not limit.frameworks or not self.model.names.isdisjoint(limit.frameworks))
-        )
+        point = Point(self.batch_size, self.scenario, self.shape)
+        manifest = self.loaded.manifest
+        return is_judged(limit, self.kind, manifest, self.model, self.device, point)
 
-    def _has(self, quantity: str) -> bool:
-        """Return whether this case measures a quantity, as far as its load decides that."""
-        if isinstance(self.load, Peak):
-            return quantity == "peak_rate"
-        known = QUANTITIES.get(quantity)
-        if known is None or not known.under_load:
-            return True
-        return self.load is not None and quantity != "peak_rate"
+    @property
+    def own_limit(self) -> Limit | None:
+        """The limit that its scenario has, on a percentile of the queries' latencies."""
+        load = self.load
+        if isinstance(load, OpenLoad) and load.latency is not None:
+            return Limit("query_latency", load.latency, self.scenario_place)
+        return None
 
     @property
     def agreement(self) -> AgreementThreshold | None:
@@ -262,19 +255,6 @@ def case_of(item: pytest.Item) -> Case | None:
     return case if isinstance(case, Case) else None
 
 
-def _selects(selected: Collection[Any], value: Any) -> bool:
-    """Return whether a limit's filter selects a value; an empty filter selects all."""
-    return not selected or value in selected
-
-
-class Point(NamedTuple):
-    """A batch size, for performance a scenario, and a shape where the manifest names some."""
-
-    batch_size: int
-    scenario: str | None
-    shape: str | None = None
-
-
 def cases_of(
     loaded: LoadedManifest, kind: Kind, stacks_of: StacksOf, reference_of: ReferenceOf
 ) -> list[Case]:
@@ -301,43 +281,6 @@ def _running(model: Model, stacks_of: StacksOf) -> list[Stack]:
     """Return the stacks that run a model: a stack with a variant runs those of this one only."""
     stacks = stacks_of(model.name)
     return [stack for stack in stacks if stack.variant in ("", model.variant)]
-
-
-def points_of(kind: Kind, manifest: Manifest) -> list[Point]:
-    """Return the points of one kind: of those that are timed, each with each shape.
-
-    A dataset is one of the shapes: inputs are drawn for the others.
-    """
-    points = _points_of_a_shape(kind, manifest)
-    named = manifest.evaluate.named_shapes
-    if kind not in ("performance", "upgrade", "soak") or not named:
-        return points
-    shapes = [*([None] if manifest.dataset else []), *named]
-    return [point._replace(shape=shape) for point in points for shape in shapes]
-
-
-def _points_of_a_shape(kind: Kind, manifest: Manifest) -> list[Point]:
-    evaluate = manifest.evaluate
-    if kind == "performance":
-        points = []
-        for label, entry in evaluate.scenario_labels.items():
-            sizes = [min(evaluate.batch_sizes)] if entry.load else evaluate.batch_sizes
-            points += [Point(size, label) for size in sizes]
-        return points
-    if kind in ("upgrade", "trace", "soak"):
-        points = [Point(size, None) for size in evaluate.batch_sizes]
-        return points + _compared_loads(manifest) if kind == "upgrade" else points
-    if manifest.has_state:  # a batch of N goes through N sequences side by side
-        return [Point(min(evaluate.batch_sizes), None)]
-    return [Point(max(evaluate.batch_sizes), None)]
-
-
-def _compared_loads(manifest: Manifest) -> list[Point]:
-    """Return the loads that an upgrade compares."""
-    evaluate = manifest.evaluate
-    size = min(evaluate.batch_sizes)
-    labels = evaluate.scenario_labels.items()
-    return [Point(size, label) for label, entry in labels if entry.load]
 
 
 def _with_reference(cases: Iterable[Case], reference_of: ReferenceOf) -> Iterator[Case]:

@@ -27,6 +27,7 @@ __all__ = [
     "is_set",
     "read_option",
     "read_share",
+    "share_text",
     "source_of",
 ]
 
@@ -78,19 +79,23 @@ class Option:
 
 
 def read_share(text: str) -> float:
-    """Return a share as it is typed: 3 %, 3% or 0.03.
+    """Return a share as it is typed: 3 %, 3%, 0.03 or 250 %.
 
     Raises ArgumentTypeError, which says what to write.
     """
-    from pytest_mlms.units import parse_quantity
+    from pytest_mlms.units import parse_share
 
     try:
-        quantity = text if "%" in text else float(text)
-        return parse_quantity(quantity, "fraction")
+        return parse_share(text if "%" in text else float(text))
     except ValueError:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a share; write it as in '3 %' or 0.03"
         ) from None
+
+
+def share_text(share: float) -> str:
+    """Return a share as ``read_share`` takes it."""
+    return f"{100 * share:.12g}%"
 
 
 def _count(text: str) -> int:
@@ -151,7 +156,7 @@ def _size(text: str) -> float:
 
 
 def _gate(text: str) -> str:
-    """Return a quantity and its tolerance, as in latency_p90=0.05."""
+    """Return a quantity and its tolerance, as in latency_p90=5%."""
     from pytest_mlms.quantities import upgrade_rules
 
     name, equals, share = text.partition("=")
@@ -161,7 +166,7 @@ def _gate(text: str) -> str:
             f"{text!r} is not a quantity of upgrades with its tolerance; write one as in "
             f"latency_p90=5%, with one of {', '.join(known)}"
         )
-    return f"{name}={read_share(share)}"
+    return f"{name}={share_text(read_share(share))}"
 
 
 def _rounds(text: str) -> tuple[int | None, int]:

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import pytest
 
 from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.evaluate.limits import explain, margin, summarize, worst
+from pytest_mlms.evaluate.limits import explain, judge, margin, summarize, worst
 from pytest_mlms.files import replacing
 from pytest_mlms.item_result import (
     EstimateRecord,
@@ -31,7 +31,7 @@ from pytest_mlms.own_quantities import (
     estimate_own,
     place_of,
 )
-from pytest_mlms.records import Decision, Estimate, Launch, OwnScale, Place, Verdict
+from pytest_mlms.records import Decision, Estimate, Launch, Limit, OwnScale, Place, Verdict
 from pytest_mlms.text import visible
 from pytest_mlms.warning_types import (
     MlmsArtifactLost,
@@ -51,6 +51,7 @@ class Recorder:
     ``folder`` is where its artifacts go; it is made when the first is kept, and has none of an
     earlier run of the item. ``place`` is the line of the manifest that warnings name, and ``label``
     the model and the case. ``cpu_shares`` returns what the host's CPUs did since the item began.
+    ``expected`` is what must be decided where the item settles by limits.
     ``without_limits`` is the text of a failure under --mlms-strict where no limit judges the item.
     """
 
@@ -61,6 +62,7 @@ class Recorder:
         place: Place,
         cpu_shares: Callable[[], Any] = dict,
         label: str = "",
+        expected: Sequence[Limit] = (),
         without_limits: str = "",
     ) -> None:
         self.folder = _new_folder(run_folder / "items", nodeid)
@@ -68,6 +70,7 @@ class Recorder:
         self._run_folder = run_folder
         self._place = place
         self._label = label
+        self._expected = expected
         self._without_limits = without_limits
         self.cpu_shares = cpu_shares
         self._launch: LaunchRecord | None = None
@@ -165,10 +168,14 @@ class Recorder:
     ) -> None:
         """Record what was measured and decided.
 
-        Fails the item where a limit is broken, and warns where one is undecided; with ``strict``
-        that fails, too, and so does an item of a manifest without limits. ``cause`` returns more
-        lines for the text of a failure, and is only called for one.
+        Fails the item where a limit is broken, and warns where one is undecided, as one is that was
+        expected and has no decision; with ``strict`` that fails, too, and so does an item of a
+        manifest without limits. ``cause`` returns more lines for the text of a failure, and is only
+        called for one.
         """
+        decided = [decision.limit for decision in decisions]
+        missing = [limit for limit in self._expected if limit not in decided]
+        decisions = [*decisions, *judge(missing, {})]
         records = {}
         for name, estimate in estimates.items():
             records[name] = EstimateRecord.made_of(name, estimate)

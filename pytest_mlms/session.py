@@ -66,12 +66,12 @@ class Session:
     it lives, and ``code`` the one that runs the Python of a manifest. ``outputs`` are those for
     whole datasets. ``offered_frameworks`` are those that the collected manifests have models for,
     and the variants of these. ``originals`` are the collected manifests of MLModelScope,
-    ``strangers`` YAML files that are no manifests. ``unavailable`` has the reason why the models of
-    a stack could not be opened, such as a missing framework; ``available`` has the stacks whose
-    models could. ``missing_here`` has the packages of a framework that this interpreter lacks.
-    ``bring`` brings a local artifact of the controller to this host. ``drafted`` says what was
-    found out about the models of --mlms-model, ``history_notices`` why the run will be queued for
-    its history.
+    ``strangers`` YAML files that are no manifests, and ``ungated`` manifests without a limit.
+    ``unavailable`` has the reason why the models of a stack could not be opened, such as a missing
+    framework; ``available`` has the stacks whose models could. ``missing_here`` has the packages of
+    a framework that this interpreter lacks. ``bring`` brings a local artifact of the controller to
+    this host. ``drafted`` says what was found out about the models of --mlms-model,
+    ``history_notices`` why the run will be queued for its history.
     """
 
     config: Config
@@ -84,6 +84,7 @@ class Session:
     offered_frameworks: set[str] = field(default_factory=set)
     originals: list[Origin] = field(default_factory=list)
     strangers: list[Path] = field(default_factory=list)
+    ungated: set[Path] = field(default_factory=set)
     unavailable: dict[Hashable, str] = field(default_factory=dict)
     available: set[Hashable] = field(default_factory=set)
     missing_here: dict[str, list[str]] = field(default_factory=dict)

@@ -9,7 +9,7 @@ from decimal import Decimal
 
 from pytest_mlms.text import shortened
 
-__all__ = ["UNITS", "format_quantity", "parse_quantity"]
+__all__ = ["UNITS", "format_quantity", "parse_quantity", "parse_share"]
 
 UNITS: dict[str, dict[str, float]] = {
     "s": {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0},
@@ -45,6 +45,21 @@ def parse_quantity(text: str | float, base: str) -> float:
         expected = "0 to 1, or 0 % to 100 %" if base == "fraction" else "a finite number, 0 or more"
         raise ValueError(f"{text!r} is out of range; write {expected}")
     return value
+
+
+def parse_share(text: str | float) -> float:
+    """Return a share that may be more than all of something, such as "250 %" or 0.03.
+
+    A bare number is below 1: 1 may be meant as 1 % or as 100 %. Raises ValueError with a message
+    that tells the user what to write.
+    """
+    number, unit = _number_and_unit(text, "fraction")
+    share = _product(number, _factor(text, number, unit, "fraction"))
+    if not math.isfinite(share) or share < 0:
+        raise ValueError(f"{text!r} is out of range; write 0 % or more")
+    if not unit and share >= 1:
+        raise ValueError(f"{text!r} has no unit; write {share:g} % or {100 * share:g} %")
+    return share
 
 
 def _product(number: Decimal, factor: Decimal) -> float:

@@ -33,6 +33,7 @@ LAYERS = [
     ["host"],
     [
         "case_digest",
+        "expected",
         "session",
         "config",
         "options",

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_mlms.units import UNITS, format_quantity, parse_quantity
+from pytest_mlms.units import UNITS, format_quantity, parse_quantity, parse_share
 
 
 @pytest.mark.parametrize(
@@ -105,3 +105,14 @@ def test_a_quantity_is_shown_with_three_digits(value: float, base: str, text: st
 def test_a_formatted_quantity_is_read_back_within_its_digits(value: float) -> None:
     shown = format_quantity(value, "s").replace(",", "")
     assert parse_quantity(shown, "s") == pytest.approx(value, rel=0.006)
+
+
+@pytest.mark.parametrize(("text", "share"), [("250 %", 2.5), ("0 %", 0), (0.03, 0.03), (0, 0)])
+def test_a_share_may_be_more_than_all(text: str | float, share: float) -> None:
+    assert parse_share(text) == pytest.approx(share)
+
+
+@pytest.mark.parametrize("text", [1, 1.0, "1", 3, "-1 %", math.nan, "1e999 %"])
+def test_a_share_that_may_be_meant_as_another_is_refused(text: str | float) -> None:
+    with pytest.raises(ValueError, match="; write "):
+        parse_share(text)

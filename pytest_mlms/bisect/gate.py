@@ -15,6 +15,7 @@ from pytest_mlms.bisect.question import Point, model_of
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.history.child_session import ChildOptions, run_child
 from pytest_mlms.history.recreation import write_stacks
+from pytest_mlms.options import share_text
 from pytest_mlms.quantities import QUANTITIES, upgrade_rules
 from pytest_mlms.records import Stack
 from pytest_mlms.results_reader import read_results
@@ -117,9 +118,9 @@ class Gate:
             return
         if quantity not in (AGREEMENT, CRASH):
             tolerance = self._tolerance_of(quantity)
-            yield f"--mlms-gate={quantity}={tolerance:.6f}"
+            yield f"--mlms-gate={quantity}={share_text(tolerance)}"
         if quantity != "latency":
-            yield f"--mlms-gate=latency={_LARGEST_TOLERANCE:g}"
+            yield f"--mlms-gate=latency={share_text(_LARGEST_TOLERANCE)}"
 
     def _tolerance_of(self, quantity: str) -> float:
         """Return the tolerance that was asked for, else the manifest's, else the default."""

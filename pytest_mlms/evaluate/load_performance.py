@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from statistics import fmean
@@ -17,7 +18,6 @@ from pytest_mlms.evaluate.load_process import (
     LoadResult,
     measure_load_process,
 )
-from pytest_mlms.evaluate.looks import RISK
 from pytest_mlms.evaluate.performance import Ending, Measurement, has_value
 from pytest_mlms.evaluate.process_estimates import estimate_performance
 from pytest_mlms.evaluate.process_result import ProcessResult
@@ -43,25 +43,54 @@ def measure_load(
 ) -> Measurement:
     """Load fresh processes one after the other, and return what they say together.
 
-    Every one of them must meet the scenario's limit, so the first that doesn't is the last.
-    ``keep`` gets the number and the result of each process when it is done, and ``keep_part`` what
-    there is of one whose load does not come to its end. Raises MlmsError for a percentile that no
-    process can have the queries for.
+    Every one of them must meet the scenario's limit, so the first that doesn't is the last. There
+    are more than the plan's while one of its limits is open and the budget lasts. ``keep`` gets the
+    number and the result of each process when it is done, and ``keep_part`` what there is of one
+    whose load does not come to its end. Raises MlmsError for a percentile that no process can have
+    the queries for.
     """
     plan.check()
-    results: list[LoadResult] = []
-    for number in range(plan.processes):
+
+    def load_process(number: int) -> LoadResult:
         with new_predictor() as predictor:
             batches = batches_for(predictor)
-            try:
-                result = measure_load_process(plan, predictor, batches, number, keep_part)
-            except FastestCall as fastest:
-                return without_load(plan, fastest)
-        results.append(result)
-        keep(number, result)
-        if result.verdict is not None and result.verdict.verdict in _DECISIVE:
+            return measure_load_process(plan, predictor, batches, number, keep_part)
+
+    try:
+        return _measure_until_decided(plan, load_process, keep)
+    except FastestCall as fastest:
+        return without_load(plan, fastest)
+
+
+def _measure_until_decided(
+    plan: LoadItemPlan,
+    load_process: Callable[[int], LoadResult],
+    keep: Callable[[int, ProcessResult], None],
+) -> Measurement:
+    began = time.monotonic()
+    longest = 0.0
+    results: list[LoadResult] = []
+    for processes, confidence in plan.looks:
+        for number in range(len(results), processes):
+            started = time.monotonic()
+            if number >= plan.processes and started - began + longest > plan.budget:
+                return _measurement(plan, results, confidence)
+            result = load_process(number)
+            longest = max(longest, time.monotonic() - started)
+            results.append(result)
+            keep(number, result)
+            if result.verdict is not None and result.verdict.verdict in _DECISIVE:
+                return _measurement(plan, results, confidence)
+        measurement = _measurement(plan, results, confidence)
+        if not any(_is_open(decision, plan) for decision in measurement.decisions):
             break
-    return _measurement(plan, results)
+    return measurement
+
+
+def _is_open(decision: Decision, plan: LoadItemPlan) -> bool:
+    """Return whether more processes may decide a limit; of the scenario's own, each one must."""
+    is_undecided = decision.verdict is Verdict.INCONCLUSIVE and not decision.estimate.lacking
+    return is_undecided and decision.limit in plan.limits
 
 
 def without_load(plan: LoadItemPlan, fastest: FastestCall) -> Measurement:
@@ -80,8 +109,13 @@ def without_load(plan: LoadItemPlan, fastest: FastestCall) -> Measurement:
     return Measurement({"query_latency": estimate}, [decision], (), "decided", "")
 
 
-def _measurement(plan: LoadItemPlan, results: Sequence[LoadResult]) -> Measurement:
-    estimates = {**_load_estimates(results), **estimate_performance(results, 1 - RISK)}
+def _measurement(
+    plan: LoadItemPlan, results: Sequence[LoadResult], confidence: float
+) -> Measurement:
+    estimates = {
+        **_load_estimates(results, confidence),
+        **estimate_performance(results, confidence),
+    }
     decisions = withhold(judge(plan.limits, estimates), results)
     if plan.criterion is not None:
         decisions.insert(0, _decide_criterion(plan, plan.criterion, results, estimates))
@@ -89,26 +123,28 @@ def _measurement(plan: LoadItemPlan, results: Sequence[LoadResult]) -> Measureme
     return Measurement(measured, decisions, (), _ending(decisions), _doubts(results))
 
 
-def _load_estimates(results: Sequence[LoadResult]) -> dict[str, Estimate]:
+def _load_estimates(results: Sequence[LoadResult], confidence: float) -> dict[str, Estimate]:
     """Return the quantities that only a load has."""
     estimates = {"query_latency": _query_latency(results)}
     rates = [result.load.rate for result in results]
     seconds = [1 / rate for rate in rates if rate]
     if len(seconds) == len(rates):
-        interval = rate_interval(seconds, 1 - RISK)
-        estimates["query_rate"] = _estimate(1 / fmean(seconds), interval, len(results))
+        interval = rate_interval(seconds, confidence)
+        estimates["query_rate"] = _estimate(1 / fmean(seconds), interval, confidence, len(results))
     values = {
         "queue_delay": [result.load.queue_delay for result in results],
         "issue_delay": [result.load.issue_delay for result in results],
     }
     for name, delays in values.items():
-        interval = student_interval(delays, 1 - RISK)
-        estimates[name] = _estimate(fmean(delays), interval, len(results))
+        interval = student_interval(delays, confidence)
+        estimates[name] = _estimate(fmean(delays), interval, confidence, len(results))
     return estimates
 
 
-def _estimate(value: float, interval: tuple[float, float], processes: int) -> Estimate:
-    return Estimate(value, interval[0], interval[1], 1 - RISK, processes, "processes")
+def _estimate(
+    value: float, interval: tuple[float, float], confidence: float, processes: int
+) -> Estimate:
+    return Estimate(value, *interval, confidence, processes, "processes")
 
 
 def _query_latency(results: Sequence[LoadResult]) -> Estimate:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from pytest_mlms.agent.load import Batcher, LoadPlan
 from pytest_mlms.errors import MlmsError
+from pytest_mlms.evaluate.looks import ENOUGH, MULTIPLES, RISK, confidences
 from pytest_mlms.load.arrivals import poisson_arrivals
 from pytest_mlms.load.early_stopping import least_within, queries_needed
 from pytest_mlms.load.sample_order import loaded_samples, sample_order
@@ -73,6 +74,20 @@ class LoadItemPlan:
         if isinstance(self.load, MultiStream):
             return queries_needed(self.share)
         return least_within(0, self.share)
+
+    @property
+    def looks(self) -> Iterator[tuple[int, float]]:
+        """The processes of each look at the limits, and the confidence of its intervals.
+
+        Where limits are open there are twice as many, and at least those which decide on a limit
+        nearby, and twice that again. Without limits nothing is decided.
+        """
+        if not self.limits:
+            yield self.processes, 1 - RISK
+            return
+        for multiple, confidence in zip(MULTIPLES, confidences(early=False), strict=True):
+            least = ENOUGH if multiple > 1 else 1
+            yield max(least, multiple * self.processes), confidence
 
     @property
     def longest(self) -> float:

@@ -63,8 +63,10 @@ def measure_peak(
         return without_load(plan, fastest)
     note(probes, found)
     estimates = {"peak_rate": _estimate(found)}
-    ended: Ending = "budget" if found.reason else "no limits"
     decisions = judge(plan.limits, estimates)
+    ended: Ending = "decided" if decisions else "no limits"
+    if found.reason:
+        ended = "budget"
     return Measurement(estimates, decisions, (), ended, _doubts(found))
 
 

@@ -21,6 +21,7 @@ from pytest_mlms.history.errors import HistoryError
 from pytest_mlms.history.gate_verdict import Finding, decide
 from pytest_mlms.history.recreation import make_stack, recreate, write_stacks
 from pytest_mlms.history.store import transact
+from pytest_mlms.options import share_text
 from pytest_mlms.results_reader import read_results
 from pytest_mlms.stacks.declared import declared_stacks
 from pytest_mlms.stacks.installers import Show
@@ -133,7 +134,7 @@ def _arguments(plans: Sequence[Plan], names: StackNames, folder: str) -> list[st
         f"--mlms-manifests={folder}",
         f"--mlms-stack={names.after}",
         f"--mlms-against={names.before}",
-        *[f"--mlms-gate={name}={tolerance:.5f}" for name, tolerance in gates.items()],
+        *[f"--mlms-gate={name}={share_text(tolerance)}" for name, tolerance in gates.items()],
     ]
 
 

@@ -143,7 +143,8 @@ class ManifestFile(pytest.Module):
                 raise
             self._session.strangers.append(self.path)
             return
-        warn_without_limits(loaded, self._session)
+        cases = [case for kind in KINDS for case in self.cases(kind)]
+        warn_without_limits(loaded, cases, self._session)
         for kind in KINDS:
             if self.cases(kind):
                 for item in self._items(f"test_{kind}"):

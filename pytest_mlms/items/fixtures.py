@@ -166,6 +166,7 @@ def mlms_recorder(
     mlms_case: Case, mlms_device: str, mlms_session: Session, request: pytest.FixtureRequest
 ) -> Recorder:
     """The recorder of the item's results and artifacts."""
+    from pytest_mlms.expected import expected
     from pytest_mlms.host.machine import CpuTimes
     from pytest_mlms.items.ungated import failure_without_limits
     from pytest_mlms.recorder import RECORDER, Recorder
@@ -181,7 +182,8 @@ def mlms_recorder(
         mlms_case.place(),
         cpu_shares=CpuTimes().shares,
         label=mlms_case.label,
-        without_limits=failure_without_limits(mlms_case, mlms_session.config),
+        expected=expected(mlms_case, mlms_session.config),
+        without_limits=failure_without_limits(mlms_case, mlms_session),
     )
     request.node.stash[RECORDER] = recorder
     if "mlms_dataset" in request.fixturenames:

@@ -13,12 +13,13 @@ import pytest
 
 from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.cases import Case
+from pytest_mlms.config import Config
 from pytest_mlms.evaluate.limits import judge
 from pytest_mlms.evaluate.soak import SoakRun, SoakSeries
 from pytest_mlms.evaluate.soak_estimates import Blocks, estimate_soak
-from pytest_mlms.quantities.soak import SOAK_LIMITS
+from pytest_mlms.expected import expected
 from pytest_mlms.recorder import Recorder
-from pytest_mlms.records import Decision, Limit, Verdict
+from pytest_mlms.records import Decision, Verdict
 from pytest_mlms.report.artifacts import keep_arrays
 
 __all__ = ["open_side", "open_sides", "soak"]
@@ -46,26 +47,26 @@ def open_sides(open_pair: Any, batches_for: Any) -> Iterator[Mapping[str, Any]]:
 def soak(
     case: Case,
     sides: Mapping[str, Callable[[], contextlib.AbstractContextManager[Predictor]]],
-    seconds: float,
+    config: Config,
     recorder: Recorder,
-    strict: bool,
 ) -> None:
     """Run a soak and judge it; keep what was measured, however it ends.
 
     At Ctrl-C it is judged as far as it goes, and then interrupted. Raises AgentError where a
     process died.
     """
-    run = SoakRun(sides, seconds)
+    assert config.soak is not None, "there are soaks only where their time was given"
+    run = SoakRun(sides, config.soak)
     try:
         run.run()
     except KeyboardInterrupt:
         with contextlib.suppress(pytest.fail.Exception):  # the interruption is raised instead
-            _judge(case, _keep(run.series, recorder), recorder, strict)
+            _judge(case, _keep(run.series, recorder), recorder, config)
         raise
     except BaseException:
         _keep(run.series, recorder)
         raise
-    _judge(case, _keep(run.series, recorder), recorder, strict)
+    _judge(case, _keep(run.series, recorder), recorder, config)
 
 
 def _keep(series: Mapping[str, SoakSeries], recorder: Recorder) -> dict[str, Blocks]:
@@ -76,28 +77,18 @@ def _keep(series: Mapping[str, SoakSeries], recorder: Recorder) -> dict[str, Blo
     return blocks
 
 
-def _judge(case: Case, blocks: Mapping[str, Blocks], recorder: Recorder, strict: bool) -> None:
+def _judge(case: Case, blocks: Mapping[str, Blocks], recorder: Recorder, config: Config) -> None:
     estimates = estimate_soak(blocks["b"], blocks.get("a"))
-    decisions = judge(_limits(case), estimates)
+    decisions = judge(expected(case, config), estimates)
     if case.against is not None:
         decisions = [_regressed(decision) for decision in decisions]
-    recorder.settle(estimates, decisions, strict)
+    recorder.settle(estimates, decisions, config.strict)
 
 
 def _thinned(arrays: Mapping[str, Any]) -> dict[str, list[Any]]:
     """Return columns with at most as many blocks as a line shows."""
     step = max(1, -(-len(arrays["calls"]) // _SHOWN))
     return {name: values[::step].tolist() for name, values in arrays.items()}
-
-
-def _limits(case: Case) -> list[Limit]:
-    """Return the limits of the manifest, and the defaults of quantities that it doesn't limit."""
-    limits = list(case.limits)
-    named = {limit.quantity for limit in limits}
-    for name, value in SOAK_LIMITS.items():
-        if name not in named:
-            limits.append(Limit(name, value, case.place(), default=True))
-    return limits
 
 
 def _regressed(decision: Decision) -> Decision:

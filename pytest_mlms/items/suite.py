@@ -284,7 +284,6 @@ def test_soak(
     from pytest_mlms.config import draw_seed
     from pytest_mlms.items.soaks import open_side, open_sides, soak
 
-    assert mlms_config.soak is not None, "there are soaks only where their time was given"
     seed = draw_seed(mlms_config.seed)
     batches_for = _timed_inputs(mlms_case, mlms_dataset, seed)
     mlms_recorder.note(inputs_seed=seed)
@@ -293,7 +292,7 @@ def test_soak(
     else:
         opening = open_sides(request.getfixturevalue("mlms_pair_factory"), batches_for)
     with opening as sides:
-        soak(mlms_case, sides, mlms_config.soak, mlms_recorder, mlms_config.strict)
+        soak(mlms_case, sides, mlms_config, mlms_recorder)
 
 
 def _timed_inputs(case: Case, dataset: Dataset | None, run_seed: int) -> TimedInputs | RandomInputs:

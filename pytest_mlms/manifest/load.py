@@ -20,8 +20,9 @@ from pytest_mlms.manifest.digest_record import UNPINNED, recorded_digest, record
 from pytest_mlms.manifest.digests import found_digests
 from pytest_mlms.manifest.messages import describe
 from pytest_mlms.manifest.option_check import option_problems
+from pytest_mlms.manifest.points import idle_text
 from pytest_mlms.manifest.reading import read, shown
-from pytest_mlms.manifest.scenarios import Replay, Server
+from pytest_mlms.manifest.scenarios import Replay
 from pytest_mlms.manifest.schema import Manifest, Model
 from pytest_mlms.manifest.sources import scheme_of, split_source
 from pytest_mlms.manifest.thresholds import AgreementThreshold, Entry, agreement_limits, value_of
@@ -162,21 +163,14 @@ class LoadedManifest:
     def limits(self, kind: Kind) -> tuple[Limit, ...]:
         """Return the limits on what items of this kind measure, in the order of the registry."""
         found = []
-        for limit in self._limits:
+        for limit in self.all_limits:
             if QUANTITIES[limit.quantity].kind == kind:
                 found.append(limit)
         return tuple(found)
 
-    @property
-    def has_limits(self) -> bool:
-        """True if a limit judges any of its items, apart from upgrades."""
-        loads = [entry.load for entry in self.manifest.evaluate.scenarios]
-        if any(isinstance(load, Server | Replay) and load.latency is not None for load in loads):
-            return True
-        return any(True for entry in self.manifest.thresholds.entries())
-
     @cached_property
-    def _limits(self) -> list[Limit]:
+    def all_limits(self) -> list[Limit]:
+        """The limits on what items of any kind measure."""
         found: list[Limit] = []
         for entry in self.manifest.thresholds.entries():
             if isinstance(entry.threshold, AgreementThreshold):
@@ -276,7 +270,19 @@ def load_document(
             errors.append((document.line(key), text))
     if manifest is None or errors:
         raise _manifest_error(path, errors)
-    return LoadedManifest(path, manifest, document.lines)
+    return _without_idle_limits(LoadedManifest(path, manifest, document.lines))
+
+
+def _without_idle_limits(loaded: LoadedManifest) -> LoadedManifest:
+    """Return a manifest; raises ManifestError for limits that no case meets: none is decided."""
+    errors = []
+    for limit in loaded.all_limits:
+        text = idle_text(limit, loaded.manifest)
+        if text:
+            errors.append((limit.place.line, text))
+    if errors:
+        raise _manifest_error(loaded.path, errors)
+    return loaded
 
 
 def _options(manifest: Manifest, frameworks: Collection[str]) -> Iterator[tuple[yaml12.Path, str]]:

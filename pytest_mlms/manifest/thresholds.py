@@ -17,6 +17,7 @@ from pytest_mlms.manifest.types import (
     Fraction,
     NotNegative,
     Positive,
+    Share,
     Short,
     value_type,
 )
@@ -94,7 +95,7 @@ _BASES: dict[Kind, type[Closed]] = {
 def _limit_model(quantity: Quantity) -> type[Closed]:
     """Return the model of a limit on a quantity."""
     title = quantity.name.title().replace("_", "")
-    fields: dict[str, Any] = {quantity.bound: (value_type(quantity.unit), ...)}
+    fields: dict[str, Any] = {quantity.bound: (value_type(quantity.unit, quantity.bound), ...)}
     return create_model(
         f"{quantity.kind.title()}{title}Limit",
         __base__=_BASES[quantity.kind],
@@ -141,7 +142,7 @@ def _upgrade_fields() -> dict[str, Any]:
     for name, quantity in QUANTITIES.items():
         if quantity.upgrade:
             key = quantity.upgrade.key or name
-            fields[key] = (Fraction | None, _described(quantity))
+            fields[key] = (Share | None, _described(quantity))
     return fields
 
 

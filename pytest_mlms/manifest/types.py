@@ -7,6 +7,7 @@ import functools
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
@@ -25,7 +26,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 from pytest_mlms.manifest.sources import check_source
-from pytest_mlms.units import UNITS, parse_quantity
+from pytest_mlms.units import UNITS, parse_quantity, parse_share
 
 __all__ = [
     "PATTERNS",
@@ -46,6 +47,7 @@ __all__ = [
     "Seconds",
     "SemanticVersion",
     "Sha256",
+    "Share",
     "Short",
     "Source",
     "instead",
@@ -217,6 +219,15 @@ class _ParsedQuantity:
         return self.form
 
 
+class _ParsedShare(_ParsedQuantity):
+    """Validator of a share that may be more than 100 %."""
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(parse_share)
+
+
 def _quantity_type(unit: str) -> Any:
     """Return the type of a quantity in a base unit."""
     units = "|".join(UNITS[unit])
@@ -228,6 +239,18 @@ def _quantity_type(unit: str) -> Any:
     as_written = PlainSerializer(lambda value: f"{value!r} {unit}")
     return Annotated[float, _ParsedQuantity(unit, form), as_written]
 
+
+_SHARE_FORM: JsonSchemaValue = {
+    "anyOf": [
+        {"type": "string", "pattern": f"^{_NUMBER}(%)\\s*$"},
+        {"type": "number", "minimum": 0, "exclusiveMaximum": 1},
+    ]
+}
+
+
+_in_percent = PlainSerializer(
+    lambda share: share if share < 1 else f"{100 * Decimal(repr(share))} %"
+)
 
 PATTERNS = {
     _SEMVER: "a semantic version, as in 1.0.0",
@@ -266,6 +289,8 @@ Scalar = str | int | float | bool
 Positive = Annotated[int, Field(ge=1)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False, description="a number, 0 or more")]
 Fraction = _quantity_type("fraction")
+Share = Annotated[float, _ParsedShare("fraction", _SHARE_FORM), _in_percent]
+"""How much worse something may be, which may be more than all of it."""
 Seconds = _quantity_type("s")
 PerSecond = _quantity_type("/s")
 PerChannel = Annotated[
@@ -275,6 +300,11 @@ AmountOfMemory = Annotated[str, AfterValidator(_memory_constraint), Field(descri
 Count = Annotated[str, AfterValidator(_count_constraint), Field(description=">= 8")]
 
 
-def value_type(unit: str) -> Any:
-    """Return the type of a value in a unit: text with a unit, or a plain number from 0."""
+def value_type(unit: str, bound: Literal["min", "max"]) -> Any:
+    """Return the type of a limit in a unit: text with a unit, or a plain number from 0.
+
+    What may be larger than all of something, such as an error rate, has a share as its limit.
+    """
+    if unit == "fraction" and bound == "max":
+        return Share
     return _quantity_type(unit) if unit in UNITS else NotNegative

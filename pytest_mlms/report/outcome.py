@@ -242,7 +242,7 @@ def _verdict(
     """Return the verdict: the recorded one, unless the item failed for another reason."""
     if hasattr(report, "wasxfail") and report.skipped:
         return Verdict.XFAILED
-    failed_later = report.failed and recorded is Verdict.PASSED
+    failed_later = report.failed and recorded in (Verdict.PASSED, Verdict.IMPROVED)
     if recorded is not None and not failed_later:
         return recorded
     if isinstance(error, InvalidRun):
@@ -251,8 +251,8 @@ def _verdict(
         return Verdict.PASSED
     if report.skipped:
         return Verdict.SKIPPED
-    if isinstance(error, (AssertionError, pytest.fail.Exception)):
-        return Verdict.FAILED
+    if error is None or isinstance(error, (AssertionError, pytest.fail.Exception)):
+        return Verdict.FAILED  # without an error, it passed where xfail_strict expects a failure
     return Verdict.ERROR
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.options import OPTIONS, Option
+from pytest_mlms.options import OPTIONS, Option, read_share, share_text
 from pytest_mlms.redaction import redact
 
 __all__ = ["command_for", "reproduce_command"]
@@ -94,7 +94,7 @@ def _words(option: Option, value: Any) -> Iterator[str]:
         return
     values = value if option.repeatable else [value]
     for one in values:
-        yield f"{option.flag}={_text(one)}"
+        yield f"{option.flag}={share_text(one) if option.read is read_share else _text(one)}"
 
 
 def _stack_of_drafts(config: pytest.Config) -> Iterator[str]:

@@ -15,6 +15,7 @@ from pytest_mlms.stacks.exact_packages import NONE
 from pytest_mlms.upgrade.batch_comparison import BATCH_AGREEMENT
 from pytest_mlms.upgrade.culprit import culprit_command
 from pytest_mlms.upgrade.labels import is_told, percent
+from pytest_mlms.upgrade.missing_gates import MISSING
 from pytest_mlms.upgrade.result import UpgradeResult
 from pytest_mlms.upgrade.setting import UpgradeSetting
 
@@ -42,7 +43,7 @@ def advice_on(result: UpgradeResult, setting: UpgradeSetting) -> list[str]:
         allow = f"try: if this is intended, allow it: {_allowance(result, setting)}"
         return [allow, *_culprit(result, setting)]
     if any(gate.of != "outputs" for gate in result.undecided_gates):
-        return [f"try: {_how_to_decide(result, setting)}"]
+        return [f"try: {_on_open(result, setting)}"]
     if result.undecided_gates:  # the lines of outputs say what decides them
         return []
     return list(_on_told(result, setting))
@@ -147,6 +148,14 @@ def _to_allow(regressed: Sequence[Comparison]) -> list[str]:
         if compared.gate or compared.quantity not in allowed_by_latency:
             names.append(compared.quantity)
     return names
+
+
+def _on_open(result: UpgradeResult, setting: UpgradeSetting) -> str:
+    """Return what to do about the gates that are open: no round decides one that isn't measured."""
+    missing = [gate.quantity for gate in result.undecided_gates if gate.of == MISSING]
+    if missing:
+        return f"name no gate that isn't measured here: {', '.join(missing)}"
+    return _how_to_decide(result, setting)
 
 
 def _how_to_decide(result: UpgradeResult, setting: UpgradeSetting) -> str:

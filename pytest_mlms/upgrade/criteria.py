@@ -10,8 +10,8 @@ from typing import cast
 from pytest_mlms.cases import Case
 from pytest_mlms.config import Config, draw_seed
 from pytest_mlms.errors import InvalidRun
-from pytest_mlms.manifest.scenarios import Peak
-from pytest_mlms.quantities import QUANTITIES, upgrade_rules
+from pytest_mlms.expected import gates_of
+from pytest_mlms.quantities import QUANTITIES
 from pytest_mlms.upgrade.interleave_plan import InterleavePlan
 from pytest_mlms.upgrade.round_estimate import LEAST_ROUNDS, ROUNDS, RoundSpan
 from pytest_mlms.upgrade.rounds import Clock
@@ -40,29 +40,14 @@ class Criteria:
 
 
 def criteria_of(case: Case, config: Config) -> Criteria:
-    """Return the criteria of a case.
-
-    Tolerances are those of the command line, else the manifest's, else the defaults. What either
-    names is a gate; else it is latency, and under load that of queries, or their peak.
-    """
-    main = _main_quantity(case)
-    tolerances = {main: upgrade_rules()[main].tolerance}
-    places: dict[str, str] = {}
-    for name, share in case.loaded.manifest.thresholds.upgrade.tolerances().items():
-        tolerances[name] = share
-        places[name] = _place(case, name)
+    """Return the criteria of a case, whose gates are what it is expected to decide."""
+    gates = gates_of(case, config)
+    places = {name: gate.place for name, gate in gates.items() if gate.place}
     if case.agreement is not None:
         places["agreement"] = str(case.loaded.place("thresholds", "agreement"))
-    if config.tolerance is not None:
-        tolerances["latency"] = config.tolerance
-        places["latency"] = "--mlms-tolerance"
-    for gate in config.gate:
-        name, _, number = gate.partition("=")
-        tolerances[name] = float(number)
-        places[name] = "--mlms-gate"
     return Criteria(
-        tolerances=tolerances,
-        gates=tuple(tolerances),
+        tolerances={name: gate.tolerance for name, gate in gates.items()},
+        gates=tuple(gates),
         clock=cast("Clock | None", config.clock),
         places=places,
         rounds=rounds_of(config),
@@ -75,19 +60,6 @@ def rounds_of(config: Config) -> RoundSpan:
         return ROUNDS
     least, most = config.rounds
     return RoundSpan(min(LEAST_ROUNDS, most) if least is None else least, most)
-
-
-def _main_quantity(case: Case) -> str:
-    if case.load is None:
-        return "latency"
-    return "peak_rate" if isinstance(case.load, Peak) else "query_latency"
-
-
-def _place(case: Case, name: str) -> str:
-    """Return the manifest's line that sets the tolerance of a quantity."""
-    rule = QUANTITIES[name].upgrade
-    key = rule.key if rule and rule.key else name
-    return str(case.loaded.place("thresholds", "upgrade", key))
 
 
 def interleave_plan_of(case: Case, config: Config) -> InterleavePlan:

@@ -91,7 +91,7 @@ def _own_tolerance(
     """Return the tolerance of a quantity: at least the least change that is judged."""
     rule = upgrade_rules()[name]
     share = tolerances.get(name, rule.tolerance)
-    values = [figures[name].a for figures in rounds if name in figures]
+    values = [figure.a for figure in _counting([each[name] for each in rounds if name in each])]
     baseline = median(values) if values else 0.0
     if baseline * share >= rule.least_change or not baseline:
         return _Tolerance(share)
@@ -103,6 +103,11 @@ def _at_least(own: _Tolerance, name: str, of_latency: _Tolerance) -> _Tolerance:
     if QUANTITIES[name].unit == "B" or own.share >= of_latency.share:
         return own
     return of_latency._replace(asked=own.share)
+
+
+def _counting(figures: Sequence[Figure]) -> Sequence[Figure]:
+    """Return the figures that say something; all of them where none does."""
+    return [figure for figure in figures if math.isfinite(figure.error)] or figures
 
 
 class _Usable(NamedTuple):
@@ -129,10 +134,11 @@ def _undecided(
 ) -> Comparison:
     quantity = QUANTITIES[name]
     usable = sum(math.isfinite(figure.error) for figure in figures)
+    counting = _counting(figures)
     return Comparison(
         quantity=name,
-        a=median([figure.a for figure in figures]),
-        b=median([figure.b for figure in figures]),
+        a=median([figure.a for figure in counting]),
+        b=median([figure.b for figure in counting]),
         unit=quantity.unit,
         tolerance=tolerance.share,
         least_change=tolerance.least_change,
@@ -217,7 +223,7 @@ def compare_accuracy(name: str, right_a: Array, right_b: Array, tolerance: float
     verdict = Verdict.INCONCLUSIVE
     if high < -tolerance:
         verdict = Verdict.REGRESSED
-    elif low > -tolerance or (lost == 0 and tolerance == 0):
+    elif low >= -tolerance or (lost == 0 and tolerance == 0):
         verdict = Verdict.PASSED
     share_a = float(right_a.mean())
     share_b = float(right_b.mean())

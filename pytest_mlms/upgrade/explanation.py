@@ -21,6 +21,7 @@ from pytest_mlms.upgrade.labels import (
     verdict_label,
 )
 from pytest_mlms.upgrade.layer_diff import LayerChange
+from pytest_mlms.upgrade.missing_gates import MISSING
 from pytest_mlms.upgrade.result import UpgradeResult
 from pytest_mlms.upgrade.round_estimate import unseen_share
 from pytest_mlms.upgrade.rounds import CLOCKS, SIDES
@@ -159,7 +160,8 @@ def _parts_of_start(compared: Comparison, result: UpgradeResult) -> str:
 def _finding(compared: Comparison) -> str:
     if compared.of == "outputs":
         return _difference_of_outputs(compared)
-    if compared.of == "processes" or (compared.of == "calls" and compared.lacking):
+    without_values = ("processes", "calls", MISSING)
+    if compared.lacking and compared.of in without_values:
         return compared.lacking.replace("\n", "\n    ")
     text = f"{change_text(compared)}, tolerance {tolerance_label(compared)}"
     if compared.about:

@@ -125,7 +125,7 @@ def compare_figure(
     verdict = Verdict.INCONCLUSIVE
     if low > undecided.tolerance:
         verdict = Verdict.REGRESSED
-    elif high < undecided.tolerance or (is_no_worse and undecided.tolerance == 0):
+    elif high <= undecided.tolerance or (is_no_worse and undecided.tolerance == 0):
         verdict = Verdict.PASSED
     ends = sorted([quantity.sign * low, quantity.sign * high])
     return undecided.but(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pytest_mlms.quantities import QUANTITIES
 from pytest_mlms.records import Comparison, InputGroup, Verdict, main_comparison
 from pytest_mlms.upgrade.crash import CRASH
 from pytest_mlms.upgrade.decision import verdict_of
@@ -90,10 +92,13 @@ class UpgradeResult:
 
     @property
     def margin(self) -> float:
-        """The distance of the main interval from its limit, as a ratio; infinite without one.
+        """The distance of the main interval's worse end from its limit, as a ratio.
 
-        It is negative where the interval reaches beyond the limit.
+        It is negative where the interval reaches beyond the limit, and infinite without one.
         """
         if self.main is None:
             return math.inf
-        return 1 + self.main.tolerance - self.main.high
+        farthest = self.main.high
+        if QUANTITIES[self.main.quantity].sign < 0:
+            farthest = 1 / self.main.low if self.main.low > 0 else math.inf
+        return max(1 + self.main.tolerance - farthest, -sys.float_info.max)

@@ -29,6 +29,7 @@ from pytest_mlms.upgrade.group_decision import GroupDecision, compare_groups
 from pytest_mlms.upgrade.interleave import MeasuredRound, OpenPair, run_interleaved
 from pytest_mlms.upgrade.interleave_plan import InterleavePlan
 from pytest_mlms.upgrade.layer_diff import changed_layers
+from pytest_mlms.upgrade.missing_gates import missing_gates
 from pytest_mlms.upgrade.output_check import OutputFindings
 from pytest_mlms.upgrade.peak_round import without_peak
 from pytest_mlms.upgrade.result import UpgradeResult
@@ -247,9 +248,12 @@ class UpgradeRun:
             self._slow_inputs.compare(),
             compare_stalls(figures, criteria.tolerances.get("stalls"), criteria.rounds),
         ]
-        comparisons = [compared for compared in found if compared is not None]
+        comparisons = [
+            *self._lasting_comparisons,
+            *[compared for compared in found if compared is not None],
+        ]
         self._update(
-            comparisons=[*self._lasting_comparisons, *comparisons],
+            comparisons=[*comparisons, *missing_gates(criteria, comparisons)],
             order_effect=effect_of_order(rounds),
             input_groups=groups.groups if groups else (),
             slow_inputs=self._timed.slow_lines(self._slow_inputs.confirmed) if self._timed else (),

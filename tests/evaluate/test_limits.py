@@ -168,3 +168,15 @@ def test_a_margin_outside_of_a_limit_of_0_is_a_finite_number() -> None:
     limit = Limit("kl_max", 0.0, PLACE)
     outside = Decision(limit, estimate(1.0, 1.0, 1.0), Verdict.FAILED)
     assert -math.inf < margin([outside]) < 0
+
+
+@pytest.mark.parametrize(("low", "high"), [(-0.02, -0.01), (-0.01, 0.01), (0.01, 0.02)])
+def test_a_limit_of_0_on_a_drift_is_judged_by_its_interval(low: float, high: float) -> None:
+    verdicts = {-0.02: Verdict.PASSED, -0.01: Verdict.INCONCLUSIVE, 0.01: Verdict.FAILED}
+    drift = Limit("soak_latency_drift", 0.0, PLACE)
+    assert decide(drift, estimate((low + high) / 2, low, high)) is verdicts[low]
+
+
+def test_a_mean_of_exact_answers_may_miss_100_percent_by_rounding() -> None:
+    found = estimate(1 - 2**-52, 0.99, 1.0)
+    assert decide(Limit("cosine", 1.0, PLACE), found) is Verdict.PASSED

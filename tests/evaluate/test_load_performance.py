@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -18,7 +19,7 @@ from pytest_mlms.evaluate.load_performance import measure_load
 from pytest_mlms.evaluate.load_plan import LoadItemPlan
 from pytest_mlms.evaluate.performance import Measurement
 from pytest_mlms.evaluate.process_result import ProcessResult
-from pytest_mlms.records import Verdict
+from pytest_mlms.records import Limit, Place, Verdict
 from tests.evaluate.test_load_plan import plan_of, server
 
 SECOND = 1_000_000_000
@@ -210,3 +211,14 @@ def test_what_was_received_from_an_agent_that_died_is_kept() -> None:
         )
     assert len(kept.parts[0].latencies) == 100
     assert not kept.results
+
+
+def test_a_limit_on_queries_that_straddles_gets_more_processes() -> None:
+    """Rates of few arrivals differ by a tenth, so that three processes decide on none nearby."""
+    near = Limit("query_rate", 95.0, Place(Path("m.yaml"), 9))
+    plan = plan_of(server(), limits=[near], processes=3, budget=60.0)
+    measured, kept = measure(plan, [FakeServer(0.001) for _ in range(12)])
+    criterion, decision = measured.decisions
+    assert criterion.verdict is Verdict.PASSED
+    assert len(kept.results) in (6, 12)
+    assert decision.estimate.replicates == len(kept.results)

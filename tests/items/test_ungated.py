@@ -53,3 +53,9 @@ def test_a_manifest_that_limits_some_of_its_items_neither_warns_nor_fails(
     result.assert_outcomes(passed=2)
     assert "MlmsNotGated" not in result.stdout.str()
     result.stdout.fnmatch_lines(["mlms: 1 model: 2 passed; 2 measured, 1 not gated"])
+
+
+def test_an_agreement_that_no_case_has_leaves_a_manifest_without_a_limit(ungated: Project) -> None:
+    ungated.set_thresholds("  agreement: {reference: faulty}")
+    result = ungated.run(SHOW_WARNING, "--collect-only")
+    assert result.stdout.str().count("MlmsNotGated") == 1

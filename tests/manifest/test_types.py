@@ -69,7 +69,7 @@ def test_a_wrong_constraint_says_what_to_write(kind: Any, text: str, message: st
 
 
 def test_a_value_with_a_unit_is_text_and_a_plain_one_a_number() -> None:
-    assert TypeAdapter(value_type("s")).validate_python("5 ms") == 0.005
-    assert TypeAdapter(value_type("nat")).validate_python(0.5) == 0.5
+    assert TypeAdapter(value_type("s", "max")).validate_python("5 ms") == 0.005
+    assert TypeAdapter(value_type("nat", "max")).validate_python(0.5) == 0.5
     with pytest.raises(ValueError, match="greater than or equal to 0"):
-        TypeAdapter(value_type("")).validate_python(-1.0)
+        TypeAdapter(value_type("", "max")).validate_python(-1.0)

@@ -48,6 +48,44 @@ def test_a_limit_that_judges_no_case_is_an_error(
     assert message in error_of(tmp_path, small(thresholds=thresholds))
 
 
+SERVER = {"server": {"rate": "10 /s", "latency": "1 s"}}
+LOADS = {"batch_sizes": [1, 64], "scenarios": ["single_stream", SERVER]}
+
+
+@pytest.mark.parametrize(
+    ("evaluate", "thresholds", "message"),
+    [
+        (
+            LOADS,
+            {"latency_p99": {"max": "1 s", "batch_sizes": [64], "scenarios": ["server"]}},
+            (
+                "latency_p99 judges nothing; no case that measures it has batch_sizes 64 and "
+                "scenarios server (under load the batch size is 1): correct these"
+            ),
+        ),
+        (
+            LOADS,
+            {"query_rate": {"min": "1 /s", "batch_sizes": [64]}},
+            "query_rate judges nothing; no case that measures it has batch_sizes 64",
+        ),
+        (
+            {"scenarios": [{"peak": {"latency": "1 s"}}]},
+            {"latency_p50": {"max": "1 s"}},
+            "latency_p50 judges nothing; no scenario here measures it: add another",
+        ),
+        (
+            {"scenarios": [SERVER]},
+            {"memory_growth": {"max": "1 B"}},
+            "memory_growth judges nothing; no scenario here measures it: add another",
+        ),
+    ],
+)
+def test_a_limit_that_no_case_can_meet_is_an_error(
+    tmp_path: Path, evaluate: dict[str, Any], thresholds: dict[str, Any], message: str
+) -> None:
+    assert message in error_of(tmp_path, small(evaluate=evaluate, thresholds=thresholds))
+
+
 NAMED = {"name": "x", "type": "tensor", "element_type": "float32", "shape": ["batch", "tokens"]}
 
 

@@ -41,7 +41,7 @@ def test_options_that_decide_what_an_item_does_are_kept(
     assert shlex.split(command(pytester, *options))[1:-1] == [
         "--mlms-stack=onnxruntime==1.30.0",
         "--mlms-stack=here",
-        "--mlms-tolerance=0.02",
+        "--mlms-tolerance=2%",
         "--mlms-trace=model,layer",
         "--mlms-strict",
     ]

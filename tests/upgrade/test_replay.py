@@ -169,3 +169,19 @@ def test_a_line_that_is_not_json_is_an_error_with_its_number(folder: RunFolder) 
     folder.file.write_text("not\njson\n")
     with pytest.raises(MlmsError, match=r"results.jsonl:1: is no object of JSON; is it a run's"):
         read_upgrades(folder.path)
+
+
+def test_a_regression_that_was_expected_stays_one(folder: RunFolder) -> None:
+    folder.write(verdict="XFAILED")
+    found = folder.replay()
+    assert found.verdict is Verdict.XFAILED
+    assert not found.is_changed
+    assert folder.replay(tolerance=0.5).verdict is Verdict.PASSED
+
+
+def test_what_a_group_of_inputs_decided_is_kept(folder: RunFolder) -> None:
+    folder.write()
+    (latency,) = [one for one in folder.upgrade.comparisons if one.quantity == "latency"]
+    group = latency.but(quantity="group_latency", verdict=Verdict.REGRESSED)
+    folder.write(comparisons=[*folder.upgrade.comparisons, group])
+    assert folder.replay(tolerance=0.5).verdict is Verdict.REGRESSED

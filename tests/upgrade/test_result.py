@@ -41,3 +41,11 @@ def test_outputs_are_wrong_where_a_comparison_of_them_regressed() -> None:
     assert not slower.wrong_outputs
     wrong = check_outputs({"y": np.ones(2)}, {"y": np.zeros(2)})
     assert replace(slower, comparisons=[wrong]).wrong_outputs
+
+
+def test_the_margin_of_a_rate_is_that_of_its_loss() -> None:
+    faster, slower = (
+        result_of([{"peak_rate": changed(value, a=100)}] * 8, ["peak_rate"])
+        for value in (0.2, -0.2)
+    )
+    assert faster.margin > 0 > slower.margin

@@ -25,6 +25,12 @@ _BEST_RATIO = 100.0
 
 _MOST_BYTES = 2  # of a pixel's whole number, whose largest one is white
 
+_FLIPPED = 0.01
+"""Share of a picture's whole numbers that rounding may turn into the next ones."""
+
+_FLOAT_ERROR = (8 * float(np.finfo(np.float32).eps)) ** 2
+"""Mean squared error that rounding explains, where white is 1.0."""
+
 _GAUSSIAN = np.exp(-0.5 * (np.arange(-5, 6) / 1.5) ** 2)
 _GAUSSIAN /= _GAUSSIAN.sum()
 _UNIFORM = np.full(7, 1 / 7)
@@ -51,6 +57,7 @@ class EnhancementScorer(Scorer):
         self._dataset = dataset
         self._labels = labels_of(dataset, "a picture an element")
         self._found: list[tuple[float, float, float]] = []
+        self._rounded: list[float] = []
         self._finite: list[bool] = []
 
     def add(self, outputs: Mapping[str, Array], inputs: range) -> None:
@@ -75,19 +82,20 @@ class EnhancementScorer(Scorer):
                 raise self._dataset.label_error(index, f"{found}; {advice}")
             self._finite.append(bool(np.isfinite(picture).all()))
             self._found.append(_compare(label, np.nan_to_num(picture)))
+            largest = _largest_of(label)
+            self._rounded.append(_FLOAT_ERROR if largest == 1 else _FLIPPED / largest**2)
 
     def evidence(self) -> EnhancementEvidence:
         """Return the evidence of all inputs; raises OutputError for values that aren't finite."""
         finite = np.array(self._finite)
         check_finite(self._output.name, finite, self._dataset.element_name)
-        return EnhancementEvidence(np.array(self._found))
+        return EnhancementEvidence(np.array(self._found), np.array(self._rounded))
 
 
 def _compare(label: Array, picture: Array) -> tuple[float, float, float]:
     """Return the quantities of a picture, which becomes one of whole numbers as its label is."""
-    largest = 1.0
-    if label.dtype.kind in "iu":
-        largest = float(np.iinfo(label.dtype).max)
+    largest = _largest_of(label)
+    if largest != 1:
         picture = picture.round().clip(0, largest)
     truth = label.astype(np.float64)
     return (
@@ -95,6 +103,11 @@ def _compare(label: Array, picture: Array) -> tuple[float, float, float]:
         similarity(truth, picture, largest, _GAUSSIAN),
         similarity(truth, picture, largest, _UNIFORM, is_sample=True),
     )
+
+
+def _largest_of(label: Array) -> float:
+    """Return the number that is white."""
+    return float(np.iinfo(label.dtype).max) if label.dtype.kind in "iu" else 1.0
 
 
 def peak_ratio(label: Array, picture: Array, largest: float) -> float:
@@ -157,10 +170,14 @@ def _filtered_rows(picture: Array, window: Array) -> Array:
 
 
 class EnhancementEvidence(Evidence):
-    """The quantities of each picture (N x 3): PSNR in dB, SSIM, and SSIM by a uniform window."""
+    """The quantities of each picture (N x 3): PSNR in dB, SSIM, and SSIM by a uniform window.
 
-    def __init__(self, found: Array) -> None:
+    ``rounded`` (N) are the mean squared errors that rounding explains, where white is 1.
+    """
+
+    def __init__(self, found: Array, rounded: Array | float = 0.0) -> None:
         self._found = found
+        self._rounded = rounded
 
     def __len__(self) -> int:
         return len(self._found)
@@ -169,6 +186,12 @@ class EnhancementEvidence(Evidence):
         """Return the means over the pictures."""
         means = counts @ self._found / counts.sum(axis=1, keepdims=True)
         return dict(zip(ImageEnhancement.quantities, means.T, strict=True))
+
+    @property
+    def rounding(self) -> dict[str, float]:
+        """The decibels that rounding takes: of nearly exact pictures many, of others none."""
+        errors = 10 ** (-self._found[:, 0] / 10)
+        return {"psnr": float((10 * np.log10(1 + self._rounded / errors)).mean())}
 
     @property
     def losses(self) -> Array:

@@ -105,3 +105,10 @@ def test_labels_whose_type_does_not_say_what_white_is_are_an_error(dtype: str) -
     message = f"the label is {dtype}, which doesn't say what white is; save it as uint8 or uint16"
     with pytest.raises(DatasetError, match=message):
         evidence_of("image-enhancement", labels, np.zeros((1, 16, 16, 3)))
+
+
+def test_rounding_takes_many_decibels_of_an_exact_picture_and_none_of_others() -> None:
+    exact = evidence_of(TASK, LABELS, channels_first(LABELS), UNIT)
+    noisy = evidence_of(TASK, LABELS, channels_first(LABELS[::-1]), UNIT)
+    assert exact.rounding["psnr"] > 30
+    assert noisy.rounding["psnr"] < 0.001

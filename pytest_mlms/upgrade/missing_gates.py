@@ -1,0 +1,55 @@
+"""Gates that nothing measured: each is open, and says why."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from pytest_mlms.quantities import QUANTITIES
+from pytest_mlms.records import Comparison
+from pytest_mlms.statistics import samples_for_percentile
+from pytest_mlms.upgrade.criteria import Criteria
+
+__all__ = ["MISSING", "missing_gates"]
+
+MISSING = "nothing"
+"""What the samples are of a quantity that has none."""
+
+_OF_DATASET = "it takes a dataset whose inputs are timed in several rounds"
+_COARSE = "the clock is too coarse for single calls"
+_REASONS = {
+    "latency_p90": _COARSE,
+    "latency_p95": _COARSE,
+    "latency_p99": f"it takes {samples_for_percentile(99)} calls of a side in a round; raise "
+    "--mlms-duration",
+    "throughput": _COARSE,
+    "stalls": _COARSE,
+    "group_latency": "the timed inputs have one shape",
+    "slow_inputs": _OF_DATASET,
+    "peak_memory": "this kernel can't reset the peak, so it may be that of the import",
+    "energy_per_input": "the device has no counter of energy",
+}
+
+
+def missing_gates(criteria: Criteria, comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """Return an open comparison for each gate that has none."""
+    compared = {comparison.quantity for comparison in comparisons}
+    return [_missing(name, criteria) for name in criteria.gates if name not in compared]
+
+
+def _missing(name: str, criteria: Criteria) -> Comparison:
+    quantity = QUANTITIES[name]
+    reason = _REASONS.get(name, "no round measured it")
+    if quantity.kind == "accuracy":
+        reason = "the model's outputs and labels don't give it"
+    return Comparison(
+        quantity=name,
+        a=math.nan,
+        b=math.nan,
+        unit=quantity.unit,
+        tolerance=criteria.tolerances.get(name, 0.0),
+        gate=True,
+        replicates=0,
+        of=MISSING,
+        lacking=f"not measured: {reason}",
+    )

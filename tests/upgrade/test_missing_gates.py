@@ -1,0 +1,62 @@
+"""Gates that nothing measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_mlms.quantities import upgrade_rules
+from pytest_mlms.records import Verdict
+from pytest_mlms.upgrade.criteria import Criteria
+from pytest_mlms.upgrade.decision import compare_rounds, is_decided, verdict_of
+from pytest_mlms.upgrade.explanation import explain_upgrade
+from pytest_mlms.upgrade.missing_gates import MISSING, missing_gates
+from pytest_mlms.upgrade.result import UpgradeResult
+from tests.support.labour import LabourUpgrade
+from tests.support.upgrades import ROUND_RECORD, alike, setting
+
+GATES = ("latency", "ap", "top1", "peak_memory", "latency_p99")
+CRITERIA = Criteria(dict.fromkeys(GATES, 0.03), GATES)
+WORSE = {"work": 8, "sleep": 0.1, "slow": 2, "import": 1, "hoard": 200, "leak": 9000}
+
+
+def test_a_gate_without_a_comparison_leaves_an_upgrade_undecided_and_says_why() -> None:
+    measured = compare_rounds(alike(0.0), CRITERIA.tolerances, GATES)
+    assert verdict_of(measured) is Verdict.PASSED
+    comparisons = [*measured, *missing_gates(CRITERIA, measured)]
+    assert verdict_of(comparisons) is Verdict.INCONCLUSIVE
+    assert is_decided(comparisons, 8), "no further round measures it"
+    result = UpgradeResult(rounds=[ROUND_RECORD] * 8, complete=True, comparisons=comparisons)
+    text = explain_upgrade(result, setting())
+    reason = "the model's outputs and labels don't give it"
+    assert f"INCONCLUSIVE ap: not measured: {reason}" in text
+    assert "INCONCLUSIVE peak_memory: not measured: this kernel can't reset the peak" in text
+    assert "try: name no gate that isn't measured here: ap, top1, peak_memory, latency_p99" in text
+
+
+def test_a_gate_that_is_measured_is_not_missing() -> None:
+    measured = compare_rounds(alike(0.0), {}, ("latency",))
+    assert missing_gates(Criteria({"latency": 0.03}), measured) == []
+
+
+@pytest.mark.slow
+def test_every_gate_of_an_upgrade_holds_and_breaks_or_says_why_not(tmp_path: Path) -> None:
+    upgrade = LabourUpgrade(tmp_path)
+    upgrade.gates = tuple(upgrade_rules(None))
+    upgrade.tolerances = dict.fromkeys(upgrade.gates, 1.0)
+    found = {}
+    for candidate in ({"version": 2}, WORSE):
+        upgrade.run({}, candidate)
+        found[len(candidate)] = {one.quantity: one for one in upgrade.result.comparisons}
+    same, worse = found.values()
+    missing = {name for name, one in same.items() if one.of == MISSING}
+    measured = set(upgrade.gates) - missing
+    assert set(upgrade.gates) <= set(same)
+    assert {"latency", "throughput", "peak_memory", "start_time", "memory_growth"} <= measured
+    for name in measured - {"agreement"}:
+        assert same[name].verdict in (Verdict.PASSED, Verdict.IMPROVED), name
+    for name in ("latency", "cpu_time", "wall_time", "throughput", "latency_p90", "load_time"):
+        assert worse[name].verdict is Verdict.REGRESSED, name
+    for name in ("start_time", "peak_memory", "memory_growth", "latency_p95"):
+        assert worse[name].verdict is Verdict.REGRESSED, name
