@@ -1,0 +1,210 @@
+"""Every example of the documents: manifests are checked, and commands are read by their parsers.
+
+Some examples are parts of a manifest: the other parts are those of a small one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from pytest_mlms.cli import main as command
+from pytest_mlms.manifest import load
+from pytest_mlms.manifest.schema import Manifest
+from pytest_mlms.manifest.yaml12 import parse
+from pytest_mlms.stacks.schema import load_stacks
+from tests.support.project import ROOT
+
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+DIGEST = "5c" * 32
+ENOUGH = 20, 150
+"""Manifests and commands that the pages have at least: fewer would mean that none is found."""
+
+FILE = {"graph": "model.onnx", "sha256": DIGEST}
+BASE: dict[str, Any] = {
+    "name": "example",
+    "version": "1.0.0",
+    "task": "image-classification",
+    "models": [{"framework": "onnxruntime", **FILE}],
+    "inputs": [
+        {
+            "name": "x",
+            "type": "image",
+            "layout": "NCHW",
+            "element_type": "float32",
+            "steps": ["decode"],
+        }
+    ],
+    "outputs": [{"name": "y", "type": "classification"}, {"name": "stateN", "type": "tensor"}],
+    "dataset": {"name": "d", "version": "1.0.0", "source": "d.npz", "sha256": DIGEST},
+}
+TASKS = {"masks": "instance-segmentation", "boxes": "object-detection", "text": "ocr"}
+"""Type of an output -> the task that scores it, of examples that name none."""
+
+TASK_OF_LIMIT = {"wer": "ocr", "ap": "object-detection", "miou": "semantic-segmentation"}
+
+
+class Example(NamedTuple):
+    """An example: its text, and where it is."""
+
+    place: str
+    text: str
+
+
+def blocks(page: Path) -> Iterator[tuple[str, Example]]:
+    """Yield the blocks of a page with their language, "" where none is given."""
+    text = page.read_text()
+    for found in re.finditer(r"^```(\w*)\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+        line = text.count("\n", 0, found.start()) + 2
+        yield found[1], Example(f"{page.name}:{line}", found[2])
+
+
+def inline(page: Path) -> Iterator[Example]:
+    """Yield what stands between backticks in the text of a page."""
+    text = re.sub(
+        r"^```.*?^```",
+        lambda block: "\n" * block[0].count("\n"),
+        page.read_text(),
+        flags=re.DOTALL | re.MULTILINE,
+    )
+    for found in re.finditer(r"`([^`\n]+)`", text):
+        yield Example(f"{page.name}:{text.count(chr(10), 0, found.start()) + 1}", found[1])
+
+
+def content_of(text: str) -> Any:
+    """Return the value of YAML whose digests may be cut short; None where it is none."""
+    text = re.sub(r"sha256: (\w*…|…)", f"sha256: {DIGEST}", text)
+    document = parse(text)
+    return None if document.errors else document.value
+
+
+def is_part(content: Any) -> bool:
+    """Return whether a value is a manifest, or sections of one."""
+    sections = Manifest.model_fields.keys() - {"name", "version", "license", "description"}
+    return (
+        isinstance(content, dict)
+        and content.keys() <= Manifest.model_fields.keys()
+        and bool(content.keys() & sections)
+    )
+
+
+def manifests() -> Iterator[Example]:
+    for page in PAGES:
+        for language, example in blocks(page):
+            is_yaml = language in ("", "yaml") and page.name != "ci.md"  # which has a test
+            if is_yaml and is_part(content_of(example.text)):
+                yield example
+        for example in inline(page):
+            is_section = re.match(r"\w+: [\[{]", example.text) and "…" not in example.text
+            if is_section and is_part(content_of(example.text)):
+                yield example
+
+
+def whole(part: dict[str, Any]) -> dict[str, Any]:
+    """Return a manifest that has a part of one."""
+    made = {**BASE, **part}
+    if isinstance(made["dataset"], dict):
+        made["dataset"] = {**BASE["dataset"], **made["dataset"]}
+    made["models"] = [{**FILE, **model} for model in made["models"]]
+    if "task" not in part:
+        types = [output.get("type") for output in made["outputs"]]
+        named = [TASKS[kind] for kind in TASKS if kind in types]
+        limits = {**made.get("thresholds", {}), **made.get("thresholds", {}).get("upgrade", {})}
+        named += [TASK_OF_LIMIT[key] for key in TASK_OF_LIMIT if key in limits]
+        made["task"] = named[0] if named else BASE["task"]
+    return made
+
+
+@pytest.mark.parametrize("example", [*manifests()], ids=lambda example: example.place)
+def test_an_example_of_a_manifest_is_valid(example: Example, tmp_path: Path) -> None:
+    path = tmp_path / "manifest.yaml"
+    path.write_text(json.dumps(whole(content_of(example.text))))
+    load(path)
+
+
+def is_stacks(content: Any) -> bool:
+    """Return whether a value is a file of stacks."""
+    entries = list(content.values()) if isinstance(content, dict) else []
+    return bool(entries) and all(
+        isinstance(entry, dict) and ("interpreter" in entry or "framework" in entry)
+        for entry in entries
+    )
+
+
+def stacks() -> Iterator[Example]:
+    for page in PAGES:
+        for language, example in blocks(page):
+            if language == "yaml" and is_stacks(content_of(example.text)):
+                yield example
+
+
+@pytest.mark.parametrize("example", [*stacks()], ids=lambda example: example.place)
+def test_an_example_of_stacks_is_valid(example: Example, tmp_path: Path) -> None:
+    path = tmp_path / "stacks.yaml"
+    path.write_text(example.text)
+    assert load_stacks(path)
+
+
+def commands() -> Iterator[Example]:
+    """Yield the commands of blocks, without their comments and variables."""
+    pattern = re.compile(r"\s*(?:\$ )?(?:\w+=\S+ )*(?:python -m )?((?:pytest|mlms) [^#\n]*)")
+    for page in PAGES:
+        for language, example in blocks(page):
+            if language:
+                continue
+            lines = example.text.replace("\\\n", " ").splitlines()
+            for found in filter(None, map(pattern.match, lines)):
+                yield Example(example.place, found[1].partition(" | ")[0].replace("…", ""))
+
+
+def named_commands() -> Iterator[Example]:
+    """Yield the commands that a text names, which may lack arguments."""
+    for page in PAGES:
+        for example in inline(page):
+            if re.match(r"(pytest|mlms) [\w-]", example.text) and not re.search(
+                r"[…[|]", example.text
+            ):
+                yield example
+
+
+def parse_command(text: str, config: pytest.Config) -> None:
+    """Read a command as its program does. Raises UsageError or SystemExit."""
+    program, *words = shlex.split(text)
+    if program == "pytest":
+        config._parser.parse(words, argparse.Namespace())
+    else:
+        command._parser([words[0]]).parse_args(words)
+
+
+@pytest.mark.parametrize("example", [*commands()], ids=lambda example: example.place)
+def test_an_example_of_a_command_is_one(
+    example: Example, pytestconfig: pytest.Config, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        parse_command(example.text, pytestconfig)
+    except SystemExit:
+        pytest.fail(f"{example.place}: {example.text}: {capsys.readouterr().err}")
+
+
+@pytest.mark.parametrize("example", [*named_commands()], ids=lambda example: example.place)
+def test_a_command_that_a_text_names_is_one(
+    example: Example, pytestconfig: pytest.Config, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        parse_command(example.text, pytestconfig)
+    except SystemExit:
+        problem = capsys.readouterr().err
+        is_cut_short = "arguments are required" in problem or "expected one argument" in problem
+        assert is_cut_short, f"{example}: {problem}"
+
+
+def test_the_pages_have_examples() -> None:
+    found = len(list(manifests())), len([*commands(), *named_commands()])
+    assert found >= ENOUGH
