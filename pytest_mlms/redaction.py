@@ -50,7 +50,10 @@ _NAME = re.compile(r"\.(?=\w*[A-Za-z])\w{1,10}\b(?!/)")
 
 _PLACE = re.compile(
     rf"""
-    (?P<address>https?://[^\s'"<>|;,)\]]+)
+    (?P<address>https?://[^\s'"<>|;,)\]]+
+        | (?<![\w.+-])[\w.+-]+@[\w-]+\.[\w.-]*\w
+        | (?<![\w.])\d{1, 3}(?:\.\d{1, 3}){3}:\d+
+        | (?<![\w.])(?:10\.\d{1, 3}|192\.168|172\.(?:1[6-9]|2\d|3[01]))(?:\.\d{1, 3}){2}(?![\w.]))
     | (?P<quote>['"])(?P<quoted>[^'"\n]*)(?P=quote)
     | file://[^\s'"<>|;,)\]]+
     | (?<![\w/.:-])/(?:{_ROOTS})(?:/[^\s'"<>|:;,()\[\]]*|(?![\w/]))
@@ -59,8 +62,9 @@ _PLACE = re.compile(
     """,
     re.VERBOSE,
 )
-"""An address, or what may be a path: a text in quotes, a file's address, a place below one of the
-roots or a home, or a word with a slash. It looks at no character often, whatever a stranger wrote.
+"""An address of the web, of mail or of a network, or what may be a path: a text in quotes, a file's
+address, a place below one of the roots or a home, or a word with a slash. It looks at no character
+often, whatever a stranger wrote.
 """
 
 _QUOTED_PATH = re.compile(rf"file://|~/|[A-Za-z]:[\\/]|/(?:{_ROOTS})/")

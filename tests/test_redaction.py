@@ -157,6 +157,9 @@ def test_a_stack_that_can_not_be_made_shows_no_secrets(project: Project) -> None
         ("vm-7 said, vm-71", "HOST said, vm-71"),
         ("https://nexus.corp/x and https://pypi.org/x", "ADDRESS and https://pypi.org/x"),
         ("https://joe:pw@nexus.corp/x", "ADDRESS"),
+        ("joe@build-7.corp.example: refused", "ADDRESS: refused"),
+        ("to 203.0.113.7:5432, 10.1.2.3", "to ADDRESS, ADDRESS"),
+        ("cuDNN 9.1.0.70, a @ b, layer1.0@1", "cuDNN 9.1.0.70, a @ b, layer1.0@1"),
     ],
 )
 def test_what_is_for_strangers_has_neither_paths_nor_hosts(text: str, shown: str) -> None:
@@ -171,6 +174,7 @@ def test_without_a_host_no_word_is_replaced() -> None:
     "text",
     [
         *("-/", "/", "'/", "'/a", "a.b/", "/.", ".a", "-", "postgres://", "?a=", "'a", "a:/", "~/"),
+        *("a@", "a-", "a.", "10.1.", "a@a.", "1.1.1.1:"),
         *("://", "http://a:", "#a", "&", "://a?", "--", "--token", "token=", "bearer ", "cookie:"),
     ],
 )

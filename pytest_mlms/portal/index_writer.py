@@ -103,10 +103,12 @@ def _add_line(
         _add_item(database, run, number, line, content)
     elif kind == "teardown":
         _fail_item(database, run, content)
-    for column, value in run_row(content).items():
-        # The first start counts, and the end of the last session: a resumed run has several.
-        value_of = "?" if column == "exit_status" else f"COALESCE({column}, ?)"
-        database.execute(f"UPDATE run SET {column} = {value_of} WHERE name = ?", (value, run))
+    row = run_row(content)
+    # The first start counts, and the end of the last session: a resumed run has several.
+    end = row.pop("exit_status")
+    firsts = "".join(f", {column} = COALESCE({column}, ?)" for column in row)
+    change = f"UPDATE run SET exit_status = ?{firsts} WHERE name = ?"
+    database.execute(change, (end, *row.values(), run))
 
 
 def _add_item(

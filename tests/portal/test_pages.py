@@ -336,6 +336,22 @@ def test_pages_fit_and_can_be_used_by_all(
 
 
 @pytest.mark.slow
+def test_values_with_units_are_sorted_as_numbers(tmp_path: Path) -> None:
+    head, *_, end = run_lines(0)
+    ratios = {"model-0": 20.0, "model-1": 0.5, "model-2": 3.0}  # 13 ms, 327 µs, 2 ms
+    items = [item_line(0, number, ratio) for number, ratio in enumerate(ratios.values())]
+    write_lines(tmp_path / run_name(0), [head, *items, end])
+    with serving(tmp_path, token=None) as portal, open_browser() as browser:
+        page = browser.new_page()
+        page.set_default_timeout(1000 * HANG_GUARD)
+        page.goto(f"{portal.url}runs/{run_name(0)}")
+        page.get_by_role("button", name="result").click()
+        rows = [row.inner_text() for row in page.locator("tbody tr").all()]
+    order = [name for row in rows for name in ratios if name in row]
+    assert order == ["model-1", "model-2", "model-0"]
+
+
+@pytest.mark.slow
 def test_a_table_is_sorted_and_filtered_by_the_keyboard(tmp_path: Path) -> None:
     for number in range(12):
         write_lines(tmp_path / run_name(number), list(run_lines(number)))
