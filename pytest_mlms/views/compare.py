@@ -55,12 +55,22 @@ class ComparedItem:
     @property
     def title(self) -> str:
         """The title of B, and that of A where it has another one, as of a stack."""
-        return self.b.title if self.a.title == self.b.title else f"{self.a.title} → {self.b.title}"
+        title = self.b.title
+        if self.a.title != title:
+            title = f"{self.a.title} → {title}"
+        return f"{title}, which measures something else" if self.differs else title
+
+    @property
+    def differs(self) -> bool:
+        """True if the sides are known to measure something else: no values are compared then."""
+        definitions = {self.a.definition, self.b.definition}
+        return "" not in definitions and len(definitions) > 1
 
     @property
     def is_changed(self) -> bool:
-        """True if the verdict is another one, or a quantity is surely apart."""
-        return self.a.verdict != self.b.verdict or any(moved.apart for moved in self.moved)
+        """True if the verdict or what is measured is another one, or a quantity is surely apart."""
+        is_apart = any(moved.apart for moved in self.moved)
+        return self.a.verdict != self.b.verdict or self.differs or is_apart
 
 
 @dataclass(frozen=True)
@@ -126,6 +136,8 @@ def _key(item: ItemView) -> Key:
 
 
 def _moved(a: ItemView, b: ItemView) -> Iterator[Moved]:
+    if ComparedItem(a, b, ()).differs:
+        return
     for name, before in a.estimates.items():
         after = b.estimates.get(name)
         if after is None or before.value is None or after.value is None:

@@ -120,6 +120,7 @@ class ItemView:
     options: Mapping[str, Any] = field(default_factory=dict)
     variant: str = ""
     shape: str | None = None
+    definition: str = ""
     original: OriginalView | None = None
     other_version: str = ""
     machine: MachineView = field(default_factory=MachineView)

@@ -62,3 +62,14 @@ def test_stacks_of_which_nobody_knows_which_belong_together_are_not_joined(tmp_p
     assert compared.items == ()
     assert compared.only_a == ("digits: 1.30-b1", "digits: 1.31-b1")
     assert compared.only_b == ("digits: 1.32-b1",)
+
+
+def test_items_that_measure_something_else_are_told_and_not_compared(tmp_path: Path) -> None:
+    slow = {"latency_p50": estimate(0.8, 0.7, 0.9)}
+    a = read_lines(tmp_path / "a", [line_of(1, definition="0" * 16)])
+    b = read_lines(tmp_path / "b", [line_of(1, definition="1" * 16, estimates=slow)])
+    (changed,) = compare_runs(a, b).changed
+    assert changed.title == "digits: here-cpu-b1, which measures something else"
+    assert changed.moved == ()
+    older = read_lines(tmp_path / "c", [line_of(1, estimates=slow)])
+    assert [moved.change for moved in compare_runs(older, b).items[0].moved] == ["+0 %"]
