@@ -45,7 +45,10 @@ def test_a_run_is_added_at_its_end_and_a_wrong_address_is_refused_at_its_start(
     result = project.run(*ONE, "--mlms-history")
     result.assert_outcomes(passed=1, deselected=6)
     file = project.path / "mlms-results" / "history.sqlite"
-    assert history_lines(result.outlines) == [f"mlms: history: 12 points added to {file}"]
+    assert 9 <= points(file) <= 12  # fast calls give tails, too
+    assert history_lines(result.outlines) == [
+        f"mlms: history: {points(file)} points added to {file}"
+    ]
     assert runs(file) == [(project.results.resolve().name, 0)]
     assert (file.parent / ".gitignore").read_text() == "*\n"
 
@@ -99,8 +102,10 @@ def test_with_xdist_the_controller_adds_the_run_once(
     monkeypatch.setenv("MLMS_HISTORY", "team.sqlite")
     result = project.run("-k", "performance and offline", "-n2", "--mlms-history")
     file = project.path / "team.sqlite"
-    assert history_lines(result.outlines) == [f"mlms: history: 36 points added to {file}"]
-    assert points(file) == 36
+    assert 27 <= points(file) <= 36
+    assert history_lines(result.outlines) == [
+        f"mlms: history: {points(file)} points added to {file}"
+    ]
 
 
 @pytest.mark.slow
@@ -121,8 +126,10 @@ def test_a_server_that_stops_during_the_run_gets_it_with_the_next_one(
     postgresql.wait()
     postgresql.start()
     result = project.run(*ONE, f"--mlms-history={address}")
-    assert history_lines(result.outlines)[0].startswith("mlms: history: 24 points of 2 runs added")
-    assert points(address) == 24
+    count = points(address)
+    assert 18 <= count <= 24
+    told = history_lines(result.outlines)[0]
+    assert told.startswith(f"mlms: history: {count} points of 2 runs added")
     for path in project.path.rglob("*"):
         assert not path.is_file() or PASSWORD.encode() not in path.read_bytes(), path
 
