@@ -73,3 +73,32 @@ def test_the_wait_is_zero_where_the_kernel_does_not_count_it(
     assert not queue.available
     assert queue.read() == 0.0
     queue.close()
+
+
+@linux
+def test_threads_that_work_are_counted_and_those_that_wait_are_not() -> None:
+    worked, ended = threading.Event(), threading.Event()
+
+    def work() -> None:
+        over = time.thread_time() + 0.02
+        while time.thread_time() < over:
+            pass
+
+    def work_and_wait() -> None:
+        work()
+        worked.set()
+        ended.wait()
+
+    busy = process.BusyThreads()
+    threads = [threading.Thread(target=target) for target in (work_and_wait, ended.wait)]
+    for thread in threads:
+        thread.start()
+    work()
+    worked.wait()
+    counted = busy.count()
+    ended.set()
+    for thread in threads:
+        thread.join()
+    if counted is None:
+        pytest.skip("this kernel tells no thread's time")
+    assert counted == 2
