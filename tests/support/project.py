@@ -37,6 +37,12 @@ QUICK = (
     "-Wignore:no limit judges",
 )
 
+_OTHERS = ("benchmark", "xdist", "xdist.looponfail")
+"""Other plugins, which take as long to import as pytest itself."""
+
+_OF_OTHERS = ("-n", "--tx", "--dist", "--benchmark")
+"""How options of theirs begin."""
+
 TWIN = """
 from mlms_predictors import onnxruntime
 from mlms_predictors.onnxruntime import bind, devices, load, predict
@@ -152,7 +158,12 @@ class Project:
         self.manifest.write_text(kept)
 
     def run(self, *arguments: str, timeout: float = HANG_GUARD) -> pytest.RunResult:
-        """Run pytest on the manifests, quickly: one process an item, few calls."""
+        """Run pytest on the manifests, quickly: one process an item, few calls.
+
+        Other plugins are loaded where an option is theirs.
+        """
+        if not any(str(argument).startswith(_OF_OTHERS) for argument in arguments):
+            arguments = (*(f"-pno:{name}" for name in _OTHERS), *arguments)
         options = [
             "--mlms-manifests=manifests",
             f"--mlms-predictors={PREDICTORS}",
