@@ -1,7 +1,8 @@
 """Estimates, intervals and tests: pure functions, each with its source.
 
-Quantiles are scipy.special's. scipy.stats has some of the same methods, but importing it takes
-longer than everything else that a run imports.
+Quantiles are scipy.special's, which scipy imports when one is first asked for: shares need none.
+scipy.stats has some of the same methods, but importing it takes longer than everything else that a
+run imports.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from statistics import fmean, stdev
+from statistics import NormalDist, fmean, stdev
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import bdtr, bdtrik, betaincinv, gammaln, ndtr, ndtri, stdtrit
 
 __all__ = [
     "Interval",
@@ -83,7 +84,7 @@ def _upper(confidence: float) -> float:
 
 def _normal_quantile(confidence: float) -> float:
     """Return how many standard errors a two-sided interval reaches to each side."""
-    return float(ndtri(_upper(confidence)))
+    return NormalDist().inv_cdf(_upper(confidence))
 
 
 def _error_of_mean(values: Values) -> float:
@@ -155,7 +156,7 @@ def rate_interval(seconds: Values, confidence: float = 0.95) -> Interval:
 @lru_cache(maxsize=1024)
 def student_quantile(freedom: float, probability: float) -> float:
     """Return the value that Student's t stays below with this probability."""
-    return float(stdtrit(freedom, probability))
+    return float(scipy.special.stdtrit(freedom, probability))
 
 
 def samples_for_percentile(percentile: float, confidence: float = 0.95) -> int:
@@ -191,9 +192,9 @@ def percentile_interval(values: Array, percent: float, confidence: float = 0.95)
 
 def _binomial_quantile(probability: float, count: int, share: float) -> int:
     """Return the least number of hits with at least this probability of no more hits."""
-    hits = math.ceil(float(bdtrik(probability, count, share)))
+    hits = math.ceil(float(scipy.special.bdtrik(probability, count, share)))
     fewer = max(0, hits - 1)
-    if bdtr(fewer, count, share) >= probability:
+    if scipy.special.bdtr(fewer, count, share) >= probability:
         return fewer
     return hits
 
@@ -208,7 +209,7 @@ def theil_sen_interval(x: Array, y: Array, confidence: float) -> Interval:
     slopes = np.sort(_slopes_of_pairs(x, y))
     count = len(x)
     deviation = math.sqrt(count * (count - 1) * (2 * count + 5) / 18)
-    inside = float(ndtri((1 + confidence) / 2)) * deviation
+    inside = _normal_quantile(confidence) * deviation
     outside = max(0, math.floor((len(slopes) - inside) / 2))
     return Interval(float(slopes[outside]), float(slopes[-1 - outside]))
 
@@ -331,6 +332,7 @@ def fisher_probability(
     """
     hits = hits_a + hits_b
     possible = np.arange(max(0, hits - count_a), min(hits, count_b) + 1)
+    gammaln = scipy.special.gammaln
     logs = (
         gammaln(count_b + 1)
         - gammaln(possible + 1)
@@ -387,7 +389,7 @@ def _normal_signed_rank_quantile(count: int, tail: float) -> int:
     product = count * (count + 1)
     mean = product / 4
     variance = product * (2 * count + 1) / 24
-    z = float(ndtri(tail))
+    z = NormalDist().inv_cdf(tail)
     quantile = mean + z * math.sqrt(variance)
     return max(0, math.floor(quantile))
 
@@ -492,11 +494,11 @@ def largest_loss(lost: int, won: int, count: int, risk: float) -> float:
 
 def _probability_of_less_loss(lost: int, won: int, count: int, difference: float) -> float:
     """Return the probability of a result at most this bad where the true difference is this."""
-    by_score = float(ndtr(_tango_score(lost, won, count, difference)))
+    by_score = float(scipy.special.ndtr(_tango_score(lost, won, count, difference)))
     share = difference + won / count
     if share <= 0:
         return 1.0
-    by_losses = float(bdtr(lost, count, share)) if share < 1 else 0.0
+    by_losses = float(scipy.special.bdtr(lost, count, share)) if share < 1 else 0.0
     return max(by_score, by_losses)
 
 
@@ -518,6 +520,7 @@ def binomial_bounds(hits: int, count: int, below: float, above: float) -> Interv
 
     They are exact (Clopper and Pearson 1934, Biometrika 26:404).
     """
-    low = float(betaincinv(hits, count - hits + 1, below)) if hits else 0.0
-    high = float(betaincinv(hits + 1, count - hits, 1 - above)) if hits < count else 1.0
+    inverse = scipy.special.betaincinv
+    low = float(inverse(hits, count - hits + 1, below)) if hits else 0.0
+    high = float(inverse(hits + 1, count - hits, 1 - above)) if hits < count else 1.0
     return Interval(low, high)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import bdtr
 
 from pytest_mlms.doctor.variants import Variant
 from pytest_mlms.evaluate.estimates import figures_of, resampled_bounds, resampled_figures
@@ -101,7 +101,7 @@ def mcnemar(won: int, lost: int) -> float:
     count = won + lost
     if count == 0:
         return 1.0
-    return min(1.0, 2 * float(bdtr(min(won, lost), count, 0.5)))
+    return min(1.0, 2 * float(scipy.special.bdtr(min(won, lost), count, 0.5)))
 
 
 def _bootstrap_p(samples: Array) -> float:

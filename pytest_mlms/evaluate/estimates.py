@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from scipy.special import ndtr
+import scipy
 
 from pytest_mlms.evaluate.tasks.task import Array, Evidence
 from pytest_mlms.quantities import QUANTITIES, Quantity
@@ -120,7 +120,7 @@ def resampled_bounds(
 
 def _expanded(tail: float, inputs: int) -> float:
     wider = student_quantile(inputs - 1, tail) * math.sqrt(inputs / (inputs - 1))
-    return float(ndtr(wider))
+    return float(scipy.special.ndtr(wider))
 
 
 def _estimate_figure(quantity: Quantity, value: float, samples: Array, inputs: int) -> Estimate:

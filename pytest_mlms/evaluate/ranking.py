@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import rel_entr
 
 __all__ = ["Ranking", "are_probabilities", "divergences", "rank"]
 
@@ -97,8 +97,8 @@ def divergences(ours: Array, reference: Array) -> Divergences:
     p = _normalized(reference)
     mean = (p + q) / 2
     positive_q = np.where(q > 0, q, _LEAST_PROBABILITY)
-    kl = rel_entr(p, positive_q).sum(axis=-1)
-    from_mean = rel_entr(p, mean) + rel_entr(q, mean)
+    kl = scipy.special.rel_entr(p, positive_q).sum(axis=-1)
+    from_mean = scipy.special.rel_entr(p, mean) + scipy.special.rel_entr(q, mean)
     js = from_mean.sum(axis=-1) / 2
     differences = np.sqrt(p) - np.sqrt(q)
     squares = differences**2

@@ -9,9 +9,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
-from scipy.special import stdtr
 
 from pytest_mlms.history.blocks import Blocks
 
@@ -90,7 +90,7 @@ class Windows:
         error = scatter.error_of_difference(size)
         freedom = np.maximum(scatter.freedom / scatter.persistence, 1)
         statistic = np.abs(self.changes) / error
-        return self._where(2 * stdtr(freedom, -statistic) < risk)
+        return self._where(2 * scipy.special.stdtr(freedom, -statistic) < risk)
 
     def _where(self, chosen: Array) -> Windows:
         return Windows(

@@ -11,8 +11,8 @@ import math
 from functools import lru_cache
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import bdtrc, betainc
 
 __all__ = ["CONFIDENCE", "estimate", "fails", "least_within", "most_over", "queries_needed"]
 
@@ -44,7 +44,7 @@ def least_within(over: int, share: float) -> int:
 
 
 def _is_rare(within: int, over: int, share: float) -> bool:
-    return float(betainc(within, over + 1, share)) < 1 - CONFIDENCE
+    return float(scipy.special.betainc(within, over + 1, share)) < 1 - CONFIDENCE
 
 
 def queries_needed(share: float) -> int:
@@ -84,4 +84,4 @@ def fails(queries: int, over: int, share: float) -> bool:
     """
     if over == 0:
         return False
-    return float(bdtrc(over - 1, queries, 1 - share)) < 1 - CONFIDENCE
+    return float(scipy.special.bdtrc(over - 1, queries, 1 - share)) < 1 - CONFIDENCE

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import chdtri
 
 from pytest_mlms.load.early_stopping import fails, least_within
 
@@ -142,7 +142,7 @@ def _design_effect(flags: NDArray[Any], rate: float, criterion: Criterion) -> fl
         return least
     measured = _measure_effect(flags, rate, criterion.limit)
     freedom = measured.blocks - 1
-    vague = freedom / float(chdtri(freedom, 1 - _VAGUENESS)) if freedom else 1.0
+    vague = freedom / float(scipy.special.chdtri(freedom, 1 - _VAGUENESS)) if freedom else 1.0
     return max(least, vague * measured.effect)
 
 

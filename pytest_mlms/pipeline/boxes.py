@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import expit, softmax
 
 from pytest_mlms.errors import OutputError
 from pytest_mlms.manifest.box_steps import Boxes, MinScore, Nms
@@ -24,6 +24,7 @@ from pytest_mlms.pipeline import observers
 from pytest_mlms.pipeline.box_decoding import DECODERS
 from pytest_mlms.pipeline.nms import suppressed
 from pytest_mlms.pipeline.objects import Detections
+from pytest_mlms.pipeline.outputs import softmax
 from pytest_mlms.pipeline.read_boxes import BatchPlace, ReadBoxes, Size, best_class
 from pytest_mlms.pipeline.selected import Selected
 
@@ -187,7 +188,8 @@ class _PrototypeMasks(Sequence[Array]):
         return len(self._coefficients)
 
     def __getitem__(self, index: Any) -> Any:
-        return expit(np.tensordot(self._coefficients[index], self._prototypes, axes=1))
+        logits = np.tensordot(self._coefficients[index], self._prototypes, axes=1)
+        return scipy.special.expit(logits)
 
 
 def _number_in(count: Array) -> int:
@@ -209,11 +211,11 @@ def _first(read: ReadBoxes, count: int) -> ReadBoxes:
 def _sigmoid(scores: Array, parameters: Any) -> Array:
     if parameters.clip is not None:
         scores = np.clip(scores, -parameters.clip, parameters.clip)
-    return np.asarray(expit(scores))
+    return np.asarray(scipy.special.expit(scores))
 
 
 def _softmax(scores: Array, parameters: Any) -> Array:
-    return np.asarray(softmax(scores, axis=1))
+    return softmax(scores, axis=1)
 
 
 def _drop_background(scores: Array, parameters: Any) -> Array:

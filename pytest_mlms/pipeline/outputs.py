@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import softmax
 
 from pytest_mlms.errors import DatasetError, OutputError
 from pytest_mlms.manifest.box_steps import DropBackground
@@ -19,7 +18,7 @@ from pytest_mlms.manifest.schema import Output
 from pytest_mlms.pipeline import observers
 from pytest_mlms.pipeline.name_files import read_names
 
-__all__ = ["is_table", "postprocess", "read_labels", "table_of", "top_k"]
+__all__ = ["is_table", "postprocess", "read_labels", "softmax", "table_of", "top_k"]
 
 Array = NDArray[Any]
 
@@ -67,8 +66,14 @@ def postprocess(output: Array, spec: Output) -> Array:
     for step in spec.steps:
         if step.name == "softmax":
             with observers.step(step.name):
-                scores = np.asarray(softmax(scores, axis=-1))
+                scores = softmax(scores)
     return scores
+
+
+def softmax(values: Array, axis: int = -1) -> Array:
+    """Return the probabilities of logits; scipy's takes a quarter of a second to import."""
+    powers = np.exp(values - values.max(axis=axis, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=axis, keepdims=True))
 
 
 def top_k(scores: Array, k: int) -> Array:

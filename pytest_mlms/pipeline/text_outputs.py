@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import expit, softmax
 
 from pytest_mlms.errors import OutputError
 from pytest_mlms.manifest.box_steps import Sigmoid
@@ -25,6 +25,7 @@ from pytest_mlms.manifest.text_steps import (
 from pytest_mlms.pipeline import observers, tokenizer_files
 from pytest_mlms.pipeline.image_outputs import to_images
 from pytest_mlms.pipeline.name_files import read_text
+from pytest_mlms.pipeline.outputs import softmax
 
 __all__ = ["decode_texts", "decode_tokens", "normalized_label", "steps_done"]
 
@@ -89,14 +90,14 @@ def steps_done(values: Array, output: Output) -> Values:
 
 
 def _softmax(values: Values, parameters: object) -> Values:
-    return softmax(_finite(values).astype(np.float64), axis=-1)
+    return softmax(_finite(values).astype(np.float64))
 
 
 def _sigmoid(values: Values, parameters: Sigmoid) -> Values:
     logits = _finite(values).astype(np.float64)
     if parameters.clip is not None:
         logits = logits.clip(-parameters.clip, parameters.clip)
-    return expit(logits)
+    return scipy.special.expit(logits)
 
 
 def _threshold(values: Values, parameters: Threshold) -> Values:

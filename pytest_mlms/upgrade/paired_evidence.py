@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
-from scipy.special import ndtr
+import scipy
 
 from pytest_mlms.evaluate.estimates import (
     UNDEFINED,
@@ -148,4 +148,4 @@ def _accelerated_bound(samples: Array, inputs: int) -> float:
     wider = student_quantile(inputs - 1, 1 - _ABOVE) * math.sqrt(inputs / (inputs - 1))
     from_bias = acceleration + wider
     stretched = from_bias / max(1 - acceleration * from_bias, _LEAST_STRETCH)
-    return float(np.quantile(known, ndtr(acceleration + stretched)))
+    return float(np.quantile(known, scipy.special.ndtr(acceleration + stretched)))
