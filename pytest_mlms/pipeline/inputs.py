@@ -227,29 +227,22 @@ def _normalize(batch: Batch, parameters: Normalize, form: _Form) -> Batch:
         _check_channels(image, parameters, form)
     mean = _per_channel(parameters.mean, form)
     scale = _per_channel(parameters.scale, form)
-    if not isinstance(batch, list):
-        return _normalized(batch, mean, scale, form)
-    images = []
-    for image in batch:
-        pixels = np.asarray(image, dtype=np.float32)
-        images.append((pixels - mean) / scale)
-    return _joined(images)
-
-
-def _normalized(batch: Array, mean: Array, scale: Array, form: _Form) -> Array:
-    """Return (batch - mean) / scale in float32.
-
-    Where the channels come first in the end, they are put there while an element is a byte.
-    """
+    if isinstance(batch, list):
+        return _joined([_normalized(image, mean, scale) for image in batch])
     if form.layout == "NCHW" or form.target != "NCHW":
-        values = batch.astype(np.float32)
-        values -= mean
-        values /= scale
-        return values
-    moved = np.ascontiguousarray(_moved_channels(batch, "NCHW")).astype(np.float32)
-    moved -= mean[:, np.newaxis, np.newaxis]
-    moved /= scale[:, np.newaxis, np.newaxis]
-    return _moved_channels(moved, "NHWC")
+        return _normalized(batch, mean, scale)
+    # Channels that come first in the end are put there while an element is a byte.
+    moved = np.ascontiguousarray(_moved_channels(batch, "NCHW"))
+    planes = [values[:, np.newaxis, np.newaxis] for values in (mean, scale)]
+    return _moved_channels(_normalized(moved, *planes), "NHWC")
+
+
+def _normalized(images: Array, mean: Array, scale: Array) -> Array:
+    """Return (images - mean) / scale in float32."""
+    values = np.array(images, np.float32)
+    values -= mean
+    values /= scale
+    return values
 
 
 def _check_channels(image: Any, parameters: Normalize, form: _Form) -> None:
