@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Intervals", "find_containers"]
+__all__ = ["Intervals", "enclosing", "find_containers"]
 
 Array = NDArray[Any]
 
@@ -39,7 +39,7 @@ class Containers:
 
 
 @dataclass(frozen=True, eq=False)
-class _Enclosing:
+class Enclosing:
     """For each interval the last one before it that ends no earlier, and whether any two cross."""
 
     index: Array
@@ -59,25 +59,25 @@ def find_containers(outer: Intervals, inner: Intervals) -> Containers:
         return Containers(none, unambiguous)
     order = np.lexsort((-outer.end, outer.start))
     outer = outer.take(order)
-    enclosing = _enclosing(outer)
+    around = enclosing(outer)
     place = np.searchsorted(outer.start, inner.start, side="right") - 1
     while True:
         ends_earlier = outer.end[place] < inner.end
         too_short = ends_earlier & (place >= 0)
         if not too_short.any():
             break
-        place[too_short] = enclosing.index[place[too_short]]
+        place[too_short] = around.index[place[too_short]]
     found = np.where(place >= 0, order[place], none)
-    if enclosing.crossing:
+    if around.crossing:
         return Containers(found, _is_ambiguous(outer, place, inner))
     return Containers(found, unambiguous)
 
 
-def _enclosing(intervals: Intervals) -> _Enclosing:
+def enclosing(intervals: Intervals) -> Enclosing:
     """Return the enclosing interval of each; the intervals are sorted by (start, -end)."""
     starts = intervals.start.tolist()
     ends = intervals.end.tolist()
-    enclosing = []
+    found = []
     crossing = False
     open_intervals = [-1]
     ends.append(math.inf)  # the end of number -1, which encloses all others
@@ -85,9 +85,9 @@ def _enclosing(intervals: Intervals) -> _Enclosing:
         while ends[open_intervals[-1]] < interval_end:
             closed = open_intervals.pop()
             crossing |= ends[closed] > starts[index]
-        enclosing.append(open_intervals[-1])
+        found.append(open_intervals[-1])
         open_intervals.append(index)
-    return _Enclosing(np.array(enclosing, "i8"), crossing)
+    return Enclosing(np.array(found, "i8"), crossing)
 
 
 def _is_ambiguous(outer: Intervals, place: Array, inner: Intervals) -> Array:

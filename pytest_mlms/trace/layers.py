@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_mlms.trace.grouping import grouped, middle
+from pytest_mlms.trace.intervals import Intervals, enclosing
 from pytest_mlms.trace.spans import Spans, Trace
 
 __all__ = ["LayerKey", "RunLayers", "layers_of_run"]
@@ -104,16 +105,11 @@ def _is_nested(spans: Spans, layers: Array) -> Array:
 
     A block that holds layers counts once, as the block.
     """
-    start = spans.start[layers]
-    end = spans.end[layers]
-    track = spans.track[layers]
     nested = np.zeros(len(layers), bool)
-    current_track = -1
-    latest_end = -1
-    for place in np.lexsort((-end, start, track)).tolist():
-        if track[place] != current_track:
-            current_track = track[place]
-            latest_end = -1
-        nested[place] = end[place] <= latest_end
-        latest_end = max(latest_end, int(end[place]))
+    tracks = spans.track[layers]
+    for track in np.unique(tracks).tolist():
+        places = np.flatnonzero(tracks == track)
+        start, end = spans.start[layers[places]], spans.end[layers[places]]
+        order = np.lexsort((-end, start))
+        nested[places[order]] = enclosing(Intervals(start[order], end[order])).index >= 0
     return nested

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_mlms.trace.grouping import grouped, trimmed_mean
+from pytest_mlms.trace.intervals import Intervals, enclosing
 from pytest_mlms.trace.spans import Spans, Trace
 
 __all__ = ["StepRow", "step_rows"]
@@ -80,23 +81,11 @@ def _microseconds(spans: Spans, steps: Array, requests: int) -> float:
 
 
 def _step_keys(trace: Trace, steps: Array) -> list[_StepKey]:
-    names = trace.texts(trace.spans.name[steps])
-    keys = []
-    for step, name in zip(steps.tolist(), names, strict=True):
-        within = _name_around(trace, steps, step)
-        keys.append(_StepKey(name, within))
-    return keys
-
-
-def _name_around(trace: Trace, steps: Array, step: int) -> str:
-    """Return the name of the smallest of the steps, sorted by start, that contains ``step``."""
-    start = trace.spans.start
-    end = trace.spans.end
-    starts_before = start[steps] <= start[step]
-    ends_after = end[steps] >= end[step]
-    is_other = steps != step
-    around = steps[starts_before & ends_after & is_other]
-    if not len(around):
-        return ""
-    names = trace.texts(trace.spans.name[around])
-    return names[-1]
+    """Return the key of each of the steps, which are sorted by (start, -end)."""
+    spans = trace.spans
+    names = trace.texts(spans.name[steps])
+    around = enclosing(Intervals(spans.start[steps], spans.end[steps])).index.tolist()
+    return [
+        _StepKey(name, names[outer] if outer >= 0 else "")
+        for name, outer in zip(names, around, strict=True)
+    ]
