@@ -40,9 +40,12 @@ def draw_seed(asked: int | None) -> int:
     return asked or 1 + int.from_bytes(os.urandom(4), "big")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Config:
     """Every option of the plugin; paths are absolute, times in seconds.
+
+    It has no repr, since addresses may have passwords, and no code that nothing calls: each run of
+    pytest on the machine pays for what is generated.
 
     ``lock`` is the lock file that --mlms-against names, if it names one. ``outside`` has the
     folders of a remote worker whose files are outside of the controller's root directory, relative
@@ -55,7 +58,7 @@ class Config:
     stack: tuple[str, ...]
     results: Path
     keep: int
-    history: str | None = field(repr=False)  # a URL may have a password
+    history: str | None
     benchmark_json: Path | None
     bencher_json: Path | None
     metrics: Path | None

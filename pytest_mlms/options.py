@@ -9,9 +9,8 @@ import argparse
 import math
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import pytest
 
@@ -38,8 +37,7 @@ _LEVEL_NAMES = ", ".join(LEVELS)
 _FEWEST_ROUNDS = 3  # of two, Student's interval says next to nothing
 
 
-@dataclass(frozen=True)
-class Option:
+class Option(NamedTuple):
     """An option: ``--mlms-NAME`` on the command line and ``mlms_NAME`` in an ini file.
 
     Without a ``metavar`` it is a switch. ``read`` turns text into a value and raises

@@ -56,7 +56,7 @@ def _shared_predictor() -> SingleEntryCache[Predictor]:
     return SingleEntryCache(_is_alive)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Session:
     """The options of a session, its folder, and what items share.
 
