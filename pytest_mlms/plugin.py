@@ -6,6 +6,7 @@ heavy is imported where it is used.
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from collections.abc import Generator, Mapping
@@ -87,6 +88,19 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     lines = [f"mlms: manifests {', '.join(paths)}; results {results}"]
     lines += [f"mlms: {line}" for line in (*session.drafted, *session.history_notices)]
     return "\n".join(lines)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Look for no garbage while manifests are collected, nor later in what was: it stays."""
+    if not session.config.stash[SESSION].config.manifests or not gc.isenabled():
+        return (yield)
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:

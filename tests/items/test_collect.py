@@ -334,6 +334,41 @@ def test_a_manifest_becomes_items_with_readable_ids_without_imports_that_compute
     result.stdout.fnmatch_lines(["imported: []"])
 
 
+PRINT_GARBAGE = """
+import gc
+
+def pytest_collection_modifyitems():
+    print("collecting:", gc.isenabled(), gc.get_freeze_count())
+
+def pytest_unconfigure():
+    print("collected:", gc.isenabled(), gc.get_freeze_count() > 10_000)
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "lines"),
+    [
+        ("manifests", ["collecting: False 0", "collected: True True"]),
+        ("own", ["collecting: True 0", "collected: True False"]),
+    ],
+)
+def test_no_garbage_is_looked_for_while_manifests_are_collected(
+    project: Project, path: str, lines: list[str]
+) -> None:
+    project.pytester.makeconftest(PRINT_GARBAGE)
+    project.pytester.mkpydir("own")
+    options = [f"--mlms-manifests={path}"] if path == "manifests" else [path]
+    result = project.pytester.runpytest_subprocess("--collect-only", "-q", "-s", *options)
+    result.stdout.fnmatch_lines(lines)
+
+
+def test_shares_are_estimated_without_functions_that_are_slow_to_import(project: Project) -> None:
+    project.pytester.makeconftest(PRINT_IMPORTED.format(unwanted={"scipy.special"}))
+    result = project.run("-s", "-k", "accuracy")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["imported: []"])
+
+
 def test_a_run_over_local_files_imports_nothing_that_downloads(project: Project) -> None:
     project.use_faulty()
     unwanted = {"chardet", "pooch", "requests"}
