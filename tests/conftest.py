@@ -15,7 +15,8 @@ from tests.support.postgresql import Server, running_server
 from tests.support.project import Project
 from tests.support.small_disk import mount_small_disk
 
-# "same" takes the same examples each time; --hypothesis-profile=search looks for new ones.
+# "same" takes the same examples each time, and "few" some of them, for another Python;
+# --hypothesis-profile=search looks for new ones.
 settings.register_profile(
     "same",
     deadline=None,
@@ -28,6 +29,7 @@ settings.register_profile(
     derandomize=False,
     max_examples=2000,
 )
+settings.register_profile("few", settings.get_profile("same"), max_examples=20)
 settings.load_profile("same")
 
 # Shells have what they start in the background ignore Ctrl-C, and processes inherit that.
