@@ -95,6 +95,7 @@ def _examination(options: argparse.Namespace) -> Examination:
                 cache=options.cache,
                 allow_code=options.allow_code,
                 show=show_step,
+                note=_note,
             )
     names = ", ".join(sorted(offered))
     raise StackError(f"--mlms-stack {options.stack}: no model is for it, but for {names}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from pytest_mlms.manifest.schema import Model
 from pytest_mlms.pipeline import open_dataset, without_corrupt
 from pytest_mlms.pipeline.step_files import class_numbers_of, with_local_files
 from pytest_mlms.records import Stack
+from pytest_mlms.stacks.bytecode import advice_on_bytecode
 from pytest_mlms.stacks.installers import Show
 from pytest_mlms.stacks.launch import prepare
 
@@ -39,6 +40,7 @@ class Examination:
     cache: Path
     allow_code: bool
     show: Show
+    note: Callable[[str], None]
 
 
 @contextlib.contextmanager
@@ -72,6 +74,9 @@ def open_patient(examination: Examination) -> Iterator[Patient]:
         mounts=[predictor.parent, *files.model.values()],
         show=examination.show,
     )
+    advice = "" if examination.stack.container else advice_on_bytecode(launch)
+    if advice:
+        examination.note(advice)
     with temporary_log("mlms-doctor-") as log:
         spec = PredictorSpec(
             case=case,
