@@ -1,6 +1,6 @@
 """Estimates, intervals and tests: pure functions, each with its source.
 
-Quantiles are scipy.special's, which scipy imports when one is first asked for: shares need none.
+Quantiles are scipy.special's, which scipy imports when one is first asked for.
 scipy.stats has some of the same methods, but importing it takes longer than everything else that a
 run imports.
 """

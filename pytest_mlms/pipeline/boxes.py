@@ -24,7 +24,6 @@ from pytest_mlms.pipeline import observers
 from pytest_mlms.pipeline.box_decoding import DECODERS
 from pytest_mlms.pipeline.nms import suppressed
 from pytest_mlms.pipeline.objects import Detections
-from pytest_mlms.pipeline.outputs import softmax
 from pytest_mlms.pipeline.read_boxes import BatchPlace, ReadBoxes, Size, best_class
 from pytest_mlms.pipeline.selected import Selected
 
@@ -215,7 +214,7 @@ def _sigmoid(scores: Array, parameters: Any) -> Array:
 
 
 def _softmax(scores: Array, parameters: Any) -> Array:
-    return softmax(scores, axis=1)
+    return np.asarray(scipy.special.softmax(scores, axis=1))
 
 
 def _drop_background(scores: Array, parameters: Any) -> Array:

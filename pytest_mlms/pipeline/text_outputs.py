@@ -25,7 +25,6 @@ from pytest_mlms.manifest.text_steps import (
 from pytest_mlms.pipeline import observers, tokenizer_files
 from pytest_mlms.pipeline.image_outputs import to_images
 from pytest_mlms.pipeline.name_files import read_text
-from pytest_mlms.pipeline.outputs import softmax
 
 __all__ = ["decode_texts", "decode_tokens", "normalized_label", "steps_done"]
 
@@ -90,7 +89,7 @@ def steps_done(values: Array, output: Output) -> Values:
 
 
 def _softmax(values: Values, parameters: object) -> Values:
-    return softmax(_finite(values).astype(np.float64))
+    return scipy.special.softmax(_finite(values).astype(np.float64), axis=-1)
 
 
 def _sigmoid(values: Values, parameters: Sigmoid) -> Values:

@@ -29,7 +29,7 @@ def advice_on_bytecode(launch: Launch) -> str:
     """
     try:
         done = subprocess.run(
-            [*launch.command, "-c", _QUESTION],
+            [launch.command[0], "-I", "-c", _QUESTION],
             capture_output=True,
             text=True,
             env=dict(launch.env),
@@ -42,7 +42,7 @@ def advice_on_bytecode(launch: Launch) -> str:
     if not found:
         return ""
     names = sorted(name for packages in found.values() for name in packages)
-    compile_all = shlex.join([launch.command[0], "-m", "compileall", "-q", *sorted(found)])
+    compile_all = shlex.join([launch.command[0], "-I", "-m", "compileall", "-q", *sorted(found)])
     return (
         f"{launch.command[0]} has no bytecode of {len(names)} packages, such as {names[0]}: its "
         f"agents start later and take more memory than others of the same software; {compile_all}"
