@@ -71,7 +71,7 @@ _NUMBER = r"\s*\+?[0-9.]+([eE][-+]?[0-9]+)?\s*"
 class Closed(BaseModel):
     """A mapping whose keys are all known and whose values are not converted from other types."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
 
 @dataclass(frozen=True)
