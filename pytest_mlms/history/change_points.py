@@ -13,9 +13,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from pytest_mlms.history.blocks import LEAST_BEFORE, LONGEST, Blocks
 from pytest_mlms.history.shifts import Estimate, Sensitivity, Shift, Sight
@@ -161,7 +161,7 @@ def sight_of(values: Array, sensitivity: Sensitivity, shifts: Sequence[Shift]) -
 
     def least(count: int, risk: float) -> float:
         [error] = scatter.error_of_difference(1 / count + 1 / (known + missing))
-        seen = max(sensitivity.least, -stdtrit(freedom, risk / 2) * error)
+        seen = max(sensitivity.least, -scipy.special.stdtrit(freedom, risk / 2) * error)
         nearest = _NEAREST_OF_THREE * scatter.deviation[0] if count == WINDOWS[0] else 0.0
         return float(seen + _FOUR_OF_FIVE_ERRORS * error + nearest)
 
