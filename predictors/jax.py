@@ -54,6 +54,13 @@ OPTIONS = {
     "jax_numpy_rank_promotion": ("allow", "warn", "raise"),
     "jax_*": "any",
 }
+CACHES = {
+    "env": {
+        "JAX_COMPILATION_CACHE_DIR": "{caches}",
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+}
 _GPU_PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin")
 _INSTRUCTION = re.compile(
     r"""

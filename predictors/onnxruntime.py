@@ -79,6 +79,7 @@ OPTIONS = {
     "config.*": "any",
     "free_dimension.*": "int",
 }
+CACHES = {"options": {"cache": "{caches}"}}
 _CPU = "CPUExecutionProvider"
 _CUDA = "CUDAExecutionProvider"
 _TENSORRT = "TensorrtExecutionProvider"

@@ -45,6 +45,7 @@ OPTIONS = {
     "hint": ("latency", "throughput"),
     "[A-Z]*": "any",
 }
+CACHES = {"options": {"CACHE_DIR": "{caches}"}}
 _NOT_COMPUTED = ("Constant", "Parameter", "Result")
 
 

@@ -74,6 +74,12 @@ OPTIONS = {
     "math_sdp": "bool",
     "mem_efficient_sdp": "bool",
 }
+CACHES = {
+    "env": {
+        "TORCHINDUCTOR_CACHE_DIR": "{caches}/inductor",
+        "TRITON_CACHE_DIR": "{caches}/triton",
+    }
+}
 _MODES = {
     "compile": "default",
     "reduce-overhead": "reduce-overhead",

@@ -60,6 +60,7 @@ OPTIONS = {
     "cache": "text",
     "optimization_level": "int",
 }
+CACHES = {"options": {"cache": "{caches}/timings"}}
 _MAX_BATCH = 64
 
 

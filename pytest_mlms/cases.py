@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.manifest.load import LoadedManifest
@@ -78,6 +78,12 @@ class Case:
     def has_dataset(self) -> bool:
         """True if it is evaluated with a dataset: inputs of a named shape are drawn."""
         return self.loaded.manifest.dataset is not None and self.shape is None
+
+    @property
+    def caches(self) -> Literal["cold", "warm"] | None:
+        """The state in which processes that are timed find caches; None: as they are kept here."""
+        timed = self.kind in ("performance", "upgrade")
+        return self.loaded.manifest.evaluate.caches if timed else None
 
     @property
     def load(self) -> Load | None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["cgroup_folders", "memory_left", "memory_limits", "positive"]
+__all__ = ["cgroup_folders", "memory_left", "memory_limits", "oom_kills", "positive"]
 
 _ROOT = Path("/sys/fs/cgroup")
 
@@ -45,6 +46,23 @@ def memory_left(folder: Path) -> Iterator[int]:
                 name, _, value = line.partition(" ")
                 used -= int(value) if name == cached else 0
             yield max(limit - max(used, 0), 0)
+
+
+def oom_kills() -> int | None:
+    """Return how many processes the kernel has killed since memory ran out.
+
+    They are those of our own control group, else of this machine; None where nothing counts them.
+    """
+    with contextlib.suppress(OSError):
+        folders = cgroup_folders()
+        names = ("memory.events", "memory.oom_control")
+        files = [folder / name for folder in folders for name in names]
+        for path in [*files, Path("/proc/vmstat")]:
+            with contextlib.suppress(OSError):
+                found = re.search(r"^oom_kill (\d+)$", path.read_text(), re.MULTILINE)
+                if found:
+                    return int(found[1])
+    return None
 
 
 def positive(path: Path) -> int:

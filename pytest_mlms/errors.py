@@ -22,10 +22,12 @@ class MlmsError(Exception):
     """The base of all; its text tells what was expected, what was found, and what to do.
 
     What a user, a file or an agent put into the text can't command the terminal that shows it.
-    ``side`` is the side of an upgrade that failed, "a" or "b", if one did.
+    ``side`` is the side of an upgrade that failed, "a" or "b", if one did, and ``killed`` whether
+    its agent ended by SIGKILL, which the kernel or a person may send to any process.
     """
 
     side = ""
+    killed = False
 
     def __init__(self, text: object = "") -> None:
         from pytest_mlms.redaction import redact

@@ -118,6 +118,7 @@ class CaseIdentity:
     variant: str = omitted_if_default("")
     shape: str | None = omitted_if_default(None)
     definition: str = omitted_if_default("")
+    caches: str | None = omitted_if_default(None)
 
     @classmethod
     def of(cls, case: Case) -> CaseIdentity:
@@ -138,6 +139,7 @@ class CaseIdentity:
             variant=case.model.variant or "",
             shape=case.shape,
             definition=definition_of(case),
+            caches=case.caches,
             framework=case.stack.framework,
             device=case.device,
             batch_size=case.batch_size,

@@ -6,9 +6,10 @@ of a module. ``-I`` would leave out PYTHONPATH too, and Python 3.10 has no ``-P`
 
 from __future__ import annotations
 
+import os
 import sys
 
-__all__ = ["module_command"]
+__all__ = ["module_command", "without_own_settings"]
 
 _CODE = """\
 import sys
@@ -25,3 +26,11 @@ def module_command(name: str, *, with_folder: bool = False) -> list[str]:
     """
     more = [""] if with_folder else []
     return [sys.executable, "-c", _CODE.format(name=name, more=more)]
+
+
+def without_own_settings() -> dict[str, str]:
+    """Return our environment without the options that a person's own sessions of pytest have.
+
+    They could push a session of ours, write it to a history, or make other items.
+    """
+    return {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}

@@ -8,6 +8,7 @@ __all__ = [
     "MlmsArtifactLost",
     "MlmsContention",
     "MlmsInconclusive",
+    "MlmsKilled",
     "MlmsNotGated",
     "MlmsNotLocked",
     "MlmsWarning",
@@ -20,6 +21,10 @@ class MlmsWarning(pytest.PytestWarning):
 
 class MlmsInconclusive(MlmsWarning):
     """A limit lies inside its interval, and the budget is spent."""
+
+
+class MlmsKilled(MlmsWarning):
+    """A candidate was killed, and ran when it was started once more."""
 
 
 class MlmsNotGated(MlmsWarning):

@@ -3,6 +3,9 @@
 A predictor's file declares them by literals: ``OPTIONS = {"threads_between": "int", "config.*":
 "any", "mode": ("fast", "exact")}``. A key is a name, or a pattern of names that only the framework
 knows. A value is one of TYPES, or the words to choose from. Nothing is imported to read them.
+
+CACHES is declared alike: ``{"env": {NAME: TEXT}, "options": {NAME: TEXT}}`` are the variables and
+options by which the framework keeps what it compiles in a folder, for which ``{caches}`` stands.
 """
 
 import ast
@@ -48,11 +51,20 @@ def _kind_of(name, known):
 
 def options_of(path: Any) -> Optional[Declared]:
     """Return the options that a predictor's file declares; None where it doesn't."""
+    return _literal_of(path, "OPTIONS")
+
+
+def caches_of(path: Any) -> Dict[str, Dict[str, str]]:
+    """Return how a predictor's framework is told where its caches are: CACHES of its file."""
+    return _literal_of(path, "CACHES") or {}
+
+
+def _literal_of(path, name):
     with open(str(path), encoding="utf-8") as file:
         text = file.read()
     try:
         for node in ast.parse(text).body:
-            if isinstance(node, (ast.Assign, ast.AnnAssign)) and _is_options(node):
+            if isinstance(node, (ast.Assign, ast.AnnAssign)) and _is_of(name, node):
                 found = ast.literal_eval(node.value) if node.value else None
                 return found if isinstance(found, dict) else None
     except (SyntaxError, ValueError):  # its agent tells what is wrong
@@ -60,9 +72,9 @@ def options_of(path: Any) -> Optional[Declared]:
     return None
 
 
-def _is_options(node):
+def _is_of(name, node):
     target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-    return isinstance(target, ast.Name) and target.id == "OPTIONS"
+    return isinstance(target, ast.Name) and target.id == name
 
 
 def within(prefix: str, options: Dict[str, Any]) -> Dict[str, Any]:

@@ -138,8 +138,9 @@ class LoadRun:
 class LoadLost(AgentError):
     """A load whose agent ended or failed; ``run`` is what had been received."""
 
-    def __init__(self, text: str, run: LoadRun) -> None:
-        super().__init__(text)
+    def __init__(self, error: AgentError, run: LoadRun) -> None:
+        super().__init__(error)
+        self.killed = error.killed
         self.run = run
 
 

@@ -61,7 +61,7 @@ class PredictorSpec:
     ``predictor`` is the predictor's file, ``files`` are the model's by role, and ``log`` is where
     the agent's output goes. ``timeout`` is the longest wait for a reply, in seconds. ``allow_code``
     lets the model's files run code. ``waiting`` tells a person what a slow agent does. ``took`` and
-    ``pace`` are the agent's.
+    ``pace`` are the agent's. ``env`` and ``options`` come before those of the launch and the case.
     """
 
     case: Case
@@ -74,6 +74,8 @@ class PredictorSpec:
     waiting: Waiting = in_silence
     took: dict[str, float] = field(default_factory=dict)
     pace: Mapping[str, float] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def with_own_threads(self) -> PredictorSpec:
@@ -120,6 +122,10 @@ class Started:
                 predictor = _load(self.agent, spec, hello, start_seconds)
         return replace(predictor, interpreter_seconds=_seconds_until_ready(self.began, hello))
 
+    def hurry(self) -> None:
+        """Bound a ``load`` in another thread by what the other side took."""
+        self.agent.hurry()
+
     def stop(self) -> None:
         """Have a ``load`` in another thread end with an error."""
         self.agent.process.terminate()
@@ -165,7 +171,8 @@ def _advising(launch: Launch) -> Iterator[None]:
 
 
 def _start(spec: PredictorSpec) -> Agent:
-    agent = start_agent(spec.launch, spec.predictor, spec.log, spec.timeout)
+    launch = replace(spec.launch, env={**spec.launch.env, **spec.env})
+    agent = start_agent(launch, spec.predictor, spec.log, spec.timeout)
     agent.took = spec.took
     agent.pace = spec.pace
     return agent
@@ -284,7 +291,7 @@ def _load(agent: Agent, spec: PredictorSpec, hello: HelloReply, start_seconds: f
         "files": {role: str(path) for role, path in spec.files.items()},
         "device": device_name(case.device),
         "threads": case.threads,
-        "options": case.options,
+        "options": {**case.options, **spec.options},
         "allow_code": spec.allow_code,
     }
     predictor = load_model(agent, request, hello, start_seconds)

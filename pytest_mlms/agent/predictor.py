@@ -264,7 +264,7 @@ class Predictor:
                 if record.output_samples:
                     check_outputs(self.outputs, outputs)
         except AgentError as error:
-            raise LoadLost(str(error), records.run()) from error
+            raise LoadLost(error, records.run()) from error
         except KeyboardInterrupt as error:
             raise LoadInterrupted(records.run()) from error
         return replace(records.run(record), outputs=outputs)

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from pytest_mlms.agent.channel import Channel
 from pytest_mlms.agent.log import LogFile
 from pytest_mlms.agent.replies import check_answers, unique
+from pytest_mlms.cgroups import oom_kills
 from pytest_mlms.errors import AgentError
 from pytest_mlms.records import Launch
 
@@ -42,6 +43,8 @@ _LEAST_WAIT = 60.0  # seconds for a reply, where another agent's time bounds the
 _TIMES_THE_PACE = 10
 _KILL_SECONDS = 10.0  # for a supervisor to end everything
 _TEARDOWN_SECONDS = 5.0  # of a process after its channel closed: a driver may free memory
+_KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)  # the latter by the client of a container
+_STILL_RAN = "it closed its channel but went on running, and was killed"
 _EXITING = 0x4  # PF_EXITING of Linux, in the field "flags" of proc(5)
 
 
@@ -101,6 +104,8 @@ class Agent:
     own_pid: int | None = None
     took: dict[str, float] = field(default_factory=dict)
     pace: Mapping[str, float] = field(default_factory=dict)
+    _asked: tuple[str, float] = ("", 0.0)
+    _oom_kills: int | None = field(default_factory=oom_kills)
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     @property
@@ -131,7 +136,7 @@ class Agent:
             raise AgentError(self._report("has ended; ask for a new one"))
         header = {**(fields or {}), "type": kind, "number": next(self._numbers)}
         began = time.monotonic()
-        reply = self._exchange(header, arrays, self._longest_wait(kind) + seconds, take_part)
+        reply = self._exchange(header, arrays, seconds, take_part)
         self.took[kind] = max(self.took.get(kind, 0.0), time.monotonic() - began)
         if reply.facts["type"] == "error":
             raise self._refusal(kind, reply.facts)
@@ -165,6 +170,11 @@ class Agent:
         """Continue a supervised agent and what it started; does nothing where they run."""
         self._signal_agent(signal.SIGCONT)
 
+    def hurry(self) -> None:
+        """Shorten the wait of another thread for a reply by what ``pace`` has got meanwhile."""
+        kind, began = self._asked
+        self.channel.deadline = min(self.channel.deadline, began + self._longest_wait(kind))
+
     def close(self) -> None:
         """Ask the agent to end, and end what is left of its process tree."""
         if self.alive:
@@ -184,7 +194,7 @@ class Agent:
             return ""
         try:
             code = _wait(self.process, seconds)
-            problem = f"failed at its exit: {_ending_text(code)}" if code else ""
+            problem = f"failed at its exit: {self._ending_text(code)}" if code else ""
         except subprocess.TimeoutExpired:
             problem = f"had not ended {seconds:.0f} s after its last answer, and was killed"
         text = self._report(problem) if problem else ""
@@ -226,12 +236,13 @@ class Agent:
         self,
         header: Mapping[str, Any],
         arrays: Iterable[tuple[str, Array]],
-        limit: float,
+        seconds: float,
         take_part: Callable[[Reply], None] | None,
     ) -> Reply:
         """Send a frame and return the one that answers it; end the agent where there is none."""
         kind = header["type"]
-        self.channel.deadline = time.monotonic() + limit
+        self._asked = (kind, time.monotonic())
+        self.channel.deadline = self._asked[1] + self._longest_wait(kind) + seconds
         try:
             frame = protocol.encode(dict(header), arrays)
             # Where the process has ended, reading tells how.
@@ -245,14 +256,18 @@ class Agent:
             return reply
         except TimeoutError:
             self.kill()
+            limit = self._longest_wait(kind) + seconds
             problem = f"gave no reply to '{kind}' in {limit:g} s and was killed"
             advice = "if it is only slow, raise --mlms-timeout"
             if limit < self.timeout:
                 advice = f"the other side took {self.pace[kind]:.3g} s at most"
             raise AgentError(self._report(f"{problem}; {advice}")) from None
         except EOFError:
-            problem = f"ended while it did '{kind}': {self._ending()}"
-            raise AgentError(self._report(problem)) from None
+            code = self._end()
+            ending = _STILL_RAN if code is None else self._ending_text(code)
+            error = AgentError(self._report(f"ended while it did '{kind}': {ending}"))
+            error.killed = code in _KILLED
+            raise error from None
         except protocol.ProtocolError as error:
             raise self._fault(kind, error) from None
         except BaseException:  # Ctrl-C: nobody will read the reply
@@ -313,14 +328,22 @@ class Agent:
                 check=False,
             )
 
-    def _ending(self) -> str:
-        """Return how the process ended, in words."""
-        try:
+    def _end(self) -> int | None:
+        """End the process tree; return the process's code, None where it did not end by itself."""
+        code = None
+        with contextlib.suppress(subprocess.TimeoutExpired):
             code = self.process.wait(self._seconds_to_end())
-        except subprocess.TimeoutExpired:
-            self.kill()
-            return "it closed its channel but went on running, and was killed"
         self.kill()
+        return code
+
+    def _ending_text(self, code: int) -> str:
+        """Return in words how the process ended, and what to do."""
+        kills = oom_kills()
+        if code in _KILLED and kills is not None and kills != self._oom_kills:
+            return (
+                "killed by the kernel, since memory ran out (its counter oom_kill says so); try a "
+                "smaller batch, or give it more memory"
+            )
         return _ending_text(code)
 
     def _seconds_to_end(self) -> float:
@@ -371,13 +394,13 @@ def _wait(process: subprocess.Popen[bytes], seconds: float) -> int:
 
 def _ending_text(code: int) -> str:
     """Return in words how a process ended, and what to do."""
-    if code >= 0:
-        return f"exit status {code}; its log may say why"
-    if -code == signal.SIGKILL:
+    if code in _KILLED:
         return (
             "killed by SIGKILL, as the kernel does when memory runs out (see dmesg), whoever took "
             "it; run it again on an idle machine, or try a smaller batch"
         )
+    if code >= 0:
+        return f"exit status {code}; its log may say why"
     name = _signal_name(-code)
     return f"killed by {name}; an error of the framework or its build: try another version"
 

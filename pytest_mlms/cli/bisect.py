@@ -7,6 +7,7 @@ import datetime
 import shlex
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,7 +84,7 @@ def _add_search(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--stack",
         metavar="NAME",
-        help="declared stack whose Python, environment and installer each release has",
+        help="stack whose Python, environment, options and installer each release has",
     )
     parser.add_argument("--pre", action="store_true", help="pre-releases, too")
     parser.add_argument(
@@ -142,7 +143,7 @@ def _bisect_releases(point: Point, options: argparse.Namespace) -> int:
     bad = exact_release(options.bad, "--bad")
     framework = framework_for(point, [options.good, *options.more])
     declared = declared_stacks(Path.cwd(), [point.path])
-    like = _like(declared, options.stack)
+    like = _like(declared, options)
     record = _record(point, framework, (End(str(good)), End(str(bad))), options, like)
     if not record.releases:
         record.package = good.name
@@ -159,18 +160,18 @@ def _bisect_releases(point: Point, options: argparse.Namespace) -> int:
     return _finish(bisection, lambda: bisect_releases(bisection, stacks, most), options)
 
 
-def _like(declared: Mapping[str, Stack], name: str | None) -> Stack | None:
-    """Return the stack that --stack names; raises MlmsError where it has no requirements."""
+def _like(declared: Mapping[str, Stack], options: argparse.Namespace) -> Stack | None:
+    """Return the stack that --stack names; raises MlmsError for none, and for a container."""
+    from pytest_mlms.agent.registry import find_predictors
     from pytest_mlms.errors import MlmsError
+    from pytest_mlms.stacks.declared import resolve
 
-    if name is None:
+    if options.stack is None:
         return None
-    stack = declared.get(name)
-    if stack is None or not stack.requirements:
-        made = ", ".join(known for known, one in declared.items() if one.requirements)
-        problem = f"--stack {name!r} is no declared stack with requirements"
-        raise MlmsError(f"{problem}; write one of: {made or 'there is none'}")
-    return stack
+    stack = resolve(options.stack, declared, find_predictors(options.predictors), "--stack")
+    if stack.container:
+        raise MlmsError(f"--stack {options.stack} is a container, which has releases of its own")
+    return replace(stack, interpreter=None)
 
 
 def _pip_settings(like: Stack | None) -> PipSettings:

@@ -30,7 +30,7 @@ from pytest_mlms.files import write_atomically
 from pytest_mlms.records import Stack
 from pytest_mlms.stacks.declared import choose, declared_stacks
 from pytest_mlms.stacks.launch import prepare
-from pytest_mlms.starts import module_command
+from pytest_mlms.starts import module_command, without_own_settings
 from pytest_mlms.text import file_stem, visible
 
 __all__ = ["add_compare"]
@@ -80,6 +80,8 @@ def _compare(options: argparse.Namespace) -> int:
     if old == new:
         raise MlmsError(f"--old and --new are both {old.name}; name two stacks or releases")
     models = _models(options.model, (old, new), predictors)
+    if len(models) > 1:
+        _check_frameworks((old, new), models)
     target = _target(options, models[0])
     for stack in (old, new):
         _make(stack, options.cache)
@@ -103,7 +105,8 @@ def _compare(options: argparse.Namespace) -> int:
     except OSError as error:
         raise MlmsError(f"{target} can't be written: {error.strerror}; name --keep FILE") from error
     _say(f"wrote {target}")
-    return subprocess.run(_command(target, options), check=False).returncode
+    command = _command(target, options)
+    return subprocess.run(command, check=False, env=without_own_settings()).returncode
 
 
 def _one(
@@ -113,6 +116,18 @@ def _one(
     if len(stacks) != 1:
         raise MlmsError(f"{option} {value} means {len(stacks)} stacks; name one of them")
     return stacks
+
+
+def _check_frameworks(stacks: Sequence[Stack], models: Sequence[ModelFiles]) -> None:
+    """Raise MlmsError where two frameworks are compared and a stack is for any."""
+    for stack in stacks:
+        if not stack.framework:
+            names = " and ".join(model.framework for model in models)
+            entry = f"own: {{framework: {models[0].framework}, interpreter: current}}"
+            raise MlmsError(
+                f"{stack.name} may run {names}; declare which one in stacks.yaml, as in "
+                f"'{entry}', and name that stack"
+            )
 
 
 def _make(stack: Stack, cache: Path) -> None:

@@ -46,6 +46,14 @@ def add_session_arguments(parser: argparse.ArgumentParser) -> None:
     add_predictors(parser)
     add_cache(parser)
     add_allow_code(parser)
+    parser.add_argument(
+        "--mlms-env-passthrough",
+        action="append",
+        default=[],
+        metavar="NAME",
+        dest="env_passthrough",
+        help="variable that agents get, too; may be repeated",
+    )
 
 
 def child_options(options: argparse.Namespace) -> ChildOptions:
@@ -57,6 +65,7 @@ def child_options(options: argparse.Namespace) -> ChildOptions:
         cache=options.cache,
         predictors=tuple(options.predictors),
         allow_code=options.allow_code,
+        env_passthrough=tuple(options.env_passthrough),
     )
 
 

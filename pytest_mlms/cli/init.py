@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_mlms.agent.registry import find_predictors
+from pytest_mlms.artifacts.fetch import default_cache
 from pytest_mlms.cli.arguments import add_allow_code, add_cache, add_predictors, positive, show_step
 from pytest_mlms.doctor.examination import Examination
 from pytest_mlms.draft.data import recognise_data
@@ -23,7 +24,7 @@ from pytest_mlms.draft.pixels import with_best_pixels
 from pytest_mlms.draft.request import DraftRequest
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.files import replacing
-from pytest_mlms.manifest import load
+from pytest_mlms.manifest import load, yaml12
 from pytest_mlms.manifest.load import shown
 from pytest_mlms.stacks.declared import choose, declared_stacks
 from pytest_mlms.text import file_stem, visible
@@ -108,7 +109,15 @@ def _option(text: str) -> tuple[str, str, Any]:
     framework, colon, own = name.partition(":")
     if not (equals and name and (own or not colon)):
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
-    return (framework, own, value) if colon else ("", name, value)
+    typed = _typed(value)
+    return (framework, own, typed) if colon else ("", name, typed)
+
+
+def _typed(text: str) -> str | int | float | bool:
+    """Return a value as YAML reads it: a number, true or false; what is no such value is a text."""
+    document = yaml12.parse(text)
+    is_scalar = isinstance(document.value, (str, int, float)) and not document.errors
+    return document.value if is_scalar else text
 
 
 def _init(options: argparse.Namespace) -> int:
@@ -231,6 +240,8 @@ def _pytest_options(options: argparse.Namespace, models: int) -> list[str]:
         words += ["--mlms-stack", "here"]
     for folder in options.predictors:
         words += ["--mlms-predictors", str(folder)]
+    if options.cache != default_cache():
+        words += ["--mlms-cache", str(options.cache)]
     if options.allow_code:
         words.append("--mlms-allow-code")
     return words

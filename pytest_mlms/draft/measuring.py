@@ -16,7 +16,7 @@ from typing import Any
 from pytest_mlms.draft.parts import Draft
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.quantities import QUANTITIES
-from pytest_mlms.starts import module_command
+from pytest_mlms.starts import module_command, without_own_settings
 from pytest_mlms.units import format_quantity
 
 __all__ = ["measurable", "measure_twice", "with_limits"]
@@ -72,7 +72,9 @@ def _run(manifest: Path, options: Sequence[str]) -> list[Item]:
             *("-Wignore:no limit judges", f"--mlms-results={folder}/results"),
             *(f"--mlms-processes={_PROCESSES}", f"--mlms-duration={_SECONDS}", *options),
         ]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, env=without_own_settings()
+        )
         path = Path(folder, "results", "latest", "results.jsonl")
         items = _items(path) if path.is_file() else []
     if not items:

@@ -28,6 +28,7 @@ __all__ = [
     "TimedInputs",
     "cycle_of",
     "elements_of",
+    "fill_caches",
     "first_batch",
     "groups_of",
     "mix_of",
@@ -242,3 +243,12 @@ def _cycle(groups: Sequence[int], shares: Sequence[float]) -> list[int]:
     order = [number for _, number in sorted(places)]
     begin = order.index(0)
     return order[begin:] + order[:begin]
+
+
+def fill_caches(predictor: Predictor, batches: Sequence[Batch]) -> None:
+    """Have a model compiled for each shape of the inputs."""
+    cycle = cycle_of(batches)
+    predictor.bind(batches, cycle.tolist())
+    _, places = np.unique(groups_of(batches)[cycle], return_index=True)
+    for place in places:
+        predictor.turn(first=int(place))

@@ -38,12 +38,14 @@ class ChildOptions:
     predictors: tuple[Path, ...] = ()
     allow_code: bool = False
     variables: Mapping[str, str] = field(default_factory=dict)
+    env_passthrough: tuple[str, ...] = ()
 
     @property
     def arguments(self) -> list[str]:
         """The options of pytest."""
         arguments = [f"--mlms-results={self.results}", f"--mlms-cache={self.cache}"]
         arguments += [f"--mlms-predictors={folder}" for folder in self.predictors]
+        arguments += [f"--mlms-env-passthrough={name}" for name in self.env_passthrough]
         if self.allow_code:
             arguments.append("--mlms-allow-code")
         return arguments

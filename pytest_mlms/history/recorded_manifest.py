@@ -89,6 +89,10 @@ def _case(loaded: LoadedManifest, model: Model, line: Mapping[str, Any]) -> Case
     if shape and shape not in evaluate.named_shapes:
         place = loaded.place("evaluate", "shapes")
         raise MlmsError(f"{place}: the shape {shape} isn't there any more; restore it")
+    caches = line.get("caches")
+    if caches != evaluate.caches and line["kind"] in ("performance", "upgrade"):
+        place = loaded.place("evaluate", "caches")
+        raise MlmsError(f"{place}: caches were {caches or 'not declared'}; restore that")
     size = line["batch_size"]
     if size not in evaluate.batch_sizes:
         place = loaded.place("evaluate", "batch_sizes")

@@ -61,6 +61,10 @@ def write_stacks(path: Path, stacks: Mapping[str, Stack]) -> None:
     entries = {}
     for name, stack in stacks.items():
         entry = {"framework": stack.framework, **declaration_of(stack)}
+        if stack.env:  # a declaration hides secrets
+            entry["env"] = dict(stack.env)
+        if stack.model_options:
+            entry["options"] = dict(stack.model_options)
         if stack.threads:
             entry["threads"] = stack.threads
         if stack.cores:

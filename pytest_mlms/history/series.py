@@ -143,6 +143,8 @@ def case_label(parts: Mapping[str, Any]) -> str:
         words += [f"b{parts['batch_size']}", parts["scenario"]]
     if parts.get("shape"):
         words.append(parts["shape"])
+    if parts.get("caches"):
+        words.append(parts["caches"])
     text = "-".join(words)
     if "::" in parts["test"]:
         text = f"{parts['test'].rpartition('::')[2]}[{text}]"
@@ -180,7 +182,9 @@ def parts_of(line: Mapping[str, Any]) -> dict[str, Any]:
     dataset = line.get("dataset") or {}
     stack = line["stack"]
     declared = stack.get("declared") or {}
-    further = {name: line[name] for name in ("variant", "shape", "definition") if line.get(name)}
+    further = {
+        name: line[name] for name in ("variant", "shape", "definition", "caches") if line.get(name)
+    }
     kinds = line["machine"].get("core_kinds")
     held = {*(stack["cores"] or line["machine"].get("affinity") or ())}
     if kinds:  # fast and slow ones

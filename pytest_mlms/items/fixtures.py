@@ -30,6 +30,7 @@ from pytest_mlms.resources import (
 from pytest_mlms.session import SESSION, Session
 
 if TYPE_CHECKING:
+    from pytest_mlms.agent.caches import Caches
     from pytest_mlms.agent.pictures import PictureAgent, PictureSpec
     from pytest_mlms.agent.predictor import Predictor
     from pytest_mlms.artifacts.fetch import CaseFiles
@@ -194,12 +195,22 @@ def mlms_recorder(
 
 
 @pytest.fixture
+def mlms_caches() -> Iterator[Caches]:
+    """The folders in which compilers keep their work, where the manifest says what is in them."""
+    from pytest_mlms.agent.caches import Caches
+
+    with contextlib.ExitStack() as folders:
+        yield Caches(folders)
+
+
+@pytest.fixture
 def mlms_predictor_factory(
     mlms_case: Case,
     mlms_launch: Launch,
     mlms_artifacts: CaseFiles,
     mlms_session: Session,
     mlms_recorder: Recorder,
+    mlms_caches: Caches,
     request: pytest.FixtureRequest,
 ) -> Callable[..., AbstractContextManager[Predictor]]:
     """A function that loads the model in a fresh agent, the only one of the session that is alive.
@@ -216,12 +227,14 @@ def mlms_predictor_factory(
         spec = predictor_spec(mlms_case, mlms_artifacts, launch, mlms_session, request.node)
         mlms_recorder.add_log(spec.log)
         mlms_recorder.launched(launch)
-        opening = open_predictor(spec)
-        if not env:
-            opening = remember_environment(mlms_case, mlms_session, opening)
-        with open_or_skip(mlms_session, opening) as predictor:
-            mlms_recorder.ran_on(predictor)
-            yield predictor
+        with mlms_caches.given(spec, "b") as spec:
+            opening = open_predictor(spec)
+            if not env:
+                opening = remember_environment(mlms_case, mlms_session, opening)
+            with open_or_skip(mlms_session, opening) as predictor:
+                mlms_recorder.ran_on(predictor)
+                yield predictor
+        mlms_recorder.note(**mlms_caches.facts)
 
     return open_fresh
 
@@ -317,6 +330,7 @@ def mlms_pair_factory(
     mlms_artifacts: CaseFiles,
     mlms_session: Session,
     mlms_recorder: Recorder,
+    mlms_caches: Caches,
     request: pytest.FixtureRequest,
 ) -> OpenPair:
     """A function that loads both sides of an upgrade in fresh agents.
@@ -329,7 +343,7 @@ def mlms_pair_factory(
     from pytest_mlms.stacks.recreated import changed_packages
     from pytest_mlms.upgrade.agents import open_pair
     from pytest_mlms.upgrade.crash import Exits, crash_or
-    from pytest_mlms.upgrade.culprit import stack_words
+    from pytest_mlms.upgrade.culprit import session_words, stack_words
     from pytest_mlms.upgrade.preparation import told_changes
 
     baseline = mlms_case.baseline
@@ -344,7 +358,7 @@ def mlms_pair_factory(
     changed = changed_packages(before.exact, after.exact)
     predictor = mlms_session.predictors[mlms_case.stack.framework]
     told = told_changes(mlms_case, predictor, changed)
-    words = list(stack_words(mlms_case))
+    words = [*stack_words(mlms_case), *session_words(mlms_session.config)]
     mlms_recorder.note(launch_against=before, changed_packages=told, culprit_options=words)
     exits = Exits()
     pace: dict[str, float] = {}
@@ -365,14 +379,16 @@ def mlms_pair_factory(
         mlms_recorder.add_log(b.log)
         batches: Sequence[Outputs] = ()
         try:
-            opening = open_pair({"a": a, "b": b}, order, cores, exits)
-            with open_or_skip(mlms_session, opening) as pair:
-                if not own_threads:
-                    mlms_recorder.ran_on(pair.b)
-                try:
-                    yield pair
-                finally:
-                    batches = pair.batches
+            with mlms_caches.given(a, "a") as of_a, mlms_caches.given(b, "b") as of_b:
+                opening = open_pair({"a": of_a, "b": of_b}, order, cores, exits)
+                with open_or_skip(mlms_session, opening) as pair:
+                    if not own_threads:
+                        mlms_recorder.ran_on(pair.b)
+                    try:
+                        yield pair
+                    finally:
+                        batches = pair.batches
+            mlms_recorder.note(**mlms_caches.facts)
         except MlmsError as error:
             raise crash_or(error, a, batches) from error
 

@@ -156,6 +156,11 @@ def test_performance(
     seed = draw_seed(mlms_config.seed)
     batches_for = _timed_inputs(mlms_case, mlms_dataset, seed)
     mlms_recorder.note(inputs_seed=seed)
+    if mlms_case.caches == "warm":
+        from pytest_mlms.evaluate.timed_inputs import fill_caches
+
+        with mlms_predictor_factory() as predictor:
+            fill_caches(predictor, batches_for(predictor))
     records: list[ProcessRecord] = []
 
     def keep(index: int, result: ProcessResult) -> None:
@@ -259,6 +264,7 @@ def test_upgrade(
         cpu_shares,
         mlms_device_monitor.notes,
         mlms_recorder.noted("changed_packages"),
+        (mlms_recorder.noted("cache_bytes_against"), mlms_recorder.noted("cache_bytes")),
     )
     text = explain_upgrade(result, setting)
     judgement = Judgement(result.verdict, result.margin, text=text)

@@ -86,11 +86,12 @@ def _items_of(case: Case, file: LockFile) -> Sequence[LockedItem]:
 
 
 def _items_of_device(case: Case, lock: Lock) -> Sequence[LockedItem]:
-    """Return the items of the case's manifest, framework and device."""
+    """Return the items of the case's manifest, framework, device and variant."""
     wanted = (case.loaded.manifest.name, case.stack.framework, case.device)
     items = []
     for item in lock.items.values():
-        if (item.manifest, item.framework, item.device) == wanted:
+        is_of_variant = item.variant in ("", case.model.variant)
+        if is_of_variant and (item.manifest, item.framework, item.device) == wanted:
             items.append(item)
     return items
 

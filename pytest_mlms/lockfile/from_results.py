@@ -149,6 +149,7 @@ def _item(line: Line) -> LockedItem:
         manifest=line["manifest"]["name"],
         framework=line["framework"],
         device=line["device"],
+        variant=line.get("variant") or "",
         model=_model(line),
         dataset=_short(dataset.get("sha256")),
         layers=_short(trace.get("layers_sha256")),

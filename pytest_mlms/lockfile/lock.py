@@ -61,6 +61,7 @@ class LockedStack(Closed):
 class LockedItem(Closed):
     """An item: the key of its stack, the files that it used, and its answers.
 
+    ``variant`` is that of its model, "" where it has none, and in locks of earlier versions.
     ``predictions`` is the digest of the answers, of which ``right`` of ``inputs`` are right.
     ``accuracy`` has the quantities of a task without right answers. ``layers`` is the digest of the
     names and types of the traced layers, and ``definition`` that of what the item measures.
@@ -70,6 +71,7 @@ class LockedItem(Closed):
     manifest: str
     framework: str
     device: str
+    variant: str = ""
     model: dict[str, _Digest]
     dataset: _Digest | None = None
     predictions: _Digest | None = None

@@ -523,7 +523,8 @@ class Evaluate(Closed):
     a server at the same time, and the ``batcher`` joins those that wait. Each of the ``shapes`` has
     the sizes of the axes that inputs name, and items of its own; the word dataset stands for the
     shapes that the dataset has, whose latencies are judged one by one. In upgrades pictures are
-    decoded by pytest's own interpreter for both sides, or for each by the one of its ``stack``.
+    decoded by pytest's own interpreter for both sides, or for each by the one of its ``stack``. The
+    ``caches`` of compilers are empty for each process that is timed (cold), or filled once (warm).
     """
 
     devices: Distinct[Device] = ["cpu"]
@@ -535,6 +536,7 @@ class Evaluate(Closed):
     batcher: Batcher | None = None
     shapes: Shapes = {}
     preprocess: Literal["runner", "stack"] = "runner"
+    caches: Literal["cold", "warm"] | None = None
 
     @property
     def by_group(self) -> bool:

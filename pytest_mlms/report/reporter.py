@@ -50,6 +50,7 @@ _SHOWN_FIELDS = (
     "batch_size",
     "scenario",
     "shape",
+    "caches",
     "versions",
     "stack",
     "original",

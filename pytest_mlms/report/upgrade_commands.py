@@ -15,6 +15,9 @@ from pytest_mlms.upgrade import culprit
 from pytest_mlms.upgrade.labels import percent
 from pytest_mlms.views.item import ItemView
 
+_WITHOUT_ONNX = ("caffe", "caffe2", "cntk", "jax", "mxnet", "pytorch", "tensorflow", "tflite")
+_OF_BUNDLES = ("--mlms-predictors", "--mlms-cache", "--mlms-allow-code")
+
 __all__ = ["culprit_command", "making_commands", "running_commands"]
 
 
@@ -23,16 +26,22 @@ def making_commands(item: ItemView, results: str, is_bisected: bool) -> Iterator
 
     ``results`` is the run's folder. Whoever has bisected knows the last command.
     """
-    place = f"{results}::{_node(item)}"
+    if _is_of_settings(item):
+        yield "# its sides differ in settings of their stacks, which no bundle and no release has"
+        return
+    making = ["mlms", "repro", f"{results}::{_node(item)}"]
+    more = [word for word in _options(item) if word.startswith(_OF_BUNDLES)]
     compared = regressed_comparison(item.comparisons)
+    reads_onnx = item.framework not in _WITHOUT_ONNX
     if compared is None or can_replay(compared.quantity, compared.of):
         yield "# a zip with the model, its inputs and both stacks, which runs by: python repro.zip"
-        yield shlex.join(["mlms", "repro", place, "--out", "repro.zip"])
-        yield "# the same with random weights, where the model can't be shared"
-        yield shlex.join(["mlms", "repro", place, "--without-model", "--out", "repro.zip"])
-    if compared is None or can_reduce(compared.quantity, compared.of):
+        yield shlex.join([*making, "--out", "repro.zip", *more])
+        if reads_onnx:
+            yield "# the same with random weights, where an ONNX model can't be shared"
+            yield shlex.join([*making, "--without-model", "--out", "repro-random.zip", *more])
+    if reads_onnx and (compared is None or can_reduce(compared.quantity, compared.of)):
         yield "# the smallest part of an ONNX model that still shows it"
-        yield shlex.join(["mlms", "reduce", place])
+        yield shlex.join(["mlms", "reduce", making[-1], *more])
     command = "" if is_bisected else culprit_command(item)
     if command:
         yield "# the release that did it, that part, the bundle and this report in one go"
@@ -53,9 +62,9 @@ def culprit_command(item: ItemView) -> str:
     good, bad = (f"{changed.package}=={version}" for version in (changed.a, changed.b))
     compared = regressed_comparison(item.comparisons)
     if compared is None:
-        return culprit.culprit_command(point, good, bad, "crash", item.culprit_options)
+        return culprit.culprit_command(point, good, bad, "crash", _options(item))
     quantity = compared.quantity
-    command = culprit.culprit_command(point, good, bad, quantity, item.culprit_options)
+    command = culprit.culprit_command(point, good, bad, quantity, _options(item))
     places = item.terms.places if item.terms else {}
     if places.get(compared.quantity, "").startswith("--"):
         command += f" --tolerance {shlex.quote(percent(compared.tolerance))}"
@@ -66,6 +75,21 @@ def running_commands(bundle: str) -> Iterator[str]:
     """Yield the commands for whoever gets a bundle, with what each does."""
     yield f"python {shlex.quote(bundle)}           # says what it will install and run, and asks"
     yield f"python {shlex.quote(bundle)} --help"
+
+
+def _is_of_settings(item: ItemView) -> bool:
+    """Return whether options, variables or variants differ, and not only software."""
+    has_others = item.against is not None and bool(item.against.options or item.against.variant)
+    return has_others or (item.launch_against is not None and not software_of(item).differing)
+
+
+def _options(item: ItemView) -> list[str]:
+    """Return the options of the item's session; of a folder outside of it only the name."""
+    words = []
+    for word in item.culprit_options:
+        name, equals, value = word.partition("=/")
+        words.append(f"{name}={PurePosixPath(value).name}" if equals else word)
+    return words
 
 
 def _node(item: ItemView) -> str:

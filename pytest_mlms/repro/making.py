@@ -91,6 +91,7 @@ def bundle_of_item(found: FoundItem, making: Making) -> Bundle:
     source = SideSource(line, predictor, making.trust, making.cache)
     new = new_side(source)
     old = old_side(source) if line["kind"] == "upgrade" else None
+    _check_sides(line, new, old)
     point = f"{loaded.manifest.name} on {case.device}"
     bundle = Bundle(
         title=f"{point}: {_what(new, old)}",
@@ -113,6 +114,18 @@ def _trust(loaded: LoadedManifest, found: FoundItem, making: Making) -> Trust:
     """Return what is trusted of an item's run beside versions."""
     declared = declared_stacks(Path.cwd(), [loaded.path.absolute()])
     return Trust.of_run(found.run, making.trusted, declared.values())
+
+
+def _check_sides(line: Mapping[str, Any], new: ExactSide, old: ExactSide | None) -> None:
+    """Raise MlmsError where more differs than software: a bundle has options once, no variables."""
+    if old is None:
+        return
+    against = line["against"]
+    has_others = against.get("variant") or against.get("options") is not None
+    if has_others or old.side._replace(name=new.side.name) == new.side:
+        problem = "its sides differ in options, variables or variants of their stacks"
+        advice = f"a bundle has these once; run the item again: {line.get('reproduce') or 'pytest'}"
+        raise MlmsError(f"{line['nodeid']}: {problem}; {advice}")
 
 
 def _what(new: ExactSide, old: ExactSide | None) -> str:

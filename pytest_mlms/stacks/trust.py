@@ -65,17 +65,19 @@ _VARIABLES = frozenset(
 )
 """Variables that can neither load code nor name a file."""
 
-_FILES = re.compile(r"cache|delegate|dir|dump|path|file|librar|plugin")
+_FILES = re.compile(r"cache|delegate|dir|dump|path|file|librar|plugin", re.IGNORECASE)
 """What names of predictors' options have whose values are files or folders."""
 
 _VALUE = re.compile(r"[\w .,:;=+{}()*-]{0,400}", re.ASCII)
 _PYTHON = re.compile(r"\d+\.\d+(\.\d+)?([a-z]+\d+)?\+?", re.ASCII)
 _IMAGE = re.compile(r"(sha256:)?[0-9a-f]{64}")
 
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
 _WORD = re.compile(r"[\w-]{1,64}", re.ASCII)
 """A text that is no path; an option of such a value can't name a file elsewhere."""
 
-_NEEDED = ("container", "libraries", "env", "env_passthrough", "options")
+_NEEDED = ("container", "libraries", "env", "env_passthrough", "options", "variant")
 """Keys that change what is measured beside exact packages."""
 
 _SOURCES = ("--index-url", "--extra-index-url", "--find-links", "--no-build-isolation")
@@ -211,7 +213,7 @@ def _is_harmless(key: str, part: Any) -> bool:
             return not _FILES.search(name) and _WORD.fullmatch(value) is not None
         return isinstance(value, (bool, int, float))
     if key == "variant":
-        return True
+        return isinstance(part, str) and _NAME.fullmatch(part) is not None
     if key == "requirements":
         return _is_plain(part)
     if key == "python":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 
 from pytest_mlms.agent.opening import PredictorSpec, Started, start_predictor
@@ -184,17 +184,23 @@ def _may_load_together(sides: Mapping[SideName, PredictorSpec]) -> bool:
 def _load_together(
     started: Mapping[SideName, Started], labels: Mapping[SideName, str]
 ) -> dict[SideName, Predictor]:
-    """Load the model of one side here, and that of the other in a thread.
+    """Load the models of both sides in threads.
 
-    Where this one fails or is interrupted, the other's agent is ended, which ends its thread.
+    Where one fails or this is interrupted, the agents are ended, which ends the threads. What the
+    baseline took bounds what the candidate may take.
     """
-    here, there = started
-    with ThreadPoolExecutor(1) as pool:
-        loading = pool.submit(_load, started, labels, there)
+    with ThreadPoolExecutor(len(SIDES)) as pool:
+        loading = {side: pool.submit(_load, started, labels, side) for side in started}
         try:
-            return {here: _load(started, labels, here), there: loading.result()}
+            first, _ = wait(loading.values(), return_when=FIRST_COMPLETED)
+            for loaded in first:
+                loaded.result()
+            if loading["a"] in first:
+                started["b"].hurry()
+            return {side: loaded.result() for side, loaded in loading.items()}
         except BaseException:
-            started[there].stop()
+            for each in started.values():
+                each.stop()
             raise
 
 
@@ -241,7 +247,7 @@ def _check_different(a: PredictorSpec, b: PredictorSpec) -> None:
 
 def _software_of(spec: PredictorSpec) -> tuple[object, ...]:
     launch = spec.launch
-    return (launch.command, launch.env, launch.lock, spec.predictor)
+    return (launch.command, launch.env, launch.lock, spec.predictor, spec.case.options)
 
 
 def _check_same_threads(a: Predictor, b: Predictor) -> None:

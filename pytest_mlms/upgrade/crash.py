@@ -67,7 +67,9 @@ def crash_or(error: MlmsError, baseline: PredictorSpec, batches: Sequence[Output
                 predictor.turn(1, 0, 0, True)
     except MlmsError as another:
         return AgentError(f"the baseline {baseline.case.stack.name} fails, too: {another}\n{error}")
-    return Crashed(str(error))
+    crashed = Crashed(str(error))
+    crashed.side, crashed.killed = error.side, error.killed
+    return crashed
 
 
 def crash_comparison(reason: str) -> Comparison:

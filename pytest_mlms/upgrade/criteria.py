@@ -77,6 +77,7 @@ def interleave_plan_of(case: Case, config: Config) -> InterleavePlan:
         watches_growth="memory_growth" in criteria_of(case, config).gates,
         rounds=rounds_of(config),
         precision=0.0 if config.full else _precision(criteria_of(case, config)),
+        fills_caches=case.caches == "warm",
     )
 
 

@@ -52,6 +52,7 @@ def explain_upgrade(result: UpgradeResult, setting: UpgradeSetting) -> str:
         *_unseen(result),
         *_software(result),
         *_changed_packages(setting),
+        *_caches(setting),
         f"machine: {_machine(result, setting)}",
         *_layers(result),
         *advice_on(result, setting),
@@ -255,6 +256,10 @@ def _changed_packages(setting: UpgradeSetting) -> list[str]:
     if not setting.changed_packages:
         return []
     return [f"packages that differ (A → B): {', '.join(setting.changed_packages)}"]
+
+
+def _caches(setting: UpgradeSetting) -> list[str]:
+    return [f"caches of compilers: {setting.caches}"] if setting.caches else []
 
 
 def _machine(result: UpgradeResult, setting: UpgradeSetting) -> str:

@@ -11,18 +11,26 @@ import functools
 import math
 import random
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from pytest_mlms.agent.predictor import Clocks, Predictor, Turn
+from pytest_mlms.errors import MlmsError
 from pytest_mlms.evaluate.settling import even_out
-from pytest_mlms.evaluate.timed_inputs import cycle_of, elements_of, groups_of, mix_of
+from pytest_mlms.evaluate.timed_inputs import (
+    cycle_of,
+    elements_of,
+    fill_caches,
+    groups_of,
+    mix_of,
+)
 from pytest_mlms.statistics import is_steady
 from pytest_mlms.upgrade.agents import AgentPair, TurnPlan
 from pytest_mlms.upgrade.interleave_plan import InterleavePlan
@@ -33,6 +41,7 @@ from pytest_mlms.upgrade.round_load import LoadRunner, LoadStrategy, RoundLoad
 from pytest_mlms.upgrade.round_record import RoundRecord, SideRecord
 from pytest_mlms.upgrade.rounds import SIDES, Array, Outputs, Round, Side, SideName
 from pytest_mlms.upgrade.turn_watch import TurnWatch, durations, waits
+from pytest_mlms.warning_types import MlmsKilled
 
 __all__ = ["KeepPart", "MeasuredRound", "OpenPair", "run_interleaved"]
 
@@ -45,6 +54,7 @@ Batches = Callable[[Predictor], Sequence[Outputs]]
 KeepPart = Callable[[int, Mapping[str, Array]], None]
 """Keeps the arrays of a round, by its index, whose load did not come to its end."""
 
+T = TypeVar("T")
 Turns = dict[SideName, list[Turn]]
 
 _WINDOW_PAIRS = 8  # of the warm-up
@@ -107,28 +117,7 @@ def run_interleaved(
     dies under it. There is no further round that would exceed the budget if it takes as long as
     those before.
     """
-    rng = random.Random(plan.seed)
-    spent = 0.0
-    load = plan.load_strategy()
-    order: list[SideName] = []
-    earlier = EarlierRounds()
-    for index in range(plan.rounds.most):
-        began = time.monotonic()
-        order = order[::-1] if index % 2 else rng.sample(SIDES, 2)  # in blocks of two
-        cores = plan.draw_cores(rng)
-        with open_pair(order, cores) as pair:
-            of_round = plan.for_round(earlier.changes)
-            runner = RoundRunner(of_round, pair, cores, rng, earlier)
-            measured = runner.run(batches_for, started_first=order[0])
-            if load is not None:
-                keep = functools.partial(keep_part, index)
-                measured = runner.with_load(measured, load, keep)
-            spent += time.monotonic() - began
-            if after_round(index, measured, pair):
-                return
-        mean = spent / (index + 1)
-        if spent + mean > plan.budget:
-            return
+    _Rounds(plan, open_pair, batches_for, after_round, keep_part).run()
 
 
 @dataclass(frozen=True)
@@ -138,6 +127,79 @@ class EarlierRounds:
     changes: list[float] = field(default_factory=list)
     turn_plans: list[TurnPlan] = field(default_factory=list)
     late_calls: LateCalls = field(default_factory=LateCalls)
+
+
+@dataclass
+class _Rounds:
+    """The rounds of a run: how many were ``measured``, and the seconds that they ``spent``.
+
+    The candidate may be ``killed`` once.
+    """
+
+    plan: InterleavePlan
+    open_pair: OpenPair
+    batches_for: Batches
+    after_round: Callable[[int, MeasuredRound, AgentPair], bool]
+    keep_part: KeepPart
+    earlier: EarlierRounds = field(default_factory=EarlierRounds)
+    measured: int = 0
+    spent: float = 0.0
+    killed: bool = False
+
+    def run(self) -> None:
+        """Run rounds until they are enough, and one again where the candidate was killed in it."""
+        rng = random.Random(self.plan.seed)
+        load = self.plan.load_strategy()
+        if self.plan.fills_caches:
+            self._unless_killed(lambda: self._fill_caches(self.plan.draw_cores(rng)))
+        order = list(SIDES)  # at first, as what the baseline takes bounds what the candidate may
+        for index in range(self.plan.rounds.most):
+            if index:
+                order = order[::-1] if index % 2 else rng.sample(SIDES, 2)  # in blocks of two
+            if self._unless_killed(functools.partial(self._round, order, rng, load)):
+                return
+            if self.spent + self.spent / (index + 1) > self.plan.budget:
+                return
+
+    def _unless_killed(self, step: Callable[[], T]) -> T:
+        """Return what a step returns, the first time that the candidate is killed of a second try.
+
+        The kernel or a person may kill any process.
+        """
+        try:
+            return step()
+        except MlmsError as error:
+            if self.killed or not error.killed or error.side != "b":
+                raise
+            self.killed = True
+            warnings.warn(f"{error}\n  it was started once more", MlmsKilled, stacklevel=2)
+        return step()
+
+    def _fill_caches(self, cores: Sequence[int]) -> None:
+        with self.open_pair(SIDES, cores) as pair:
+            batches = self.batches_for(pair.a)
+            for side in SIDES:
+                with pair.running(side) as predictor:
+                    fill_caches(predictor, batches)
+
+    def _round(
+        self, order: Sequence[SideName], rng: random.Random, load: LoadStrategy | None
+    ) -> bool:
+        """Measure a round; return whether there are enough."""
+        index = self.measured
+        del self.earlier.changes[index:]  # of a round in which the candidate was killed
+        began = time.monotonic()
+        cores = self.plan.draw_cores(rng)
+        with self.open_pair(order, cores) as pair:
+            of_round = self.plan.for_round(self.earlier.changes)
+            runner = RoundRunner(of_round, pair, cores, rng, self.earlier)
+            measured = runner.run(self.batches_for, order)
+            if load is not None:
+                keep = functools.partial(self.keep_part, index)
+                measured = runner.with_load(measured, load, keep)
+            self.measured += 1
+            self.spent += time.monotonic() - began
+            return self.after_round(index, measured, pair)
 
 
 class _WarmUp(NamedTuple):
@@ -178,20 +240,20 @@ class RoundRunner:
         self._cores = cores
         self._rng = rng
 
-    def run(self, batches_for: Batches, started_first: SideName) -> MeasuredRound:
-        """Measure the round."""
+    def run(self, batches_for: Batches, started_order: Sequence[SideName]) -> MeasuredRound:
+        """Measure the round; sides have their first turns in the order in which they started."""
         pair = self._pair
         began = time.monotonic()
         batches = batches_for(pair.a)
         pair.bind(batches)
-        first_turns = self._turn_with_outputs()
+        first_turns = self._turn_with_outputs(started_order)
         warm_up = self._warm_up()
         calling_core = self._hold_calling_threads(warm_up)
         turn_plan, starts = self._plan_turns(warm_up)
         memory = RoundGrowth(pair, self._plan.watches_growth, self._plan.longest_turns)
         turns, first_sides, places = self._run_turns(turn_plan)
         again, numbers_again = self._time_again(turn_plan)
-        last_turns = self._turn_with_outputs()
+        last_turns = self._turn_with_outputs(self._draw_order())
         calls = len(first_sides) * (turn_plan.skip + turn_plan.count)
         calls += len(numbers_again) * (turn_plan.skip + 1)
         growth = memory.growth(calls, warm_up.slowest)
@@ -213,7 +275,7 @@ class RoundRunner:
                 idle_cpu=idle[side],
             )
         record = RoundRecord(
-            started_first=started_first,
+            started_first=started_order[0],
             started_together=pair.together,
             cores=self._cores,
             pairs=len(first_sides),
@@ -295,10 +357,10 @@ class RoundRunner:
             found[side] = joules
         return found
 
-    def _turn_with_outputs(self) -> dict[SideName, Turn]:
+    def _turn_with_outputs(self, order: Sequence[SideName]) -> dict[SideName, Turn]:
         """Give both sides a turn of one call on the first batch, whose outputs are kept."""
         turns = {}
-        for side in self._draw_order():
+        for side in order:
             turns[side] = self._pair.turn(side, TurnPlan(), outputs=True)
         return turns
 

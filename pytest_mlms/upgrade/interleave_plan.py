@@ -34,7 +34,8 @@ class InterleavePlan:
     everything, and the cores of each round. ``load`` is put on both sides after their turns.
     ``watches_growth`` is whether each round watches the growth of memory.
     ``rounds`` are how many there are. A round's turns end before their seconds where the error of
-    its latency is at most ``precision``, a share; 0 is never.
+    its latency is at most ``precision``, a share; 0 is never. With ``fills_caches`` a pair of
+    processes that doesn't count comes before the first round.
     """
 
     seconds: float
@@ -46,6 +47,7 @@ class InterleavePlan:
     watches_growth: bool = False
     rounds: RoundSpan = ROUNDS
     precision: float = 0.0
+    fills_caches: bool = False
 
     def under_load(self, load: LoadItemPlan) -> InterleavePlan:
         """Return the plan with a load in each round; instances may use all cores.

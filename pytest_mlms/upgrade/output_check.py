@@ -10,7 +10,7 @@ import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -138,8 +138,18 @@ class OutputCheck:
 
         ``first`` has the outputs of the first of the timed batches by side. The first call compares
         all inputs, each later one what its round timed. Accuracy is compared where outputs
-        disagree, too. Raises InvalidRun where the baseline's own outputs cannot be used.
+        disagree, too. Raises InvalidRun where the baseline's own outputs cannot be used. After an
+        error all is compared again, as half of it says nothing of the other half.
         """
+        try:
+            return self._findings(pair, first)
+        except MlmsError:
+            fresh = vars(replace(self))
+            vars(self).clear()
+            vars(self).update(fresh)
+            raise
+
+    def _findings(self, pair: AgentPair, first: Mapping[SideName, Outputs]) -> OutputFindings:
         self._rounds += 1
         timed = {side: [first[side], *_further_outputs(pair, side)] for side in SIDES}
         if self._rounds == 1:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from pytest_mlms.cases import Case
 from pytest_mlms.config import Config
 from pytest_mlms.host.machine import machine_state
+from pytest_mlms.units import format_quantity
 from pytest_mlms.upgrade.criteria import rounds_of
-from pytest_mlms.upgrade.culprit import point_id, session_words, stack_words
+from pytest_mlms.upgrade.culprit import from_here, point_id, session_words, stack_words
 from pytest_mlms.upgrade.labels import with_variant
 from pytest_mlms.upgrade.round_estimate import ROUNDS, RoundSpan
 
@@ -29,6 +29,7 @@ class UpgradeSetting:
     GPU. ``framework`` and ``point`` are the case: the point is the id that ``mlms culprit`` takes.
     ``changed_packages`` differ between the sides, as in "numpy 2.3.0 → 2.4.6", and
     ``culprit_words`` are more options of that command. ``rounds`` are how many there may be.
+    ``caches`` is what processes found of these, with the bytes that they left on each side.
     """
 
     a: str
@@ -45,6 +46,7 @@ class UpgradeSetting:
     changed_packages: Sequence[str] = ()
     rounds: RoundSpan = ROUNDS
     culprit_words: Sequence[str] = ()
+    caches: str = ""
 
 
 def setting_of(
@@ -53,6 +55,7 @@ def setting_of(
     cpu_shares: Mapping[str, float | None],
     gpu_notes: Sequence[str],
     changed_packages: Sequence[str] = (),
+    cache_bytes: Sequence[int | None] = (),
 ) -> UpgradeSetting:
     """Return the setting of an upgrade that has run."""
     return UpgradeSetting(
@@ -68,7 +71,7 @@ def setting_of(
         framework=case.model.name,
         rounds=rounds_of(config),
         point=point_id(
-            _relative(case.loaded.path),
+            from_here(case.loaded.path),
             case.device,
             case.batch_size,
             case.model.variant,
@@ -77,10 +80,14 @@ def setting_of(
         ),
         changed_packages=changed_packages,
         culprit_words=(*stack_words(case), *session_words(config)),
+        caches=_caches_text(case, cache_bytes),
     )
 
 
-def _relative(path: Path) -> str:
-    """Return a path as a person in the current folder writes it."""
-    here = Path.cwd()
-    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+def _caches_text(case: Case, sizes: Sequence[int | None]) -> str:
+    """Return in which state caches were found, and what processes left there, A -> B."""
+    if case.caches is None:
+        return ""
+    if not any(sizes):
+        return f"{case.caches}, but neither side wrote any"
+    return f"{case.caches} ({' -> '.join(format_quantity(size or 0, 'B') for size in sizes)})"

@@ -132,7 +132,7 @@ def _by_key(items: Items, others: Items) -> Mapping[Key, Sequence[ItemView]]:
 def _key(item: ItemView) -> Key:
     """Return what an item measures, whatever its stack is called."""
     parts = (item.manifest.name, item.kind, item.framework, item.variant, item.device)
-    return tuple(map(str, (*parts, item.batch_size, item.scenario, item.shape)))
+    return tuple(map(str, (*parts, item.batch_size, item.scenario, item.shape, item.caches)))
 
 
 def _moved(a: ItemView, b: ItemView) -> Iterator[Moved]:

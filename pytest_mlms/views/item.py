@@ -121,6 +121,9 @@ class ItemView:
     variant: str = ""
     shape: str | None = None
     definition: str = ""
+    caches: str | None = None
+    cache_bytes: int | None = None
+    cache_bytes_against: int | None = None
     original: OriginalView | None = None
     other_version: str = ""
     machine: MachineView = field(default_factory=MachineView)
@@ -241,6 +244,8 @@ class ItemView:
             parts.append(self.scenario.replace("_", " "))
         if self.shape:
             parts.append(f"shape {self.shape}")
+        if self.caches:
+            parts.append(f"caches {self.caches}")
         threads = self.threads_used or self.stack.threads
         if threads:
             parts.append("1 thread" if threads == 1 else f"{threads} threads")

@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from pytest_mlms.agent.process import WORKER, Agent, Refused, start_agent
+from pytest_mlms.cgroups import oom_kills
 from pytest_mlms.errors import AgentError
 from pytest_mlms.records import Launch
 from tests.support.agents import TIMEOUT
@@ -164,6 +165,41 @@ def test_an_agent_that_hangs_is_killed_with_all_that_it_started(agents: Agents) 
     assert "waiting for nothing" in str(raised.value)
     for pid in agents.written_pids():
         wait_until(lambda pid=pid: is_gone(pid))  # type: ignore[misc]
+
+
+def test_a_wait_is_shortened_by_what_the_other_side_took(
+    agents: Agents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pytest_mlms.agent.process._LEAST_WAIT", 0.2)
+    agent = agents.loaded(at="predict", fault="hang", pids=str(agents.pids))
+    pace: dict[str, float] = {}
+    agent.pace = pace
+
+    def tell_the_pace_once_it_hangs() -> None:
+        agents.written_pids()
+        pace["predict"] = 0.01
+        agent.hurry()
+
+    threading.Thread(target=tell_the_pace_once_it_hangs).start()
+    with pytest.raises(AgentError, match=r"in 0\.2 s and was killed; the other side took 0\.01 s"):
+        predict(agent)
+
+
+def test_only_an_agent_that_was_killed_from_outside_counts_as_killed(agents: Agents) -> None:
+    for fault, killed in (("killed", True), ("vanish", False), ("segv", False)):
+        with pytest.raises(AgentError) as raised:
+            predict(agents.loaded(at="predict", fault=fault))
+        assert raised.value.killed is killed
+
+
+def test_a_lack_of_memory_is_named_where_the_kernel_counts_it(
+    agents: Agents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = agents.loaded(at="predict", fault="killed")
+    before = oom_kills() or 0
+    monkeypatch.setattr("pytest_mlms.agent.process.oom_kills", lambda: before + 1)
+    with pytest.raises(AgentError, match="killed by the kernel, since memory ran out"):
+        predict(agent)
 
 
 @pytest.mark.parametrize(("fault", "error"), [("memory", "MemoryError"), ("exit", "SystemExit")])

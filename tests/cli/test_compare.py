@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from pytest_mlms.cli import compare as command
 from pytest_mlms.cli.main import main
 from pytest_mlms.manifest import load
-from tests.support.project import DIGITS, PREDICTORS
+from tests.support.project import DIGITS, PREDICTORS, TWIN
 
 assert command  # imported here: numpy can't be imported again once a test has dropped it
 
@@ -41,6 +42,33 @@ def test_a_slower_stack_ends_with_the_status_of_pytest_and_leaves_a_manifest() -
     (results,) = Path("mlms-results").glob("2*/results.jsonl")
     assert '"verdict": "REGRESSED"' in results.read_text()
     assert compare(*words, *QUICK) == pytest.ExitCode.USAGE_ERROR, "the manifest is there"
+
+
+def test_two_frameworks_are_compared_by_the_stacks_that_are_for_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("more").mkdir()
+    Path("more/twin.py").write_text(TWIN)
+    stack = "{framework: NAME, interpreter: current}"
+    stacks = [f"{name[:2]}: {stack.replace('NAME', name)}" for name in ("onnxruntime", "twin")]
+    Path("stacks.yaml").write_text("\n".join(stacks))
+    words = ["net.onnx", "--new", "tw", "--mlms-predictors", "more", *QUICK]
+    assert compare(*words, "--old", "here") == pytest.ExitCode.USAGE_ERROR
+    message = "here may run onnxruntime and twin; declare which one in stacks.yaml, as in 'own: {fr"
+    assert message in capsys.readouterr().err
+    compare(*words, "--old", "on", "--keep", "kept.yaml", "--pytest=--mlms-budget=1")
+    assert [model.name for model in load(Path("kept.yaml")).manifest.models] == [
+        "onnxruntime",
+        "twin",
+    ]
+    text = Path("mlms-results/latest/results.jsonl").read_text()
+    (line,) = [json.loads(line) for line in text.splitlines() if '"b8"' in line or "-b8" in line]
+    assert (line["framework"], line["stack"]["name"], line["against"]["name"]) == (
+        "twin",
+        "tw",
+        "on",
+    )
+    assert line["comparisons"][0]["quantity"] == "agreement"
 
 
 @pytest.mark.parametrize(

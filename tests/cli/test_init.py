@@ -11,10 +11,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from pytest_mlms.cli.init import _command, _option
 from pytest_mlms.cli.main import main
 from pytest_mlms.draft import measuring
+from pytest_mlms.draft.model_files import recognise_models
 from pytest_mlms.manifest import load
-from tests.support.project import DIGITS
+from tests.support.printed import mlms_options
+from tests.support.project import DIGITS, PREDICTORS, write_matrix
 
 
 @pytest.fixture
@@ -120,3 +123,43 @@ def test_an_error_names_the_draft_and_no_temporary_file(
         text = capsys.readouterr().err
         assert "the draft:1" in text
         assert ".m.yaml" not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("inter_op_threads=4", 4),
+        ("mem_pattern=false", False),
+        ("config.x=0.5", 0.5),
+        ("mode=compile", "compile"),
+        ("class='4'", "4"),
+        ("inputs=image float32[?,1,8,8]; mask int64[?]", "image float32[?,1,8,8]; mask int64[?]"),
+        ("arguments=[1, 2]", "[1, 2]"),
+        ("class=", ""),
+    ],
+)
+def test_a_value_of_an_option_has_the_type_that_it_has_in_a_manifest(
+    text: str, value: object
+) -> None:
+    found = _option(text)[-1]
+    assert (found, type(found)) == (value, type(value))
+
+
+def test_a_draft_is_measured_without_the_settings_of_a_persons_own_sessions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(measuring, "_PROCESSES", 1)
+    monkeypatch.setenv("PYTEST_ADDOPTS", "--mlms-soak=1 --mlms-history=own.sqlite")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmlms_aa = true\nmlms_history = own.sqlite\n")
+    manifest = write_matrix(tmp_path)
+    runs = measuring.measure_twice(manifest, [f"--mlms-predictors={PREDICTORS}"])
+    assert [{item["kind"] for item in run} for run in runs] == [{"performance"}] * 2
+    assert not (tmp_path / "own.sqlite").exists()
+    assert not (tmp_path / "mlms-results").exists()
+
+
+def test_the_cache_of_init_is_that_of_its_measurements_and_of_the_command(folder: Path) -> None:
+    options = mlms_options(["mlms", "init", "model.onnx", "--mlms-cache", "my cache"])
+    command = _command(Path("model.yaml"), options, recognise_models(["model.onnx"], {}))
+    assert command == "pytest model.yaml --mlms-cache 'my cache'"

@@ -13,7 +13,7 @@ import pytest
 
 from pytest_mlms.agent.load import LoadLost, LoadPlan, LoadRun
 from pytest_mlms.agent.predictor import Predictor, ScenarioRun
-from pytest_mlms.errors import MlmsError, OutputError
+from pytest_mlms.errors import AgentError, MlmsError, OutputError
 from pytest_mlms.evaluate.limits import explain
 from pytest_mlms.evaluate.load_performance import measure_load
 from pytest_mlms.evaluate.load_plan import LoadItemPlan
@@ -56,7 +56,7 @@ class FakeServer:
         self.loads.append(plan)
         run = self._served(plan, plan.scheduled)
         if self.dies_at is not None:
-            raise LoadLost("the agent ended", run)
+            raise LoadLost(AgentError("the agent ended"), run)
         return run
 
     def _served(self, plan: LoadPlan, scheduled: np.ndarray) -> LoadRun:

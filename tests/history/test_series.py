@@ -55,6 +55,7 @@ def reference(**fields: Any) -> dict[str, Any]:
         ("variant", "int8"),
         ("definition", "0123456789abcdef"),
         ("load", {"rate": 200.0, "latency": 0.015, "percentile": 99.0}),
+        ("caches", "warm"),
         ("machine.memory", 2**40),
         ("nodeid", "tests/test_own.py::test_performance[x]"),
         ("reference", reference()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,24 @@ def test_among_two_models_of_one_name_the_one_with_the_same_digest_is_the_baseli
     other = line("other.yaml::test_accuracy[x]", NEWER, model={"sha256": {"graph": "9" * 64}})
     assert "onnxruntime==1.20.1" in stack_of(line(), other).requirements
     assert "onnxruntime==1.20.1" in stack_of(other, line()).requirements
+
+
+def case_of_variant(variant: str) -> Case:
+    model = CASE.model.model_copy(update={"variant": variant})
+    manifest = CASE.loaded.manifest.model_copy(update={"models": [model]})
+    loaded = replace(CASE.loaded, manifest=manifest)
+    return digits_case("upgrade", loaded=loaded, model=model)
+
+
+def test_among_two_variants_of_one_file_the_one_of_the_case_is_the_baseline() -> None:
+    lines = [line(variant="fp32"), line(PERFORMANCE, NEWER, variant="int8")]
+    for variant, version in (("fp32", "1.20.1"), ("int8", "1.32.0")):
+        case = case_of_variant(variant)
+        assert f"onnxruntime=={version}" in stack_of(*lines, case=case).requirements
+
+
+def test_a_lock_without_variants_still_has_the_baseline_of_one() -> None:
+    assert "onnxruntime==1.20.1" in stack_of(line(), case=case_of_variant("int8")).requirements
 
 
 def test_a_package_that_cannot_be_had_again_is_named() -> None:

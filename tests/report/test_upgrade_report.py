@@ -90,7 +90,7 @@ def test_the_machine_has_no_name() -> None:
 def test_commands_are_those_of_this_item() -> None:
     text = report()
     assert f"mlms repro '{RESULTS}::{NODEID}' --out repro.zip\n" in text
-    assert f"mlms repro '{RESULTS}::{NODEID}' --without-model --out repro.zip\n" in text
+    assert f"mlms repro '{RESULTS}::{NODEID}' --without-model --out repro-random.zip\n" in text
     assert (
         "mlms culprit 'models/m.yaml::test_upgrade[cpu-b8]' --good onnxruntime==1.30.0 "
         "--bad onnxruntime==1.31.0 --quantity latency\n"
@@ -104,6 +104,20 @@ def test_an_upgrade_under_load_is_bisected_under_it_and_has_no_bundle() -> None:
     assert "--quantity query_latency" in text
     assert "mlms repro" not in text
     assert "mlms reduce" not in text
+
+
+def test_a_framework_that_reads_no_onnx_has_no_commands_that_take_one() -> None:
+    text = report(framework="jax")
+    assert f"mlms repro '{RESULTS}::{NODEID}' --out repro.zip\n" in text
+    assert "--without-model" not in text
+    assert "mlms reduce" not in text
+
+
+def test_options_of_the_session_are_those_of_each_command_and_name_no_place() -> None:
+    text = report(culprit_options=["--mlms-predictors=/home/joe/own", "--mlms-cache=cache"])
+    assert "--out repro.zip --mlms-predictors=own --mlms-cache=cache\n" in text
+    assert "--quantity latency --mlms-predictors=own --mlms-cache=cache\n" in text
+    assert "joe" not in text
 
 
 def test_a_tolerance_of_the_command_line_is_one_of_the_command() -> None:

@@ -27,6 +27,8 @@ OWN = Stack(
     lock=Path("/project/mine.lock"),
     env=(("PYTHONPATH", "/opt/mine"), ("ORT_MODE", "2")),
     env_passthrough=("MY_*",),
+    model_options=(("cache", "/opt/mine/cache"), ("threads_between", True)),
+    variant="fp 32",
 )
 HARMLESS: dict[str, Any] = {
     "interpreter": "current",
@@ -35,6 +37,8 @@ HARMLESS: dict[str, Any] = {
     "installer": "uv",
     "env": {"OMP_NUM_THREADS": "2", "CUDA_VISIBLE_DEVICES": "0,1", "OMP_PLACES": "{0:2}"},
     "env_passthrough": ["CUDA_VISIBLE_DEVICES"],
+    "options": {"execution_mode": "parallel", "inter_op_threads": 2, "mem_pattern": False},
+    "variant": "int8.v2",
 }
 HOSTILE = [
     ("container", "any:1"),
@@ -46,7 +50,11 @@ HOSTILE = [
     ("env_passthrough", ["*"]),
     ("options", {"jax_dump_ir_to": "here"}),
     ("options", {"jax_compilation_cache_dir": "here"}),
+    ("options", {"CACHE_DIR": "here"}),
     ("options", {"provider": ["/tmp/x"]}),
+    ("options", {"provider": "/tmp/x"}),
+    ("options", {"compile_backend": "a b"}),
+    ("variant", "../int8"),
     ("pip_options", ["--index-url=https://example.invalid/simple"]),
     ("pip_options", ["--extra-index-url=x"]),
     ("pip_options", ["--find-links=/tmp"]),
@@ -87,10 +95,14 @@ def test_what_a_stack_of_the_operator_declares_is_taken() -> None:
         "lock": "/project/mine.lock",
         "env": {"PYTHONPATH": "/opt/mine"},
         "env_passthrough": ["MY_*"],
+        "options": {"cache": "/opt/mine/cache"},
+        "variant": "fp 32",
     }
     assert trusted_keys(told, Trust([OWN]), "s") == {**told, "pip_options": [INDEX]}
     with pytest.raises(StackError, match="results set env: PYTHONPATH"):
         trusted_keys({"env": {"PYTHONPATH": "/opt/other"}}, Trust([OWN]), "s")
+    with pytest.raises(StackError, match="results set options: cache"):
+        trusted_keys({"options": {"cache": "/opt/other"}}, Trust([OWN]), "s")
 
 
 @pytest.mark.parametrize(

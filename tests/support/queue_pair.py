@@ -12,6 +12,7 @@ import numpy as np
 
 from pytest_mlms.agent.load import LoadLost, LoadPlan, LoadRun
 from pytest_mlms.agent.predictor import Turn
+from pytest_mlms.errors import AgentError
 from pytest_mlms.evaluate.load_plan import LoadItemPlan
 from pytest_mlms.manifest.scenarios import Peak
 from pytest_mlms.records import Place
@@ -83,7 +84,9 @@ class QueuePair:
         self.seconds += float(done.max()) * _NANO
         if len(self.rates) == self.dies:
             half = len(scheduled) // 2
-            raise LoadLost("it ended", _load_run(scheduled[:half], issued[:half], done[:half]))
+            raise LoadLost(
+                AgentError("it ended"), _load_run(scheduled[:half], issued[:half], done[:half])
+            )
         return _load_run(scheduled, issued, done)
 
 

@@ -30,6 +30,7 @@ def options(**fields: Any) -> Config:
         "predictors": (),
         "cache": None,
         "allow_code": False,
+        "env_passthrough": (),
     }
     return cast(Config, SimpleNamespace(**{**defaults, **fields}))
 

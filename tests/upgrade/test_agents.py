@@ -75,6 +75,7 @@ class FakeCase:
     def __init__(self, name: str, threads: int | None = None, container: str | None = None) -> None:
         self.stack = Stack(name, "fake", interpreter="current", container=container)
         self.model = "model"
+        self.options: dict[str, Any] = {}
         self.threads = threads
 
 
@@ -109,6 +110,9 @@ class FakeStart:
         if "together" in command:
             self.both.wait(60)
         return self.fake
+
+    def hurry(self) -> None:
+        """There is no agent that could."""
 
     def stop(self) -> None:
         self.is_ended.set()

@@ -40,3 +40,13 @@ def test_the_command_has_what_both_stacks_have_beside_the_release(tmp_path: Path
     command = culprit_command("m.yaml", "torch==2.1.0", "torch==2.2.0", "crash", words)
     options = mlms_options(shlex.split(command))
     assert (options.stack, options.more) == ("new", ["scipy[all]<2"])
+
+
+def test_the_command_names_a_stack_that_has_variables_though_it_is_not_declared(
+    tmp_path: Path,
+) -> None:
+    new = replace(NEW, name="torch==2.2.0+A=1", env=(("A", "1"),))
+    case = case_of(tmp_path, old=OLD, new=new)
+    assert list(stack_words(case))[:2] == ["--stack", "torch==2.2.0+A=1"]
+    secret = replace(new, name="torch==2.2.0+TOKEN=***", env=(("TOKEN", "1"),))
+    assert "--stack" not in list(stack_words(replace(case, stack=secret)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -18,8 +19,10 @@ import pytest
 from pytest_mlms.errors import AgentError, InvalidRun, MlmsError
 from pytest_mlms.records import Verdict
 from pytest_mlms.serialization import to_plain
+from pytest_mlms.upgrade.agents import AgentPair
 from pytest_mlms.upgrade.interleave import RoundRunner
 from pytest_mlms.upgrade.rounds import CLOCKS
+from pytest_mlms.warning_types import MlmsKilled
 from tests.support.labour import LabourUpgrade
 from tests.support.project import ROOT
 
@@ -206,8 +209,36 @@ def test_a_side_that_is_killed_while_it_waits_for_its_turn_is_named(
 
     monkeypatch.setattr(RoundRunner, "_run_turns", kill_first)
     message = "candidate new: the agent .* ended while it did 'turn': killed by SIGKILL"
-    with pytest.raises(AgentError, match=message):
+    with pytest.warns(MlmsKilled, match=message), pytest.raises(AgentError, match=message):
         upgrade.run({}, {"work": 2})
+
+
+def test_a_candidate_that_is_killed_from_outside_once_is_measured_again(
+    upgrade: LabourUpgrade, tmp_path: Path
+) -> None:
+    shot = {"fault": "shot", "count": str(tmp_path / "count")}
+    with pytest.warns(MlmsKilled, match="killed by SIGKILL[^Z]*it was started once more"):
+        result = upgrade.run({}, shot)
+    assert result.verdict is Verdict.PASSED
+    assert len(upgrade.pairs) == len(result.rounds) + 1
+
+
+def test_outputs_are_compared_whole_again_where_the_candidate_was_killed_in_between(
+    upgrade: LabourUpgrade,
+) -> None:
+    killed: list[int] = []
+
+    def kill_once(pair: AgentPair) -> list[str]:
+        if not killed:
+            killed.append(pair.b.agent.pid)
+            os.kill(killed[0], signal.SIGKILL)
+        return []
+
+    upgrade.check_device = kill_once
+    with pytest.warns(MlmsKilled):
+        result = upgrade.run({}, {"version": "2.0"})
+    assert result.verdict is Verdict.PASSED
+    assert "600 of 600 inputs" in upgrade.of("agreement").told
 
 
 def test_a_side_that_does_not_load_is_named_with_the_error_of_the_framework(

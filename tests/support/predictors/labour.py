@@ -20,6 +20,8 @@ LABOUR_FAULT    wrong, nan: other outputs
                 seventh: outputs that are 10 % off on every 7th call
                 race: other outputs with any number of threads but one
                 die, killed: the process ends in the 30th call
+                shot: as killed, but only the first process that is counted in LABOUR_COUNT
+                mute: the first call takes for ever
                 drift, stay: from the third process on, which are counted in the file LABOUR_COUNT,
                 other outputs, or loading without end
                 deaf: the kernel does not count waits for a core
@@ -127,6 +129,8 @@ def load(request):
 def predict(loaded, arrays):
     model = loaded.model
     model["calls"] += 1
+    if FAULT == "mute":
+        time.sleep(FOREVER)
     if model["calls"] == LAST_CALL:
         _end_process()
     _work(WORK if model["calls"] < LATE else 3 * WORK)
@@ -173,7 +177,7 @@ def layers(loaded, arrays):
 def _end_process():
     if FAULT == "die":
         os._exit(7)
-    if FAULT == "killed":
+    if FAULT == "killed" or (FAULT == "shot" and _count_processes() == 1):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
