@@ -46,7 +46,7 @@ def test_ten_thousand_items_are_run_reported_and_shown(project: Project) -> None
     project.set_thresholds()
     project.edit("[1, 8, 64]", str(list(range(1, batches + 1))))
     project.edit("[single_stream, offline]", "[single_stream]")
-    text = project.manifest.read_text() + "hardware: {memory: '>= 1024 TiB'}\n"
+    text = project.manifest.read_text() + "hardware: {memory: '>= 1000000 GiB'}\n"
     project.manifest.unlink()
     for number in range(MANIFESTS):
         (project.folder / f"m{number}.yaml").write_text(text)

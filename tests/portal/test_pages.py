@@ -397,7 +397,7 @@ def test_scripts_of_strangers_never_run(tmp_path: Path, text: str) -> None:
                 page.locator("script:not([src^='/static/']), iframe, [onload], [onerror]").count()
                 == 0
             )
-            found = page.eval_on_selector_all("[href]", HREFS)
+            found = page.eval_on_selector_all("a[href], area[href]", HREFS)
             assert not [link for link in found if not link.startswith(("http:", "https:"))]
             inside = [link for link in dict.fromkeys(found) if link.startswith(portal.url)]
             waiting += [link for link in inside if link not in seen]
