@@ -27,6 +27,7 @@ _CHUNK = 1 << 20  # bytes
 _LIBRARIES = {"s3": "s3fs", "gs": "gcsfs", "az": "adlfs"}
 _HUB = re.compile(r"hf:(?:(datasets|spaces)/)?([^/]+/[^/@]+)@([^/]+)/(.+)")
 _SHOWN = 5  # names, of those that may have been meant
+_LONGEST_ERROR = 4096  # characters; libraries quote what a server sent
 _LEAST_LIMIT = 1 << 20  # bytes of a file, which those of libraries' own caches and logs keep below
 _TOO_LARGE = "the server sends more than the limit; --mlms-download-size allows more"
 _LEAST_LIKENESS = 0.4  # of a name to the one that is missing, from 0 to 1
@@ -47,7 +48,7 @@ def main(source: str, partial: Path, limit: int) -> int:
         fetch(source, partial, limit)
         _check_size(partial.stat().st_size, limit)
     except _Refused as refused:
-        print(json.dumps({"error": str(refused)}))
+        print(json.dumps({"error": str(refused)[:_LONGEST_ERROR]}))
         return 1
     print(json.dumps({"size": partial.stat().st_size}))
     return 0

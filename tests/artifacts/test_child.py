@@ -33,6 +33,8 @@ class S3FileSystem(LocalFileSystem):
     def open(self, path, *arguments, **keywords):
         if "denied" in path:
             raise PermissionError("no access with " + os.environ["AWS_SECRET_ACCESS_KEY"])
+        if "quoting" in path:
+            raise OSError("bad answer: " + "x" * (1 << 20))
         if "slow" in path:
             time.sleep(60)
         if "chatty" in path:
@@ -159,6 +161,13 @@ def test_a_store_that_refuses_is_an_error_without_the_secret(store: Path, tmp_pa
     assert expected in text
     text = error_of("s3://bucket/none", tmp_path)
     assert text == "there is no such file; correct the address"
+
+
+def test_an_error_that_quotes_an_endless_answer_is_told(store: Path, tmp_path: Path) -> None:
+    (store / "quoting").write_bytes(DATA)
+    text = error_of("s3://bucket/quoting", tmp_path)
+    assert text.startswith("OSError: bad answer: xxx")
+    assert len(text) < 1000
 
 
 def test_an_object_that_is_too_large_or_too_slow_is_an_error(store: Path, tmp_path: Path) -> None:
