@@ -357,7 +357,7 @@ def _check_uses(options: Config, config: pytest.Config) -> None:
 
     An ini file, and its addopts, may have them for the runs that use them.
     """
-    typed = {word.partition("=")[0] for word in config.invocation_params.args}
+    typed = {os.fspath(word).partition("=")[0] for word in config.invocation_params.args}
     for option in OPTIONS:
         if option.flag not in typed or getattr(options, option.name) == ():
             continue

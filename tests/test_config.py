@@ -141,6 +141,21 @@ def test_an_option_that_would_do_nothing_is_refused_where_it_is_typed(
         read(pytester, *others)
 
 
+def test_pytest_may_be_called_with_paths_that_are_no_text(pytester: pytest.Pytester) -> None:
+    tests = pytester.makepyfile("def test_it():\n    pass\n")
+    main = pytester.makepyfile(
+        main=f"""
+        import sys
+        from pathlib import Path
+
+        import pytest
+
+        sys.exit(pytest.main(["-q", Path({str(tests)!r})]))
+        """
+    )
+    assert pytester.runpython(main).ret == pytest.ExitCode.OK
+
+
 def test_every_option_of_upgrades_alone_says_so() -> None:
     dependent = {option.name for option in _DEPENDENT}
     assert dependent >= {"gate", "tolerance", "clock", "upgrade_report", "rounds", "outputs"}
