@@ -20,11 +20,19 @@ from pytest_mlms.statistics import (
 from pytest_mlms.upgrade.round_inputs import RoundInputs
 from pytest_mlms.upgrade.rounds import Array, Clock, Round
 
-__all__ = ["STALLED", "Figure", "centre_of", "clock_step", "figures_of", "group_figures"]
+__all__ = [
+    "OF_PROCESS",
+    "STALLED",
+    "Figure",
+    "centre_of",
+    "clock_step",
+    "figures_of",
+    "group_figures",
+]
 
 Statistic = Callable[[Array], Any]
 
-_OF_PROCESS = {
+OF_PROCESS = {
     "start_time": "start_seconds",
     "first_inference": "first_seconds",
     "warm_up_time": "warm_up_seconds",
@@ -280,7 +288,7 @@ def _stalls(calls: _Calls) -> Figure:
 def _of_process(measured: Round) -> dict[str, Figure]:
     figures = {}
     rules = upgrade_rules()
-    for name, attribute in _OF_PROCESS.items():
+    for name, attribute in OF_PROCESS.items():
         a = getattr(measured.a, attribute)
         b = getattr(measured.b, attribute)
         base = rules[name].base

@@ -10,11 +10,12 @@ from typing import NamedTuple
 from pytest_mlms.evaluate.timed_inputs import Mix
 from pytest_mlms.records import Comparison, InputGroup, Verdict
 from pytest_mlms.statistics import pool_rounds
+from pytest_mlms.upgrade.criteria import Criteria
 from pytest_mlms.upgrade.decision import verdict_of_interval
 from pytest_mlms.upgrade.figures import Figure
 from pytest_mlms.upgrade.round_estimate import ROUNDS, RoundSpan
 
-__all__ = ["GroupDecision", "compare_groups"]
+__all__ = ["GroupDecision", "compare_groups", "groups_beside"]
 
 
 class GroupDecision(NamedTuple):
@@ -53,6 +54,27 @@ def compare_groups(
             groups.append(_group(name, share, found[name], limit, risks[name], span))
     worst = max(groups, key=lambda group: (group.verdict is Verdict.REGRESSED, group.ratio or 0.0))
     return GroupDecision(_worst(worst, groups, latency, gate, len(found[worst.name])), groups)
+
+
+def groups_beside(
+    of_rounds: Iterable[Comparison],
+    mix: Mix,
+    rounds: Sequence[Mapping[str, Figure]],
+    tolerances: Mapping[str, float],
+    terms: Criteria,
+) -> GroupDecision | None:
+    """Return the decision on groups beside that on the latency of all; None without either.
+
+    ``tolerances`` override the default, which is that of latency.
+    """
+    for compared in of_rounds:
+        if compared.quantity == "latency":
+            tolerance = tolerances.get("group_latency", compared.tolerance)
+            latency = compared.but(tolerance=tolerance)
+            return compare_groups(
+                mix, rounds, latency, "group_latency" in terms.gates, terms.rounds
+            )
+    return None
 
 
 def _risks(found: Mapping[str, Sequence[Figure]], limit: float, risk: float) -> dict[str, float]:

@@ -15,14 +15,17 @@ from typing import Any, NamedTuple
 
 from pytest_mlms.arrays import DamagedFile, read_arrays
 from pytest_mlms.errors import MlmsError
+from pytest_mlms.evaluate.timed_inputs import ONE_GROUP, Mix
 from pytest_mlms.quantities import QUANTITIES, upgrade_rules
 from pytest_mlms.recorded import Recorded
-from pytest_mlms.records import Comparison, Verdict, main_comparison
+from pytest_mlms.records import Comparison, InputGroup, Verdict, main_comparison
 from pytest_mlms.serialization import from_plain
 from pytest_mlms.upgrade.criteria import Criteria
 from pytest_mlms.upgrade.decision import compare_rounds, is_decided, verdict_of
-from pytest_mlms.upgrade.figures import Figure, figures_of
+from pytest_mlms.upgrade.figures import OF_PROCESS, Figure, figures_of, group_figures
+from pytest_mlms.upgrade.group_decision import groups_beside
 from pytest_mlms.upgrade.labels import point_label, sides_label
+from pytest_mlms.upgrade.round_inputs import RoundInputs
 from pytest_mlms.upgrade.round_record import RoundRecord, SideRecord, start_orders
 from pytest_mlms.upgrade.rounds import (
     CLOCKS,
@@ -36,7 +39,13 @@ from pytest_mlms.upgrade.rounds import (
 
 __all__ = ["RecordedUpgrade", "Replay", "read_upgrades", "replay_upgrade"]
 
-Figures = Sequence[Mapping[str, Figure]]
+
+class _Measured(NamedTuple):
+    """The figures of a round, and of its groups of inputs where these have several shapes."""
+
+    figures: Mapping[str, Figure]
+    groups: Mapping[str, Figure]
+
 
 _LONGEST_REASON = 200  # characters
 
@@ -67,6 +76,15 @@ class RecordedUpgrade:
     artifacts: dict[str, str] = field(default_factory=dict)
     scenario: str | None = None
     shape: str | None = None
+    input_groups: list[InputGroup] = field(default_factory=list)
+
+    @property
+    def mix(self) -> Mix:
+        """The groups of its inputs, and their shares."""
+        if not self.input_groups:
+            return ONE_GROUP
+        groups = [(group.name, group.share) for group in self.input_groups]
+        return Mix(*zip(*groups, strict=True))
 
     @property
     def sides(self) -> str:
@@ -163,15 +181,15 @@ def replay_upgrade(
     raw_rounds = list(_raw_rounds(folder, upgrade))
     from_pairs = len(raw_rounds) == len(upgrade.rounds)
     if from_pairs:
-        figures = _figures_from_pairs(upgrade, raw_rounds, clock or upgrade.clock)
+        measured = _measured_from_pairs(upgrade, raw_rounds, clock or upgrade.clock)
     else:
-        figures = _recorded_figures(upgrade, clock)
+        measured = _recorded_figures(upgrade, clock)
     tolerances = dict(upgrade.terms.tolerances)
     if tolerance is not None:
         main = main_comparison(upgrade.comparisons)
         tolerances[main.quantity if main else "latency"] = tolerance
     try:
-        decision = _decide(upgrade, figures, tolerances)
+        decision = _decide(upgrade, measured, tolerances)
     except ArithmeticError:
         problem = "its figures are too far apart to be measured ones"
         raise MlmsError(f"{upgrade.nodeid}: {problem}; was the file edited?") from None
@@ -192,58 +210,76 @@ class _Decision(NamedTuple):
 
 
 def _decide(
-    upgrade: RecordedUpgrade, figures: Figures, tolerances: Mapping[str, float]
+    upgrade: RecordedUpgrade, measured: Sequence[_Measured], tolerances: Mapping[str, float]
 ) -> _Decision:
     """Decide after the first round, and after each further one until every gate is decided."""
-    rules = upgrade_rules()
+    rules = {*upgrade_rules(), *(["group_latency"] if upgrade.input_groups else [])}
     lasting = [
         one for one in upgrade.comparisons if one.of != "rounds" or one.quantity not in rules
     ]
     terms = upgrade.terms
     orders = start_orders(upgrade.rounds)
-    for count in range(1, len(figures) + 1):
+    figures, groups = zip(*measured, strict=True)
+    for count in range(1, len(measured) + 1):
         of_rounds = compare_rounds(
             figures[:count], tolerances, terms.gates, terms.rounds, orders[:count]
         )
-        comparisons = [*lasting, *of_rounds]
+        of_groups = groups_beside(of_rounds, upgrade.mix, groups[:count], tolerances, terms)
+        worst = [of_groups.worst] if of_groups else []
+        comparisons = [*lasting, *of_rounds, *worst]
         decision = _Decision(verdict_of(comparisons), comparisons, count)
         if is_decided(comparisons, count, terms.rounds.least):
             break
     return decision
 
 
-def _figures_from_pairs(
-    upgrade: RecordedUpgrade, raw_rounds: Sequence[Round], clock: Clock
-) -> Figures:
-    available = available_clocks(raw_rounds[0])
+def _measured_from_pairs(
+    upgrade: RecordedUpgrade, raw_rounds: Sequence[_Raw], clock: Clock
+) -> list[_Measured]:
+    """Return what pairs of calls say by a clock; what a process has once is as recorded."""
+    available = available_clocks(raw_rounds[0].times)
     if clock not in available:
         raise MlmsError(
             f"{upgrade.nodeid}: the clock {clock} ({CLOCKS[clock]}) was not measured; "
             f"there are {', '.join(available)}"
         )
     found = []
-    for measured, record in zip(raw_rounds, upgrade.rounds, strict=True):
-        figures = figures_of(measured, clock, upgrade.batch_size)
-        found.append({**figures, **_under_load(record)})
+    for (times, inputs), record in zip(raw_rounds, upgrade.rounds, strict=True):
+        figures = figures_of(times, clock, upgrade.batch_size, inputs)
+        groups = group_figures(times, clock, inputs) if inputs and inputs.is_mixed else {}
+        found.append(_Measured({**figures, **_of_no_clock(record)}, groups))
     return found
 
 
-def _under_load(record: RoundRecord) -> dict[str, Figure]:
-    """Return the figures of the load of a round, which no clock changes."""
-    figures = record.figures.items()
-    return {name: figure for name, figure in figures if QUANTITIES[name].under_load}
+def _of_no_clock(record: RoundRecord) -> dict[str, Figure]:
+    """Return the figures that no clock of calls changes: of the load, and of the processes."""
+    return {
+        name: figure
+        for name, figure in record.figures.items()
+        if name in OF_PROCESS or QUANTITIES[name].under_load
+    }
 
 
-def _recorded_figures(upgrade: RecordedUpgrade, clock: Clock | None) -> Figures:
+def _recorded_figures(upgrade: RecordedUpgrade, clock: Clock | None) -> list[_Measured]:
     if clock is not None and clock != upgrade.clock:
         raise MlmsError(
             f"{upgrade.nodeid}: another clock needs the raw pairs, pairs-N.npz, which are not there"
         )
-    return [record.figures for record in upgrade.rounds]
+    return [_Measured(record.figures, record.groups) for record in upgrade.rounds]
 
 
-def _raw_rounds(folder: Path, upgrade: RecordedUpgrade) -> Iterator[Round]:
-    """Yield the rounds in their order, up to the first whose raw pairs are not there."""
+class _Raw(NamedTuple):
+    """The raw pairs of a round, and which inputs they were of; None where that isn't known."""
+
+    times: Round
+    inputs: RoundInputs | None
+
+
+def _raw_rounds(folder: Path, upgrade: RecordedUpgrade) -> Iterator[_Raw]:
+    """Yield the rounds in their order, up to the first whose raw pairs are not there.
+
+    Pairs that are of groups of inputs without a name in the line are of no use.
+    """
     for index, record in enumerate(upgrade.rounds):
         name = upgrade.artifacts.get(f"pairs-{index}.npz")
         path = Recorded(name).file_below(folder) if name else None
@@ -252,7 +288,16 @@ def _raw_rounds(folder: Path, upgrade: RecordedUpgrade) -> Iterator[Round]:
         arrays = _load_arrays(path)
         a = _side(arrays, record.sides["a"], "a")
         b = _side(arrays, record.sides["b"], "b")
-        yield Round(a, b)
+        inputs = _inputs_of(arrays, upgrade.mix)
+        if inputs is not None and inputs.groups.max(initial=0) >= len(upgrade.mix.names):
+            return
+        yield _Raw(Round(a, b), inputs)
+
+
+def _inputs_of(arrays: Mapping[str, Array], mix: Mix) -> RoundInputs | None:
+    if "batch" not in arrays or "group" not in arrays:
+        return None
+    return RoundInputs(arrays["batch"], arrays["group"], mix)
 
 
 def _load_arrays(path: Path) -> dict[str, Array]:

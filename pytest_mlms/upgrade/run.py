@@ -25,7 +25,7 @@ from pytest_mlms.upgrade.crash import crash_comparison
 from pytest_mlms.upgrade.criteria import Criteria
 from pytest_mlms.upgrade.decision import compare_rounds, is_decided
 from pytest_mlms.upgrade.figures import clock_step, figures_of, group_figures
-from pytest_mlms.upgrade.group_decision import GroupDecision, compare_groups
+from pytest_mlms.upgrade.group_decision import groups_beside
 from pytest_mlms.upgrade.interleave import MeasuredRound, OpenPair, run_interleaved
 from pytest_mlms.upgrade.interleave_plan import InterleavePlan
 from pytest_mlms.upgrade.layer_diff import changed_layers
@@ -241,7 +241,8 @@ class UpgradeRun:
             criteria.rounds,
             start_orders(rounds),
         )
-        groups = self._compare_groups(of_rounds)
+        of_groups = [record.groups for record in rounds]
+        groups = groups_beside(of_rounds, self._mix, of_groups, criteria.tolerances, criteria)
         found = [
             *of_rounds,
             groups and groups.worst,
@@ -258,17 +259,6 @@ class UpgradeRun:
             input_groups=groups.groups if groups else (),
             slow_inputs=self._timed.slow_lines(self._slow_inputs.confirmed) if self._timed else (),
         )
-
-    def _compare_groups(self, of_rounds: Sequence[Comparison]) -> GroupDecision | None:
-        for compared in of_rounds:
-            if compared.quantity == "latency":
-                rounds = [record.groups for record in self.result.rounds]
-                tolerance = self.criteria.tolerances.get("group_latency", compared.tolerance)
-                gate = "group_latency" in self.criteria.gates
-                return compare_groups(
-                    self._mix, rounds, compared.but(tolerance=tolerance), gate, self.criteria.rounds
-                )
-        return None
 
     def _is_slower(self) -> bool:
         return any(compared.unit in _TIME_UNITS for compared in self.result.regressed)

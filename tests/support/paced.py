@@ -77,14 +77,16 @@ class PacedPredictor(FakePredictor):
 
 
 class _Sink:
-    def __init__(self) -> None:
+    def __init__(self, folder: Path | None) -> None:
         self.fields: dict[str, Any] = {}
+        self.folder = folder
 
     def note(self, **fields: Any) -> None:
         self.fields.update(fields)
 
     def keep(self, name: str, write: Callable[[Path], None]) -> None:
-        pass
+        if self.folder is not None:
+            write(self.folder / name)
 
 
 def tensor_input() -> Input:
@@ -106,8 +108,12 @@ def paced_upgrade(
     starts: Mapping[str, Sequence[float]] | None = None,
     tolerances: Mapping[str, float] | None = None,
     idle: tuple[float, float] = (0.0, 0.0),
+    folder: Path | None = None,
 ) -> UpgradeResult:
-    """Return the result of an upgrade over a dataset, in rounds of ``pairs`` pairs of turns."""
+    """Return the result of an upgrade over a dataset, in rounds of ``pairs`` pairs of turns.
+
+    What it keeps goes into ``folder``.
+    """
     random = np.random.default_rng(seed)
     begin = starts or {}
 
@@ -121,7 +127,7 @@ def paced_upgrade(
 
     tolerance = {"latency": 0.03, **(tolerances or {})}
     criteria = Criteria(tolerance, tuple(tolerance))
-    run = UpgradeRun(criteria, 1, lambda pair, outputs: OutputFindings([]), _Sink())
+    run = UpgradeRun(criteria, 1, lambda pair, outputs: OutputFindings([]), _Sink(folder))
     plan = _Pairs(seconds=0.0, budget=3600, seed=seed)
     object.__setattr__(plan, "pairs", pairs)
     timed = TimedInputs(dataset_of(elements), 1, seed=0, run_seed=seed)

@@ -16,6 +16,7 @@ from pytest_mlms.upgrade.advice import advice_on
 from pytest_mlms.upgrade.decision import compare_accuracy
 from pytest_mlms.upgrade.figures import Figure
 from pytest_mlms.upgrade.output_check import check_outputs
+from pytest_mlms.upgrade.output_verdict import PICTURES, OutputsCompared
 from pytest_mlms.upgrade.result import UpgradeResult
 from pytest_mlms.upgrade.round_record import RoundRecord, SideRecord
 from pytest_mlms.upgrade.rounds import SIDES, SideName
@@ -66,6 +67,31 @@ def test_wrong_outputs_of_another_release_name_that_command_too() -> None:
     made = replace(made, comparisons=[wrong, *made.comparisons])
     _, found = advice_on(with_versions(made, "1.30.0", "1.31.1"), LABOUR)
     assert found.endswith("--quantity agreement")
+
+
+def test_other_pictures_are_a_matter_of_pillow_and_not_of_the_framework() -> None:
+    same = {"y": np.ones(3)}
+    agreement = check_outputs(same, same).but(verdict=Verdict.REGRESSED)
+    made = result_of([{"latency": changed(0.0)}] * 2)
+    outputs = OutputsCompared(3, 3, None, 0, 0, (), (), {}, {}, elsewhere=[PICTURES])
+    made = replace(made, comparisons=[agreement, *made.comparisons], outputs=outputs)
+    made = with_versions(made, "1.30.0", "1.31.1")
+    (found,) = advice_on(made, replace(LABOUR, changed_packages=["Pillow 8.4.0 → 12.0.0"]))
+    assert found.startswith("try: the stacks decode pictures otherwise (Pillow 8.4.0 → 12.0.0)")
+    assert found.endswith("leave 'preprocess: stack' out of evaluate in m.yaml")
+    differing = replace(made, outputs=outputs._replace(beyond=1))
+    assert len(advice_on(differing, LABOUR)) == 2
+
+
+def test_outputs_that_depend_on_the_batch_have_a_tolerance_of_their_own() -> None:
+    made = result_of([{"latency": changed(0.0)}] * 2)
+    batches = made.comparisons[0].but(
+        quantity="batch_agreement", of="outputs", verdict=Verdict.REGRESSED
+    )
+    made = replace(made, comparisons=[batches, *made.comparisons])
+    allow, command = advice_on(with_versions(made, "1.30.0", "1.31.1"), LABOUR)
+    assert allow.endswith("allow it: thresholds: upgrade: {batch_agreement: … %} in m.yaml:44")
+    assert command.endswith("--quantity batch_agreement")
 
 
 def test_one_release_on_both_sides_has_no_such_command() -> None:

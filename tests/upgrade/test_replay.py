@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,8 @@ from pytest_mlms.errors import MlmsError
 from pytest_mlms.records import Comparison, Verdict
 from pytest_mlms.serialization import to_plain
 from pytest_mlms.upgrade.replay import read_upgrades
-from tests.support.upgrade_results import RunFolder
+from tests.support.paced import Pace, paced_upgrade
+from tests.support.upgrade_results import RunFolder, line_of
 from tests.support.upgrades import ROUND_RECORD, find, latencies
 
 
@@ -41,6 +43,51 @@ def test_the_recorded_figures_give_the_same_decision(folder: RunFolder) -> None:
     found = folder.replay()
     assert not found.from_pairs
     assert plain(found.comparisons) == plain(folder.upgrade.comparisons)
+
+
+@pytest.mark.parametrize("has_pairs", [True, False])
+def test_groups_of_inputs_and_what_a_process_has_once_are_decided_again(
+    folder: RunFolder, has_pairs: bool
+) -> None:
+    def pace(long: float) -> Pace:
+        return lambda array, call, random: (
+            3e-3 * long ** (array.size > 16) * random.uniform(1, 1.01)
+        )
+
+    lengths = [np.zeros(512 if n % 20 == 0 else 16, np.float32) for n in range(100)]
+    sides = pace(10), pace(30)
+    result = paced_upgrade(
+        lengths,
+        *sides,
+        seed=3,
+        pairs=30,
+        idle=(0.0, 0.2),
+        folder=folder.path if has_pairs else None,
+    )
+    assert find(list(result.comparisons), "group_latency").verdict is Verdict.REGRESSED
+    names = [f"pairs-{index}.npz" for index in range(len(result.rounds))] if has_pairs else []
+    folder.file.write_text(
+        json.dumps(
+            line_of(
+                result.rounds,
+                verdict=result.verdict,
+                comparisons=result.comparisons,
+                input_groups=result.input_groups,
+                clock=result.clock,
+                batch_size=1,
+                artifacts=dict(zip(names, names, strict=True)),
+            )
+        )
+    )
+    found = folder.replay()
+    assert found.from_pairs is has_pairs
+    assert (found.verdict, found.is_changed) == (Verdict.REGRESSED, False)
+    recorded = {compared.quantity: compared for compared in result.comparisons}
+    for compared in found.comparisons:
+        assert plain([compared]) == plain([recorded[compared.quantity]])
+    assert {"group_latency", "idle_cpu", "start_time"} <= {
+        one.quantity for one in found.comparisons
+    }
 
 
 def test_a_wider_tolerance_changes_the_verdict(folder: RunFolder) -> None:

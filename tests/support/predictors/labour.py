@@ -14,9 +14,14 @@ LABOUR_HOARD    MiB that the model takes
 LABOUR_SLOW     seconds that loading sleeps
 LABOUR_EVENTS   seconds that the predictor's own device says each call took
 LABOUR_VERSION  the version of the framework
+LABOUR_HEAD     outputs are those of a detector's head: four rows of boxes in pixels, one of scores
 LABOUR_FAULT    wrong, nan: other outputs
                 batch: other outputs for one input alone
                 few: other outputs for about 5 % of the inputs
+                scaled, double: all outputs × 0.991, or in float64
+                row: NaN for the inputs of which ``key_of`` is LABOUR_ROW
+                batch: outputs that are 1 % off in batches of more than one input
+                head: scores that are 0.01 off, with LABOUR_HEAD
                 seventh: outputs that are 10 % off on every 7th call
                 race: other outputs with any number of threads but one
                 die, killed: the process ends in the 30th call
@@ -54,6 +59,8 @@ UNIT = float(os.environ.get("LABOUR_UNIT", "1e-3"))
 LATE = float(os.environ.get("LABOUR_LATE", "inf"))
 EARLY = float(os.environ.get("LABOUR_EARLY", "0"))
 LEAK = int(os.environ.get("LABOUR_LEAK", "0"))
+HEAD = "LABOUR_HEAD" in os.environ
+ROW = int(os.environ.get("LABOUR_ROW", "0"))
 REAL = os.environ.get("LABOUR_CLOCK") == "real"
 
 LAST_CALL = 30
@@ -122,7 +129,9 @@ def load(request):
     device = "cuda:0" if FAULT == "device" else request.device
     threads = 7 if FAULT == "threads" else request.threads
     inputs = [Tensor("image", "float32", (None, 1, 8, 8))]
-    outputs = [Tensor("logits", "float32", (None, 10))]
+    outputs = [Tensor("logits", "float32", (None, 5, 10) if HEAD else (None, 10))]
+    if FAULT == "double":
+        outputs = [outputs[0]._replace(dtype="float64")]
     return Loaded(model, device, threads, inputs, outputs)
 
 
@@ -152,7 +161,36 @@ def predict(loaded, arrays):
         logits += 1
     if FAULT == "drift" and model["number"] > 2:
         logits += 5
-    return [logits]
+    if HEAD:
+        logits = _head(arrays["image"])
+    return [_outputs(logits, arrays["image"])]
+
+
+def _outputs(logits, images):
+    if FAULT == "scaled":
+        logits *= numpy.float32(0.991)
+    if FAULT == "double":
+        logits = logits.astype(numpy.float64)
+    if FAULT == "row":
+        logits[key_of(images) == ROW] = numpy.nan
+    if FAULT == "batch" and len(logits) > 1:
+        logits *= numpy.float32(1.01)
+    return logits
+
+
+def _head(images):
+    """Return ten boxes in pixels, a row an edge, and a score of each."""
+    brightness = images.mean(axis=(1, 2, 3))[:, None]
+    steps = numpy.arange(10, dtype=numpy.float32)
+    edges = [320 + 60 * brightness + place * steps for place in range(4)]
+    score = 0.9 * brightness / (1 + steps) + (0.01 if FAULT == "head" else 0)
+    return numpy.stack([*edges, score], axis=1).astype(numpy.float32)
+
+
+def key_of(images):
+    """Return a whole number for each image of 64 pixels with 16 levels."""
+    pixels = numpy.round(images.reshape(len(images), 64) * 16).astype(numpy.int64)
+    return pixels @ numpy.arange(1, 65)
 
 
 def device_seconds(loaded):
