@@ -188,6 +188,7 @@ def _measured(
         cache=request.cache,
         allow_code=request.allow_code,
         show=show_step,
+        note=_say,
     )
     draft = with_best_pixels(draft, examination, _say)
     temporary.write_text(measurable(draft).text(), encoding="utf-8")

@@ -19,7 +19,8 @@ def off(values: Any, **fields: Any) -> Array:
     batches = list(rounded_inputs({"x": np.asarray(values)}, **fields))
     if not batches:
         return np.zeros(np.shape(values), bool)
-    return np.any([batch["x"] != values for batch in batches], axis=0)
+    found: Array = np.any([batch["x"] != values for batch in batches], axis=0)
+    return found
 
 
 def test_floats_are_off_and_whole_numbers_are_exact() -> None:
@@ -42,7 +43,7 @@ def test_an_input_of_one_value_is_off_by_units_of_1_at_least(value: float) -> No
 def test_a_mask_of_ones_beside_tokens_is_exact() -> None:
     tokens = np.arange(8).reshape(2, 4)
     assert not list(rounded_inputs({"tokens": tokens, "mask": np.ones((2, 4), np.float32)}))
-    mixed = {"x": HALVES, "mask": np.ones((2, 4), np.float32)}
+    mixed: dict[str, Array] = {"x": HALVES, "mask": np.ones((2, 4), np.float32)}
     assert all((each["mask"] == 1).all() for each in rounded_inputs(mixed))
 
 

@@ -530,7 +530,8 @@ def test_a_candidate_whose_outputs_depend_on_the_size_of_the_batch_regresses(che
     assert find(found, "agreement").verdict is PASSED
     compared = find(found, "batch_agreement")
     assert (compared.verdict, compared.gate) == (REGRESSED, False)
-    assert (compared.a, compared.b) == (0.0, pytest.approx(99, rel=0.01))
+    assert compared.a == 0.0
+    assert compared.b == pytest.approx(99, rel=0.01)
     text = "alone and in a batch of 8, outputs differ by 99 times rounding in B, by 0 times in A"
     assert compared.told == f"{text} (allowed 1)"
 
@@ -719,7 +720,7 @@ def test_a_fault_on_an_input_of_one_value_regresses_where_rounding_does_not_deci
     assert find(check.run(), "agreement").verdict is PASSED, check.told
 
     def wrong(values: Array, call: int) -> Array:
-        found = norm(in_order, 1e-3)(values, call)
+        found: Array = norm(in_order, 1e-3)(values, call)
         found[(values == 0).all(axis=1)] += np.float32(0.01)
         return found
 
