@@ -225,7 +225,11 @@ def test_the_software_that_ran_and_how_it_was_started_are_recorded(
     log.parent.mkdir()
     log.write_text("chatter")
     fields = recorder.recording().as_fields()
-    assert fields["launch"] == {"command": ["python", "-I"], "lock": ["numpy==2.0"]}
+    assert fields["launch"] == {
+        "command": ["python", "-I"],
+        "lock": ["numpy==2.0"],
+        "inherited": {},
+    }
     assert fields["versions"] == {"onnxruntime": "1.30"}
     assert (fields["threads_used"], fields["cores_used"]) == (None, [0, 1])
     assert fields["logs"] == ["agents/a.log"]

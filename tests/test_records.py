@@ -16,7 +16,8 @@ def test_a_device_without_an_index_is_the_first_one(device: str, name: str) -> N
 
 
 def comparison(quantity: str, verdict: Verdict = Verdict.REGRESSED) -> Comparison:
-    return Comparison(quantity, 1.0, 2.0, "s", 0.03, True, 3, "rounds", verdict=verdict)
+    of = "outputs" if quantity == "agreement" else "rounds"
+    return Comparison(quantity, 1.0, 2.0, "s", 0.03, True, 3, of, verdict=verdict)
 
 
 @pytest.mark.parametrize(

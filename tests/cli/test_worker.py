@@ -53,7 +53,8 @@ def test_an_interpreter_that_is_too_old_is_refused(
     old = tmp_path / "python"
     facts = '{"version": [3, 6], "machine": "x86_64", "libc": ["glibc", "2.28"]'
     answer = f'{facts}, "is_installed": false}}'
-    mark = "mark=$(echo \"$*\" | grep -o '[0-9a-f]\\{16\\}' | head -n 1)"
+    code = """echo "$*" | grep -o '"[A-Za-z0-9+/=]*"' | tr -d '"' | base64 -d"""
+    mark = f"mark=$({code} | grep -o '[0-9a-f]\\{{16\\}}' | head -n 1)"
     old.write_text(f"#!/bin/sh\n{mark}\necho $mark\necho '{answer}'\necho $mark\n")
     old.chmod(0o755)
     assert main(["worker", "install", "gpu1", "--python", str(old)]) == 1

@@ -16,7 +16,7 @@ right: {framework: labour, interpreter: current}
 scaled: {framework: labour, interpreter: current, env: {LABOUR_FAULT: scaled}}
 double: {framework: labour, interpreter: current, env: {LABOUR_FAULT: double}}
 one-nan: {framework: labour, interpreter: current, env: {LABOUR_FAULT: row, LABOUR_ROW: "KEY"}}
-batch: {framework: labour, interpreter: current, env: {LABOUR_FAULT: batch}}
+batch: {framework: labour, interpreter: current, env: {LABOUR_FAULT: batched}}
 head: {framework: labour, interpreter: current, env: {LABOUR_HEAD: "1"}}
 wrong-head: {framework: labour, interpreter: current, env: {LABOUR_HEAD: "1", LABOUR_FAULT: head}}
 alike: {framework: labour, interpreter: current, env: {LABOUR_VERSION: "2.0"}}

@@ -69,7 +69,7 @@ def test_the_lock_file_that_upgrades_are_judged_against_is_sent(root: Path) -> N
 
 
 def test_of_all_paths_that_options_name_only_what_workers_need_is_sent(
-    pytester: pytest.Pytester,
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arguments = []
     for option in OPTIONS:
@@ -80,7 +80,8 @@ def test_of_all_paths_that_options_name_only_what_workers_need_is_sent(
                 file /= "file.yaml"
             file.write_text(f"models: {option.name}")
             arguments.append(f"{option.flag}={option.name}")
-    config = pytester.parseconfig("--rootdir=.", *arguments)
+    monkeypatch.setenv("PYTEST_ADDOPTS", " ".join(arguments))  # none is refused as of no use
+    config = pytester.parseconfig("--rootdir=.")
     options = Config.from_pytest(config)
     sent = WorkspaceSync(config, options)
     assert sorted(sent.files) == ["manifests/file.yaml", "predictors/file.yaml", "pytest.ini"]

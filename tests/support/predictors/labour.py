@@ -20,7 +20,7 @@ LABOUR_FAULT    wrong, nan: other outputs
                 few: other outputs for about 5 % of the inputs
                 scaled, double: all outputs × 0.991, or in float64
                 row: NaN for the inputs of which ``key_of`` is LABOUR_ROW
-                batch: outputs that are 1 % off in batches of more than one input
+                batched: outputs that are 1 % off in batches of more than one input
                 head: scores that are 0.01 off, with LABOUR_HEAD
                 seventh: outputs that are 10 % off on every 7th call
                 race: other outputs with any number of threads but one
@@ -173,7 +173,7 @@ def _outputs(logits, images):
         logits = logits.astype(numpy.float64)
     if FAULT == "row":
         logits[key_of(images) == ROW] = numpy.nan
-    if FAULT == "batch" and len(logits) > 1:
+    if FAULT == "batched" and len(logits) > 1:
         logits *= numpy.float32(1.01)
     return logits
 
