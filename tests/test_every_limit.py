@@ -217,7 +217,7 @@ def test_a_limit_on_the_peak_holds_and_breaks(loads: Project) -> None:
     write_manifest(
         loads, "peak: {latency: 100 ms, percentile: 50}", options="seconds: 0.005", more=limits
     )
-    loads.run("-k", "performance", "--mlms-budget=10")
+    loads.run("-k", "performance", "--mlms-budget=40")
     (item,) = loads.items()
     assert verdicts(item) == {"peak_rate": ["PASSED", "FAILED"]}
     assert item["ended"] in ("decided", "budget")

@@ -281,7 +281,10 @@ def _decided_by(item: ItemView) -> list[str]:
 
 def _told_of(item: ItemView) -> list[str]:
     """Return lines of how far outputs agree, of what is worse although it passed, and differs."""
-    lines = [one.told for one in item.comparisons if one.quantity == "agreement" and one.told]
+    lines = []
+    for one in item.comparisons:
+        if one.quantity == "agreement" and one.verdict is not Verdict.REGRESSED and one.told:
+            lines.append(one.told)
     lines += told_lines(item.comparisons)
     if item.changed_packages:
         lines.append(f"packages: {', '.join(item.changed_packages)}")

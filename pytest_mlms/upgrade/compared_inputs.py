@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -134,18 +136,31 @@ def _shape_of(dataset: Dataset, index: int) -> object:
 def _predict_both(
     pair: AgentPair, batches: Mapping[SideName, Outputs]
 ) -> tuple[dict[SideName, Outputs], str]:
-    """Return the outputs of each side for its batch, and why the candidate refused its own."""
-    found: dict[SideName, Outputs] = {"b": {}}
-    for side in SIDES:
+    """Return the outputs of each side for its batch, and why the candidate refused its own.
+
+    Sides that could be loaded at once compute at once, as nothing is timed here.
+    """
+
+    def predict(side: SideName) -> Outputs:
         try:
             with pair.running(side) as predictor:
-                found[side] = predictor.predict(batches[side])
-        except Refused as error:
+                return predictor.predict(batches[side])
+        except Refused:
             pair.wait(side)
-            if side == "a":
-                raise
-            return found, str(error)
-    return found, ""
+            raise
+
+    if pair.together:
+        with ThreadPoolExecutor(1) as pool:
+            candidate = pool.submit(predict, "b")
+            baseline = predict("a")
+            of_candidate = candidate.result
+    else:
+        baseline = predict("a")
+        of_candidate = functools.partial(predict, "b")
+    try:
+        return {"a": baseline, "b": of_candidate()}, ""
+    except Refused as error:
+        return {"a": baseline, "b": {}}, str(error)
 
 
 def paired_outputs(

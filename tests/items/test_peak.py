@@ -18,7 +18,7 @@ __all__ = ["loads"]
 SERVICE = 0.02  # seconds of a call, asleep
 INSTANCES = 2
 CRITERION = Criterion(limit=0.1, share=0.9, precision=0.2)
-THRESHOLDS = "thresholds:\n  peak_rate: {min: 100000 /s}\n  latency_p50: {max: 1 ns}"
+THRESHOLDS = "thresholds:\n  peak_rate: {min: 100000 /s}"
 WRONG = 1.05  # times the true peak, which an end of the answer may be beyond by chance
 DIES = "seconds: 0.002, die: 3000"
 """The warm-up has 500 calls at most, and a run of load some 1,000."""
@@ -46,7 +46,6 @@ def test_the_peak_of_a_model_of_fixed_time_is_measured(loads: Project) -> None:
     result = loads.run("-k", "performance", "--mlms-budget", "20")
     result.assert_outcomes(failed=1)
     assert "peak_rate is not at least 100,000 /s" in result.stdout.str()
-    assert "latency_p50" not in result.stdout.str(), "a peak has no such quantity"
     (item,) = loads.items()
     peak = item["estimates"]["peak_rate"]
     found = item["peak"]

@@ -81,9 +81,11 @@ def check_output(output: str) -> None:
     assert "candidate elsewhere: asked for cpu, labour runs on cuda:0" in output
     assert "Traceback" not in output
     table = output[output.index("mlms: upgrades") :].splitlines()
-    assert table[1] == "slow (B) against fast (A), labour"
-    assert table[3].split()[:4] == ["REGRESSED", "digits-cnn", "cpu-b8", "1.00"]
-    assert all(len(line) <= 100 for line in table[1:4])
+    sides = [line for line in table if line.endswith("against fast (A), labour")]
+    assert [line.split()[0] for line in sides[:2]] == ["wrong", "slow"], "wrong outputs come first"
+    slow = table.index(sides[1])
+    assert table[slow + 2].split()[:4] == ["REGRESSED", "digits-cnn", "cpu-b8", "1.00"]
+    assert all(len(line) <= 100 for line in [*sides, table[slow + 2]])
 
 
 def check_report(project: Project) -> None:
@@ -94,10 +96,7 @@ def check_report(project: Project) -> None:
     assert "# `wrong`: other outputs than in `fast`" in text
     assert "| `extra` " in text
     assert str(project.path) not in text
-    assert (
-        f"mlms repro 'mlms-results/{project.results.resolve().name}::manifests/digits.yaml::"
-        in text
-    )
+    assert "mlms repro" not in text, "a bundle can't have stacks that differ in their env"
 
 
 def junit_properties(file: Path) -> dict[str | None, str | None]:

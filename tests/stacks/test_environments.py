@@ -10,6 +10,7 @@ import json
 import shutil
 import signal
 import subprocess
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -131,7 +132,9 @@ def test_an_environment_is_made_once_and_found_again(
     stack = stack_of("tiny")
     assert cache.existing(stack) is None
     made = cache.provide(stack)
-    wheel.unlink()  # pip would not find it again
+    before = wheel.stat()
+    wheel.write_bytes(bytes(before.st_size))  # pip could not install it again
+    os.utime(wheel, ns=(before.st_atime_ns, before.st_mtime_ns))
     steps: list[str] = []
     assert provide(stack, python, cache.path, steps.append) == made
     assert steps == []
