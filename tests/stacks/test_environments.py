@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import signal
 import subprocess
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
