@@ -70,17 +70,16 @@ def _config(settings: PortalSettings) -> uvicorn.Config:
 class _Server(uvicorn.Server):
     greeting = ""
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        print(self.greeting, flush=True)
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        # Requests that are cut off at the end are no errors.
-        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
-        await super().shutdown(sockets)
+    async def main_loop(self) -> None:
+        print(self.greeting, flush=True)  # from here on a signal ends it in order
+        await super().main_loop()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """End the server; uvicorn's own method would raise the signal again at the end."""
+        """End the server; uvicorn's own method would raise the signal again at the end.
+
+        Requests and a start that are cut off are no errors.
+        """
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         self.force_exit = self.should_exit
         self.should_exit = True
 
