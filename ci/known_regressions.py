@@ -207,7 +207,7 @@ def write_page(cases: Sequence[KnownCase], runs: Sequence[Run]) -> None:
         date=datetime.date.today(),
         commit=commit.stdout.strip() or "unknown",
         machine=f"{os.cpu_count()} cores of {_processor()}",
-        right=sum(run.right for run in last.values()),
+        right=sum(last[case.name].right for case in cases),
         count=len(cases),
     )
     PAGE.write_text(head + "\n".join(page_lines(cases, runs)) + "\n")
