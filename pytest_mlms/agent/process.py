@@ -381,10 +381,14 @@ def _wait(process: subprocess.Popen[bytes], seconds: float) -> int:
 
     Raises subprocess.TimeoutExpired.
     """
+    if process.poll() is not None:  # its number may be that of another process by now
+        return process.returncode
     with contextlib.suppress(AttributeError, OSError):  # of Linux 5.3 and later
         descriptor = os.pidfd_open(process.pid)
         try:
-            if select.select([descriptor], [], [], seconds)[0]:
+            ends = select.poll()  # of files with any number
+            ends.register(descriptor, select.POLLIN)
+            if ends.poll(1000 * seconds):
                 return process.wait()
         finally:
             os.close(descriptor)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import threading
@@ -109,6 +110,26 @@ def wait_until(condition: Callable[[], bool], seconds: float = 300) -> None:
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.02)
+
+
+@pytest.fixture
+def many_files() -> Iterator[None]:
+    """More files are open than select(2) knows numbers."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = 4096 if hard == resource.RLIM_INFINITY else min(hard, 4096)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(1024)]
+    yield
+    for file in opened:
+        os.close(file)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("many_files")
+def test_the_end_of_an_agent_is_seen_beside_many_open_files(agents: Agents) -> None:
+    agent = agents.loaded()
+    agent.leave(TIMEOUT)
+    assert agent.end_of_leaving(TIMEOUT) == ""
 
 
 def test_an_agent_answers_with_arrays_and_ends_by_itself(agents: Agents) -> None:
