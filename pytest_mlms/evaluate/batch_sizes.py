@@ -19,12 +19,15 @@ from pytest_mlms.evaluate.rows import BatchRows, batch_axes_of
 from pytest_mlms.evaluate.shape_groups import alike_elements
 from pytest_mlms.pipeline import Dataset
 
-__all__ = ["TOGETHER", "BatchSizes", "ByBatch"]
+__all__ = ["NO_ROWS", "TOGETHER", "BatchSizes", "ByBatch"]
 
 Outputs = Mapping[str, Array]
 
 TOGETHER = 8
 """Inputs that are run alone, and as one batch."""
+
+NO_ROWS = "no output has a row for each input"
+"""Why there is nothing to compare where outputs are those of a whole batch."""
 
 _LARGEST = 1e9
 """The multiple of rounding that stands for NaN and for other whole numbers."""
@@ -82,6 +85,8 @@ class BatchSizes:
             return ByBatch(refused=f"it refuses a batch of {TOGETHER}: {error}")
         rules = rules_of(self.case) if rules is None else rules
         known = {name: rule for name, rule in rules.items() if _are_rows(alone, together, name)}
+        if not known:
+            return ByBatch(lacking=NO_ROWS)
         sweep = OutputSweep(known)
         names = [f"input {row + 1}" for row in range(TOGETHER)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from pytest_mlms.evaluate.batch_sizes import TOGETHER, ByBatch
+from pytest_mlms.evaluate.batch_sizes import NO_ROWS, TOGETHER, ByBatch
 from pytest_mlms.quantities import QUANTITIES, upgrade_rules
 from pytest_mlms.records import Comparison, Verdict
 from pytest_mlms.upgrade.output_verdict import verdict_on_share
@@ -26,7 +26,7 @@ def compare_batch_sizes(
     may take a scale for each batch; they are judged only where it is a gate. The ratio is the
     candidate's difference as a multiple of what is allowed.
     """
-    a, b = sides["a"], sides["b"]
+    a, b = sides["a"], _held_to(sides["a"], sides["b"])
     unknown = a.lacking or b.lacking or a.refused
     if unknown and tolerance is None:
         return None
@@ -58,6 +58,14 @@ def compare_batch_sizes(
         lacking=b.refused or b.sweep.problem if is_worse else "",
         told=_told(a, b, allowed),
     )
+
+
+def _held_to(a: ByBatch, b: ByBatch) -> ByBatch:
+    """Return the candidate, which fails where it has no rows of an output that A has rows of."""
+    lost = sorted(a.sweep.rules.keys() - b.sweep.rules.keys())
+    if not lost or b.refused or b.lacking not in ("", NO_ROWS):
+        return b
+    return ByBatch(refused=f"it doesn't give a row of {lost[0]!r} for each of {TOGETHER} inputs")
 
 
 def _undecided(a: ByBatch, b: ByBatch) -> str:

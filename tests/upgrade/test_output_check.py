@@ -559,6 +559,24 @@ def test_a_batch_that_only_the_candidate_refuses_regresses(check: Check) -> None
     assert compared.lacking.startswith("it refuses a batch of 1: ")
 
 
+def two_rows_of_one(rows: Array, call: int) -> Array:
+    return right(np.repeat(rows, 2) if len(rows) == 1 else rows, call)
+
+
+def test_a_candidate_without_a_row_for_each_input_regresses(check: Check) -> None:
+    check.b.give = two_rows_of_one
+    compared = find(check.run(), "batch_agreement")
+    assert compared.verdict is REGRESSED
+    assert compared.lacking == "it doesn't give a row of 'logits' for each of 8 inputs"
+    check.a.give = two_rows_of_one
+    assert "batch_agreement" not in quantities(check.run())
+    compared = find(check.run(batch_agreement=1.0), "batch_agreement")
+    assert (compared.verdict, compared.lacking) == (
+        INCONCLUSIVE,
+        "no output has a row for each input",
+    )
+
+
 @pytest.mark.parametrize("is_gate", [True, False])
 def test_a_model_of_one_batch_size_is_not_compared_by_it(check: Check, is_gate: bool) -> None:
     for side in (check.a, check.b):
