@@ -68,15 +68,17 @@ def interleave_plan_of(case: Case, config: Config) -> InterleavePlan:
     It runs on as many cores as the side with more threads has, of those that both may use. Raises
     InvalidRun where there are none.
     """
+    criteria = criteria_of(case, config)
     return InterleavePlan(
         seconds=_SHARE_OF_DURATION * config.duration,
         budget=config.budget,
         seed=draw_seed(config.seed),
         cores=_common_cores(case),
         threads=_most_threads(case),
-        watches_growth="memory_growth" in criteria_of(case, config).gates,
+        watches_growth="memory_growth" in criteria.gates,
+        watches_late="late_latency" in criteria.gates,
         rounds=rounds_of(config),
-        precision=0.0 if config.full else _precision(criteria_of(case, config)),
+        precision=0.0 if config.full else _precision(criteria),
         fills_caches=case.caches == "warm",
     )
 

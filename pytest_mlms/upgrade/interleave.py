@@ -117,16 +117,17 @@ def run_interleaved(
     dies under it. There is no further round that would exceed the budget if it takes as long as
     those before.
     """
-    _Rounds(plan, open_pair, batches_for, after_round, keep_part).run()
+    earlier = EarlierRounds(LateCalls(plan.watches_late))
+    _Rounds(plan, open_pair, batches_for, after_round, keep_part, earlier).run()
 
 
 @dataclass(frozen=True)
 class EarlierRounds:
-    """What the rounds of an item hand on: logs of B / A, plans of turns, and their late calls."""
+    """What the rounds of an item hand on: their late calls, logs of B / A, and plans of turns."""
 
+    late_calls: LateCalls
     changes: list[float] = field(default_factory=list)
     turn_plans: list[TurnPlan] = field(default_factory=list)
-    late_calls: LateCalls = field(default_factory=LateCalls)
 
 
 @dataclass
@@ -141,7 +142,7 @@ class _Rounds:
     batches_for: Batches
     after_round: Callable[[int, MeasuredRound, AgentPair], bool]
     keep_part: KeepPart
-    earlier: EarlierRounds = field(default_factory=EarlierRounds)
+    earlier: EarlierRounds
     measured: int = 0
     spent: float = 0.0
     killed: bool = False

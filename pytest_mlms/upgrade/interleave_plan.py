@@ -32,7 +32,8 @@ class InterleavePlan:
     ``seconds`` is the time that the turns of a round take, ``budget`` that of the whole run.
     ``cores`` may be used, ``threads`` of them by a side (None: all). ``seed`` draws the order of
     everything, and the cores of each round. ``load`` is put on both sides after their turns.
-    ``watches_growth`` is whether each round watches the growth of memory.
+    ``watches_growth`` is whether each round watches the growth of memory, ``watches_late`` whether
+    each has late calls.
     ``rounds`` are how many there are. A round's turns end before their seconds where the error of
     its latency is at most ``precision``, a share; 0 is never. With ``fills_caches`` a pair of
     processes that doesn't count comes before the first round.
@@ -45,6 +46,7 @@ class InterleavePlan:
     threads: int | None = None
     load: LoadItemPlan | None = None
     watches_growth: bool = False
+    watches_late: bool = False
     rounds: RoundSpan = ROUNDS
     precision: float = 0.0
     fills_caches: bool = False

@@ -2,7 +2,8 @@
 
 The timed turns of a round are few. So in the first round both sides go on to late calls, and where
 B gets slower there than in its turns, all further rounds do. That the first is chosen for it weighs
-little: it is one of eight or more, chosen for half of what they must show.
+little: it is one of eight or more, chosen for half of what they must show. Where these calls are a
+gate, each round has them.
 """
 
 from __future__ import annotations
@@ -17,22 +18,26 @@ from pytest_mlms.upgrade.agents import AgentPair, TurnPlan
 from pytest_mlms.upgrade.rounds import SIDES, SideName
 from pytest_mlms.upgrade.turn_watch import seconds_of
 
-__all__ = ["LateCalls"]
+__all__ = ["LEAST_CALLS", "SECONDS", "LateCalls"]
 
 _CALLS = 2000  # before the late ones
-_SECONDS = 0.25  # that these may take a side
-_LEAST_CALLS = 400  # fewer are no later than the timed ones
+SECONDS = 0.25
+"""Seconds that these may take a side."""
+LEAST_CALLS = 400
+"""Calls that must come before; after fewer ones none is later than the timed ones."""
 _TURNS = 2
 _NOTICED = math.log1p(0.05)
 _UNKNOWN: Mapping[SideName, float] = MappingProxyType({})
 
 
 class LateCalls:
-    """The late calls of an item's rounds; ``suspected`` is whether B got slower in the first."""
+    """The late calls of an item's rounds.
 
-    def __init__(self) -> None:
-        self.suspected = False
-        self._rounds = 0
+    ``count`` is whether they do: B got slower in the first, or they are a gate. None: not known.
+    """
+
+    def __init__(self, is_gate: bool = False) -> None:
+        self.count: bool | None = is_gate or None
 
     def run(
         self,
@@ -47,14 +52,12 @@ class LateCalls:
         ``turns`` are those of the round, in which a call of the slower side took ``slowest``
         seconds, and ``change`` is the log of B / A.
         """
-        self._rounds += 1
-        is_first = self._rounds == 1
-        calls = min(_CALLS, int(_SECONDS / slowest))
-        if calls < _LEAST_CALLS or not (is_first or self.suspected):
+        calls = min(_CALLS, int(SECONDS / slowest))
+        if calls < LEAST_CALLS or self.count is False:
             return _UNKNOWN
         cycle = len(pair.order)  # whole ones, for batches that take longer than others
-        count = cycle * math.ceil(turns.count / cycle)
-        plans = [TurnPlan(count, calls), *[TurnPlan(count, turns.skip)] * (_TURNS - 1)]
+        timed = cycle * math.ceil(turns.count / cycle)
+        plans = [TurnPlan(timed, calls), *[TurnPlan(timed, turns.skip)] * (_TURNS - 1)]
         found: dict[SideName, list[float]] = {side: [] for side in SIDES}
         for plan in plans:
             for side in draw_order():
@@ -62,6 +65,6 @@ class LateCalls:
         late = {side: float(np.median(found[side])) for side in SIDES}
         if min(late.values()) <= 0:
             return _UNKNOWN
-        if is_first:
-            self.suspected = math.log(late["b"] / late["a"]) - change > _NOTICED
-        return late if self.suspected else _UNKNOWN
+        if self.count is None:
+            self.count = math.log(late["b"] / late["a"]) - change > _NOTICED
+        return late if self.count else _UNKNOWN

@@ -9,6 +9,7 @@ from pytest_mlms.quantities import QUANTITIES
 from pytest_mlms.records import Comparison
 from pytest_mlms.statistics import samples_for_percentile
 from pytest_mlms.upgrade.criteria import Criteria
+from pytest_mlms.upgrade.late_calls import LEAST_CALLS, SECONDS
 
 __all__ = ["MISSING", "missing_gates"]
 
@@ -26,6 +27,7 @@ _REASONS = {
     "stalls": _COARSE,
     "group_latency": "the timed inputs have one shape",
     "slow_inputs": _OF_DATASET,
+    "late_latency": f"{LEAST_CALLS} calls take more than {SECONDS:g} s, or {_COARSE}",
     "peak_memory": "this kernel can't reset the peak, so it may be that of the import",
     "energy_per_input": "the device has no counter of energy",
 }

@@ -110,7 +110,12 @@ class LabourUpgrade:
         cores: list[int] = []
         if hasattr(os, "sched_getaffinity"):
             cores = sorted(os.sched_getaffinity(0))
-        plan = InterleavePlan(0.01, self.budget, 7, cores, threads=1, rounds=ROUNDS)
+        plan = InterleavePlan(
+            *(0.01, self.budget, 7, cores),
+            threads=1,
+            rounds=ROUNDS,
+            watches_late="late_latency" in self.gates,
+        )
         batch = {"image": np.zeros((2, 1, 8, 8), np.float32)}
 
         def open_fresh(order: Sequence[SideName], cores: Sequence[int]) -> Any:

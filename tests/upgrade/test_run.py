@@ -107,6 +107,15 @@ def test_late_calls_of_a_stack_that_stays_as_it_is_are_no_quantity(upgrade: Labo
     assert "late_latency" not in {compared.quantity for compared in result.comparisons}
 
 
+def test_late_calls_that_are_a_gate_are_measured_where_they_are_as_before(
+    upgrade: LabourUpgrade,
+) -> None:
+    upgrade.gates = ("latency", "late_latency")
+    result = upgrade.run({"unit": 1e-4}, {"unit": 1e-4, "version": 2})
+    assert upgrade.of("late_latency").replicates == len(result.rounds)
+    assert result.verdict is Verdict.PASSED
+
+
 def test_every_call_has_its_wait_and_its_cpu_time_by_the_clocks_of_the_machine(
     upgrade: LabourUpgrade,
 ) -> None:
