@@ -149,6 +149,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         from pytest_mlms.items.unused_stacks import check_stacks
 
         check_stacks(config)
+    if options.upgrade and options.gate:
+        from pytest_mlms.items.idle_gates import warn_of_idle_gates
+
+        warn_of_idle_gates(config, items)
     if session.originals or session.strangers:
         from pytest_mlms.items.originals import warn_of_originals
 

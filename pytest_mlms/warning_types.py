@@ -28,7 +28,7 @@ class MlmsKilled(MlmsWarning):
 
 
 class MlmsNotGated(MlmsWarning):
-    """A manifest has no limit, so that nothing judges what its items measure."""
+    """A manifest has no limit, or a gate judges nothing, so that what is measured can't fail."""
 
 
 class MlmsNotLocked(MlmsWarning):

@@ -48,6 +48,14 @@ def upgrades(project: Project) -> Project:
     return project
 
 
+def test_a_gate_that_no_upgrade_of_the_run_measures_is_warned_of(upgrades: Project) -> None:
+    gates = ("--mlms-gate=query_rate=5%", "--mlms-gate=throughput=5%")
+    result = upgrades.run("--collect-only", "--mlms-aa", "--mlms-stack=slow", *gates)
+    text = "*MlmsNotGated: --mlms-gate=query_rate=5% judges nothing: no upgrade of this run *"
+    result.stdout.fnmatch_lines([text])
+    assert "throughput=5% judges nothing" not in result.stdout.str()
+
+
 def by_stack(project: Project) -> dict[str, dict[str, Any]]:
     return {item["stack"]["name"]: item for item in project.items()}
 
