@@ -202,21 +202,28 @@ def _of_folder(folder: Path) -> Data:
 
 
 def _files_below(folder: Path) -> list[str]:
-    """Return the files below a folder that aren't hidden, also those in links to folders."""
+    """Return the files below a folder that aren't hidden, also those in links to folders.
+
+    Links that lead up again are left out: the files there are found, and are of other classes.
+    """
     found = []
-    linked = set()
     for parent, folders, names in os.walk(folder, followlinks=True):
-        entered = []
-        for path in (Path(parent, name) for name in folders if not name.startswith(".")):
-            target = path.resolve()
-            if not path.is_symlink() or target not in linked:  # which may lead up again
-                entered.append(path.name)
-            if path.is_symlink():
-                linked.add(target)
-        folders[:] = entered
         below = Path(parent).relative_to(folder)
-        found += [(below / name).as_posix() for name in names if not name.startswith(".")]
+        around = [Path(folder, *below.parts[:depth]).resolve() for depth in range(len(below.parts))]
+        around.append(Path(parent).resolve())
+        folders[:] = [
+            name
+            for name in folders
+            if not name.startswith(".") and not _leads_up(Path(parent, name), around)
+        ]
+        kept = [name for name in names if not name.startswith(".") and Path(parent, name).is_file()]
+        found += [(below / name).as_posix() for name in kept]
     return sorted(found, key=lambda name: name.split("/"))
+
+
+def _leads_up(path: Path, around: Iterable[Path]) -> bool:
+    """Return whether a folder is a link to one of those around it, or above these."""
+    return path.is_symlink() and any(each.is_relative_to(path.resolve()) for each in around)
 
 
 def _of_coco(path: Path, folders: Iterable[Path]) -> CocoData:
