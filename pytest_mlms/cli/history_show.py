@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import io
 import shutil
 import sys
 import textwrap
@@ -50,8 +49,9 @@ def _show(options: argparse.Namespace) -> int:
     from pytest_mlms.history.selection import select_series
     from pytest_mlms.history.store import open_to_read
 
-    if not _has_unicode() and isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # of the sign of micro, and of names
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None and not _has_unicode():
+        reconfigure(errors="replace")  # of the sign of micro, and of names
     with open_to_read(options.history).connect() as connection:
         ids = select_series(connection, options.expression, options.quantity)
         series = series_by_id(connection, ids)

@@ -90,15 +90,18 @@ def test_csv_and_json_have_all_points_of_all_quantities(shown: Any) -> None:
     assert {(row["version"], row["runs"]) for row in versions} == {("2.4.6", 3), ("2.5.0", 3)}
 
 
+@pytest.mark.parametrize("in_job", ["true", ""])
 def test_an_output_without_unicode_gets_ascii(
-    history: str, monkeypatch: pytest.MonkeyPatch
+    history: str, monkeypatch: pytest.MonkeyPatch, in_job: str
 ) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", in_job)
     content = io.BytesIO()
     output = io.TextIOWrapper(content, encoding="ascii")
     monkeypatch.setattr("sys.stdout", output)
     assert main(["history", "show", "--history", history, "-k", "model-0"]) == 0
     assert main(["history", "show", "--history", history]) == 0
     output.flush()
+    assert output.errors == "replace"
     text = content.getvalue().decode("ascii")
     assert "onnxruntime 1.32.0 -> 1.33.0" in text
     assert "+-" in text
