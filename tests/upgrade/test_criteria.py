@@ -113,6 +113,14 @@ def test_both_sides_together_take_three_quarters_of_the_duration_a_round(tmp_pat
     assert (plan.seconds, plan.budget) == (1.5, 30.0)
 
 
+@pytest.mark.parametrize("gates", ["{}", "{late_latency: 5 %}", "{memory_growth: 5 %}"])
+def test_what_few_rounds_have_is_measured_in_each_where_it_is_a_gate(
+    tmp_path: Path, gates: str
+) -> None:
+    plan = interleave_plan_of(case_of(tmp_path, gates), options())
+    assert (plan.watches_late, plan.watches_growth) == ("late" in gates, "growth" in gates)
+
+
 def test_each_run_has_a_seed_of_its_own(tmp_path: Path) -> None:
     case = case_of(tmp_path)
     seeds = {interleave_plan_of(case, options()).seed for _ in range(5)}
