@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cached_property
 
 from pytest_mlms.trace.correlate import Parents, parents_of
@@ -30,7 +31,7 @@ class TraceContext:
     def series(self) -> tuple[str, str, str, str]:
         """What the batch sizes of one model on one stack have in common: the case has its name."""
         metadata = self.metadata
-        case = metadata.case.replace(f"-b{metadata.batch_size}", "", 1)
+        case = re.sub(rf"^(.*)-b{metadata.batch_size}(?![^-])", r"\1", metadata.case)
         return metadata.manifest, case, metadata.framework, metadata.device
 
     @cached_property

@@ -32,6 +32,9 @@ def context(metadata: TraceMetadata = METADATA) -> TraceContext:
 def test_rows_begin_with_model_and_case_and_series_leave_out_the_batch_size() -> None:
     assert context().name == ("net", "ort-cpu-b4")
     assert context().series == ("net", "ort-cpu", "ort", "cpu")
+    for case in ("ort-b4-cpu-b4", "ort-b40-cpu-b4", "ort-cpu-b4-short"):
+        named = context(replace(METADATA, case=case))
+        assert named.series[1] == case.replace("cpu-b4", "cpu")
 
 
 def test_tables_are_computed_once() -> None:
