@@ -33,11 +33,12 @@ _UNKNOWN: Mapping[SideName, float] = MappingProxyType({})
 class LateCalls:
     """The late calls of an item's rounds.
 
-    ``count`` is whether they do: B got slower in the first, or they are a gate. None: not known.
+    ``wanted`` is whether rounds have them: B got slower in the first, or they are a gate. None: no
+    round has told yet.
     """
 
     def __init__(self, is_gate: bool = False) -> None:
-        self.count: bool | None = is_gate or None
+        self.wanted: bool | None = is_gate or None
 
     def run(
         self,
@@ -53,7 +54,7 @@ class LateCalls:
         seconds, and ``change`` is the log of B / A.
         """
         calls = min(_CALLS, int(SECONDS / slowest))
-        if calls < LEAST_CALLS or self.count is False:
+        if calls < LEAST_CALLS or self.wanted is False:
             return _UNKNOWN
         cycle = len(pair.order)  # whole ones, for batches that take longer than others
         timed = cycle * math.ceil(turns.count / cycle)
@@ -65,6 +66,6 @@ class LateCalls:
         late = {side: float(np.median(found[side])) for side in SIDES}
         if min(late.values()) <= 0:
             return _UNKNOWN
-        if self.count is None:
-            self.count = math.log(late["b"] / late["a"]) - change > _NOTICED
-        return late if self.count else _UNKNOWN
+        if self.wanted is None:
+            self.wanted = bool(math.log(late["b"] / late["a"]) > change + _NOTICED)
+        return late if self.wanted else _UNKNOWN
