@@ -67,5 +67,5 @@ class LateCalls:
         if min(late.values()) <= 0:
             return _UNKNOWN
         if self.wanted is None:
-            self.wanted = bool(math.log(late["b"] / late["a"]) > change + _NOTICED)
+            self.wanted = math.log(late["b"] / late["a"]) > change + _NOTICED
         return late if self.wanted else _UNKNOWN

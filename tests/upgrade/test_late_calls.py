@@ -1,0 +1,60 @@
+"""Which rounds of an upgrade have late calls."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import cast
+
+import numpy as np
+import pytest
+
+from pytest_mlms.agent.predictor import Turn
+from pytest_mlms.upgrade.agents import AgentPair, TurnPlan
+from pytest_mlms.upgrade.late_calls import LateCalls
+from pytest_mlms.upgrade.rounds import SIDES, SideName
+
+
+class Pair:
+    """A pair of agents whose device says how long the calls of a side take."""
+
+    def __init__(self, b: float) -> None:
+        self.order = [0]
+        self.clocks = {side: SimpleNamespace(device=True) for side in SIDES}
+        self.calls = 0
+        self._seconds = {"a": 1e-4, "b": b}
+
+    def turn(self, side: SideName, plan: TurnPlan) -> Turn:
+        self.calls += plan.skip + plan.count
+        return Turn({"device": np.full(plan.count, self._seconds[side])}, {}, None)
+
+
+@pytest.mark.parametrize(
+    ("is_gate", "slower", "slowest", "rounds"),
+    [
+        (False, 1.2, 1e-4, [True, True, True]),
+        (False, 1.02, 1e-4, [False, False, False]),
+        (True, 1.02, 1e-4, [True, True, True]),
+        (True, 1.2, 1e-2, [False, False, False]),
+    ],
+)
+def test_rounds_have_late_calls_where_the_first_shows_them_or_a_gate_asks(
+    is_gate: bool, slower: float, slowest: float, rounds: list[bool]
+) -> None:
+    late = LateCalls(is_gate)
+    pair = Pair(1e-4 * slower)
+    found = []
+    calls = []
+    for _ in rounds:
+        seconds = late.run(cast(AgentPair, pair), TurnPlan(3, 1), slowest, 0.0, lambda: SIDES)
+        found.append("b" in seconds)
+        calls.append(pair.calls)
+    assert found == rounds
+    assert (calls[-1] > calls[0]) == rounds[-1], "others make no calls after the first round"
+
+
+def test_a_round_of_slow_calls_leaves_it_to_the_next_to_show_late_ones() -> None:
+    late = LateCalls()
+    pair = cast(AgentPair, Pair(2e-4))
+    of_busy_round = late.run(pair, TurnPlan(), 0.1, 0.0, lambda: SIDES)
+    assert not of_busy_round
+    assert late.run(pair, TurnPlan(), 1e-4, 0.0, lambda: SIDES)["b"] == 2e-4
