@@ -40,6 +40,7 @@ Array = NDArray[Any]
 WORKER = Path(str(mlms_predictors.__file__)).parent / "_run" / "worker.py"
 _GRACE = 60.0  # seconds for an agent to end by itself; on an idle machine it takes none
 _LEAST_WAIT = 60.0  # seconds for a reply, where another agent's time bounds the wait
+_OF_A_TIMEOUT = 300.0  # seconds, in proportion to which that is longer
 _TIMES_THE_PACE = 10
 _KILL_SECONDS = 10.0  # for a supervisor to end everything
 _TEARDOWN_SECONDS = 5.0  # of a process after its channel closed: a driver may free memory
@@ -93,7 +94,8 @@ class Agent:
     but Refused ends the process tree, so that the next item starts a fresh agent.
 
     ``took`` has the most seconds that each type of request took. ``pace`` has those of an agent
-    that this one is compared with: a reply that takes ten times as long, and a minute, is none.
+    that this one is compared with: a reply that takes ten times as long, and a minute, is none. A
+    longer ``timeout`` makes the minute longer.
     """
 
     process: subprocess.Popen[bytes]
@@ -230,7 +232,8 @@ class Agent:
         """Return the seconds to wait for a reply to this type of request."""
         if kind not in self.pace:
             return self.timeout
-        return min(self.timeout, max(_LEAST_WAIT, _TIMES_THE_PACE * self.pace[kind]))
+        least = _LEAST_WAIT * max(1.0, self.timeout / _OF_A_TIMEOUT)
+        return min(self.timeout, max(least, _TIMES_THE_PACE * self.pace[kind]))
 
     def _exchange(
         self,
@@ -260,7 +263,7 @@ class Agent:
             problem = f"gave no reply to '{kind}' in {limit:g} s and was killed"
             advice = "if it is only slow, raise --mlms-timeout"
             if limit < self.timeout:
-                advice = f"the other side took {self.pace[kind]:.3g} s at most"
+                advice = f"the other side took {self.pace[kind]:.3g} s at most; {advice}"
             raise AgentError(self._report(f"{problem}; {advice}")) from None
         except EOFError:
             code = self._end()

@@ -206,6 +206,14 @@ def test_a_wait_is_shortened_by_what_the_other_side_took(
         predict(agent)
 
 
+def test_a_longer_timeout_gives_a_slow_side_more_than_a_minute(agents: Agents) -> None:
+    agent = agents.loaded()
+    agent.pace = {"predict": 0.01}
+    for timeout, wait in ((5.0, 5.0), (300.0, 60.0), (1500.0, 300.0)):
+        agent.timeout = timeout
+        assert agent._longest_wait("predict") == wait
+
+
 def test_only_an_agent_that_was_killed_from_outside_counts_as_killed(agents: Agents) -> None:
     for fault, killed in (("killed", True), ("vanish", False), ("segv", False)):
         with pytest.raises(AgentError) as raised:
