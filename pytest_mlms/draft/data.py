@@ -234,7 +234,7 @@ def _of_coco(path: Path, folders: Iterable[Path]) -> CocoData:
         content = json.loads(read_regular(path, _MOST_OF_COCO))
         images = content["images"]
         missing = [section for section in _SECTIONS if not isinstance(content[section], list)]
-        first = images[0]["file_name"]
+        first = str(images[0]["file_name"])
     except (OSError, ValueError, RecursionError) as error:
         raise MlmsError(f"{path} can't be read: {error}; name a COCO file") from error
     except (KeyError, IndexError, TypeError) as error:

@@ -188,6 +188,7 @@ def test_a_coco_file_without_its_pictures_is_refused(tmp_path: Path) -> None:
         ("{}", "is no COCO file"),
         ("[", "can't be read"),
         ("[]", "no COCO file"),
+        ('{"images": [{"file_name": 5}], "annotations": [], "categories": []}', "names 5, which"),
     ):
         path.write_text(text)
         with pytest.raises(MlmsError, match=message):
