@@ -152,7 +152,12 @@ def _predict_both(
     if pair.together:
         with ThreadPoolExecutor(1) as pool:
             candidate = pool.submit(predict, "b")
-            baseline = predict("a")
+            try:
+                baseline = predict("a")
+            except BaseException as error:
+                if not isinstance(error, Refused):
+                    pair.b.agent.kill()  # which ends the thread
+                raise
             of_candidate = candidate.result
     else:
         baseline = predict("a")
