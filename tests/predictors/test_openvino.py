@@ -77,14 +77,17 @@ openvino.save_model(openvino.Model(results, [x]), "model.xml")
 """
 
 
-def test_outputs_without_a_name_have_their_numbers(openvino: Framework, tmp_path: Path) -> None:
-    """So are those of models that were converted from PyTorch."""
+def test_outputs_without_a_name_can_be_read(openvino: Framework, tmp_path: Path) -> None:
+    """So are those of models that were converted from PyTorch.
+
+    Some versions of OpenVINO name them by themselves; else they have their numbers.
+    """
     python = python_of("openvino")
     subprocess.run([python, "-B", "-c", NAMELESS], cwd=tmp_path, check=True)
     facts = openvino.load(tmp_path / "model.xml", tmp_path / "model.bin")
     assert [tensor[0] for tensor in facts["inputs"]] == ["x"]
-    assert [tensor[0] for tensor in facts["outputs"]] == ["output_0", "output_1"]
+    first, second = [tensor[0] for tensor in facts["outputs"]]
     x = np.full((3, 2), 3, np.float32)
     arrays = openvino.agent.request("predict", arrays=[("x", x)]).arrays
-    assert arrays["output_0"].tolist() == [[6, 6]] * 3
-    assert arrays["output_1"].tolist() == [[9, 9]] * 3
+    assert arrays[first].tolist() == [[6, 6]] * 3
+    assert arrays[second].tolist() == [[9, 9]] * 3

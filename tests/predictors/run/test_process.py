@@ -82,7 +82,7 @@ from mlms_predictors._run import process
 worked, ended = threading.Event(), threading.Event()
 
 def work():
-    over = time.thread_time() + 0.02
+    over = time.thread_time() + 0.2
     while time.thread_time() < over:
         pass
 
