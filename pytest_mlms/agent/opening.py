@@ -17,7 +17,6 @@ from typing import Any
 
 from mlms_predictors._run import protocol
 from mlms_predictors._run.replies import HelloReply, LoadReply
-from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from pytest_mlms.agent.predictor import Predictor
@@ -27,7 +26,7 @@ from pytest_mlms.agent.signature import check_signature
 from pytest_mlms.cases import Case
 from pytest_mlms.errors import AgentError, InvalidRun, MlmsError, Unavailable
 from pytest_mlms.records import Launch, Stack, device_name
-from pytest_mlms.stacks.declared import install_advice
+from pytest_mlms.stacks.declared import install_advice, package_of
 from pytest_mlms.stacks.launch import without_threads
 from pytest_mlms.stacks.variables import advice_on_missing
 from pytest_mlms.waits import Waiting, in_silence
@@ -247,7 +246,7 @@ def _advice_on_numpy(agent: Agent, error: Refused, stack: Stack) -> str:
 
 
 def _is_not_numpy(requirement: str) -> bool:
-    return canonicalize_name(Requirement(requirement).name) != "numpy"
+    return canonicalize_name(package_of(requirement)) != "numpy"
 
 
 def _check_protocol(facts: Mapping[str, Any], spec: PredictorSpec) -> None:

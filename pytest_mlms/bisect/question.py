@@ -25,8 +25,9 @@ from pytest_mlms.manifest.schema import Model
 from pytest_mlms.records import Stack
 from pytest_mlms.serialization import to_plain
 from pytest_mlms.stacks.declaration import declaration_of
-from pytest_mlms.stacks.declared import framework_of
+from pytest_mlms.stacks.declared import framework_of, package_of
 from pytest_mlms.stacks.installer_settings import deciding_settings
+from pytest_mlms.stacks.schema import is_wheel
 
 __all__ = [
     "End",
@@ -219,7 +220,9 @@ def _points(loaded: LoadedManifest, path: Path) -> Iterator[Point]:
 def framework_for(point: Point, packages: Iterable[str]) -> str:
     """Return the framework of the manifest that one of these requirements installs."""
     offered = [model.name for model in point.loaded.manifest.models]
-    names = [parse_requirement(text).name for text in packages]
+    names = [
+        package_of(text) if is_wheel(text) else parse_requirement(text).name for text in packages
+    ]
     for name in names:
         if framework_of(name) in offered:
             return framework_of(name)

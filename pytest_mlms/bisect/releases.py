@@ -14,6 +14,7 @@ from pytest_mlms.bisect.bisection import Bisection
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.history.releases import Release, releases_of
 from pytest_mlms.records import Stack
+from pytest_mlms.stacks.declared import package_of
 
 __all__ = ["bisect_releases", "is_within", "range_of", "release_stacks", "releases_between"]
 
@@ -131,11 +132,7 @@ def release_stacks(
 
 
 def _has_numpy(requirements: Sequence[str]) -> bool:
-    for text in requirements:
-        name = Requirement(text).name
-        if canonicalize_name(name) == "numpy":
-            return True
-    return False
+    return any(canonicalize_name(package_of(text)) == "numpy" for text in requirements)
 
 
 def bisect_releases(bisection: Bisection, stacks: Sequence[Stack], limit: int) -> None:

@@ -165,13 +165,17 @@ def _like(declared: Mapping[str, Stack], options: argparse.Namespace) -> Stack |
     from pytest_mlms.agent.registry import find_predictors
     from pytest_mlms.errors import MlmsError
     from pytest_mlms.stacks.declared import resolve
+    from pytest_mlms.stacks.interpreters import probe
 
     if options.stack is None:
         return None
     stack = resolve(options.stack, declared, find_predictors(options.predictors), "--stack")
     if stack.container:
         raise MlmsError(f"--stack {options.stack} is a container, which has releases of its own")
-    return replace(stack, interpreter=None)
+    python = stack.python
+    if stack.interpreter and stack.interpreter != "current":
+        python = ".".join(map(str, probe(stack.interpreter).release))
+    return replace(stack, interpreter=None, python=python)
 
 
 def _pip_settings(like: Stack | None) -> PipSettings:

@@ -18,7 +18,7 @@ from pytest_mlms.manifest.types import instead
 from pytest_mlms.records import Stack
 from pytest_mlms.redaction import redact
 from pytest_mlms.stacks.declaration import HIDDEN
-from pytest_mlms.stacks.schema import STACK_FILES, load_stacks
+from pytest_mlms.stacks.schema import STACK_FILES, is_wheel, load_stacks
 from pytest_mlms.stacks.variables import is_secret
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "declared_stacks",
     "framework_of",
     "install_advice",
+    "package_of",
     "resolve",
     "stacks_for",
     "variant_stacks",
@@ -248,6 +249,13 @@ def _ad_hoc(framework: str, requirements: Sequence[Requirement]) -> Stack:
     if "numpy" not in names:
         written.append("numpy")
     return Stack(name, framework, requirements=tuple(written))
+
+
+def package_of(requirement: str) -> str:
+    """Return the name of the package of a requirement, which may be a wheel's file."""
+    if is_wheel(requirement):
+        return Path(requirement).name.partition("-")[0]
+    return Requirement(requirement).name
 
 
 def framework_of(distribution: str) -> str:

@@ -57,7 +57,10 @@ _failed: dict[Path, str] = {}
 
 @dataclass(frozen=True)
 class Environment:
-    """A complete environment: the stack and Python that it was made for, and its exact packages."""
+    """A complete environment: the stack and Python that it was made for, and its exact packages.
+
+    ``options`` are the installer's that say where these are from; earlier versions kept none.
+    """
 
     folder: Path
     stack: str
@@ -65,6 +68,7 @@ class Environment:
     platform: str
     requirements: tuple[str, ...]
     lock: tuple[str, ...]
+    options: tuple[str, ...] = ()
 
     @property
     def interpreter(self) -> Path:
@@ -244,8 +248,8 @@ def _read(folder: Path) -> Environment | None:
     """Return an environment; None for one that another version of this plugin describes."""
     try:
         facts = json.loads((folder / _FACTS).read_text())
-        for key in ("requirements", "lock"):
-            facts[key] = tuple(facts[key])
+        for key in ("requirements", "lock", "options"):
+            facts[key] = tuple(facts.get(key, ()))
         return Environment(folder, **facts)
     except (ValueError, KeyError, TypeError):
         return None
@@ -284,6 +288,7 @@ def _make_in(new: Path, request: _Request, show: Show) -> Environment:
         platform=interpreter.platform,
         requirements=stack.requirements,
         lock=tuple(lock),
+        options=stack.options,
     )
     _write(made, new)
     move_scripts(new / "bin", new, made.folder)

@@ -23,7 +23,7 @@ from pytest_mlms.records import Library, Place, Stack
 from pytest_mlms.stacks.variables import VARIABLE_PATTERN
 from pytest_mlms.text import find_control
 
-__all__ = ["STACK_FILES", "load_stacks"]
+__all__ = ["STACK_FILES", "is_wheel", "load_stacks"]
 
 STACK_FILES = ("stacks.yaml", "stacks.yml")
 
@@ -57,13 +57,13 @@ _Error = tuple[int, str]
 """A line, and what is wrong there."""
 
 
-def _is_wheel(text: str) -> bool:
+def is_wheel(text: str) -> bool:
     """Return whether a requirement is a wheel of this machine, no address of one."""
     return text.endswith(".whl") and "@" not in text
 
 
 def _check_requirement(text: str) -> str:
-    if _is_wheel(text):
+    if is_wheel(text):
         return text
     try:
         return str(Requirement(text))
@@ -194,7 +194,7 @@ class StackEntry(Closed):
 
 
 def _located_wheel(requirement: str, folder: Path) -> str:
-    if _is_wheel(requirement):
+    if is_wheel(requirement):
         return str(folder / requirement)
     return requirement
 

@@ -6,14 +6,12 @@ import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from packaging.requirements import Requirement
-
 from pytest_mlms.artifacts.fetch import default_cache
 from pytest_mlms.cases import Case
 from pytest_mlms.config import Config
 from pytest_mlms.redaction import redact
 from pytest_mlms.stacks.declaration import HIDDEN
-from pytest_mlms.stacks.declared import framework_of
+from pytest_mlms.stacks.declared import framework_of, package_of
 
 __all__ = ["culprit_command", "from_here", "point_id", "session_words", "stack_words"]
 
@@ -49,7 +47,7 @@ def stack_words(case: Case) -> Iterator[str]:
     if (stack.place is not None or stack.env) and HIDDEN not in stack.name:
         yield from ("--stack", stack.name)
     for text in stack.requirements:
-        is_release = framework_of(Requirement(text).name) == stack.framework
+        is_release = framework_of(package_of(text)) == stack.framework
         if text in case.baseline.stack.requirements and not is_release:
             yield from ("--with", text)
 

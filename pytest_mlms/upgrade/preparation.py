@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from pytest_mlms.cases import Case
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.records import Stack
+from pytest_mlms.stacks.declared import package_of
 from pytest_mlms.stacks.exact_packages import Difference
 
 __all__ = ["told_changes"]
@@ -75,7 +75,7 @@ def _is_unused(difference: Difference, case: Case, predictor: Path) -> bool:
 
 
 def _asked(stack: Stack) -> set[str]:
-    return {str(canonicalize_name(Requirement(text).name)) for text in stack.requirements}
+    return {str(canonicalize_name(package_of(text))) for text in stack.requirements}
 
 
 def _rest_of(stack: Stack) -> tuple[object, ...]:

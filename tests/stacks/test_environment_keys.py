@@ -29,14 +29,23 @@ class Home:
         for name in ("tiny-1-py3-none-any.whl", "other-1-py3-none-any.whl"):
             (self.wheels / name).write_text("1")
         (path / "constraints.txt").write_text("numpy<2\n")
-        (path / ".config" / "pip").mkdir(parents=True)
+        (path / "named.txt").write_text("numpy<2\n")
+        self.write("project/pyproject.toml", "[project]\n")
+        self.write("project/src/code.py", "VALUE = 1\n")
+        self.write("further/tiny-2-py3-none-any.whl", "1")
+        settings = f"[install]\nconstraint = {path}/named.txt\nfind-links =\n  {path}/further\n"
+        self.write(".config/pip/pip.conf", settings)
         for name in [name for name in os.environ if name.startswith(("PIP_", "UV_", "XDG_"))]:
             monkeypatch.delenv(name)
         monkeypatch.setenv("HOME", str(path))
         self.stack = Stack(
             "mine",
             "any",
-            requirements=("six", f"tiny @ {(self.wheels / 'tiny-1-py3-none-any.whl').as_uri()}"),
+            requirements=(
+                "six",
+                f"tiny @ {(self.wheels / 'tiny-1-py3-none-any.whl').as_uri()}",
+                f"project @ {(path / 'project').as_uri()}",
+            ),
             options=(f"--constraint={path / 'constraints.txt'}", f"--find-links={self.wheels}"),
         )
         self.python = PYTHON
@@ -48,6 +57,11 @@ class Home:
     def set(self, name: str, value: str) -> None:
         self._monkeypatch.setenv(name, value)
 
+    def write(self, name: str, text: str) -> None:
+        file = self.path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
     def change(self, **fields: object) -> None:
         self.stack = replace(self.stack, **fields)  # type: ignore[arg-type]
 
@@ -58,7 +72,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
 
 
 def write(name: str, text: str) -> Callable[[Home], object]:
-    return lambda home: (home.path / name).write_text(text)
+    return lambda home: home.write(name, text)
 
 
 @pytest.mark.parametrize(
@@ -80,6 +94,9 @@ def write(name: str, text: str) -> Callable[[Home], object]:
         lambda home: home.set("PIP_EXTRA_INDEX_URL", "https://mirror.invalid/simple"),
         lambda home: home.set("PIP_CONSTRAINT", str(home.path / "constraints.txt")),
         lambda home: home.set("PIP_PRE", "1"),
+        write("project/src/code.py", "VALUE = 2\n"),
+        write("named.txt", "numpy<1\n"),
+        write("further/tiny-2-py3-none-any.whl", "built again"),
     ],
 )
 def test_each_part_that_decides_the_packages_is_in_the_key(
@@ -100,6 +117,15 @@ def test_each_part_that_decides_the_packages_is_in_the_key(
         lambda home: home.set("PIP_CACHE_DIR", "/elsewhere"),
         lambda home: home.set("UV_INDEX_URL", "https://mirror.invalid/simple"),
         lambda home: setattr(home, "python", PYTHON._replace(prefix=Path("/opt"))),
+        lambda home: home.set("PIP_INDEX_PASSWORD", "another"),
+        lambda home: home.write("project/build/lib/code.py", "VALUE = 1\n"),
+        lambda home: home.write("project/project.egg-info/PKG-INFO", "Name: project\n"),
+        lambda home: home.write("project/src/__pycache__/code.pyc", "compiled"),
+        lambda home: home.write("project/mlms-results/latest/results.jsonl", "{}"),
+        lambda home: home.write("project/.git/index", "refreshed"),
+        lambda home: os.utime(home.path / "project/src/code.py", (1, 1)),
+        lambda home: (home.wheels / "lock").symlink_to("nowhere"),
+        lambda home: (home.path / ".pip").mkdir(),
     ],
 )
 def test_what_decides_no_package_is_not_in_the_key(
@@ -128,3 +154,42 @@ def test_settings_of_the_constraint_of_a_variable_are_its_content(home: Home) ->
 
 def test_an_interpreter_tells_what_compiled_packages_are_made_for() -> None:
     assert (sysconfig.get_config_var("SOABI") or "") in probe(sys.executable).abi
+
+
+def test_the_content_of_a_constraint_beside_the_current_folder_is_in_the_key(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(home.path)
+    home.set("PIP_CONSTRAINT", "constraints.txt")
+    home.change(options=())
+    before = home.key
+    home.write("constraints.txt", "numpy<1\n")
+    assert home.key != before
+
+
+def test_uv_s_settings_of_a_project_are_in_the_key_and_the_rest_of_its_file_is_not(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(home.path)
+    home.change(installer="uv")
+    keys = []
+    for version, bound in (("1", "numpy<2"), ("2", "numpy<2"), ("2", "numpy<1")):
+        table = f"[tool.uv]\nconstraint-dependencies = ['{bound}']\n\n[tool.mypy]\nstrict = true\n"
+        home.write("pyproject.toml", f"[project]\nversion = '{version}'\n\n{table}")
+        keys.append(home.key)
+    assert keys[0] == keys[1] != keys[2]
+
+
+def test_settings_that_can_not_be_read_are_none(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = home.key
+    read_text = Path.read_text
+
+    def refuse(path: Path, *words: str, **options: str) -> str:
+        if path.name == "pip.conf":
+            raise PermissionError(path)
+        return read_text(path, *words, **options)
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    assert home.key != before  # of what another user's file would have said

@@ -50,3 +50,14 @@ def test_the_command_names_a_stack_that_has_variables_though_it_is_not_declared(
     assert list(stack_words(case))[:2] == ["--stack", "torch==2.2.0+A=1"]
     secret = replace(new, name="torch==2.2.0+TOKEN=***", env=(("TOKEN", "1"),))
     assert "--stack" not in list(stack_words(replace(case, stack=secret)))
+
+
+def test_the_command_has_the_wheels_that_both_stacks_have_beside_the_release(
+    tmp_path: Path,
+) -> None:
+    beside = f"{tmp_path}/beside-1.0-py3-none-any.whl"
+    nightly = f"{tmp_path}/torch-2.3.0-cp311-cp311-linux_x86_64.whl"
+    old = replace(OLD, requirements=(*OLD.requirements, beside, nightly))
+    new = replace(NEW, framework="pytorch", requirements=(nightly, beside, "numpy"))
+    case = case_of(tmp_path, old=old, new=new)
+    assert list(stack_words(case)) == ["--with", beside]
