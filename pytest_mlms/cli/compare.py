@@ -27,6 +27,7 @@ from pytest_mlms.draft.opening import stacks_of
 from pytest_mlms.draft.request import DraftRequest
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.files import write_atomically
+from pytest_mlms.history.recorded_manifest import COMPARED
 from pytest_mlms.records import Stack
 from pytest_mlms.stacks.declared import choose, declared_stacks
 from pytest_mlms.stacks.launch import prepare
@@ -154,7 +155,7 @@ def _models(
 def _target(options: argparse.Namespace, model: ModelFiles) -> Path:
     """Return the path of the manifest; its folder is made."""
     name = f"{file_stem(model.graph.name)}.yaml"
-    path: Path = options.keep or options.results / "compared" / name
+    path: Path = options.keep or options.results / COMPARED / name
     if path.suffix not in (".yaml", ".yml"):
         raise MlmsError(f"--keep {path}: the name of a manifest ends in .yaml")
     if options.keep and path.exists() and not options.force:

@@ -24,6 +24,16 @@ _GRACE_SECONDS = 60  # for a child that was interrupted: it writes results and e
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 _HELD = (signal.SIGINT, *_ENDING)
 _PR_SET_PDEATHSIG = 1  # of prctl(2)
+_OF_RUNS = (
+    "history",
+    "push",
+    "benchmark_json",
+    "bencher_json",
+    "metrics",
+    "report",
+    "upgrade_report",
+)
+"""Settings of a project's own runs: a command's sessions are none of them."""
 
 
 @dataclass(frozen=True)
@@ -67,12 +77,14 @@ def run_child(
     ``marker`` is a part of one of the arguments that no other session has: its run is found by it.
     Where this process is interrupted, terminated or hung up, the child is interrupted and waited
     for, so that neither it nor its agents stay. On Linux it is interrupted also where this process
-    is killed. The link ``latest`` stays at the run that it names.
+    is killed. The link ``latest`` stays at the run that it names. A portal, a history and documents
+    that the project's settings have for its own runs get nothing of it.
     """
     before = _runs(options.results)
     latest = _latest(options.results)
     pytest = module_command("pytest", with_folder=True)
-    words = [*pytest, *arguments, *options.arguments]
+    left_out = [f"-omlms_{name}=" for name in _OF_RUNS]
+    words = [*pytest, *left_out, *arguments, *options.arguments]
     with _interrupts_held() as release, _ended_by_signals():
         child = subprocess.Popen(
             words,

@@ -19,7 +19,10 @@ from pytest_mlms.manifest.schema import Model
 from pytest_mlms.records import Stack
 from pytest_mlms.serialization import to_plain
 
-__all__ = ["case_of_line", "is_of_project"]
+__all__ = ["COMPARED", "case_of_line", "is_of_project"]
+
+COMPARED = "compared"
+"""The folder below that of runs in which ``mlms compare`` leaves manifests."""
 
 
 def case_of_line(line: Mapping[str, Any], results: Path) -> Case:
@@ -50,6 +53,8 @@ def is_of_project(path: Path, results: Path) -> bool:
     """
     here = Path.cwd()
     full = Path(os.path.abspath(path))
+    if full.parent == results.absolute() / COMPARED:  # what mlms compare writes there
+        return not any((full.parent / name).exists() for name in ("results.jsonl", "conftest.py"))
     is_ours = full.is_relative_to(here) and not str(path).startswith("-")
     for folder in (*full.parents, *full.resolve().parents):
         is_of_run = (folder / "results.jsonl").exists() or folder == results.resolve()

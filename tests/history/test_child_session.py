@@ -104,3 +104,20 @@ def test_latest_stays_at_the_run_that_a_person_made(project: Project, has_latest
     assert child.run is not None
     assert child.run.name != run_name(0)
     assert latest.resolve() == (former if has_latest else child.run)
+
+
+def test_what_a_project_does_with_its_own_runs_is_not_done_with_those_of_a_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = ["[pytest]", "mlms_history = team.sqlite", "mlms_report = own.html"]
+    Path("pytest.ini").write_text("\n".join([*settings, "mlms_push = http://127.0.0.1:9"]))
+    Path("test_one.py").write_text("def test_one(): pass")
+    options = ChildOptions(Path("results"), Path("cache"))
+    with Path("output.txt").open("wb") as output:
+        done = run_child(["-q", "test_one.py"], options, "marker", output)
+    text = Path("output.txt").read_text()
+    assert done.status == 0, text
+    assert "127.0.0.1" not in text
+    assert not Path("team.sqlite").exists()
+    assert not Path("own.html").exists()
