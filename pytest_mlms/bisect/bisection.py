@@ -5,12 +5,12 @@ from __future__ import annotations
 import datetime
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
 from pytest_mlms.bisect.gate import GateRun
-from pytest_mlms.bisect.judgement import CRASH, Judgement, judgement_of
+from pytest_mlms.bisect.judgement import CRASH, Judgement, ending_of, judgement_of
 from pytest_mlms.bisect.record import Conclusion, Probe, Record, StackRecord
 from pytest_mlms.bisect.search import Answer, Outcome, Pair, Purpose, search
 from pytest_mlms.errors import MlmsError
@@ -144,7 +144,7 @@ class Bisection:
         quantity = self.record.quantity
         self.gate.show(f"judging {after.name} against {before.name}")
         done = self.gate.run(before, after, quantity, effort)
-        judgement = judgement_of(done.line, quantity)
+        judgement = self._as_at_the_ends(judgement_of(done.line, quantity))
         if purpose == "ends":
             _check_measured(judgement)
         return Probe(
@@ -158,6 +158,17 @@ class Bisection:
             began=began.isoformat(timespec="seconds"),
             seconds=round(time.monotonic() - start, 1),
         )
+
+    def _as_at_the_ends(self, judged: Judgement) -> Judgement:
+        """Return a judgement: a crash of another kind than that of the ends says nothing of it."""
+        ends = [probe.judgement.reason for probe in self.record.probes if probe.purpose == "ends"]
+        if judged.quantity != CRASH or judged.outcome is not Outcome.BAD or not ends:
+            return judged
+        found, wanted = ending_of(judged.reason), ending_of(ends[-1])
+        if not wanted or found == wanted:
+            return judged
+        reason = f"it fails in another way ({found}, not {wanted}): {judged.reason}"
+        return replace(judged, outcome=Outcome.UNDECIDED, reason=reason)
 
     def _install_both(self, before: Stack, after: Stack, purpose: Purpose) -> str:
         """Make both stacks; return why the later one can't be made, "" where it can.

@@ -5,6 +5,7 @@ All functions are pure.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,11 +17,25 @@ from pytest_mlms.serialization import from_plain
 from pytest_mlms.upgrade.crash import CRASH
 from pytest_mlms.upgrade.labels import straddling_text
 
-__all__ = ["AGREEMENT", "BATCH_AGREEMENT", "CRASH", "Judgement", "judgement_of"]
+__all__ = [
+    "AGREEMENT",
+    "BATCH_AGREEMENT",
+    "CRASH",
+    "HANG",
+    "Judgement",
+    "ending_of",
+    "judgement_of",
+]
 
 AGREEMENT = "agreement"
 BATCH_AGREEMENT = "batch_agreement"
 LATENCY = "latency"
+HANG = "hang"
+"""The ending of an agent that doesn't end."""
+
+_SIGNAL = re.compile(r"killed by (SIG\w+)")
+_STATUS = re.compile(r"exit status (\d+)")
+_RAISED = re.compile(r"'\w+' raised (\w+)")
 
 _OUTCOMES = {
     Verdict.REGRESSED: Outcome.BAD,
@@ -134,6 +149,18 @@ def _judge_crash(line: _Line) -> Judgement:
     if verdict in _FAILURES:
         return Judgement(Outcome.UNDECIDED, CRASH, verdict, reason=_first_line(line))
     return Judgement(Outcome.GOOD, CRASH, "RUNS")
+
+
+def ending_of(text: str) -> str:
+    """Return how an agent ended, by the first line of its error; "" where it is another error.
+
+    It is a signal, "status 3", the class of an error of the framework, or HANG.
+    """
+    for pattern, form in ((_SIGNAL, "{}"), (_STATUS, "status {}"), (_RAISED, "{}")):
+        found = pattern.search(text)
+        if found:
+            return form.format(found[1])
+    return HANG if "had not ended" in text else ""
 
 
 def _crash_of(line: _Line) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -154,5 +155,5 @@ def _write(record: Record, found: FoundItem, folder: Path, attachment: Attachmen
 def _tell(folder: Path) -> None:
     """Print where everything is; the report comes last."""
     if (folder / BUNDLE).exists():
-        print(f"{folder / BUNDLE} replays it: python {folder / BUNDLE}")
+        print(f"{folder / BUNDLE} replays it: python {shlex.quote(str(folder / BUNDLE))}")
     print(f"the report, to read and to send: {folder / _REPORT}", flush=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import tempfile
 import time
 from dataclasses import replace
@@ -140,7 +141,8 @@ def _ask(record: Record, options: argparse.Namespace) -> None:
 
     print_error(f"{options.item}: {record.title}")
     for side in filter(None, (record.old, record.new)):
-        packages = " ".join([*side.options, *side.requirements])
+        variables = [f"{name}={value}" for name, value in side.variables]
+        packages = " ".join([*side.options, *side.requirements, *variables])
         print_error(f"{side.name} is Python {side.python} with {packages}")
     if options.yes:
         return
@@ -186,5 +188,6 @@ def _write(reduction: Reduction, out: Path, folder: Path) -> None:
         notes.append(f"In the whole model, the {departure_text(reduction.layer)}.")
     bundle = without_places(reduction.bundle, folder)
     write_bundle(replace(bundle, notes=(*bundle.notes, *notes)), out)
-    print(f"{out} replays it: python {out}")
-    print(f"its model alone: unzip -p {out} {_MODEL} > reduced.onnx")
+    file = shlex.quote(str(out))
+    print(f"{out} replays it: python {file}")
+    print(f"its model alone: unzip -p {file} {_MODEL} > reduced.onnx")

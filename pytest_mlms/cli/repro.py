@@ -93,9 +93,10 @@ def _replay(bundle: str, is_agreed: bool) -> int:
     import mlms_predictors
 
     from pytest_mlms.repro.replay import main as replay
+    from pytest_mlms.stacks.trust import harmless_variables
 
     agent = Path(str(mlms_predictors.__file__)).parent
-    code = replay.Code(str(agent), str(Path(str(replay.__file__)).parent))
+    code = replay.Code(str(agent), str(Path(str(replay.__file__)).parent), harmless_variables)
     return replay.main(["--yes"] if is_agreed else [], bundle, code)
 
 
@@ -115,7 +116,8 @@ def _shows(bundle: Bundle, options: argparse.Namespace) -> bool:
     if seen.shows:
         return True
     subject = "with random weights, the failure" if options.without_model else "the failure"
-    print_error(f"{subject} doesn't show: nothing is written without --force")
+    problem = "stays undecided" if seen.undecided else "doesn't show"
+    print_error(f"{subject} {problem}: nothing is written without --force")
     return False
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pytest_mlms.evaluate.agreement import Tolerance, differences
 from pytest_mlms.evaluate.closeness import Rule
 from pytest_mlms.reduce.network import Network
+from pytest_mlms.repro.bundle import Expectation
 
 __all__ = [
     "DepartingLayer",
@@ -19,6 +20,7 @@ __all__ = [
     "deviation",
     "first_departure",
     "largest_value",
+    "rule_of",
 ]
 
 Array = NDArray[Any]
@@ -45,17 +47,24 @@ class Deviation(NamedTuple):
         return self.multiple > 1
 
 
-def deviation(old: Array, new: Array, tolerance: Tolerance | None) -> Deviation:
+def rule_of(expected: Expectation, name: str) -> Rule:
+    """Return the rule of a tensor: that of a model's output as a bundle has it, or the default."""
+    own = expected.rules.get(name, {})
+    tolerance = None if expected.atol is None else Tolerance(expected.rtol, expected.atol)
+    return Rule(tolerance, own.get("unlike"), own.get("share"))
+
+
+def deviation(old: Array, new: Array, rule: Rule) -> Deviation:
     """Return how far a tensor of the new side is from the old side's.
 
-    ``tolerance`` is the manifest's for an agreement; None: the default for rounding. Unlike outputs
-    of a model, tensors inside of it may have NaN and infinities, which agree with themselves.
+    Unlike outputs of a model, tensors inside of it may have NaN and infinities, which agree with
+    themselves.
     """
     if old.shape != new.shape:
         return Deviation(np.inf, np.inf)
     if not old.size:
         return Deviation(0.0, 0.0)
-    multiples, absolute = _elements(old, new, tolerance)
+    multiples, absolute = _elements(old, new, rule)
     return Deviation(float(absolute.max()), float(multiples.max()), largest_value(old))
 
 
@@ -67,11 +76,11 @@ def largest_value(array: Array) -> float:
     return float(values.max(initial=0.0, where=np.isfinite(values)))
 
 
-def _elements(old: Array, new: Array, tolerance: Tolerance | None) -> tuple[Array, Array]:
+def _elements(old: Array, new: Array, rule: Rule) -> tuple[Array, Array]:
     """Return the multiple of what is allowed, and the difference, of each element."""
     both = _is_nan(old) & _is_nan(new)
     expected = np.where(both, 0, old)
-    found = differences(np.where(both, 0, new), expected, tolerance or Rule().rounding(expected))
+    found = differences(np.where(both, 0, new), expected, rule.tolerance_of(expected))
     return found.deviation, found.absolute
 
 
@@ -79,11 +88,11 @@ def _is_nan(array: Array) -> Array:
     return np.isnan(array) if array.dtype.kind in "fc" else np.zeros(array.shape, bool)
 
 
-def departing_rows(old: Array, new: Array, tolerance: Tolerance | None) -> Array:
+def departing_rows(old: Array, new: Array, rule: Rule) -> Array:
     """Return the numbers of the rows that depart, the worst first; none for other shapes."""
     if old.shape != new.shape or not old.ndim or not old.size:
         return np.array([], np.int64)
-    multiples, _ = _elements(old, new, tolerance)
+    multiples, _ = _elements(old, new, rule)
     rows = multiples.reshape(len(old), -1).max(axis=1)
     order = np.argsort(-rows, kind="stable")
     departing: Array = order[rows[order] > 1]

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from onnx import helper
 
 from pytest_mlms.errors import MlmsError
-from pytest_mlms.evaluate.agreement import Tolerance
-from pytest_mlms.reduce.deviation import Deviation, deviation, largest_value
+from pytest_mlms.evaluate.closeness import Rule
+from pytest_mlms.reduce.deviation import Deviation, deviation, largest_value, rule_of
 from pytest_mlms.reduce.extraction import network_with_outputs
 from pytest_mlms.reduce.network import Network
 from pytest_mlms.reduce.sides import Failure, Side, Sides
+from pytest_mlms.repro.bundle import Expectation
 from pytest_mlms.structure.onnx_shapes import dtype_of
 
 __all__ = ["Inner", "StoredArrays", "compare_inner", "record_inner"]
@@ -85,14 +86,14 @@ class Inner:
 
 def record_inner(network: Network, inputs: Arrays, side: Side, folder: Path) -> Inner:
     """Record the inner tensors of the old side alone."""
-    return _collect(network, inputs, _Recorder(side, None, None, folder))
+    return _collect(network, inputs, _Recorder(side, folder))
 
 
 def compare_inner(
-    network: Network, inputs: Arrays, sides: Sides, tolerance: Tolerance | None, folder: Path
+    network: Network, inputs: Arrays, sides: Sides, expected: Expectation, folder: Path
 ) -> Inner:
     """Record the inner tensors of the old side, and compare the new side's with them."""
-    return _collect(network, inputs, _Recorder(sides.old, sides.new, tolerance, folder))
+    return _collect(network, inputs, _Recorder(sides.old, folder, sides.new, expected))
 
 
 @dataclass
@@ -100,9 +101,9 @@ class _Recorder:
     """Runs a network with more outputs on one side, or on both."""
 
     old: Side
-    new: Side | None
-    tolerance: Tolerance | None
     folder: Path
+    new: Side | None = None
+    expected: Expectation | None = None
 
     def outputs(
         self, model: onnx.ModelProto, inputs: Arrays
@@ -113,6 +114,10 @@ class _Recorder:
         old = _outputs(self.old, path, inputs)
         new = {} if self.new is None else _outputs(self.new, path, inputs)
         return old, new
+
+    def rule(self, name: str) -> Rule:
+        """Return the rule of a tensor."""
+        return Rule() if self.expected is None else rule_of(self.expected, name)
 
 
 def _outputs(side: Side, path: Path, inputs: Arrays) -> dict[str, Array]:
@@ -135,7 +140,7 @@ def _collect(network: Network, inputs: Arrays, recorder: _Recorder) -> Inner:
                 if name in old and _is_as_typed(network, name, old[name]):
                     values.add(name, old[name])
                     if name in new:
-                        deviations[name] = deviation(old[name], new[name], recorder.tolerance)
+                        deviations[name] = deviation(old[name], new[name], recorder.rule(name))
     except MlmsError as error:
         return Inner(values, {}, str(error))
     return Inner(values, deviations)

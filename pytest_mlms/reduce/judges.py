@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pytest_mlms.errors import MlmsError
-from pytest_mlms.evaluate.agreement import Tolerance
 from pytest_mlms.reduce.judging import CrashJudge, Judge, OutputJudge
 from pytest_mlms.reduce.latency import LatencyJudge
 from pytest_mlms.reduce.sides import Sides
@@ -39,15 +38,8 @@ def judge_of(bundle: Bundle, sides: Sides) -> Judge:
         return CrashJudge(sides, expected, expected.crash)
     if _is_of_time(expected):
         return LatencyJudge(sides, expected, expected.tolerance or _SLOWER)
-    return OutputJudge(sides, expected, _tolerance(expected))
+    return OutputJudge(sides, expected)
 
 
 def _is_of_time(expected: Expectation) -> bool:
     return expected.kind == RATIO and can_reduce(expected.quantity, "rounds")
-
-
-def _tolerance(expected: Expectation) -> Tolerance | None:
-    """Return the tolerance of outputs; None for the default."""
-    if expected.atol is None:
-        return None
-    return Tolerance(expected.rtol, expected.atol)

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_mlms.bisect.search import Outcome
-from pytest_mlms.evaluate.agreement import Tolerance
-from pytest_mlms.reduce.deviation import departing_rows, deviation
+from pytest_mlms.reduce.deviation import departing_rows, deviation, rule_of
 from pytest_mlms.reduce.sides import Failure, Sides
 from pytest_mlms.repro.bundle import Expectation
 from pytest_mlms.repro.replay.record import OUTPUTS
@@ -51,7 +50,6 @@ class OutputJudge:
 
     sides: Sides
     expected: Expectation
-    tolerance: Tolerance | None
 
     def __call__(self, model: Path, inputs: Arrays) -> ModelJudgement:
         """Compare the outputs of both sides."""
@@ -66,23 +64,30 @@ class OutputJudge:
     def _compare(self, old: Arrays, new: Arrays) -> ModelJudgement:
         worst = 0.0
         rows: Array = np.array([], np.int64)
-        for name, expected in old.items():
+        for name in self._compared(old):
+            expected, rule = old[name], rule_of(self.expected, name)
             if name not in new:
                 return ModelJudgement(Outcome.UNDECIDED, f"{name!r} is absent on one side")
             if new[name].shape != expected.shape:
-                return self._differ(_shapes(name, expected, new[name]), np.inf, ())
-            found = deviation(expected, new[name], self.tolerance)
+                return self._differ(_shapes(name, expected, new[name]), np.inf, (), old)
+            found = deviation(expected, new[name], rule)
             if found.multiple > worst:
                 worst = found.multiple
-                rows = departing_rows(expected, new[name], self.tolerance)
+                rows = departing_rows(expected, new[name], rule)
         if worst <= 1:
             return ModelJudgement(Outcome.GOOD, f"{worst:.2g} of what is allowed")
         reason = f"the outputs differ by {worst:.3g} times what is allowed"
         if np.isinf(worst):
             reason = "one side alone has NaN or infinity"
-        return self._differ(reason, worst, tuple(rows.tolist()))
+        return self._differ(reason, worst, tuple(rows.tolist()), old)
 
-    def _differ(self, reason: str, worst: float, rows: tuple[int, ...]) -> ModelJudgement:
+    def _compared(self, outputs: Arrays) -> list[str]:
+        """Return the outputs that the failure is of; of a part of the model all."""
+        return [name for name in outputs if name in self.expected.rules] or list(outputs)
+
+    def _differ(
+        self, reason: str, worst: float, rows: tuple[int, ...], outputs: Arrays
+    ) -> ModelJudgement:
         """Return the judgement on outputs that depart; a replay is held against these."""
         expected = Expectation(
             kind=OUTPUTS,
@@ -90,8 +95,9 @@ class OutputJudge:
             verdict=self.expected.verdict,
             summary=reason,
             ratio=worst if np.isfinite(worst) else None,
-            rtol=0.0 if self.tolerance is None else self.tolerance.rtol,
-            atol=None if self.tolerance is None else self.tolerance.atol,
+            rtol=self.expected.rtol,
+            atol=self.expected.atol,
+            rules={name: self.expected.rules.get(name, {}) for name in self._compared(outputs)},
         )
         return ModelJudgement(Outcome.BAD, reason, rows, expected)
 

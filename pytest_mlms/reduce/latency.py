@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +15,7 @@ from scipy import stats
 from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.bisect.search import Outcome
 from pytest_mlms.errors import AgentError, MlmsError
+from pytest_mlms.quantities import upgrade_rules
 from pytest_mlms.reduce.judging import ModelJudgement
 from pytest_mlms.reduce.network import Network
 from pytest_mlms.reduce.sides import Sides
@@ -34,6 +35,7 @@ _WARM_UP = 3  # turns of each side
 _CONFIDENCE = 0.997  # of each look, about 0.99 of all
 _ROUNDS = 2  # of fresh processes, that must agree on a failure
 _PROFILED = 10  # calls
+_LEAST_CHANGE = upgrade_rules()["latency"].least_change
 
 
 @dataclass(frozen=True)
@@ -51,23 +53,26 @@ class LatencyJudge:
 
     def __call__(self, model: Path, inputs: Arrays) -> ModelJudgement:
         """Time both sides by turns."""
-        limit = math.log1p(self.tolerance)
         measured = []
         try:
             for number in range(_ROUNDS):
                 if number:
                     self.sides.old.close()
                     self.sides.new.close()
-                measured.append(_measure(self.sides, model, inputs, limit))
-                if measured[-1].low <= limit:
+                measured.append(_measure(self.sides, model, inputs, self._limit))
+                if measured[-1].low <= self._limit(measured[-1].old):
                     break
         except AgentError as error:
             return ModelJudgement(Outcome.UNDECIDED, str(error).splitlines()[0])
         least = min(measured, key=lambda one: one.low)
-        outcome = _outcome(least, limit)
+        outcome = _outcome(least, self._limit(least.old))
         if outcome is not Outcome.BAD:
             return ModelJudgement(outcome, str(least))
         return ModelJudgement(outcome, str(least), (), self._expected(least))
+
+    def _limit(self, old: float) -> float:
+        """Return the logarithm of what is allowed, as the gate and a replay of the part have it."""
+        return math.log1p(max(self.tolerance, _LEAST_CHANGE / old))
 
     def _expected(self, found: _Measured) -> Expectation:
         return self.expected._replace(
@@ -82,6 +87,7 @@ class LatencyJudge:
             high=math.exp(found.high),
             tolerance=self.tolerance,
             better="lower",
+            least_change=_LEAST_CHANGE,
         )
 
 
@@ -107,7 +113,9 @@ def _outcome(found: _Measured, limit: float) -> Outcome:
     return Outcome.UNDECIDED
 
 
-def _measure(sides: Sides, model: Path, inputs: Arrays, limit: float) -> _Measured:
+def _measure(
+    sides: Sides, model: Path, inputs: Arrays, limit: Callable[[float], float]
+) -> _Measured:
     """Time both sides by turns, until their ratio is decided or turns are used up.
 
     Raises AgentError.
@@ -121,7 +129,7 @@ def _measure(sides: Sides, model: Path, inputs: Arrays, limit: float) -> _Measur
         while len(pairs) < count:
             pairs.append(_pair(timers, len(pairs) % 2))
         found = _summary(np.array(pairs))
-        if _outcome(found, limit) is not Outcome.UNDECIDED:
+        if _outcome(found, limit(found.old)) is not Outcome.UNDECIDED:
             break
     return found
 

@@ -124,8 +124,8 @@ class _Search:
         folder.mkdir(exist_ok=True)
         self.plan.show(f"inner outputs, batch {batch_of(inputs)}")
         if isinstance(self.judge, OutputJudge):
-            tolerance = self.judge.tolerance
-            return self._departing(compare_inner(self.network, inputs, sides, tolerance, folder))
+            expected = self.judge.expected
+            return self._departing(compare_inner(self.network, inputs, sides, expected, folder))
         inner = record_inner(self.network, inputs, sides.old, folder)
         if isinstance(self.judge, CrashJudge):
             return _Start(inner, [])

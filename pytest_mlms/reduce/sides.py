@@ -15,9 +15,9 @@ from pytest_mlms.agent.opening import load_model
 from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.agent.process import Agent, Refused, start_agent
 from pytest_mlms.agent.replies import read_record
+from pytest_mlms.bisect.judgement import ending_of
 from pytest_mlms.errors import AgentError, MlmsError
 from pytest_mlms.records import Launch
-from pytest_mlms.repro.expectation import ending_of
 
 __all__ = ["HUNG", "Failure", "Side", "Sides"]
 

@@ -24,6 +24,7 @@ from pytest_mlms.repro.guide import guide_of
 from pytest_mlms.repro.privacy import Content, check_private
 from pytest_mlms.repro.replay import record as records
 from pytest_mlms.repro.replay.unpacking import read_record, unpack
+from pytest_mlms.stacks.trust import harmless_variables
 
 __all__ = ["members_of", "read_bundle", "record_of", "write_bundle"]
 
@@ -81,6 +82,10 @@ def read_bundle(path: Path, folder: Path) -> Bundle:
     with _errors_of(path):
         record = unpack(str(path), str(folder))
         plain_members(str(path))
+        for side in filter(None, (record.old, record.new)):
+            variables = dict(side.variables)
+            if harmless_variables(variables) != variables:
+                raise records.Malformed(f"it has variables that may load code: {variables}")
         return _bundle_of(record, folder)
 
 

@@ -28,12 +28,14 @@ from pytest_mlms.repro.replay.sides import NEW, OLD, Sides
 from pytest_mlms.repro.replay.task import CannotRun, Seen, Task
 from pytest_mlms.stacks.environments import environments, use
 from pytest_mlms.stacks.installers import Show
+from pytest_mlms.stacks.interpreters import probe
 from pytest_mlms.stacks.launch import prepare
 
 __all__ = ["Checker", "Seen", "launch_of", "open_checker", "shows", "stack_of", "task_of"]
 
 _WORKER = Path(str(mlms_predictors.__file__)).parent / "_run" / "worker.py"
 _TIMEOUT = 600.0  # seconds for an answer of an agent
+_PLACES = ("--index-url", "--extra-index-url", "--find-links")
 
 
 def _show_nothing(step: str) -> None:
@@ -125,10 +127,17 @@ def launch_of(bundle: Bundle, side: BundleSide, cache: Path, show: Show) -> Stac
 
 
 def _environment_with(side: BundleSide, cache: Path) -> Path | None:
-    """Return the interpreter of an environment with exactly the packages of a side, now in use."""
+    """Return the interpreter of an environment with exactly the packages of a side, now in use.
+
+    They are from the same places: a package that was built locally may have any version.
+    """
     wanted = sorted(side.requirements)
     for made in environments(cache):
-        if made.python == side.python and sorted(made.lock) == wanted and made.runs:
+        places = [option for option in made.options if option.startswith(_PLACES)]
+        is_alike = made.python == side.python and sorted(made.lock) == wanted
+        if not (is_alike and sorted(places) == sorted(side.options) and made.runs):
+            continue
+        if probe(made.interpreter).implementation == "CPython":  # with its lock, as bundles ask
             use(made)
             return made.interpreter
     return None
@@ -145,6 +154,7 @@ def stack_of(bundle: Bundle, side: BundleSide) -> Stack:
         requirements=side.requirements,
         options=(*side.options, *links, "--no-deps"),
         threads=bundle.threads,
+        env=side.variables,
     )
 
 
@@ -178,5 +188,5 @@ def _contiguous(arrays: Mapping[str, Array]) -> dict[str, Array]:
     return {name: array.copy(order="C") for name, array in arrays.items()}
 
 
-def _compare(ours: str, reference: str, rtol: float, atol: float | None) -> dict[str, Any]:
-    return largest_difference(read_arrays(Path(ours)), read_arrays(Path(reference)), rtol, atol)
+def _compare(ours: str, reference: str, closeness: dict[str, Any]) -> dict[str, Any]:
+    return largest_difference(read_arrays(Path(ours)), read_arrays(Path(reference)), closeness)

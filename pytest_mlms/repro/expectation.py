@@ -12,11 +12,12 @@ from pytest_mlms.bisect.judgement import (
     BATCH_AGREEMENT,
     CRASH,
     Judgement,
+    ending_of,
     judgement_of,
 )
 from pytest_mlms.bisect.search import Outcome
 from pytest_mlms.errors import MlmsError
-from pytest_mlms.quantities import QUANTITIES
+from pytest_mlms.quantities import QUANTITIES, upgrade_rules
 from pytest_mlms.records import Verdict
 from pytest_mlms.redaction import anonymous
 from pytest_mlms.repro.bundle import Expectation
@@ -24,14 +25,15 @@ from pytest_mlms.repro.replay.record import ANSWERS, LIMIT, OUTPUTS, RATIO
 from pytest_mlms.repro.replay.record import CRASH as CRASHES
 from pytest_mlms.repro.replay.rounds import QUANTITIES as MEASURED
 from pytest_mlms.units import format_quantity
+from pytest_mlms.upgrade.output_verdict import PICTURES
 
-__all__ = ["can_reduce", "can_replay", "ending_of", "expectation_of"]
+__all__ = ["can_reduce", "can_replay", "expectation_of"]
 
-_SIGNAL = re.compile(r"killed by (SIG\w+)")
-_STATUS = re.compile(r"exit status (\d+)")
-_RAISED = re.compile(r"'\w+' raised (\w+)")
 _PROCESS = re.compile(r" \(process \d+\)")
+_AT_EXIT = re.compile(r"failed at its exit|had not ended")
 _MOST_TEXT = 500  # characters of a summary
+_SURE = 4  # times as many calls as give one other output: of 50 replays one doesn't see it
+_MOST_CALLS = 200
 
 _OF_OUTPUTS = ("inputs", "outputs")
 _LATENCIES = ("latency", "throughput")
@@ -87,31 +89,28 @@ def _of_upgrade(line: Line, quantity: str | None) -> Expectation:
     if judgement.quantity == CRASH:
         return _of_crash(line, judgement.reason)
     if _is_of_outputs(judgement.quantity, judgement.of):
-        return _of_outputs(judgement)
-    return _of_ratio(judgement)
+        return _of_outputs(line, judgement)
+    return _of_ratio(line, judgement)
 
 
 def _of_crash(line: Line, text: str) -> Expectation:
-    how = ending_of(text)
+    first = text.partition("\n")[0]
+    how = ending_of(first)
     if not how:
         problem = f"{line['nodeid']} ended with an error that is not the framework's"
-        raise MlmsError(f"{problem}: {text.partition(chr(10))[0]}")
-    first = _PROCESS.sub("", text.partition("\n")[0])
+        raise MlmsError(f"{problem}: {first}")
+    at_exit = _AT_EXIT.search(first) is not None
+    first = _PROCESS.sub("", first)
     first = anonymous(first, (line.get("machine") or {}).get("host") or "")
     summary = f"the new side fails: {first}"[:_MOST_TEXT]
-    return Expectation(CRASHES, CRASH, str(line["verdict"]), summary, crash=how)
+    return Expectation(CRASHES, CRASH, str(line["verdict"]), summary, crash=how, at_exit=at_exit)
 
 
-def ending_of(text: str) -> str:
-    """Return how an agent ended, as ``Expectation.crash`` has it; "" where it is another error."""
-    for pattern, form in ((_SIGNAL, "{}"), (_STATUS, "status {}"), (_RAISED, "{}")):
-        found = pattern.search(text)
-        if found:
-            return form.format(found[1])
-    return ""
-
-
-def _of_outputs(judgement: Judgement) -> Expectation:
+def _of_outputs(line: Line, judgement: Judgement) -> Expectation:
+    found = line.get("outputs") or {}
+    if list(found.get("elsewhere") or ()) == [PICTURES] and not found["beyond"]:
+        problem = f"{line['nodeid']}: its stacks decode other pictures, and agree for the same"
+        raise MlmsError(f"{problem}; a bundle has pictures that are decoded, and can't show it")
     if judgement.quantity == AGREEMENT:
         by = "" if judgement.ratio is None else f" by {judgement.ratio:.3g} × what is allowed"
         summary = judgement.reason or f"the outputs differ{by}"
@@ -129,10 +128,19 @@ def _of_outputs(judgement: Judgement) -> Expectation:
         ratio=_finite(judgement.ratio),
         tolerance=judgement.tolerance,
         better="higher" if judgement.of == "inputs" else "lower",
+        calls=_calls_to_see(found.get("repeated") or {}),
     )
 
 
-def _of_ratio(judgement: Judgement) -> Expectation:
+def _calls_to_see(repeated: Mapping[str, Any]) -> int:
+    """Return how many calls show outputs that the new side alone gives now and then."""
+    calls, differing = map(int, repeated.get("b", (0, 0)))
+    if not differing or repeated["a"][1]:
+        return 1
+    return min(_MOST_CALLS, math.ceil(_SURE * calls / differing))
+
+
+def _of_ratio(line: Line, judgement: Judgement) -> Expectation:
     quantity = judgement.quantity
     _check_measured(quantity)
     if judgement.ratio is None:
@@ -142,6 +150,9 @@ def _of_ratio(judgement: Judgement) -> Expectation:
     values = f"{_shown(judgement.a, judgement.unit)} → {_shown(judgement.b, judgement.unit)}"
     allowed = f"{100 * (judgement.tolerance or 0):.3g} %"
     summary = f"{quantity} {values}, ×{judgement.ratio:.3f}{ends}; {allowed} are allowed"
+    rule = upgrade_rules(None)[quantity]
+    compared = next(one for one in line["comparisons"] if one["quantity"] == quantity)
+    asked = compared.get("asked")  # where a least change was the tolerance of that machine
     return Expectation(
         kind=RATIO,
         quantity=quantity,
@@ -153,8 +164,10 @@ def _of_ratio(judgement: Judgement) -> Expectation:
         ratio=_finite(judgement.ratio),
         low=low,
         high=high,
-        tolerance=judgement.tolerance,
+        tolerance=judgement.tolerance if asked is None else asked,
         better=QUANTITIES[quantity].better,
+        base=rule.base,
+        least_change=max(rule.least_change, compared.get("least_change") or 0.0),
     )
 
 

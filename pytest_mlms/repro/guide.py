@@ -25,12 +25,14 @@ def _lines(bundle: Bundle) -> Iterator[str]:
     yield ""
     yield "It says what it will install and run, and asks. It makes an environment for each side"
     yield "in a temporary folder, which it removes. Exit status: 0 reproduced, 1 not reproduced,"
-    yield "2 it couldn't run. `python repro.zip --help` has its options."
+    yield "2 it couldn't run, 3 undecided. `python repro.zip --help` has its options."
     for side in bundle.sides:
         yield ""
         yield f"{side.name}: Python {side.python}"
         for requirement in side.requirements:
             yield f"    {requirement}"
+        for name, value in side.variables:
+            yield f"    {name}={value}"
     for note in bundle.notes:
         yield ""
         yield note

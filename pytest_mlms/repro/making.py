@@ -19,7 +19,11 @@ from pytest_mlms.arrays import read_arrays
 from pytest_mlms.artifacts.fetch import CaseFiles, fetch_files
 from pytest_mlms.cases import Case
 from pytest_mlms.errors import MlmsError
+from pytest_mlms.evaluate.agreement import Tolerance, differences
+from pytest_mlms.evaluate.closeness import rounding_share
 from pytest_mlms.evaluate.inputs import random_batch
+from pytest_mlms.evaluate.output_sweep import SPREADS, rules_of
+from pytest_mlms.evaluate.random_inputs import edge_batches
 from pytest_mlms.evaluate.timed_inputs import first_batch
 from pytest_mlms.evaluate.worst_inputs import place_of
 from pytest_mlms.history.machine_class import machine_class
@@ -42,6 +46,7 @@ from pytest_mlms.stacks.installers import Show
 from pytest_mlms.stacks.launch import prepare
 from pytest_mlms.stacks.trust import Trust
 from pytest_mlms.stacks.variables import is_secret_name
+from pytest_mlms.upgrade.output_verdict import OWN_THREADS, TIMED
 
 __all__ = ["Making", "bundle_of_item"]
 
@@ -49,7 +54,7 @@ _TIMEOUT = 600.0  # seconds for an answer of an agent
 _FEW = 4  # inputs that outputs are compared for, where a batch size holds as many
 _INDEX = "input"  # in outputs.npz, the number of each input
 _REFERENCE = "reference_"
-_RANDOM_INPUT = re.compile(r"random input (\d+) of seed (\d+): ")
+_RANDOM_INPUT = re.compile(r"random input (\d+) of seed (\d+)")
 
 Arrays = Mapping[str, Array]
 
@@ -98,12 +103,12 @@ def bundle_of_item(found: FoundItem, making: Making) -> Bundle:
         predictor=predictor,
         files=files.model,
         device=device_name(case.device),
-        threads=case.threads,
+        threads=None if _is_of_own_threads(line) else case.threads,
         options=_without_secrets(line["options"]),
         inputs={},
         old=old.side if old else None,
         new=new.side,
-        expected=_with_tolerance(expected, case),
+        expected=expected,
         wheels=tuple(dict.fromkeys((*(old.wheels if old else ()), *new.wheels))),
         notes=tuple(_notes(line, new, old)),
     )
@@ -117,14 +122,14 @@ def _trust(loaded: LoadedManifest, found: FoundItem, making: Making) -> Trust:
 
 
 def _check_sides(line: Mapping[str, Any], new: ExactSide, old: ExactSide | None) -> None:
-    """Raise MlmsError where more differs than software: a bundle has options once, no variables."""
+    """Raise MlmsError where options or variants differ, as a bundle has these once, or nothing."""
     if old is None:
         return
     against = line["against"]
     has_others = against.get("variant") or against.get("options") is not None
     if has_others or old.side._replace(name=new.side.name) == new.side:
-        problem = "its sides differ in options, variables or variants of their stacks"
-        advice = f"a bundle has these once; run the item again: {line.get('reproduce') or 'pytest'}"
+        problem = "its sides differ in options, variants or variables that no bundle can have"
+        advice = f"run the item again: {line.get('reproduce') or 'pytest'}"
         raise MlmsError(f"{line['nodeid']}: {problem}; {advice}")
 
 
@@ -134,11 +139,29 @@ def _what(new: ExactSide, old: ExactSide | None) -> str:
     return f"{old.side.name} → {new.side.name}"
 
 
-def _with_tolerance(expected: Expectation, case: Case) -> Expectation:
-    """Return an expectation with the manifest's tolerance of outputs, if it has one."""
-    if expected.kind != OUTPUTS or case.agreement is None:
+def _is_of_own_threads(line: Mapping[str, Any]) -> bool:
+    """Return whether outputs differ where frameworks choose how many threads they use, only."""
+    outputs = line.get("outputs") or {}
+    elsewhere = outputs.get("elsewhere") or ()
+    return OWN_THREADS in elsewhere and TIMED not in elsewhere and not outputs["beyond"]
+
+
+def _with_closeness(
+    expected: Expectation, case: Case, line: Mapping[str, Any], own: Mapping[str, str]
+) -> Expectation:
+    """Return an expectation with what the item took for the same output, by the model's names."""
+    if expected.kind not in (OUTPUTS, ANSWERS):
         return expected
-    return expected._replace(rtol=case.agreement.rtol, atol=case.agreement.atol)
+    agreement = case.upgrade_agreement if case.kind == "upgrade" else case.agreement
+    if agreement is not None and expected.kind == OUTPUTS:
+        expected = expected._replace(rtol=agreement.rtol, atol=agreement.atol)
+    spreads = (line.get("outputs") or {}).get("spreads") or {}
+    usual = rounding_share(np.dtype(np.float32), case.device)
+    rules: dict[str, dict[str, Any]] = {}
+    for name, rule in rules_of(case).items():
+        share = max(usual, SPREADS * spreads.get(name, 0.0))
+        rules[own.get(name, name)] = {"unlike": rule.unlike, "share": share}
+    return expected._replace(rules=rules)
 
 
 def _notes(line: Mapping[str, Any], new: ExactSide, old: ExactSide | None) -> Iterator[str]:
@@ -158,9 +181,11 @@ def _with_inputs(
     """Return a bundle with the inputs that matter, by the model's own names."""
     dataset = _dataset_of(case.loaded, files) if case.has_dataset else None
     with _opened(bundle, case, found, making) as predictor:
-        chosen = _chosen(bundle.expected, case, dataset, found)
+        own = predictor.own_outputs
+        expected = _with_closeness(bundle.expected, case, found.line, own)
+        chosen = _chosen(expected, case, dataset, found)
         if dataset is None:
-            batch: Arrays = random_batch(predictor, case, _seed_of(found.line, case))
+            batch: Arrays = _random_inputs(predictor, case, found.line)
         elif chosen:
             chosen = _filled(chosen, _few(len(chosen), case))
             batch = dataset.batch(chosen)
@@ -168,7 +193,7 @@ def _with_inputs(
             batch = first_batch(dataset, case.batch_size, case.loaded.manifest.evaluate.seed)
         reference = _reference(bundle, case, found, chosen, predictor, batch)
         inputs = _own(batch, predictor.own_inputs)
-    return replace(bundle, inputs=inputs, reference=reference)
+    return replace(bundle, inputs=inputs, reference=reference, expected=expected)
 
 
 def _own(arrays: Arrays, names: Mapping[str, str]) -> dict[str, Array]:
@@ -258,14 +283,12 @@ def _most_different(expected: Expectation, found: FoundItem) -> list[int]:
     """Return the inputs of an agreement, the one with the largest difference first."""
     arrays = _recorded_outputs(found)
     rows = np.zeros(len(arrays[_INDEX]))
+    tolerance = Tolerance(expected.rtol, expected.atol or 0.0)
     for name, reference in arrays.items():
-        if not name.startswith(_REFERENCE):
-            continue
-        ours = arrays[name.removeprefix(_REFERENCE)]
-        allowed = (expected.atol or 0.0) + expected.rtol * np.abs(reference)
-        with np.errstate(all="ignore"):
-            share = np.abs(ours - reference) / allowed
-        rows = np.fmax(rows, np.nan_to_num(share, nan=np.inf).reshape(len(rows), -1).max(axis=1))
+        if name.startswith(_REFERENCE):
+            ours = arrays[name.removeprefix(_REFERENCE)]
+            share = differences(ours, reference, tolerance).deviation
+            rows = np.maximum(rows, share.reshape(len(rows), -1).max(axis=1))
     order = np.argsort(-rows, kind="stable")
     return [int(arrays[_INDEX][index]) for index in order]
 
@@ -295,14 +318,18 @@ def _check_versions(line: Mapping[str, Any], predictor: Predictor) -> None:
             raise MlmsError(f"{problem}; run it again")
 
 
-def _seed_of(line: Mapping[str, Any], case: Case) -> int | None:
-    """Return the seed of the random batch that an upgrade names as its worst; None without one."""
+def _random_inputs(predictor: Predictor, case: Case, line: Mapping[str, Any]) -> Arrays:
+    """Return the random batch that an upgrade names as its worst; the first one without such."""
+    first = random_batch(predictor, case, (line.get("outputs") or {}).get("seed"))
+    edges = dict(edge_batches(first, case.loaded.manifest.inputs, predictor.inputs))
     for text in line.get("worse_inputs") or ():
-        named = _RANDOM_INPUT.match(text)
-        if named:
+        name, _, _ = text.partition(": ")
+        if name in edges:
+            return edges[name]
+        if named := _RANDOM_INPUT.fullmatch(name):
             number, seed = map(int, named.groups())
-            return seed + number // case.batch_size
-    return None
+            return random_batch(predictor, case, seed + number // case.batch_size)
+    return random_batch(predictor, case)
 
 
 def _reference(

@@ -19,6 +19,7 @@ from pytest_mlms.history.recorded_stack import RecordedStack
 from pytest_mlms.recorded import recorded_launch
 from pytest_mlms.redaction import redact
 from pytest_mlms.repro.bundle import BundleSide
+from pytest_mlms.stacks.declaration import declaration_of
 from pytest_mlms.stacks.exact_packages import image_of, parse_package
 from pytest_mlms.stacks.interpreters import probe
 from pytest_mlms.stacks.recreated import ExactSoftware, is_framework, recreated_stack
@@ -30,6 +31,9 @@ _REMOTE = re.compile(r"--(index-url|extra-index-url|find-links)=https?://\S+")
 _FOLDER = re.compile(r"--find-links=(?:file://)?(?P<folder>[^:]+)")
 _FILE = "file://"
 _IMPORTED = re.compile(r"^\s*(?:import|from)\s+(\w+)", re.MULTILINE)
+_OF_BASELINES = ("pip_options", "env", "libraries")
+_OF_MACHINES = re.compile("VISIBLE_DEVICES|DEVICE_OR|AFFINITY|PLACES|SUBSET")
+"""What names of variables have that choose among the devices and the cores of a machine."""
 _OF_OURS = re.compile(r"\bmlms_predictors(?:\.| import )(\w+)")
 
 
@@ -64,9 +68,9 @@ def old_side(source: SideSource) -> ExactSide:
     against = line["against"]
     declared = {stack.name: stack for stack in source.trust.stacks}
     stack = declared.get(against["name"])
-    options = {"pip_options": list(stack.options)} if stack else _options_of(line)
+    own = declaration_of(stack) if stack else _options_of(line)
     of_baseline = {
-        "stack": {**against, "declared": options},
+        "stack": {**against, "declared": {key: own[key] for key in _OF_BASELINES if key in own}},
         "launch": line.get("launch_against"),
         "python": _python_of(source, "launch_against", "a"),
     }
@@ -118,8 +122,19 @@ def _side(line: Mapping[str, Any], source: SideSource) -> ExactSide:
         python=recorded.python,
         requirements=texts,
         options=tuple(_remote(options)),
+        variables=tuple(sorted(_given(recorded).items())),
     )
     return ExactSide(side, wheels, tuple(_notes(recorded)))
+
+
+def _given(recorded: RecordedStack) -> dict[str, str]:
+    """Return the variables that a replay sets: those that mean the same on any machine."""
+    found = harmless_variables(_chosen(recorded))
+    return {name: value for name, value in found.items() if not _OF_MACHINES.search(name)}
+
+
+def _chosen(recorded: RecordedStack) -> dict[str, str]:
+    return {**(recorded.inherited or {}), **(recorded.declared.get("env") or {})}
 
 
 def _name_of(recorded: RecordedStack) -> str:
@@ -132,12 +147,8 @@ def _name_of(recorded: RecordedStack) -> str:
 
 
 def _notes(recorded: RecordedStack) -> Iterator[str]:
-    if recorded.declared.get("env") or recorded.declared.get("env_passthrough"):
-        yield "A stack set environment variables, which a bundle doesn't have."
-    harmless = harmless_variables(recorded.inherited or {})
-    for name in recorded.inherited or {}:
-        value = f"={harmless[name]}" if name in harmless else ""
-        yield f"It was measured with the variable {name}{value}: set it for a replay, too."
+    for name in sorted(_chosen(recorded).keys() - _given(recorded).keys()):
+        yield f"It was measured with the variable {name}: set it for a replay, too."
     if recorded.declared.get("libraries"):
         yield "A stack had libraries of the system under other names."
     if recorded.driver:

@@ -39,6 +39,7 @@ from pytest_mlms.upgrade.compared_inputs import (
 )
 from pytest_mlms.upgrade.output_verdict import (
     BY_CALL,
+    OWN_THREADS,
     PICTURES,
     TIMED,
     Circumstances,
@@ -277,11 +278,11 @@ class OutputCheck:
         except Crashed:
             raise
         except MlmsError as error:
-            self._about.unheld = f"not compared at the frameworks' own number of threads: {error}"
+            self._about.unheld = f"not compared {OWN_THREADS}: {error}"
             return
         self._widen(spread, "with other numbers of threads", _MOST_BY_THREADS)
         if not any(share > _MOST_BY_THREADS / SPREADS for _, share in self._about.spreads.values()):
-            self._about.note("at the frameworks' own number of threads", sweep)
+            self._about.note(OWN_THREADS, sweep)
             self._about.unjudged += sweep.unjudged
             self._about.timed += sweep.inputs
 

@@ -17,6 +17,7 @@ from pytest_mlms.upgrade.stack_inputs import PictureSweep
 
 __all__ = [
     "BY_CALL",
+    "OWN_THREADS",
     "PICTURES",
     "TIMED",
     "Circumstances",
@@ -38,6 +39,7 @@ _MOST_VARYING = 0.01
 """The share by which a baseline may vary from call to call and still be a measure."""
 TIMED = "for the timed inputs"
 BY_CALL = "from call to call"
+OWN_THREADS = "at the frameworks' own number of threads"
 PICTURES = "the decoded pictures"
 """The part whose texts a ``PictureSweep`` has."""
 

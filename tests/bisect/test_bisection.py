@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -132,3 +132,46 @@ class EndsDiffer(SimulatedGate):
         if after.name != "pace-1.4":
             return done
         return SimulatedGate(is_slow).run(before, after, quantity, effort)
+
+
+class Crashing(SimulatedGate):
+    """A gate of releases that crash, each in its way."""
+
+    endings: ClassVar = {
+        "pace-1.3": "'load' raised Fail: no operator",
+        "pace-1.4": "killed by SIGSEGV",
+    }
+
+    def run(self, before: Stack, after: Stack, quantity: str | None, effort: int) -> GateRun:
+        done = super().run(before, after, quantity, effort)
+        ending = self.endings.get(after.name)
+        if ending is None:
+            return GateRun({**done.line, "comparisons": []}, done.run)
+        lacking = f"m.yaml:1: m: candidate {after.name}: {ending}"
+        crash = {"quantity": "crash", "verdict": "REGRESSED", "of": "processes", "lacking": lacking}
+        return GateRun({**done.line, "verdict": "REGRESSED", "comparisons": [crash]}, done.run)
+
+
+def test_a_release_that_crashes_in_another_way_than_the_bad_end_is_not_accused(
+    tmp_path: Path,
+) -> None:
+    bisected = Bisected(tmp_path, Crashing(is_slow))
+    bisected.run()
+    answer = bisected.record.answer
+    assert answer is not None
+    assert (answer.kind, answer.old, answer.new) == ("range", "1.2", "1.4")
+    assert answer.between == ("1.3",)
+    other = next(probe for probe in bisected.told if probe.after == "pace-1.3")
+    assert "fails in another way (Fail, not SIGSEGV)" in other.judgement.reason
+
+
+def test_a_release_that_crashes_as_the_bad_end_does_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Crashing(is_slow)
+    monkeypatch.setattr(gate, "endings", dict.fromkeys(gate.endings, "killed by SIGSEGV; look"))
+    bisected = Bisected(tmp_path, gate)
+    bisected.run()
+    answer = bisected.record.answer
+    assert answer is not None
+    assert (answer.kind, answer.new) == ("found", "1.3")

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from pytest_mlms.agent.registry import find_predictors
 from pytest_mlms.cli.main import main
-from pytest_mlms.repro.archive import write_bundle
-from tests.support.bundles import bundle_of_matrix
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.repro.archive import read_bundle, write_bundle
+from tests.support.bundles import bundle_of_matrix, side
 from tests.support.result_lines import line_of
 
 
@@ -51,3 +53,20 @@ def test_a_stranger_s_predictor_is_not_run_by_our_own_replay(
     write_bundle(bundle_of_matrix(tmp_path), tmp_path / "r.zip")
     assert main(["repro", "--replay", str(tmp_path / "r.zip"), "--yes"]) == 2
     assert "there is no predictor skewed but the bundle's own" in capsys.readouterr().err
+
+
+def test_a_stranger_s_variable_that_may_load_code_is_not_set(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    predictor = find_predictors()["onnxruntime"]
+    for name, refused in (("LD_PRELOAD", True), ("OMP_WAIT_POLICY", False)):
+        new = side("2.0")._replace(variables=((name, "PASSIVE"),))
+        path = tmp_path / f"{name}.zip"
+        write_bundle(bundle_of_matrix(tmp_path, new=new, predictor=predictor), path)
+        assert main(["repro", "--replay", str(path)]) == 2
+        printed = capsys.readouterr()
+        assert (f"the variable {name} may load code" in printed.err) == refused
+        assert (f"with {name}=PASSIVE" in printed.out) != refused
+        if refused:
+            with pytest.raises(MlmsError, match="variables that may load code"):
+                read_bundle(path, tmp_path / "unpacked")

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from pytest_mlms.evaluate.agreement import Tolerance
+from pytest_mlms.evaluate.closeness import Rule
 from pytest_mlms.reduce.deviation import Deviation, departing_rows, deviation, first_departure
 from pytest_mlms.reduce.network import read_network
 from tests.support.reductions import deep_network
@@ -21,8 +22,8 @@ ANY = st.floats(width=32)
 
 @given(arrays.arrays(np.float32, (3, 2), elements=ANY))
 def test_a_tensor_agrees_with_itself_whatever_is_in_it(tensor: np.ndarray) -> None:
-    assert deviation(tensor, tensor.copy(), None)[:2] == (0.0, 0.0)
-    assert departing_rows(tensor, tensor, Tolerance(0.0, 0.0)).size == 0
+    assert deviation(tensor, tensor.copy(), Rule())[:2] == (0.0, 0.0)
+    assert departing_rows(tensor, tensor, Rule(Tolerance(0.0, 0.0))).size == 0
 
 
 @given(
@@ -32,10 +33,10 @@ def test_a_tensor_agrees_with_itself_whatever_is_in_it(tensor: np.ndarray) -> No
 def test_a_tensor_departs_exactly_where_numpy_says_it_is_not_close(
     old: np.ndarray, new: np.ndarray
 ) -> None:
-    tolerance = Tolerance(rtol=0.01, atol=0.5)
+    rule = Rule(Tolerance(rtol=0.01, atol=0.5))
     close = np.isclose(new.astype(float), old.astype(float), rtol=0.01, atol=0.5)
-    assert deviation(old, new, tolerance).departs == (not close.all())
-    rows = departing_rows(old, new, tolerance)
+    assert deviation(old, new, rule).departs == (not close.all())
+    rows = departing_rows(old, new, rule)
     assert set(rows) == set(np.flatnonzero(~close.all(axis=1)))
 
 
@@ -43,20 +44,20 @@ def test_a_tensor_departs_exactly_where_numpy_says_it_is_not_close(
 def test_nan_or_infinity_of_one_side_departs(other: float) -> None:
     old = np.array([1.0, 2.0], np.float32)
     new = np.array([1.0, other], np.float32)
-    assert deviation(old, new, None).departs
-    assert deviation(new, old, None).departs
+    assert deviation(old, new, Rule()).departs
+    assert deviation(new, old, Rule()).departs
 
 
 def test_infinities_do_not_widen_the_tolerance() -> None:
     old = np.array([1.0, -np.inf], np.float32)  # such as a mask of attention
-    assert deviation(old, np.array([2.0, -np.inf], np.float32), None).departs
-    assert not deviation(old, np.array([1.00005, -np.inf], np.float32), None).departs
+    assert deviation(old, np.array([2.0, -np.inf], np.float32), Rule()).departs
+    assert not deviation(old, np.array([1.00005, -np.inf], np.float32), Rule()).departs
 
 
 def test_other_shapes_depart_and_have_no_rows() -> None:
     old = np.zeros((3, 2))
-    assert deviation(old, np.zeros((3, 1)), None).departs
-    assert departing_rows(old, np.zeros((3, 1)), None).size == 0
+    assert deviation(old, np.zeros((3, 1)), Rule()).departs
+    assert departing_rows(old, np.zeros((3, 1)), Rule()).size == 0
 
 
 def test_the_first_layer_is_the_first_one_whose_inputs_agree(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from pytest_mlms.reduce import inner
 from pytest_mlms.reduce.inner import StoredArrays, compare_inner, record_inner
 from pytest_mlms.reduce.network import read_network
 from pytest_mlms.reduce.sides import Side, Sides
+from tests.support.bundles import OUTPUTS
 from tests.support.drawn_networks import drawn_models, run_all, save_model
 
 
@@ -40,7 +41,7 @@ def test_inner_tensors_of_any_network_are_those_of_the_evaluator(
     folder = tmp_path_factory.mktemp("drawn")
     network = read_network(save_model(model, folder))
     expected = run_all(model)
-    found = compare_inner(network, {"x": expected["x"]}, sides, None, folder)
+    found = compare_inner(network, {"x": expected["x"]}, sides, OUTPUTS, folder)
     assert not found.reason
     for name in network.writers:
         np.testing.assert_allclose(found.values[name], expected[name], 1e-3, 1e-5, err_msg=name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import tracemalloc
 import zipfile
@@ -13,12 +14,12 @@ import pytest
 from pytest_mlms.arrays import DamagedFile, read_arrays
 from pytest_mlms.errors import DatasetError, MlmsError
 from pytest_mlms.pipeline.npz import read_npz as read_dataset
-from pytest_mlms.repro.archive import read_bundle, write_bundle
+from pytest_mlms.repro.archive import members_of, read_bundle, write_bundle
 from pytest_mlms.repro.replay import unpacking
 from pytest_mlms.repro.replay.npz import read_heads, read_npz
-from pytest_mlms.repro.replay.record import Malformed
+from pytest_mlms.repro.replay.record import Malformed, from_text
 from pytest_mlms.repro.replay.unpacking import unpack
-from tests.support.bundles import bundle_of_matrix
+from tests.support.bundles import OUTPUTS, bundle_of_matrix, side
 
 
 def test_the_same_bundle_has_the_same_bytes(tmp_path: Path) -> None:
@@ -133,3 +134,26 @@ def test_two_inputs_of_one_name_are_refused_by_every_reader(tmp_path: Path) -> N
         read_arrays(path)
     with pytest.raises(DatasetError, match="two arrays 'x'; write it again"):
         read_dataset(path, ["x"])
+
+
+def test_variables_and_rules_are_read_as_they_were_written(tmp_path: Path) -> None:
+    bundle = bundle_of_matrix(
+        tmp_path,
+        new=side("2.0")._replace(variables=(("MKL_CBWR", "AUTO"),)),
+        expected=OUTPUTS._replace(rules={"y": {"unlike": -1, "share": 0.1}}, calls=7),
+    )
+    write_bundle(bundle, tmp_path / "repro.zip")
+    read = read_bundle(tmp_path / "repro.zip", tmp_path / "unpacked")
+    assert (read.new, read.expected) == (bundle.new, bundle.expected)
+
+
+def test_a_record_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    bundle = bundle_of_matrix(tmp_path)
+    text = members_of(bundle)["repro.json"]
+    assert isinstance(text, bytes)
+    value = json.loads(text)
+    for name in ("base", "least_change", "rules", "calls", "at_exit"):
+        del value["expected"][name]
+    del value["new"]["variables"]
+    read = from_text(json.dumps(value))
+    assert (read.new, read.expected) == (bundle.new, bundle.expected)

@@ -18,6 +18,7 @@ from pytest_mlms.repro.replay.environments import (
 )
 from pytest_mlms.repro.replay.interpreters import Interpreter, _newest_first
 from pytest_mlms.repro.replay.record import BundleSide
+from pytest_mlms.stacks.launch import clean_environment
 from tests.support.wheels import offline, write_wheel  # noqa: F401
 
 
@@ -70,3 +71,22 @@ def test_agents_have_your_variables_that_change_what_they_compute_and_no_secrets
         "PYTHONNOUSERSITE": "1",
         **dict.fromkeys(THREAD_VARIABLES, "2"),
     }
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "OMP_THREAD_LIMIT", "OMP_DYNAMIC"),
+        *("KMP_HW_SUBSET", "MKL_DYNAMIC", "OMP_NUM_TEAMS", "NPROC", "OMP_WAIT_POLICY"),
+        *("ORT_NUM_THREADS", "ONEDNN_VERBOSE", "MALLOC_ARENA_MAX", "XLA_FLAGS", "GPU_TOKEN"),
+    ],
+)
+def test_a_replay_s_agents_get_what_those_of_a_measurement_do(name: str) -> None:
+    assert agent_variables({name: "1"}) == clean_environment({name: "1"}, {})
+
+
+def test_the_variables_of_a_side_are_set_whatever_yours_are() -> None:
+    found = agent_variables(
+        {"MKL_CBWR": "AVX2"}, 2, (("MKL_CBWR", "AUTO"), ("OMP_NUM_THREADS", "4"))
+    )
+    assert (found["MKL_CBWR"], found["OMP_NUM_THREADS"]) == ("AUTO", "4")

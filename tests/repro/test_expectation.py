@@ -92,3 +92,45 @@ def test_a_limit_under_load_is_not_judged_by_calls_one_after_the_other() -> None
 def test_a_quantity_that_no_replay_measures_is_refused() -> None:
     with pytest.raises(MlmsError, match="can't measure query_latency"):
         expectation_of(upgrade(comparisons=[comparison("query_latency")]))
+
+
+def test_a_tolerance_of_the_least_change_is_that_of_the_machine_that_replays() -> None:
+    wide = comparison("latency", tolerance=0.06, asked=0.03, least_change=0.6e-6)
+    expected = expectation_of(upgrade(comparisons=[wide]))
+    assert (expected.tolerance, expected.least_change) == (0.03, 0.6e-6)
+    expected = expectation_of(upgrade(comparisons=[comparison("load_time", tolerance=0.2)]))
+    assert (expected.base, expected.least_change) == (0.05, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "crash", "at_exit"),
+    [
+        ("failed at its exit: killed by SIGABRT (look)", "SIGABRT", True),
+        ("had not ended 10 s after its last answer, and was killed", "hang", True),
+        ("'load' raised Fail: no operator\n  child ended with exit status 7", "Fail", False),
+    ],
+)
+def test_how_a_side_ended_is_in_the_first_line_of_its_error(
+    text: str, crash: str, at_exit: bool
+) -> None:
+    expected = expectation_of(upgrade("ERROR", message=f"m.yaml:9: d: candidate here: {text}"))
+    assert (expected.crash, expected.at_exit) == (crash, at_exit)
+
+
+def outputs(**fields: Any) -> dict[str, Any]:
+    compared = comparison("agreement", of="outputs", a=None, b=None, ratio=2.0)
+    found = {"beyond": 0, "elsewhere": [], "repeated": {"a": [700, 0], "b": [700, 100]}}
+    return upgrade(comparisons=[compared], outputs={**found, **fields})
+
+
+def test_outputs_of_every_seventh_call_are_asked_for_often_enough() -> None:
+    assert expectation_of(outputs()).calls == 28
+    both = {"a": [700, 100], "b": [700, 100]}
+    assert expectation_of(outputs(repeated=both)).calls == 1
+    assert expectation_of(outputs(repeated={"a": [0, 0], "b": [0, 0]})).calls == 1
+
+
+def test_pictures_that_stacks_decode_otherwise_are_no_bundle() -> None:
+    with pytest.raises(MlmsError, match="decode other pictures"):
+        expectation_of(outputs(elsewhere=["the decoded pictures"]))
+    assert expectation_of(outputs(elsewhere=["the decoded pictures"], beyond=1)).kind == "outputs"

@@ -9,10 +9,15 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
+from mlms_predictors import Tensor
 
+from pytest_mlms.agent.predictor import Predictor
+from pytest_mlms.evaluate.inputs import random_batch
 from pytest_mlms.repro import making
 from tests.support.bundles import PREDICTOR
 from tests.support.upgrade_case import case_of
@@ -111,10 +116,19 @@ def check_content(bundle: Path) -> None:
     assert record["old"]["options"] == []
 
 
-def test_a_random_input_that_an_upgrade_names_is_drawn_again(tmp_path: Path) -> None:
+def test_the_random_inputs_that_an_upgrade_names_are_drawn_again(tmp_path: Path) -> None:
     case = case_of(tmp_path)  # of batches of 8
-    line = {
-        "worse_inputs": ["inputs of zeros: y[0] 0 -> 1", "random input 17 of seed 40: y[0] 1 -> 2"]
-    }
-    assert making._seed_of(line, case) == 42
-    assert making._seed_of({}, case) is None
+    (spec,) = case.inputs
+    tensor = Tensor(spec.name, "float32", (None, 1, 8, 8))
+    predictor = cast(Predictor, SimpleNamespace(inputs=(tensor,)))
+
+    def drawn(*names: str) -> Any:
+        line = {"worse_inputs": [f"{name}: y[0] 0 -> 1" for name in names], "outputs": {"seed": 4}}
+        return making._random_inputs(predictor, case, line)[spec.name]
+
+    def batch(seed: int | None) -> Any:
+        return random_batch(predictor, case, seed)[spec.name]
+
+    np.testing.assert_array_equal(drawn("random input 17 of seed 40"), batch(42))
+    np.testing.assert_array_equal(drawn("timed batch 1"), batch(None))
+    assert not drawn("inputs of zeros", "random input 17 of seed 40").any()

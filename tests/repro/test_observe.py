@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from pytest_mlms.repro.bundle import Expectation
+from pytest_mlms.repro.replay import rounds
 from pytest_mlms.repro.replay.observe import observe
 from pytest_mlms.repro.replay.sides import NEW, Sides
 from pytest_mlms.repro.replay.task import CannotRun, Seen
@@ -105,3 +107,75 @@ def test_one_side_is_held_against_its_limit(tmp_path: Path) -> None:
     with Sides({NEW: launches(tmp_path, new="SECONDS = 2e-3")[NEW]}) as sides:
         assert observe(task(tmp_path, expected), sides).shows
         assert not observe(task(tmp_path, expected._replace(limit=1.0)), sides).shows
+
+
+def test_a_failure_at_the_exit_is_seen_there(tmp_path: Path) -> None:
+    at_exit = "import atexit, os; atexit.register(os.kill, os.getpid(), 6)"
+    expected = CRASH._replace(crash="SIGABRT", at_exit=True)
+    seen = see(tmp_path, expected, new=at_exit)
+    assert seen.shows
+    assert "was killed by SIGABRT" in seen.summary
+    assert not see(tmp_path, expected).shows
+    assert not see(tmp_path, expected._replace(crash="hang"), new=at_exit).shows
+    with pytest.raises(CannotRun, match="the old side can't run the model here: was killed"):
+        see(tmp_path, expected, old=at_exit, new=at_exit)
+
+
+def test_outputs_that_are_other_ones_now_and_then_are_seen_in_as_many_calls(tmp_path: Path) -> None:
+    code = """
+class Factor:
+    calls = 0
+    def __rmul__(self, other):
+        Factor.calls += 1
+        return other * (1.5 if Factor.calls % 7 == 0 else 1)
+    __array_ufunc__ = None
+FACTOR = Factor()
+"""
+    assert not see(tmp_path, OUTPUTS, new=code).shows
+    seen = see(tmp_path, OUTPUTS._replace(calls=28), new=code)
+    assert seen.shows
+    assert seen.ratio == pytest.approx(5000)
+
+
+def test_a_ratio_that_stays_open_is_undecided(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures = iter([1.0, 1.0, 1.0, 3.0] * 6)
+    monkeypatch.setattr(rounds, "_round", lambda *_: (next(figures), next(figures)))
+    expected = Expectation("ratio", "latency", "REGRESSED", "", unit="s", tolerance=0.03)
+    seen = see(tmp_path, expected)
+    assert (seen.shows, seen.undecided) == (False, True)
+    assert "stays undecided" in seen.summary
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "fields", "shows"),
+    [
+        (0.2, {}, True),
+        (0.2, {"base": 0.05}, False),
+        (0.2, {"least_change": 4e-3}, False),
+        (0.2, {"least_change": 2e-3}, True),
+    ],
+)
+def test_a_change_matters_as_much_as_to_the_gate(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tolerance: float,
+    fields: dict[str, Any],
+    shows: bool,
+) -> None:
+    monkeypatch.setattr(rounds, "_round", lambda *_: (10e-3, 13e-3))
+    expected = Expectation("ratio", "load_time", "REGRESSED", "", unit="s", tolerance=tolerance)
+    assert see(tmp_path, expected._replace(**fields)).shows == shows
+
+
+def test_wrong_answers_without_a_value_are_not_shown(tmp_path: Path) -> None:
+    reference = {"y": np.zeros((0, 2), np.float32)}
+    found = launches(tmp_path)
+    del found["old"]
+    inputs = {"x": np.ones((0, 3), np.float32)}
+    with Sides(found) as sides:
+        answers = OUTPUTS._replace(kind="answers")
+        seen = observe(task(tmp_path, answers, reference=reference, inputs=inputs), sides)
+    assert not seen.shows
+    assert seen.summary == "there are no outputs to compare"

@@ -13,6 +13,7 @@ import pytest
 
 from pytest_mlms.agent.registry import find_predictors
 from pytest_mlms.errors import MlmsError
+from pytest_mlms.records import Stack
 from pytest_mlms.repro.software import ExactSide, SideSource, new_side, old_side
 from pytest_mlms.stacks.trust import EVERYTHING, Trust
 from tests.support.bundles import PREDICTOR
@@ -61,11 +62,24 @@ def test_an_index_stays_and_one_with_a_password_is_refused() -> None:
     assert "hidden" not in str(caught.value)
 
 
-def test_variables_of_a_stack_are_told_and_not_kept() -> None:
-    stack = {"name": "s", "declared": {"env": {"ANY": "conspicuous"}}}
-    found = side_of(["skewed==1.0"], stack=stack)
-    assert "set environment variables" in found.notes[0]
+def test_variables_that_mean_the_same_anywhere_are_kept_and_others_only_named() -> None:
+    declared = {"env": {"ANY": "conspicuous", "OMP_WAIT_POLICY": "PASSIVE"}}
+    inherited = {"JAX_ENABLE_X64": "1", "CUDA_VISIBLE_DEVICES": "3", "LD_PRELOAD": "conspicuous"}
+    launch = {"lock": ["skewed==1.0"], "command": [sys.executable], "inherited": inherited}
+    found = side_of([], stack={"name": "s", "declared": declared}, launch=launch)
+    assert found.side.variables == (("JAX_ENABLE_X64", "1"), ("OMP_WAIT_POLICY", "PASSIVE"))
     assert "conspicuous" not in repr(found)
+    for name, note in zip(["ANY", "CUDA_VISIBLE_DEVICES", "LD_PRELOAD"], found.notes, strict=True):
+        assert note == f"It was measured with the variable {name}: set it for a replay, too."
+
+
+def test_a_baseline_has_the_variables_of_its_declared_stack() -> None:
+    line = line_of(1, "REGRESSED", framework="skewed", kind="upgrade", machine={})
+    line["against"] = {"name": "old", "threads": 1}
+    line["launch_against"] = {"lock": ["skewed==1.0"], "command": [sys.executable]}
+    stack = Stack("old", "skewed", requirements=("skewed",), env=(("MKL_CBWR", "COMPATIBLE"),))
+    found = old_side(source(line, Trust(stacks=(stack,))))
+    assert found.side.variables == (("MKL_CBWR", "COMPATIBLE"),)
 
 
 def test_the_image_of_a_container_is_refused() -> None:

@@ -18,6 +18,7 @@ from .npz import Array
 _TIME = "time:"
 _TAIL = 12  # lines of a log
 _BYE_SECONDS = 20.0
+_EXIT_SECONDS = 10.0  # of a process that ends as programs do, as the gate has it
 
 Facts = Dict[str, Any]
 
@@ -118,6 +119,19 @@ class Agent:
     def resume(self) -> None:
         """Let them go on."""
         self._signal(signal.SIGCONT)
+
+    def leave(self) -> None:
+        """Have the agent end as programs do; raises Ended where it fails so."""
+        self.resume()
+        with contextlib.suppress(OSError, ValueError):
+            self._send({"type": "bye", "leave": True}, ())
+        try:
+            status = self._process.wait(_EXIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._end_group()
+            raise Ended("had not ended %g s after its last answer" % _EXIT_SECONDS, ()) from None
+        if status:
+            raise self._ended()
 
     def close(self, wait: bool = True) -> None:
         """End the agent, and what is left of its processes; let it free its model if ``wait``."""

@@ -1,11 +1,12 @@
 """The largest difference of outputs, computed where numpy is: run by path in a side's environment.
 
-``python compare.py OURS.npz REFERENCE.npz RTOL [ATOL]`` prints an object of JSON.
+``python compare.py OURS.npz REFERENCE.npz CLOSENESS`` prints an object of JSON; CLOSENESS is one of
+the fields rtol, atol and rules of an expectation.
 """
 
 import json
 import sys
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List
 
 import numpy
 
@@ -16,20 +17,23 @@ EPSILONS = 8
 
 
 def largest_difference(
-    ours: Dict[str, Any], reference: Dict[str, Any], rtol: float, atol: Optional[float]
+    ours: Dict[str, Any], reference: Dict[str, Any], closeness: Dict[str, Any]
 ) -> Dict[str, Any]:
     """Return the largest difference of arrays by name, and its place.
 
     ``deviation`` is |a - b| / (atol + rtol |b|), b the reference; where ``atol`` is None, it is a
-    small share of the size of like values. Whole numbers deviate by infinity where they differ.
-    ``problem`` says why arrays can't be compared, or is "".
+    small share of the size of like values, by the ``rules`` of outputs, of
+    which others aren't compared. Whole numbers deviate by
+    infinity where they differ, and nothing does from NaN. ``problem`` says why arrays can't be
+    compared, or is "".
     """
     worst: Dict[str, Any] = {"deviation": 0.0, "problem": ""}
-    for name in sorted(reference):
+    rules = closeness["rules"]
+    for name in sorted(set(reference) & set(rules)) or sorted(reference):
         problem = _problem(name, ours.get(name), reference[name])
         if problem:
             return dict(worst, deviation=float("inf"), problem=problem, output=name)
-        found = _largest(ours[name], reference[name], rtol, atol)
+        found = _largest(ours[name], reference[name], closeness, rules.get(name, {}))
         if "output" not in worst or found["deviation"] > worst["deviation"]:
             worst = dict(found, output=name, problem="")
     return worst
@@ -40,15 +44,18 @@ def _problem(name, ours, reference):
         return "%r is absent" % name
     if ours.shape != reference.shape:
         return "%r is %s, and %s of the other side" % (name, ours.shape, reference.shape)
+    if ours.dtype != reference.dtype:
+        return "%r is %s, and %s of the other side" % (name, ours.dtype, reference.dtype)
     if not numpy.isfinite(ours).all() and numpy.isfinite(reference).all():
         return "%r has NaN or infinity" % name
     return ""
 
 
-def _largest(ours, reference, rtol, atol):
+def _largest(ours, reference, closeness, rule):
     if not ours.size:
         return {"deviation": 0.0}
-    allowed = _rounding(reference) if atol is None else atol
+    rtol, atol = closeness["rtol"], closeness["atol"]
+    allowed = _rounding(reference, rule) if atol is None else atol
     if reference.dtype.kind in "iub":
         allowed = numpy.floor(allowed)
         rtol = 0.0
@@ -59,7 +66,8 @@ def _largest(ours, reference, rtol, atol):
         allowed = allowed[..., numpy.newaxis]
     with numpy.errstate(all="ignore"):
         absolute = numpy.abs(a - b)
-        deviation = numpy.where(a == b, 0.0, absolute / (allowed + rtol * sizes))
+        same = (a == b) | numpy.isnan(b)
+        deviation = numpy.where(same, 0.0, absolute / (allowed + rtol * sizes))
     deviation = numpy.where(numpy.isnan(deviation), numpy.inf, deviation)
     place = numpy.unravel_index(int(deviation.argmax()), deviation.shape)
     return {
@@ -72,11 +80,12 @@ def _largest(ours, reference, rtol, atol):
     }
 
 
-def _rounding(reference):
+def _rounding(reference, rule):
     """Return what is taken for rounding of each element.
 
-    It is a share of the largest value of its row of the last axis, or of what is usual for such
-    rows of all inputs.
+    It is a share of the largest like value, or of what is usual for such values of all inputs. Like
+    are those of a row of the last axis, but of an output with an ``unlike`` axis those along the
+    others. The ``share`` is that of the type at least.
     """
     if reference.dtype.kind not in "fc":
         return 0.0
@@ -85,7 +94,11 @@ def _rounding(reference):
     epsilon = EPSILONS * float(numpy.finfo(reference.dtype).eps)
     scale = sizes
     floor = 0.0
-    if sizes.ndim > 1:
+    unlike = rule.get("unlike")
+    if sizes.ndim > 1 and unlike is not None:
+        axes = tuple(axis for axis in range(1, sizes.ndim) if axis != unlike % sizes.ndim)
+        scale = sizes.max(axis=axes, keepdims=True) if axes else sizes
+    elif sizes.ndim > 1:
         longer = [axis for axis in range(1, sizes.ndim) if sizes.shape[axis] > 1]
         scale = sizes.max(axis=longer[-1] if longer else sizes.ndim - 1, keepdims=True)
         floor = epsilon * sizes.max(axis=tuple(range(1, sizes.ndim)), keepdims=True)
@@ -93,7 +106,8 @@ def _rounding(reference):
     logs = numpy.log(numpy.where(positive, scale, 1.0)).sum(axis=0)
     counts = positive.sum(axis=0)
     usual = numpy.where(counts > 0, numpy.exp(logs / numpy.maximum(counts, 1)), 0.0)
-    allowed = max(ROUNDING_SHARE, epsilon) * numpy.maximum(scale, usual)
+    share = max(ROUNDING_SHARE, epsilon, rule.get("share") or 0.0)
+    allowed = share * numpy.maximum(scale, usual)
     tiny = EPSILONS * float(numpy.finfo(numpy.float32).tiny)
     return numpy.maximum(numpy.maximum(allowed, floor), tiny)
 
@@ -111,9 +125,8 @@ def _load(path):
 
 
 def _main(arguments: List[str]) -> None:
-    ours, reference, rtol = arguments[:3]
-    atol = float(arguments[3]) if len(arguments) > 3 else None
-    found = largest_difference(_load(ours), _load(reference), float(rtol), atol)
+    ours, reference, closeness = arguments
+    found = largest_difference(_load(ours), _load(reference), json.loads(closeness))
     print(json.dumps(found))
 
 

@@ -36,6 +36,13 @@ THREAD_VARIABLES = (
 )
 """Variables that libraries read when they are loaded."""
 
+NOT_OF_AGENTS = re.compile(
+    r""".*(KEY|TOKEN|SECRET).* | (.*_)? N?THREADS? (_NUM|_LIMIT|_COUNT)? | NPROC
+    | (OMP|MKL|KMP)_DYNAMIC(_MODE)? | \w+_NUM_TEAMS | KMP_HW_SUBSET | BLIS_[IJ][CR]_NT""",
+    re.VERBOSE,
+)
+"""Variables that may be secrets, and those that set how many threads there are."""
+
 _OF_AGENTS = (
     *("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "LANG", "LC_*", "TZ"),
     *("LD_*", "DYLD_*", "MALLOC_*", "TCMALLOC_*", "JEMALLOC_*", "GLIBC_TUNABLES"),
@@ -193,18 +200,23 @@ def _without_python(variables: Mapping[str, str]) -> Dict[str, str]:
     return {name: value for name, value in variables.items() if not name.startswith("PYTHON")}
 
 
-def agent_variables(base: Mapping[str, str], threads: Optional[int]) -> Dict[str, str]:
-    """Return the variables of an agent: those that a process needs, and its threads.
+def agent_variables(
+    base: Mapping[str, str],
+    threads: Optional[int] = None,
+    own: Sequence[Tuple[str, str]] = (),
+) -> Dict[str, str]:
+    """Return the variables of an agent: those that a process needs, its threads, and its own.
 
-    Those that choose libraries, threads and arithmetic are yours, as a measurement's are.
+    Those that choose libraries and arithmetic are yours, as a measurement's are, but for its own.
     """
     found = {}
     for name, value in base.items():
-        if name in THREAD_VARIABLES or "KEY" in name or "TOKEN" in name or "SECRET" in name:
+        if NOT_OF_AGENTS.fullmatch(name):
             continue
         if any(fnmatch.fnmatchcase(name, pattern) for pattern in _OF_AGENTS):
             found[name] = value
     found["PYTHONNOUSERSITE"] = "1"
     if threads:
         found.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
+    found.update(own)
     return found

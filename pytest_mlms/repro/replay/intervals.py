@@ -1,45 +1,54 @@
-"""Student's interval of a mean, of logarithms for ratios."""
+"""The gate's rule on a change over rounds, for a Python without scipy.
+
+It is that of pytest_mlms/upgrade/round_estimate.py, but for trimmed means: these decide earlier.
+"""
 
 import math
 from typing import NamedTuple, Sequence
 
-_QUANTILES = (
-    *(318.309, 22.327, 10.215, 7.173, 5.893, 5.208, 4.785, 4.501, 4.297, 4.144),
-    *(4.025, 3.930, 3.852, 3.787, 3.733, 3.686, 3.646, 3.610, 3.579, 3.552),
-    *(3.527, 3.505, 3.485, 3.467, 3.450, 3.435, 3.421, 3.408, 3.396, 3.385),
-)
-"""Quantiles of Student's t at 0.999 for 1 to 30 degrees of freedom, of scipy.stats.t.ppf.
+LEAST_ROUNDS = 6
+ROUNDS_TO_FAIL = 8
+MOST_ROUNDS = 12
 
-A replay looks at the interval up to eight times, so the risk of a wrong answer is below 1 % in all
-(Bonferroni).
-"""
+TO_FAIL = (225.556, 18.783, 9.0796, 6.5416, 5.4516, 4.8601, 4.4928, 4.2439, 4.0646, 3.9295, 3.8242)
+TO_PASS = (26.4798, 6.334, 4.2394, 3.5392, 3.1987, 2.9993, 2.8689, 2.7771, 2.7092, 2.6568, 2.6153)
+"""Quantiles of Student's t by degrees of freedom from 1 on, for the risks of a look."""
 
 
-class Interval(NamedTuple):
-    """A mean with its interval of 99.8 %; infinite where there is one value only."""
+class Change(NamedTuple):
+    """A mean over rounds of how much worse the new side is, its interval, and what is allowed.
+
+    ``low`` says whether it is worse by more, ``high`` whether it is not.
+    """
 
     mean: float
     low: float
     high: float
+    limit: float
+    count: int
+
+    @property
+    def is_worse(self) -> bool:
+        """True if it is surely worse by more than the limit."""
+        return self.low > self.limit and self.count >= ROUNDS_TO_FAIL
+
+    @property
+    def is_fine(self) -> bool:
+        """True if it is surely not."""
+        return self.high < self.limit and self.count >= LEAST_ROUNDS
+
+    @property
+    def is_decided(self) -> bool:
+        """True if it is either."""
+        return self.is_worse or self.is_fine
 
 
-def student_interval(values: Sequence[float]) -> Interval:
-    """Return the mean of values, and Student's interval of 99.8 %."""
+def change_of(values: Sequence[float], limit: float) -> Change:
+    """Return the mean of the values of rounds, with Student's interval."""
     count = len(values)
     mean = sum(values) / count
     if count < 2:
-        return Interval(mean, -math.inf, math.inf)
-    variance = sum((value - mean) ** 2 for value in values) / (count - 1)
-    quantile = _QUANTILES[min(count - 1, len(_QUANTILES)) - 1]
-    half = quantile * math.sqrt(variance / count)
-    return Interval(mean, mean - half, mean + half)
-
-
-def ratio_interval(logs: Sequence[float]) -> Interval:
-    """Return the geometric mean of ratios, given their logarithms, and its interval."""
-    found = student_interval(logs)
-    return Interval(*(_exp(value) for value in found))
-
-
-def _exp(value: float) -> float:
-    return math.exp(value) if value < 700 else math.inf
+        return Change(mean, -math.inf, math.inf, limit, count)
+    error = math.sqrt(sum((value - mean) ** 2 for value in values) / (count - 1) / count)
+    low, high = (quantiles[count - 2] * error for quantiles in (TO_FAIL, TO_PASS))
+    return Change(mean, mean - low, mean + high, limit, count)

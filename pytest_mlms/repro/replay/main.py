@@ -1,6 +1,7 @@
 """The command ``python repro.zip``: a bundle is replayed, after it has said what it will do.
 
-Exit status: 0 reproduced, 1 not reproduced, 2 it couldn't run or was called wrongly, 130 Ctrl-C.
+Exit status: 0 reproduced, 1 not reproduced, 2 it couldn't run or was called wrongly, 3 undecided,
+130 Ctrl-C.
 """
 
 import argparse
@@ -13,7 +14,18 @@ import signal
 import subprocess
 import sys
 import tempfile
-from typing import Any, Dict, Iterator, List, NamedTuple, NoReturn, Optional, Sequence
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    NoReturn,
+    Optional,
+    Sequence,
+)
 
 from .agent import Ended, Failed, Launch
 from .environments import agent_variables, find_pip, make_environment, python_of
@@ -29,6 +41,7 @@ from .unpacking import Packed, opened
 REPRODUCED = 0
 NOT_REPRODUCED = 1
 CANNOT_RUN = 2
+UNDECIDED = 3
 INTERRUPTED = 130
 
 _MOST_INPUTS = 1 << 26  # bytes of inputs whose shapes are told before anybody has agreed
@@ -42,10 +55,14 @@ class Terminated(Exception):
 
 
 class Code(NamedTuple):
-    """The code that runs a bundle: the folders of the agent, and of this package."""
+    """The code that runs a bundle: the folders of the agent, and of this package.
+
+    ``harmless`` returns those of a bundle's variables that neither load code nor name a file.
+    """
 
     agent: str
     replay: str
+    harmless: Callable[[Mapping[str, str]], Mapping[str, str]] = dict
 
 
 def main(
@@ -98,7 +115,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python repro.zip",
         description="Replay a failure that pytest-mlms saw. Exit status: 0 reproduced, "
-        "1 not reproduced, 2 it couldn't run, 130 interrupted.",
+        "1 not reproduced, 2 it couldn't run, 3 undecided, 130 interrupted.",
     )
     parser.add_argument(
         "--side", choices=(OLD, NEW, "both"), default="both", help="(default: both)"
@@ -140,6 +157,12 @@ def _check_predictor(code: Optional[Code], packed: Packed) -> None:
     if code is not None and not os.path.isfile(os.path.join(code.agent, name)):
         problem = "there is no predictor %s but the bundle's own" % packed.record.predictor
         raise CannotRun("%s; run the zip itself if you trust it" % problem)
+    for side in filter(None, (packed.record.old, packed.record.new)):
+        variables = dict(side.variables)
+        refused = variables.keys() - (code.harmless(variables) if code else variables)
+        if refused:
+            problem = "the variable %s may load code" % sorted(refused)[0]
+            raise CannotRun("%s; run the zip itself if you trust it" % problem)
 
 
 @contextlib.contextmanager
@@ -215,7 +238,7 @@ def _launches(plan: Plan, code: Code, content: str, folder: str) -> Dict[str, La
         make_environment(side, interpreter, plan.pip, place, wheels)
         found[name] = Launch(
             command=(python_of(place), "-s", "-B"),
-            environment=agent_variables(os.environ, record.threads),
+            environment=agent_variables(os.environ, record.threads, side.variables),
             worker=os.path.join(code.agent, "_run", "worker.py"),
             predictor=os.path.join(code.agent, record.predictor + ".py"),
             log=os.path.join(folder, name + ".log"),
@@ -244,6 +267,9 @@ def _run(plan: Plan, code: Code, content: str, folder: str) -> int:
     print("seen:     %s" % seen.summary)
     for line in seen.details:
         print("  %s" % line)
+    if seen.undecided:
+        print("UNDECIDED: neither of both is shown; run it again where nothing else runs")
+        return UNDECIDED
     print(words[0] if seen.shows else words[1])
     return REPRODUCED if seen.shows else NOT_REPRODUCED
 
@@ -271,9 +297,9 @@ def _task_of(
     python = next(reversed(list(launches.values()))).command[0]
     script = os.path.join(code.replay, "compare.py")
 
-    def compare(ours: str, reference: str, rtol: float, atol: Optional[float]) -> Dict[str, Any]:
-        numbers = [repr(number) for number in (rtol, atol) if number is not None]
-        found: Dict[str, Any] = _json_of([python, "-s", "-B", script, ours, reference, *numbers])
+    def compare(ours: str, reference: str, closeness: Dict[str, Any]) -> Dict[str, Any]:
+        words = [ours, reference, json.dumps(closeness)]
+        found: Dict[str, Any] = _json_of([python, "-s", "-B", script, *words])
         return found
 
     return Task(
@@ -300,7 +326,7 @@ def _json_of(command: List[str]) -> Any:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         universal_newlines=True,
-        env=agent_variables(os.environ, None),
+        env=agent_variables(os.environ),
     )
     if done.returncode:
         lines = done.stderr.splitlines() or ["no reason"]

@@ -70,6 +70,8 @@ def _side_lines(name: str, side: BundleSide, plan: Plan) -> Iterator[str]:
     places = [hide_user(option) for option in side.options]
     yield "     from %s%s" % (plan.pip.source, "".join(", and " + place for place in places))
     yield from _wrapped(side.requirements)
+    for name, value in side.variables:
+        yield "     with %s=%s" % (name, value)
 
 
 def _wrapped(words: Sequence[str]) -> Iterator[str]:

@@ -20,6 +20,10 @@ _PACKAGE = re.compile(r"[A-Za-z0-9][\w.-]*(==[\w.+!-]+| @ (https?|git\+https)://
 _VERSION = re.compile(r"3\.\d{1,2}(\.\d{1,2}\w*)?")
 _WORD = re.compile(r"\w[\w-]*")
 _PATH = re.compile(r"[\w-][\w .+-]*(/[\w-][\w .+-]*)*")
+_NUMBERS = (
+    *("a", "b", "ratio", "low", "high", "tolerance", "rtol", "atol", "limit"),
+    *("base", "least_change", "calls"),
+)
 _OPTION = re.compile(r"--(index-url|extra-index-url|find-links)=https?://\S+")
 
 
@@ -32,7 +36,8 @@ class BundleSide(NamedTuple):
 
     ``python`` is the exact version that was measured, such as 3.11.7. ``requirements`` are all
     packages, each as ``name==version`` or ``name @ address``. ``options`` are those of pip that say
-    where packages are, such as ``--extra-index-url=…``.
+    where packages are, such as ``--extra-index-url=…``. ``variables`` are those of the environment
+    that were chosen for the measurement, in pairs.
     """
 
     name: str
@@ -40,6 +45,7 @@ class BundleSide(NamedTuple):
     python: str
     requirements: Tuple[str, ...]
     options: Tuple[str, ...] = ()
+    variables: Tuple[Tuple[str, str], ...] = ()
 
 
 class Expectation(NamedTuple):
@@ -59,11 +65,17 @@ class Expectation(NamedTuple):
         low: The lower end of the ratio's interval.
         high: The upper end.
         tolerance: How much worse the new side may be, as a share.
+        base: Added to both sides before they are divided, in ``unit``.
+        least_change: The least change that matters, in ``unit``; it may be more than the tolerance.
         better: lower or higher; which direction of a ratio is better.
         rtol: Of outputs, the relative difference that is allowed.
-        atol: The absolute one; None: 1 % of each output's largest value.
+        atol: The absolute one; None: a small share of the size of like values.
+        rules: Of outputs by their own names, what is like there, and which share: ``unlike`` and
+            ``share`` of compare.py.
+        calls: How often the new side is asked, which gives other outputs now and then.
         limit: The limit of one side's quantity, in ``unit``.
-        crash: How the new side ended: SIGSEGV, "status 3", or the class of an error.
+        crash: How the new side ended: SIGSEGV, "status 3", the class of an error, or "hang".
+        at_exit: Whether it is the end of a process that fails.
     """
 
     kind: str
@@ -82,6 +94,16 @@ class Expectation(NamedTuple):
     atol: Optional[float] = None
     limit: Optional[float] = None
     crash: str = ""
+    base: float = 0.0
+    least_change: float = 0.0
+    rules: Dict[str, Dict[str, Any]] = {}
+    calls: int = 1
+    at_exit: bool = False
+
+    @property
+    def closeness(self) -> Dict[str, Any]:
+        """What compare.py takes of outputs that are no other ones."""
+        return {"rtol": self.rtol, "atol": self.atol, "rules": self.rules}
 
 
 class Record(NamedTuple):
@@ -172,20 +194,27 @@ def _side(value: Dict[str, Any]) -> BundleSide:
         python=_matching(_VERSION, value["python"], "a version of Python"),
         requirements=requirements,
         options=options,
+        variables=tuple(
+            (_matching(_WORD, name, "a variable"), _text(text))
+            for name, text in value.get("variables", ())
+        ),
     )
 
 
 def _expectation(value: Dict[str, Any]) -> Expectation:
     if value["kind"] not in KINDS:
         raise ValueError("%r is none of %s" % (value["kind"], ", ".join(KINDS)))
-    found = {}
-    for field in Expectation._fields:
-        found[field] = value[field]
+    found = {field: value[field] for field in Expectation._fields if field in value}
+    expected = Expectation(**found)  # records of earlier versions have fewer fields
     for field in ("quantity", "verdict", "summary", "unit", "better", "crash"):
-        found[field] = _text(found[field])
-    for field in ("a", "b", "ratio", "low", "high", "tolerance", "rtol", "atol", "limit"):
-        _number(found[field], field)
-    return Expectation(**found)
+        found[field] = _text(getattr(expected, field))
+    for field in _NUMBERS:
+        if getattr(expected, field) is not Expectation._field_defaults[field]:
+            _number(getattr(expected, field), field)
+    for rule in expected.rules.values():
+        _count(rule.get("unlike"))
+        _number(rule.get("share", 0.0), "share")
+    return expected._replace(**found)
 
 
 def _text(value):
@@ -195,13 +224,13 @@ def _text(value):
 
 
 def _number(value, field):
-    if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError("%s is %r, which is no number" % (field, value))
 
 
 def _count(value):
     if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-        raise ValueError("threads is %r, which is no number" % (value,))
+        raise ValueError("%r is no whole number" % (value,))
     return value
 
 

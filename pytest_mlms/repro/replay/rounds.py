@@ -4,17 +4,16 @@ import math
 from typing import Callable, Dict, List, NamedTuple, Sequence, Tuple
 
 from .agent import Agent, Ended, Failed, seconds_of
-from .intervals import Interval, ratio_interval, student_interval
+from .intervals import MOST_ROUNDS, Change, change_of
 from .sides import NEW, OLD, Sides
 from .task import CannotRun, Seen, Task
 
-MOST_ROUNDS = 12
-LEAST_ROUNDS = 5
 _PAGE = 4096.0  # bytes
 _WARM_UP_PAIRS = 8
 _WARM_UP_SECONDS = 1.0
 _TURN_SECONDS = 0.002
 _MOST_CALLS = 200  # in a turn
+_LEAST_TURNS = 5
 _MOST_TURNS = 500
 
 Tell = Callable[[str], None]
@@ -98,25 +97,32 @@ def figure_of(process: Process, quantity: str, inputs: int) -> float:
 
 
 def observe_ratio(task: Task, sides: Sides, tell: Tell) -> Seen:
-    """Measure both sides in rounds of fresh processes until the ratio is decided."""
-    sign = 1 if task.expected.better == "lower" else -1
-    limit = math.log1p(task.expected.tolerance or 0.0)
-    logs: List[float] = []
-    found = Interval(0.0, 0.0, 0.0)
+    """Measure both sides in rounds of fresh processes until the ratio is decided, as the gate does.
+
+    A change of less than the expectation's least one doesn't matter on this machine, either.
+    """
+    expected = task.expected
+    sign = 1 if expected.better == "lower" else -1
+    before: List[float] = []
+    changes: List[float] = []
     for number in range(MOST_ROUNDS):
         old, new = _round(task, sides, number)
-        logs.append(math.log(new / old))
-        worse = student_interval([sign * value for value in logs])
-        found = ratio_interval(logs)
-        tell("round %d: %s %s" % (number + 1, task.expected.quantity, _values(old, new, task)))
-        if number + 1 >= LEAST_ROUNDS and not worse.low <= limit <= worse.high:
+        before.append(old)
+        changes.append(sign * math.log((new + expected.base) / (old + expected.base)))
+        tell("round %d: %s %s" % (number + 1, expected.quantity, _values(old, new, task)))
+        tolerance = expected.tolerance or 0.0
+        if expected.least_change:
+            tolerance = max(tolerance, expected.least_change / _median(before))
+        found = change_of(changes, math.log1p(tolerance))
+        if found.is_decided:
             break
-    return _seen_ratio(task, found, worse.low > limit, worse.high < limit, len(logs))
+    return _seen_ratio(expected.quantity, tolerance, found, sign)
 
 
 def _values(old: float, new: float, task: Task) -> str:
     unit = task.expected.unit
-    return "%s → %s (×%.4f)" % (shown(old, unit), shown(new, unit), new / old)
+    ratio = " (×%.4f)" % (new / old) if old > 0 else ""
+    return "%s → %s%s" % (shown(old, unit), shown(new, unit), ratio)
 
 
 _SCALES: Dict[str, Sequence[Tuple[float, str]]] = {
@@ -133,43 +139,45 @@ def shown(value: float, unit: str) -> str:
     return ("%.4g %s" % (value / divisor, name)).rstrip()
 
 
-def _seen_ratio(task: Task, found: Interval, worse: bool, fine: bool, rounds: int) -> Seen:
-    quantity = task.expected.quantity
-    ends = "×%.3f (×%.3f to ×%.3f, %d rounds)" % (found.mean, found.low, found.high, rounds)
-    allowed = "%.3g %%" % (100 * (task.expected.tolerance or 0.0))
-    if worse:
+def _seen_ratio(quantity: str, tolerance: float, found: Change, sign: int) -> Seen:
+    ratio = math.exp(sign * found.mean)
+    low, high = sorted(_exp(sign * end) for end in (found.low, found.high))
+    ends = "×%.3f (×%.3f to ×%.3f, %d rounds)" % (ratio, low, high, found.count)
+    allowed = "%.3g %%" % (100 * tolerance)
+    if found.is_worse:
         text = "%s is worse by more than %s: %s" % (quantity, allowed, ends)
-    elif fine:
+    elif found.is_fine:
         text = "%s is within %s: %s" % (quantity, allowed, ends)
     else:
         text = "whether %s is within %s stays undecided: %s" % (quantity, allowed, ends)
-    return Seen(worse, text, ratio=found.mean, low=found.low, high=found.high)
+    return Seen(
+        found.is_worse, text, undecided=not found.is_decided, ratio=ratio, low=low, high=high
+    )
+
+
+def _exp(value: float) -> float:
+    return math.exp(value) if value < 700 else math.inf
 
 
 def observe_limit(task: Task, sides: Sides, tell: Tell) -> Seen:
     """Measure one side in fresh processes until its quantity is surely beyond its limit or not."""
     limit = task.expected.limit or 0.0
-    values: List[float] = []
-    found = Interval(0.0, 0.0, 0.0)
-    for number in range(MOST_ROUNDS):
-        values.append(_single(task, sides))
-        tell("process %d: %s" % (number + 1, shown(values[-1], task.expected.unit)))
-        found = student_interval(values)
-        if number + 1 >= LEAST_ROUNDS and not found.low <= limit <= found.high:
-            break
-    above = task.expected.better == "lower"
-    shows = found.low > limit if above else found.high < limit
+    sign = 1 if task.expected.better == "lower" else -1
     unit = task.expected.unit
-    mean, low, high = [shown(value, unit) for value in found]
-    measured = "%s is %s (%s to %s, %d processes)" % (
-        task.expected.quantity,
-        mean,
-        low,
-        high,
-        len(values),
-    )
-    text = "%s; its limit is %s" % (measured, shown(limit, unit))
-    return Seen(shows, text)
+    values: List[float] = []
+    for number in range(MOST_ROUNDS):
+        value = _single(task, sides)
+        values.append(sign * value)
+        tell("process %d: %s" % (number + 1, shown(value, unit)))
+        found = change_of(values, sign * limit)
+        if found.is_decided:
+            break
+    low, high = sorted(sign * end for end in (found.low, found.high))
+    ends = [shown(one, unit) for one in (sign * found.mean, low, high)]
+    text = "%s is %s (%s to %s" % (task.expected.quantity, *ends)
+    text += ", %d processes); its limit is %s" % (found.count, shown(limit, unit))
+    undecided = not found.is_decided
+    return Seen(found.is_worse, text + "; that is not decided" * undecided, undecided=undecided)
 
 
 def _round(task: Task, sides: Sides, number: int) -> Tuple[float, float]:
@@ -189,13 +197,10 @@ def _round(task: Task, sides: Sides, number: int) -> Tuple[float, float]:
         raise CannotRun("a side can't run the model here: %s" % error) from None
     finally:
         sides.close()
-    return _positive(figures[OLD]), _positive(figures[NEW])
-
-
-def _positive(value: float) -> float:
-    if not value > 0:
-        raise CannotRun("this machine can't measure the quantity: it is %r" % value)
-    return value
+    for value in figures.values():
+        if not value + task.expected.base > 0:
+            raise CannotRun("this machine can't measure the quantity: it is %r" % value)
+    return figures[OLD], figures[NEW]
 
 
 def _single(task: Task, sides: Sides) -> float:
@@ -261,7 +266,7 @@ def _run_turns(started: Sequence[_Started], seconds: float) -> None:
     count = max(1, min(_MOST_CALLS, math.ceil(_TURN_SECONDS / warm[-1])))
     spent = 0.0
     turns = 0
-    while turns < _MOST_TURNS and (spent < seconds or turns < LEAST_ROUNDS):
+    while turns < _MOST_TURNS and (spent < seconds or turns < _LEAST_TURNS):
         order = list(started) if turns % 2 == 0 else list(reversed(started))
         for one in order:
             turn = _turn(one, count, 1 if count > 1 else 0)

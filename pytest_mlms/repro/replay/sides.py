@@ -1,7 +1,7 @@
 """The agents of both sides: started when they are first asked, and kept for the next model."""
 
 import os
-from typing import Dict, List, Mapping
+from typing import Dict, Iterator, List, Mapping
 
 from .agent import Agent, Ended, Failed, Launch, outputs_of
 from .npz import Array, write_npz
@@ -55,11 +55,12 @@ class Sides:
         for side in tuple(self._agents):
             self.end(side, wait)
 
-    def predict(self, side: str, task: Task) -> List[Array]:
-        """Load the model and run it once; raises Failed and Ended."""
+    def predict(self, side: str, task: Task, again: bool = False) -> List[Array]:
+        """Load the model, unless it is there, and run it once; raises Failed and Ended."""
         try:
             agent = self.agent(side)
-            agent.request("load", task.load)
+            if not again:
+                agent.request("load", task.load)
             _, arrays = agent.request("predict", arrays=task.inputs)
         except Ended:
             self.end(side)
@@ -77,11 +78,27 @@ class Sides:
             self.end(side)
             raise
 
+    def leave(self, side: str) -> None:
+        """End the agent of a side as programs end; raises Ended where it fails so."""
+        try:
+            self.agent(side).leave()
+        finally:
+            self.end(side)
+
     def write_outputs(self, side: str, task: Task) -> str:
         """Run the model once and return the path of its outputs."""
-        path = os.path.join(task.work, "outputs-%s.npz" % side)
-        write_npz(path, self.predict(side, task))
-        return path
+        return next(self.each_outputs(side, task))
+
+    def each_outputs(self, side: str, task: Task) -> Iterator[str]:
+        """Run the model as often as a task asks; yield the path of its outputs, and of others."""
+        earlier = None
+        for _ in range(max(1, task.expected.calls)):
+            outputs = self.predict(side, task, again=earlier is not None)
+            if outputs != earlier:
+                earlier = outputs
+                path = os.path.join(task.work, "outputs-%s.npz" % side)
+                write_npz(path, outputs)
+                yield path
 
     def old_outputs(self, task: Task) -> str:
         """Return the path of the old side's outputs; raises CannotRun where it fails."""

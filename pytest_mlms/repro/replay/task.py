@@ -5,8 +5,8 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 from .npz import Array
 from .record import Expectation
 
-Compare = Callable[[str, str, float, Optional[float]], Dict[str, Any]]
-"""Compares two .npz files by a relative and an absolute difference, as compare.py does."""
+Compare = Callable[[str, str, Dict[str, Any]], Dict[str, Any]]
+"""Compares two .npz files by the closeness of an expectation, as compare.py does."""
 
 
 class CannotRun(Exception):
@@ -40,6 +40,7 @@ class Seen(NamedTuple):
 
     Attributes:
         shows: True where it is what was expected.
+        undecided: True where it is neither that nor something else, as an interval stayed too wide.
         summary: One line for a person.
         details: Further lines, such as those of a crash.
         ratio: New over old; of outputs the largest difference as a multiple of what is allowed.
@@ -52,6 +53,7 @@ class Seen(NamedTuple):
     shows: bool
     summary: str
     details: Tuple[str, ...] = ()
+    undecided: bool = False
     ratio: Optional[float] = None
     low: Optional[float] = None
     high: Optional[float] = None
