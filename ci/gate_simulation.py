@@ -41,7 +41,7 @@ __all__ = ["Decision", "Simulation", "SimulationPlan", "simulation_report", "unl
 Figures = Mapping[str, Figure]
 
 BUDGET = 60.0  # seconds
-PRECISION = 0.003
+PRECISION = 0.006
 START = 0.65  # seconds of a round beside its turns: two processes of ONNX Runtime, the warm-up
 TURNS = 0.75  # seconds
 PAIR = 4e-3  # seconds of a pair of turns

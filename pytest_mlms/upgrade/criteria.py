@@ -18,7 +18,7 @@ from pytest_mlms.upgrade.rounds import Clock
 
 __all__ = ["Criteria", "criteria_of", "interleave_plan_of", "rounds_of"]
 
-_SHARE_OF_TOLERANCE = 0.1
+_SHARE_OF_TOLERANCE = 0.2
 _SHARE_OF_DURATION = 0.75  # of --mlms-duration, for the turns of both sides together
 
 
