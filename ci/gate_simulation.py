@@ -31,6 +31,7 @@ from gate_report import row_of
 
 from pytest_mlms.quantities import QUANTITIES, upgrade_rules
 from pytest_mlms.records import Verdict
+from pytest_mlms.upgrade.criteria import SHARE_OF_TOLERANCE
 from pytest_mlms.upgrade.decision import compare_rounds, is_decided, verdict_of
 from pytest_mlms.upgrade.figures import Figure
 from pytest_mlms.upgrade.interleave_plan import InterleavePlan
@@ -41,7 +42,7 @@ __all__ = ["Decision", "Simulation", "SimulationPlan", "simulation_report", "unl
 Figures = Mapping[str, Figure]
 
 BUDGET = 60.0  # seconds
-PRECISION = 0.006
+PRECISION = SHARE_OF_TOLERANCE * 0.03
 START = 0.65  # seconds of a round beside its turns: two processes of ONNX Runtime, the warm-up
 TURNS = 0.75  # seconds
 PAIR = 4e-3  # seconds of a pair of turns

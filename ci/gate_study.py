@@ -53,7 +53,7 @@ from pytest_mlms.manifest import load
 from pytest_mlms.records import Stack
 from pytest_mlms.stacks.launch import prepare
 from pytest_mlms.upgrade.agents import AgentPair, open_pair
-from pytest_mlms.upgrade.criteria import Criteria
+from pytest_mlms.upgrade.criteria import SHARE_OF_TOLERANCE, Criteria
 from pytest_mlms.upgrade.figures import figures_of
 from pytest_mlms.upgrade.interleave import MeasuredRound, run_interleaved
 from pytest_mlms.upgrade.interleave_plan import InterleavePlan
@@ -260,7 +260,7 @@ class Study:
         extra = network.sizes[effect] * (COIN_TIMES if self.coin else 1)
         began = time.monotonic()
         self.judges = True
-        precision = 0.1 * TOLERANCE
+        precision = SHARE_OF_TOLERANCE * TOLERANCE
         self.run_interleaved(network, extra, self.seconds, after_round, precision)
         seconds = time.monotonic() - began
         item = item_of(network.name, effect, upgrade.result, seconds)

@@ -16,9 +16,11 @@ from pytest_mlms.upgrade.interleave_plan import InterleavePlan
 from pytest_mlms.upgrade.round_estimate import LEAST_ROUNDS, ROUNDS, RoundSpan
 from pytest_mlms.upgrade.rounds import Clock
 
-__all__ = ["Criteria", "criteria_of", "interleave_plan_of", "rounds_of"]
+__all__ = ["SHARE_OF_TOLERANCE", "Criteria", "criteria_of", "interleave_plan_of", "rounds_of"]
 
-_SHARE_OF_TOLERANCE = 0.2
+SHARE_OF_TOLERANCE = 0.2
+"""Of the tolerance of latency: the error of a round that is small beside it."""
+
 _SHARE_OF_DURATION = 0.75  # of --mlms-duration, for the turns of both sides together
 
 
@@ -91,7 +93,7 @@ def _precision(criteria: Criteria) -> float:
     others = {"throughput", *(name for name in criteria.gates if QUANTITIES[name].percent)}
     if "latency" not in criteria.gates or others & set(criteria.gates):
         return 0.0
-    return _SHARE_OF_TOLERANCE * criteria.tolerances["latency"]
+    return SHARE_OF_TOLERANCE * criteria.tolerances["latency"]
 
 
 def _most_threads(case: Case) -> int | None:

@@ -40,7 +40,7 @@ from pytest_mlms.upgrade.round_inputs import RoundInputs
 from pytest_mlms.upgrade.round_load import LoadRunner, LoadStrategy, RoundLoad
 from pytest_mlms.upgrade.round_record import RoundRecord, SideRecord
 from pytest_mlms.upgrade.rounds import SIDES, Array, Outputs, Round, Side, SideName
-from pytest_mlms.upgrade.turn_watch import TurnWatch, durations, waits
+from pytest_mlms.upgrade.turn_watch import TurnWatch, durations, undisturbed, waits
 from pytest_mlms.warning_types import MlmsKilled
 
 __all__ = ["KeepPart", "MeasuredRound", "OpenPair", "run_interleaved"]
@@ -68,6 +68,7 @@ _MOST_DRAWS = 1 << 31
 _ENERGY_SECONDS = 0.3  # counters of GPUs are read ten times a second
 _STEADY = 1.02  # ratio of a call of a turn to later ones from which it isn't one of the start
 _PROBED_CALLS = 16  # of a turn
+_PROBED_SECONDS = 0.04  # of a turn
 _MOST_SKIPPED = 8
 _TURNS_AGAIN = 3  # of each input that earlier rounds showed as slower
 _IDLE_SECONDS = 0.05
@@ -431,11 +432,11 @@ class RoundRunner:
 
         Turns take some milliseconds. The calls that fill the caches again, or wake threads, are not
         timed: as many as either side takes until its calls are steady. Of long calls that can't be
-        found out in time, and after some rounds it is known.
+        found out in time. After some rounds it is known: what a call of chance adds is in one only.
         """
         known = self._earlier.turn_plans
         if len(known) == _PLANNED_ROUNDS:
-            return TurnPlan(max(plan.count for plan in known), max(plan.skip for plan in known)), {}
+            return min(known, key=lambda plan: (plan.skip, -plan.count)), {}
         plan, starts = self._plan_by_trying(warm_up)
         known.append(plan)
         return plan, starts
@@ -443,12 +444,12 @@ class RoundRunner:
     def _plan_by_trying(self, warm_up: _WarmUp) -> tuple[TurnPlan, dict[SideName, float]]:
         if warm_up.slowest > _PROBE_SECONDS / _WINDOW_PAIRS:
             return TurnPlan(), {}
-        calls = min(_PROBED_CALLS, max(2, int(_PROBE_SECONDS / _WINDOW_PAIRS / warm_up.slowest)))
+        calls = min(_PROBED_CALLS, max(2, int(_PROBED_SECONDS / warm_up.slowest)))
         probed = {side: self._probe(side, calls) for side in SIDES}
         skip = max(_calls_of_start(probed[side]) for side in SIDES)
         starts = {side: float(probed[side][0]) for side in SIDES}
         if warm_up.slowest >= _TURN_SECONDS:
-            return TurnPlan(skip=skip), starts
+            return TurnPlan(skip + 1, skip), starts
         skip = max(1, skip)
         return TurnPlan(self._calls_of_turn(skip), skip), starts
 
@@ -459,7 +460,8 @@ class RoundRunner:
         group.
         """
         turns = [self._pair.turn(side, TurnPlan(calls)) for _ in range(_WINDOW_PAIRS // 2)]
-        latencies = even_out([durations(turn) for turn in turns], self._pair.groups)
+        times = [undisturbed(turn, self._pair.clocks) for turn in turns]
+        latencies = even_out(times, self._pair.groups)
         medians = np.median(latencies, axis=0)
         return np.asarray(medians / np.median(medians[calls // 2 :]))
 
@@ -499,7 +501,8 @@ class RoundRunner:
         began = time.monotonic()
         while len(first_sides) < _MOST_PAIRS:
             pairs = len(first_sides)
-            if self._plan.is_measured(pairs, time.monotonic() - began) or watch.is_precise(turns):
+            spent = time.monotonic() - began
+            if self._plan.is_measured(pairs, turn_plan.count, spent) or watch.is_precise(turns):
                 break
             first = pairs * turn_plan.count % cycle
             order = self._draw_order()

@@ -18,9 +18,11 @@ from pytest_mlms.upgrade.round_load import LoadStrategy
 
 __all__ = ["InterleavePlan", "next_look"]
 
-_LEAST_PAIRS = 30  # that p90 needs
+_LEAST_PAIRS = 12
+_LEAST_CALLS = 30  # that p90 needs
+_LEAST_PAIRS_SOON = 30  # where turns end before their seconds
+_LEAST_CALLS_SOON = 60  # that p95 needs
 _LEAST_PAIRS_SLOW = 3  # of a slow model
-_LEAST_CALLS = 60  # that p95 needs, where turns end before their seconds
 _SHARE_OF_SPREAD = 3  # of the deviation between rounds, for the error of one
 _LOADS = 3 * ROUNDS_TO_FAIL  # both sides' take two thirds of the budget
 
@@ -81,11 +83,12 @@ class InterleavePlan:
             count = min(self.threads, count)
         return sorted(rng.sample(list(self.cores), count))
 
-    def is_measured(self, pairs: int, spent: float) -> bool:
-        """Return whether a round has enough turns after so many pairs and seconds."""
+    def is_measured(self, pairs: int, calls: int, spent: float) -> bool:
+        """Return whether a round has enough: pairs of turns of so many calls, and seconds."""
         if spent >= self.longest_turns:
             return pairs >= _LEAST_PAIRS_SLOW
-        return spent >= self.seconds and pairs >= _LEAST_PAIRS
+        least = max(_LEAST_PAIRS, math.ceil(_LEAST_CALLS / calls))
+        return spent >= self.seconds and pairs >= least
 
     def for_round(self, changes: Sequence[float]) -> InterleavePlan:
         """Return the plan of the round that comes after those with these ``changes`` of latency.
@@ -104,5 +107,5 @@ class InterleavePlan:
 
 def next_look(pairs: int, calls: int) -> int:
     """Return after how many pairs to look at their error again, in turns of so many calls."""
-    least = max(_LEAST_PAIRS, math.ceil(_LEAST_CALLS / calls))
+    least = max(_LEAST_PAIRS_SOON, math.ceil(_LEAST_CALLS_SOON / calls))
     return max(least, math.ceil(1.25 * pairs))

@@ -12,7 +12,7 @@ from pytest_mlms.upgrade.figures import centre_of
 from pytest_mlms.upgrade.interleave_plan import next_look
 from pytest_mlms.upgrade.rounds import SIDES, Array, SideName
 
-__all__ = ["TurnWatch", "durations", "seconds_of", "waits"]
+__all__ = ["TurnWatch", "durations", "seconds_of", "undisturbed", "waits"]
 
 
 def durations(turn: Turn) -> Array:
@@ -26,13 +26,18 @@ def waits(turn: Turn) -> Array:
     return call_waits(times["start"], times["end"], times["wait"], times["at"])
 
 
+def undisturbed(turn: Turn, clocks: Mapping[SideName, Clocks]) -> Array:
+    """Return the seconds of each call of a turn, by the least disturbed clock of both sides."""
+    if all(clock.device for clock in clocks.values()):
+        return np.asarray(turn.times["device"])
+    if all(clock.wait for clock in clocks.values()):
+        return np.asarray(durations(turn) - waits(turn))
+    return durations(turn)
+
+
 def seconds_of(turn: Turn, clocks: Mapping[SideName, Clocks]) -> float:
     """Return the median seconds of a turn's calls, by the least disturbed clock of both sides."""
-    if all(clock.device for clock in clocks.values()):
-        return float(np.median(turn.times["device"]))
-    if all(clock.wait for clock in clocks.values()):
-        return float(np.median(durations(turn) - waits(turn)))
-    return float(np.median(durations(turn)))
+    return float(np.median(undisturbed(turn, clocks)))
 
 
 class TurnWatch:

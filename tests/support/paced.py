@@ -139,7 +139,7 @@ class _Pairs(InterleavePlan):
 
     pairs: int
 
-    def is_measured(self, pairs: int, spent: float) -> bool:
+    def is_measured(self, pairs: int, calls: int, spent: float) -> bool:
         return pairs >= self.pairs
 
 

@@ -69,8 +69,8 @@ def test_criteria_have_the_keys_that_results_document() -> None:
 @pytest.mark.parametrize(
     ("upgrade", "asked", "precision"),
     [
-        ("{}", {}, 0.003),
-        ("{tolerance: 10 %, peak_memory: 5 %}", {}, 0.01),
+        ("{}", {}, 0.006),
+        ("{tolerance: 10 %, peak_memory: 5 %}", {}, 0.02),
         ("{tolerance: 10 %}", {"full": True}, 0.0),
         ("{latency_p90: 9 %}", {}, 0.0),
         ("{throughput: 9 %}", {}, 0.0),

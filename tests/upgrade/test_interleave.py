@@ -121,21 +121,24 @@ def test_as_many_cores_are_drawn_as_a_side_has_threads(
 
 
 @pytest.mark.parametrize(
-    ("pairs", "spent", "enough"),
+    ("pairs", "calls", "spent", "enough"),
     [
-        (29, 2.0, False),  # too few pairs, and time is left
-        (30, 2.0, True),
-        (30, 0.5, False),  # the seconds of a round are not over
-        (2, 30.0, False),
-        (3, 30.0, True),  # a slow model has fewer pairs
+        (29, 1, 2.0, False),  # too few calls, and time is left
+        (30, 1, 2.0, True),
+        (15, 2, 2.0, True),
+        (11, 50, 2.0, False),  # too few pairs
+        (12, 50, 2.0, True),
+        (30, 1, 0.5, False),  # the seconds of a round are not over
+        (2, 1, 30.0, False),
+        (3, 1, 30.0, True),  # a slow model has fewer pairs
     ],
 )
 def test_a_round_ends_with_enough_pairs_or_at_its_longest(
-    pairs: int, spent: float, enough: bool
+    pairs: int, calls: int, spent: float, enough: bool
 ) -> None:
     plan = replace(PLAN, seconds=1.0, budget=160.0)
     assert plan.longest_turns == 10
-    assert plan.is_measured(pairs, spent) is enough
+    assert plan.is_measured(pairs, calls, spent) is enough
 
 
 def test_turns_end_once_their_error_is_small() -> None:
@@ -168,15 +171,15 @@ def test_a_round_is_as_long_as_what_differs_between_rounds_takes(
 def test_both_sides_have_the_same_number_of_turns() -> None:
     fakes = FakePair()
     measured = Run(fakes).run()
-    assert measured.record.pairs == 30
+    assert measured.record.pairs == 15
     for side in measured.raw:
-        assert side.wall.shape == (30, 2)
+        assert side.wall.shape == (15, 2)
     assert len(fakes.a.turns) == len(fakes.b.turns)
 
 
 def test_each_side_leads_about_half_of_the_pairs() -> None:
-    leads = Run(FakePair()).run().first_sides
-    assert 10 < list(leads).count("a") < 30
+    leads = Run(FakePair(0.01, 0.01)).run().first_sides  # turns of single calls
+    assert 10 < list(leads).count("a") < 20
 
 
 def test_turns_go_through_the_batches() -> None:
@@ -206,7 +209,20 @@ def test_a_call_that_fills_the_caches_is_not_timed() -> None:
     fakes = FakePair(0.01, 0.01)
     fakes.a.first_factor = fakes.b.first_factor = 1.5
     record = Run(fakes).run().record
-    assert (record.calls, record.skipped) == (1, 1)
+    assert (record.calls, record.skipped) == (2, 1)
+
+
+def test_a_start_that_one_of_two_rounds_shows_is_chance() -> None:
+    class Once(Run):
+        def after_round(self, index: int, measured: MeasuredRound, pair: AgentPair) -> bool:
+            self.fakes.a.first_factor = 1.0
+            return super().after_round(index, measured, pair)
+
+    fakes = FakePair(0.01, 0.01)
+    fakes.a.first_factor = 1.5
+    run = Once(fakes, rounds=3)
+    run.run()
+    assert [measured.record.skipped for measured in run.measured] == [1, 0, 0]
 
 
 def test_a_call_so_long_that_the_caches_do_not_matter_is_timed_at_once() -> None:
