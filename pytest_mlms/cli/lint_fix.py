@@ -86,8 +86,9 @@ class _Finder:
             return self._of_remote(source)
         path = local_file(source, self.folder)
         if path is None:
-            problem = f"{self.folder / source} does not exist"
-            raise _NotFound(f"{problem}; correct the path, or put the file there")
+            missing = self.folder / source
+            problem = "is a folder, not a file" if missing.is_dir() else "does not exist"
+            raise _NotFound(f"{missing} {problem}; correct the path, or put the file there")
         try:
             if is_pointer_file(path):
                 raise _NotFound(f"{source} is {POINTER_ADVICE}")

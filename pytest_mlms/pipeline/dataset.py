@@ -276,6 +276,8 @@ def _reader_of(
         if has_table or not find_records(path):
             return partial(_read_folder, classes=classes)
         return _read_record_files
+    if path.suffix.lower() == ".csv":
+        raise DatasetError("is a table alone; name an archive that holds it, as labels.csv")
     return _read_record_files if find_records(path) else _read_npz
 
 

@@ -69,6 +69,7 @@ def test_a_digest_of_a_changed_file_stays(
     [
         ("https://example.org/m.onnx", "https://example.org/m.onnx is not fetched; --fetch does"),
         ("nowhere.onnx", "nowhere.onnx does not exist; correct the path"),
+        (".", "is a folder, not a file; correct the path"),
     ],
 )
 def test_what_is_not_here_is_said(

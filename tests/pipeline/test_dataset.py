@@ -179,6 +179,13 @@ def test_a_file_of_a_single_array_is_an_error(tmp_path: Path) -> None:
         open_tensors(path)
 
 
+def test_a_table_without_its_files_is_refused_with_what_to_name(tmp_path: Path) -> None:
+    table = tmp_path / "labels.csv"
+    table.write_text("file,label\ntom.jpg,0\n")
+    with pytest.raises(DatasetError, match="is a table alone; name an archive that holds it"):
+        open_dataset(table, [TENSOR], HERE)
+
+
 def test_objects_are_never_unpickled(tmp_path: Path) -> None:
     objects = np.array([print, len], dtype=object)
     with pytest.raises(
