@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -47,23 +47,14 @@ def lines_from(
     while data := file.readline(longest + 1):
         length = len(data)
         is_too_long = length > longest
-        if is_too_long:
-            length = longest + 1 + _skip_line(file)
+        while is_too_long and data and not data.endswith(b"\n"):
+            data = file.readline(_CHUNK)
+            length += len(data)
         content = None if is_too_long else read_line(data)
-        if content is None and not is_too_long and not data.endswith(b"\n"):
+        if content is None and not data.endswith(b"\n"):
             return  # it is being written
         yield ResultLine(position, length, content, is_too_long)
         position += length
-
-
-def _skip_line(file: IO[bytes]) -> int:
-    """Read up to the end of a line; return the number of bytes."""
-    length = 0
-    while data := file.readline(_CHUNK):
-        length += len(data)
-        if data.endswith(b"\n"):
-            break
-    return length
 
 
 @dataclass
@@ -76,6 +67,14 @@ class ItemLines:
 
     lines: dict[str, dict[str, Any]] = field(default_factory=dict)
     numbers: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, lines: Iterable[dict[str, Any]]) -> ItemLines:
+        """Return the items of a run's lines."""
+        items = cls()
+        for number, line in enumerate(lines):
+            items.take(number, line)
+        return items
 
     def take(self, number: int, line: dict[str, Any]) -> None:
         """Take the next line of the run, of any type."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
 
-from pytest_mlms.results_reader import read_line, read_results
+from pytest_mlms.results_reader import lines_from, read_line, read_results
 
 
 def test_every_line_is_read_but_one_that_is_cut_off(tmp_path: Path) -> None:
@@ -34,3 +35,16 @@ def test_pairs_of_surrogates_are_characters() -> None:
 
 def test_a_file_that_is_not_there_has_no_lines(tmp_path: Path) -> None:
     assert list(read_results(tmp_path / "results.jsonl")) == []
+
+
+@pytest.mark.parametrize("length", range(18, 26))
+def test_a_line_that_is_too_long_hides_no_other(length: int) -> None:
+    long = b'{"a": "%s"}\n' % (b"x" * (length - 10))
+    file = io.BytesIO(long + b'{"b": 1}\n')
+    first, second = lines_from(file, longest=20)
+    assert (first.length, first.is_too_long) == (length, length > 20)
+    assert second.content == {"b": 1}
+
+
+def test_a_line_that_is_too_long_does_not_count_while_it_is_written() -> None:
+    assert list(lines_from(io.BytesIO(b'{"a": "' + b"x" * 50), longest=20)) == []

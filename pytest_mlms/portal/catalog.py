@@ -38,7 +38,7 @@ class Page(Generic[Row]):
 class RunRow:
     """A run; ``exit_status`` is None of one that goes on or was killed.
 
-    ``counts`` has the number of items by verdict, and ``too_long`` that of lines that are left out.
+    ``counts`` has the number of items by verdict, ``left_out`` that of lines that can't be read.
     """
 
     name: str
@@ -47,7 +47,7 @@ class RunRow:
     plugin: str
     exit_status: int | None
     counts: Mapping[str, int]
-    too_long: int
+    left_out: int
 
 
 @dataclass(frozen=True)
@@ -226,7 +226,7 @@ class Catalog:
                 plugin=row["plugin"] or "",
                 exit_status=row["exit_status"],
                 counts=counts[row["name"]],
-                too_long=row["too_long"],
+                left_out=row["left_out"],
             )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 __all__ = ["open_index"]
 
-_VERSION = 4
+_VERSION = 5
 
 _TABLES = """
 CREATE TABLE run (
@@ -18,7 +18,7 @@ CREATE TABLE run (
     position INTEGER NOT NULL,      -- the end of its last whole line
     before BLOB NOT NULL,           -- what is before it in the file
     lines INTEGER NOT NULL,
-    too_long INTEGER NOT NULL,      -- lines that were skipped
+    left_out INTEGER NOT NULL,      -- lines that can't be read
     started TEXT,                   -- ISO 8601, UTC
     host TEXT,
     plugin TEXT,

@@ -16,7 +16,7 @@ __all__ = ["FileState", "forget_run", "read_run"]
 _NEW_RUN = "INSERT INTO run VALUES (?, 0, 0, 0, 0, '', 0, 0, NULL, NULL, NULL, NULL)"
 
 _PROGRESS = """
-UPDATE run SET inode = ?, modified = ?, size = ?, position = ?, before = ?, lines = ?, too_long = ?
+UPDATE run SET inode = ?, modified = ?, size = ?, position = ?, before = ?, lines = ?, left_out = ?
 WHERE name = ?
 """
 _COMPARED = 1024  # bytes before the position, by which a file that was written anew is seen
@@ -57,14 +57,15 @@ def read_run(
         if known is None:
             _delete(database, run)
             database.execute(_NEW_RUN, (run,))
-        position, number, too_long = _reached(known)
+        position, number, left_out = _reached(known)
         for line in lines_from(file, position, longest_line):
             position = line.end
-            too_long += line.is_too_long
-            if line.content is not None:
+            if line.content is None:
+                left_out += 1
+            else:
                 _add_line(database, run, number, line, line.content)
             number += 1
-        progress = (position, _before(file, position), number, too_long, run)
+        progress = (position, _before(file, position), number, left_out, run)
         database.execute(_PROGRESS, (state.inode, state.modified, state.size, *progress))
 
 
@@ -77,7 +78,10 @@ def forget_run(database: sqlite3.Connection, run: str) -> None:
 def _reached(known: sqlite3.Row | None) -> tuple[int, int, int]:
     if known is None:
         return 0, 0, 0
-    return known["position"], known["lines"], known["too_long"]
+    position = known["position"]
+    if known["before"] and not known["before"].endswith(b"\n"):
+        position += 1  # the end of the last line, which a kill cost and a resumed run writes
+    return position, known["lines"], known["left_out"]
 
 
 def _before(file: IO[bytes], position: int) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import re
 import sqlite3
 import tempfile
@@ -63,7 +64,10 @@ class RunIndex:
         return self._reader().execute(query, values).fetchall()
 
     def refresh(self, wait: bool = False) -> None:
-        """Read what is new in the folder, at most once a second unless ``wait`` is true."""
+        """Read what is new in the folder, at most once a second unless ``wait`` is true.
+
+        While the index can't be written, as on a full disk, pages have what it has.
+        """
         if not wait and time.monotonic() - self._refreshed < _STALE_SECONDS:
             return
         if not self._writing.acquire(blocking=wait):
@@ -71,6 +75,8 @@ class RunIndex:
         try:
             self._refresh()
             self._refreshed = time.monotonic()
+        except sqlite3.OperationalError as error:
+            logging.getLogger(__name__).warning("%s can't be written: %s", self._path, error)
         finally:
             self._writing.release()
 

@@ -37,10 +37,7 @@ def find_item(text: str, results: Path) -> FoundItem:
     it that no other item has. Raises MlmsError.
     """
     run, wanted = _run_of(text, results)
-    items = ItemLines()
-    for number, line in enumerate(read_lines(run / "results.jsonl")):
-        items.take(number, line)
-    by_item = items.lines
+    by_item = ItemLines.of(read_lines(run / "results.jsonl")).lines
     if not by_item:
         problem = f"{run} has no results of items"
         raise MlmsError(f"{problem}; name a run as RUN::NODEID, or its folder with --mlms-results")

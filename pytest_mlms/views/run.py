@@ -35,7 +35,8 @@ class RunView:
 
     ``exit_status`` is pytest's, None for a run that was killed or goes on. ``sessions`` is more
     than 1 for a run that was resumed. ``time`` and ``ended`` are ISO 8601, UTC. ``numbers`` has the
-    places of the items' lines in the file, from 0, by node id. ``too_long`` lines are left out.
+    places of the items' lines in the file, from 0, by node id. ``left_out`` counts the lines that
+    can't be read: they are too long, or no lines of results.
     """
 
     name: str
@@ -50,7 +51,7 @@ class RunView:
     sessions: int = 1
     git: GitView | None = None
     numbers: Mapping[str, int] = field(default_factory=dict)
-    too_long: int = 0
+    left_out: int = 0
 
     @property
     def worst_first(self) -> Sequence[ItemView]:
@@ -91,8 +92,20 @@ class RunView:
         undecided = self.counts.get(Verdict.INCONCLUSIVE, 0)
         if undecided:
             return f"{names}: {undecided:,} of {count:,} undecided"
+        if [*self.counts] == [Verdict.SKIPPED]:
+            return f"{names}: {count:,} of {count:,} skipped"
         noun = "item" if count == 1 else "items"
-        return f"{names}: {count:,} {noun}, none failed"
+        return f"{names}: {count:,} {noun}, none failed{self._but}"
+
+    @property
+    def _but(self) -> str:
+        """The reason why more may have failed than the items tell; "" for none."""
+        if self.left_out:
+            noun = "line" if self.left_out == 1 else "lines"
+            return f", but {self.left_out:,} {noun} can't be read"
+        if self.exit_status is None:
+            return ", but it has not ended"
+        return f", but it ended with status {self.exit_status}" if self.exit_status else ""
 
     @property
     def command_text(self) -> str:
@@ -116,7 +129,7 @@ class RunView:
 
 @dataclass
 class _Sessions:
-    """What the lines read so far tell of the run itself."""
+    """The facts of the run itself that the lines read so far tell."""
 
     about: dict[str, Any] = field(default_factory=dict)
     exit_status: int | None = None
@@ -139,16 +152,16 @@ class _Sessions:
 def read_run(folder: Path, longest_line: int = 1 << 60) -> RunView:
     """Return the run of a folder, or of its results.jsonl, from that file alone.
 
-    A line that is cut off at the end was being written when the run was killed, and is left out.
+    A line that is cut off at the end was being written when the run was killed, and doesn't count.
     Raises MlmsError where there is no results.jsonl, or where a line of it is of no item.
     """
     path = folder if folder.name == "results.jsonl" else folder / "results.jsonl"
     sessions = _Sessions()
     items = ItemLines()
-    too_long = 0
+    left_out = 0
     with _opened(path) as file:
         for number, line in enumerate(lines_from(file, longest=longest_line)):
-            too_long += line.is_too_long
+            left_out += line.content is None
             if line.content is not None:
                 sessions.take(line.content)
                 items.take(number, line.content)
@@ -169,7 +182,7 @@ def read_run(folder: Path, longest_line: int = 1 << 60) -> RunView:
         sessions=max(sessions.count, 1),
         git=_git_of(about),
         numbers=items.numbers,
-        too_long=too_long,
+        left_out=left_out,
     )
 
 

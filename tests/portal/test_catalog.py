@@ -92,24 +92,26 @@ LINES = st.lists(
 
 
 @settings(max_examples=60, deadline=None)
-@given(LINES, st.integers(0, 12))
+@given(LINES, st.integers(0, 12), st.booleans())
 def test_lists_pages_and_reports_say_the_same_of_any_lines(
-    lines: list[dict[str, Any]], cut: int
+    lines: list[dict[str, Any]], cut: int, has_end: bool
 ) -> None:
     name = run_name(0)
     texts = [json.dumps({"type": "run", "run": name}), *map(text_of, lines)]
     with tempfile.TemporaryDirectory() as folder, closing(RunIndex(Path(folder), 1 << 24)) as index:
         path = Path(folder, name, "results.jsonl")
         path.parent.mkdir()
-        for shown in (texts[:cut], texts):  # read while it is written, and at its end
-            path.write_text("".join(f"{text}\n" for text in shown))
+        whole = "".join(f"{text}\n" for text in texts)
+        first = "".join(f"{text}\n" for text in texts[:cut])
+        for shown in (first if has_end else first[:-1], whole):  # while it is written, and then
+            path.write_text(shown)
             index.refresh(wait=True)
         catalog = Catalog(index)
         views = RunViews(Path(folder), index, catalog)
         view = read_run(path.parent)
         row = catalog.run(name)
         assert row is not None
-        assert row.exit_status == view.exit_status
+        assert (row.exit_status, row.left_out) == (view.exit_status, view.left_out)
         assert dict(row.counts) == {verdict.value: n for verdict, n in view.counts.items()}
         for item in view.items:
             page = views.item(name, view.numbers[item.nodeid])
@@ -144,4 +146,17 @@ def test_a_line_that_is_too_long_is_left_out_of_the_page_of_its_run(tmp_path: Pa
         views = RunViews(tmp_path, index, Catalog(index))
         view = views.run(folder.name)
     assert view is not None
-    assert (view.too_long, len(view.items), view.exit_status) == (2, 0, 0)
+    assert (view.left_out, len(view.items), view.exit_status) == (2, 0, 0)
+
+
+def test_pages_have_what_was_read_while_the_disk_of_the_index_is_full(tmp_path: Path) -> None:
+    write_run(tmp_path, 0)
+    with closing(RunIndex(tmp_path, 1 << 24)) as index:
+        index.refresh(wait=True)
+        index._writer.execute("PRAGMA max_page_count = 1")  # no more than it has
+        write_run(tmp_path, 1, items=200)
+        index.refresh(wait=True)
+        assert [row.name for row in Catalog(index).runs(9, 0).rows] == [run_name(0)]
+        index._writer.execute(f"PRAGMA max_page_count = {1 << 20}")
+        index.refresh(wait=True)
+        assert [row.name for row in Catalog(index).runs(9, 0).rows] == [run_name(1), run_name(0)]

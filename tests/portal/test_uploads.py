@@ -278,7 +278,7 @@ def test_a_long_line_in_the_folder_of_results_is_left_out(tmp_path: Path) -> Non
     (folder / "results.jsonl").write_bytes(results_of(lines))
     with serving(tmp_path) as portal:
         run = portal.get("/api/v1/runs").json["runs"][0]
-        assert run["too_long"] == 1
+        assert run["left_out"] == 1
         assert run["counts"] == {"PASSED": 2}
         assert run["exit_status"] == 0
 

@@ -86,6 +86,27 @@ def test_a_field_that_a_test_noted_otherwise_is_left_out_and_named(tmp_path: Pat
     }
 
 
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ([item(), line("end", exit_status=0)], "m: 1 item, none failed"),
+        ([item()], "m: 1 item, none failed, but it has not ended"),
+        (
+            [item(), line("end", exit_status=2)],
+            "m: 1 item, none failed, but it ended with status 2",
+        ),
+        ([item(), '{"nodeid": \n', line("end", exit_status=0)], "but 1 line can't be read"),
+        ([item(verdict="SKIPPED"), line("end", exit_status=0)], "m: 1 of 1 skipped"),
+        ([item(verdict="FAILED")], "m: 1 of 1 failed"),
+        ([item(), item("b", verdict="INCONCLUSIVE")], "m: 1 of 2 undecided"),
+    ],
+)
+def test_none_failed_is_said_of_whole_runs_alone(
+    tmp_path: Path, lines: list[str], said: str
+) -> None:
+    assert read_run(write(tmp_path, line("run"), *lines)).headline.endswith(said)
+
+
 def test_a_folder_without_results_is_named(tmp_path: Path) -> None:
     with pytest.raises(MlmsError, match="name the folder of a run"):
         read_run(tmp_path)
