@@ -7,21 +7,28 @@ over time where what is measured is the same, whatever judges it.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest_mlms
 from pytest_mlms.artifacts.digest import digest_of
 from pytest_mlms.cases import Case
 from pytest_mlms.config import Config
+from pytest_mlms.errors import ArtifactError
+from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.manifest.scenarios import Replay
-from pytest_mlms.records import Stack
+from pytest_mlms.manifest.sources import is_remote
+from pytest_mlms.records import Artifact, Stack
 from pytest_mlms.serialization import to_plain
 from pytest_mlms.stacks.declaration import declaration_of
+
+if TYPE_CHECKING:
+    from pytest_mlms.artifacts.fetch import Bring
 
 __all__ = ["case_digest", "definition_of"]
 
@@ -30,7 +37,7 @@ _WITHOUT_EFFECT = frozenset(
         *("root", "manifests", "model", "stack", "against", "predictors", "lock", "outside"),
         *("results", "keep", "history", "benchmark_json", "bencher_json", "metrics", "report"),
         *("upgrade_report", "push", "push_token_file", "cache", "download_size", "download_time"),
-        *("unpack_limit", "timeout", "worker_timeout", "resume", "fleet", "strict"),
+        *("unpack_limit", "worker_timeout", "resume", "fleet", "strict"),
     }
 )
 """The options that change neither what an item measures nor its verdict, or whose parts do so."""
@@ -54,11 +61,11 @@ def case_digest(case: Case, config: Config) -> str:
     return _digest(content)
 
 
-def definition_of(case: Case) -> str:
+def definition_of(case: Case, bring: Bring | None = None) -> str:
     """Return the digest of what a case measures, beside the model, the dataset and the place.
 
     Limits are none of it, nor are keys with their defaults. The steps of outputs count where they
-    aren't timed. Files that hosts over ssh are sent, and which have no digest, are not known there.
+    aren't timed. ``bring`` copies the files of steps to this host where they are on another one.
     """
     manifest = case.loaded.manifest
     is_timed = case.kind not in ("accuracy", "agreement")
@@ -68,7 +75,7 @@ def definition_of(case: Case) -> str:
         "inputs": [spec.model_dump(exclude_defaults=True) for spec in case.inputs],
         "outputs": outputs,
         "code": _code(case),
-        "files": _files(case, ["inputs"] if is_timed else ["inputs", "outputs"]),
+        "files": _files(case, ["inputs"] if is_timed else ["inputs", "outputs"], bring),
         "seed": manifest.evaluate.seed if is_timed else None,  # it draws the timed inputs
         "task": None if is_timed else manifest.task,
     }
@@ -86,14 +93,27 @@ def _code(case: Case) -> list[str]:
     return [embedded.text for embedded in origin.code] if origin else []
 
 
-def _files(case: Case, sections: Collection[str]) -> list[str]:
+def _files(case: Case, sections: Collection[str], bring: Bring | None) -> list[str]:
     """Return the digests of the files of steps in sections, and of the arrivals of its load."""
     loaded = case.loaded
     steps = [file.source for path, file in loaded.manifest.step_files if path[0] in sections]
     files = [loaded.step_files[source] for source in steps]
     if isinstance(case.load, Replay):
         files.append(loaded.arrivals_files[case.load.arrivals])
-    return [artifact.sha256 or _content(Path(artifact.source)) for artifact in files]
+    return [artifact.sha256 or _content_of(loaded, artifact, bring) for artifact in files]
+
+
+def _content_of(loaded: LoadedManifest, artifact: Artifact, bring: Bring | None) -> str:
+    """Return the digest of a file of a manifest; "" where it can't be had, which is told elsewhere.
+
+    One from the web that has none in the manifest has "", too.
+    """
+    if is_remote(artifact.source):
+        return ""
+    with contextlib.suppress(ArtifactError):
+        here = bring(loaded, artifact) if bring else artifact
+        return _content(Path(here.source))
+    return ""
 
 
 def _stack(stack: Stack) -> list[Any]:

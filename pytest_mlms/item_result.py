@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.case_digest import definition_of
@@ -22,6 +22,9 @@ from pytest_mlms.records import Decision, Estimate, Kind, Launch, Place, Stack, 
 from pytest_mlms.redaction import redact_all
 from pytest_mlms.serialization import omitted_if_default, to_plain
 from pytest_mlms.stacks.declaration import declaration_of
+
+if TYPE_CHECKING:
+    from pytest_mlms.artifacts.fetch import Bring
 
 __all__ = [
     "CaseIdentity",
@@ -121,8 +124,8 @@ class CaseIdentity:
     caches: str | None = omitted_if_default(None)
 
     @classmethod
-    def of(cls, case: Case) -> CaseIdentity:
-        """Return the identity of ``case``."""
+    def of(cls, case: Case, bring: Bring | None = None) -> CaseIdentity:
+        """Return the identity of ``case``; ``bring`` is that of ``definition_of``."""
         manifest = case.loaded.manifest
         path = str(case.loaded.place().path)
         digests = case.loaded.model_digests(case.model)
@@ -138,7 +141,7 @@ class CaseIdentity:
             options=case.options,
             variant=case.model.variant or "",
             shape=case.shape,
-            definition=definition_of(case),
+            definition=definition_of(case, bring),
             caches=case.caches,
             framework=case.stack.framework,
             device=case.device,

@@ -325,7 +325,7 @@ def _resume(config: pytest.Config) -> None:
         raise pytest.UsageError(f"--mlms-resume: {error}") from None
     config.pluginmanager.register(resume, "mlms-resume")
     if reporter is not None:
-        reporter.show(resume.lines.values())
+        reporter.show(resume.earlier)
 
 
 def _collect_manifests(config: pytest.Config, options: Config) -> None:

@@ -7,17 +7,27 @@ and a file of a line are no texts and no paths. Nothing can run or open them but
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-__all__ = ["Recorded", "RecordedLaunch", "is_file_of_run", "recorded_artifacts", "recorded_launch"]
+__all__ = [
+    "Recorded",
+    "RecordedLaunch",
+    "is_file_of_run",
+    "recorded_artifacts",
+    "recorded_launch",
+    "without_devices",
+]
 
 _FOLDERS = ("items", "agents")
 """The folders of a run that have its files."""
 
 _LONGEST = 1024  # characters of a path
+_OF_DEVICES = re.compile("VISIBLE_DEVICES|DEVICE_ORDINAL|DEVICE_ORDER|AFFINITY_MASK")
+"""What names of variables have that choose a device, as schedulers of a cluster set them."""
 
 
 class Recorded:
@@ -59,7 +69,7 @@ class RecordedLaunch:
     """The program and the exact packages of a stack's agents, or why these are lacking.
 
     ``inherited`` are the variables by which the caller changed what was measured; None where an
-    older version didn't tell them.
+    older version didn't tell them. Of several like devices any may have been chosen.
     """
 
     program: Recorded | None
@@ -85,7 +95,7 @@ def recorded_launch(line: Mapping[str, Any], key: str = "launch") -> RecordedLau
         lock=_texts(fields.get("lock")),
         packages=_texts(fields.get("packages")),
         lacking=lacking if isinstance(lacking, str) else "",
-        inherited=_variables(fields.get("inherited")),
+        inherited=_variables(fields.get("inherited"), line.get("machine")),
     )
 
 
@@ -110,10 +120,19 @@ def _is_plain(path: str) -> bool:
     return str(pure) == path and ".." not in pure.parts and not pure.is_absolute()
 
 
-def _variables(values: Any) -> dict[str, str] | None:
+def without_devices(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return variables without those that choose a device."""
+    return {name: value for name, value in variables.items() if not _OF_DEVICES.search(name)}
+
+
+def _variables(values: Any, machine: Any) -> dict[str, str] | None:
     if not isinstance(values, Mapping):
         return None
-    return {name: value for name, value in values.items() if isinstance(value, str)}
+    found = {name: value for name, value in values.items() if isinstance(value, str)}
+    gpus = machine.get("gpus") if isinstance(machine, Mapping) else None
+    known = [gpu for gpu in gpus if isinstance(gpu, Mapping)] if isinstance(gpus, list) else []
+    are_alike = len({str(gpu.get("name")) for gpu in known}) <= 1
+    return without_devices(found) if are_alike else found
 
 
 def _texts(values: Any) -> tuple[str, ...]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from pytest_mlms.case_digest import definition_of
+from pytest_mlms.case_digest import case_digest, definition_of
 from pytest_mlms.cases import Case, cases_of
+from pytest_mlms.config import Config
 from pytest_mlms.loading import load_manifest
 from pytest_mlms.records import Kind
 from tests.support.cases import HERE
@@ -95,3 +97,24 @@ def test_the_limit_of_a_load_is_not_of_its_definition(digits: Path) -> None:
     before = definition_of(case_of(digits, "performance"))
     edited("latency: 15 ms", "latency: 9 ms")(digits)
     assert definition_of(case_of(digits, "performance")) == before
+
+
+def test_an_item_that_may_have_ended_by_its_timeout_is_another_one_with_a_longer(
+    digits: Path, pytester: pytest.Pytester
+) -> None:
+    case = case_of(digits, "performance")
+    config = Config.from_pytest(pytester.parseconfig())
+    digest = case_digest(case, config)
+    assert case_digest(case, replace(config, results=digits)) == digest
+    assert case_digest(case, replace(config, timeout=2 * config.timeout)) != digest
+
+
+def test_files_that_a_host_is_sent_are_of_the_definition_as_on_the_host_that_has_them(
+    digits: Path,
+) -> None:
+    case = case_of(digits, "accuracy")
+    here = definition_of(case)
+    sent = digits.parent / "sent.txt"
+    (digits.parent / "labels.txt").rename(sent)
+    assert definition_of(case) != here
+    assert definition_of(case, lambda loaded, artifact: replace(artifact, source=str(sent))) == here

@@ -6,23 +6,24 @@ An item whose manifest, stacks or options have changed since is not finished: it
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pytest_mlms.case_digest import case_digest
+from pytest_mlms.case_digest import case_digest, definition_of
 from pytest_mlms.cases import case_of
 from pytest_mlms.checked_lines import read_lines
 from pytest_mlms.config import Config
 from pytest_mlms.errors import MlmsError
-from pytest_mlms.recorded import recorded_launch
+from pytest_mlms.recorded import recorded_launch, without_devices
 from pytest_mlms.report.reporter import Reporter
 from pytest_mlms.results_reader import ItemLines, read_results
 from pytest_mlms.session import SESSION
 from pytest_mlms.stacks.installed import NOT_FROM_INDEX
+from pytest_mlms.stacks.launch import caller_variables
 
 __all__ = ["Resume", "finished_items", "resumed_run", "take_run"]
 
@@ -66,24 +67,32 @@ class Resume:
     """A plugin of each process of a resumed run; with xdist, of the controller and every worker.
 
     ``lines`` has the results of the finished items by node id; workers have none, but the digests
-    of what was measured.
+    of what was measured. Items that are to run again, and are not asked for now, stay open.
     """
 
     def __init__(self, config: pytest.Config) -> None:
         self.lines: dict[str, Line] = {}
         self._config = config.stash[SESSION].config
         self._again = 0
+        self._open: dict[str, Line] = {}
         worker = getattr(config, "workerinput", None)
         if worker is None:
-            self.lines = finished_items(config.stash[SESSION].run_folder)
+            last = _last_lines(config.stash[SESSION].run_folder)
+            self.lines = {name: line for name, line in last.items() if _is_final(line)}
+            self._open = {name: line for name, line in last.items() if not _is_final(line)}
             installed = _installed_here()
             self._finished = {
                 name: line.get("digest", "")
                 for name, line in self.lines.items()
-                if _has_its_packages(line, installed)
+                if _runs_alike(line, installed, self._config.env_passthrough)
             }
         else:
             self._finished = dict(worker["mlms_done"])
+
+    @property
+    def earlier(self) -> list[Line]:
+        """The results of the earlier sessions, those of items that are to run again last."""
+        return [*self.lines.values(), *self._open.values()]
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
@@ -108,11 +117,17 @@ class Resume:
         """Return whether the result of an item is that of the same case, judged alike."""
         digest = self._finished.get(item.nodeid)
         case = case_of(item)
-        return digest is not None and case is not None and digest == case_digest(case, self._config)
+        if digest is None or case is None or digest != case_digest(case, self._config):
+            return False
+        measured = self.lines.get(item.nodeid, {}).get("definition")  # not known to workers
+        return not measured or measured == definition_of(case)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Leave out the earlier line of an item that has run again."""
-        if hasattr(report, "mlms") and self.lines.pop(report.nodeid, None) is not None:
+        if not hasattr(report, "mlms"):
+            return
+        self._open.pop(report.nodeid, None)
+        if self.lines.pop(report.nodeid, None) is not None:
             self._again += 1
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
@@ -120,18 +135,21 @@ class Resume:
         text = f"mlms: resumed: {len(self.lines)} earlier results kept"
         if self._again:
             items = "item" if self._again == 1 else "items"
-            text += f", {self._again} {items} ran again: manifest, stack or options changed"
+            text += f", {self._again} {items} ran again: manifest, stack, options or variables"
+            text += " changed"
+        if self._open:
+            text += f", {len(self._open)} with an error or interrupted did not run again"
         terminalreporter.write_line(text)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Give the run the exit status of all its items, whichever session ran them."""
         nothing_failed = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
-        if not self.lines or session.exitstatus not in nothing_failed:
+        if not (self.lines or self._open) or session.exitstatus not in nothing_failed:
             return
-        session.exitstatus = pytest.ExitCode.OK
-        if any(_has_failed(line, self._config.strict) for line in self.lines.values()):
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        failed = [line for line in self.lines.values() if _has_failed(line, self._config.strict)]
+        is_bad = failed or self._open
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED if is_bad else pytest.ExitCode.OK
 
 
 def finished_items(run: Path) -> dict[str, Line]:
@@ -139,10 +157,16 @@ def finished_items(run: Path) -> dict[str, Line]:
 
     Items with errors, also of their tear-down, and those that were interrupted run again.
     """
-    items = ItemLines()
-    for number, line in enumerate(read_lines(run / "results.jsonl")):
-        items.take(number, line)
-    return {name: line for name, line in items.lines.items() if line["verdict"] != "ERROR"}
+    return {name: line for name, line in _last_lines(run).items() if _is_final(line)}
+
+
+def _last_lines(run: Path) -> dict[str, Line]:
+    return ItemLines.of(read_lines(run / "results.jsonl")).lines
+
+
+def _is_final(line: Line) -> bool:
+    """Return whether an item came to its end, whatever it measured until then."""
+    return not (line["verdict"] == "ERROR" or line["outcome"] == "interrupted")
 
 
 def _installed_here() -> set[str]:
@@ -150,15 +174,18 @@ def _installed_here() -> set[str]:
     return {f"{package.name}=={package.version}" for package in distributions()}
 
 
-def _has_its_packages(line: Line, installed: set[str]) -> bool:
-    """Return whether an item that ran in this interpreter would find the same packages again."""
+def _runs_alike(line: Line, installed: set[str], passthrough: Iterable[str]) -> bool:
+    """Return whether an item that ran on this host would find the same variables and packages."""
     stack, machine = (line.get(name) or {} for name in ("stack", "machine"))
-    if (stack.get("declared") or {}).get("interpreter") != "current":
-        return True
     if machine.get("host") != socket.gethostname():
         return True
-    packages = {text.partition(NOT_FROM_INDEX)[0] for text in recorded_launch(line).packages}
-    return packages <= installed
+    declared, launch = stack.get("declared") or {}, recorded_launch(line)
+    if launch.inherited is not None:
+        here = without_devices(caller_variables(declared, passthrough))
+        if without_devices(launch.inherited) != here:
+            return False
+    packages = {text.partition(NOT_FROM_INDEX)[0] for text in launch.packages}
+    return declared.get("interpreter") != "current" or packages <= installed
 
 
 def _has_passed(run: Path) -> bool:

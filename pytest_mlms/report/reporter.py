@@ -101,7 +101,7 @@ class Reporter:
             raise MlmsError(f"{file.path} can't be written: {error.strerror}") from error
 
     def show(self, results: Iterable[Mapping[str, Any]]) -> None:
-        """Show items that an earlier session of the run had finished."""
+        """Show items of earlier sessions of the run, until they run again."""
         self._earlier = {result["nodeid"]: _shown(result) for result in results}
         self._results += self._earlier.values()
 

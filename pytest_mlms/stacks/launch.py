@@ -13,20 +13,22 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pytest_mlms.errors import StackError, Unavailable
 from pytest_mlms.files import replacing
 from pytest_mlms.records import Launch, Library, Stack
+from pytest_mlms.redaction import redact_all
 from pytest_mlms.stacks.containers import engine_for, launch_in_container
 from pytest_mlms.stacks.environments import provide
 from pytest_mlms.stacks.installers import Show
 from pytest_mlms.stacks.interpreters import Interpreter, find_interpreter, probe
-from pytest_mlms.stacks.variables import agent_variables, chosen_by_caller
+from pytest_mlms.stacks.variables import agent_variables, chosen_by_caller, passed_through
 
 __all__ = [
     "THREAD_VARIABLES",
     "base_interpreter",
+    "caller_variables",
     "check_host",
     "clean_environment",
     "prepare",
@@ -142,6 +144,21 @@ def clean_environment(
     environment["PYTHONNOUSERSITE"] = "1"
     environment.update(own)
     return environment
+
+
+def caller_variables(declared: Mapping[str, Any], more: Iterable[str] = ()) -> dict[str, str]:
+    """Return the variables by which this process would change what a declared stack measures.
+
+    They are as results keep them, without secrets. ``more`` are patterns of --mlms-env-passthrough.
+    A container gets what is passed on alone.
+    """
+    own = declared.get("env") or {}
+    patterns = (*(declared.get("env_passthrough") or ()), *more)
+    found = passed_through(os.environ, patterns)
+    if not declared.get("container"):
+        found = clean_environment(os.environ, {}, patterns)
+    variables: dict[str, str] = redact_all(chosen_by_caller(found, own, patterns))
+    return variables
 
 
 def check_host(stack: Stack) -> None:

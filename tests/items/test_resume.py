@@ -18,6 +18,7 @@ from pytest_mlms.items.resume import finished_items
 from pytest_mlms.report.results import ResultsFile
 from pytest_mlms.report.run_lock import RunLock
 from pytest_mlms.results_reader import read_results
+from tests.support.histories import write_run
 from tests.support.project import HANG_GUARD, PREDICTORS, Project
 
 STOPS = """
@@ -107,10 +108,46 @@ def test_an_item_runs_again_under_other_options_and_a_mended_one_passes(project:
 def test_an_item_of_this_interpreter_runs_again_where_a_package_changed(project: Project) -> None:
     project.use_faulty()
     assert project.run("-k", "accuracy").ret == 0
-    path = project.results / "results.jsonl"
-    older = path.read_text().replace(f"pytest=={pytest.__version__}", "pytest==8.0.0")
-    path.write_text(older.partition('"type": "end"')[0])
+    without_end(project, f"pytest=={pytest.__version__}", "pytest==8.0.0")
     project.run("-k", "accuracy", "--mlms-resume").assert_outcomes(passed=1, deselected=1)
+
+
+@pytest.mark.parametrize("changed", ["variables", "labels"])
+def test_an_item_runs_again_whose_variables_or_files_of_steps_have_changed(
+    project: Project, monkeypatch: pytest.MonkeyPatch, changed: str
+) -> None:
+    project.use_faulty()
+    assert project.run("-k", "accuracy").ret == 0
+    without_end(project)
+    if changed == "variables":
+        monkeypatch.setenv("KMP_BLOCKTIME", "0")
+    else:
+        (project.folder / "labels.txt").write_text("digit\n" * 10)
+    project.run("-k", "accuracy", "--mlms-resume").assert_outcomes(passed=1, deselected=1)
+
+
+def without_end(project: Project, old: str = "", new: str = "") -> None:
+    """Leave what a kill leaves of the last run, with a part of it replaced."""
+    path = project.results / "results.jsonl"
+    path.write_text(path.read_text().replace(old, new).partition('"type": "end"')[0])
+
+
+def test_a_resumed_run_fails_by_errors_of_items_that_were_not_asked_for(project: Project) -> None:
+    project.use_faulty()
+    assert project.run("-k", "accuracy").ret == 0
+    without_end(project, '"verdict": "PASSED"', '"verdict": "ERROR"')
+    result = project.run("-k", "performance", "--mlms-resume")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.assert_outcomes(passed=1, deselected=1)
+    result.stdout.fnmatch_lines(["mlms: resumed: *, 1 with an error or interrupted did not run *"])
+    result.stdout.fnmatch_lines(["mlms: 1 model: 1 with errors, 1 passed; *"])
+
+
+def test_an_interrupted_item_is_not_finished_whatever_it_measured(tmp_path: Path) -> None:
+    write_run(tmp_path, 0, outcome="interrupted")
+    write_run(tmp_path, 1, outcome="passed")
+    found = [len(finished_items(folder)) for folder in sorted(tmp_path.iterdir())]
+    assert found == [0, 1]
 
 
 def test_a_run_that_passed_is_not_resumed_in_place_of_one_without_a_result(
