@@ -77,7 +77,7 @@ def _attach_result(
     if recorder is not None and _is_undecided(report, recorded):
         _leave_undecided(report, item, recorder.undecided)
     outcome = Outcome(
-        verdict=_verdict(report, error, recorded),
+        verdict=_verdict(report, error, recorded, item.config.stash[SESSION].config.strict),
         outcome=_pytest_outcome(report),
         message=_message(report),
         phase=report.when,
@@ -152,7 +152,7 @@ def _result(
         nodeid=item.nodeid,
         worker=session.worker,
         digest=case_digest(case, session.config),
-        identity=CaseIdentity.of(case),
+        identity=CaseIdentity.of(case, session.bring),
         machine=machine_state(),
         outcome=outcome,
         recording=recording,
@@ -237,13 +237,18 @@ def _seconds(report: pytest.TestReport, item: pytest.Item) -> dict[str, float]:
 
 
 def _verdict(
-    report: pytest.TestReport, error: BaseException | None, recorded: Verdict | None
+    report: pytest.TestReport, error: BaseException | None, recorded: Verdict | None, strict: bool
 ) -> Verdict:
-    """Return the verdict: the recorded one, unless the item failed for another reason."""
+    """Return the verdict: the recorded one, unless the item failed for another reason.
+
+    What is undecided fails by itself where ``strict`` is set, or where warnings are errors.
+    """
     if hasattr(report, "wasxfail") and report.skipped:
         return Verdict.XFAILED
-    failed_later = report.failed and recorded in (Verdict.PASSED, Verdict.IMPROVED)
-    if recorded is not None and not failed_later:
+    harmless = [Verdict.PASSED, Verdict.IMPROVED]
+    if not strict and not isinstance(error, MlmsWarning):
+        harmless.append(Verdict.INCONCLUSIVE)
+    if recorded is not None and not (report.failed and recorded in harmless):
         return recorded
     if isinstance(error, InvalidRun):
         return Verdict.INVALID

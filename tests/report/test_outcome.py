@@ -110,6 +110,9 @@ def test_the_properties_of_junit_are_those_of_the_item(item: FakeItem) -> None:
         (Verdict.PASSED, "failed", ValueError("later"), "ERROR"),
         (Verdict.PASSED, "failed", None, "FAILED"),  # where xfail_strict expects a failure
         (Verdict.IMPROVED, "failed", None, "FAILED"),
+        (Verdict.INCONCLUSIVE, "failed", AssertionError("a user's own"), "FAILED"),
+        (Verdict.INCONCLUSIVE, "failed", ValueError("later"), "ERROR"),
+        (Verdict.INCONCLUSIVE, "failed", MlmsInconclusive("a warning is an error"), "INCONCLUSIVE"),
     ],
 )
 def test_the_verdict_is_the_recorded_one_unless_the_item_failed_later(
