@@ -17,6 +17,7 @@ import psutil
 from sqlalchemy import URL, Connection, Engine, create_engine, event, insert, inspect, select
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError
+from sqlalchemy.pool import NullPool
 
 from pytest_mlms.extras import missing_extra
 from pytest_mlms.files import open_regular
@@ -59,21 +60,11 @@ _CONNECT_SECONDS = 10
 _ATTEMPTS = 8
 _NETWORKS = frozenset(
     (
-        *(
-            "nfs",
-            "nfs4",
-            "cifs",
-            "smb2",
-            "smb3",
-            "smbfs",
-            "afpfs",
-            "afs",
-            "9p",
-            "virtiofs",
-            "webdav",
-        ),
-        *("ceph", "lustre", "gpfs", "beegfs", "glusterfs", "sshfs", "s3fs", "rclone", "gcsfuse"),
-        *("orangefs", "pvfs2", "panfs", "ocfs2", "gfs2", "wekafs"),
+        *("nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "afpfs", "afs", "webdav", "davfs"),
+        *("9p", "virtiofs", "vboxsf", "vmhgfs-fuse", "prl_fs", "grpcfuse", "osxfs", "fakeowner"),
+        *("ceph", "ceph-fuse", "lustre", "gpfs", "beegfs", "glusterfs", "juicefs", "mfs", "panfs"),
+        *("orangefs", "pvfs2", "ocfs2", "gfs2", "wekafs"),
+        *("sshfs", "s3fs", "rclone", "gcsfuse", "goofys", "blobfuse", "blobfuse2"),
     )
 )
 """File systems that hosts share: SQLite's log, which readers find by memory, can't be on them."""
@@ -242,7 +233,8 @@ def _make_folder(url: URL) -> None:
 
 def _read_only(url: URL, file: Path) -> URL:
     query = {"mode": "ro", "uri": "true"}
-    if not os.access(file.parent, os.W_OK) and not _beside(file, "-shm").exists():
+    can_make_files = os.access(file.parent, os.W_OK) or _beside(file, "-shm").exists()
+    if not can_make_files and _is_written_ahead(file):
         log = _beside(file, "-wal")
         if log.exists() and log.stat().st_size:
             problem = f"{log.name} has runs that can't be read in a folder that can't be written"
@@ -250,6 +242,13 @@ def _read_only(url: URL, file: Path) -> URL:
         query["immutable"] = "1"  # SQLite could not make the files that readers share
     path = str(file.absolute()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
     return url.set(database=f"file:{path}", query=query)
+
+
+def _is_written_ahead(file: Path) -> bool:
+    """Return whether readers of a database need its log; SQLite's header says so in two bytes."""
+    with contextlib.suppress(OSError), open_regular(file) as opened:
+        return opened.read(20)[18:] == b"\2\2"
+    return False
 
 
 def _beside(file: Path, suffix: str) -> Path:
@@ -263,7 +262,12 @@ def _engine(url: URL, where: str = "") -> Engine:
     is_server = url.get_backend_name() == "postgresql"
     arguments = _server_arguments(url) if is_server else {"timeout": _BUSY_SECONDS}
     try:
-        engine = create_engine(url, connect_args=arguments, json_deserializer=_parts_of)
+        engine = create_engine(
+            url,
+            connect_args=arguments,
+            json_deserializer=_parts_of,
+            poolclass=NullPool if "mode" in url.query else None,  # another file may take its place
+        )
     except ImportError as error:
         raise HistoryError(f"{shown}: {missing_extra(error) or error}") from None
     except ValueError as error:
@@ -362,7 +366,8 @@ def _is_shared_by_hosts(file: Path) -> bool:
     parents = {str(parent) for parent in file.resolve().parents}
     mounts = psutil.disk_partitions(all=True)
     above = [mount for mount in mounts if mount.mountpoint in parents]
-    nearest = max(above, key=lambda mount: len(mount.mountpoint), default=None)
+    last_first = reversed(above)  # an automount has its place, and then the network's does
+    nearest = max(last_first, key=lambda mount: len(mount.mountpoint), default=None)
     return nearest is not None and nearest.fstype.removeprefix("fuse.") in _NETWORKS
 
 

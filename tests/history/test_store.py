@@ -159,16 +159,57 @@ def test_runs_that_are_only_in_the_log_are_read_or_missed_with_an_error(
 
 
 @pytest.mark.parametrize(
-    ("kind", "mode"), [("ext4", "wal"), ("nfs4", "delete"), ("fuse.sshfs", "delete")]
+    ("kinds", "mode"),
+    [
+        (["ext4"], "wal"),
+        (["nfs4"], "delete"),
+        (["fuse.sshfs"], "delete"),
+        (["fuse.ceph-fuse"], "delete"),
+        (["autofs", "nfs4"], "delete"),
+        (["nfs4", "tmpfs"], "wal"),
+    ],
 )
 def test_hosts_that_share_a_folder_have_no_log_in_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, mode: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kinds: list[str], mode: str
 ) -> None:
     mounts = [SimpleNamespace(mountpoint="/", fstype="ext4")]
-    mounts.append(SimpleNamespace(mountpoint=str(tmp_path.resolve()), fstype=kind))
+    for kind in kinds:  # the last one hides the others
+        mounts.append(SimpleNamespace(mountpoint=str(tmp_path.resolve()), fstype=kind))
     monkeypatch.setattr(psutil, "disk_partitions", lambda **_: mounts)
     with open_history(tmp_path / "history.sqlite").connect() as connection:
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == mode
+
+
+def test_a_history_that_takes_the_place_of_another_is_read_anew(tmp_path: Path) -> None:
+    file, other = tmp_path / "history.sqlite", tmp_path / "other.sqlite"
+    for each in (file, other):
+        open_history(each).dispose()
+    reader = open_to_read(file)
+    writer = open_history(other)
+    with writing(writer) as connection:
+        connection.execute(schema.about.insert(), {"name": "new", "value": "1"})
+    writer.dispose()
+    other.replace(file)
+    with reader.connect() as connection:
+        assert "new" in connection.scalars(select(schema.about.c.name)).all()
+
+
+def test_what_others_add_to_a_shared_history_is_read_where_its_folder_can_not_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mounts = [SimpleNamespace(mountpoint=str(tmp_path.resolve()), fstype="nfs4")]
+    monkeypatch.setattr(psutil, "disk_partitions", lambda **_: mounts)
+    writer = open_history(tmp_path / "history.sqlite")
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write any folder
+    reader = open_to_read(tmp_path / "history.sqlite")
+    names = select(schema.about.c.name)
+    with reader.connect() as connection:
+        assert connection.scalars(names).all() == ["schema"]
+    with writing(writer) as connection:
+        connection.execute(schema.about.insert(), {"name": "new", "value": "1"})
+    with reader.connect() as connection:
+        assert sorted(connection.scalars(names)) == ["new", "schema"]
+    writer.dispose()
 
 
 @pytest.mark.parametrize(
