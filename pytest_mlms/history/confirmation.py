@@ -97,7 +97,7 @@ def _make_stacks(
     stacks = {}
     for name, side in sides.items():
         trust = Trust(tuple(declared.values()), everything=side.run in trusted)
-        stacks[name] = recreate(name, side.stack, options.cache, trust)
+        stacks[name] = recreate(name, side.stack, options.cache, trust, options.env_passthrough)
     write_stacks(folder / "stacks.yaml", stacks)
     for name, side in sides.items():
         show(f"{name}: {side.stack.name} of run {side.run}")

@@ -7,10 +7,9 @@ or the driver.
 from __future__ import annotations
 
 import json
-import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,16 +18,16 @@ from pytest_mlms.artifacts.transfer import DownloadError
 from pytest_mlms.errors import MlmsError, StackError
 from pytest_mlms.history.recorded_stack import RecordedStack
 from pytest_mlms.host.machine import machine_state
+from pytest_mlms.recorded import without_devices
 from pytest_mlms.records import Launch, Library, Stack
 from pytest_mlms.stacks.declaration import HIDDEN, declaration_of
 from pytest_mlms.stacks.environments import existing
 from pytest_mlms.stacks.exact_packages import parse_package
 from pytest_mlms.stacks.installed import with_packages
 from pytest_mlms.stacks.installers import Show
-from pytest_mlms.stacks.launch import base_interpreter, clean_environment, prepare
+from pytest_mlms.stacks.launch import base_interpreter, caller_variables, prepare
 from pytest_mlms.stacks.recreated import NOT_IN_AGENTS, ExactSoftware, recreated_stack
 from pytest_mlms.stacks.trust import Trust, trusted_keys
-from pytest_mlms.stacks.variables import chosen_by_caller
 
 __all__ = ["make_stack", "recreate", "settings_of", "write_stacks"]
 
@@ -38,15 +37,22 @@ _NOT_FOUND = re.compile(r"(?:No matching distribution found for|no version of) (
 """Lines of pip and uv on a package that the index lacks."""
 
 
-def recreate(name: str, recorded: RecordedStack, cache: Path, trust: Trust) -> Stack:
+def recreate(
+    name: str,
+    recorded: RecordedStack,
+    cache: Path,
+    trust: Trust,
+    passthrough: Iterable[str] = (),
+) -> Stack:
     """Return a stack of this name that is a recorded one again; nothing is made.
 
     A stack that is on this machine as it was is declared as it was, as far as ``trust`` takes that.
-    Raises StackError, which names what can't be recreated.
+    ``passthrough`` are patterns of variables that its agents get beside its own. Raises StackError,
+    which names what can't be recreated.
     """
     _check_secrets(recorded)
     _check_driver(recorded)
-    recorded = _with_inherited(recorded)
+    recorded = _with_inherited(recorded, passthrough)
     if recorded.missing:
         raise _cannot(recorded, f"its packages are not known: {recorded.missing}; measure it again")
     declared = replace(_declared_stack(recorded, trust), name=name)
@@ -96,17 +102,15 @@ def _check_secrets(recorded: RecordedStack) -> None:
             raise _cannot(recorded, f"{problem}; {advice}")
 
 
-def _with_inherited(recorded: RecordedStack) -> RecordedStack:
+def _with_inherited(recorded: RecordedStack, passthrough: Iterable[str]) -> RecordedStack:
     """Return the stack with the variables that its caller had, and ours has not.
 
     Raises StackError for one that only ours has, as agents get what they would not have had.
     """
     if recorded.inherited is None:
         return recorded
-    own = recorded.declared.get("env") or {}
-    more = recorded.declared.get("env_passthrough") or ()
-    here = chosen_by_caller(clean_environment(os.environ, {}, more), own, more)
-    added = sorted(here.keys() - recorded.inherited.keys())
+    here = caller_variables(recorded.declared, passthrough)
+    added = sorted(without_devices(here).keys() - recorded.inherited.keys())
     if added:
         problem = f"{added[0]} is set here, and it was measured without"
         raise _cannot(recorded, f"{problem}; unset it")
@@ -116,7 +120,8 @@ def _with_inherited(recorded: RecordedStack) -> RecordedStack:
         raise _cannot(recorded, f"results don't keep the value of {hidden[0]}; set it as it was")
     if not wanted:
         return recorded
-    return replace(recorded, declared={**recorded.declared, "env": {**wanted, **own}})
+    env = {**wanted, **(recorded.declared.get("env") or {})}
+    return replace(recorded, declared={**recorded.declared, "env": env})
 
 
 def _check_driver(recorded: RecordedStack) -> None:

@@ -16,7 +16,7 @@ from pytest_mlms.recorded import recorded_launch
 __all__ = ["VARIABLE", "Software", "canonical_name", "software_of"]
 
 VARIABLE = "$"
-"""What the name of a variable begins with, where it stands beside packages."""
+"""The begin of a variable's name, where it stands beside packages."""
 
 _LONGEST = 400  # characters of a variable's value
 _ORIGIN = " # "
@@ -86,7 +86,9 @@ def _software(
     for name, version in versions:
         packages.setdefault(canonical_name(name), str(version))
     for name, value in variables:
-        packages[f"{VARIABLE}{name}"] = value[:_LONGEST]
+        digest = hashlib.sha256(value.encode(errors="replace")).hexdigest()
+        is_short = len(value) <= _LONGEST
+        packages[f"{VARIABLE}{name}"] = value if is_short else f"{value[:_LONGEST]}… {digest[:8]}"
     return Software(framework, python, driver, packages, origins)
 
 

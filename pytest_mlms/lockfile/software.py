@@ -9,7 +9,7 @@ from typing import Any
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from pytest_mlms.lockfile.lock import LockedItem, LockedStack
-from pytest_mlms.recorded import recorded_launch
+from pytest_mlms.recorded import recorded_launch, without_devices
 from pytest_mlms.stacks.exact_packages import ExactPackage, parse_package
 from pytest_mlms.stacks.recreated import NOT_IN_AGENTS, ExactSoftware, is_framework
 from pytest_mlms.stacks.trust import harmless_variables
@@ -34,8 +34,8 @@ def software_of(line: Mapping[str, Any], folder: Path) -> LockedStack | None:
         return None
     kept = set(_portable_lines(packages, line["framework"], folder))
     in_order = sorted(kept, key=str.lower)
-    variables = sorted(harmless_variables(launch.inherited or {}).items())
-    texts = [f"{name}={value}" for name, value in variables if "VISIBLE" not in name]
+    harmless = without_devices(harmless_variables(launch.inherited or {}))
+    texts = [f"{name}={value}" for name, value in sorted(harmless.items())]
     return LockedStack(python=python, packages=tuple(in_order), variables=tuple(texts))
 
 

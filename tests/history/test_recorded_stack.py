@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,19 @@ def test_the_variables_of_the_caller_are_set_again(
     stack = inheriting(KMP_BLOCKTIME="0", ORT_MODE="1", TF_ENABLE_ONEDNN_OPTS="0")
     made = recreate("before", stack, tmp_path, Trust())
     assert dict(made.env) == {"TF_ENABLE_ONEDNN_OPTS": "0"}
+
+
+def test_variables_that_no_container_or_agent_lacks_are_no_reason_to_refuse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = {"KMP_BLOCKTIME": "0", "MY_KEY": "1", "CUDA_VISIBLE_DEVICES": "1"}
+    with_variables(monkeypatch, here)
+    image = "sha256:" + "a" * 64
+    container = recorded(f"mxnet:1 @ {image}", declared={"container": "mxnet:1"})
+    made = recreate("before", replace(container, inherited={}), tmp_path, EVERYTHING)
+    assert made.env == ()
+    stack = inheriting(KMP_BLOCKTIME="0", MY_KEY="***")
+    assert recreate("before", stack, tmp_path, Trust(), ["MY_*"]).env == ()
 
 
 @pytest.mark.parametrize(

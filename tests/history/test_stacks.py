@@ -104,3 +104,28 @@ def test_the_driver_counts_on_a_gpu_only() -> None:
 
 def test_names_are_compared_as_indexes_do() -> None:
     assert canonical_name("Zope.Interface__x") == "zope-interface-x"
+
+
+@pytest.mark.parametrize(
+    ("kinds", "are_alike"), [(["A100", "A100"], True), (["A100", "T4"], False)]
+)
+def test_the_choice_among_like_devices_is_no_other_software(
+    kinds: list[str], are_alike: bool
+) -> None:
+    machine = {**item_line(0)["machine"], "gpus": [{"name": kind} for kind in kinds]}
+    found = []
+    for number in ("0", "1"):
+        variables = {"CUDA_VISIBLE_DEVICES": number, "KMP_BLOCKTIME": "0"}
+        launch = {"packages": [], "inherited": variables}
+        found.append(software_of(item_line(0, launch=launch, machine=machine)))
+    assert (found[0].lock_sha256 == found[1].lock_sha256) == are_alike
+    assert found[0].packages["$KMP_BLOCKTIME"] == "0"
+
+
+def test_long_variables_that_differ_at_their_ends_are_other_software() -> None:
+    found = []
+    for end in ("a", "b"):
+        launch = {"packages": [], "inherited": {"LD_LIBRARY_PATH": "/x:" * 200 + end}}
+        found.append(software_of(item_line(0, launch=launch)))
+    assert found[0].packages["$LD_LIBRARY_PATH"] != found[1].packages["$LD_LIBRARY_PATH"]
+    assert found[0].lock_sha256 != found[1].lock_sha256
