@@ -10,16 +10,29 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+)
 
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.records import Verdict
 from pytest_mlms.results_reader import lines_from
 
-__all__ = ["LineError", "read_lines"]
+__all__ = ["Count", "LineError", "Machine", "Number", "Text", "read_lines"]
 
-_Number = Annotated[float, Field(allow_inf_nan=False)]
-_Count = Annotated[int, Field(ge=0, lt=2**31)]
+_LONGEST = 4000  # characters; PostgreSQL's indexes take no more than 8 KiB
+
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0, lt=2**31)]
+Text = Annotated[str, StringConstraints(max_length=_LONGEST)]
+"""A text that histories index."""
+
 _Texts = dict[str, str]
 
 
@@ -68,14 +81,14 @@ class _Declared(_Record):
 
 class _Stack(_Record):
     name: str
-    threads: _Count | None = None
-    cores: list[_Count] = []
+    threads: Count | None = None
+    cores: list[Count] = []
     declared: _Declared | None = None
 
 
 class _Baseline(_Record):
     name: str
-    threads: _Count | None = None
+    threads: Count | None = None
 
 
 class _Launch(_Record):
@@ -86,47 +99,50 @@ class _Launch(_Record):
 
 
 class _Cpu(_Record):
-    model: str | None = None
-    microarchitecture: str | None = None
+    model: Text | None = None
+    microarchitecture: Text | None = None
 
 
 class _Cores(_Record):
-    logical: _Count | None = None
-    physical: _Count | None = None
+    logical: Count | None = None
+    physical: Count | None = None
 
 
 class _CgroupLimits(_Record):
-    cpus: _Number | None = None
+    cpus: Number | None = None
 
 
 class _Gpu(_Record):
-    name: str | None = None
-    driver: str | None = None
+    name: Text | None = None
+    driver: Text | None = None
 
 
-class _Machine(_Record):
-    host: str | None = None
-    architecture: str | None = None
-    affinity: list[_Count] | None = None
+class Machine(_Record):
+    """The state of a machine, as far as its class and its software are taken from it."""
+
+    host: Text | None = None
+    architecture: Text | None = None
+    affinity: list[Count] | None = None
     cgroup_limits: _CgroupLimits | None = None
     cpu: _Cpu | None = None
     cores: _Cores | None = None
+    core_kinds: dict[Text, list[Count]] | None = None
     gpus: list[_Gpu] | None = None
     memory: Annotated[float, Field(ge=1, lt=2**60)] | None = None
-    gpu_driver: str | None = None
+    gpu_driver: Text | None = None
 
 
 class _Estimate(_Record):
-    value: _Number | None = None
-    low: _Number | None = None
-    high: _Number | None = None
+    value: Number | None = None
+    low: Number | None = None
+    high: Number | None = None
 
 
 class _Limit(_Record):
     quantity: str
     verdict: _Verdict
-    max: _Number | None = None
-    min: _Number | None = None
+    max: Number | None = None
+    min: Number | None = None
 
 
 class _Comparison(_Record):
@@ -134,12 +150,12 @@ class _Comparison(_Record):
     verdict: _Verdict
     of: str
     unit: str
-    a: _Number | None = None
-    b: _Number | None = None
-    ratio: _Number | None = None
-    low: _Number | None = None
-    high: _Number | None = None
-    tolerance: _Number | None = None
+    a: Number | None = None
+    b: Number | None = None
+    ratio: Number | None = None
+    low: Number | None = None
+    high: Number | None = None
+    tolerance: Number | None = None
     lacking: str = ""
 
 
@@ -162,8 +178,8 @@ class _Trace(_Record):
 
 class _Predictions(_Record):
     sha256: str | None = None
-    right: _Count | None = None
-    inputs: _Count | None = None
+    right: Count | None = None
+    inputs: Count | None = None
 
 
 class _Item(_Record):
@@ -174,7 +190,7 @@ class _Item(_Record):
     stack: _Stack
     framework: str
     device: str
-    batch_size: _Count | None = None
+    batch_size: Count | None = None
     outcome: str | None = None
     message: str | None = None
     digest: str = ""
@@ -183,7 +199,7 @@ class _Item(_Record):
     dataset: _Dataset | None = None
     against: _Baseline | None = None
     options: dict[str, Any] = {}
-    machine: _Machine = Field(default_factory=_Machine)
+    machine: Machine = Field(default_factory=Machine)
     launch: _Launch | None = None
     launch_against: _Launch | None = None
     estimates: dict[str, _Estimate] | None = None

@@ -22,6 +22,7 @@ from pydantic import (
 )
 from pydantic_core import from_json
 
+from pytest_mlms.checked_lines import Count, Machine, Number, Text
 from pytest_mlms.history.errors import HistoryError
 from pytest_mlms.records import Verdict
 
@@ -39,13 +40,9 @@ def _moment(text: str) -> str:
     return moment.astimezone(datetime.timezone.utc).isoformat(timespec="milliseconds")
 
 
-_LONGEST = 4000  # characters; PostgreSQL's indexes take no more than 8 KiB
-_Text = Annotated[str, StringConstraints(max_length=_LONGEST)]
-_Name = Annotated[_Text, StringConstraints(min_length=1, max_length=400)]
+_Name = Annotated[Text, StringConstraints(min_length=1, max_length=400)]
 _Time = Annotated[str, AfterValidator(_moment)]
-_Number = Annotated[float, Field(allow_inf_nan=False)]
-_Count = Annotated[int, Field(ge=0, lt=2**31)]
-_Texts = dict[_Text, _Text]
+_Texts = dict[Text, Text]
 
 
 class _Record(BaseModel):
@@ -62,33 +59,33 @@ class _Line(_Record):
 
 
 class _Git(_Record):
-    sha: _Text | None = None
+    sha: Text | None = None
     dirty: bool | None = None
-    branch: _Text | None = None
+    branch: Text | None = None
 
 
 class _Job(_Record):
-    url: _Text | None = None
+    url: Text | None = None
 
 
 class _RunLine(_Line):
-    plugin: _Text | None = None
+    plugin: Text | None = None
     git: _Git | None = None
     ci: _Job | None = None
 
 
 class _EndLine(_Line):
-    exit_status: _Count
+    exit_status: Count
 
 
 class _TeardownLine(_Line):
-    nodeid: _Text
-    repetition: _Count | None = None
+    nodeid: Text
+    repetition: Count | None = None
 
 
 class _Manifest(_Record):
     name: _Name
-    path: _Text = ""
+    path: Text = ""
 
 
 class _Model(_Record):
@@ -96,67 +93,35 @@ class _Model(_Record):
 
 
 class _Dataset(_Record):
-    sha256: _Text | None = None
+    sha256: Text | None = None
 
 
 class _Declared(_Record):
-    interpreter: _Text | None = None
-    python: _Text | None = None
-    requirements: list[_Text] | None = None
-    installer: _Text | None = None
-    pip_options: list[_Text] | None = None
-    lock: _Text | None = None
-    container: _Text | None = None
-    libraries: dict[_Text, _Texts] | None = None
+    interpreter: Text | None = None
+    python: Text | None = None
+    requirements: list[Text] | None = None
+    installer: Text | None = None
+    pip_options: list[Text] | None = None
+    lock: Text | None = None
+    container: Text | None = None
+    libraries: dict[Text, _Texts] | None = None
     env: _Texts | None = None
-    env_passthrough: list[_Text] | None = None
+    env_passthrough: list[Text] | None = None
 
 
 class _Stack(_Record):
-    name: _Text
-    threads: _Count | None
-    cores: list[_Count]
+    name: Text
+    threads: Count | None
+    cores: list[Count]
     declared: _Declared | None = None
 
 
-class _Cpu(_Record):
-    model: _Text | None = None
-    microarchitecture: _Text | None = None
-
-
-class _Cores(_Record):
-    logical: _Count | None = None
-    physical: _Count | None = None
-
-
-class _CgroupLimits(_Record):
-    cpus: _Number | None = None
-
-
-class _Gpu(_Record):
-    name: _Text | None = None
-    driver: _Text | None = None
-
-
-class _Machine(_Record):
-    host: _Text | None = None
-    architecture: _Text | None = None
-    affinity: list[_Count] | None = None
-    cgroup_limits: _CgroupLimits | None = None
-    cpu: _Cpu | None = None
-    cores: _Cores | None = None
-    core_kinds: dict[_Text, list[_Count]] | None = None
-    gpus: list[_Gpu] | None = None
-    memory: Annotated[float, Field(ge=1, lt=2**60)] | None = None
-    gpu_driver: _Text | None = None
-
-
 class _Estimate(_Record):
-    value: _Number | None
-    low: _Number | None = None
-    high: _Number | None = None
-    replicates: _Count | None = None
-    unit: _Text
+    value: Number | None
+    low: Number | None = None
+    high: Number | None = None
+    replicates: Count | None = None
+    unit: Text
 
 
 class _OwnQuantity(_Estimate):
@@ -164,45 +129,48 @@ class _OwnQuantity(_Estimate):
 
 
 class _Launch(_Record):
-    lacking: _Text | None = None
-    lock: list[_Text] | None = None
-    packages: list[_Text] | None = None
-    inherited: dict[_Text, str] | None = None
+    lacking: Text | None = None
+    lock: list[Text] | None = None
+    packages: list[Text] | None = None
+    inherited: dict[Text, str] | None = None
 
 
 class _Reference(_Record):
-    stack: _Text | None = None
-    framework: _Text | None = None
-    device: _Text | None = None
+    stack: Text | None = None
+    framework: Text | None = None
+    device: Text | None = None
 
 
 class _ItemLine(_Line):
-    nodeid: _Text
+    nodeid: Text
     kind: _Name
     verdict: Verdict = Field(strict=False)
-    outcome: _Text | None = None
-    repetition: _Count | None = None
+    outcome: Text | None = None
+    repetition: Count | None = None
     manifest: _Manifest
     model: _Model
     dataset: _Dataset | None = None
     stack: _Stack
     options: dict[str, Any]
     seed: int | None
-    seconds: dict[_Text, _Number] | None = None
-    framework: _Text
-    device: _Text
-    batch_size: _Count | None
-    scenario: _Text | None
-    machine: _Machine
+    seconds: dict[Text, Number] | None = None
+    framework: Text
+    device: Text
+    batch_size: Count | None
+    scenario: Text | None
+    machine: Machine
     launch: _Launch | None = None
     versions: _Texts | None = None
-    python: _Text | None = None
+    python: Text | None = None
     reference: _Reference | None = None
-    estimates: dict[_Text, _Estimate] | None = None
-    quantities: dict[_Text, _OwnQuantity] | None = None
-    definition: _Text | None = None
+    estimates: dict[Text, _Estimate] | None = None
+    quantities: dict[Text, _OwnQuantity] | None = None
+    variant: Text | None = None
+    shape: Text | None = None
+    definition: Text | None = None
+    caches: Text | None = None
     load: dict[str, Any] | None = None
-    method: _Count = 1
+    method: Count = 1
 
 
 _CHECKS: Mapping[str, TypeAdapter[Any]] = {
@@ -266,7 +234,7 @@ def check_line(number: int, data: bytes) -> RunLine:
         record = check.validate_python(fields)
     except ValidationError as error:
         raise HistoryError(_describe(error)) from None
-    if "\\u0000" in text and _has_nul(record.model_dump()):
+    if "\\u0000" in text and _has_nul(record):
         raise HistoryError("a name in it has a NUL character, which no database takes")
     return RunLine(number, text, fields)
 
@@ -308,6 +276,8 @@ def _has_nul(value: Any) -> bool:
     """Return whether a text of the fields that are stored has the character."""
     if isinstance(value, str):
         return "\0" in value
+    if isinstance(value, BaseModel):
+        return any(_has_nul(getattr(value, name)) for name in type(value).model_fields)
     if isinstance(value, dict):
         return any(map(_has_nul, (*value, *value.values())))
     return isinstance(value, list) and any(map(_has_nul, value))

@@ -86,7 +86,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 RUN, END = run_lines(0, items=0)
 LINES = [
     {**RUN, "git": {"sha": "0" * 40, "dirty": True, "branch": "main"}, "ci": {"url": "https://x"}},
-    item_line(0),
+    item_line(0, variant="int8", shape="long", caches="cold", definition="0123456789abcdef"),
     {**RUN, "type": "teardown", "nodeid": "a.py::test_a", "repetition": 2},
     END,
 ]
@@ -104,6 +104,9 @@ JSON = st.recursive(
 @settings(max_examples=150)
 @given(place=st.sampled_from([place for place in places(LINES) if len(place) > 1]), value=JSON)
 @example(place=(1, "machine", "memory"), value=5e-324)
+@example(place=(1, "variant"), value={"int8": 1})
+@example(place=(1, "shape"), value=[1])
+@example(place=(1, "caches"), value=7)
 @example(place=(1, "estimates", "throughput", "value"), value=1e999)
 @example(place=(1, "estimates", "throughput", "value"), value=1 << 63)
 @example(place=(1, "seconds", "call"), value=1 << 63)
