@@ -16,6 +16,7 @@ from pytest_mlms.lockfile.software import software_of
 from pytest_mlms.lockfile.timing import timings_of
 from pytest_mlms.recorded import recorded_launch
 from pytest_mlms.redaction import redact
+from pytest_mlms.results_reader import ItemLines
 from pytest_mlms.stacks.exact_packages import image_of, parse_package
 from pytest_mlms.stacks.recreated import NOT_IN_AGENTS
 from pytest_mlms.stacks.trust import EVERYTHING, TRUST_OPTION, Trust
@@ -74,13 +75,15 @@ class RunItems:
         return dict(sorted(reasons.items()))
 
 
-def items_of_run(lines: Iterable[Line], folder: Path, trust: Trust = EVERYTHING) -> RunItems:
-    """Return the items of a run's lines, of which the last one of each item counts.
+def items_of_run(
+    lines: Iterable[dict[str, Any]], folder: Path, trust: Trust = EVERYTHING
+) -> RunItems:
+    """Return the items of a run's lines.
 
     ``folder`` is that of the lock. Skipped items are left out. A baseline is installed as the lock
     says, so an item whose packages are from where ``trust`` doesn't take them is not measured.
     """
-    last = {line["nodeid"]: line for line in lines if line.get("type") == "item"}
+    last = ItemLines.of(lines).lines
     kinds = [line["kind"] for line in last.values()]
     measured = {}
     unmeasured = {}

@@ -33,7 +33,14 @@ def _checked_digest(text: str) -> str:
     return text
 
 
+def _checked_variable(text: str) -> str:
+    if "=" not in text.lstrip("="):
+        raise ValueError(f"{text!r} is no variable; write NAME=VALUE")
+    return text
+
+
 _Digest = Annotated[str, AfterValidator(_checked_digest)]
+_Variable = Annotated[str, AfterValidator(_checked_variable)]
 _Count = Annotated[int, Field(ge=0)]
 
 
@@ -55,7 +62,7 @@ class LockedStack(Closed):
 
     python: str
     packages: Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
-    variables: Annotated[tuple[str, ...], BeforeValidator(_as_tuple)] = ()
+    variables: Annotated[tuple[_Variable, ...], BeforeValidator(_as_tuple)] = ()
 
 
 class LockedItem(Closed):

@@ -83,6 +83,11 @@ def test_the_last_line_of_an_item_counts() -> None:
     assert items_of_run(lines, FOLDER).refused() == {}
 
 
+def test_an_item_whose_tear_down_failed_is_not_locked() -> None:
+    failed = {"type": "teardown", "nodeid": ACCURACY, "verdict": "ERROR", "message": "no"}
+    assert items_of_run([line_of(), failed], FOLDER).refused() == {ACCURACY: "ERROR"}
+
+
 def test_no_path_of_the_host_is_in_a_lock() -> None:
     assert packages_of(
         "a @ file:///project/wheels/a-1.0-py3-none-any.whl#sha256=12",

@@ -53,6 +53,7 @@ def test_a_file_without_a_format_is_refused(written: str) -> None:
         ("3" * 16, "3" * 15, ACCURACY, "predictions: '333333333333333' is no digest; write 16"),
         ('python = "3.11.7"', "python = 3.11", "python", "found 3.11; write text"),
         ('  "numpy==2.4.6"', "  5", "packages", "found 5; write text"),
+        ("packages = [", 'variables = ["OMP"]\npackages = [', "packages", "is no variable; write"),
         ("5.00 ms (4.90", "5.00 m (4.90", "[timings", "is no timing; write one as in"),
         ('stack = "here"', 'stack = "there"', ACCURACY, "there is no stack 'there' in the file"),
     ],
