@@ -27,7 +27,7 @@ from pytest_mlms.item_result import CaseIdentity
 from pytest_mlms.loading import load_manifest
 from pytest_mlms.manifest.load import find_manifests
 from pytest_mlms.records import Kind, Stack
-from pytest_mlms.results_reader import read_results
+from pytest_mlms.results_reader import ItemLines, read_results
 from pytest_mlms.serialization import to_plain
 from pytest_mlms.stacks.declared import framework_of
 from pytest_mlms.stacks.installers import Show
@@ -139,7 +139,8 @@ def measured_cases(connection: Connection, package: str) -> dict[str, set[str]]:
     )
     measured: dict[str, set[str]] = {}
     for number, version in connection.execute(query):
-        measured.setdefault(version, set()).add(keys[number])
+        if number in keys:  # others were added meanwhile
+            measured.setdefault(version, set()).add(keys[number])
     return measured
 
 
@@ -237,14 +238,14 @@ def measure_release(work: Work, options: BackfillOptions, show: Show) -> Outcome
     return _outcome_of(read_results(done.run / "results.jsonl"))
 
 
-def _outcome_of(lines: Iterator[Mapping[str, Any]]) -> Outcome:
+def _outcome_of(lines: Iterator[dict[str, Any]]) -> Outcome:
     measured = 0
     problems = []
-    for line in lines:
-        if line["type"] != "item" or line.get("control"):
+    for line in ItemLines.of(lines).lines.values():
+        if line.get("control"):
             continue
-        if line["verdict"] in ("ERROR", "SKIPPED"):
-            problems.append(str(line.get("message") or line["verdict"]))
+        if line["verdict"] in (*UNUSABLE, "SKIPPED"):
+            problems.append(str(line.get("teardown") or line.get("message") or line["verdict"]))
         else:
             measured += 1
     return Outcome(measured, problems[0] if problems else "")
