@@ -253,10 +253,9 @@ def _measured_from_pairs(
 
 def _of_no_clock(record: RoundRecord) -> dict[str, Figure]:
     """Return the figures that no clock of calls changes: of the load, and of the processes."""
+    under_load = [name for name, quantity in QUANTITIES.items() if quantity.under_load]
     return {
-        name: figure
-        for name, figure in record.figures.items()
-        if name in OF_PROCESS or QUANTITIES[name].under_load
+        name: record.figures[name] for name in (*OF_PROCESS, *under_load) if name in record.figures
     }
 
 
@@ -302,7 +301,11 @@ def _inputs_of(arrays: Mapping[str, Array], mix: Mix) -> RoundInputs | None:
 
 def _load_arrays(path: Path) -> dict[str, Array]:
     try:
-        return read_arrays(path)
+        arrays = read_arrays(path)
+        for name in ("wall_a", "cpu_a", "wall_b", "cpu_b"):
+            if name not in arrays:
+                raise DamagedFile(f"it has no {name}")
+        return arrays
     except (OSError, DamagedFile) as error:
         raise MlmsError(
             f"{path} can't be read: {error}; remove it to decide from the figures"

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pytest_mlms.arrays import read_arrays, write_arrays
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.records import Comparison, Verdict
 from pytest_mlms.serialization import to_plain
@@ -123,6 +124,24 @@ def test_pairs_that_cannot_be_read_are_an_error(folder: RunFolder) -> None:
     (folder.path / "pairs-1.npz").write_text("cut off")
     with pytest.raises(MlmsError, match=r"pairs-1.npz can't be read: .*; remove it to decide"):
         folder.replay()
+
+
+def test_pairs_without_a_clock_are_an_error(folder: RunFolder) -> None:
+    folder.write_with_pairs()
+    path = folder.path / "pairs-1.npz"
+    arrays = {name: values for name, values in read_arrays(path).items() if name != "cpu_b"}
+    write_arrays(path, arrays)
+    with pytest.raises(MlmsError, match=r"pairs-1.npz can't be read: it has no cpu_b; remove it"):
+        folder.replay()
+
+
+def test_figures_of_another_version_are_left_out(folder: RunFolder) -> None:
+    folder.write_with_pairs()
+    line = json.loads(folder.file.read_text())
+    for measured in line["rounds"]:
+        measured["figures"]["later"] = measured["figures"]["latency"]
+    folder.file.write_text(json.dumps(line))
+    assert folder.replay().from_pairs
 
 
 def test_pairs_that_are_cut_off_anywhere_are_an_error(folder: RunFolder) -> None:
