@@ -45,6 +45,7 @@ _ALIKE = 0.1  # of the least change
 _CONFIDENCE_ERRORS = 1.96
 _FOUR_OF_FIVE_ERRORS = 0.84
 _NEAREST_OF_THREE = 0.85  # standard deviations by which it is nearer than their mean
+_ALL_BEYOND = 0.4  # standard deviations by which all of some points are beyond half; simulated
 _AFTER_SOFTWARE = (1, 2, 3)  # points after a change of software
 _SOFTWARE_RISK = 1e-4  # of Student's test of them, two-sided
 
@@ -155,7 +156,8 @@ def sight_of(values: Array, sensitivity: Sensitivity, shifts: Sequence[Shift]) -
     end = len(values)
     known = int(blocks.counts[end])
     missing = max(0, LEAST_BEFORE - known)
-    points = least_points(len(blocks.residuals(end)) + missing, sensitivity.order_risk)
+    residuals = blocks.residuals(end)
+    points = least_points(len(residuals) + missing, sensitivity.order_risk)
     scatter = blocks.scatter(np.array([end]), sensitivity.noise)
     [freedom] = np.maximum(scatter.freedom / scatter.persistence, 1)
 
@@ -165,7 +167,9 @@ def sight_of(values: Array, sensitivity: Sensitivity, shifts: Sequence[Shift]) -
         nearest = _NEAREST_OF_THREE * scatter.deviation[0] if count == WINDOWS[0] else 0.0
         return float(seen + _FOUR_OF_FIVE_ERRORS * error + nearest)
 
-    change = least(points, sensitivity.risk / len(WINDOWS))
+    equalled = 2 * float(np.abs(residuals).max(initial=0))  # none before may be beyond half of it
+    change = max(least(points, sensitivity.risk / len(WINDOWS)), equalled)
+    change += _ALL_BEYOND * float(scatter.deviation[0])
     return Sight(missing + points, change, least(1, _SOFTWARE_RISK))
 
 
