@@ -1,4 +1,4 @@
-"""What an item must decide, listed before it measures: one list for all kinds of items.
+"""The list of limits and gates that an item must decide, made before it measures.
 
 What is on it and wasn't decided leaves the item INCONCLUSIVE, whatever the reason.
 """
@@ -17,6 +17,9 @@ from pytest_mlms.quantities.soak import SOAK_LIMITS
 from pytest_mlms.records import Limit
 
 __all__ = ["Gate", "expected", "gates_of", "main_quantity"]
+
+_OF_DATASET = ("group_latency", "slow_inputs")
+"""Quantities that drawn inputs of one shape don't have; another case times the dataset."""
 
 
 class Gate(NamedTuple):
@@ -79,10 +82,6 @@ def _is_measured(name: str, case: Case) -> bool:
     if is_of_dataset and case.shape is not None and case.loaded.manifest.dataset is not None:
         return False
     return measures(case.kind, name, case.load)
-
-
-_OF_DATASET = ("group_latency", "slow_inputs")
-"""Quantities that drawn inputs of one shape don't have; another case times the dataset."""
 
 
 def _place(case: Case, name: str) -> str:

@@ -1,4 +1,4 @@
-"""What GitHub's page of a job shows of a command that ends with status 1."""
+"""Annotations and the summary of a job of GitHub, of a command that ends with status 1."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ _USAGE = 2
 """The exit status of a command that was called wrongly."""
 
 _OWN_USAGE = {"bisect": 3, "compare": 4, "culprit": 3}
-"""That of subcommands for which 2 is an answer, or that have pytest's statuses."""
+"""The same of subcommands for which 2 is an answer, or that have pytest's statuses."""
 
 _INTERRUPTED = 130
 """The exit status of a program that Ctrl-C ended: 128 and the number of SIGINT."""

@@ -23,7 +23,7 @@ UNUSABLE = ("INVALID", "ERROR")
 
 _ROWS = ("series", "places of runs", "numbers of lines", "values", "numbers of stacks")
 _AT_ONCE = 5_000  # points that a driver returns
-_IN_MEMORY = 5_000_000  # points, of 32 bytes
+_IN_MEMORY = 5_000_000  # points, of 40 bytes
 _FEW = 100  # series that are read one by one
 _UNKNOWN = -1
 

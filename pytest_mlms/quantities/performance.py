@@ -39,87 +39,58 @@ def _missing_growth(process: ProcessValues) -> str:
     return ""
 
 
+def _of_turns(name: str, description: str, rule: UpgradeRule, unit: str = "s") -> Quantity:
+    return Quantity(
+        name=name,
+        unit=unit,
+        better="lower",
+        kind="upgrade",
+        description=description,
+        upgrade=rule,
+    )
+
+
 UPGRADE = [
-    Quantity(
-        name="latency",
-        unit="s",
-        better="lower",
-        kind="upgrade",
-        description="median latency of a turn, by the clock that disturbances touch least",
-        upgrade=UpgradeRule(
-            tolerance=0.03,
-            least_change=_CALL_NOISE,
-            key="tolerance",
-            estimate="latency_p50",
-        ),
+    _of_turns(
+        "latency",
+        "median latency of a turn, by the clock that disturbances touch least",
+        UpgradeRule(0.03, least_change=_CALL_NOISE, key="tolerance", estimate="latency_p50"),
     ),
-    Quantity(
-        name="cpu_time",
-        unit="s",
-        better="lower",
-        kind="upgrade",
-        description="CPU time of the process for a call of an upgrade",
-        upgrade=UpgradeRule(tolerance=0.03),
+    _of_turns("cpu_time", "CPU time of the process for a call of an upgrade", UpgradeRule(0.03)),
+    _of_turns("wall_time", "wall time of a call of an upgrade", UpgradeRule(0.10)),
+    _of_turns(
+        "group_latency",
+        "latency of the group of inputs that got worst, where they have several shapes",
+        UpgradeRule(0.03, least_change=_CALL_NOISE, samples="groups"),
     ),
-    Quantity(
-        name="wall_time",
-        unit="s",
-        better="lower",
-        kind="upgrade",
-        description="wall time of a call of an upgrade",
-        upgrade=UpgradeRule(tolerance=0.10),
+    _of_turns(
+        "slow_inputs",
+        "latency of the inputs that several rounds show as slower than the others, timed again in "
+        "each further round",
+        UpgradeRule(0.50, samples="groups"),
     ),
-    Quantity(
-        name="group_latency",
-        unit="s",
-        better="lower",
-        kind="upgrade",
-        description="latency of the group of inputs that got worst, where they have several shapes",
-        upgrade=UpgradeRule(tolerance=0.03, least_change=_CALL_NOISE, samples="groups"),
-    ),
-    Quantity(
-        name="slow_inputs",
-        unit="s",
-        better="lower",
-        kind="upgrade",
-        description="latency of the inputs that several rounds show as slower than the others, "
-        "timed again in each further round",
-        upgrade=UpgradeRule(tolerance=0.50, samples="groups"),
-    ),
-    Quantity(
-        name="stalls",
+    _of_turns(
+        "stalls",
+        "share of the calls that take three times the median or more, neighbours counted once",
+        UpgradeRule(0.50, samples="calls"),
         unit="fraction",
-        better="lower",
-        kind="upgrade",
-        description="share of the calls that take three times the median or more, "
-        "neighbours counted once",
-        upgrade=UpgradeRule(tolerance=0.50, samples="calls"),
     ),
-    Quantity(
-        name="idle_cpu",
-        unit="s",
-        better="lower",
-        kind="upgrade",
-        description="CPU time of the process in a second in which nothing is called",
-        upgrade=UpgradeRule(tolerance=0.50, base=0.020),
+    _of_turns(
+        "idle_cpu",
+        "CPU time of the process in a second in which nothing is called",
+        UpgradeRule(0.50, base=0.020),
     ),
-    Quantity(
-        name="warm_up_time",
-        unit="s",
-        better="lower",
-        kind="upgrade",
-        description="time of a process's calls between its first one and those that are timed, as "
-        "many on both sides",
-        upgrade=UpgradeRule(tolerance=0.20, base=0.050),
+    _of_turns(
+        "warm_up_time",
+        "time of a process's calls between its first one and those that are timed, as many on both "
+        "sides",
+        UpgradeRule(0.20, base=0.050),
     ),
-    Quantity(
-        name="late_latency",
-        unit="s",
-        better="lower",
-        kind="upgrade",
-        description="latency after some thousand calls, where it is a gate or the first round "
-        "shows it as slower than before",
-        upgrade=UpgradeRule(tolerance=0.10),
+    _of_turns(
+        "late_latency",
+        "latency after some thousand calls, where it is a gate or the first round shows it as "
+        "slower than before",
+        UpgradeRule(0.10),
     ),
 ]
 """Quantities that only the turns of an upgrade measure."""

@@ -66,7 +66,7 @@ class Portal:
 
     @property
     def warning(self) -> str:
-        """What to tell of the address; "" for nothing."""
+        """The warning of an address at which others can read the token; "" for none."""
         if not self.token or not exposes_tokens(self.url):
             return ""
         return f"{self.url}: others can read the token on its way; reach the portal by https"

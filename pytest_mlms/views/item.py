@@ -202,12 +202,12 @@ class ItemView:
 
     @property
     def candidate_label(self) -> str:
-        """What texts call side B."""
+        """The name of side B in texts."""
         return with_variant(self.stack.name, self.variant)
 
     @property
     def baseline_label(self) -> str:
-        """What texts call side A; "" without a baseline."""
+        """The name of side A in texts; "" without a baseline."""
         if self.against is None:
             return ""
         return with_variant(self.against.name, self.against.variant or self.variant)
