@@ -21,7 +21,7 @@ _MEMBER = re.compile(
         | \.data/[^/]+ | \.format_version | \.storage_alignment
         | models/model\.json
         | data/weights/ (weight_\d+ | [^/]+_weights_config\.json | [^/]+\.pt)
-        | data/constants/ (tensor_\d+ | custom_obj_\d+ | [^/]+_constants_config\.json | [^/]+\.pt)
+        | data/constants/ (tensor_\d+ | [^/]+_constants_config\.json | [^/]+\.pt)
         | data/sample_inputs/[^/]+\.pt
         | extra/.+
     ) \Z
@@ -35,7 +35,7 @@ _RANGES = "range_constraints"
 _OPERATOR = re.compile(
     r"""
     torch\.ops\. (aten|prims|quantized|quantized_decomposed|onednn|torchvision)
-        \. (?! (?:FILES)\b ) \w+ \. (?!__)\w+
+        \. ( __i?(and|or|xor|[lr]shift)__ | (?! (?:FILES)\b | \w+__\b ) \w+ ) \. (?!__)\w+
     | torch\.ops\.higher_order\. (cond | while_loop | scan | associative_scan | map_impl
         | invoke_subgraph | strict_mode | wrap_with_set_grad_enabled | wrap_with_autocast
         | flex_attention | out_dtype | auto_functionalized | auto_functionalized_v2)

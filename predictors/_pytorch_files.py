@@ -125,10 +125,17 @@ def _read_pt2(path, device, allow_code):
 
 @contextlib.contextmanager
 def _told_damages():
-    """Say of an error of torch.export, which may be of any class, that the file is the reason."""
+    """Say of an error of torch.export, which may be of any class, that the file is the reason.
+
+    That memory is full, or that a module is missing, is none of the file.
+    """
     try:
         yield
+    except (MemoryError, ImportError, torch.cuda.OutOfMemoryError):
+        raise
     except Exception as error:
+        if "t allocate memory" in str(error):  # as a RuntimeError of the allocator of the CPU
+            raise
         reason = str(error).partition("\n")[0]
         text = "torch %s can't read it; export it again with this version (%s: %.200s)"
         raise RuntimeError(text % (torch.__version__, type(error).__name__, reason)) from error

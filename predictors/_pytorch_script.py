@@ -21,12 +21,16 @@ _REFUSED = frozenset(
 _NAMESPACES = (
     *("aten", "prim", "prims", "quantized", "_quantized", "quantization", "quantized_decomposed"),
     *("mkl", "mkldnn", "mkldnn_prepacked", "onednn", "prepacked", "sparse"),
-    *("torchvision", "torchaudio", "profiler", "static_runtime"),
+    *("torchvision", "profiler", "static_runtime"),
 )
 """The namespaces behind ``ops`` in code; others reach hosts, memory or what a person registered."""
 
-_PACKED = ("quantized", "xnnpack", "mkldnn", "sparse")
+_PACKED = ("quantized", "rnn", "xnnpack", "mkldnn", "sparse")
 """The namespaces of classes of C++ that are packed weights."""
+
+_CLASSES_OF_CPP = "__torch__.torch.classes"
+_SPACES = ("ops", "__torch__", "__torch__.torch", _CLASSES_OF_CPP)
+"""Names in code that have all operators or classes of C++ below them."""
 
 _CLASSES = re.compile(rb"torch[.\n]classes[.\n](?!(?:%s)\b)(\w+)" % "|".join(_PACKED).encode())
 """A class of C++ other than those, in a pickle or in a type."""
@@ -71,18 +75,23 @@ def _problem(data):
 
 def _reached(nodes):
     """Return which operators or classes of C++ code reaches that it may not, or None."""
-    parents = [node for node in nodes if _is_ops(getattr(node, "value", None))]
-    for node in parents:
-        if not isinstance(node, ast.Attribute) or node.attr not in _NAMESPACES:
-            return "uses the operators ops.%s" % getattr(node, "attr", "*")
-    if len(parents) != sum(map(_is_ops, nodes)):
-        return "hands on all operators"
-    for node in nodes:
-        is_class = getattr(getattr(node, "value", None), "attr", "") == "classes"
-        if is_class and getattr(node, "attr", "*") not in _PACKED:
-            return "has torch.classes.%s" % getattr(node, "attr", "*")
+    attributes = [node for node in nodes if isinstance(node, ast.Attribute)]
+    members = [node for node in attributes if _dotted(node.value) in _SPACES]
+    for node in members:
+        space = _dotted(node.value)
+        if space == "ops" and node.attr not in _NAMESPACES:
+            return "uses the operators ops.%s" % node.attr
+        if space == _CLASSES_OF_CPP and node.attr not in _PACKED:
+            return "has torch.classes.%s" % node.attr
+    if len(members) != sum(_dotted(node) in _SPACES for node in nodes):
+        return "hands on all operators or classes"
     return None
 
 
-def _is_ops(node):
-    return isinstance(node, ast.Name) and node.id == "ops"
+def _dotted(node):
+    """Return a name with its attributes; nothing for a longer or another expression."""
+    names = []
+    while isinstance(node, ast.Attribute) and len(names) < 2:
+        names.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *reversed(names)]) if isinstance(node, ast.Name) else ""

@@ -3,6 +3,7 @@
 Keras' own checks differ between versions, and each had holes, so the configuration is read here.
 """
 
+import builtins
 import contextlib
 import json
 import re
@@ -20,15 +21,15 @@ _LAYERS_WITH_CODE = (
     "FlaxLayer",
 )
 _OBJECTS = re.compile(
-    r"""keras (\. (src|engine|layers|models|ops|activations|initializers|regularizers|constraints
-        | optimizers|losses|metrics|dtype_policies|mixed_precision|quantizers|random|legacy)
-        (\.\w+)* )?""",
+    r"""keras (\.src)? (\. (engine|layers|models|ops|activations|initializers|regularizers
+        | constraints|optimizers|losses|metrics|dtype_policies|mixed_precision|quantizers|random
+        | legacy) (\.\w+)* )?""",
     re.VERBOSE,
 )
 """Modules of Keras with classes of models; others have functions that load, download and write."""
 _FUNCTIONS = re.compile(
     r"""keras\.(src\.)? (ops|activations|initializers|regularizers|constraints|losses|metrics)
-        (\.\w+)* | builtins""",
+        (\.\w+)*""",
     re.VERBOSE,
 )
 _CLASS = re.compile(r"[A-Z_]\w*")
@@ -69,8 +70,8 @@ def _check_object(value):
     if name in _LAYERS_WITH_CODE:
         raise RuntimeError("a layer is code: %s; %s" % (name, _ADVICE))
     module = value.get("module") or "keras"
-    if name is not None and not _is_of_keras(name, module):
-        named = value["config"] if name == "function" else name
+    named = value.get("config") if name == "function" else name
+    if name is not None and not _is_of_keras(name, module, named):
         raise RuntimeError(
             "%.80s of %.80s is none of Keras' classes; %s" % (named, module, _ADVICE)
         )
@@ -79,11 +80,13 @@ def _check_object(value):
             raise RuntimeError("a layer reads the file %.80s; %s" % (value[key], _ADVICE))
 
 
-def _is_of_keras(name, module):
-    if not (isinstance(name, str) and isinstance(module, str)):
+def _is_of_keras(name, module, named):
+    if not (isinstance(module, str) and isinstance(named, str)):
         return False
     if name == "function":
-        return _FUNCTIONS.fullmatch(module) is not None
+        # Keras writes "builtins" for functions of its own, and old ones look there after all.
+        is_own = module == "builtins" and not hasattr(builtins, named)
+        return is_own or _FUNCTIONS.fullmatch(module) is not None
     return _OBJECTS.fullmatch(module) is not None and _CLASS.fullmatch(name) is not None
 
 

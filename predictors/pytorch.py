@@ -91,7 +91,8 @@ class _Model(NamedTuple):
     """A model that ``call`` runs; ``module`` is what it was made of.
 
     ``kind`` is that of the files: export, script or module. ``events`` are two of CUDA's, around
-    the last call on a GPU. ``habits`` are what was seen of it on the CPU.
+    the last call on a GPU. ``habits`` are what was seen of it on the CPU. ``most`` are the outputs
+    that the options name, None where they name none.
     """
 
     call: Any
@@ -99,6 +100,7 @@ class _Model(NamedTuple):
     kind: str
     events: Any
     habits: "_Habits"
+    most: Any
 
 
 class _Habits:
@@ -156,13 +158,15 @@ def load(request: Load) -> Loaded:
     if mode != "eager":
         call = _compiled(read, options)
     device = _device_of(read.module, request.device)
-    model = _Model(call, read.module, read.kind, _events(device), _Habits())
     inputs = read.inputs
     outputs = read.outputs
+    most = None
     if "inputs" in options:
         inputs = read_tensors(options["inputs"])
     if "outputs" in options:
         outputs = read_tensors(options["outputs"])
+        most = len(outputs)
+    model = _Model(call, read.module, read.kind, _events(device), _Habits(), most)
     return Loaded(model, device, torch.get_num_threads(), inputs, outputs)
 
 
@@ -179,18 +183,19 @@ def bind(loaded: Loaded, arrays: Arrays) -> Call:
     """
     tensors = _tensors(loaded, arrays)
     names = [tensor.name for tensor in loaded.outputs]
+    flat = functools.partial(_flat, names=names, most=loaded.model.most)
     if loaded.device != "cpu":
-        return lambda: [out.cpu().numpy() for out in _flat(_between_events(loaded, tensors), names)]
+        return lambda: [out.cpu().numpy() for out in flat(_between_events(loaded, tensors))]
     model = loaded.model.call
     habits = loaded.model.habits
 
     def call():
         if habits.calls < 2:
-            outputs = habits.observe(lambda given: _flat(model(*given), names), tensors)
+            outputs = habits.observe(lambda given: flat(model(*given)), tensors)
         elif habits.writes:
-            outputs = _flat(model(*[tensor.clone() for tensor in tensors]), names)
+            outputs = flat(model(*[tensor.clone() for tensor in tensors]))
         else:
-            outputs = _flat(model(*tensors), names)
+            outputs = flat(model(*tensors))
         if habits.keeps:
             return [out.clone().numpy() for out in outputs]
         return [out.numpy() for out in outputs]
@@ -332,8 +337,8 @@ def _between_events(loaded, tensors):
     return result
 
 
-def _flat(result, names):
-    """Return what a model returned as a list in the order of its outputs."""
+def _flat(result, names, most):
+    """Return what a model returned as a list in the order of its outputs, ``most`` of them."""
     if isinstance(result, dict):
         try:
             return [result[name] for name in names]
@@ -341,7 +346,7 @@ def _flat(result, names):
             problem = "the model returns a dict of %s" % ", ".join(map(str, result))
             advice = "name its keys by the option outputs=%s" % "; ".join(map(str, result))
             raise ValueError("%s; %s" % (problem, advice)) from None
-    return [result] if isinstance(result, torch.Tensor) else result
+    return [result] if isinstance(result, torch.Tensor) else result[:most]
 
 
 def _tensors(loaded, arrays):

@@ -65,7 +65,11 @@ def _check_regular(path: Path, status: os.stat_result) -> None:
 def read_regular(path: Path, most: int) -> bytes:
     """Return the content of a regular file of at most ``most`` bytes; raises OSError."""
     with open_regular(path) as file:
-        data = file.read(most + 1)
+        return _read(file, path, most)
+
+
+def _read(file: IO[bytes], path: Path, most: int) -> bytes:
+    data = file.read(most + 1)
     if len(data) > most:
         raise OSError(errno.EFBIG, f"it is larger than {most >> 10:,} KiB", str(path))
     return data
@@ -77,10 +81,10 @@ def read_secret(path: Path, most: int) -> bytes:
     Another user must not be able to choose the token. Root's files are those of containers, which
     mount secrets as files that all may read.
     """
-    with open_regular(path) as file:
+    with open_regular(path) as file:  # once: there may be another file by the next time
         status = os.fstat(file.fileno())
-    if status.st_uid not in (0, os.geteuid()):
-        raise OSError(errno.EPERM, "it belongs to another user", str(path))
-    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise OSError(errno.EPERM, "others may write it; chmod go-w", str(path))
-    return read_regular(path, most)
+        if status.st_uid not in (0, os.geteuid()):
+            raise OSError(errno.EPERM, "it belongs to another user", str(path))
+        if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise OSError(errno.EPERM, "others may write it; chmod go-w", str(path))
+        return _read(file, path, most)

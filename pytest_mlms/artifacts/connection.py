@@ -3,14 +3,14 @@
 requests has a timeout for each read of a socket, which a server meets that sends a byte a second.
 Here a thread shuts the sockets of a request down when its time is over, whatever it waits for:
 headers, the handshake of TLS, or the body. Redirects are followed without their bodies, which
-requests would read whole, never from https to another scheme and never into this machine. Bodies
-are handed out as they are sent, never decompressed.
+requests would read whole, never from https to another scheme and never into this machine: sockets
+are looked at, as a name may mean another address at each look-up. Bodies are handed out as they are
+sent, never decompressed.
 """
 
 from __future__ import annotations
 
 import contextlib
-import http.client
 import ipaddress
 import socket
 import threading
@@ -24,6 +24,7 @@ import urllib3
 from requests.adapters import HTTPAdapter
 
 from pytest_mlms.artifacts.links import is_safer_or_alike
+from pytest_mlms.artifacts.responses import PlainResponse
 
 __all__ = ["CHUNK", "Answer", "TooSlow", "answer_to", "final_address", "read_answer"]
 
@@ -35,9 +36,16 @@ _CHUNK_SECONDS = 60  # for the headers, and for each chunk of a body
 _POLL = 0.2  # seconds between two looks at the clock
 _REDIRECTS = 10
 
+_Add = Callable[[socket.socket, bool], None]
+"""Takes a socket, and whether a proxy is at its other end."""
+
 
 class TooSlow(requests.ConnectionError):
     """The time for a download was over."""
+
+
+class _LeadsInside(ValueError):
+    """A redirect leads nearer to this machine, which urllib3 doesn't take for a broken one."""
 
 
 class Answer:
@@ -89,7 +97,7 @@ def answer_to(
         if certificates:
             session.verify = certificates
         with _translated_errors(watch):
-            response = _follow(session, url, headers)
+            response = _follow(session, url, headers, watch)
         with contextlib.closing(response):
             yield Answer(response, watch)
 
@@ -132,7 +140,9 @@ def _translated_errors(watch: _Watch) -> Iterator[None]:
     watch.check()  # a socket that was shut down may look like one that came to its end
 
 
-def _follow(session: requests.Session, url: str, headers: Mapping[str, str]) -> requests.Response:
+def _follow(
+    session: requests.Session, url: str, headers: Mapping[str, str], watch: _Watch
+) -> requests.Response:
     """Return the answer at the end of the redirects."""
     for _ in range(_REDIRECTS + 1):
         response = session.get(url, headers=headers, stream=True, timeout=_SILENCE)
@@ -142,6 +152,7 @@ def _follow(session: requests.Session, url: str, headers: Mapping[str, str]) -> 
         location = response.headers["Location"].encode("latin-1").decode("utf-8", "replace")
         target = urljoin(url, location)
         _check_redirect(url, target, response)
+        watch.go_no_nearer()  # as the name may mean another address by now
         url = target
     raise requests.TooManyRedirects(f"more than {_REDIRECTS} redirects", response=response)
 
@@ -163,8 +174,24 @@ def _is_inside(url: str) -> bool:
         found = socket.getaddrinfo(urlsplit(url).hostname or "", None)
     except (OSError, UnicodeError):  # there is no such host here, or a proxy finds it
         return False
-    places = [ipaddress.ip_address(str(one[4][0]).partition("%")[0]) for one in found]
-    return any(one.is_loopback or one.is_link_local or one.is_unspecified for one in places)
+    return any(_is_local(str(one[4][0])) for one in found)
+
+
+def _is_local(address: str) -> bool:
+    found = ipaddress.ip_address(address.partition("%")[0])
+    found = getattr(found, "ipv4_mapped", None) or found
+    return found.is_loopback or found.is_link_local or found.is_unspecified
+
+
+def _nearness(connection: socket.socket) -> int:
+    """Return 2 for a connection to this machine's loopback or link, 1 for another of its addresses.
+
+    0 is for one to another machine.
+    """
+    other = str(connection.getpeername()[0])
+    if _is_local(other):
+        return 2
+    return int(other == connection.getsockname()[0])
 
 
 class _Session(requests.Session):
@@ -183,6 +210,7 @@ class _Watch:
         self._chunk_began = self._began
         self._problem = ""
         self._sockets: list[socket.socket] = []
+        self._nearness = self._nearest = 2  # of the last connection, and the most of the next one
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -196,9 +224,17 @@ class _Watch:
         for watched in self._sockets:
             watched.close()
 
-    def add(self, connection: socket.socket) -> None:
+    def add(self, connection: socket.socket, is_of_proxy: bool) -> None:
         """Watch a socket; TLS takes the original over, so this is a duplicate of it."""
         self._sockets.append(connection.dup())
+        self._nearness = 0 if is_of_proxy else _nearness(connection)
+        if self._nearness > self._nearest:
+            connection.close()
+            raise _LeadsInside("it redirects into this machine")
+
+    def go_no_nearer(self) -> None:
+        """Let no further connection lead nearer to this machine than the last one."""
+        self._nearest = self._nearness
 
     def begin_chunk(self) -> None:
         """Start the time for the next chunk."""
@@ -232,7 +268,7 @@ class _Watch:
 class _WatchedAdapter(HTTPAdapter):
     """An adapter of requests that tells ``watch`` of each socket."""
 
-    def __init__(self, watch: Callable[[socket.socket], None]) -> None:
+    def __init__(self, watch: _Add) -> None:
         self._watch = watch
         super().__init__()
 
@@ -256,28 +292,18 @@ class _WatchedAdapter(HTTPAdapter):
         manager.pool_classes_by_scheme = watched
 
 
-def _watched_pool(pool: Any, watch: Callable[[socket.socket], None]) -> Any:
+def _watched_pool(pool: Any, watch: _Add) -> Any:
     """Return a class like urllib3's ``pool`` whose sockets are told to ``watch``."""
 
     class Connection(pool.ConnectionCls):  # type: ignore[misc]
-        response_class = _Response
+        response_class = PlainResponse
 
         def _new_conn(self) -> Any:
             made = super()._new_conn()
-            watch(made)
+            watch(made, bool(self.proxy))
             return made
 
     class Pool(pool):  # type: ignore[misc]
         ConnectionCls = Connection
 
     return Pool
-
-
-class _Response(http.client.HTTPResponse):
-    """A response that refuses chunks of a negative size, which would be read until memory ends."""
-
-    def _safe_read(self, amt: int) -> bytes:
-        if amt < 0:
-            raise http.client.IncompleteRead(b"")
-        read: bytes = super()._safe_read(amt)  # type: ignore[misc]
-        return read

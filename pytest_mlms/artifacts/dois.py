@@ -1,7 +1,7 @@
 """Files of data repositories by their DOI: Zenodo, figshare, and any Dataverse.
 
-Where a DOI leads is its owner's choice, so each answer is bounded, and leads on by https to hosts
-of its own domain only.
+Where a DOI leads is its owner's choice, so each answer is bounded, and leads on by https to its own
+host and those below it only.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _address_of(doi: str, name: str, end: float) -> str:
     if host == "zenodo.org":
         return f"{page.partition('?')[0].rstrip('/')}/files/{quote(name)}?download=1"
     if host == "figshare.com":
-        page, files = _FIGSHARE, _files_of_figshare(doi, end)
+        files = _files_of_figshare(doi, end)
     else:
         files = _files_of_dataverse(page, doi, end)
     if name not in files:

@@ -32,16 +32,10 @@ def resolved(page: str, address: str) -> str:
 
 
 def foreign_host(page: str, url: str) -> str:
-    """Return the host of an address that is of another domain than its page, else nothing.
+    """Return the host of an address that is neither its page's nor below that, else nothing.
 
-    The last two labels of names are compared. Files of this machine may lead anywhere.
+    Which other hosts are of one owner no name tells, as for those of co.uk. Files of this machine
+    may lead anywhere.
     """
     mine, theirs = urlsplit(page).hostname, urlsplit(url).hostname or ""
-    return "" if mine is None or _domain(theirs) == _domain(mine) else theirs
-
-
-def _domain(host: str) -> str:
-    """Return the last two labels of a name; an address as it is."""
-    labels = host.split(".")
-    is_address = ":" in host or labels[-1].isdecimal()
-    return host if is_address else ".".join(labels[-2:])
+    return "" if mine is None or f".{theirs}".endswith(f".{mine}") else theirs

@@ -48,6 +48,14 @@ _SHOWN = 200  # characters of pip's errors
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+!-]*")
 """The name of a package's file; packaging also takes folders, in the tag of a build."""
 
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+_OTHER_FORM = (
+    *(ValueError, KeyError, TypeError, AttributeError),
+    *(OverflowError, RecursionError),
+)
+"""Errors of an answer that is no JSON of the simple API."""
+
 _FILE_HOSTS = ("files.pythonhosted.org", "test-files.pythonhosted.org")
 """The hosts of PyPI's files, which pages of other indexes link to as well."""
 
@@ -198,7 +206,14 @@ def _files_of_json(content: bytes, page: str) -> Iterator[PackageFile]:
             file = _file_of_entry(entry, page)
             if file:
                 yield file
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         problem = f"the index's answer for {page} is not of the simple API"
         raise DownloadError(f"{problem}: {error!r}; check pip's index-url") from error
 
@@ -209,7 +224,7 @@ def _file_of_entry(entry: Mapping[str, Any], page: str) -> PackageFile | None:
         entry["filename"],
         resolved(page, entry["url"]),
         page=page,
-        sha256=entry.get("hashes", {}).get("sha256"),
+        sha256=_sha256(entry.get("hashes", {}).get("sha256")),
         size=int(entry.get("size") or 0),
         yanked=None if yanked is False else _reason(yanked),
         requires_python=str(entry.get("requires-python") or ""),
@@ -225,10 +240,15 @@ def _file_of_link(attributes: Mapping[str, str | None], page: str) -> PackageFil
         name,
         url,
         page=page,
-        sha256=digest if algorithm == "sha256" else None,
+        sha256=_sha256(digest) if algorithm == "sha256" else None,
         yanked=_reason(attributes["data-yanked"]) if "data-yanked" in attributes else None,
         requires_python=attributes.get("data-requires-python") or "",
     )
+
+
+def _sha256(digest: object) -> str | None:
+    """Return a digest of an index; None for what is none."""
+    return digest if isinstance(digest, str) and _SHA256.fullmatch(digest) else None
 
 
 def _reason(yanked: object) -> str:

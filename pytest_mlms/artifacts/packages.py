@@ -189,9 +189,11 @@ def _downloaded(file: PackageFile, folder: Path, transfer: Transfer) -> Path:
     parts = urlsplit(file.url)
     if parts.scheme == "file":
         return Path(url2pathname(parts.path))
-    if file.foreign_host:
-        problem = f"the index leads to another host, {file.foreign_host}"
-        raise DownloadError(f"{problem}; if you trust it, write the file's own address and sha256")
+    host, named = file.foreign_host, pip_settings()
+    if host and host not in [urlsplit(url).hostname for url in (*named.indexes, *named.links)]:
+        problem = f"the index leads to another host, {host}"
+        advice = "write the file's own address and sha256, or name the host in pip's find-links"
+        raise DownloadError(f"{problem}; if you trust it, {advice}")
     path = folder / file.name
     Download(file.url, path, transfer.progress, transfer.limits).run(file.sha256)
     return path

@@ -1,8 +1,9 @@
-"""Patches of pytest-xdist 3.x that keep a run going when a host is lost.
+"""Patches of pytest-xdist 3.x that keep a run going when a host is lost, and hosts apart.
 
 Without them, xdist ends the whole run with an internal error where a host can't be reached, or
 where a worker has an internal error, and it starts a worker that dies at its start again for ever.
-All that is private to xdist and is replaced is in this file.
+It would also call whatever a worker names as the class of a warning. All that is private to xdist
+and is replaced is in this file.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from __future__ import annotations
 import contextlib
 import queue
 import subprocess
+import sys
 import threading
 import time
+import warnings
 from collections import Counter
 from collections.abc import Iterable
 from functools import partial
@@ -42,6 +45,7 @@ _NO_CONNECTION = (HostNotFound, BrokenPipeError, EOFError)
 """How execnet reports that ssh ended, which depends on how fast it ended."""
 
 _STOCK_MAKE_RELTOROOT = xdist.workermanage.make_reltoroot
+_STOCK_UNSERIALIZE_WARNING = xdist.workermanage.unserialize_warning_message
 
 _RESPAWNS = 2  # of one worker
 _SSH_SECONDS = 20  # for a host to say that it is there
@@ -112,12 +116,14 @@ class XdistPatches:
         session.worker_workerfinished = self._finish_worker
         xdist.dsession.NodeManager = partial(_NodeManager, self._notices, self._workspace)
         xdist.workermanage.make_reltoroot = self._map_arguments
+        xdist.workermanage.unserialize_warning_message = _warning_of
         threading.Thread(target=self._send_ticks, daemon=True).start()
 
     def remove(self) -> None:
         """Restore the module-level names of xdist, and stop the ticks."""
         self._ended.set()
         xdist.workermanage.make_reltoroot = _STOCK_MAKE_RELTOROOT
+        xdist.workermanage.unserialize_warning_message = _STOCK_UNSERIALIZE_WARNING
         xdist.dsession.NodeManager = xdist.workermanage.NodeManager
 
     @property
@@ -293,6 +299,22 @@ class _NodeManager(xdist.workermanage.NodeManager):  # type: ignore[misc]
 
     def rsync_roots(self, gateway: Any) -> None:
         """Copy nothing, because "mlms worker install" has put pytest on the host."""
+
+
+def _warning_of(data: dict[str, Any]) -> warnings.WarningMessage:
+    """Return the warning of a worker, of a class of warnings that is known here, or a plain one."""
+    known = dict(data)
+    if not _is_warning(data["message_module"], data["message_class_name"]):
+        known["message_module"] = None  # its text is shown
+    if not _is_warning(data["category_module"], data["category_class_name"]):
+        known.update(category_module="builtins", category_class_name="UserWarning")
+    made: warnings.WarningMessage = _STOCK_UNSERIALIZE_WARNING(known)
+    return made
+
+
+def _is_warning(module: Any, name: Any) -> bool:
+    found = getattr(sys.modules.get(module), name or "", None)
+    return isinstance(found, type) and issubclass(found, Warning)
 
 
 def _connection_error(spec: Any) -> str:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 import tempfile
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 from fastapi import APIRouter, HTTPException, Request
@@ -33,6 +36,7 @@ def make_receiving(
     folder = settings.results / PORTAL_FOLDER
     uploads = Uploads(settings.results, folder / _PUSHERS, settings.limits)
     at_a_time = asyncio.Semaphore(settings.limits.uploads)
+    on_their_way: Counter[str] = Counter()  # by token
     _remove_leftovers(folder)
 
     def take(archive: Path, token: str) -> tuple[Received, str]:
@@ -40,14 +44,13 @@ def make_receiving(
         index.refresh(wait=True)
         return received, history.add(received.run) if history else ""
 
-    @router.post(UPLOADS, status_code=201, summary="Take a run: a tar.gz or zip of its folder")
-    async def receive(request: Request) -> Response:
+    async def take_body(request: Request, token: str) -> tuple[Received, str]:
         place = await run_in_threadpool(_make_place, folder)
         try:
             archive = place / "archive"
             await _save(request, archive)
             async with at_a_time:  # not before: slow clients would keep the others from it
-                received, note = await run_in_threadpool(take, archive, bearer_token(request) or "")
+                return await run_in_threadpool(take, archive, token)
         except BadUpload as error:
             raise HTTPException(400, str(error)) from None
         except Conflict as error:
@@ -56,6 +59,12 @@ def make_receiving(
             raise HTTPException(507, f"the run can't be written: {error.strerror}") from None
         finally:
             await run_in_threadpool(shutil.rmtree, place, ignore_errors=True)
+
+    @router.post(UPLOADS, status_code=201, summary="Take a run: a tar.gz or zip of its folder")
+    async def receive(request: Request) -> Response:
+        token = bearer_token(request) or ""
+        with _counted(on_their_way, token, settings.limits.uploads_of_token):
+            received, note = await take_body(request, token)
         content = {"run": received.run, "state": received.state, "history": note}
         return JSONResponse(content, _STATUS[received.state])
 
@@ -64,6 +73,19 @@ def make_receiving(
         return {"known": bool(settings.tokens)}
 
     return router
+
+
+@contextlib.contextmanager
+def _counted(on_their_way: Counter[str], token: str, most: int) -> Iterator[None]:
+    """Count an upload of a token; raises HTTPException where too many are on their way."""
+    if on_their_way[token] >= most:
+        detail = "too many uploads of this token are on their way; push again later"
+        raise HTTPException(429, detail, {"Connection": "close"})
+    on_their_way[token] += 1
+    try:
+        yield
+    finally:
+        on_their_way[token] -= 1
 
 
 async def _save(request: Request, archive: Path) -> None:

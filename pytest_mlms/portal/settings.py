@@ -33,6 +33,8 @@ class Limits:
     bytes_per_second: int = 4096
     """The slowest body of a request, beside the time of a stall."""
     connections: int = 512
+    uploads_of_token: int = 128
+    """Uploads of a token that are on their way at a time; it leaves connections to the others."""
 
 
 @dataclass(frozen=True)

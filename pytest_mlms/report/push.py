@@ -21,6 +21,7 @@ from typing import IO
 from urllib.parse import urlsplit
 
 import pytest_mlms
+from pytest_mlms.artifacts.responses import PlainResponse
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.portal_address import TOKEN_VARIABLE, exposes_tokens
 from pytest_mlms.report.push_queue import mark_waiting, unmark, waiting_runs
@@ -103,6 +104,7 @@ class Portal:
         is_https = parts.scheme == "https"
         made = http.client.HTTPSConnection if is_https else http.client.HTTPConnection
         connection = made(parts.hostname or "", parts.port, timeout=_SECONDS)
+        connection.response_class = PlainResponse
         try:
             yield connection
         finally:

@@ -65,8 +65,8 @@ _VARIABLES = frozenset(
 )
 """Variables that can neither load code nor name a file."""
 
-_FILES = re.compile(r"cache|delegate|dir|dump|path|file|librar|plugin", re.IGNORECASE)
-"""What names of predictors' options have whose values are files or folders."""
+_FILES = re.compile(r"cache|cxx|delegate|dir|dump|home|path|file|lib|plugin", re.IGNORECASE)
+"""What names of predictors' options have whose values are files, folders or programs."""
 
 _VALUE = re.compile(r"[\w .,:;=+{}()*-]{0,400}", re.ASCII)
 _PYTHON = re.compile(r"\d+\.\d+(\.\d+)?([a-z]+\d+)?\+?", re.ASCII)
@@ -76,6 +76,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 _WORD = re.compile(r"[\w-]{1,64}", re.ASCII)
 """A text that is no path; an option of such a value can't name a file elsewhere."""
+
+_ARCHIVES = (".whl", ".zip", ".tar", ".gz", ".bz2", ".xz", ".lzma", ".tgz", ".tbz", ".txz", ".tlz")
 
 _NEEDED = ("container", "libraries", "env", "env_passthrough", "options", "variant")
 """Keys that change what is measured beside exact packages."""
@@ -228,11 +230,12 @@ def harmless_variables(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def _is_plain(text: str) -> bool:
-    """Return whether a requirement is a name, with versions at most."""
+    """Return whether a requirement is a name, with versions at most; pip takes a.zip for a file."""
     try:
-        return Requirement(text).url is None
+        wanted = Requirement(text)
     except InvalidRequirement:
         return False
+    return wanted.url is None and not wanted.name.endswith(_ARCHIVES)
 
 
 def _refused(stack: str, key: str, part: Any) -> StackError:

@@ -117,8 +117,8 @@ _SECRET = re.compile(
 )
 """Names that even a prefix of the list must not let through, such as NVIDIA_API_KEY."""
 
-_USER = re.compile(r"://[^/\s]*:[^/\s]*@")
-"""A user and a password in an address."""
+_USER = re.compile(r"://[^/\s]*@|://[^/\s]*:\D\S*@")
+"""A user, who may be a token, or a password in an address, which may have a slash."""
 
 _OF_OTHERS = ("TF_VAR_*", "TF_CLI_*")
 """Terraform's variables, which hold its secrets and have TensorFlow's prefix."""

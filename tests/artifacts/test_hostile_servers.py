@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
@@ -247,6 +248,7 @@ def test_a_redirect_leads_neither_into_this_machine_nor_out_of_https() -> None:
         ("http://192.0.2.1/a", "http://localhost/admin"),
         ("http://192.0.2.1/a", "http://[::1]/"),
         ("http://192.0.2.1/a", "http://0.0.0.0/"),
+        ("http://192.0.2.1/a", "http://[::ffff:127.0.0.1]/"),
         ("http://192.0.2.1/a", "http://169.254.169.254/latest/meta-data"),
     ]:
         with pytest.raises(requests.exceptions.InvalidURL, match="it redirects"):
@@ -255,20 +257,53 @@ def test_a_redirect_leads_neither_into_this_machine_nor_out_of_https() -> None:
     connection._check_redirect("http://192.0.2.1/a", "https://192.0.2.2/b", response)
 
 
-def test_a_server_of_another_address_does_not_lead_to_this_machine(tmp_path: Path) -> None:
-    """The server listens on an address of this machine that others reach, if it has one."""
+@pytest.fixture
+def own_address() -> str:
+    """An address of this machine that others reach, if it has one."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))
-            address = probe.getsockname()[0]
         except OSError:
             pytest.skip("there is no network")
+        return str(probe.getsockname()[0])
+
+
+def test_a_server_of_another_address_does_not_lead_to_this_machine(
+    tmp_path: Path, own_address: str
+) -> None:
+    inner = Answered()
+    with answering(inner) as secret, answering(leading_to(secret), own_address) as url:
+        problem = failure_of(url, tmp_path)
+    assert problem.startswith("it redirects into this machine, to 127.0.0.1")
+    assert not inner.count
+
+
+def leading_to(url: str) -> Answer:
+    return once(b"HTTP/1.1 302 Found\r\nLocation: " + url.encode() + b"\r\n\r\n")
+
+
+@pytest.mark.parametrize("target", ["second.example", "127.0.0.1"])
+def test_a_name_that_means_this_machine_at_the_second_look_does_not_lead_there(
+    tmp_path: Path, own_address: str, monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    """The names are of one who leads them to this machine once they were looked at."""
+    found = socket.getaddrinfo
+    looks = {"first.example": [own_address], "second.example": ["192.0.2.1"]}
+
+    def look(host: str, *arguments: Any, **named: Any) -> Any:
+        places = looks.get(host)
+        if places is not None:
+            host = places.pop() if places else "127.0.0.1"
+        return found(host, *arguments, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", look)
+    monkeypatch.setattr(Download, "complete", Download._append)
     inner = Answered()
     with answering(inner) as secret:
-        leading = once(b"HTTP/1.1 302 Found\r\nLocation: " + secret.encode() + b"\r\n\r\n")
-        with answering(leading, address) as url:
-            problem = failure_of(url, tmp_path)
-    assert problem.startswith("it redirects into this machine, to 127.0.0.1")
+        port = secret.rpartition(":")[2]
+        with answering(leading_to(f"http://{target}:{port}/"), own_address) as url:
+            problem = failure_of(url.replace(own_address, "first.example"), tmp_path)
+    assert "it redirects into this machine" in problem
     assert not inner.count
 
 

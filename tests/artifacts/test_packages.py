@@ -254,6 +254,14 @@ def test_a_page_leads_neither_out_of_the_cache_nor_to_files_of_this_machine(
     assert list(_parsed(link, "text/html", page)) == []
 
 
+@pytest.mark.parametrize("digest", [5, ["x"], "md5:x", "X" * 64, None])
+def test_a_digest_that_is_none_is_unknown(digest: object) -> None:
+    entry = {"filename": "a-1.tar.gz", "url": "a-1.tar.gz", "hashes": {"sha256": digest}}
+    content = json.dumps({"files": [entry]}).encode()
+    (file,) = _parsed(content, "json", "https://i.example/simple/a/")
+    assert file.sha256 is None
+
+
 def test_a_token_goes_to_the_scheme_and_host_of_its_page_only() -> None:
     page = "http://user:token@i.example/simple/a/"
     links = b"".join(
@@ -265,6 +273,7 @@ def test_a_token_goes_to_the_scheme_and_host_of_its_page_only() -> None:
 
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
+LARGE_FILE = b'{"files": [{"filename": "a-1.tar.gz", "url": "a-1.tar.gz", "size": 1e999}]}'
 
 
 @pytest.mark.parametrize(
@@ -274,9 +283,10 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
         (forever(OK, b"x"), "the time for the download is over|less than 64 KiB in"),
         (once(OK + b'{"files": [' + b"{}," * 1_000_001), "has more than 1,000,000 entries"),
         (once(OK + b"[" * 200_000), "is not of the simple API"),
+        (once(OK + LARGE_FILE), "is not of the simple API"),
         (once(b"HTTP/1.1 302 Found\r\nLocation: file:///etc/passwd\r\n\r\n"), "can't be reached"),
     ],
-    ids=["endless", "a byte at a time", "a million entries", "deep", "leads to a file"],
+    ids=["endless", "a byte at a time", "a million entries", "deep", "infinite", "leads to a file"],
 )
 def test_a_hostile_index_is_given_up(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answer: Answer, message: str
@@ -300,7 +310,10 @@ def test_a_wheel_of_another_digest_than_its_index_says_is_refused(
     ("page", "url", "host"),
     [
         ("https://pypi.org/simple/a/", "https://files.pythonhosted.org/a-1.tar.gz", ""),
-        ("https://www.example.org/a/", "https://files.example.org:444/a-1.tar.gz", ""),
+        ("https://example.org/a/", "https://files.example.org:444/a-1.tar.gz", ""),
+        ("https://www.example.org/a/", "https://b.example.org/a-1.tar.gz", "b.example.org"),
+        ("https://a.co.uk/a/", "https://b.co.uk/a-1.tar.gz", "b.co.uk"),
+        ("https://example.org/a/", "https://anexample.org/a-1.tar.gz", "anexample.org"),
         ("https://10.0.0.1/a/", "https://10.0.0.1/a-1.tar.gz", ""),
         ("file:///wheels/", "https://i.example/a-1.tar.gz", ""),
         ("https://pypi.org/simple/a/", "https://localhost/a-1.tar.gz", "localhost"),
@@ -310,13 +323,15 @@ def test_a_wheel_of_another_digest_than_its_index_says_is_refused(
         ("https://pypi.org/a/", "https://pypi.org.example/a-1.tar.gz", "pypi.org.example"),
     ],
 )
-def test_a_page_leads_to_hosts_of_its_domain_and_of_pypi(page: str, url: str, host: str) -> None:
+def test_a_page_leads_to_its_host_those_below_it_and_those_of_pypi(
+    page: str, url: str, host: str
+) -> None:
     (file,) = _parsed(f'<a href="{url}">'.encode(), "text/html", page)
     assert file.foreign_host == host
 
 
 def test_a_file_on_another_host_than_its_index_is_not_asked_for(
-    index: Index, server: FileServer, tmp_path: Path
+    index: Index, server: FileServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     index.add("my-models", NAME, wheel_of(WHEEL))
     page = "/simple/my-models/"
@@ -325,6 +340,8 @@ def test_a_file_on_another_host_than_its_index_is_not_asked_for(
     with pytest.raises(ArtifactError, match="leads to another host, localhost; if you trust it"):
         fetch(artifact(SOURCE), tmp_path)
     assert len(server.asked) == 1, "the page"
+    use(monkeypatch, PipSettings((index.url,), (other,)))
+    assert fetch(artifact(SOURCE), tmp_path).read_bytes() == MODEL, "pip's settings name it"
 
 
 def test_without_a_digest_indexes_that_differ_in_a_version_are_an_error(

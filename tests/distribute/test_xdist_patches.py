@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import xdist.dsession
 import xdist.workermanage
+from xdist.remote import serialize_warning_message
 
 from pytest_mlms.distribute import xdist_patches
 from pytest_mlms.distribute.remote.hosts import UnfitHost
@@ -147,6 +149,26 @@ def test_what_was_patched_is_restored(patches: XdistPatches) -> None:
     patches.remove()
     assert xdist.dsession.NodeManager is xdist.workermanage.NodeManager
     assert xdist.workermanage.make_reltoroot([], ["x"]) == ["x"]
+
+
+@pytest.mark.usefixtures("patches")
+@pytest.mark.parametrize("part", ["message", "category"])
+def test_a_warning_of_a_worker_calls_nothing_here(tmp_path: Path, part: str) -> None:
+    data = serialize_warning_message(recorded_warning(DeprecationWarning("old")))
+    received = xdist.workermanage.unserialize_warning_message(data)
+    assert received.category is DeprecationWarning
+    assert repr(received.message) == "DeprecationWarning('old')"
+    folder = tmp_path / "made"
+    evil = {f"{part}_module": "os", f"{part}_class_name": "mkdir", "message_args": [str(folder)]}
+    received = xdist.workermanage.unserialize_warning_message({**data, **evil})
+    assert issubclass(received.category, Warning)
+    assert not folder.exists()
+    xdist_patches._STOCK_UNSERIALIZE_WARNING({**data, **evil})
+    assert folder.exists() == (part == "message"), "xdist itself calls it"
+
+
+def recorded_warning(warning: Warning) -> warnings.WarningMessage:
+    return warnings.WarningMessage(warning, type(warning), "a.py", 1)
 
 
 def test_a_lost_worker_is_replaced_twice(

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_mlms.portal.settings import Limits
 from tests.support.histories import item_line, run_lines, run_name
 from tests.support.packed_runs import pack, pack_run, results_of
 from tests.support.portals import TOKEN, Answer, Portal, serving
@@ -313,6 +314,31 @@ def test_clients_that_send_slowly_keep_no_other_from_pushing(tmp_path: Path) -> 
             slow = stack.enter_context(portal.connect())
             slow.sendall(f"{head}Content-Length: 1000000\r\n\r\n".encode() + b"x")
         assert push(portal, pack_run(1)).status == 201
+
+
+def test_a_token_leaves_connections_to_the_others(tmp_path: Path) -> None:
+    results, tokens = tmp_path / "results", tmp_path / "tokens"
+    results.mkdir()
+    one, two = (f"token-number-{number}-of-the-tests" for number in (1, 2))
+    tokens.write_text(f"push:{one}\npush:{two}\n")
+    tokens.chmod(0o600)
+    head = f"POST /api/v1/runs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {one}\r\n"
+    most = Limits().uploads_of_token
+    with serving(results, f"--token-file={tokens}", token=None) as portal:
+
+        def status(token: str) -> int:
+            return portal.post("/api/v1/runs", pack_run(1), Authorization=f"Bearer {token}").status
+
+        with contextlib.ExitStack() as stack:
+            for _ in range(most):
+                slow = stack.enter_context(portal.connect())
+                slow.sendall(f"{head}Content-Length: 1000000\r\n\r\n".encode() + b"x")
+            while len(list((results / ".portal").glob("upload-*"))) < most:
+                time.sleep(0.01)
+            assert (status(one), status(two)) == (429, 201)
+        while list((results / ".portal").glob("upload-*")):
+            time.sleep(0.01)
+        assert status(one) == 409, "once they have gone: it is a run of the other token"
 
 
 @pytest.mark.slow

@@ -238,7 +238,9 @@ def test_a_model_that_writes_into_its_inputs_and_outputs_changes_no_batch(
     inner = torch.agent.request("inner", {}, batches[1:]).arrays
     assert inner["inner"].tolist() == [[6, 6]]
     torch.load(*files, allow_code=True, outputs="y", **options)
-    with pytest.raises(Refused, match=r"gives 2 outputs, and its signature has 1 \(y\); name all"):
+    assert list(torch.agent.request("predict", {}, batches[:1]).arrays) == ["y"], "what is named"
+    torch.load(*files, allow_code=True, **options)
+    with pytest.raises(Refused, match=r"gives 2 outputs, and its signature has 1 \(output\); name"):
         torch.agent.request("predict", {}, batches[:1])
 
 
@@ -329,9 +331,12 @@ EFFECTS = [
     ("ops.prim.rpc_sync('PATH', torch.neg, (image,))", "rpc_sync"),
     ("ops.symm_mem._barrier('PATH')", r"ops\.symm_mem"),
     ("ops.c10d.barrier(image)", r"ops\.c10d"),
+    ("ops.torchaudio.sox_io_save_audio_file('PATH', image, 1, True)", r"ops\.torchaudio"),
     ("getattr(ops, 'c10d')", "all operators"),
     ("__torch__.torch . classes . dist_rpc.WorkerInfo", r"torch\.classes\.dist_rpc"),
     ("annotate(__torch__.torch.classes.dist_rpc.WorkerInfo, image)", r"torch\.classes\.dist_rpc"),
+    ("getattr(__torch__.torch, 'classes').dist_rpc", "all operators or classes"),
+    ("getattr(getattr(__torch__, 'torch'), 'classes').dist_rpc", "all operators or classes"),
 ]
 
 
@@ -495,6 +500,10 @@ def as_method_of_the_operators(program: Program, trace: Path) -> None:
     program["graph_module"]["graph"]["nodes"][1]["target"] = "torch.ops.aten.add.__class__"
 
 
+def as_method_of_a_table(program: Program, trace: Path) -> None:
+    program["graph_module"]["graph"]["nodes"][1]["target"] = "torch.ops.aten.__dict__.clear"
+
+
 def as_reader_of_a_file(program: Program, trace: Path) -> None:
     program["graph_module"]["graph"]["nodes"][1]["target"] = "torch.ops.aten.from_file.default"
 
@@ -552,6 +561,7 @@ def load_and_run(torch: Framework, path: Path) -> None:
         as_call_of_a_function,
         as_library,
         as_method_of_the_operators,
+        as_method_of_a_table,
         as_reader_of_a_file,
         as_function_that_is_handed_on,
         as_name,
@@ -576,6 +586,7 @@ def test_code_in_the_program_of_a_pt2_is_refused(
     [
         ("digits_cnn/data/aotinductor/model/model.so", "may be code that would run"),
         ("digits_cnn/data/constants/opaque_obj_0", "may be code that would run"),
+        ("digits_cnn/data/constants/custom_obj_0", "may be code that would run"),
         ("digits_cnn/models/other.json", "may be code that would run"),
         ("version", "it has the folders digits_cnn, version"),
     ],

@@ -154,6 +154,8 @@ def set_class(module: str | None, name: str, config: Any = None) -> Change:
 
 CODE = [
     (set_class("os", "function", "system"), "system of os"),
+    (set_class("builtins", "function", "exec"), "exec of builtins"),
+    (set_class("keras.src.applications.resnet", "ResNet50"), r"ResNet50 of keras\.src\.appl"),
     (set_class("keras.utils", "function", "get_file"), r"get_file of keras\.utils"),
     (set_class("keras.config", "function", "enable_unsafe_deserialization"), "enable_unsafe"),
     (set_class("keras.models", "model_from_json"), r"model_from_json of keras\.models"),
@@ -253,6 +255,90 @@ def test_a_graph_that_does_more_than_compute_is_refused_before_tensorflow_loads_
     tensorflow.load(tmp_path / "WriteFile", allow_code=True)
     tensorflow.predict(np.zeros((1, 2), np.float32))
     assert ran.exists()
+
+
+HIDDEN = """
+import shutil
+import sys
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+
+v1 = tf.compat.v1
+folder, path = sys.argv[1:]
+with v1.Graph().as_default(), v1.Session() as session:
+    image = v1.placeholder(tf.float32, (None, 2), "image")
+    logits = image + v1.get_variable("weights", initializer=[1.0])
+    session.run(v1.global_variables_initializer())
+    v1.saved_model.simple_save(session, f"{folder}/of_1", {"image": image}, {"logits": logits})
+with v1.Graph().as_default() as effect:
+    tf.io.write_file(path, "x")
+
+
+@tf.function(input_signature=[tf.TensorSpec((None, 2), name="image")])
+def run(image):
+    tf.io.write_file(path, "x")
+    return {"logits": image + 1}
+
+
+module = tf.Module()
+module.run = run
+tf.saved_model.save(module, f"{folder}/of_2", {"serving_default": run})
+
+
+def change(name, source, edit):
+    shutil.copytree(f"{folder}/{source}", f"{folder}/{name}")
+    model = saved_model_pb2.SavedModel()
+    with open(f"{folder}/{name}/saved_model.pb", "rb") as file:
+        model.ParseFromString(file.read())
+    edit(model.meta_graphs[0])
+    with open(f"{folder}/{name}/saved_model.pb", "wb") as file:
+        file.write(model.SerializeToString())
+
+
+def restores(graph):
+    graph.graph_def.node.extend(effect.as_graph_def().node)
+    for node in graph.graph_def.node:
+        if node.name == graph.saver_def.restore_op_name:
+            node.input.append("^WriteFile")
+
+
+def sparse(graph):
+    output = graph.signature_def["serving_default"].outputs["logits"]
+    named = output.name
+    output.coo_sparse.values_tensor_name = output.coo_sparse.indices_tensor_name = named
+    output.coo_sparse.dense_shape_tensor_name = named
+    graph.graph_def.node.extend(effect.as_graph_def().node)
+    for node in graph.graph_def.node:
+        if node.name == named.partition(":")[0]:
+            node.input.append("^WriteFile")
+
+
+def unlisted(graph):
+    graph.object_graph_def.concrete_functions.clear()
+    graph.signature_def.clear()
+
+
+change("restores", "of_1", restores)
+change("sparse", "of_1", sparse)
+change("unlisted", "of_2", unlisted)
+"""
+
+
+@pytest.mark.slow
+def test_an_effect_of_a_saved_model_is_found_however_it_would_run(
+    tensorflow: Framework, tmp_path: Path
+) -> None:
+    ran = tmp_path / "ran"
+    command = [python_of("tensorflow"), "-c", HIDDEN, str(tmp_path), str(ran)]
+    subprocess.run(command, check=True)
+    for name in ("restores", "sparse", "unlisted"):
+        with pytest.raises(Refused, match=r"WriteFile .*allow it with --mlms-allow-code"):
+            tensorflow.load(tmp_path / name)
+    assert not ran.exists()
+    tensorflow.load(tmp_path / "of_1")
+    assert tensorflow.predict(np.zeros((1, 2), np.float32)).tolist() == [[1.0, 1.0]]
+    tensorflow.load(tmp_path / "restores", allow_code=True)
+    assert ran.exists(), "as it would have without the check"
 
 
 OPEN_GRAPH = """

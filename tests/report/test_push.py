@@ -51,6 +51,10 @@ def endless(connection: socket.socket) -> None:
         connection.sendall(bytes(1 << 20))
 
 
+def chunk_of_less_than_nothing(connection: socket.socket) -> None:
+    connection.sendall(OK + b"Transfer-Encoding: chunked\r\n\r\n-5\r\n")
+
+
 def a_byte_now_and_then(connection: socket.socket) -> None:
     connection.sendall(OK)
     while True:
@@ -72,6 +76,7 @@ ANSWERS = [
     nested,
     refused_and_nested,
     endless,
+    chunk_of_less_than_nothing,
     a_byte_now_and_then,
     continuing,
     another_state,

@@ -64,6 +64,7 @@ def test_the_environment_of_another_bundle_in_a_folder_is_made_anew(tmp_path: Pa
 def test_agents_have_your_variables_that_change_what_they_compute_and_no_secrets() -> None:
     names = ["TF_ENABLE_ONEDNN_OPTS", "KMP_AFFINITY", "LD_PRELOAD", "OMP_NUM_THREADS"]
     base = {**dict.fromkeys(names, "1"), "NVIDIA_API_KEY": "x", "GITHUB_TOKEN": "x"}
+    base |= {"TF_VAR_db": "x", "TORCH_PASSWORD": "x", "ORT_HOME": "https://me:hidden@h/x"}
     assert agent_variables(base, threads=2) == {
         "TF_ENABLE_ONEDNN_OPTS": "1",
         "KMP_AFFINITY": "1",

@@ -88,11 +88,13 @@ def test_settings_of_git_that_may_be_tokens_do_not_reach_build_scripts() -> None
     assert set(installer_variables(base)) == {"GIT_CONFIG_GLOBAL", "GIT_SSH_COMMAND"}
 
 
-def test_an_address_with_a_password_is_a_secret_by_any_name() -> None:
-    value = "https://me:hidden@example.invalid/x"
+@pytest.mark.parametrize("user", ["me:hidden", "me:hid/den", "a-token"])
+def test_an_address_with_a_password_is_a_secret_by_any_name(user: str) -> None:
+    value = f"https://{user}@example.invalid/x"
     base = dict.fromkeys(["TORCH_HOME", "CMAKE_ARGS", "https_proxy", "PIP_INDEX_URL"], value)
     assert not agent_variables(base)
     assert set(installer_variables(base)) == {"https_proxy", "PIP_INDEX_URL"}
+    assert agent_variables({"TORCH_HOME": "http://h:8080/x@1"}), "no user"
     assert is_given("ANY", "ANY")
 
 

@@ -87,9 +87,7 @@ class WorkspaceSync:
         return [self._map_argument(argument) for argument in arguments]
 
     def _map_argument(self, argument: str) -> str:
-        history = self._options.history
-        if history and "://" in history:
-            argument = argument.replace(history, "")
+        argument = argument.replace(self._address, "")
         name, separator, node = argument.partition("::")
         if not name or name.startswith("-"):
             return argument
@@ -98,15 +96,21 @@ class WorkspaceSync:
             return argument
         return f"{self.place(path)}{separator}{node}"
 
+    @property
+    def _address(self) -> str:
+        """The address of a database of histories, which may have a password; "" without one."""
+        history = self._options.history or ""
+        return history if "://" in history else ""
+
     @cached_property
     def files(self) -> dict[str, bytes]:
         """The content of the files by their places."""
         found = {}
         for path in self._paths():
-            if path in self._kept:
+            if path.resolve() in self._kept:
                 continue
             place = self.place(path)
-            found[place] = path.read_bytes()
+            found[place] = path.read_bytes().replace(self._address.encode(), b"")
         if self._config.inipath is None:
             found.setdefault("pytest.ini", b"[pytest]\n")
         return found
@@ -154,7 +158,8 @@ class WorkspaceSync:
     def _kept(self) -> frozenset[Path]:
         """The files that options name and no worker needs, wherever they are: tokens, documents."""
         names = {option.name for option in fields(self._options)} - set(SENT)
-        return frozenset(path for name in names for path in _paths_of(self._options, name))
+        paths = (path for name in names for path in _paths_of(self._options, name))
+        return frozenset(path.resolve() for path in paths)
 
     def _conftests_above(self, path: Path) -> Iterator[Path]:
         for folder in path.parents:

@@ -37,7 +37,8 @@ THREAD_VARIABLES = (
 """Variables that libraries read when they are loaded."""
 
 NOT_OF_AGENTS = re.compile(
-    r""".*(KEY|TOKEN|SECRET).* | (.*_)? N?THREADS? (_NUM|_LIMIT|_COUNT)? | NPROC
+    r""".*(KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|PRIVATE|SIGNATURE).* | TF_(VAR|CLI)_.*
+    | (.*_)? N?THREADS? (_NUM|_LIMIT|_COUNT)? | NPROC
     | (OMP|MKL|KMP)_DYNAMIC(_MODE)? | \w+_NUM_TEAMS | KMP_HW_SUBSET | BLIS_[IJ][CR]_NT""",
     re.VERBOSE,
 )
@@ -211,7 +212,7 @@ def agent_variables(
     """
     found = {}
     for name, value in base.items():
-        if NOT_OF_AGENTS.fullmatch(name):
+        if NOT_OF_AGENTS.fullmatch(name) or _USER.search(value):
             continue
         if any(fnmatch.fnmatchcase(name, pattern) for pattern in _OF_AGENTS):
             found[name] = value

@@ -94,9 +94,11 @@ def test_a_token_below_a_folder_that_is_sent_stays_here(root: Path) -> None:
     token = root / "manifests" / "token.txt"
     token.write_text("a-secret")
     (root / "manifests" / "labels.txt").write_text("cat")
-    sync = sync_of(root, manifests=(root / "manifests",), push_token_file=token)
-    assert "manifests/labels.txt" in sync.files
-    assert "manifests/token.txt" not in sync.files
+    (root / "manifests" / "link.txt").symlink_to(token)
+    for named in (token, root / "manifests" / "link.txt"):
+        sync = sync_of(root, manifests=(root / "manifests",), push_token_file=named)
+        assert "manifests/labels.txt" in sync.files
+        assert b"a-secret" not in sync.files.values()
 
 
 @pytest.mark.parametrize("form", ["--mlms-history={}", "{}"])
@@ -104,6 +106,8 @@ def test_the_address_of_a_history_is_told_to_no_host(root: Path, form: str) -> N
     address = "postgresql://user:password@host/history"
     sync = sync_of(root, history=address)
     assert sync.map_arguments([form.format(address)]) == [form.format("")]
+    (root / "pyproject.toml").write_text(f'mlms_history = "{address}"')
+    assert sync.files["pyproject.toml"] == b'mlms_history = ""'
 
 
 def test_the_whole_rootdir_is_not_sent(root: Path) -> None:
