@@ -13,6 +13,7 @@ from pytest_mlms.serialization import NullAs, omitted_if_default
 
 __all__ = [
     "UNDER_LOAD",
+    "UNUSABLE",
     "Artifact",
     "ChangeForm",
     "Comparison",
@@ -240,6 +241,10 @@ class Verdict(str, Enum):
     PASSED = "PASSED"
     IMPROVED = "IMPROVED"
     SKIPPED = "SKIPPED"
+
+
+UNUSABLE = ("INVALID", "ERROR")
+"""Verdicts of items whose values say nothing."""
 
 
 @dataclass(frozen=True)

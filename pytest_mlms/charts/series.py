@@ -12,6 +12,7 @@ from pytest_mlms.charts.axes import Axis
 from pytest_mlms.charts.plot import Plot
 from pytest_mlms.charts.scales import Scale, linear_scale
 from pytest_mlms.charts.ticks import short_value
+from pytest_mlms.records import UNUSABLE
 from pytest_mlms.views.numbers import interval_text, quantity_label
 from pytest_mlms.views.series import ChangeView, SeriesPoint, SeriesView
 
@@ -22,7 +23,6 @@ _DAY = slice(5, 10)  # month and day of it
 _MOST_DATES = 5
 _ROOM = 1.0  # times the spread of the values, beyond which intervals are cut off
 _OTHER_SOFTWARE = "c1"  # paint of a point whose software differs from the one before
-_UNUSABLE = ("ERROR", "INVALID")
 
 
 def series_chart(series: SeriesView) -> Markup | None:
@@ -106,7 +106,7 @@ def _in_words(point: SeriesPoint, unit: str) -> str:
 def _paint_of(point: SeriesPoint) -> str:
     if point.software:
         return _OTHER_SOFTWARE
-    return "muted" if point.verdict in _UNUSABLE else "c0"
+    return "muted" if point.verdict in UNUSABLE else "c0"
 
 
 def _add_legend(plot: Plot, series: SeriesView) -> None:

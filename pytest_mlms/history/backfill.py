@@ -20,13 +20,12 @@ from pytest_mlms.history.queries import series_by_id, series_names
 from pytest_mlms.history.recreation import write_stacks
 from pytest_mlms.history.releases import Release
 from pytest_mlms.history.series import parts_of
-from pytest_mlms.history.series_points import UNUSABLE
 from pytest_mlms.history.stacks import canonical_name
 from pytest_mlms.host.machine import machine_state
 from pytest_mlms.item_result import CaseIdentity
 from pytest_mlms.loading import load_manifest
 from pytest_mlms.manifest.load import find_manifests
-from pytest_mlms.records import Kind, Stack
+from pytest_mlms.records import UNUSABLE, Kind, Stack
 from pytest_mlms.results_reader import ItemLines, read_results
 from pytest_mlms.serialization import to_plain
 from pytest_mlms.stacks.declared import framework_of

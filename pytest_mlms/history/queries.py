@@ -17,8 +17,8 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
 from pytest_mlms.history import schema
 from pytest_mlms.history.errors import damaged
 from pytest_mlms.history.series import case_label
-from pytest_mlms.history.series_points import UNUSABLE
 from pytest_mlms.history.stacks import canonical_name
+from pytest_mlms.records import UNUSABLE
 
 __all__ = [
     "HostInfo",

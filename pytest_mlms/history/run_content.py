@@ -15,9 +15,6 @@ from pytest_mlms.results_reader import duration_of
 
 __all__ = ["ItemPoints", "RunContent", "gather"]
 
-_NO_RESULT = ("ERROR", "SKIPPED")
-"""Verdicts of items that give no points. INVALID items give points, which detection leaves out."""
-
 
 class StoredLine(NamedTuple):
     """A line as the history keeps it; ``seconds`` is the duration of an item that ran."""
@@ -108,7 +105,7 @@ def _take_item(content: RunContent, line: RunLine) -> None:
     fields = line.fields
     nodeid = fields["nodeid"]
     content.items.pop(nodeid, None)
-    if fields["verdict"] in _NO_RESULT or fields.get("outcome") == "interrupted":
+    if fields.get("outcome") == "interrupted":
         return
     points = {point.series.key: point for point in points_of(fields)}
     if not points:

@@ -35,6 +35,7 @@ time made, about nothing.
 """
 
 _NOTHING_MEASURED = ("ERROR", "SKIPPED")
+"""Verdicts of items that give no points. INVALID items give points, which detection leaves out."""
 
 
 _MEDIAN = 50

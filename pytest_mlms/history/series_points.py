@@ -13,13 +13,11 @@ from sqlalchemy import Connection, Row, Select, select
 
 from pytest_mlms.history import schema
 from pytest_mlms.history.errors import damaged
+from pytest_mlms.records import UNUSABLE
 
-__all__ = ["UNUSABLE", "SeriesPoints", "read_series"]
+__all__ = ["SeriesPoints", "read_series"]
 
 Array = NDArray[Any]
-
-UNUSABLE = ("INVALID", "ERROR")
-"""Verdicts of items whose values say nothing."""
 
 _ROWS = ("series", "places of runs", "numbers of lines", "values", "numbers of stacks")
 _AT_ONCE = 5_000  # points that a driver returns

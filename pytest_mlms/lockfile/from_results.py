@@ -15,6 +15,7 @@ from pytest_mlms.lockfile.lock import LockedItem, LockedStack, short_digest
 from pytest_mlms.lockfile.software import software_of
 from pytest_mlms.lockfile.timing import timings_of
 from pytest_mlms.recorded import recorded_launch
+from pytest_mlms.records import UNUSABLE
 from pytest_mlms.redaction import redact
 from pytest_mlms.results_reader import ItemLines
 from pytest_mlms.stacks.exact_packages import image_of, parse_package
@@ -24,7 +25,6 @@ from pytest_mlms.stacks.trust import EVERYTHING, TRUST_OPTION, Trust
 __all__ = ["MeasuredItem", "RunItems", "items_of_run"]
 
 _WRITTEN = ("PASSED", "INCONCLUSIVE", "XFAILED")
-_UNMEASURED = ("ERROR", "INVALID")
 _TRUST = f"declare that in stacks.yaml, or trust the run by {TRUST_OPTION} RUN"
 
 Line = Mapping[str, Any]
@@ -91,12 +91,9 @@ def items_of_run(
         if line["kind"] == "upgrade" or line["verdict"] == "SKIPPED":
             continue
         software = software_of(line, folder)
-        if software is None or line["verdict"] in _UNMEASURED:
-            unmeasured[nodeid] = _reason(line)
-            continue
-        distrust = _distrust(line, trust)
-        if distrust:
-            unmeasured[nodeid] = f"{distrust}; {_TRUST}"
+        reason = _reason(line, software, trust)
+        if reason or software is None:
+            unmeasured[nodeid] = reason
             continue
         try:
             measured[nodeid] = _measured(line, software)
@@ -106,12 +103,16 @@ def items_of_run(
     return RunItems(measured, unmeasured, kinds.count("upgrade"))
 
 
-def _reason(line: Line) -> str:
-    """Return why an item has no measurements, or no packages with them."""
-    verdict: str = line["verdict"]
-    if verdict in _UNMEASURED:
-        return verdict
-    return recorded_launch(line).lacking or "no packages in the results"
+def _reason(line: Line, software: LockedStack | None, trust: Trust) -> str:
+    """Return why an item has no measurements that a lock may have; "" where it has."""
+    if line["verdict"] in UNUSABLE:
+        return str(line["verdict"])
+    if line.get("outcome") == "interrupted":
+        return "interrupted"
+    if software is None:
+        return recorded_launch(line).lacking or "no packages in the results"
+    distrust = _distrust(line, trust)
+    return f"{distrust}; {_TRUST}" if distrust else ""
 
 
 def _distrust(line: Line, trust: Trust) -> str:

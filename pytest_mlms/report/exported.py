@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 from pytest_mlms.quantities import QUANTITIES
-from pytest_mlms.records import ChangeForm, change_form
+from pytest_mlms.records import UNUSABLE, ChangeForm, change_form
 
 __all__ = ["Exported", "exported_numbers"]
 
@@ -36,7 +36,12 @@ class Exported(NamedTuple):
 
 
 def exported_numbers(line: Mapping[str, Any]) -> Iterator[Exported]:
-    """Yield the numbers of an item's line; what was measured too little for an estimate is none."""
+    """Yield the numbers of an item's line, but of a disturbed one, which say nothing.
+
+    What was measured too little for an estimate is no number.
+    """
+    if line["verdict"] in UNUSABLE:
+        return
     for name, fields in (line.get("estimates") or {}).items():
         if not fields.get("lacking"):
             yield from _number("estimate", name, QUANTITIES[name].unit, fields, "value")

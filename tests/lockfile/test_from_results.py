@@ -88,6 +88,11 @@ def test_an_item_whose_tear_down_failed_is_not_locked() -> None:
     assert items_of_run([line_of(), failed], FOLDER).refused() == {ACCURACY: "ERROR"}
 
 
+def test_an_item_that_was_interrupted_is_not_locked() -> None:
+    run = items_of_run([line_of(outcome="interrupted")], FOLDER)
+    assert run.refused(force=True) == {ACCURACY: "interrupted"}
+
+
 def test_no_path_of_the_host_is_in_a_lock() -> None:
     assert packages_of(
         "a @ file:///project/wheels/a-1.0-py3-none-any.whl#sha256=12",

@@ -46,6 +46,12 @@ def test_a_number_of_an_upgrade_is_called_what_it_is(quantity: str, of: str, for
     assert f"mlms_upgrade_{form}" in metrics
 
 
+@pytest.mark.parametrize("verdict", ["INVALID", "ERROR"])
+def test_values_that_say_nothing_are_in_no_document(verdict: str) -> None:
+    line = line_of(estimates={"latency_p50": estimate(0.1, 0.09, 0.11)}, verdict=verdict)
+    assert list(exported_numbers(line)) == []
+
+
 def test_what_was_measured_too_little_is_in_no_document() -> None:
     few = {**estimate(0.1, 0.0, 0.2), "lacking": "needs 459 calls, had 12"}
     line = line_of(estimates={"latency_p99": few, "latency_p50": estimate(0.1, 0.09, 0.11)})
