@@ -6,7 +6,7 @@ from .arrivals import ClosedLoop, OpenLoop
 from .energy import EnergyMeter
 from .instances import Instances, Library
 from .load import Queries, Recorder, Reporter, run_load
-from .process import peak_rss
+from .process import PeakMemory
 from .protocol import TIME, NamedArrays, OutgoingReply, Tensor
 from .replies import LoadRunReply, make_reply
 
@@ -71,6 +71,7 @@ def answer_load(
     request: LoadRequest,
     schedule: Dict[str, Any],
     send: Optional[SendPart],
+    peak: PeakMemory,
 ) -> Tuple[OutgoingReply, Any]:
     """Run a load with prepared instances; return its reply, and the outputs that go with it."""
     samples = schedule[SAMPLES]
@@ -90,7 +91,7 @@ def answer_load(
         with Reporter(recorder, send and send_block):
             served = run_load(instances, arrivals, queries, recorder)
         record = LoadRunReply(
-            peak_rss=peak_rss(),
+            peak_rss=peak.read(),
             own_bytes=sum(array.nbytes for array in schedule.values()),
             instance_bytes=instances.bytes,
             output_samples=[int(sample) for sample in served.samples],

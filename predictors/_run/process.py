@@ -42,6 +42,33 @@ def reset_peak_rss() -> bool:
         return False
 
 
+def resident() -> int:
+    """Return the resident bytes, without pages of programs and libraries.
+
+    Of these the kernel maps few or many around one that is read, as it has them in memory.
+    """
+    mapped, programs = _resident_bytes()
+    return (mapped or rss()) - programs
+
+
+class PeakMemory:
+    """The largest ``resident`` since it began, in bytes."""
+
+    def __init__(self) -> None:
+        self._largest = 0
+
+    def begin(self) -> bool:
+        """Begin anew; return whether the kernel did, else it is that since the process began."""
+        self._largest = 0
+        return reset_peak_rss()
+
+    def read(self) -> int:
+        """Return it. Pages of programs that are read later are those of another peak."""
+        self._largest = max(self._largest, peak_rss() - _resident_bytes()[1])
+        reset_peak_rss()
+        return self._largest
+
+
 def own_memory() -> int:
     """Return the bytes that this process holds, resident or swapped out, without pages of files.
 
@@ -191,6 +218,29 @@ def _read_sum(path, keys):
     except OSError:
         pass
     return sum(found) if found else None
+
+
+def _resident_bytes():
+    """Return what is resident, and what of it are pages of files that are mapped to be executed.
+
+    What a process has changed of these is its own. Both are 0 where the system doesn't say.
+    """
+    total = 0
+    pages = {}
+    programs = set()
+    with contextlib.suppress(OSError), open("/proc/self/smaps") as file:
+        for line in file:
+            words = line.split()
+            if not words[0].endswith(":"):
+                mapped = tuple(words[3:5])  # device and inode
+                if "x" in words[1]:
+                    programs.add(mapped)
+            elif words[0] == "Rss:":
+                total += int(words[1])
+                pages[mapped] = pages.get(mapped, 0) + int(words[1])
+            elif words[0] == "Anonymous:":
+                pages[mapped] -= int(words[1])
+    return 1024 * total, 1024 * sum(pages[mapped] for mapped in programs)
 
 
 def _count_entries(folder):

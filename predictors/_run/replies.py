@@ -44,7 +44,8 @@ class LoadReply(NamedTuple):
     """The device and threads that a model really uses, its signature, and what loading took.
 
     ``waited`` are the seconds of it that the thread waited for a core; ``rss_before`` is the
-    resident memory before, in bytes. ``peak_is_since_load`` says whether the peaks of memory that
+    resident memory before, in bytes without pages of programs and libraries, of which all peaks
+    are without, too. ``peak_is_since_load`` says whether the peaks of memory that
     follow began here; where the kernel cannot reset the peak, they are those of the process.
     ``default_output`` is the one of a caller who names none, "" where there is no such one.
     """

@@ -132,6 +132,7 @@ class Worker:
         self._instances: Optional[Instances] = None
         self._library: Library = []
         self._model_bytes = 0
+        self._peak = process.PeakMemory()
         # Sends a part of the reply to a request, before the reply itself.
         self.send: Optional[Callable[[Header, NamedArrays], None]] = None
 
@@ -173,8 +174,8 @@ class Worker:
             header.get("options", {}),
             header.get("allow_code", False),
         )
-        resettable = process.reset_peak_rss()
-        rss_before = process.rss()
+        resettable = self._peak.begin()
+        rss_before = process.resident()
         queue = process.QueueWait()
         waited_before = queue.read()
         began = time.perf_counter()
@@ -184,7 +185,8 @@ class Worker:
         queue.close()
         self._current = loaded
         self._instances = Instances(self._predictor, loaded, request)
-        self._model_bytes = max(0, process.rss() - rss_before)
+        self._model_bytes = max(0, process.resident() - rss_before)
+        self._peak.read()
         self._load_times = _LoadTimes(int(began * 1e9), int(ended * 1e9))
         record = LoadReply(
             device=loaded.device,
@@ -228,7 +230,7 @@ class Worker:
         outputs = self._samples.outputs[0]
         first = self._named(outputs)
         record = RunReply(
-            peak_rss=process.peak_rss(),
+            peak_rss=self._peak.read(),
             output_sha256=_digest(outputs),
             bind_seconds=bind_seconds,
             joules=joules,
@@ -306,7 +308,7 @@ class Worker:
         if not header["outputs"]:
             return make_reply(TurnReply(None), _as_numpy(times))
         outputs = self._named(self._samples.outputs[0])
-        return make_reply(TurnReply(process.peak_rss()), _as_numpy(times) + outputs)
+        return make_reply(TurnReply(self._peak.read()), _as_numpy(times) + outputs)
 
     def usage(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
         """Reply with what the process holds, after Python's garbage was freed where asked."""
@@ -349,7 +351,9 @@ class Worker:
         sizes = sizes_of(request, len(schedule.get(SCHEDULED, ())))
         instances.run(lambda instance: instance.prepare(self._library, sizes))
         send = self._part_sender(header)
-        reply, outputs = answer_load(instances, self._library, request, schedule, send)
+        reply, outputs = answer_load(
+            instances, self._library, request, schedule, send, self._peak
+        )
         named = [] if outputs is None else self._named(outputs)
         return OutgoingReply(reply.fields, reply.arrays + named)
 
@@ -371,7 +375,7 @@ class Worker:
             max_delay=request.max_delay,
         )
         logs = run_loadgen(module, instances, len(self._library), run)
-        return make_reply(LoadGenReply(process.peak_rss()), logs)
+        return make_reply(LoadGenReply(self._peak.read()), logs)
 
     def profile(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
         """Run one batch ``count`` times under the framework's own profiler.

@@ -21,11 +21,6 @@ _CALL_NOISE = 0.6e-6
 _MEMORY_NOISE = 1 << 20
 """Bytes of memory that don't matter to users, however small a model is."""
 
-_PAGES_OF_FILES = 16 << 20
-"""Bytes by which what is resident of the same files may differ: the kernel maps few pages around
-one that is read, or many, as it has them in memory. 12.4 MiB were seen between Python 3.11 and 3.13
-with equal memory of their own."""
-
 
 def _missing_peak(process: ProcessValues) -> str:
     if process.peak_is_since_load:
@@ -252,7 +247,8 @@ PERFORMANCE = [
         unit="B",
         better="lower",
         kind="performance",
-        description="largest resident memory, less that before the model was loaded",
+        description="largest resident memory, less that before the model was loaded, without pages "
+        "of programs and libraries",
         limit_key="peak_memory",
         estimator=ProcessEstimator(
             lambda process: float(process.peak_bytes), missing=_missing_peak
@@ -265,13 +261,14 @@ PERFORMANCE = [
         unit="B",
         better="lower",
         kind="performance",
-        description="resident memory before the model was loaded: the interpreter and the imports",
+        description="resident memory before the model was loaded: what the interpreter and the "
+        "imports hold, without pages of programs and libraries",
         limit_key="import_memory",
         estimator=ProcessEstimator(
             lambda process: process.import_bytes,
             missing=lambda process: "" if process.import_bytes >= 0 else "it was not measured",
         ),
-        upgrade=UpgradeRule(tolerance=0.10, least_change=_PAGES_OF_FILES, estimate="import_memory"),
+        upgrade=UpgradeRule(tolerance=0.10, least_change=_MEMORY_NOISE, estimate="import_memory"),
         column=Column("start-up and memory", "imports"),
     ),
     Quantity(

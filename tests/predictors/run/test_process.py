@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import subprocess
 import sys
 import threading
 import time
+import zlib
+from pathlib import Path
 
 import pytest
 from mlms_predictors._run import process
@@ -29,6 +32,30 @@ def test_a_new_peak_of_memory_begins_after_a_reset() -> None:
 def test_memory_is_told_where_there_is_no_proc(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "_read_status", lambda key: None)
     assert process.rss() == process.peak_rss() > 1 << 20
+
+
+@linux
+@pytest.mark.parametrize("is_program", [True, False])
+def test_pages_of_programs_are_no_memory_and_those_of_weights_are(
+    tmp_path: Path, is_program: bool
+) -> None:
+    size = 32 << 20
+    path = tmp_path / "mapped"
+    path.write_bytes(os.urandom(1 << 20) * 32)
+    peak = process.PeakMemory()
+    if not peak.begin():
+        pytest.skip("this kernel does not reset the peak")
+    all_before, before = process.rss(), process.resident()
+    rights = mmap.PROT_READ | (mmap.PROT_EXEC if is_program else 0)
+    with path.open("rb") as file:
+        mapped = mmap.mmap(file.fileno(), size, flags=mmap.MAP_PRIVATE, prot=rights)
+    zlib.crc32(mapped)
+    expected = 0 if is_program else size
+    assert process.rss() - all_before == pytest.approx(size, abs=size / 4)
+    assert process.resident() - before == pytest.approx(expected, abs=size / 4)
+    assert peak.read() - before == pytest.approx(expected, abs=size / 4)
+    mapped.close()
+    assert peak.read() - before == pytest.approx(expected, abs=size / 4)
 
 
 @linux
