@@ -6,6 +6,7 @@ them. What was measured outlives an interruption.
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -16,11 +17,13 @@ import numpy as np
 
 from pytest_mlms.agent.predictor import Predictor, ScenarioRun
 from pytest_mlms.agent.process import Array
-from pytest_mlms.evaluate.closeness import Rule, problem_of
+from pytest_mlms.evaluate.closeness import Rule
 from pytest_mlms.evaluate.contention import latencies_less_wait
 from pytest_mlms.evaluate.memory_growth import held
+from pytest_mlms.evaluate.output_sweep import Nearby, OutputSweep
+from pytest_mlms.evaluate.rounding import nearby_outputs
 
-__all__ = ["SoakRun", "SoakSeries"]
+__all__ = ["Running", "SoakRun", "SoakSeries"]
 
 Running = Callable[[], AbstractContextManager[Predictor]]
 """Lets a side run within the context."""
@@ -36,7 +39,8 @@ class SoakSeries:
     """The blocks of one side: when each ended, what its calls took, and what was held after it.
 
     ``latency`` is the median of a call and ``mean`` the mean, in seconds less the wait for a core.
-    ``difference`` is that of its outputs from the first ones, as a multiple of rounding.
+    ``difference`` is that of its outputs from the first ones, as a multiple of rounding; 0 where
+    rounding decides them.
     """
 
     seconds: list[float] = field(default_factory=list)
@@ -56,10 +60,16 @@ class SoakSeries:
 
 
 class SoakRun:
-    """Blocks of calls of each side in turns, for some time; ``series`` has what was measured."""
+    """Blocks of calls of each side in turns, for some time; ``series`` has what was measured.
 
-    def __init__(self, sides: Mapping[str, Running], seconds: float) -> None:
+    ``batch`` is the first of those that are bound, whose outputs are compared.
+    """
+
+    def __init__(
+        self, sides: Mapping[str, Running], batch: Mapping[str, Array], seconds: float
+    ) -> None:
         self._sides = sides
+        self._nearby = functools.partial(nearby_outputs, batch=batch)
         self._seconds = seconds
         block = seconds / _BLOCKS / len(sides)
         self._block = min(max(block, _SHORTEST), _LONGEST)
@@ -89,15 +99,12 @@ class SoakRun:
         series.memory.append(held(usage))
         series.threads.append(usage.threads)
         series.descriptors.append(usage.descriptors)
-        series.difference.append(_difference(run, first))
+        nearby = functools.partial(self._nearby, predictor.predict)
+        series.difference.append(_difference(run, first, nearby))
 
 
-def _difference(run: ScenarioRun, first: Mapping[str, Array]) -> float:
+def _difference(run: ScenarioRun, first: Mapping[str, Array], nearby: Nearby) -> float:
     """Return the largest difference of outputs from the first ones, as a multiple of rounding."""
-    largest = 0.0
-    for name, expected in first.items():
-        output = run.outputs.get(name)
-        if output is None or problem_of(name, output, expected, "the first block"):
-            return math.inf
-        largest = max(largest, Rule().compare(output, expected).largest)
-    return largest
+    sweep = OutputSweep({name: Rule() for name in first})
+    sweep.add(first, run.outputs, [""], nearby)
+    return math.inf if sweep.problem else sweep.ratio

@@ -5,17 +5,17 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from pytest_mlms.agent.predictor import Predictor
+from pytest_mlms.agent.process import Array
 from pytest_mlms.cases import Case
 from pytest_mlms.config import Config
 from pytest_mlms.evaluate.limits import judge
-from pytest_mlms.evaluate.soak import SoakRun, SoakSeries
+from pytest_mlms.evaluate.soak import Running, SoakRun, SoakSeries
 from pytest_mlms.evaluate.soak_estimates import Blocks, estimate_soak
 from pytest_mlms.expected import expected
 from pytest_mlms.recorder import Recorder
@@ -26,27 +26,32 @@ __all__ = ["open_side", "open_sides", "soak"]
 
 _SHOWN = 200  # blocks in the item's line
 
+Opened = tuple[Mapping[str, Running], Mapping[str, Array]]
+"""The processes of a soak, and the first of their batches."""
+
 
 @contextlib.contextmanager
-def open_side(open_predictor: Any, batches_for: Any) -> Iterator[Mapping[str, Any]]:
+def open_side(open_predictor: Any, batches_for: Any) -> Iterator[Opened]:
     """Open the process of a soak against limits, with its batches bound."""
     with open_predictor() as predictor:
-        predictor.bind(batches_for(predictor))
-        yield {"b": lambda: contextlib.nullcontext(predictor)}
+        batches = batches_for(predictor)
+        predictor.bind(batches)
+        yield {"b": lambda: contextlib.nullcontext(predictor)}, batches[0]
 
 
 @contextlib.contextmanager
-def open_sides(open_pair: Any, batches_for: Any) -> Iterator[Mapping[str, Any]]:
+def open_sides(open_pair: Any, batches_for: Any) -> Iterator[Opened]:
     """Open both sides of a soak against another stack, of which one runs at a time."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     with open_pair(("a", "b"), cores) as pair:
         pair.bind(batches_for(pair.a))
-        yield {side: functools.partial(pair.running, side) for side in ("a", "b")}
+        sides = {side: functools.partial(pair.running, side) for side in ("a", "b")}
+        yield sides, pair.batches[0]
 
 
 def soak(
     case: Case,
-    sides: Mapping[str, Callable[[], contextlib.AbstractContextManager[Predictor]]],
+    opened: Opened,
     config: Config,
     recorder: Recorder,
 ) -> None:
@@ -56,7 +61,7 @@ def soak(
     process died.
     """
     assert config.soak is not None, "there are soaks only where their time was given"
-    run = SoakRun(sides, config.soak)
+    run = SoakRun(*opened, config.soak)
     try:
         run.run()
     except KeyboardInterrupt:

@@ -297,8 +297,8 @@ def test_soak(
         opening = open_side(request.getfixturevalue("mlms_predictor_factory"), batches_for)
     else:
         opening = open_sides(request.getfixturevalue("mlms_pair_factory"), batches_for)
-    with opening as sides:
-        soak(mlms_case, sides, mlms_config, mlms_recorder)
+    with opening as opened:
+        soak(mlms_case, opened, mlms_config, mlms_recorder)
 
 
 def _timed_inputs(case: Case, dataset: Dataset | None, run_seed: int) -> TimedInputs | RandomInputs:

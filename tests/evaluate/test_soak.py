@@ -1,0 +1,66 @@
+"""The blocks of a soak, of a process that is none."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from mlms_predictors._run.replies import UsageReply
+
+from pytest_mlms.agent.predictor import ScenarioRun
+from pytest_mlms.evaluate.soak import SoakRun
+from tests.support.processes import scenario_run
+
+BATCH = {"x": np.full((2, 3), 0.3, np.float32) + np.arange(3, dtype=np.float32)}
+
+
+def chaos(x: Any) -> Any:
+    return np.sin(1e9 * x.astype(np.float64)).astype(np.float32)
+
+
+class Model:
+    """A predictor whose blocks after the first give what ``later`` returns."""
+
+    def __init__(self, later: Callable[[Any], Any], again: Callable[[Any], Any] = chaos) -> None:
+        self._outputs = [chaos]
+        self._later = later
+        self._again = again
+
+    def run(self, scenario: str, **limits: Any) -> ScenarioRun:
+        outputs = {"y": self._outputs.pop()(BATCH["x"])}
+        self._outputs.append(self._later)
+        return replace(scenario_run([0.001]), outputs=outputs)
+
+    def predict(self, batch: Any) -> dict[str, Any]:
+        return {"y": self._again(batch["x"])}
+
+    def usage(self, collect: bool) -> UsageReply:
+        return UsageReply(1, None, 1, 1)
+
+
+def off(x: Any) -> Any:
+    return chaos(x + np.float32(1e-6))
+
+
+@pytest.mark.parametrize(
+    ("model", "least", "most"),
+    [
+        (Model(chaos), 0, 0),
+        (Model(off), 0, 0),
+        (Model(off, again=off), 100, 1e6),
+        (Model(lambda x: chaos(x) + 10), 1000, 1e6),
+        (Model(lambda x: x[:1]), np.inf, np.inf),
+    ],
+)
+def test_outputs_of_later_blocks_differ_by_more_than_rounding_decides(
+    model: Any, least: float, most: float
+) -> None:
+    soak = SoakRun({"b": lambda: contextlib.nullcontext(model)}, BATCH, 0.01)
+    soak.run()
+    found = soak.series["b"].difference
+    assert found[0] == 0
+    assert least <= max(found[1:]) <= most
