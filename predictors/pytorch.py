@@ -87,6 +87,9 @@ _MODES = {
 }
 
 
+_OBSERVED = 4  # calls of a model, which tell up to three buffers that take turns
+
+
 class _Model(NamedTuple):
     """A model that ``call`` runs; ``module`` is what it was made of.
 
@@ -104,30 +107,31 @@ class _Model(NamedTuple):
 
 
 class _Habits:
-    """What a model does with memory that it shares on the CPU, as its first two calls show.
+    """What a model does with memory that it shares on the CPU, as its first calls show.
 
-    ``writes``: it changes its inputs. ``keeps``: it returns the same memory each time. ``first``
-    has the outputs of the first call until the second one.
+    ``writes``: it changes its inputs. ``keeps``: it returns the same memory again, as buffers that
+    take turns. ``unseen`` are the calls that are still to be observed; until then ``held`` has the
+    outputs of those before.
     """
 
     def __init__(self):
-        self.calls = 0
+        self.unseen = _OBSERVED
         self.writes = False
         self.keeps = False
-        self.first = []
+        self.held = []
 
     def observe(self, run, tensors):
-        """Make one of the first two calls; return what may be kept of its outputs."""
+        """Make one of the first calls; return what may be kept of its outputs."""
         given = [tensor.clone() for tensor in tensors]
         outputs = list(run(given))
         if not all(map(_same_bytes, given, tensors)):
             self.writes = True
         inputs = set(map(_memory, given))
         memory = set(map(_memory, outputs)) - inputs
-        if memory & set(map(_memory, self.first)):
+        if memory & set(map(_memory, self.held)):
             self.keeps = True
-        self.calls += 1
-        self.first = outputs if self.calls == 1 else []
+        self.unseen -= 1
+        self.held = self.held + outputs if self.unseen else []
         return [tensor.clone() for tensor in outputs]
 
 
@@ -179,7 +183,7 @@ def bind(loaded: Loaded, arrays: Arrays) -> Call:
     """Return ``predict`` on these arrays as a call without arguments, for the timed loop.
 
     On the CPU the model has the arrays themselves, and the outputs are its own, unless its first
-    two calls show that it changes the former or returns the same memory each time.
+    calls show that it changes the former or returns the same memory again.
     """
     tensors = _tensors(loaded, arrays)
     names = [tensor.name for tensor in loaded.outputs]
@@ -190,7 +194,7 @@ def bind(loaded: Loaded, arrays: Arrays) -> Call:
     habits = loaded.model.habits
 
     def call():
-        if habits.calls < 2:
+        if habits.unseen:
             outputs = habits.observe(lambda given: flat(model(*given)), tensors)
         elif habits.writes:
             outputs = flat(model(*[tensor.clone() for tensor in tensors]))

@@ -207,22 +207,26 @@ import torch
 class Sharing(torch.nn.Module):
     def __init__(self):
         super().__init__()
-        self.register_buffer("kept", torch.zeros(1, 2))
+        self.register_buffer("kept", torch.zeros(3, 1, 2))
         self.inner = torch.nn.Identity()
+        self.calls = 0
 
     def forward(self, x):
-        self.kept.copy_(self.inner(x.add_(1)))
-        return self.kept, x * 2
+        self.calls += 1
+        kept = self.kept[self.calls % BUFFERS]
+        kept.copy_(self.inner(x.add_(1)))
+        return kept, x * 2
 
 if __name__ == "__main__":
     torch.save(Sharing().state_dict(), "state.pt")
 """
 
 
+@pytest.mark.parametrize("buffers", [1, 2, 3])
 def test_a_model_that_writes_into_its_inputs_and_outputs_changes_no_batch(
-    torch: Framework, tmp_path: Path
+    torch: Framework, tmp_path: Path, buffers: int
 ) -> None:
-    (tmp_path / "sharing.py").write_text(SHARING)
+    (tmp_path / "sharing.py").write_text(f"BUFFERS = {buffers}\n{SHARING}")
     subprocess.run([python_of("pytorch"), "-B", "sharing.py"], cwd=tmp_path, check=True)
     options: dict[str, Any] = {"inputs": "x float32[1,2]", "class": "Sharing"}
     files = (tmp_path / "sharing.py", tmp_path / "state.pt")
