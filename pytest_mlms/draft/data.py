@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from pytest_mlms.artifacts.archives import is_archive
-from pytest_mlms.errors import MlmsError
+from pytest_mlms.errors import DatasetError, MlmsError
 from pytest_mlms.files import read_regular, replacing
+from pytest_mlms.pipeline.coco_json import Record
 
 __all__ = [
     "ArrayData",
@@ -37,7 +38,9 @@ _TABLE = "labels.csv"
 _MOST_BYTES = 4 << 30
 _SHOWN = 3  # names in an error
 _COCO = "objects.json"
-_SECTIONS = ("images", "annotations", "categories")
+_TEXTS = {"images": ["file_name"], "annotations": [], "categories": ["name"]}
+_NUMBERS = {"images": ["id"], "annotations": ["image_id"], "categories": ["id"]}
+"""What is read of each entry of a COCO file's lists; all else is checked where it is measured."""
 _MOST_OF_COCO = 1 << 30  # bytes of a COCO file
 _DATE = (1980, 1, 1, 0, 0, 0)
 """The time of all members of an archive that is written here: equal files give equal digests."""
@@ -233,15 +236,16 @@ def _of_coco(path: Path, folders: Iterable[Path]) -> CocoData:
     try:
         content = json.loads(read_regular(path, _MOST_OF_COCO))
         images = content["images"]
-        missing = [section for section in _SECTIONS if not isinstance(content[section], list)]
+        missing = [section for section in _TEXTS if not isinstance(content[section], list)]
         first = str(images[0]["file_name"])
     except (OSError, ValueError, RecursionError) as error:
         raise MlmsError(f"{path} can't be read: {error}; name a COCO file") from error
     except (KeyError, IndexError, TypeError) as error:
         missing = [str(error)]
     if missing:
-        sections = ", ".join(_SECTIONS)
+        sections = ", ".join(_TEXTS)
         raise MlmsError(f"{path} is no COCO file, which has lists of {sections}; name another")
+    _check_entries(path, content)
     having = [folder for folder in sorted(set(folders)) if (folder / first).is_file()]
     if (path.parent / first).is_file():
         having = [path.parent]
@@ -251,6 +255,20 @@ def _of_coco(path: Path, folders: Iterable[Path]) -> CocoData:
     if having:
         problem = f"{path} names {first}, which is in {' and in '.join(map(str, having))}"
     raise MlmsError(f"{problem}; put the file beside its pictures")
+
+
+def _check_entries(path: Path, content: Mapping[str, Any]) -> None:
+    """Raise MlmsError for the first entry of a COCO file that lacks what is read of it."""
+    try:
+        for section, texts in _TEXTS.items():
+            for number, value in enumerate(content[section]):
+                record = Record.of(value, section, number)
+                for key in texts:
+                    record.text(key)
+                for key in _NUMBERS[section]:
+                    record.whole(key)
+    except DatasetError as error:
+        raise MlmsError(f"{path}: {error}") from None
 
 
 def _of_npz(path: Path) -> ArrayData:

@@ -16,7 +16,15 @@ from pytest_mlms.files import read_regular
 from pytest_mlms.manifest.steps import MOST_PIXELS
 from pytest_mlms.memory import shortage
 
-__all__ = ["SECTIONS", "Annotation", "Category", "CocoFile", "Picture", "read_coco_file"]
+__all__ = [
+    "SECTIONS",
+    "Annotation",
+    "Category",
+    "CocoFile",
+    "Picture",
+    "Record",
+    "read_coco_file",
+]
 
 SECTIONS = ("images", "annotations", "categories")
 
@@ -113,14 +121,14 @@ def _checked(content: Mapping[str, Any]) -> CocoFile:
     return CocoFile(pictures, categories, annotations)
 
 
-class _Record(NamedTuple):
+class Record(NamedTuple):
     """A record of the file, and what messages call it."""
 
     values: Mapping[str, Any]
     name: str
 
     @classmethod
-    def of(cls, value: Any, section: str, number: int) -> _Record:
+    def of(cls, value: Any, section: str, number: int) -> Record:
         name = f"{section}[{number}]"
         if not isinstance(value, dict):
             raise DatasetError(f"{name} is a {type(value).__name__}; write an object")
@@ -167,7 +175,7 @@ def _is_number(value: Any) -> bool:
     return abs(value) < 1e300 and math.isfinite(value)
 
 
-def _note_id(record: _Record, seen: dict[int, str]) -> int:
+def _note_id(record: Record, seen: dict[int, str]) -> int:
     """Return the id of a record; raises DatasetError where an earlier one has it."""
     number = record.whole("id")
     if number in seen:
@@ -180,7 +188,7 @@ def _pictures(values: Iterable[Any]) -> list[Picture]:
     seen: dict[int, str] = {}
     pictures = []
     for number, value in enumerate(values):
-        record = _Record.of(value, "images", number)
+        record = Record.of(value, "images", number)
         picture_id = _note_id(record, seen)
         file = record.text("file_name")
         height = record.whole("height")
@@ -197,7 +205,7 @@ def _categories(values: Iterable[Any]) -> list[Category]:
     names: dict[str, str] = {}
     categories = []
     for number, value in enumerate(values):
-        record = _Record.of(value, "categories", number)
+        record = Record.of(value, "categories", number)
         category = Category(_note_id(record, seen), record.text("name"))
         if category.name in names:
             raise record.error(f"{names[category.name]} has the same name; give each its own")
@@ -214,7 +222,7 @@ def _annotations(
     seen: dict[int, str] = {}
     annotations = []
     for number, value in enumerate(values):
-        record = _Record.of(value, "annotations", number)
+        record = Record.of(value, "annotations", number)
         if "id" in record.values:
             _note_id(record, seen)
         annotations.append(_annotation(record, by_id, known))
@@ -222,7 +230,7 @@ def _annotations(
 
 
 def _annotation(
-    record: _Record, pictures: Mapping[int, Picture], categories: Iterable[int]
+    record: Record, pictures: Mapping[int, Picture], categories: Iterable[int]
 ) -> Annotation:
     image_id = record.whole("image_id")
     picture = pictures.get(image_id)
@@ -246,7 +254,7 @@ def _annotation(
     )
 
 
-def _box(record: _Record, picture: Picture) -> tuple[float, float, float, float]:
+def _box(record: Record, picture: Picture) -> tuple[float, float, float, float]:
     """Return left, top, width and height; raises DatasetError for a box that can't be."""
     value = record.values.get("bbox")
     advice = "write [left, top, width, height] in pixels"

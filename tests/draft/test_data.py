@@ -188,8 +188,39 @@ def test_a_coco_file_without_its_pictures_is_refused(tmp_path: Path) -> None:
         ("{}", "is no COCO file"),
         ("[", "can't be read"),
         ("[]", "no COCO file"),
-        ('{"images": [{"file_name": 5}], "annotations": [], "categories": []}', "names 5, which"),
+        (
+            '{"images": [{"id": 1, "file_name": 5}], "annotations": [], "categories": []}',
+            r"images\[0\] \(id 1\): file_name is 5; write a text",
+        ),
     ):
         path.write_text(text)
         with pytest.raises(MlmsError, match=message):
             recognise_data(path)
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value", "message"),
+    [
+        ("images", "id", None, r"images\[1\]: id is missing; write a whole number"),
+        ("images", "file_name", None, r"images\[1\] \(id 1\): file_name is missing; write a text"),
+        ("images", "id", [1], r"images\[1\] .*: id is \[1\]; write a whole number"),
+        ("annotations", "image_id", None, r"annotations\[1\] .*: image_id is missing"),
+        ("categories", "name", None, r"categories\[1\] .*: name is missing"),
+        ("categories", "id", "x", r"categories\[1\] .*: id is 'x'"),
+        ("annotations", "", None, r"annotations\[1\] is a str; write an object"),
+    ],
+)
+def test_entries_of_a_coco_file_that_lack_what_is_read_are_named(
+    tmp_path: Path, section: str, key: str, value: Any, message: str
+) -> None:
+    path = coco(tmp_path / "val", tmp_path / "val", 2)
+    content = json.loads(path.read_text())
+    entry = content[section][1]
+    entry.pop(key, None)
+    if value is not None:
+        entry[key] = value
+    if not key:
+        content[section][1] = "x"
+    path.write_text(json.dumps(content))
+    with pytest.raises(MlmsError, match=message):
+        recognise_data(path)
