@@ -16,7 +16,16 @@ import pytest
 
 from pytest_mlms.options import OPTIONS, is_set, read_option, source_of
 
-__all__ = ["LOCK", "LOCK_FILE", "MANIFEST_SUFFIXES", "SENT", "Config", "draw_seed"]
+__all__ = [
+    "LOCK",
+    "LOCK_FILE",
+    "MANIFEST_SUFFIXES",
+    "SENT",
+    "Config",
+    "draw_seed",
+    "typed_flags",
+    "typed_paths",
+]
 
 SENT = (*(option.name for option in OPTIONS if option.is_sent), "lock")
 """The fields of Config whose files are copied to the hosts of remote workers."""
@@ -357,7 +366,7 @@ def _check_uses(options: Config, config: pytest.Config) -> None:
 
     An ini file, and its addopts, may have them for the runs that use them.
     """
-    typed = {os.fspath(word).partition("=")[0] for word in config.invocation_params.args}
+    typed = typed_flags(config)
     for option in OPTIONS:
         if option.flag not in typed or getattr(options, option.name) == ():
             continue
@@ -370,11 +379,25 @@ def _check_uses(options: Config, config: pytest.Config) -> None:
             if getattr(options, name):
                 problem = f"it does nothing in {_meaning(name)}"
                 raise pytest.UsageError(f"{option.flag}: {problem}; leave one of them out")
-    if "--mlms-model" in typed and config.args_source is config.ArgsSource.ARGS:
+    named = typed_paths(config)
+    if "--mlms-model" in typed and named:
         raise pytest.UsageError(
-            f"--mlms-model: only {' '.join(config.args)} is collected; leave one of them out"
+            f"--mlms-model: only {' '.join(named)} is collected; leave one of them out"
         )
     _check_gates(options, is_tolerance_typed="--mlms-tolerance" in typed)
+
+
+def typed_flags(config: pytest.Config) -> set[str]:
+    """Return the options of the command line itself, beside those of ``addopts``."""
+    return {os.fspath(word).partition("=")[0] for word in config.invocation_params.args}
+
+
+def typed_paths(config: pytest.Config) -> list[str]:
+    """Return what the command line itself names to collect, beside ``addopts``."""
+    if config.args_source is not config.ArgsSource.ARGS:
+        return []
+    typed = set(map(os.fspath, config.invocation_params.args))
+    return [name for name in config.args if name in typed]
 
 
 def _meaning(name: str) -> str:

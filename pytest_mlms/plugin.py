@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from pytest_mlms import hookspecs
-from pytest_mlms.config import Config
+from pytest_mlms.config import Config, typed_flags, typed_paths
 from pytest_mlms.items import fixtures
 from pytest_mlms.options import add_options
 from pytest_mlms.report.reporter import Reporter
@@ -329,9 +329,14 @@ def _resume(config: pytest.Config) -> None:
 
 
 def _collect_manifests(config: pytest.Config, options: Config) -> None:
-    """Have pytest collect the manifests where the command line names nothing else to collect."""
+    """Have pytest collect the manifests where the command line names nothing else to collect.
+
+    What ``addopts`` name is left out where manifests or a model are typed.
+    """
     named = config.getoption("mlms_manifests") or options.model
-    if named and config.args_source is not config.ArgsSource.ARGS:
+    is_typed = not typed_flags(config).isdisjoint(("--mlms-manifests", "--mlms-model"))
+    names_paths = config.args_source is config.ArgsSource.ARGS
+    if named and (not names_paths or (is_typed and not typed_paths(config))):
         config.args[:] = [str(path) for path in options.manifests]
         config.args_source = config.ArgsSource.ARGS
 

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from tests.support.project import DIGITS, QUICK, TWIN
+from tests.support.project import DIGITS, QUICK, TWIN, copy_digits
 
 
 def test_a_model_without_a_manifest_has_items(pytester: pytest.Pytester) -> None:
@@ -44,3 +44,21 @@ def test_several_models_are_run_and_compared_with_the_first_one(pytester: pytest
     )
     run.assert_outcomes(passed=1, deselected=4)
     run.stdout.fnmatch_lines(["PASSED *model *twin-cpu*"])
+
+
+@pytest.mark.parametrize("typed", ["--mlms-model=model.onnx", "--mlms-manifests=digits.yaml"])
+def test_what_is_typed_is_collected_in_place_of_what_addopts_name(
+    pytester: pytest.Pytester, typed: str
+) -> None:
+    copy_digits(pytester.path)
+    shutil.copy(DIGITS / "digits_cnn.onnx", pytester.path / "model.onnx")
+    pytester.makeini("[pytest]\naddopts = tests\n")
+    pytester.mkdir("tests").joinpath("test_own.py").write_text("def test_own(): pass\n")
+    run = pytester.runpytest_subprocess(typed, "--collect-only", "-q")
+    run.stdout.fnmatch_lines(["*.yaml::test_performance[[]onnxruntime-cpu-b1-single_stream]"])
+    run.stdout.no_fnmatch_line("*test_own*")
+    run = pytester.runpytest_subprocess("tests", typed, "--collect-only", "-q")
+    if typed.startswith("--mlms-model"):
+        run.stderr.fnmatch_lines(["ERROR: --mlms-model: only tests is collected; leave one of *"])
+    else:
+        run.stdout.fnmatch_lines(["tests/test_own.py::test_own"])
