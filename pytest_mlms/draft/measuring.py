@@ -228,19 +228,22 @@ def _agreement(draft: Draft, items: Iterable[Item]) -> list[tuple[str, str]]:
 
     Raises MlmsError where outputs have values that can't be compared.
     """
-    differences = [
-        item["estimates"]["difference_max"]["value"]
+    variants = {
+        item["estimates"]["difference_max"]["value"]: item.get("variant")
         for item in items
         if item["kind"] == "agreement"
-    ]
-    if not differences or len(draft.models) < 2:
+    }
+    if not variants or len(draft.models) < 2:
         return []
-    largest = max(differences)
+    largest = max(variants)
     if not math.isfinite(largest):
         problem = "the models give NaN or infinity for other inputs"
         raise MlmsError(f"{problem}; write a manifest for each of them")
     atol = _rounded(max(2 * largest, _LEAST_DIFFERENCE), down=False)
     comment = f"outputs differed by {largest:.2g} at most"
     if largest > draft.rounding:
-        comment += ", which is more than rounding: see whether the models are one network"
+        advice = "see whether the models are one network"
+        if variants[largest]:
+            advice = "variants of other precision do; see by a dataset with labels what it costs"
+        comment += f", which is more than rounding: {advice}"
     return [(draft.agreement(atol), comment)]

@@ -102,3 +102,28 @@ def test_a_draft_has_threads_only_where_they_were_asked_for() -> None:
     model = ModelPart("onnxruntime", "m.onnx", {"graph": "0"})
     assert "threads" not in Draft("m", "inference", [model], [], []).text()
     assert "  threads: 2\n" in Draft("m", "inference", [model], [], [], threads=2).text()
+
+
+@pytest.mark.parametrize(
+    ("variant", "comment"),
+    [
+        ("int8", "more than rounding: variants of other precision do; see by a dataset with labels"),
+        (None, "more than rounding: see whether the models are one network"),
+    ],
+)
+def test_a_variant_is_one_network_however_much_it_differs(
+    variant: str | None, comment: str
+) -> None:
+    models = [ModelPart("onnxruntime", f"{name}.onnx", {"graph": "0"}) for name in "ab"]
+    draft = Draft("m", "inference", models, [], [], rounding=0.01)
+    item = {
+        "kind": "agreement",
+        "framework": "onnxruntime",
+        "variant": variant,
+        "versions": {},
+        "machine": {"cpu": {}, "cores": {"logical": 2}},
+        "estimates": {"difference_max": {"value": 0.3}},
+    }
+    ((line, found),) = with_limits(draft, [[item], [item]]).thresholds
+    assert line.endswith("atol: 0.6}")
+    assert comment in found

@@ -46,11 +46,11 @@ def test_several_models_are_run_and_compared_with_the_first_one(pytester: pytest
     run.stdout.fnmatch_lines(["PASSED *model *twin-cpu*"])
 
 
-@pytest.mark.parametrize("typed", ["--mlms-model=model.onnx", "--mlms-manifests=digits.yaml"])
+@pytest.mark.parametrize("typed", ["--mlms-model=model.onnx", "--mlms-manifests=models"])
 def test_what_is_typed_is_collected_in_place_of_what_addopts_name(
     pytester: pytest.Pytester, typed: str
 ) -> None:
-    copy_digits(pytester.path)
+    copy_digits(pytester.path / "models")
     shutil.copy(DIGITS / "digits_cnn.onnx", pytester.path / "model.onnx")
     pytester.makeini("[pytest]\naddopts = tests\n")
     pytester.mkdir("tests").joinpath("test_own.py").write_text("def test_own(): pass\n")
