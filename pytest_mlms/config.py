@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -384,7 +384,7 @@ def _check_uses(options: Config, config: pytest.Config) -> None:
         raise pytest.UsageError(
             f"--mlms-model: only {' '.join(named)} is collected; leave one of them out"
         )
-    _check_gates(options, is_tolerance_typed="--mlms-tolerance" in typed)
+    _check_gates(options, typed)
 
 
 def typed_flags(config: pytest.Config) -> set[str]:
@@ -409,9 +409,17 @@ def _meaning(name: str) -> str:
     return meanings.get(name, f"--mlms-{name}")
 
 
-def _check_gates(options: Config, is_tolerance_typed: bool) -> None:
-    """Refuse two tolerances of one quantity, of which one would do nothing."""
+def _check_gates(options: Config, typed: Collection[str]) -> None:
+    """Refuse gates by which hosts aren't compared, and two tolerances of one quantity."""
     names = [gate.partition("=")[0] for gate in options.gate]
+    if options.sides and "--mlms-gate" in typed:
+        from pytest_mlms.quantities import upgrade_rules
+
+        known = [name for name, rule in upgrade_rules(None).items() if rule.estimate]
+        for name in set(names).difference(known):
+            problem = f"two hosts aren't compared by {name}, but by {', '.join(known)}"
+            raise pytest.UsageError(f"--mlms-gate: {problem}; name one of these")
+    is_tolerance_typed = "--mlms-tolerance" in typed
     if is_tolerance_typed:
         names.append("latency")
     for name in names:

@@ -423,7 +423,7 @@ OPTIONS = [
         metavar="QUANTITY=SHARE",
         read=_gate,
         repeatable=True,
-        needs=("upgrade",),
+        needs=("upgrade", "sides"),
     ),
     Option(
         "rounds",

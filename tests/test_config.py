@@ -98,6 +98,10 @@ def test_a_performance_item_may_end_early_unless_it_is_asked_for_more(
             r"gpu=new is a label of hosts: .* \(a version has two signs: gpu==new\)",
         ),
         (["--mlms-stack=gpu=new", "--mlms-against=here"], "gpu=new is a label of hosts"),
+        (
+            ["--mlms-stack=gpu=new", "--mlms-against=gpu=old", "--mlms-gate=top1=1%"],
+            "--mlms-gate: two hosts aren't compared by top1, but by latency, throughput, start_",
+        ),
     ],
 )
 def test_options_that_do_not_fit_are_refused(

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from pytest_mlms.config import Config
+from pytest_mlms.options import read_share
 from pytest_mlms.records import Comparison, Verdict
 from pytest_mlms.report.table import format_table
 from pytest_mlms.serialization import to_plain
@@ -50,6 +51,9 @@ class CrossHostComparison:
         self._tolerances: dict[str, float] = {}
         if options.tolerance is not None:
             self._tolerances["latency"] = options.tolerance
+        for gate in options.gate:
+            name, _, share = gate.partition("=")
+            self._tolerances[name] = read_share(share)
         self._has_results = False
         self._visits: list[Visit] = []
         self._found: dict[str, list[Comparison]] = {}

@@ -162,7 +162,7 @@ def _spans_named(trace: Trace, run: int | None, level: str, name: str) -> Array:
 def _readings_of(trace: Trace, run: int | None) -> Iterator[_Readings]:
     """Yield the readings of each counter of a run.
 
-    A probe reads its counters together; one of them may have been left out at times.
+    A probe reads its counters together; some of them may have been left out at times.
     """
     counters = trace.counters
     taken = []
@@ -172,11 +172,12 @@ def _readings_of(trace: Trace, run: int | None) -> Iterator[_Readings]:
             chosen = chosen[np.argsort(counters.time[chosen], kind="stable")]
             taken.append((series, counters.time[chosen], counters.value[chosen]))
     of_probes: list[Array] = []
-    for _, time, _ in sorted(taken, key=lambda one: -len(one[1])):
-        if len(time) and not any(time[0] in moments for moments in of_probes):
-            of_probes.append(time)
+    for _, time, _ in taken:
+        alike = [moments for moments in of_probes if np.isin(time, moments).any()]
+        apart = [moments for moments in of_probes if not np.isin(time, moments).any()]
+        of_probes = [*apart, np.unique(np.concatenate([time, *alike]))]
     for series, time, value in taken:
-        own = (moments for moments in of_probes if len(time) and time[0] in moments)
+        own = (moments for moments in of_probes if np.isin(time, moments).any())
         yield _Readings(series, time, value, next(own, time))
 
 

@@ -17,7 +17,13 @@ from pytest_mlms.quantities import QUANTITIES, upgrade_rules
 from pytest_mlms.records import Comparison
 from pytest_mlms.stacks.labels import label_of
 from pytest_mlms.statistics import student_quantile
-from pytest_mlms.upgrade.decision import RISK_OF_FAILING, RISK_OF_PASSING, verdict_of_interval
+from pytest_mlms.upgrade.decision import (
+    RISK_OF_FAILING,
+    RISK_OF_PASSING,
+    QuantityTolerance,
+    tolerance_of,
+    verdict_of_interval,
+)
 
 __all__ = ["Visit", "compare_sides", "read_visit"]
 
@@ -81,25 +87,30 @@ def compare_sides(
 ) -> dict[str, list[Comparison]]:
     """Return for each case that both sides measured how B differs from A in each quantity.
 
-    ``a`` and ``b`` are labels. ``tolerances`` override the defaults.
+    ``a`` and ``b`` are labels. ``tolerances`` override the defaults, which are those of upgrades.
 
     The difference is that of the means of the logs over visits. Its variance is that of the hosts'
     drifts, each pooled over all cases of its side (Welch 1947, Biometrika 34:28).
     """
     visits = list(visits)
     found: dict[str, list[Comparison]] = {}
-    for quantity, rule in upgrade_rules().items():
-        sides_a = _sides(visits, a, quantity)
+    sides_a = {name: _sides(visits, a, name) for name in upgrade_rules()}
+    for quantity, of_cases in sides_a.items():
         sides_b = _sides(visits, b, quantity)
-        tolerance = tolerances.get(quantity, rule.tolerance)
-        for case, side_a in sides_a.items():
-            side_b = sides_b.get(case)
-            if side_b is None:
+        for case, side_a in of_cases.items():
+            if case not in sides_b:
                 continue
-            comparison = _compare(quantity, side_a, side_b, tolerance)
-            of_case = found.setdefault(case, [])
-            of_case.append(comparison)
+            names = [name for name in (quantity, "latency") if case in sides_a[name]]
+            baselines = {name: _value(name, sides_a[name][case]) for name in names}
+            tolerance = tolerance_of(quantity, tolerances, baselines)
+            comparison = _compare(quantity, side_a, sides_b[case], tolerance)
+            found.setdefault(case, []).append(comparison)
     return dict(sorted(found.items()))
+
+
+def _value(quantity: str, side: _Side) -> float:
+    """Return the geometric mean over the visits."""
+    return math.exp(side.mean) - upgrade_rules()[quantity].base
 
 
 def _sides(visits: Iterable[Visit], label: str, quantity: str) -> dict[str, _Side]:
@@ -134,15 +145,16 @@ def _pooled_drift(groups: Iterable[Sequence[float]]) -> _Drift:
     return _Drift(squares / freedom, freedom)
 
 
-def _compare(quantity: str, a: _Side, b: _Side, tolerance: float) -> Comparison:
-    base = upgrade_rules()[quantity].base
+def _compare(quantity: str, a: _Side, b: _Side, tolerance: QuantityTolerance) -> Comparison:
     visits = min(len(a.logs), len(b.logs))
     undecided = Comparison(
         quantity=quantity,
-        a=math.exp(a.mean) - base,
-        b=math.exp(b.mean) - base,
+        a=_value(quantity, a),
+        b=_value(quantity, b),
         unit=QUANTITIES[quantity].unit,
-        tolerance=tolerance,
+        tolerance=tolerance.share,
+        least_change=tolerance.least_change,
+        asked=tolerance.asked,
         gate=True,
         replicates=visits,
         of="visits",

@@ -20,9 +20,11 @@ from pytest_mlms.upgrade.rounds import Array
 __all__ = [
     "RISK_OF_FAILING",
     "RISK_OF_PASSING",
+    "QuantityTolerance",
     "compare_accuracy",
     "compare_rounds",
     "is_decided",
+    "tolerance_of",
     "verdict_of",
     "verdict_of_interval",
 ]
@@ -53,13 +55,12 @@ def compare_rounds(
     ``tolerances`` override the defaults. The risk of a look is the same at each, and can therefore
     be applied again later with other tolerances. ``orders`` are those of ``estimate_change``.
     """
-    of_latency = _own_tolerance("latency", rounds, tolerances)
+    baselines = {name: _baseline(name, rounds) for name in upgrade_rules()}
     comparisons = []
     for name in upgrade_rules():
         figures = [figures[name] for figures in rounds if name in figures]
         if figures:
-            own = _own_tolerance(name, rounds, tolerances)
-            tolerance = own if name in tolerances else _at_least(own, name, of_latency)
+            tolerance = tolerance_of(name, tolerances, baselines)
             undecided = _undecided(name, figures, tolerance, name in gates, span)
             decided = _decide(undecided, _usable(name, rounds, orders), span)
             comparisons.append(_one_sign(decided))
@@ -74,7 +75,7 @@ def _one_sign(compared: Comparison) -> Comparison:
     return compared
 
 
-class _Tolerance(NamedTuple):
+class QuantityTolerance(NamedTuple):
     """A tolerance as a share, and the change that it stands for where that decided it.
 
     ``asked`` is the narrower share that was asked for, None where that is the tolerance.
@@ -85,24 +86,35 @@ class _Tolerance(NamedTuple):
     asked: float | None = None
 
 
+def tolerance_of(
+    name: str, tolerances: Mapping[str, float], baselines: Mapping[str, float]
+) -> QuantityTolerance:
+    """Return the tolerance of a quantity: at least the least change that is judged.
+
+    ``baselines`` are what A has, by quantity. By default times and throughput have at least the
+    tolerance of latency.
+    """
+    own = _own_tolerance(name, tolerances, baselines)
+    if name in tolerances or QUANTITIES[name].unit == "B":
+        return own
+    of_latency = _own_tolerance("latency", tolerances, baselines)
+    return own if own.share >= of_latency.share else of_latency._replace(asked=own.share)
+
+
 def _own_tolerance(
-    name: str, rounds: Sequence[Mapping[str, Figure]], tolerances: Mapping[str, float]
-) -> _Tolerance:
-    """Return the tolerance of a quantity: at least the least change that is judged."""
+    name: str, tolerances: Mapping[str, float], baselines: Mapping[str, float]
+) -> QuantityTolerance:
     rule = upgrade_rules()[name]
     share = tolerances.get(name, rule.tolerance)
-    values = [figure.a for figure in _counting([each[name] for each in rounds if name in each])]
-    baseline = median(values) if values else 0.0
+    baseline = baselines.get(name, 0.0)
     if baseline * share >= rule.least_change or not baseline:
-        return _Tolerance(share)
-    return _Tolerance(rule.least_change / baseline, rule.least_change, share)
+        return QuantityTolerance(share)
+    return QuantityTolerance(rule.least_change / baseline, rule.least_change, share)
 
 
-def _at_least(own: _Tolerance, name: str, of_latency: _Tolerance) -> _Tolerance:
-    """Return a default tolerance: times and throughput have at least that of latency."""
-    if QUANTITIES[name].unit == "B" or own.share >= of_latency.share:
-        return own
-    return of_latency._replace(asked=own.share)
+def _baseline(name: str, rounds: Sequence[Mapping[str, Figure]]) -> float:
+    values = [figure.a for figure in _counting([each[name] for each in rounds if name in each])]
+    return median(values) if values else 0.0
 
 
 def _counting(figures: Sequence[Figure]) -> Sequence[Figure]:
@@ -130,7 +142,7 @@ def _usable(name: str, rounds: Sequence[Mapping[str, Figure]], orders: Sequence[
 
 
 def _undecided(
-    name: str, figures: Sequence[Figure], tolerance: _Tolerance, gate: bool, span: RoundSpan
+    name: str, figures: Sequence[Figure], tolerance: QuantityTolerance, gate: bool, span: RoundSpan
 ) -> Comparison:
     quantity = QUANTITIES[name]
     usable = sum(math.isfinite(figure.error) for figure in figures)

@@ -260,5 +260,4 @@ def change_text(compared: Comparison) -> str:
     if rule is None or not rule.base:
         return f"A {a}, B {b}, {format_change(compared)}"
     base = format_quantity(rule.base, compared.unit)
-    plain = f" (×{compared.b / compared.a:.3g})" if compared.a else ""
-    return f"A {a}, B {b}{plain}, judged with {base} added to both: {format_change(compared)}"
+    return f"A {a}, B {b}, judged with {base} added to both: {format_change(compared)}"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from statistics import median
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ Profile = Sequence[Any]
 """[start, end, [[name, type, start, end, bytes, shape], …]] of one call, in seconds."""
 
 _NUMBER = re.compile(r"\d+")
+_MOST_ALIKE = 500_000  # pairs, which a second is enough to look through
 _HOLDING = frozenset({"Loop", "If", "Scan", "SequenceMap"})
 """Types of layers in which others run."""
 
@@ -109,14 +110,30 @@ def _pairs(a: Mapping[str, _Layer], b: Mapping[str, _Layer]) -> dict[str, str]:
 
 
 def _in_order(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, str]:
-    """Return the layers of the longest runs that are alike and in the same order."""
+    """Return the layers of the longest runs that are alike and in the same order.
+
+    Where too many are alike for that, they are the first of its kind, the second, and so on.
+    """
     ours, theirs = list(a), list(b)
     keys = [[(_NUMBER.sub("#", name), side[name]) for name in side] for side in (a, b)]
+    counts = [Counter(side) for side in keys]
+    if sum(count * counts[1][key] for key, count in counts[0].items()) > _MOST_ALIKE:
+        of_kind = dict(zip(_numbered(keys[1]), theirs, strict=True))
+        numbered = zip(ours, _numbered(keys[0]), strict=True)
+        return {name: of_kind[key] for name, key in numbered if key in of_kind}
     matcher = SequenceMatcher(a=keys[0], b=keys[1], autojunk=False)
     pairs: dict[str, str] = {}
     for first, second, size in matcher.get_matching_blocks():
         pairs.update(zip(ours[first : first + size], theirs[second:], strict=False))
     return pairs
+
+
+def _numbered(keys: Iterable[Any]) -> Iterator[tuple[Any, int]]:
+    """Yield each key with the number of equal ones before it."""
+    seen: Counter[Any] = Counter()
+    for key in keys:
+        yield key, seen[key]
+        seen[key] += 1
 
 
 def _layers(profiles: Iterable[Profile]) -> dict[str, _Layer]:

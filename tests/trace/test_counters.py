@@ -85,6 +85,26 @@ def test_a_layer_beside_a_reading_that_was_left_out_is_not_counted() -> None:
     }
 
 
+def test_counters_that_were_left_out_at_different_times_keep_their_own_readings() -> None:
+    layers = [("one", 10, 20), ("two", 30, 40), ("three", 50, 60), ("four", 70, 80)]
+    whole = [(5, 0.0), (25, 1.0), (45, 2.0), (65, 3.0), (85, 4.0)]
+    writer = TraceWriter()
+    run = writer.run(BY_LAYER)
+    run.request = 0
+    run.predict(10, 80)
+    for layer in layers:
+        run.layer(*layer)
+    for number in (1, 3):
+        run.count(f"without {number}", "count", whole[:number] + whole[number + 1 :], rising=True)
+    found = {(row.layer, row.counter): row.per_call for row in counter_rows(writer.build())}
+    assert found == {
+        ("three", "without 1"): 1.0,
+        ("four", "without 1"): 1.0,
+        ("one", "without 3"): 1.0,
+        ("two", "without 3"): 1.0,
+    }
+
+
 @pytest.mark.parametrize("level", ["layer", "hardware"])
 def test_other_runs_have_no_counters_by_layer(level: str) -> None:
     assert counter_rows(counted(level, FIRST)) == []

@@ -103,6 +103,27 @@ def test_a_tolerance_of_the_user_replaces_the_default() -> None:
     assert compare(STEADY, slower, latency=0.2).verdict is Verdict.PASSED
 
 
+def test_the_least_change_and_the_tolerance_of_latency_hold_as_in_upgrades() -> None:
+    megabyte = 1 << 20
+
+    def compared(quantity: str, a: float, b: float, **tolerances: float) -> Comparison:
+        of_both = []
+        for side, value, latency in ((A, a, 1.0), (B, b, 1.0)):
+            of_both += [
+                Visit("b1", side, {quantity: value * drift, "latency": latency * drift})
+                for drift in STEADY
+            ]
+        found = {each.quantity: each for each in compare_sides(of_both, A, B, tolerances)["b1"]}
+        return found[quantity]
+
+    memory = compared("import_memory", 2 * megabyte, 2.5 * megabyte)
+    assert (memory.verdict, memory.least_change) == (Verdict.PASSED, megabyte)
+    assert compared("import_memory", 20 * megabyte, 25 * megabyte).verdict is Verdict.REGRESSED
+    assert compared("throughput", 1.0, 0.9).verdict is Verdict.REGRESSED
+    wide = compared("throughput", 1.0, 0.9, latency=0.2)
+    assert (wide.verdict, wide.asked) == (Verdict.PASSED, 0.05)
+
+
 def test_hosts_that_are_alike_are_seldom_called_worse() -> None:
     draw = random.Random(7)
 

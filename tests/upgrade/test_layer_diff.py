@@ -102,6 +102,13 @@ def test_one_more_layer_in_front_renames_none() -> None:
             assert layer.b == pytest.approx(1.5 * layer.a)
 
 
+def test_thousands_of_like_layers_are_matched_one_after_the_other() -> None:
+    alike = [("Conv", 8, 1.0)] * 5000
+    found = changed_layers([counted(*alike)], [counted(("Cast", 8, 3.0), *alike[1:])], most=1)
+    assert [layer.name for layer in found] == ["Cast_0", "5000 others", "all layers"]
+    assert [layer.change for layer in found] == pytest.approx([3e-6, -1e-6, 2e-6])
+
+
 def test_layers_whose_names_stay_are_matched_by_name_where_one_is_gone() -> None:
     layers = [[f"block{n}.conv", "Conv", n, n + 0.1 * n, None, [8]] for n in (3, 1, 2)]
     gone, *_ = changed_layers([[0.0, 1.0, layers]], [[0.0, 1.0, [layers[0], layers[2]]]])
