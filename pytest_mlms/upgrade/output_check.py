@@ -184,9 +184,8 @@ class OutputCheck:
         """Let what the baseline's own outputs vary from call to call count as rounding."""
         spread = OutputSweep(self._sweep.rules)
         for place, expected in enumerate(timed["a"]):
-            with pair.running("a") as predictor:
-                again = predictor.predict(pair.batch_at(place))
-            spread.add(self._own(expected), self._own(again), [""])
+            again = self._predict(pair, "a", pair.batch_at(place))
+            spread.add(self._own(expected), again, [""])
         self._widen(spread, BY_CALL)
 
     def _widen(self, spread: OutputSweep, how: str, most: float = math.inf) -> None:
@@ -198,6 +197,11 @@ class OutputCheck:
                 self._about.spreads[name] = (how, share / SPREADS)
                 if share < most:
                     rule.share = share
+
+    def _predict(self, pair: AgentPair, side: SideName, batch: Outputs) -> Outputs:
+        """Return the outputs of a side that the manifest names; errors name the side."""
+        with pair.running(side) as predictor:
+            return self._own(predictor.predict(batch))
 
     def _own(self, outputs: Outputs) -> Outputs:
         """Return the outputs that the manifest names."""
@@ -240,8 +244,7 @@ class OutputCheck:
             self._first = {side: self._own(timed[side][0]) for side in SIDES}
             return
         for side in SIDES:
-            with pair.running(side) as predictor:
-                again = self._own(predictor.predict(self._probe))
+            again = self._predict(pair, side, self._probe)
             sweep = OutputSweep(self._sweep.rules)
             nearby = self._nearby(pair, self._probe, side)
             sweep.add(again, self._first[side], self._names("timed batch 1"), nearby)
@@ -268,11 +271,9 @@ class OutputCheck:
             with self.open_unheld() as unheld:
                 for number in pair.compared:
                     batch = pair.batch_at(number)
-                    a = self._own(unheld.a.predict(batch))
-                    with pair.running("a") as predictor:
-                        held = self._own(predictor.predict(batch))
+                    a, b = (self._predict(unheld, side, batch) for side in SIDES)
+                    held = self._predict(pair, "a", batch)
                     spread.add(held, a, [""], self._nearby(pair, batch))
-                    b = self._own(unheld.b.predict(batch))
                     names = self._names(f"timed batch {number + 1}")
                     sweep.add(a, b, names, self._nearby(unheld, batch))
         except Crashed:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +19,7 @@ from PIL import Image
 
 from pytest_mlms.agent.predictor import Predictor, RepeatedCalls, Turn
 from pytest_mlms.agent.process import Refused
-from pytest_mlms.errors import DatasetError, InvalidRun
+from pytest_mlms.errors import DatasetError, InvalidRun, MlmsError
 from pytest_mlms.evaluate.agreement import Tolerance
 from pytest_mlms.manifest.schema import Input
 from pytest_mlms.pipeline import Dataset
@@ -180,8 +181,6 @@ class Check:
         return AgentPair(cast(Predictor, a), cast(Predictor, b), labels)
 
     def open_unheld(self) -> Any:
-        import contextlib
-
         assert self.unheld
         a, b = (Side(200 + number, give) for number, give in enumerate(self.unheld))
         if self.timed.dtype.kind == "f" and (self.timed % 1).any():
@@ -190,8 +189,6 @@ class Check:
         return contextlib.nullcontext(self.pair(a, b))
 
     def open_pictures(self) -> Any:
-        import contextlib
-
         assert self.pictures
         return contextlib.nullcontext(
             {side: SimpleNamespace(decode=decode) for side, decode in self.pictures.items()}
@@ -883,3 +880,24 @@ def test_another_default_output_is_told_of_an_upgrade_that_passes(check: Check) 
     check.b.default_output = "scores"
     assert find(check.run(), "agreement").verdict is PASSED
     assert "the default output was 'boxes' and is 'scores'" in check.told
+
+
+def test_a_candidate_that_fails_at_its_own_number_of_threads_is_named(check: Check) -> None:
+    sides = []
+
+    def refuse(numbers: Array, call: int) -> Array:
+        raise Refused("no kernel", "RuntimeError")
+
+    @contextlib.contextmanager
+    def opened() -> Iterator[AgentPair]:
+        try:
+            yield check.pair(Side(200, right), Side(201, refuse))
+        except MlmsError as error:  # where the baseline doesn't fail, that is a crash
+            sides.append(error.side)
+            raise
+
+    check.case = without_accuracy(check.case)
+    check.unheld = (right, right)
+    check.open_unheld = opened  # type: ignore[method-assign]
+    check.run()
+    assert sides == ["b"]
