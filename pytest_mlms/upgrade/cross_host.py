@@ -75,7 +75,7 @@ def read_visit(result: Mapping[str, Any]) -> Visit | None:
     for quantity, rule in upgrade_rules().items():
         estimate = estimates.get(rule.estimate, {})
         value = estimate.get("value")
-        if value:
+        if value and not estimate.get("lacking"):
             values[quantity] = value
     case = result["nodeid"].replace(stack, "*")
     side = "=".join(label)
