@@ -87,7 +87,7 @@ class BatchSizes:
         known = {name: rule for name, rule in rules.items() if _are_rows(alone, together, name)}
         if not known:
             return ByBatch(lacking=NO_ROWS)
-        sweep = OutputSweep(known)
+        sweep = OutputSweep(known, of_itself=True)
         names = [f"input {row + 1}" for row in range(TOGETHER)]
 
         def nearby() -> NearbyOutputs:

@@ -72,6 +72,7 @@ class OutputSweep:
     Attributes:
         rules: How far each output may differ.
         classification: The output whose best class is counted, "" without one.
+        of_itself: Whether both are of one model, whose NaN differs from any number on either side.
         inputs: The number of inputs that were compared.
         beyond: Those that differ by more than is allowed.
         flips: Those whose best class is another.
@@ -83,6 +84,7 @@ class OutputSweep:
 
     rules: Mapping[str, Rule]
     classification: str = ""
+    of_itself: bool = False
     inputs: int = 0
     beyond: int = 0
     flips: int = 0
@@ -138,6 +140,9 @@ class OutputSweep:
                 )
                 found = found._replace(deviation=np.where(decided, 0.0, found.deviation))
                 unjudged |= decided if rows == len(names) else decided.any()
+            if self.of_itself:
+                lost = _lost_numbers(expected[name], ours[name])
+                found = found._replace(deviation=np.where(lost, math.inf, found.deviation))
             is_by_input = rows == len(names)
             far = found.deviation > 1
             beyond |= far if is_by_input else far.any()
@@ -219,11 +224,18 @@ def _decided_by_rounding(
             is_finite &= _finite_rows(near)
     is_bad = is_finite & ~_finite_rows(ours)
     is_bad |= deviations(again)[-1] > 1
-    if ours.dtype.kind in "fc":
-        lost = np.isnan(ours) & ~np.isnan(expected)
-        is_bad |= lost.reshape(len(ours), -1).any(axis=1)
+    is_bad |= _lost_numbers(ours, expected)
     own = np.where(own > 1, own.max(initial=0.0), own)
     return np.asarray((found.deviation > 1) & (found.deviation <= SPREADS * own) & ~is_bad)
+
+
+def _lost_numbers(values: Array, others: Array) -> Array:
+    """Return which rows have NaN where others have a number."""
+    values, others = map(np.atleast_1d, (values, others))
+    if values.dtype.kind not in "fc":
+        return np.zeros(len(values), bool)
+    lost = np.isnan(values) & ~np.isnan(others)
+    return np.asarray(lost.reshape(len(values), -1).any(axis=1))
 
 
 def _are_alike(found: Array, expected: Array) -> bool:
@@ -275,7 +287,7 @@ def largest_difference(
     for name in ours.keys() & expected.keys():
         if problem := problem_of(name, ours[name], expected[name], other):
             return name, problem
-        sweep = OutputSweep({name: Rule()})
+        sweep = OutputSweep({name: Rule()}, of_itself=True)
         sweep.add(expected, ours, [""], nearby)
         if sweep.ratio > 1:
             return name, f"up to {sweep.ratio:.3g} times what rounding explains"

@@ -105,6 +105,6 @@ class SoakRun:
 
 def _difference(run: ScenarioRun, first: Mapping[str, Array], nearby: Nearby) -> float:
     """Return the largest difference of outputs from the first ones, as a multiple of rounding."""
-    sweep = OutputSweep({name: Rule() for name in first})
+    sweep = OutputSweep({name: Rule() for name in first}, of_itself=True)
     sweep.add(first, run.outputs, [""], nearby)
     return math.inf if sweep.problem else sweep.ratio

@@ -226,7 +226,7 @@ class OutputCheck:
         for side in SIDES:
             with pair.running(side) as predictor:
                 found = predictor.repeated_calls()
-            sweep = OutputSweep(self._sweep.rules)
+            sweep = OutputSweep(self._sweep.rules, of_itself=True)
             for place, outputs in found.kept:
                 known = timed[side][place : place + 1] or [_outputs_at(pair, side, place)]
                 nearby = self._nearby(pair, pair.batch_at(place), side)
@@ -245,7 +245,7 @@ class OutputCheck:
             return
         for side in SIDES:
             again = self._predict(pair, side, self._probe)
-            sweep = OutputSweep(self._sweep.rules)
+            sweep = OutputSweep(self._sweep.rules, of_itself=True)
             nearby = self._nearby(pair, self._probe, side)
             sweep.add(again, self._first[side], self._names("timed batch 1"), nearby)
             if side == "b":

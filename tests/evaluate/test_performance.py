@@ -378,6 +378,7 @@ def test_outputs_may_differ_by_rounding(first: Any, second: Any) -> None:
         ([[1.0, 2.0]], [[1.0, 2.1]], "up to 476 times what rounding explains"),
         ([[1.0, 2.0]], [[1.0, 2.0], [1.0, 2.0]], r"is \(1, 2\), and \(2, 2\) of process 2"),
         ([[True, False]], [[True, True]], "inf times"),
+        ([[1.0, 2.0]], [[1.0, math.nan]], "inf times"),
         ([[1, 2]], [[1.0, 2.0]], "is int64, and float64 of process 2"),
     ],
 )

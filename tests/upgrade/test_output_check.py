@@ -533,6 +533,13 @@ def test_a_candidate_whose_outputs_depend_on_the_size_of_the_batch_regresses(che
     assert compared.told == f"{text} (allowed 1)"
 
 
+def test_a_candidate_that_gives_nan_for_inputs_alone_regresses(check: Check) -> None:
+    check.b.give = by_batch(math.nan)
+    compared = find(check.run(), "batch_agreement")
+    assert compared.verdict is REGRESSED
+    assert "outputs differ by infinitely more than rounding in B, by 0 times in A" in compared.told
+
+
 def test_as_much_as_the_baseline_differs_by_the_size_of_the_batch_is_allowed(check: Check) -> None:
     check.a.give = by_batch(1.01)
     for factor, verdict in ((1.01, PASSED), (1.03, REGRESSED)):
