@@ -59,21 +59,26 @@ class ByBatch:
 
 @dataclass
 class BatchSizes:
-    """Compares processes of a case by the size of the batch, all of them on the same inputs."""
+    """Compares processes of a case by the size of the batch, all of them on the same inputs.
+
+    Whether there is something to compare is up to the first one: of an upgrade the baseline.
+    """
 
     case: Case
     dataset: Dataset | None
     seed: int
     _drawn: Outputs | None = None
+    _missing: str | None = None
 
     def compare(self, predictor: Predictor, rules: Mapping[str, Rule] | None = None) -> ByBatch:
         """Return how far the outputs of a few inputs are from those of them in one batch.
 
         ``rules`` say how far each may be, by default those of the case.
         """
-        lacking = self._lacking(predictor)
-        if lacking:
-            return ByBatch(lacking=lacking)
+        if self._missing is None:
+            self._missing = self._lacking(predictor)
+        if self._missing:
+            return ByBatch(lacking=self._missing)
         batch = self._batch(predictor)
         try:
             alone = self._alone(predictor, batch)

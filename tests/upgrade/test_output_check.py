@@ -563,6 +563,15 @@ def test_a_batch_that_only_the_candidate_refuses_regresses(check: Check) -> None
     assert compared.lacking.startswith("it refuses a batch of 1: ")
 
 
+@pytest.mark.parametrize(("factor", "verdict"), [(1.0, PASSED), (1.01, REGRESSED)])
+def test_a_candidate_that_no_longer_says_that_it_takes_batches_is_held_to_it(
+    check: Check, factor: float, verdict: Verdict
+) -> None:
+    check.b.inputs = [Tensor("image", "float32", (8, 1))]
+    check.b.give = by_batch(factor)
+    assert find(check.run(), "batch_agreement").verdict is verdict
+
+
 def two_rows_of_one(rows: Array, call: int) -> Array:
     return right(np.repeat(rows, 2) if len(rows) == 1 else rows, call)
 
