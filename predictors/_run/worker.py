@@ -351,9 +351,7 @@ class Worker:
         sizes = sizes_of(request, len(schedule.get(SCHEDULED, ())))
         instances.run(lambda instance: instance.prepare(self._library, sizes))
         send = self._part_sender(header)
-        reply, outputs = answer_load(
-            instances, self._library, request, schedule, send, self._peak
-        )
+        reply, outputs = answer_load(instances, self._library, request, schedule, send, self._peak)
         named = [] if outputs is None else self._named(outputs)
         return OutgoingReply(reply.fields, reply.arrays + named)
 

@@ -129,6 +129,7 @@ class Record(NamedTuple):
 
     @classmethod
     def of(cls, value: Any, section: str, number: int) -> Record:
+        """Return entry ``number`` of a list; raises DatasetError where it is no object."""
         name = f"{section}[{number}]"
         if not isinstance(value, dict):
             raise DatasetError(f"{name} is a {type(value).__name__}; write an object")

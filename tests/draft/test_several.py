@@ -107,7 +107,10 @@ def test_a_draft_has_threads_only_where_they_were_asked_for() -> None:
 @pytest.mark.parametrize(
     ("variant", "comment"),
     [
-        ("int8", "more than rounding: variants of other precision do; see by a dataset with labels"),
+        (
+            "int8",
+            "more than rounding: variants of other precision do; see by a dataset with labels",
+        ),
         (None, "more than rounding: see whether the models are one network"),
     ],
 )
