@@ -397,7 +397,7 @@ def typed_paths(config: pytest.Config) -> list[str]:
     if config.args_source is not config.ArgsSource.ARGS:
         return []
     typed = set(map(os.fspath, config.invocation_params.args))
-    return [name for name in config.args if name in typed]
+    return [name for name in dict.fromkeys(config.args) if name in typed]
 
 
 def _meaning(name: str) -> str:

@@ -26,7 +26,7 @@ class Model:
     """A predictor whose blocks after the first give what ``later`` returns."""
 
     def __init__(self, later: Callable[[Any], Any], again: Callable[[Any], Any] = chaos) -> None:
-        self._outputs = [chaos]
+        self._outputs: list[Callable[[Any], Any]] = [chaos]
         self._later = later
         self._again = again
 
