@@ -11,7 +11,7 @@ import os
 import resource
 import sys
 import time
-from typing import Any, Collection, List, Optional
+from typing import Any, Collection, Dict, List, Optional
 
 _PR_SET_TIMERSLACK = 29  # of prctl(2)
 _libc = ctypes.CDLL(None)
@@ -226,7 +226,7 @@ def _resident_bytes():
     What a process has changed of these is its own. Both are 0 where the system doesn't say.
     """
     total = 0
-    pages = {}
+    pages: Dict[Any, int] = {}
     programs = set()
     with contextlib.suppress(OSError), open("/proc/self/smaps") as file:
         for line in file:
