@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pytest_mlms.errors import MlmsError
-from tests.support.fuzzing import CORPUS, TARGETS, Target
+from tests.support.fuzzing import CORPUS, TARGETS, Outcome, Target
 from tests.support.project import ROOT
 
 MUTANTS = {
@@ -41,9 +41,9 @@ MUTANTS = {
 def test_each_seed_and_its_mutants_are_read_or_refused(target: Target, tmp_path: Path) -> None:
     found = []
     for number in range(len(target.seeds) + MUTANTS[target.name]):
-        failure = target.run(number, tmp_path)
-        if failure:
-            found.append(f"{failure.mutant}: {failure.problem}")
+        outcome = target.run(number, tmp_path)
+        if outcome.problem:
+            found.append(f"{outcome.mutant}: {outcome.problem}")
     assert found == []
 
 
@@ -70,11 +70,21 @@ def refuse(data: bytes, folder: Path) -> None:
 
 def test_an_error_that_is_not_ours_is_a_failure_with_its_traceback(tmp_path: Path) -> None:
     target = replace(TARGETS["labels"], read=fail)
-    failure = target.run(3, tmp_path)
-    assert failure is not None
-    assert (failure.mutant, failure.problem) == ("labels:3", "KeyError: 'x'")
-    assert "in fail" in failure.trace
-    assert replace(target, read=refuse).run(3, tmp_path) is None
+    outcome = target.run(3, tmp_path)
+    assert (outcome.mutant, outcome.problem) == ("labels:3", "KeyError: 'x'")
+    assert "in fail" in outcome.trace
+    assert replace(target, read=refuse).run(3, tmp_path) == Outcome("labels:3")
+
+
+def take_memory(data: bytes, folder: Path) -> None:
+    bytes(200 << 20)
+
+
+def test_a_mutant_that_takes_more_memory_than_it_may_is_a_failure(tmp_path: Path) -> None:
+    target = replace(TARGETS["labels"], read=take_memory)
+    assert target.run(3, tmp_path) == Outcome("labels:3", is_read=True)
+    outcome = replace(target, most_memory=100 << 20).run(3, tmp_path)
+    assert outcome.problem.startswith("MemoryError")
 
 
 def test_a_mutant_is_read_again_by_its_name() -> None:

@@ -80,10 +80,10 @@ def channel_pair() -> tuple[SideChannel, SideChannel]:
     return SideChannel(first), SideChannel(second)
 
 
-def make_notices() -> Notices:
-    """Return notices without a terminal."""
-    plugins = SimpleNamespace(getplugin=lambda name: None)
-    config: Any = SimpleNamespace(pluginmanager=plugins)
+def make_notices(terminal: object = None) -> Notices:
+    """Return notices on a terminal, or without one."""
+    plugins = SimpleNamespace(getplugin=lambda name: terminal)
+    config: Any = SimpleNamespace(pluginmanager=plugins, option=SimpleNamespace(verbose=0))
     return Notices(config)
 
 

@@ -9,14 +9,16 @@ import contextlib
 import hashlib
 import json
 import random
+import resource
 import tempfile
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from pytest_mlms.artifacts.fetch import check_local
 from pytest_mlms.cases import Case, cases_of
@@ -47,29 +49,27 @@ from pytest_mlms.serialization import to_plain
 from pytest_mlms.stacks.schema import load_stacks
 from pytest_mlms.structure.onnx_graph import describe_onnx
 from pytest_mlms.structure.onnx_signature import read_signature
-from tests.support.line_fuzzing import (
-    bounded,
-    mutated_json,
-    mutated_lines,
-    read_answer,
-    read_messages,
-    read_mutated_lines,
-)
+from tests.support.line_fuzzing import read_mutated_lines
 from tests.support.mutants import (
     Mutate,
     mutated_archive,
     mutated_bytes,
+    mutated_json,
+    mutated_lines,
     mutated_npz,
     mutated_picture,
     mutated_text,
+    mutated_toml,
     mutated_yaml,
 )
 from tests.support.portal_fuzzing import read_head, read_upload
 from tests.support.project import MANIFEST, ROOT
+from tests.support.worker_fuzzing import read_answer, read_messages
 
-__all__ = ["CORPUS", "TARGETS", "Failure", "Target"]
+__all__ = ["CORPUS", "TARGETS", "Outcome", "Target"]
 
 CORPUS = ROOT / "tests" / "corpus"
+_BUNDLE = CORPUS / "bundles" / "two_sides.zip"
 
 _FRAMEWORKS = ["onnxruntime", "mxnet"]
 _PREDICTORS = ["tensorflow", "mxnet", "pytorch", "caffe", "caffe2", "cntk", "onnxruntime"]
@@ -84,13 +84,16 @@ _GREY = {"decode": {"color": "L"}}
 _SQUARE = {"resize": {"size": [8, 8]}}
 
 
-@dataclass(frozen=True)
-class Failure:
-    """A file that ended in something else than an error of ours, or took too long."""
+class Outcome(NamedTuple):
+    """What became of a mutant: it was read, or refused by an error of ours, or has a ``problem``.
+
+    A problem is another error, or that it took too long.
+    """
 
     mutant: str
-    problem: str
+    problem: str = ""
     trace: str = ""
+    is_read: bool = False
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,8 @@ class Target:
     """A kind of file: ``read`` does with a file in a folder what the plugin does with a user's.
 
     ``share`` is the number of mutants, of one for a manifest, that a run makes. ``most_seconds`` of
-    the CPU are what reading a file may take.
+    the CPU are what reading a file may take, and ``most_memory`` are the bytes beside what the
+    process has.
     """
 
     name: str
@@ -107,6 +111,7 @@ class Target:
     share: float
     others: Sequence[Path] = ()
     most_seconds: float = 2.0
+    most_memory: int = 300 << 20
 
     @cached_property
     def seeds(self) -> list[bytes]:
@@ -122,25 +127,39 @@ class Target:
         mutate = rng.choice(self.mutate)
         return mutate(rng.choice(self.seeds), self.seeds, rng)
 
-    def run(self, number: int, folder: Path) -> Failure | None:
-        """Read a mutant; return what went wrong, None for nothing."""
+    def run(self, number: int, folder: Path) -> Outcome:
+        """Read a mutant; return what became of it."""
         name = f"{self.name}:{number}"
         data = self.mutant(number)
         began = time.process_time()
+        is_read = False
         try:
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), _bounded(self.most_memory):
                 warnings.simplefilter("ignore")
                 self.read(data, folder)
+            is_read = True
         except MlmsError as error:
             if any(character in str(error) for character in "\x1b\0\x07\x9b"):
-                return Failure(name, f"its error has control characters: {error!r}")
+                return Outcome(name, f"its error has control characters: {error!r}")
         except Exception as error:
             text = str(error).replace("\n", " ")[:200]
-            return Failure(name, f"{type(error).__name__}: {text}", traceback.format_exc())
+            return Outcome(name, f"{type(error).__name__}: {text}", traceback.format_exc())
         spent = time.process_time() - began
         if spent > self.most_seconds:
-            return Failure(name, f"took {spent:.1f} s of the CPU")
-        return None
+            return Outcome(name, f"took {spent:.1f} s of the CPU")
+        return Outcome(name, is_read=is_read)
+
+
+@contextlib.contextmanager
+def _bounded(memory: int) -> Iterator[None]:
+    """Bound the memory that is taken meanwhile."""
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + memory, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
 
 
 def _read_manifest(data: bytes, folder: Path) -> None:
@@ -302,7 +321,7 @@ def _read_bundle(data: bytes, folder: Path) -> None:
 
 
 def _read_plan(path: Path, folder: Path) -> None:
-    with bounded(), opened(str(path)) as packed:
+    with opened(str(path)) as packed:
         record = packed.record
         interpreters = {NEW: Interpreter("/usr/bin/python3", "3.11.7")}
         pip, inputs = Pip((), "an index"), shapes_of(packed)
@@ -347,11 +366,12 @@ _ALL = [
     Target("npz", (mutated_npz,), _read_npz, 0.1),
     Target("records", (mutated_bytes,), _read_record_file, 0.1),
     # A true picture may have 179 million pixels, which take some seconds.
-    Target("pictures", (mutated_picture,), _read_picture, 0.2, most_seconds=10.0),
+    Target("pictures", (mutated_picture,), _read_picture, 0.2, (), 10.0, 4 << 30),
     Target("models", (mutated_bytes,), _read_model, 0.1),
-    Target("bundles", (mutated_archive,), _read_bundle, 1),
+    # Most of the seeds were hostile, and are refused early.
+    Target("bundles", (mutated_archive,), _read_bundle, 1, others=[_BUNDLE] * 12),
     Target("sounds", (mutated_bytes,), _read_sound, 0.1),
-    Target("locks", (mutated_text, mutated_bytes), _read_lock, 1),
+    Target("locks", (mutated_toml, mutated_toml, mutated_text, mutated_bytes), _read_lock, 1),
     Target("tokenizers", (mutated_text,), _read_tokenizer, 0.1),
     Target("lines", (mutated_lines,), read_mutated_lines, 1),
     Target("answers", (mutated_json,), read_answer, 1),

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import bz2
 import copy
+import gzip
 import io
 import json
+import lzma
 import random
+import re
 import struct
+import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Sequence
@@ -19,15 +24,20 @@ __all__ = [
     "changed_values",
     "mutated_archive",
     "mutated_bytes",
+    "mutated_json",
+    "mutated_lines",
     "mutated_npz",
     "mutated_picture",
     "mutated_text",
+    "mutated_toml",
     "mutated_yaml",
 ]
 
 Mutate = Callable[[bytes, Sequence[bytes], random.Random], bytes]
 
-_MOST_PLACES = 500
+_MOST_PLACES = 2000
+_DEEP = "nested more deeply than anybody reads"
+_BRACKETS = "[" * 20_000 + "]" * 20_000
 
 _TOKENS = [
     *[
@@ -142,6 +152,15 @@ _WORDS += [struct.pack("<I", 1 << 31), struct.pack(">I", 1 << 31), struct.pack("
 """Parts that readers of binary files stumble over."""
 
 
+_NAMES = ["", ".", "..", "../x", "/x", "items", "items/../x", "items/a", "items/x/", "agents/é"]
+_NAMES += ["history.sqlite", "results.jsonl", "RESULTS.JSONL", "items/\x1b[2J", "items/\udc80"]
+_NAMES += ["items/" * 200 + "x"]
+_TYPES = [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE, tarfile.DIRTYPE]
+_TYPES += [tarfile.CONTTYPE, tarfile.GNUTYPE_SPARSE, tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE]
+_FORMATS = [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]
+"""Names and types of members that an archive from a stranger may have."""
+
+
 def mutated_bytes(data: bytes, seeds: Sequence[bytes], rng: random.Random) -> bytes:
     """Return a binary file with a few places changed, cut out, doubled or taken from a seed."""
     changed = bytearray(data)
@@ -198,7 +217,9 @@ def _change(text: str, rng: random.Random) -> str:
 
 _JUNK: list[Any] = [
     *[None, True, False, 0, -1, 1, 2**31, 2**63, 2**64 - 1, -(2**63), 0.5, -0.0, 1e308, 5e-324],
+    *[float("nan"), float("inf"), 10**400],
     *[
+        _DEEP,
         "",
         " ",
         "x",
@@ -236,6 +257,30 @@ _JUNK: list[Any] = [
         [[[[1]]]],
     ],
 ]
+
+
+_LITERAL = re.compile(r'"[^"\n]*"|\b\d+\b')
+_VALUES = ["nan", "-inf", "true", "1979-05-27", "{}", "{a = 1}", "[[]]", "[{a = 1}]", "1e308", "-1"]
+_VALUES += [str(2**63), "9" * 400, "''", "[1, 'a']"]
+"""Values of TOML that no field of ours has."""
+
+
+def mutated_toml(data: bytes, seeds: Sequence[bytes], rng: random.Random) -> bytes:
+    """Return TOML with a few keys or values replaced or changed; now and then any text."""
+    if rng.random() < 0.2:
+        return mutated_text(data, seeds, rng)
+    text = data.decode("utf-8", "surrogateescape")
+    for _ in range(rng.choice([1, 1, 2])):
+        literals = list(_LITERAL.finditer(text))
+        if not literals:
+            break
+        place = rng.choice(literals)
+        words = place[0].strip('"')
+        cut = rng.randrange(len(words) + 1)
+        changed = json.dumps(words[:cut] + rng.choice(_TOKENS) + words[cut:], ensure_ascii=False)
+        value = rng.choice([rng.choice(literals)[0], rng.choice(_VALUES), changed])
+        text = text[: place.start()] + value + text[place.end() :]
+    return text.encode("utf-8", "surrogateescape")
 
 
 def mutated_yaml(data: bytes, seeds: Sequence[bytes], rng: random.Random) -> bytes:
@@ -326,40 +371,107 @@ def mutated_npz(data: bytes, seeds: Sequence[bytes], rng: random.Random) -> byte
 
 
 def mutated_archive(data: bytes, seeds: Sequence[bytes], rng: random.Random) -> bytes:
-    """Return a zip file that is damaged itself, or that is whole and has damaged members.
+    """Return a zip or tar file that is damaged itself, or that is whole and has another member.
 
     JSON in it keeps its form most of the time.
     """
+    change = _with_other_member if data.startswith(b"PK") else _with_other_tar_member
     try:
         if rng.random() < 0.8:
-            return _with_other_member(data, rng)
-    except (RuntimeError, ValueError, zipfile.BadZipFile):  # the seed is damaged itself
-        pass
+            return change(data, rng)
+    except (RuntimeError, ValueError, LookupError, zipfile.BadZipFile, tarfile.TarError):
+        pass  # the seed is damaged itself
     return mutated_bytes(data, seeds, rng)
 
 
 def _with_other_member(data: bytes, rng: random.Random) -> bytes:
-    """Return a zip file with one of its members changed."""
+    """Return a zip file with one of its members changed, or its name."""
     target = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(data)) as source, zipfile.ZipFile(target, "w") as made:
         chosen = rng.choice(source.namelist())
         for member in source.infolist():
             content = source.read(member)
             name = member.filename
+            info = zipfile.ZipInfo(name)  # the time stays
             if name == chosen:
                 content = _mutated_member(name, content, rng)
-            made.writestr(zipfile.ZipInfo(name), content, rng.choice([0, 8]))  # the time stays
+                info.filename = _other_name(name, rng)
+            made.writestr(info, content, rng.choice([0, 8]))
     return target.getvalue()
+
+
+def _with_other_tar_member(data: bytes, rng: random.Random) -> bytes:
+    """Return a tar file with one of its members changed, or its name or type."""
+    target = io.BytesIO()
+    with (
+        tarfile.open(fileobj=io.BytesIO(data)) as source,
+        tarfile.open(fileobj=target, mode="w", format=rng.choice(_FORMATS)) as made,
+    ):
+        members = source.getmembers()
+        chosen = rng.choice(members)
+        for member in members:
+            file = source.extractfile(member)
+            content = file.read() if file else b""
+            info = tarfile.TarInfo(member.name)
+            if member is chosen:
+                content = _mutated_member(member.name, content, rng)
+                info.name = _other_name(member.name, rng)
+                info.type = rng.choice(_TYPES) if rng.random() < 0.1 else info.type
+                info.linkname = rng.choice(_NAMES)
+            info.size = len(content)
+            made.addfile(info, io.BytesIO(content))
+    packers: list[Callable[[bytes], bytes]] = [bytes, bz2.compress, _gz, _xz]
+    return rng.choice(packers)(target.getvalue())
+
+
+def _gz(data: bytes) -> bytes:
+    return gzip.compress(data, mtime=0)
+
+
+def _xz(data: bytes) -> bytes:
+    return lzma.compress(data, preset=0)
+
+
+def _other_name(name: str, rng: random.Random) -> str:
+    return name if rng.random() < 0.9 else rng.choice([*_NAMES, f"./{name}", f"{name}/", name * 40])
 
 
 def _mutated_member(name: str, content: bytes, rng: random.Random) -> bytes:
     if name.endswith(".npz"):
         return mutated_npz(content, [content], rng)
-    if not name.endswith(".json") or rng.random() < 0.1:
+    if name.endswith(".jsonl"):
+        return mutated_lines(content, [content], rng)
+    if not name.endswith(".json"):
         return mutated_bytes(content, [content], rng)
-    value = json.loads(content)
+    return mutated_json(content, [content], rng)
+
+
+def mutated_json(data: bytes, seeds: Sequence[bytes], rng: random.Random) -> bytes:
+    """Return JSON with other values; now and then damaged JSON."""
+    if rng.random() < 0.1:
+        return mutated_bytes(data, seeds, rng)
+    try:
+        value = json.loads(data)
+    except ValueError:  # the seed has something else beside
+        return mutated_text(data, seeds, rng)
     changed_values(value, rng)
-    return json.dumps(value).encode()
+    return json.dumps(value, default=str).replace(json.dumps(_DEEP), _BRACKETS).encode()
+
+
+def mutated_lines(data: bytes, seeds: Sequence[bytes], rng: random.Random) -> bytes:
+    """Return lines of results of which one has other values; now and then one that is no JSON.
+
+    Most of the time an item's line is by itself: the others are read as they were.
+    """
+    lines = data.splitlines()
+    if not lines or rng.random() < 0.05:
+        return mutated_bytes(data, seeds, rng)
+    chosen = rng.randrange(len(lines))
+    is_item = b'"type": "item"' in lines[chosen]
+    lines[chosen] = mutated_json(lines[chosen], seeds, rng)
+    if is_item and rng.random() < 0.8:
+        lines = [lines[chosen]]
+    return b"\n".join(lines) + b"\n"
 
 
 def changed_values(value: Any, rng: random.Random) -> None:
