@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterable
+from operator import itemgetter
 from typing import Any
 
 import pytest
 
 from pytest_mlms.distribute.inventory import InventoryScheduler, write_workers
 from pytest_mlms.distribute.lost_items import LostItem, as_error, report_of
+from pytest_mlms.distribute.message_types import commands_terminal, result_misfit
 from pytest_mlms.distribute.messages import (
     Heartbeat,
     Interrupt,
@@ -32,10 +34,14 @@ from pytest_mlms.distribute.side_channel import CHANNEL_INPUT, Handler, SideChan
 from pytest_mlms.distribute.silence import SilenceMonitor
 from pytest_mlms.distribute.workers import Connection, WorkerState
 from pytest_mlms.distribute.xdist_patches import XdistPatches
+from pytest_mlms.host.matching import are_constraints
 from pytest_mlms.report.durations import known_durations
 from pytest_mlms.session import REPORTER, Session
 
 __all__ = ["Controller"]
+
+_shown_needs = itemgetter("framework", "device", "hardware", "labels")
+"""The needs of items that are told where no host can run them."""
 
 
 class Controller:
@@ -108,13 +114,18 @@ class Controller:
             worker.node.gateway._io.kill()  # xdist then finds it dead
 
         def note_announcement(message: WorkerAnnouncement) -> None:
-            if all(-1 <= row < len(message.needs) for row in message.rows):
-                worker.announcement = message
+            problem = _problem_in(message)
+            if problem:
+                give_up(f"WorkerAnnouncement with {problem}")
             else:
-                give_up("WorkerAnnouncement with a row that is none of its needs")
+                worker.announcement = message
 
         def note_interrupted(message: InterruptedResult) -> None:
-            self._interrupted.append(message.result)
+            problem = result_misfit(message.result)
+            if problem:
+                give_up(f"InterruptedResult that is no result: {problem}")
+            else:
+                self._interrupted.append(message.result)
 
         handlers: dict[type, Handler] = {
             WorkerAnnouncement: note_announcement,
@@ -143,7 +154,20 @@ class Controller:
     def reports_to_pass_on(self, node: Any, report: pytest.TestReport) -> list[pytest.TestReport]:
         """Return the reports that are to go on, now that one has come from a worker."""
         worker = self._workers[node]
+        if worker.connection.receiver:
+            self._check_result(worker, report)
         return self._report_filter.pass_on(worker, report)
+
+    def _check_result(self, worker: WorkerState, report: pytest.TestReport) -> None:
+        """Make an item an error whose host sent something else than its result."""
+        if not hasattr(report, "mlms"):
+            return
+        problem = result_misfit(report.mlms)
+        if problem:
+            reason = f"{worker.name} sent something else than its result: {problem}"
+            items = self._scheduler.items
+            report.outcome = "failed"
+            as_error(report, LostItem.of(items, report.item_index, reason), self._config)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None, None, None]:
@@ -266,3 +290,13 @@ class Controller:
             write_workers(terminalreporter, self._workers.values())
         for loss in self._notices.losses:
             terminalreporter.write_line(f"mlms: {loss}", red=True)
+
+
+def _problem_in(announced: WorkerAnnouncement) -> str:
+    """Return what is wrong with an announcement whose fields have their types; "" for nothing."""
+    if not all(-1 <= row < len(announced.needs) for row in announced.rows):
+        return "a row that is none of its needs"
+    if not all(are_constraints(needs["hardware"]) for needs in announced.needs):
+        return "hardware that no host can be held against"
+    shown = [announced.capabilities, *map(_shown_needs, announced.needs)]
+    return "control characters" if commands_terminal(shown) else ""

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints, is_typeddict
 
-__all__ = ["misfit", "types_of"]
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.text import visible
+
+__all__ = ["commands_terminal", "misfit", "result_misfit", "types_of"]
+
+_BITS = 64  # of numbers, such as the bytes of a memory
+_SHOWN = 200  # characters of an error
 
 
 @lru_cache(maxsize=64)
@@ -25,7 +33,9 @@ def misfit(value: Any, kind: Any, name: str) -> str:
     if origin is Literal:
         return "" if value in arguments else name
     if origin is None:
-        is_right = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+        is_right = isinstance(value, kind) and isinstance(value, bool) == (kind is bool)
+        if is_right and kind is int:
+            is_right = value.bit_length() < _BITS
         return "" if is_right else name
     parts = _parts(value, origin, arguments, name)
     if parts is None:
@@ -57,4 +67,27 @@ def _misfit_of_record(value: Any, kind: Any, name: str) -> str:
         found = misfit(value[key], of_field, f"{name}.{key}")
         if found:
             return found
+    return ""
+
+
+def commands_terminal(value: Any) -> bool:
+    """Return whether a text in a value has a control character, as no name has."""
+    if isinstance(value, str):
+        return visible(value) != value
+    if isinstance(value, Mapping):
+        return any(map(commands_terminal, (*value, *value.values())))
+    return isinstance(value, (list, tuple)) and any(map(commands_terminal, value))
+
+
+def result_misfit(result: Any) -> str:
+    """Return what is wrong with the line of an item that a worker ran; "" for nothing."""
+    from pytest_mlms.views.run import item_of
+
+    if not isinstance(result, Mapping):
+        return "it is no mapping"
+    try:
+        json.dumps(result)
+        item_of(result, Path("results.jsonl"), 1)
+    except (MlmsError, TypeError, ValueError, RecursionError) as error:
+        return visible(str(error)[:_SHOWN])
     return ""

@@ -62,7 +62,7 @@ class ReportFilter:
 def find_full_disk(result: Mapping[str, Any]) -> str:
     """Return the line of a result that says that a disk is full, "" where there is none."""
     message = result.get("message") or ""
-    lost = result.get("artifacts_lost", {})
+    lost = result.get("artifacts_lost") or {}
     for text in [message, *lost.values()]:
         for line in text.splitlines():
             if _says_full_disk(line):

@@ -108,6 +108,9 @@ class FleetScheduler:
             self._leave_out(worker, "it did not say what its host has")
             return
         if not self._has_items:
+            if len(announced.rows) != len(collection):
+                self._leave_out(worker, "it did not say what each of its items needs")
+                return
             self._has_items = True
             self.items = ItemTable(
                 collection, announced.needs, announced.rows, self._run.earlier_seconds

@@ -20,7 +20,14 @@ if TYPE_CHECKING:
     from pytest_mlms.host.capabilities import Capabilities, HostDevice
     from pytest_mlms.host.requirements import Needs
 
-__all__ = ["hardware_misses", "label_misses", "locks_of", "misses", "nearest_miss"]
+__all__ = [
+    "are_constraints",
+    "hardware_misses",
+    "label_misses",
+    "locks_of",
+    "misses",
+    "nearest_miss",
+]
 
 _COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
@@ -103,7 +110,7 @@ def locks_of(needs: Needs, host: Capabilities) -> frozenset[str]:
     held = set()
     for lock in device["locks"]:
         _, _, core = lock.rpartition(" core-")
-        if core.isdecimal() and int(core) in cores:
+        if core in map(str, cores):
             held.add(lock)
     return frozenset(held)
 
@@ -175,6 +182,16 @@ def _core_misses(asked: str, host: Capabilities) -> list[str]:
     if _is_met(asked, found):
         return []
     return [f"has {found} cores, not {asked}"]
+
+
+def are_constraints(asked: Mapping[str, str]) -> bool:
+    """Return whether a host can be held against the ``hardware`` that another process asks for."""
+    from pytest_mlms.manifest.types import split_constraint
+
+    try:
+        return all(split_constraint(asked[name]) for name in ("memory", "cores") if name in asked)
+    except ValueError:
+        return False
 
 
 def _is_met(constraint: str, found: float) -> bool:

@@ -21,6 +21,12 @@ OF_HOSTS = ("exclusive", "here", "any_version", "hardware", "labels", "visit", "
 """The keys of Needs that are only for the choice of a host; the others identify the case."""
 
 
+class ManifestNeeds(TypedDict):
+    """The name of a manifest."""
+
+    name: str
+
+
 class ModelNeeds(TypedDict):
     """The framework of a model, with the versions that the manifest asks for."""
 
@@ -45,6 +51,8 @@ class Needs(TypedDict):
     (item_result.CaseIdentity).
     """
 
+    case: str
+    manifest: ManifestNeeds
     framework: str
     device: str
     model: ModelNeeds

@@ -38,6 +38,7 @@ MALFORMED: list[Any] = [
     ("WorkerAnnouncement", {}, [], []),
     ("WorkerAnnouncement", {**OFFER, "labels": {1: "x"}}, [], []),
     ("WorkerAnnouncement", {**OFFER, "cores": True}, [], []),
+    ("WorkerAnnouncement", {**OFFER, "memory": 1 << 64}, [], []),
     ("WorkerAnnouncement", {**OFFER, "devices": [{"name": "cuda:0"}]}, [], []),
     ("WorkerAnnouncement", {**OFFER, "devices": [{**DEVICE, "uuid": 1}]}, [], []),
     ("WorkerAnnouncement", OFFER, [{}], [0]),

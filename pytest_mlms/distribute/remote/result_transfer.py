@@ -138,16 +138,17 @@ class ResultReceiver:
 
     def note_lost_files(self, result: dict[str, Any]) -> None:
         """Move the files of a result that did not arrive to its ``artifacts_lost``."""
-        artifacts = result.get("artifacts", {})
+        artifacts = result.get("artifacts") or {}
+        lost = result.setdefault("artifacts_lost", {})
         for name, path in list(artifacts.items()):
             if path in self.lost:
                 del artifacts[name]
-                result["artifacts_lost"][name] = self.lost.pop(path)
-        logs = result.get("logs", [])
+                lost[name] = self.lost.pop(path)
+        logs = result.get("logs") or []
         for path in list(logs):
             if path in self.lost:
                 logs.remove(path)
-                result["artifacts_lost"][path] = self.lost.pop(path)
+                lost[path] = self.lost.pop(path)
 
     def close(self) -> None:
         """Remove the file that the worker had not sent whole, because it is gone."""

@@ -152,3 +152,27 @@ def test_a_model_that_is_missing_on_the_controller_is_an_error_with_its_line(
     message = project.items()[0]["message"]
     assert "can't be fetched from the controller: on the controller: " in message
     assert "manifests/digits.yaml:" in message
+
+
+SENDS_NO_RESULT = """
+import pytest
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if hasattr(report, "mlms"):
+        report.mlms = {"nodeid": 5, "message": 7}
+    return report
+"""
+
+
+def test_a_worker_that_sends_no_result_makes_its_item_an_error(
+    project: Project, elsewhere: str
+) -> None:
+    project.pytester.makeconftest(SENDS_NO_RESULT)
+    project.edit("batch_sizes: [1, 8, 64]", "batch_sizes: [8]")
+    result = project.run(elsewhere, "--dist=load", SELECT_ACCURACY)
+    assert result.ret == 1
+    assert "INTERNALERROR" not in str(result.stdout)
+    result.stdout.fnmatch_lines("*sent something else than its result: *")
+    assert [item["verdict"] for item in project.items()] == ["ERROR"]

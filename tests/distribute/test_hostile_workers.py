@@ -1,0 +1,80 @@
+"""Messages of workers that are of the declared types, and still none of an honest worker."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_mlms.distribute.workers import WorkerState
+from tests.support.project import ROOT
+from tests.support.worker_fuzzing import connected, schedule
+
+MESSAGES = json.loads((ROOT / "tests" / "corpus" / "messages" / "worker.json").read_text())
+Change = Callable[[dict[str, Any], list[dict[str, Any]], list[int]], object]
+
+
+def announce(folder: Path, change: Change) -> tuple[WorkerState, list[str]]:
+    """Have a worker announce its host and its items; return it, and the losses of the run."""
+    name, host, needs, rows = copy.deepcopy(MESSAGES[0])
+    change(host, needs, rows)
+    controller, worker = connected(folder)
+    worker.connection.channel._receive((name, host, needs, rows))
+    schedule(controller, worker)
+    return worker, controller._notices.losses
+
+
+def test_an_honest_worker_is_sent_items(tmp_path: Path) -> None:
+    worker, losses = announce(tmp_path, lambda host, needs, rows: None)
+    assert worker.node.received
+    assert losses == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda host, needs, rows: rows.__setitem__(0, 5),
+        lambda host, needs, rows: needs[0]["hardware"].update(memory="much"),
+        lambda host, needs, rows: needs[0]["hardware"].update(cores=">= many"),
+        lambda host, needs, rows: needs[0].pop("manifest"),
+        lambda host, needs, rows: needs[0].pop("case"),
+        lambda host, needs, rows: host.update(host="h\x1b[2J"),
+        lambda host, needs, rows: host["labels"].update({"\u202e": "x"}),
+        lambda host, needs, rows: host.update(memory=10**400),
+    ],
+)
+def test_an_announcement_that_nobody_can_use_gives_the_worker_up(
+    tmp_path: Path, change: Change
+) -> None:
+    worker, losses = announce(tmp_path, change)
+    assert worker.announcement is None
+    assert worker.node.shutting_down
+    assert losses == ["gw0 is left out: it did not say what its host has"]
+
+
+def test_a_worker_that_tells_the_needs_of_some_of_its_items_is_left_out(tmp_path: Path) -> None:
+    _, losses = announce(tmp_path, lambda host, needs, rows: rows.pop())
+    assert losses == ["h (gw0) is left out: it did not say what each of its items needs"]
+
+
+def test_a_lock_of_a_core_may_have_any_name(tmp_path: Path) -> None:
+    def rename(host: dict[str, Any], needs: list[dict[str, Any]], rows: list[int]) -> None:
+        host["devices"][0]["locks"] = ["h core-" + "9" * 5000, "h core-\u0663", "h core-0"]
+
+    worker, losses = announce(tmp_path, rename)
+    assert worker.node.received
+    assert losses == []
+
+
+@pytest.mark.parametrize("result", [{}, {"nodeid": 5}, {"kind": "upgrade"}])
+def test_an_interrupted_result_that_is_none_gives_the_worker_up(
+    tmp_path: Path, result: dict[str, Any]
+) -> None:
+    controller, worker = connected(tmp_path)
+    worker.connection.channel._receive(("InterruptedResult", result))
+    assert controller._interrupted == []
+    assert worker.node.shutting_down
