@@ -51,19 +51,13 @@ def make_receiving(
             await _save(request, archive)
             async with at_a_time:  # not before: slow clients would keep the others from it
                 return await run_in_threadpool(take, archive, token)
-        except BadUpload as error:
-            raise HTTPException(400, str(error)) from None
-        except Conflict as error:
-            raise HTTPException(409, str(error)) from None
-        except OSError as error:
-            raise HTTPException(507, f"the run can't be written: {error.strerror}") from None
         finally:
             await run_in_threadpool(shutil.rmtree, place, ignore_errors=True)
 
     @router.post(UPLOADS, status_code=201, summary="Take a run: a tar.gz or zip of its folder")
     async def receive(request: Request) -> Response:
         token = bearer_token(request) or ""
-        with _counted(on_their_way, token, settings.limits.uploads_of_token):
+        with _counted(on_their_way, token, settings.limits.uploads_of_token), _told():
             received, note = await take_body(request, token)
         content = {"run": received.run, "state": received.state, "history": note}
         return JSONResponse(content, _STATUS[received.state])
@@ -86,6 +80,19 @@ def _counted(on_their_way: Counter[str], token: str, most: int) -> Iterator[None
         yield
     finally:
         on_their_way[token] -= 1
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """Raise HTTPException for what is wrong with an upload, or with our disk."""
+    try:
+        yield
+    except BadUpload as error:
+        raise HTTPException(400, str(error)) from None
+    except Conflict as error:
+        raise HTTPException(409, str(error)) from None
+    except OSError as error:
+        raise HTTPException(507, f"the run can't be written: {error.strerror}") from None
 
 
 async def _save(request: Request, archive: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ from pytest_mlms.history.export import export_lines
 from pytest_mlms.history.rebuild import rebuild
 from pytest_mlms.history.store import open_history, open_to_read, writing
 from tests.support.histories import run_name, write_run
+from tests.support.small_disk import fill as fill_disk
+from tests.support.small_disk import mount_small_disk
 
 CHANGE = {
     "kind": "step",
@@ -136,6 +140,33 @@ def test_a_failed_rebuild_leaves_the_history(address: str, tmp_path: Path) -> No
     with pytest.raises(HistoryError, match=r"cut.jsonl:4: it ends within the run .* again"):
         rebuild(address, [cut])
     assert content_of(address) == before
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with mount_small_disk(tmp_path / "disk", "1m") as folder:
+        yield folder
+
+
+def test_a_rebuild_on_a_full_disk_leaves_the_history(tmp_path: Path, disk: Path) -> None:
+    """The migration of an older history: it is the old one until the new one is whole."""
+    file = disk / "history.sqlite"
+    history = open_history(file)
+    add_run(history, write_run(tmp_path / "results", 0))
+    before = content_of(file)
+    with writing(history) as connection:
+        connection.execute(update(schema.about).values(value="0"))
+    history.dispose()
+    filler = fill_disk(disk)
+    with pytest.raises(HistoryError, match="full"):
+        rebuild(file, [])
+    filler.unlink()
+    with pytest.raises(HistoryUnavailable, match="run 'mlms history rebuild'"):
+        open_history(file)
+    roomy = tmp_path / "roomy"
+    shutil.copytree(disk, roomy)  # with what was written ahead
+    assert rebuild(roomy / file.name, []).problems == []
+    assert content_of(roomy / file.name) == before
 
 
 def test_a_run_that_differs_is_a_problem_and_the_others_are_added(

@@ -17,9 +17,10 @@ from pathlib import Path
 import pytest
 
 from pytest_mlms.portal.settings import Limits
-from tests.support.histories import item_line, run_lines, run_name
+from tests.support.histories import item_line, run_lines, run_name, write_run
 from tests.support.packed_runs import pack, pack_run, results_of
 from tests.support.portals import TOKEN, Answer, Portal, serving
+from tests.support.small_disk import fill, mount_small_disk
 
 FILE = "items/one/table.csv"
 
@@ -287,6 +288,26 @@ def test_a_long_line_in_the_folder_of_results_is_left_out(tmp_path: Path) -> Non
 def test_an_upload_that_is_too_large_is_refused_before_it_is_sent(portal: Portal) -> None:
     answer = portal.request("POST", "/api/v1/runs", b"", {"Content-Length": str(2 << 20)})
     assert answer.status == 413
+
+
+def test_a_portal_whose_disk_is_full_shows_what_it_has(tmp_path: Path) -> None:
+    with mount_small_disk(tmp_path / "disk", "8m") as disk, serving(disk) as portal:
+        assert push(portal, pack_run(1)).status == 201
+        for number in range(3, 20):  # they come by another way
+            write_run(disk, number)
+        filler = fill(disk)
+        answer = push(portal, pack_run(2))
+        assert answer.status == 507
+        assert "No space left on device" in answer.json["detail"]
+        time.sleep(1.1)  # the index isn't brought up to date more often than once a second
+        for path in ("/runs", f"/runs/{run_name(1)}", "/stacks", "/api/v1/runs"):
+            assert portal.get(path).status == 200, path
+        filler.unlink()
+        assert push(portal, pack_run(2)).status == 201
+        assert portal.get("/api/v1/runs").json["total"] == 19
+        errors = portal.end()[2]
+    assert "index.sqlite can't be written: database or disk is full" in errors
+    assert "Traceback" not in errors
 
 
 def test_a_client_that_goes_away_leaves_nothing(portal: Portal, results: Path) -> None:

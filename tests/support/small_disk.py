@@ -31,5 +31,5 @@ def fill(folder: Path) -> Path:
     """Write a file that takes all of the disk's space, and return it."""
     filler = folder / "filler"
     with pytest.raises(OSError, match="No space left"):
-        filler.write_bytes(b"x" * (1 << 20))
+        filler.write_bytes(bytes(16 << 20))
     return filler
