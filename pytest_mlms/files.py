@@ -12,6 +12,8 @@ from typing import IO
 
 __all__ = ["open_regular", "read_regular", "read_secret", "replacing", "write_atomically"]
 
+_PART = 1 << 16  # bytes
+
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
@@ -69,7 +71,10 @@ def read_regular(path: Path, most: int) -> bytes:
 
 
 def _read(file: IO[bytes], path: Path, most: int) -> bytes:
-    data = file.read(most + 1)
+    size = min(most, os.fstat(file.fileno()).st_size)
+    data = file.read(size + 1)  # as many bytes are allocated
+    while len(data) <= most and (more := file.read(_PART)):  # it grows, or is one of /proc
+        data += more
     if len(data) > most:
         raise OSError(errno.EFBIG, f"it is larger than {most >> 10:,} KiB", str(path))
     return data

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ __all__ = [
     "read_results",
 ]
 
+_MANY_DIGITS = re.compile(r"\d{309}")
 _SURROGATE = re.compile(r"\\u[dD]")
 _CHUNK = 1 << 20  # bytes
 _ANY_LENGTH = 1 << 60
@@ -115,16 +117,24 @@ def read_line(text: str | bytes) -> dict[str, Any] | None:
     """Return the object of a line; None for a line that is cut off or is something else.
 
     A text with half of a surrogate pair is something else: neither pages nor databases take it, and
-    ``to_plain`` writes none. So is what is nested deeper than Python reads.
+    ``to_plain`` writes none. So are integers beyond any float, and what is nested deeper than
+    Python reads.
     """
     try:
         decoded = text if isinstance(text, str) else text.decode()
-        line = json.loads(decoded)
+        line = json.loads(decoded, parse_int=_small if _MANY_DIGITS.search(decoded) else None)
         if _SURROGATE.search(decoded):
             json.dumps(line, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return None
     return line if isinstance(line, dict) else None
+
+
+def _small(text: str) -> int:
+    """Return an integer that a float can stand for; raises ValueError."""
+    if not math.isfinite(float(text)):
+        raise ValueError("an integer that is none of a measurement")
+    return int(text)
 
 
 def duration_of(line: Mapping[str, Any]) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from collections.abc import Mapping
 from enum import Enum
@@ -12,7 +13,7 @@ from typing import Any, TypeVar
 
 from pytest_mlms.text import encodable, shortened
 
-__all__ = ["NullAs", "from_plain", "omitted_if_default", "plain_as_list", "to_plain"]
+__all__ = ["NullAs", "from_plain", "omitted_if_default", "parse_json", "plain_as_list", "to_plain"]
 
 Record = TypeVar("Record")
 
@@ -48,6 +49,14 @@ def plain_as_list(kind: type[Record]) -> type[Record]:
 def omitted_if_default(default: Any) -> Any:
     """Declare a field of a dataclass that is left out of JSON while it has its default."""
     return dataclasses.field(default=default, metadata=_OMIT)
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Return the value of JSON; raises ValueError, also where it is nested too deeply."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def to_plain(value: Any) -> Any:

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Sequence
 
-__all__ = ["encodable", "file_stem", "find_control", "shortened", "visible"]
+__all__ = ["close_words", "encodable", "file_stem", "find_control", "shortened", "visible"]
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 """Controls of a terminal but tab and newline, and what XML and UTF-8 can't have."""
 
+_LONGEST_WORD = 500
+
 _UNSAFE = re.compile(rf"{_CONTROL.pattern[:-1]}\u202a-\u202e\u2066-\u2069]")
 """These, and the characters that make text run the other way than it is written."""
+
+
+def close_words(word: str, known: Sequence[str], most: int = 1, likeness: float = 0.6) -> list[str]:
+    """Return the known words that a word may stand for; none for one longer than any name."""
+    if len(word) > _LONGEST_WORD:
+        return []
+    return difflib.get_close_matches(word, known, most, likeness)
 
 
 def find_control(text: str) -> str:

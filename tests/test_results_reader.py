@@ -29,6 +29,12 @@ def test_a_line_that_no_page_or_database_could_have_is_none(line: str | bytes) -
     assert read_line(line) is None
 
 
+def test_integers_that_no_float_can_stand_for_are_none_of_a_line() -> None:
+    assert read_line('{"seed": 1' + "0" * 308 + "}") == {"seed": 10**308}
+    assert read_line('{"seed": 1' + "0" * 309 + "}") is None
+    assert read_line('{"name": "1' + "0" * 309 + '"}') == {"name": str(10**309)}
+
+
 def test_pairs_of_surrogates_are_characters() -> None:
     assert read_line(r'{"host": "\ud83d\ude00"}') == {"host": "\U0001f600"}
 

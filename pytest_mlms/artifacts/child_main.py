@@ -7,7 +7,6 @@ This runs in a process of its own: python -m pytest_mlms.artifacts.child_main AD
 from __future__ import annotations
 
 import contextlib
-import difflib
 import errno
 import json
 import os
@@ -20,6 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote
+
+from pytest_mlms.text import close_words
 
 __all__: list[str] = []
 
@@ -205,7 +206,7 @@ def _near(wanted: _HubFile) -> str:
         )
     except Exception:  # the error is told without it
         return "correct the path"
-    close = difflib.get_close_matches(wanted.name, names, _SHOWN, _LEAST_LIKENESS)
+    close = close_words(wanted.name, names, _SHOWN, _LEAST_LIKENESS)
     return f"did you mean {' or '.join(close or names[:_SHOWN])}?"
 
 

@@ -6,7 +6,6 @@ The source distribution is used where there is no wheel, or where the wheel lack
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import re
 from collections.abc import Iterator, Mapping
@@ -23,6 +22,7 @@ from pytest_mlms.artifacts.digest import digest_of
 from pytest_mlms.artifacts.download import Download
 from pytest_mlms.artifacts.package_index import PackageFile, offered_files, pip_settings
 from pytest_mlms.artifacts.transfer import DownloadError, Transfer
+from pytest_mlms.text import close_words
 from pytest_mlms.waits import hold_lock
 
 __all__ = ["retrieve_from_package"]
@@ -122,7 +122,7 @@ def _near(path: str, missing: Mapping[str, list[str]]) -> str:
     inside = [name for name in names if name.startswith(f"{path}/")]
     if inside:
         return "it is a folder there: end it with '/', and write the sha256 of the package's file"
-    close = difflib.get_close_matches(path, names, _SHOWN)
+    close = close_words(path, names, _SHOWN)
     shown = list(dict.fromkeys([*same, *close]))[:_SHOWN]
     if not shown:
         shown = sorted(names, key=lambda name: (not _is_of_data(name), name))[:_SHOWN]

@@ -19,7 +19,7 @@ from pytest_mlms.bisect.question import Question
 from pytest_mlms.bisect.search import AnswerKind, Outcome, Purpose
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.files import read_regular, write_atomically
-from pytest_mlms.serialization import from_plain, to_plain
+from pytest_mlms.serialization import from_plain, parse_json, to_plain
 
 __all__ = [
     "FORMAT",
@@ -173,7 +173,7 @@ def read_record(path: Path, question: Question) -> Record:
 def load_record(path: Path) -> Record:
     """Return the record of a file; raises MlmsError where there is none that can be read."""
     try:
-        value = json.loads(read_regular(path, _MOST_BYTES))
+        value = parse_json(read_regular(path, _MOST_BYTES))
     except FileNotFoundError:
         problem = f"there is no {path} to go on with"
         raise MlmsError(f"{problem}; name it with --file, or leave out --resume") from None

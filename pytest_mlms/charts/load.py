@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from pytest_mlms.charts.axes import Axis
 from pytest_mlms.charts.plot import Plot
-from pytest_mlms.charts.scales import Scale, linear_scale, log_scale
+from pytest_mlms.charts.scales import Scale, linear_scale, log_scale, percent_of
 from pytest_mlms.charts.ticks import short_value, signed_number
 from pytest_mlms.records import Comparison
 from pytest_mlms.units import format_quantity
@@ -35,7 +35,7 @@ class RoundChange(NamedTuple):
     @property
     def percent(self) -> float:
         """The change from A to B in percent."""
-        return 100 * math.expm1(self.log_ratio)
+        return percent_of(self.log_ratio)
 
 
 def load_rounds_chart(compared: Comparison, rounds: Sequence[RoundChange]) -> Markup:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Scale", "linear_scale", "linear_ticks", "log_scale", "log_ticks"]
+__all__ = ["Scale", "linear_scale", "linear_ticks", "log_scale", "log_ticks", "percent_of"]
 
 _STEPS = (1, 2, 5, 10)
 _LOG_DIGITS = ((1,), (1, 3), (1, 2, 5))  # of a decade, from sparse to dense
@@ -14,9 +14,15 @@ _LEAST_RATIO = 4.0  # of the ends of a logarithmic axis that has ticks at powers
 _MOST_RATIO = 1e12  # of the ends of a logarithmic axis
 _LEAST = 1e-200  # of a positive value; those below can't be divided
 _GREATEST = 1e200
+_MOST_LOG_RATIO = 100.0  # of what a chart can show
 _PAD = 0.04  # of the length of an axis, on both ends
 _EQUAL_ROOM = 1.5  # ratio of the ends to values that are all the same
 _ROUNDING = 1e-9  # of a step, within which a value is on a tick
+
+
+def percent_of(log_ratio: float) -> float:
+    """Return log(B / A) as a change from A to B in percent; a file may have any."""
+    return 100 * math.expm1(min(log_ratio, _MOST_LOG_RATIO))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from pytest_mlms.charts.axes import Axis, rows_axis
 from pytest_mlms.charts.plot import Plot, around
-from pytest_mlms.charts.scales import Scale, linear_scale
+from pytest_mlms.charts.scales import Scale, linear_scale, percent_of
 from pytest_mlms.charts.ticks import short_value, signed_number
 from pytest_mlms.records import Comparison, Verdict
 from pytest_mlms.units import format_quantity
@@ -135,7 +135,7 @@ def rounds_chart(
     """
     if not rounds:
         return None
-    changes = [_percent_of(log_ratio) for _, log_ratio, _ in rounds]
+    changes = [percent_of(log_ratio) for _, log_ratio, _ in rounds]
     words = ", ".join(f"{change:+.1f} %" for change in changes)
     last = max(number for number, _, _ in rounds)
     values = [0.0, *changes, *_most_pairs(pairs)]
@@ -159,19 +159,14 @@ def rounds_chart(
     return plot.svg()
 
 
-def _percent_of(log_ratio: float) -> float:
-    """Return log(B / A) as a change from A to B in percent."""
-    return 100 * math.expm1(log_ratio)
-
-
 def _add_round(plot: Plot, number: int, log_ratio: float, error: float | None) -> None:
-    change = _percent_of(log_ratio)
+    change = percent_of(log_ratio)
     if error is None:
         title = f"round {number}: {change:+.2f} %, doesn't count"
         plot.dot(number, change, "muted", title, radius=4.5)
         return
-    low = _percent_of(log_ratio - 2 * error)
-    high = _percent_of(log_ratio + 2 * error)
+    low = percent_of(log_ratio - 2 * error)
+    high = percent_of(log_ratio + 2 * error)
     title = f"round {number}: {change:+.2f} %"
     plot.whisker(number, (low, high), "b", title)
     plot.dot(number, change, "b", title, radius=4.5)

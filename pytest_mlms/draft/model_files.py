@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import os
 import re
@@ -12,7 +11,7 @@ from pathlib import Path
 
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.manifest.types import instead
-from pytest_mlms.text import file_stem
+from pytest_mlms.text import close_words, file_stem
 
 __all__ = ["SAVED_MODEL", "ModelFiles", "recognise_models"]
 
@@ -129,7 +128,7 @@ def _split(argument: str, frameworks: Collection[str]) -> tuple[str, Path]:
 def _advice_on_missing(path: Path) -> str:
     folder = path.parent
     names = [found.name for found in folder.iterdir()] if folder.is_dir() else []
-    close = difflib.get_close_matches(path.name, names, 1)
+    close = close_words(path.name, names)
     if close:
         return f"did you mean {folder / close[0]}?"
     models = _models_in(folder) if folder.is_dir() else []

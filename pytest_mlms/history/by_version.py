@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,6 +15,7 @@ from pytest_mlms.history import schema
 from pytest_mlms.history.errors import HistoryError
 from pytest_mlms.history.queries import PointRow, SeriesInfo, points, versions_of
 from pytest_mlms.statistics import student_interval
+from pytest_mlms.text import close_words
 
 __all__ = ["VersionRow", "VersionSeries", "by_version"]
 
@@ -119,7 +119,7 @@ def _order(version: str) -> tuple[bool, Version, str]:
 
 def _no_package(connection: Connection, package: str) -> str:
     known = sorted(connection.scalars(select(schema.package.c.name).distinct()))
-    near = difflib.get_close_matches(package.lower(), known, n=1)
+    near = close_words(package.lower(), known)
     problem = f"no stack of the history has the package {package!r}"
     if near:
         return f"{problem}; did you mean {near[0]!r}?"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable
 
@@ -13,6 +12,7 @@ from pytest_mlms.history import schema
 from pytest_mlms.history.errors import HistoryError
 from pytest_mlms.history.queries import series_names
 from pytest_mlms.quantities import QUANTITIES
+from pytest_mlms.text import close_words
 
 __all__ = ["ALL", "is_main", "select_series"]
 
@@ -83,7 +83,7 @@ def _nothing_of(connection: Connection, quantity: str) -> str:
     known = sorted(connection.scalars(query))
     if not known:
         return "the history has no measurements yet; pytest --mlms-history or mlms history add RUN"
-    near = difflib.get_close_matches(quantity, known, n=1)
+    near = close_words(quantity, known)
     if near:
         return f"no series has the quantity {quantity!r}; did you mean {near[0]!r}?"
     return f"no series has the quantity {quantity!r}; there are {', '.join(known)}"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from pytest_mlms.legacy.notes import Note, UnclearManifest
 from pytest_mlms.manifest.yaml12 import Document, Path, WrittenFloat
+from pytest_mlms.text import close_words
 
 __all__ = ["Section"]
 
@@ -158,7 +158,7 @@ def _misspelt(content: Mapping[str, Any], known: Collection[str]) -> Iterator[tu
     for key in content:
         if key in known:
             continue
-        close = difflib.get_close_matches(key, missing, 1, _LIKE)
+        close = close_words(key, missing, likeness=_LIKE)
         if close:
             missing.remove(close[0])
             yield key, close[0]

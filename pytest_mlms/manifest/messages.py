@@ -12,6 +12,7 @@ from pydantic_core import ErrorDetails
 from pytest_mlms.manifest.schema import Manifest
 from pytest_mlms.manifest.types import PATTERNS, instead
 from pytest_mlms.manifest.yaml12 import Document, Error, Path
+from pytest_mlms.text import shortened
 
 __all__ = ["describe"]
 
@@ -43,6 +44,8 @@ _ELEMENT_TYPES = {
 }
 """Names of element types in other programs -> their names in a manifest."""
 
+_LONGEST = 2000  # characters of an error, which quotes what was written
+
 _FOUND = {dict: "a mapping", list: "a list", type(None): "nothing"}
 """Type of a value -> what a message calls it."""
 
@@ -69,7 +72,7 @@ def describe(
         path = _written(location, document)
         line = document.line(path)
         text = _wrong_value(error, schema.hint(path))
-    return line, f"{_at(path)}{text}"
+    return line, shortened(f"{_at(path)}{text}", _LONGEST)
 
 
 @dataclass(frozen=True)

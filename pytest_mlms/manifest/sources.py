@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from urllib.parse import urldefrag
+
+from pytest_mlms.text import close_words
 
 __all__ = ["FORMS", "check_source", "is_remote", "scheme_of", "split_source"]
 
@@ -60,7 +61,7 @@ def check_source(source: str) -> None:
 
 
 def _advice(scheme: str) -> str:
-    close = difflib.get_close_matches(scheme, FORMS, 1)
+    close = close_words(scheme, list(FORMS))
     known = "a relative path, https://, file://, pypi:, hf:, s3://, gs://, az:// or doi:"
     return f"did you mean {FORMS[close[0]]}?" if close else f"write {known}"
 

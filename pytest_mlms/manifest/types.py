@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import re
 from collections.abc import Callable, Collection
@@ -26,6 +25,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 from pytest_mlms.manifest.sources import check_source
+from pytest_mlms.text import close_words
 from pytest_mlms.units import UNITS, parse_quantity, parse_share
 
 __all__ = [
@@ -102,7 +102,7 @@ class Short:
 
 def instead(word: str, known: Collection[str]) -> str:
     """Return an advice what to write instead of ``word``: the known word close to it, or all."""
-    close = difflib.get_close_matches(word, known, 1)
+    close = close_words(word, list(known))
     if close:
         return f"did you mean {close[0]!r}?"
     return f"write one of {', '.join(known)}"
@@ -140,8 +140,8 @@ def _known_framework(text: str, info: ValidationInfo) -> str:
 def _known_device(text: str) -> str:
     """Refuse a slip of the pen: any other name may be that of a device which a host announces."""
     kind, _, number = text.partition(":")
-    if kind == "gpu" or (kind not in _KINDS and difflib.get_close_matches(kind, _KINDS, 1, 0.75)):
-        close = "cuda" if kind == "gpu" else difflib.get_close_matches(kind, _KINDS, 1, 0.75)[0]
+    if kind == "gpu" or (kind not in _KINDS and close_words(kind, _KINDS, likeness=0.75)):
+        close = "cuda" if kind == "gpu" else close_words(kind, _KINDS, likeness=0.75)[0]
         raise ValueError(f"found {text!r}; did you mean {close!r}?")
     if kind == "cpu" and number:
         raise ValueError(f"found {text!r}; write 'cpu'")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,7 @@ import numpy as np
 from pytest_mlms.agent.log import temporary_log
 from pytest_mlms.agent.opening import PredictorSpec, open_predictor
 from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.arrays import read_arrays
+from pytest_mlms.arrays import DamagedFile, read_arrays
 from pytest_mlms.artifacts.fetch import CaseFiles, fetch_files
 from pytest_mlms.cases import Case
 from pytest_mlms.errors import MlmsError
@@ -26,6 +25,7 @@ from pytest_mlms.evaluate.output_sweep import SPREADS, rules_of
 from pytest_mlms.evaluate.random_inputs import edge_batches
 from pytest_mlms.evaluate.timed_inputs import first_batch
 from pytest_mlms.evaluate.worst_inputs import place_of
+from pytest_mlms.files import read_regular
 from pytest_mlms.history.machine_class import machine_class
 from pytest_mlms.history.recorded_manifest import case_of_line
 from pytest_mlms.manifest.load import LoadedManifest
@@ -40,6 +40,7 @@ from pytest_mlms.repro.expectation import expectation_of
 from pytest_mlms.repro.items import FoundItem
 from pytest_mlms.repro.replay.record import ANSWERS, OUTPUTS
 from pytest_mlms.repro.software import ExactSide, SideSource, new_side, old_side
+from pytest_mlms.serialization import parse_json
 from pytest_mlms.stacks.declaration import HIDDEN
 from pytest_mlms.stacks.declared import declared_stacks
 from pytest_mlms.stacks.installers import Show
@@ -51,6 +52,7 @@ from pytest_mlms.upgrade.output_verdict import OWN_THREADS, TIMED
 __all__ = ["Making", "bundle_of_item"]
 
 _TIMEOUT = 600.0  # seconds for an answer of an agent
+_MOST_BYTES = 1 << 20  # of worst.json
 _FEW = 4  # inputs that outputs are compared for, where a batch size holds as many
 _INDEX = "input"  # in outputs.npz, the number of each input
 _REFERENCE = "reference_"
@@ -276,7 +278,14 @@ def _recorded_outputs(found: FoundItem) -> dict[str, Array]:
     if path is None:
         problem = f"{found.line['nodeid']} has no outputs.npz any more"
         raise MlmsError(f"{problem}, which has the reference's outputs; run it again")
-    return read_arrays(path)
+    try:
+        arrays = read_arrays(path)
+    except (OSError, DamagedFile) as error:
+        raise MlmsError(f"{path} can't be read: {error}; run the item again") from None
+    missing = {_INDEX, *(name.removeprefix(_REFERENCE) for name in arrays)} - arrays.keys()
+    if missing:
+        raise MlmsError(f"{path} has no {', '.join(sorted(missing))}; run the item again")
+    return arrays
 
 
 def _most_different(expected: Expectation, found: FoundItem) -> list[int]:
@@ -298,8 +307,11 @@ def _worst(found: FoundItem) -> list[int]:
     path = found.artifact("worst.json")
     if path is None:
         return []
-    entries = json.loads(path.read_text(encoding="utf-8"))["examples"]
-    return [int(entry["input"]) for entry in entries]
+    try:
+        entries = parse_json(read_regular(path, _MOST_BYTES))["examples"]
+        return [int(entry["input"]) for entry in entries]
+    except (OSError, ValueError, LookupError, TypeError):
+        raise MlmsError(f"{path} has no worst inputs; run the item again") from None
 
 
 def _worse(line: Mapping[str, Any], dataset: Dataset) -> list[int]:

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from pytest_mlms.arrays import read_arrays
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.files import replacing
-from pytest_mlms.serialization import from_plain, to_plain
+from pytest_mlms.serialization import from_plain, parse_json, to_plain
 from pytest_mlms.trace import LEVELS
 from pytest_mlms.trace.metadata import TraceMetadata
 from pytest_mlms.trace.runs import TraceRun
@@ -80,7 +80,7 @@ def _tables_of(trace: Trace) -> dict[str, Any]:
 
 
 def _parse(arrays: dict[str, Array], path: Path) -> Trace:
-    tables = json.loads(arrays["tables"].tobytes())
+    tables = parse_json(arrays["tables"].tobytes())
     found = tables["format"]
     if found != _FORMAT:
         raise MlmsError(f"{path} has format {found}; this version reads format {_FORMAT}")

@@ -6,12 +6,11 @@ figures of each round in results.jsonl.
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from pytest_mlms.arrays import DamagedFile, read_arrays
 from pytest_mlms.errors import MlmsError
@@ -19,6 +18,7 @@ from pytest_mlms.evaluate.timed_inputs import ONE_GROUP, Mix
 from pytest_mlms.quantities import QUANTITIES, upgrade_rules
 from pytest_mlms.recorded import Recorded
 from pytest_mlms.records import Comparison, InputGroup, Verdict, main_comparison
+from pytest_mlms.results_reader import lines_from
 from pytest_mlms.serialization import from_plain
 from pytest_mlms.upgrade.criteria import Criteria
 from pytest_mlms.upgrade.decision import compare_rounds, is_decided, verdict_of
@@ -125,12 +125,12 @@ def read_upgrades(path: Path) -> tuple[Path, list[RecordedUpgrade]]:
     """
     file = path / "results.jsonl" if path.is_dir() else path
     try:
-        lines = file.read_text(errors="replace").splitlines()
+        with file.open("rb") as lines:
+            by_item = {upgrade.nodeid: upgrade for upgrade in _upgrades(lines, file)}
     except OSError as error:
         raise MlmsError(
             f"{file} can't be read: {error.strerror}; name a run's folder, or its results.jsonl"
         ) from None
-    by_item = {upgrade.nodeid: upgrade for upgrade in _upgrades(lines, file)}
     if not by_item:
         raise MlmsError(
             f"{file} has no upgrade that was measured; "
@@ -139,24 +139,13 @@ def read_upgrades(path: Path) -> tuple[Path, list[RecordedUpgrade]]:
     return file.parent, list(by_item.values())
 
 
-def _upgrades(lines: Sequence[str], file: Path) -> Iterator[RecordedUpgrade]:
-    for number, text in enumerate(lines, 1):
-        line = _object_of(text)
-        if line is None:
-            if number == len(lines):
-                return
+def _upgrades(lines: IO[bytes], file: Path) -> Iterator[RecordedUpgrade]:
+    for number, line in enumerate(lines_from(lines), 1):
+        if line.content is None:
             reason = "is no object of JSON; is it a run's results.jsonl?"
             raise MlmsError(f"{file}:{number}: {reason}")
-        if line.get("kind") == "upgrade" and line.get("rounds"):
-            yield _upgrade(line, f"{file}:{number}")
-
-
-def _object_of(text: str) -> dict[str, Any] | None:
-    try:
-        line = json.loads(text)
-    except ValueError:
-        return None
-    return line if isinstance(line, dict) else None
+        if line.content.get("kind") == "upgrade" and line.content.get("rounds"):
+            yield _upgrade(line.content, f"{file}:{number}")
 
 
 def _upgrade(line: dict[str, Any], place: str) -> RecordedUpgrade:

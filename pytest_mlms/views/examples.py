@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -10,7 +9,7 @@ from pydantic import ValidationError
 
 from pytest_mlms.evaluate.tasks.marks import BoxMark
 from pytest_mlms.files import read_regular
-from pytest_mlms.serialization import from_plain
+from pytest_mlms.serialization import from_plain, parse_json
 from pytest_mlms.views.item import ItemView
 
 __all__ = ["WORST", "Example", "Examples", "Waveform", "read_examples"]
@@ -69,6 +68,6 @@ def read_examples(item: ItemView) -> Examples | None:
     if path is None:
         return None
     try:
-        return from_plain(Examples, json.loads(read_regular(path, _MOST_BYTES)))
+        return from_plain(Examples, parse_json(read_regular(path, _MOST_BYTES)))
     except (OSError, ValueError, ValidationError):
         return None

@@ -96,6 +96,7 @@ def test_the_record_of_another_question_is_refused(
         ('{"format": 2}', "has format 2, and this pytest-mlms reads 1"),
         ('{"format": 1}', "question: "),
         ("\x00\xff", "is not JSON"),
+        ("[" * 100_000, "is not JSON: it is nested too deeply"),
     ],
 )
 def test_another_file_is_refused(tmp_path: Path, text: str, problem: str) -> None:

@@ -26,6 +26,11 @@ def test_each_round_has_a_dot_over_the_interval_of_the_mean() -> None:
     assert "tolerance 8 %" in picture
 
 
+def test_rounds_of_any_ratio_are_drawn() -> None:
+    picture = load_rounds_chart(QUERIES, [RoundChange(1, 1000.0), RoundChange(2, -1000.0)])
+    assert len(list(marks(picture, "circle"))) == 2
+
+
 def test_an_interval_without_an_end_is_left_out() -> None:
     picture = load_rounds_chart(QUERIES.but(low=0.0, high=math.inf), ROUNDS[:1])
     assert not list(marks(picture, "rect"))

@@ -85,6 +85,11 @@ def test_rounds_have_a_dot_each_over_their_pairs() -> None:
     assert rounds_chart([], pairs, 0.03) is None
 
 
+def test_rounds_of_any_ratio_are_drawn() -> None:
+    picture = rounds_chart([(1, 1000.0, 0.01), (2, -1000.0, 1e308), (3, 0.0, None)], [], 0.03)
+    assert len(list(marks(picture, "circle"))) == 3
+
+
 def test_layers_that_got_slower_go_right_and_faster_ones_left() -> None:
     slower = LayerChange("conv", "Conv", 1e-3, 2e-3, 1e-3, 1.0)
     faster = LayerChange("relu", "Relu", 2e-3, None, -2e-3, -2.0)

@@ -48,6 +48,7 @@ def test_a_wrong_value_of_a_model_says_what_to_write(
 def test_a_close_word_is_proposed_else_all() -> None:
     assert instead("sofmax", ["softmax", "top_k"]) == "did you mean 'softmax'?"
     assert instead("xyz", ["softmax", "top_k"]) == "write one of softmax, top_k"
+    assert instead("a" * (64 << 20), ["a" * 600, "b"]).startswith("write one of aaa")
 
 
 def test_a_constraint_has_an_operator_and_a_value() -> None:

@@ -17,8 +17,10 @@ import pytest
 from mlms_predictors import Tensor
 
 from pytest_mlms.agent.predictor import Predictor
+from pytest_mlms.errors import MlmsError
 from pytest_mlms.evaluate.inputs import random_batch
 from pytest_mlms.repro import making
+from pytest_mlms.repro.items import FoundItem
 from tests.support.bundles import PREDICTOR
 from tests.support.upgrade_case import case_of
 from tests.support.wheels import write_wheel
@@ -132,3 +134,28 @@ def test_the_random_inputs_that_an_upgrade_names_are_drawn_again(tmp_path: Path)
     np.testing.assert_array_equal(drawn("random input 17 of seed 40"), batch(42))
     np.testing.assert_array_equal(drawn("timed batch 1"), batch(None))
     assert not drawn("inputs of zeros", "random input 17 of seed 40").any()
+
+
+DAMAGED = (b"", b"[]", b"[" * 100_000, b'{"examples": 1}', b'{"examples": [{"input": "x"}]}')
+
+
+@pytest.mark.parametrize("content", DAMAGED)
+def test_damaged_files_of_a_run_are_told(tmp_path: Path, content: bytes) -> None:
+    names = ("worst.json", "outputs.npz")
+    (tmp_path / "items").mkdir()
+    for name in names:
+        (tmp_path / "items" / name).write_bytes(content)
+    artifacts = {name: f"items/{name}" for name in names}
+    found = FoundItem(tmp_path, {"nodeid": "m.yaml::test_accuracy[a]", "artifacts": artifacts})
+    for read in (making._worst, making._recorded_outputs):
+        with pytest.raises(MlmsError, match="; run the item again"):
+            read(found)
+
+
+def test_outputs_that_lack_an_array_are_told(tmp_path: Path) -> None:
+    (tmp_path / "items").mkdir()
+    np.savez(tmp_path / "items" / "outputs.npz", input=np.arange(2), reference_y=np.arange(2))
+    artifacts = {"outputs.npz": "items/outputs.npz"}
+    found = FoundItem(tmp_path, {"nodeid": "m.yaml::test_agreement[a]", "artifacts": artifacts})
+    with pytest.raises(MlmsError, match="has no y; run the item again"):
+        making._recorded_outputs(found)

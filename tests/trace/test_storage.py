@@ -155,6 +155,13 @@ def test_a_trace_that_is_cut_off_anywhere_is_an_error(tmp_path: Path) -> None:
             load_trace(path)
 
 
+def test_tables_that_are_nested_too_deeply_are_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "trace.npz"
+    np.savez(path, tables=np.frombuffer(b"[" * 100_000, "u1"))
+    with pytest.raises(MlmsError, match="no trace of pytest-mlms: it is nested too deeply"):
+        load_trace(path)
+
+
 def test_a_run_of_the_wrong_form_is_an_error_that_names_the_field(tmp_path: Path) -> None:
     path = tmp_path / "trace.npz"
     save_trace(example(1), path)

@@ -215,6 +215,12 @@ def test_a_last_line_that_is_cut_off_is_skipped(folder: RunFolder) -> None:
     assert folder.upgrade.verdict is Verdict.REGRESSED
 
 
+def test_a_separator_of_lines_in_a_text_ends_no_line(folder: RunFolder) -> None:
+    folder.write(message="a\u2028b\x85c")
+    folder.file.write_text(json.dumps(json.loads(folder.file.read_text()), ensure_ascii=False))
+    assert folder.upgrade.verdict is Verdict.REGRESSED
+
+
 def test_a_line_of_another_form_is_an_error_with_its_number(folder: RunFolder) -> None:
     folder.write(rounds=[{"pairs": 40}])
     message = r"results.jsonl:1: is no upgrade of this version of pytest-mlms \(.*\); measure it"
@@ -231,8 +237,9 @@ def test_results_without_upgrades_are_an_error(folder: RunFolder) -> None:
         read_upgrades(folder.path)
 
 
-def test_a_line_that_is_not_json_is_an_error_with_its_number(folder: RunFolder) -> None:
-    folder.file.write_text("not\njson\n")
+@pytest.mark.parametrize("text", ["not\njson\n", "[" * 100_000 + "\n", "[]\n"])
+def test_a_line_that_is_not_json_is_an_error_with_its_number(folder: RunFolder, text: str) -> None:
+    folder.file.write_text(text)
     with pytest.raises(MlmsError, match=r"results.jsonl:1: is no object of JSON; is it a run's"):
         read_upgrades(folder.path)
 

@@ -21,7 +21,9 @@ def test_examples_that_were_kept_are_read(tmp_path: Path) -> None:
     assert read_examples(item) == found
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"inputs": "many"}', '{"examples": [{}]}'])
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", "[" * 100_000, '{"inputs": "many"}', '{"examples": [{}]}']
+)
 def test_a_damaged_file_says_nothing(tmp_path: Path, content: str) -> None:
     (tmp_path / WORST).write_text(content)
     item = replace(item_with(tmp_path, ""), artifacts={WORST: WORST})

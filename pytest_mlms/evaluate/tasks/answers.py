@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pytest_mlms.errors import DatasetError
 from pytest_mlms.evaluate.tasks.task import Array
 from pytest_mlms.evaluate.tasks.text_task import divided
+from pytest_mlms.serialization import parse_json
 
 __all__ = ["AnswerScores", "answers_of", "label_of_answers"]
 
@@ -56,7 +57,7 @@ def answers_of(label: str) -> list[str]:
     if not label.lstrip().startswith("["):
         return [label]
     try:
-        answers = json.loads(label)
+        answers = parse_json(label)
     except ValueError:
         return [label]  # a text that begins with a bracket
     if not answers or not all(isinstance(answer, str) for answer in answers):

@@ -174,3 +174,4 @@ def test_answers_are_compared_as_squad_does(label: str, text: str, exact: int, f
 def test_a_label_may_have_several_answers() -> None:
     assert answers_of('["a", "b"]') == ["a", "b"]
     assert answers_of("a") == ["a"]
+    assert answers_of("[" * 100_000) == ["[" * 100_000]
