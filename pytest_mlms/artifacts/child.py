@@ -49,7 +49,7 @@ def retrieve_by_child(transfer: Transfer) -> None:
         reply = _reply_in(_last_line(output))
         problem = reply.get("error") or _last_line(errors) or f"exit {process.returncode}"
     if "size" not in reply:
-        raise DownloadError(shortened(_without_secrets(str(problem)), _SHOWN))
+        raise DownloadError(shortened(_without_secrets(" ".join(str(problem).split())), _SHOWN))
 
 
 @contextlib.contextmanager
