@@ -163,10 +163,11 @@ def _add_series(connection: Connection, content: RunContent) -> Mapping[str, int
 def _remove_superseded(
     connection: Connection, content: RunContent, new_lines: Sequence[StoredLine]
 ) -> None:
-    """Remove the points of earlier lines of items that the new lines are of."""
+    """Remove the points of earlier lines that new lines of their items replace."""
     nodeids = {line.nodeid for line in new_lines if line.nodeid is not None}
-    earlier = content.lines[: new_lines[0].number]
-    numbers = [line.number for line in earlier if line.nodeid in nodeids]
+    counted = {item.number for item in content.items.values()}
+    earlier = [line for line in content.lines[: new_lines[0].number] if line.nodeid in nodeids]
+    numbers = [line.number for line in earlier if line.number not in counted]
     if numbers:
         of_run = schema.point.c.run == content.name
         of_lines = schema.point.c.number.in_(numbers)

@@ -32,6 +32,7 @@ class ItemPoints:
 
     number: int
     nodeid: str
+    repetition: int
     verdict: str
     host: str | None
     stack: str
@@ -92,7 +93,9 @@ def _take(content: RunContent, line: RunLine) -> None:
         content.run["plugin"] = fields.get("plugin")
         content.run.update(origin_columns(fields))
     elif line.type == "teardown":
-        content.items.pop(fields["nodeid"], None)
+        item = content.items.get(fields["nodeid"])
+        if item is not None and item.repetition == (fields.get("repetition") or 1):
+            del content.items[item.nodeid]
     elif line.type == "item":
         if content.run["machine_class"] is None:
             machine = fields["machine"]
@@ -118,6 +121,7 @@ def _take_item(content: RunContent, line: RunLine) -> None:
     content.items[nodeid] = ItemPoints(
         number=line.number,
         nodeid=nodeid,
+        repetition=fields.get("repetition") or 1,
         verdict=fields["verdict"],
         host=fields["machine"].get("host"),
         stack=digest,

@@ -151,6 +151,18 @@ def test_an_item_that_ran_again_in_a_resumed_run_loses_its_earlier_points(addres
     assert verdicts(history) == {5: "PASSED"}
 
 
+def test_a_tear_down_that_fails_late_costs_its_own_repetition_alone(address: str) -> None:
+    first, end = list(run_lines(0, items=0))
+    late = {**first, "type": "teardown", "nodeid": item_line(0, 0)["nodeid"]}
+    lines = [first, item_line(0, 0), item_line(0, 0, repetition=2), end, late]
+    history = open_history(address)
+    for count_of_lines in (3, 5):
+        add_lines(history, encode(lines[:count_of_lines]), "it")
+        assert verdicts(history) == {2: "PASSED"}
+    add_lines(history, encode([*lines, {**late, "repetition": 2}]), "it")
+    assert verdicts(history) == {}
+
+
 def test_clocks_that_step_back_change_the_order_and_nothing_else(address: str) -> None:
     history = open_history(address)
     for number, time in enumerate(["2026-03-01T00:00:00+00:00", "2026-02-01T02:00:00+02:00"]):
