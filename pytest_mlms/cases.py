@@ -238,12 +238,16 @@ class Case:
 
     @property
     def marks(self) -> Iterator[Mark]:
-        """The manifest's marks for this case, by framework, by stack, or by a pattern of the id."""
-        names = {*self.model.names, self.stack.name}
+        """The manifest's marks for this case."""
         for mark, reasons in self.loaded.manifest.marks.items():
             for pattern, reason in reasons.items():
-                if pattern in names or fnmatch.fnmatchcase(self.id, pattern):
+                if self.is_called(pattern):
                     yield Mark(mark, reason)
+
+    def is_called(self, pattern: str) -> bool:
+        """Return whether this is its framework, its variant, its stack, or a pattern of its id."""
+        names = {*self.model.names, self.stack.name}
+        return pattern in names or fnmatch.fnmatchcase(self.id, pattern)
 
 
 def _side(stack: Stack, model: Model) -> str:

@@ -225,6 +225,19 @@ def test_marks_of_the_manifest_reach_the_items(project: Project) -> None:
     result.stdout.no_fnmatch_line("*nothing was measured*")
 
 
+def test_a_mark_that_marks_nothing_is_warned_of(project: Project) -> None:
+    stacks = "old: {framework: onnxruntime, interpreter: current}\n"
+    (project.folder / "stacks.yaml").write_text(stacks)
+    marked = ["old", "onnxruntime", "old-cpu-b1", "*-b8-offline", "*-vs-*", "*-b46-*", "onxruntime"]
+    marks = ", ".join(f"'{pattern}': slow" for pattern in marked)
+    project.manifest.write_text(f"{project.manifest.read_text()}\nmarks: {{skip: {{{marks}}}}}\n")
+    result = project.run("--collect-only", "-k", "accuracy")
+    text = result.stdout.str()
+    idle = [pattern for pattern in marked if f"skip {pattern!r} marks nothing" in text]
+    assert idle == ["*-b46-*", "onxruntime"]
+    assert "a pattern of ids such as old-cpu-b64-offline" in text
+
+
 def test_accuracy_passes_where_warnings_are_errors(project: Project) -> None:
     project.set_thresholds("  top1: {min: 0.9}")
     project.run("-W", "error", "-k", "accuracy").assert_outcomes(passed=1)
