@@ -1,14 +1,20 @@
 """Every example of the documents: manifests are checked, and commands are read by their parsers.
 
-Some examples are parts of a manifest: the other parts are those of a small one.
+Some examples are parts of a manifest: the other parts are those of a small one. Commands that need
+neither a network nor another stack, host or user are run, in a folder with the digits model.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import shlex
+import shutil
+import subprocess
+import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +26,8 @@ from pytest_mlms.manifest import load
 from pytest_mlms.manifest.schema import Manifest
 from pytest_mlms.manifest.yaml12 import parse
 from pytest_mlms.stacks.schema import load_stacks
-from tests.support.project import ROOT
+from tests.support.legacy_manifests import A1
+from tests.support.project import HANG_GUARD, QUICK, ROOT, copy_digits
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 DIGEST = "5c" * 32
@@ -161,7 +168,8 @@ def commands() -> Iterator[Example]:
                 continue
             lines = example.text.replace("\\\n", " ").splitlines()
             for found in filter(None, map(pattern.match, lines)):
-                yield Example(example.place, found[1].partition(" | ")[0].replace("…", ""))
+                text = found[1].partition(" | ")[0].replace("…", "").rstrip()
+                yield Example(example.place, text)
 
 
 def named_commands() -> Iterator[Example]:
@@ -208,3 +216,87 @@ def test_a_command_that_a_text_names_is_one(
 def test_the_pages_have_examples() -> None:
     found = len(list(manifests())), len([*commands(), *named_commands()])
     assert found >= ENOUGH
+
+
+NOT_RUN = {
+    "other stacks": r"--mlms-(stack|against)[ =]|--good |stack (create|show|lock|remove) |backfill",
+    "a network": r"control --write|-k AlexNet|lock diff|--dataset |^mlms (repro|reduce) ",
+    "other hosts": r"--tx |^mlms worker ",
+    "a server or its user": r"^mlms portal|--mlms-push|--confirm|accept ",
+    "files of a reader": r"--bisection |init model.onnx|pytest model.yaml",
+}
+"""What the commands need that are only read, and a pattern that finds them."""
+
+LEAST_RUN = 25
+PLACES = {
+    "RUN": "mlms-results/latest",
+    "OTHER_RUN": "mlms-results/first",
+    "FOLDER": "traces",
+    "model-0": "digits-cnn",
+    "history.sqlite": "mlms-results/history.sqlite",
+}
+"""What stands for a word of a command in the folder where it runs."""
+
+LIMIT = "thresholds:\n  top1: {min: 95 %}\n"
+
+
+def needs_of(example: Example) -> str:
+    """Return what a command needs that isn't here, "" for one that can run."""
+    found = [need for need, pattern in NOT_RUN.items() if re.search(pattern, example.text)]
+    return found[0] if found else ""
+
+
+def run_command(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command as it is written, but for the time that it measures."""
+    program, *words = shlex.split(text.replace("=10min", "=3s"))
+    words = [PLACES.get(word, word) for word in words]
+    if program == "pytest":
+        words += [*QUICK, "-pno:benchmark"]
+    module = "pytest" if program == "pytest" else "pytest_mlms"
+    return subprocess.run(
+        [sys.executable, "-m", module, *words],
+        cwd=folder,
+        env={**os.environ, "MLMS_CACHE": str(folder / "cache"), "MLMS_LOCKS": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=HANG_GUARD,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the digits model, which was measured and traced, and an old manifest."""
+    folder = tmp_path_factory.mktemp("sandbox")
+    (folder / "manifests").mkdir()
+    (folder / "models").mkdir()
+    (folder / "models" / "old.yml").write_text(A1)
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    manifest = copy_digits(folder / "manifests" / "digits")
+    text, _, _ = manifest.read_text().partition("thresholds:")
+    manifest.write_text(text.replace("[1, 8, 64]", "[8]") + LIMIT)
+    first = "pytest --mlms-manifests=manifests --mlms-history --mlms-trace=layer"
+    for text in (first, "mlms lock write"):
+        done = run_command(text, folder)
+        assert done.returncode == 0, done.stdout + done.stderr
+    latest = folder / "mlms-results" / "latest"
+    latest.with_name("first").symlink_to(latest.readlink())
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "example", [each for each in commands() if not needs_of(each)], ids=lambda each: each.text
+)
+def test_an_example_of_a_command_runs(example: Example, sandbox: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(sandbox, tmp_path / "copy", symlinks=True)
+    done = run_command(example.text, folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_most_commands_are_run_and_the_others_say_what_they_need() -> None:
+    found = Counter(map(needs_of, commands()))
+    print(f"{found.pop('')} commands are run; of the others need {dict(found)}")
+    assert found.keys() == NOT_RUN.keys()
+    assert len(list(commands())) - found.total() >= LEAST_RUN

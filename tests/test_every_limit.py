@@ -5,8 +5,9 @@ The quantities are those of the registry, so that a new one without such a case 
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 
 from pytest_mlms.evaluate.estimates import estimate_evidence
 from pytest_mlms.evaluate.limits import judge
+from pytest_mlms.evaluate.soak_estimates import estimate_soak
 from pytest_mlms.evaluate.tasks.task import Array, Evidence
 from pytest_mlms.manifest.points import measures
 from pytest_mlms.manifest.thresholds import Thresholds, UpgradeThresholds, value_of
@@ -24,20 +26,24 @@ from pytest_mlms.upgrade.figures import Figure
 from pytest_mlms.upgrade.paired_evidence import compare_evidence
 from tests.evaluate.test_load_performance import FakeServer, measure
 from tests.evaluate.test_load_plan import plan_of, server
+from tests.evaluate.test_soak_estimates import LEAK, SLOWER, TIME, blocks
 from tests.items.test_load import loads, write_manifest
+from tests.items.test_loadgen import needs_loadgen
+from tests.items.test_soaks import only_soaks, soaks
 from tests.items.test_upgrades import upgrades
 from tests.support.project import PREDICTORS, ROOT, Project
 from tests.support.scored import Means
 
-__all__ = ["loads", "upgrades"]
+__all__ = ["loads", "soaks", "upgrades"]
 
 INPUTS = 1000
 PLACE = Place(ROOT / "m.yaml", 1)
 ROUNDS = 12
 PASSED, FAILED, REGRESSED = Verdict.PASSED, Verdict.FAILED, Verdict.REGRESSED
 
-LOOSE = {"": 1e6, "s": "60 min", "B": "1000 GiB", "J": "1000 kJ", "/s": "0.001 /s"}
-TIGHT = {"": 0, "s": "0.001 ns", "B": "0 B", "J": "0 J", "/s": "1e12 /s"}
+LOOSE = {"": 1e9, "s": "60 min", "B": "1000 GiB", "J": "1000 kJ", "/s": "0.001 /s"}
+LOOSE["fraction"] = "1000 %"
+TIGHT = {"": 0, "s": "0.001 ns", "B": "0 B", "J": "0 J", "/s": "1e12 /s", "fraction": "0 %"}
 """Limits that a toy meets, and that none meets, by unit."""
 
 ACCURACY = [quantity.name for quantity in quantities_of("accuracy")]
@@ -159,14 +165,13 @@ def limits_of(quantity: Quantity) -> list[Limit]:
     return [limit_of(quantity, texts[quantity.unit]) for texts in (LOOSE, TIGHT)]
 
 
-def both_limits() -> str:
+def both_limits(quantities: Iterable[Quantity]) -> str:
     """Return thresholds with a limit that holds and one that doesn't for each quantity."""
     lines = ["thresholds:"]
-    for quantity in OF_PROCESSES:
-        if not quantity.under_load:
-            texts = (LOOSE[quantity.unit], TIGHT[quantity.unit])
-            both = ", ".join(f"{{{quantity.bound}: {text}}}" for text in texts)
-            lines.append(f"  {quantity.limit_key}: [{both}]")
+    for quantity in quantities:
+        texts = (LOOSE[quantity.unit], TIGHT[quantity.unit])
+        both = ", ".join(f"{{{quantity.bound}: {text}}}" for text in texts)
+        lines.append(f"  {quantity.limit_key}: [{both}]")
     return "\n".join(lines)
 
 
@@ -190,7 +195,8 @@ def test_each_limit_on_performance_holds_and_breaks_in_items(upgrades: Project) 
     stack = f"leaking: {{framework: labour, interpreter: current, env: {env}}}"
     (upgrades.folder / "stacks.yaml").write_text(stack)
     upgrades.edit("[single_stream, offline]", "[single_stream]")
-    upgrades.manifest.write_text(f"{upgrades.manifest.read_text()}\n{both_limits()}\n")
+    limits = both_limits(each for each in OF_PROCESSES if not each.under_load)
+    upgrades.manifest.write_text(f"{upgrades.manifest.read_text()}\n{limits}\n")
     upgrades.run("-k", "performance", "--mlms-processes=3", "--mlms-stack=leaking")
     (item,) = upgrades.items()
     found = verdicts(item)
@@ -230,6 +236,72 @@ def test_limits_that_a_load_never_came_to_are_undecided(loads: Project) -> None:
     loads.run("-k", "performance")
     (item,) = loads.items()
     assert verdicts(item) == {"query_latency": ["FAILED"], "query_rate": ["INCONCLUSIVE"]}
+
+
+OF_LOADGEN = {
+    "single_stream": {"latency_p50", "latency_p90", "latency_p95", "latency_p99"},
+    "offline": set[str](),
+    "multi_stream-4": set[str](),
+    "server-5000-60000ms": {"query_rate"},
+}
+"""Scenario -> the limits that LoadGen's figures decide; all others stay open."""
+
+
+@needs_loadgen
+@pytest.mark.slow
+def test_each_limit_holds_and_breaks_or_is_undecided_where_loadgen_measures(loads: Project) -> None:
+    scenarios = ("single_stream", "offline", "multi_stream: {samples_per_query: 4}")
+    server = "server: {rate: 5000 /s, latency: 60 s}"
+    limits = both_limits(OF_PROCESSES)
+    write_manifest(loads, *scenarios, server, options="seconds: 0.0001", more=limits)
+    loads.run("-k", "performance", "--mlms-loadgen")
+    for item in loads.items():
+        found = verdicts(item)
+        decided = OF_LOADGEN[item["scenario"]]
+        if "server" in item["scenario"]:
+            assert found.pop("query_latency") == ["PASSED"], "its own limit"
+        for name, both in found.items():
+            expected = ["PASSED", "FAILED"] if name in decided else ["INCONCLUSIVE"] * 2
+            assert both == expected, (item["scenario"], name)
+        assert decided <= found.keys()
+    assert {item["scenario"] for item in loads.items()} == OF_LOADGEN.keys()
+
+
+OF_SOAKS = quantities_of("soak")
+WORSE = blocks(
+    memory=LEAK,
+    threads=4 + TIME // 24,
+    descriptors=9 + TIME,
+    latency=SLOWER,
+    mean=SLOWER,
+    difference=np.where(TIME > 200, 3.0, 0.0),
+)
+
+
+@pytest.mark.parametrize("against", [None, blocks()], ids=["alone", "against"])
+@pytest.mark.parametrize("quantity", OF_SOAKS, ids=lambda quantity: quantity.name)
+def test_each_limit_on_a_soak_holds_and_breaks(quantity: Quantity, against: Any) -> None:
+    decisions = judge(limits_of(quantity), estimate_soak(WORSE, against))
+    assert [decision.verdict for decision in decisions] == [PASSED, FAILED]
+    steady = judge(limits_of(quantity), estimate_soak(blocks(), against))
+    assert [decision.verdict for decision in steady] == [PASSED, PASSED]
+
+
+@pytest.mark.slow
+def test_each_limit_on_a_soak_holds_and_breaks_in_items(soaks: Project) -> None:
+    env = {
+        "LEAKY_SECONDS": "0.001",
+        "LEAKY_SLOWER": "0.01",
+        "LEAKY_BY": "python+threads+descriptors",
+        "LEAKY_BYTES": "20",
+        "LEAKY_WRONG": "200",
+    }
+    stack = {"framework": "leaky", "interpreter": "current", "env": env}
+    (soaks.folder / "stacks.yaml").write_text(json.dumps({"worse": stack}))
+    soaks.manifest.write_text(f"{soaks.manifest.read_text()}\n{both_limits(OF_SOAKS)}\n")
+    soaks.run("--mlms-soak=5s", "--mlms-stack=worse", "-k", "soak")
+    found = verdicts(only_soaks(soaks)["worse"])
+    assert found == {quantity.name: ["PASSED", "FAILED"] for quantity in OF_SOAKS}
 
 
 AGREEMENT = """

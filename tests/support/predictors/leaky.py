@@ -1,7 +1,7 @@
 """A predictor whose process holds more with time, as its environment says.
 
 LEAKY_BYTES    bytes that each call leaks
-LEAKY_BY       how: python (objects; the default), c (malloc), reused (into what loading freed),
+LEAKY_BY       how, one or several with + between: python (objects; the default), c (malloc), reused (into what loading freed),
                threads, descriptors, cycles (which Python collects), steps (of 1 MiB, in the 40th
                and in each 3,000th call), warm (ever less, in the first 1,000 calls)
 LEAKY_SECONDS  seconds of a call
@@ -20,7 +20,7 @@ import numpy
 from mlms_predictors import Loaded, Tensor
 
 BYTES = int(os.environ.get("LEAKY_BYTES", "0"))
-BY = os.environ.get("LEAKY_BY", "python")
+BY = os.environ.get("LEAKY_BY", "python").split("+")
 SECONDS = float(os.environ.get("LEAKY_SECONDS", "0"))
 SLOWER = float(os.environ.get("LEAKY_SLOWER", "0"))
 WRONG = int(os.environ.get("LEAKY_WRONG", "0"))
@@ -44,7 +44,7 @@ def devices():
 
 
 def load(request):
-    if BY == "reused":
+    if "reused" in BY:
         pieces = [libc.malloc(10000) for _ in range(3000)]
         kept.append(libc.malloc(10000))  # on top, so that the others stay with the process
         for piece in pieces:
@@ -58,8 +58,8 @@ def load(request):
 def predict(loaded, arrays):
     global calls  # noqa: PLW0603
     calls += 1
-    if BYTES:
-        WAYS[BY]()
+    for way in BY if BYTES else ():
+        WAYS[way]()
     if SECONDS:
         time.sleep(SECONDS * (1 + SLOWER * calls))
     logits = numpy.zeros((len(arrays["image"]), 10), numpy.float32)
