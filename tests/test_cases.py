@@ -125,8 +125,8 @@ def test_a_limit_on_queries_judges_loads_and_that_on_the_peak_a_peak(tmp_path: P
     for case in cases(manifest, "performance"):
         judged[case.scenario] = {limit.quantity for limit in case.limits}
     assert judged["single_stream"] == {"latency_p90"}
-    assert judged["server"] == {"latency_p90", "query_rate", "queue_delay"}
-    assert judged["peak"] == {"peak_rate"}
+    assert judged["server-9-1000ms"] == {"latency_p90", "query_rate", "queue_delay"}
+    assert judged["peak-1000ms"] == {"peak_rate"}
 
 
 def test_marks_are_for_a_framework_a_stack_or_a_pattern_of_the_id(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from pytest_mlms.history.machine_class import device_kind, machine_class
+from pytest_mlms.manifest.scenarios import label_of
 from pytest_mlms.quantities import QUANTITIES
 
 __all__ = [
@@ -141,7 +142,7 @@ def case_label(parts: Mapping[str, Any]) -> str:
         label = f"{label}-{parts['variant']}"
     words = [label, parts["device"]]
     if parts["scenario"]:
-        words += [f"b{parts['batch_size']}", parts["scenario"]]
+        words += [f"b{parts['batch_size']}", label_of(_scenario_of(parts), parts.get("load") or {})]
     if parts.get("shape"):
         words.append(parts["shape"])
     if parts.get("caches"):
@@ -207,13 +208,19 @@ def parts_of(line: Mapping[str, Any]) -> dict[str, Any]:
         "device": device_kind(line["device"]),
         "machine": machine_class(line["machine"], line["device"]),
         "batch_size": line["batch_size"],
-        "scenario": line["scenario"],
+        "scenario": _scenario_of(line),
         "threads": stack["threads"],
         "cores": len(stack["cores"]),  # which of them may differ from run to run
         "options": line["options"],
         "method": line.get("method", FIRST_METHOD),
         "control": bool(line.get("control")),
     }
+
+
+def _scenario_of(fields: Mapping[str, Any]) -> Any:
+    """Return the scenario without the keys of its load, which are a part of their own."""
+    scenario = fields["scenario"]
+    return scenario.partition("-")[0] if fields.get("load") and scenario else scenario
 
 
 def load_of(load: Mapping[str, Any]) -> dict[str, Any]:

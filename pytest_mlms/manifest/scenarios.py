@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from pathlib import PurePosixPath
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import AfterValidator, Field
@@ -27,6 +25,7 @@ __all__ = [
     "ScenarioEntry",
     "ScenarioName",
     "Server",
+    "label_of",
     "labels_of",
 ]
 
@@ -104,10 +103,6 @@ class MultiStream(Closed):
 
     samples_per_query: PerQuery = 8
 
-    def parts(self) -> Sequence[str]:
-        """Return words that tell it from others, the most telling first."""
-        return [str(self.samples_per_query)]
-
 
 class OpenLoad(Closed):
     """Queries arrive when they are scheduled, however busy the model is.
@@ -124,21 +119,12 @@ class OpenLoad(Closed):
         """The percentile as a share, rounded once: 99.9 is 0.999."""
         return float(Decimal(repr(self.percentile)) / 100)
 
-    def parts(self) -> Sequence[str]:
-        """Return words that tell it from others, the most telling first."""
-        limit = "" if self.latency is None else f"{self.latency * 1e3:g}ms"
-        return [limit, f"p{self.percentile:g}"]
-
 
 class Server(OpenLoad):
     """Queries arrive at random, at a ``rate``, as a Poisson process."""
 
     rate: Rate
     latency: Latency
-
-    def parts(self) -> Sequence[str]:
-        """Return words that tell it from others, the most telling first."""
-        return [f"{self.rate:g}", *super().parts()]
 
 
 class Replay(OpenLoad):
@@ -147,23 +133,12 @@ class Replay(OpenLoad):
     arrivals: ArrivalsFile
     speed: Speed = 1.0
 
-    def parts(self) -> Sequence[str]:
-        """Return words that tell it from others, the most telling first."""
-        path = PurePosixPath(self.arrivals)
-        names = (path.stem, str(path.parent / path.stem))
-        words = [re.sub(r"\W+", "_", name, flags=re.ASCII) for name in names]
-        return [*words, f"x{self.speed:g}", *super().parts()]
-
 
 class Peak(OpenLoad):
     """The highest rate at which the percentile is within the latency, to a ``precision``."""
 
     latency: Latency
     precision: Precision = 0.05
-
-    def parts(self) -> Sequence[str]:
-        """Return words that tell it from others, the most telling first."""
-        return [*super().parts(), f"{self.precision:g}"]
 
 
 Load = MultiStream | Server | Replay | Peak
@@ -204,25 +179,39 @@ class Batcher(Closed):
     max_delay: Delay = 0.0
 
 
+_WORDS = {
+    "samples_per_query": "{}",
+    "rate": "{}",
+    "arrivals": "{}",
+    "speed": "x{}",
+    "latency": "{}ms",
+    "percentile": "p{}",
+    "precision": "{}",
+}
+"""How ids write the keys of a load, in this order."""
+
+_DEFAULTS = {
+    key: each.default for load in get_args(Load) for key, each in load.model_fields.items()
+}
+
+
 def labels_of(entries: Sequence[ScenarioEntry]) -> list[str]:
-    """Return what ids call each scenario: its name, with as much as tells it from others."""
-    labels = []
-    counts: Counter[str] = Counter()
-    for entry in entries:
-        label = _label(entry, entries)
-        counts[label] += 1
-        number = counts[label]
-        labels.append(label if number == 1 else f"{label}-{number}")
-    return labels
+    """Return what ids call each scenario: its name and its keys, but for defaults.
+
+    So the other scenarios don't change it, unless files of arrivals have one name but for signs.
+    """
+    labels = [label_of(entry.name, dict(entry.load or {})) for entry in entries]
+    numbers = [labels[:index].count(label) + 1 for index, label in enumerate(labels)]
+    pairs = zip(labels, numbers, strict=True)
+    return [label if number == 1 else f"{label}-{number}" for label, number in pairs]
 
 
-def _label(entry: ScenarioEntry, entries: Sequence[ScenarioEntry]) -> str:
-    same = [other for other in entries if other.name == entry.name and other is not entry]
-    if entry.load is None or not same:
-        return entry.name
-    parts = entry.load.parts()
-    for count in range(1, len(parts)):
-        others = [other.load.parts()[:count] for other in same if other.load]
-        if parts[:count] not in others:
-            return "-".join([entry.name, *parts[:count]])
-    return "-".join([entry.name, *parts])
+def label_of(name: str, keys: Mapping[str, Any]) -> str:
+    """Return what ids call a scenario of this name with some keys of its load."""
+    words = [name]
+    for key, form in _WORDS.items():
+        value = keys.get(key)
+        if value is not None and value != _DEFAULTS[key]:
+            number = value * 1e3 if key == "latency" else value
+            words.append(form.format(f"{number:.12g}" if isinstance(value, float) else value))
+    return re.sub(r"[^\w.-]+", "_", "-".join(words), flags=re.ASCII)

@@ -53,10 +53,11 @@ def test_the_id_of_an_item_under_load_names_its_load(manifest: Path) -> None:
     text = manifest.read_text()
     server = "scenarios: [offline, {server: {rate: 200 /s, latency: 15 ms}}]"
     manifest.write_text(text.replace("scenarios: [single_stream, offline]", server))
-    for case in ("test_upgrade[new-vs-old-cpu-b1-server]", "test_performance[new-cpu-b1-server]"):
+    load = "server-200-15ms"
+    for case in (f"test_upgrade[new-vs-old-cpu-b1-{load}]", f"test_performance[new-cpu-b1-{load}]"):
         point = read_point(f"{manifest}::{case}")
-        assert (point.batch_size, point.scenario, point.item) == (1, "server", "new")
-        assert point.case == "cpu-b1-server"
+        assert (point.batch_size, point.scenario, point.item) == (1, load, "new")
+        assert point.case == f"cpu-b1-{load}"
     calls = read_point(f"{manifest}::test_upgrade[cpu-b1]")
     assert calls.scenario is None
     with pytest.raises(MlmsError, match="cpu-b1 has no load; write .*cpu-b1-SCENARIO"):

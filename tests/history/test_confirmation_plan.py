@@ -231,7 +231,7 @@ def test_a_change_under_load_is_confirmed_under_that_load_whatever_limits_it(
     plan = plan_of(history, change, RESULTS)
     assert isinstance(plan, Plan)
     names = StackNames("before", "after")
-    assert plan.case(names) == "after-vs-before-cpu-b1-server-200"
+    assert plan.case(names) == "after-vs-before-cpu-b1-server-200-9ms"
     digits.edit("rate: 200 /s", "rate: 250 /s")
     reason = finding_of(history, change).reason
     assert reason.endswith("there is no server as measured any more; restore it")

@@ -108,6 +108,17 @@ def test_the_limit_of_a_load_is_not_in_the_key(key: str, value: Any, is_other: b
     assert (changed != keys_of(item_line(0, load=load))) is is_other
 
 
+def test_a_load_is_the_same_series_whatever_ids_call_its_scenario() -> None:
+    load = {"rate": 200.0, "latency": 0.015, "percentile": 99.0, "instances": 1, "batcher": None}
+    lines = [
+        item_line(0, load=load, scenario=f"server{keys}") for keys in ("", "-200", "-200-15ms")
+    ]
+    assert keys_of(lines[0]) == keys_of(lines[1]) == keys_of(lines[2])
+    (point, *_) = points_of(lines[0])
+    assert case_label(point.series.parts).endswith("-server-200")
+    assert keys_of(lines[0]) != keys_of(item_line(0, load=load, scenario="replay"))
+
+
 def test_the_limit_of_a_peak_is_what_is_searched_for() -> None:
     peak = {"latency": 0.015, "percentile": 99.0, "precision": 0.05}
     assert keys_of(item_line(0, load=peak)) != keys_of(item_line(0, load={**peak, "latency": 1.0}))

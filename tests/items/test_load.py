@@ -24,6 +24,10 @@ evaluate:
 ENOUGH = "latency: 60 s"
 """A limit that a busy machine meets, too."""
 
+MULTI_STREAM, REPLAY = "multi_stream-4", "replay-trace.csv-60000ms"
+FAST, SLOW = "server-2000-60000ms", "server-1000-60000ms-p90"
+"""What ids call the scenarios."""
+
 _DIES_AT = 700  # a call of the load: the warm-up has 500 at most, and the load 919 or more
 SHORT = "--mlms-budget=4"
 TABLE = "mlms: queries under load, worst first"
@@ -70,24 +74,24 @@ def test_each_load_is_measured_from_its_schedule(loads: Project) -> None:
     result.assert_outcomes(passed=4)
     assert TABLE in result.stdout.str()
     items = items_by_scenario(loads)
-    assert set(items) == {"multi_stream", "server-2000", "server-1000", "replay"}
+    assert set(items) == {MULTI_STREAM, FAST, SLOW, REPLAY}
     for item in items.values():
         (process,) = item["processes"]
         check_process(item, process["load"])
-    assert items["server-2000"]["load"]["rate"] == 2000
-    assert items["server-2000"]["processes"][0]["load"]["instances"] == 2
-    assert items["replay"]["processes"][0]["load"]["queries"] == 500
-    assert items["multi_stream"]["processes"][0]["load"]["largest_batch"] == 4
-    check_samples(loads, items["replay"])
+    assert items[FAST]["load"]["rate"] == 2000
+    assert items[FAST]["processes"][0]["load"]["instances"] == 2
+    assert items[REPLAY]["processes"][0]["load"]["queries"] == 500
+    assert items[MULTI_STREAM]["processes"][0]["load"]["largest_batch"] == 4
+    check_samples(loads, items[REPLAY])
 
 
 def check_process(item: dict[str, Any], load: dict[str, Any]) -> None:
     estimates = item["estimates"]
     worst = estimates["query_latency"]["value"]
-    share = "p90" if item["scenario"] == "server-1000" else "p99"
+    share = "p90" if item["scenario"] == SLOW else "p99"
     assert load["percentiles"][share]["loadgen"] == pytest.approx(worst)
     assert estimates["query_rate"]["value"] == pytest.approx(load["rate"])
-    if item["scenario"] != "multi_stream":
+    if item["scenario"] != MULTI_STREAM:
         assert load["verdict"] == "PASSED"
         (limit,) = item["limits"]
         assert (limit["quantity"], limit["max"]) == ("query_latency", 60)
@@ -129,15 +133,16 @@ def test_a_load_that_can_not_be_measured_says_why(loads: Project) -> None:
     messages = {}
     for item in loads.items():
         messages[item["manifest"]["path"].rpartition("/")[2], item["scenario"]] = item["message"]
-    fixed = "fixed.yaml"
-    assert (
-        ": p99 takes 459 queries in each process, 45,900 s at 0.01 /s"
-        in (messages[fixed, "server-0.01"])
-    )
-    assert "the fastest call alone takes longer, so no load" in messages[fixed, "server-1000"]
-    assert "unsorted.csv:3: 1 s is before the row above" in messages[fixed, "replay-unsorted"]
-    assert "missing.csv does not exist; correct the path" in messages[fixed, "replay-missing"]
-    assert "ended while it did 'load_run'" in messages["dying.yaml", "server"]
-    assert "a batch of 8 does not fit input 'x'" in messages["narrow.yaml", "server"]
+    expected = {
+        ("fixed.yaml", "server-0.01-60000ms"): ": p99 takes 459 queries in each process, 45,900 s",
+        ("fixed.yaml", "server-1000-2ms"): "the fastest call alone takes longer, so no load",
+        ("fixed.yaml", "replay-unsorted.csv-60000ms"): ".csv:3: 1 s is before the row above",
+        ("fixed.yaml", "replay-missing.csv-60000ms"): ".csv does not exist; correct the path",
+        ("dying.yaml", "server-400-60000ms-p99.5"): "ended while it did 'load_run'",
+        ("narrow.yaml", "server-1000-60000ms"): "a batch of 8 does not fit input 'x'",
+    }
+    assert messages.keys() == expected.keys()
+    for key, text in expected.items():
+        assert text in messages[key]
     (dying,) = [item for item in loads.items() if item["manifest"]["path"].endswith("dying.yaml")]
     assert "part-0.npz" in dying["artifacts"]

@@ -39,8 +39,8 @@ def test_a_server_is_compared_under_the_same_arrivals(stacks: Project) -> None:
     result = stacks.run(*UPGRADE, "--mlms-budget=120", "-k", "upgrade and server")
     result.assert_outcomes(failed=1)
     (item,) = stacks.items()
-    assert item["nodeid"].endswith("::test_upgrade[new-vs-old-cpu-b1-server]")
-    assert item["scenario"] == "server"
+    assert item["nodeid"].endswith("::test_upgrade[new-vs-old-cpu-b1-server-60-1000ms-p90]")
+    assert item["scenario"] == "server-60-1000ms-p90"
     assert item["terms"]["gates"] == ["query_latency"]
     compared = by_quantity(item)
     assert compared["query_latency"]["gate"]
@@ -77,7 +77,7 @@ def test_both_peaks_are_searched_in_each_round(stacks: Project) -> None:
     )
     stacks.run(*UPGRADE, "--mlms-budget=20", "-k", "upgrade and peak")
     (item,) = stacks.items()
-    assert item["nodeid"].endswith("::test_upgrade[new-vs-old-cpu-b1-peak]")
+    assert item["nodeid"].endswith("::test_upgrade[new-vs-old-cpu-b1-peak-20ms-p50]")
     assert item["terms"]["gates"] == ["peak_rate"]
     assert by_quantity(item)["peak_rate"]["gate"]
     run = stacks.path / "mlms-results" / "latest"

@@ -32,20 +32,34 @@ def test_a_name_alone_has_the_defaults() -> None:
     assert ScenarioEntry.model_validate("multi_stream").load == MultiStream(samples_per_query=8)
 
 
-def test_a_scenario_is_called_by_its_name_with_what_tells_it_from_others() -> None:
-    assert labels("offline", server(), "multi_stream") == ["offline", "server", "multi_stream"]
-    assert labels(server(), server(rate="0.5 /s")) == ["server-200", "server-0.5"]
-    assert labels(server(), server(latency="2 ms")) == ["server-200-15ms", "server-200-2ms"]
-    assert labels(server(), server(percentile=90)) == ["server-200-15ms-p99", "server-200-15ms-p90"]
+LABELS = {
+    "offline": "offline",
+    "multi_stream": "multi_stream",
+    "multi_stream-4": {"multi_stream": {"samples_per_query": 4}},
+    "server-200-15ms": server(),
+    "server-0.5-15ms": server(rate="0.5 /s"),
+    "server-200-2ms": server(latency="2 ms"),
+    "server-123456.75-15ms": server(rate="123456.75 /s"),
+    "server-200-15ms-p99.9": server(percentile=99.9),
+    "peak-15ms": {"peak": {"latency": "15 ms"}},
+    "peak-15ms-0.1": {"peak": {"latency": "15 ms", "precision": "10 %"}},
+    "replay-day_one_trace.csv": {"replay": {"arrivals": "day one/trace.csv"}},
+    "replay-trace.csv-x2-15ms": {
+        "replay": {"arrivals": "trace.csv", "speed": 2, "latency": "15 ms"}
+    },
+}
+"""What ids call a scenario -> the scenario as it is written."""
 
 
-def test_replays_of_files_with_one_name_are_told_apart_by_their_folders_in_any_order() -> None:
-    first = {"replay": {"arrivals": "day one/trace.csv"}}
-    other = {"replay": {"arrivals": "day two/trace.csv"}}
-    third = {"replay": {"arrivals": "busy hour.csv"}}
-    assert labels(first, third) == ["replay-trace", "replay-busy_hour"]
-    assert labels(first, other) == ["replay-trace-day_one_trace", "replay-trace-day_two_trace"]
-    assert labels(other, first) == ["replay-trace-day_two_trace", "replay-trace-day_one_trace"]
+def test_a_scenario_is_called_by_its_name_and_keys_whatever_others_there_are() -> None:
+    assert labels(*LABELS.values()) == list(LABELS)
+    assert labels(*reversed(LABELS.values())) == list(reversed(LABELS))
+    assert [label for entry in LABELS.values() for label in labels(entry)] == list(LABELS)
+
+
+def test_files_of_arrivals_that_differ_by_a_sign_have_numbers() -> None:
+    arrivals = [{"replay": {"arrivals": name}} for name in ("a b.csv", "a_b.csv")]
+    assert labels(*arrivals) == ["replay-a_b.csv", "replay-a_b.csv-2"]
 
 
 @pytest.mark.parametrize(
