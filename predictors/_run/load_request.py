@@ -6,7 +6,7 @@ from .arrivals import ClosedLoop, OpenLoop
 from .energy import EnergyMeter
 from .instances import Instances, Library
 from .load import Queries, Recorder, Reporter, run_load
-from .process import PeakMemory
+from .process import BusyThreads, PeakMemory
 from .protocol import TIME, NamedArrays, OutgoingReply, Tensor
 from .replies import LoadRunReply, make_reply
 
@@ -86,6 +86,7 @@ def answer_load(
         if send is not None:
             send(_named_block(records, readings))
 
+    threads = BusyThreads()
     try:
         meter.begin()
         with Reporter(recorder, send and send_block):
@@ -98,6 +99,7 @@ def answer_load(
             joules=meter.joules(),
             idle_watts=idle_watts,
             energy_missing=meter.missing,
+            busy=threads.count(),
         )
         return make_reply(record, _named_block(*recorder.take_block())), served.outputs
     except BaseException:

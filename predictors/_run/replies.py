@@ -86,7 +86,8 @@ class LoadRunReply(NamedTuple):
     that the schedule takes. ``instance_bytes`` has the resident memory that each instance after the
     first took. ``output_samples`` are the samples whose outputs come with the reply. ``joules`` are
     those of each counter of energy during the load, ``idle_watts`` the power before it, and
-    ``energy_missing`` says why there is no counter, or is empty.
+    ``energy_missing`` says why there is no counter, or is empty. ``busy`` are the threads that
+    gained CPU time in the load, None where the kernel doesn't tell.
     """
 
     peak_rss: int
@@ -96,6 +97,7 @@ class LoadRunReply(NamedTuple):
     joules: Dict[str, float]
     idle_watts: Dict[str, float]
     energy_missing: str
+    busy: Optional[int] = None
 
 
 class LoadGenReply(NamedTuple):

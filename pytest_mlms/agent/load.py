@@ -107,6 +107,7 @@ class LoadRun:
         outputs: Outputs of one call by name, for ``output_samples``, the places of its inputs.
         output_samples: See ``outputs``.
         energy: The energy of the device; None if not told.
+        busy: The threads that gained CPU time; None if not told.
     """
 
     queries: Array
@@ -123,6 +124,7 @@ class LoadRun:
     outputs: Mapping[str, Array] = field(default_factory=dict)
     output_samples: tuple[int, ...] = ()
     energy: Energy | None = None
+    busy: int | None = None
 
     @property
     def latencies(self) -> Array:
@@ -243,6 +245,7 @@ def _with_end(run: LoadRun, record: LoadRunReply) -> LoadRun:
         peak_bytes=record.peak_rss - record.own_bytes,
         output_samples=tuple(record.output_samples),
         energy=Energy(record.joules, record.idle_watts, record.energy_missing),
+        busy=record.busy,
     )
 
 

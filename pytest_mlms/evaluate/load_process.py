@@ -103,6 +103,7 @@ def measure_load_process(
         calls=len(served.times),
         output_sha256="",
         waited=None,
+        threads_busy=served.run.busy,
         load_waited=predictor.load_waited,
         first_waited=0.0,
         in_full=True,

@@ -113,6 +113,7 @@ def test_a_call_that_keeps_pythons_lock_is_our_own_lag(tmp_path: Path) -> None:
     assert alone.latencies.max() > 0.09, "the second waits in the queue"
     assert alone.issue_delays.max() < 0.04, "and that is no lag"
     assert both.issue_delays.max() > 0.04, "an instance was idle, and could not begin"
+    assert (alone.busy, both.busy) == (1, 2)
 
 
 def test_instances_serve_at_the_same_time(tmp_path: Path) -> None:
