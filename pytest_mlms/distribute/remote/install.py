@@ -1,9 +1,10 @@
 """``mlms worker install`` and ``mlms worker check``: the environment of workers on a remote host.
 
-The wheel of the running version is installed in ``~/.cache/pytest-mlms/worker/VERSION`` of the host
-(see ``install_folder``). Everything is downloaded here, for the interpreter of the host, and sent
-over one ssh connection. So the host needs neither a network nor pip. xdist then finds the
-environment by ``installed_python`` (see ``hosts.py``).
+The wheel of the running version is installed in ``~/.cache/pytest-mlms/worker/VERSION/hosts/NAME``
+(see ``install_folder``), as hosts that share a home may have other processors and Pythons.
+Everything is downloaded here, for the interpreter of the host, and sent over one ssh connection. So
+the host needs neither a network nor pip. xdist then finds the environment by ``installed_python``
+(see ``hosts.py``), a script that knows the name of its host.
 """
 
 from __future__ import annotations
@@ -53,10 +54,10 @@ _PIP_DOWNLOAD = (
 
 _DESCRIBE = """
 import json, os, platform, subprocess, sys
-home = os.path.expanduser(os.path.join("~", {folder!r}))
+home = os.path.expanduser(os.path.join("~", {folder!r}, "hosts", platform.node()))
 python = os.path.join(home, "bin", "python")
 is_installed = os.path.exists(os.path.join(home, "complete"))
-if is_installed:  # a home that hosts share may have the interpreter of another one
+if is_installed:  # its interpreter may have been removed
     try:
         is_installed = subprocess.call([python, "-c", "import execnet"], stderr=-3) == 0
     except OSError:
@@ -70,10 +71,11 @@ print(json.dumps({{
 """
 
 _UNPACK = """
-import fcntl, os, shutil, subprocess, sys, tarfile, venv
-home = os.path.expanduser(os.path.join("~", {folder!r}))
+import fcntl, os, platform, shutil, subprocess, sys, tarfile, venv
+root = os.path.expanduser(os.path.join("~", {folder!r}))
+home = os.path.join(root, "hosts", platform.node())
 os.makedirs(os.path.dirname(home), exist_ok=True)
-lock = open(home + ".lock", "w")  # of hosts that share the home; the end of this process frees it
+lock = open(home + ".lock", "w")  # the end of this process frees it
 fcntl.flock(lock, fcntl.LOCK_EX)
 shutil.rmtree(home, ignore_errors=True)
 os.makedirs(home)
@@ -87,8 +89,19 @@ python = os.path.join(home, "bin", "python")
 options = ["--quiet", "--no-index", "--disable-pip-version-check", "--find-links", wheels]
 subprocess.run([python, pip, "install", *options, *{names!r}], check=True, stdout=sys.stderr)
 shutil.rmtree(wheels)
+script = os.path.join(home, "python")
+with open(script, "w") as file:
+    file.write({script!r})
+os.chmod(script, 0o755)
+os.makedirs(os.path.join(root, "bin"), exist_ok=True)
+os.replace(script, os.path.join(root, "bin", "python"))
 open(os.path.join(home, "complete"), "w").close()
 """
+
+_PYTHON = """#!/bin/sh
+exec "${0%/bin/python}/hosts/$(uname -n)/bin/python" "$@"
+"""
+"""The script that starts the interpreter of the host where it runs."""
 
 
 class _RemotePython(NamedTuple):
@@ -105,12 +118,12 @@ class _RemotePython(NamedTuple):
 
 
 def install_folder() -> str:
-    """Return the folder of the environment for this version, relative to the remote home."""
+    """Return the folder of the environments for this version, relative to the remote home."""
     return f"{_INSTALL_ROOT}/{version_name()}"
 
 
 def installed_python() -> str:
-    """Return the interpreter of the installed environment, as a remote shell reads it."""
+    """Return what starts the interpreter of a host's environment, as a remote shell reads it."""
     return f"~/{install_folder()}/bin/python"
 
 
@@ -144,7 +157,7 @@ def install(host: SshHost, requirements: Sequence[str] = ()) -> str:
         build_wheel(wheels)
         _download(packages, wheels, python)
         packed = _pack(wheels)
-    code = _UNPACK.format(folder=install_folder(), names=packages)
+    code = _UNPACK.format(folder=install_folder(), names=packages, script=_PYTHON)
     host.run_python(code, packed)
     return check(host)
 

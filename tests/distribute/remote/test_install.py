@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ensurepip
+import platform
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +22,7 @@ from pytest_mlms.distribute.remote.install import (
 )
 from pytest_mlms.distribute.remote.wheel import version_name
 from pytest_mlms.errors import MlmsError
+from tests.support.wheels import write_wheel
 
 REMOTE = module._RemotePython([3, 11], "x86_64", ["glibc", "2.31"], is_installed=False)
 
@@ -59,7 +63,7 @@ def test_a_host_without_the_environment_is_told_apart_from_one_with_it(
 ) -> None:
     with pytest.raises(MlmsError, match="run: mlms worker install gpu1"):
         check(host)
-    folder = tmp_path / install_folder()
+    folder = tmp_path / install_folder() / "hosts" / platform.node()
     folder.mkdir(parents=True)
     (folder / "complete").touch()
     python = folder / "bin" / "python"
@@ -70,6 +74,22 @@ def test_a_host_without_the_environment_is_told_apart_from_one_with_it(
         module.check(host)
     python.write_text("#!/bin/sh\n")
     assert check(host).startswith(f"gpu1: ready, pytest-mlms {version_name()} on Python 3.")
+
+
+def test_hosts_that_share_a_home_have_an_environment_each(host: Any, tmp_path: Path) -> None:
+    wheels = tmp_path / "wheels"
+    write_wheel(wheels, "toy", "1.0")
+    (pip,) = Path(ensurepip.__file__).parent.glob("_bundled/pip-*.whl")
+    shutil.copy(pip, wheels)
+    unpack = module._UNPACK.format(folder=install_folder(), names=["toy"], script=module._PYTHON)
+    other = "import platform; platform.node = lambda: 'other'"
+    for code in (f"{other}\n{unpack}", unpack):
+        host.run_python(code, module._pack(wheels))
+    python = tmp_path / installed_python().removeprefix("~/")
+    prefix = subprocess.check_output([python, "-c", "import sys, toy; print(sys.prefix)"])
+    hosts = tmp_path / install_folder() / "hosts"
+    assert prefix.decode().strip() == str(hosts / platform.node())
+    assert (hosts / "other" / "complete").exists(), "another host may be using it"
 
 
 def test_packages_are_fetched_for_the_interpreter_of_the_host(
