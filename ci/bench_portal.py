@@ -25,18 +25,23 @@ CLIENTS = 50
 SECONDS = 60
 SETTLED = 0.5  # of that time, after which the caches of all threads are full
 PAGES = {
-    "a series": "/series/77",
-    "the list of series": "/series?offset=1000",
-    "the list of runs": "/runs",
-    "a run": f"/runs/{run_name(7)}",
-    "an item": f"/runs/{run_name(7)}/items/77",
+    "a series": "/series/{0}",
+    "the list of series": "/series?offset={0}",
+    "the list of runs": "/runs?offset={0}",
+    "a run": "/runs/{1}",
+    "an item": "/runs/{1}/items/{0}",
     "the list of models": "/models",
-    "a model": "/models/model-77",
+    "a model": "/models/model-{0}",
     "the list of hosts": "/hosts",
-    "a host": "/hosts/host-3",
+    "a host": "/hosts/host-{2}",
     "the list of stacks": "/stacks",
-    "a stack": "/stacks/stack-1",
+    "a stack": "/stacks/stack-{3}",
 }
+"""Pages by the number of what they show, a run, a host and a stack.
+
+A client asks for each series, run or item once: what the last answer was made of doesn't help.
+"""
+
 HOSTS = 8
 STACKS = 4
 UPGRADED = 20  # nights after which the framework has another version
@@ -51,9 +56,9 @@ def measure_portal() -> Iterator[Row]:
         for number in range(NIGHTS):
             _write_night(folder / "results", number)
         with serving(folder / "results", f"--history={history}", token=None) as portal:
-            for name, path in PAGES.items():
+            for name, page in PAGES.items():
                 title = f"portal: {name}, {count:,} points, p95 in seconds"
-                yield Row(title, _percentile(portal, path), 0.1)
+                yield Row(title, _percentile(portal, page), 0.1)
             yield from _crowd(portal)
 
 
@@ -65,10 +70,16 @@ def _write_night(results: Path, number: int) -> None:
     write_run(results, number, items=MODELS, machine=machine, stack=stack, versions=versions)
 
 
-def _percentile(portal: Portal, path: str) -> float:
+def _path(page: str, number: int) -> str:
+    """Return the address of a page that shows another series, run or item for each number."""
+    shown = 1 + number % (MODELS - 1)
+    return page.format(shown, run_name(shown), number % HOSTS, number % STACKS)
+
+
+def _percentile(portal: Portal, page: str) -> float:
     """Return the 95th percentile of the seconds of a page, for one client."""
     connection = http.client.HTTPConnection(*portal.address)
-    seconds = [_seconds(connection, path) for _ in range(REPEATS + 1)]
+    seconds = [_seconds(connection, _path(page, number)) for number in range(REPEATS + 1)]
     connection.close()
     return statistics.quantiles(seconds[1:], n=20)[-1]
 
@@ -103,11 +114,11 @@ def _crowd(portal: Portal) -> Iterator[Row]:
 
 def _ask_until(portal: Portal, ends: float, number: int, errors: list[Exception]) -> None:
     """Ask for pages in turns until a time; note what went wrong."""
-    paths = list(PAGES.values())
+    pages = list(PAGES.values())
     connection = http.client.HTTPConnection(*portal.address, timeout=SECONDS)
     while time.monotonic() < ends:
         try:
-            _seconds(connection, paths[number % len(paths)])
+            _seconds(connection, _path(pages[number % len(pages)], number))
         except (OSError, http.client.HTTPException, RuntimeError) as error:
             errors.append(error)
             connection.close()

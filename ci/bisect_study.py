@@ -4,9 +4,10 @@
 
 Each run is the command as a user gives it, on twelve releases in real environments, which pip
 installs from wheels. The network of a package computes a millisecond on the CPU. The release with
-the change is drawn anew for each run. Runs that build/bisect_study/runs.jsonl has are not made
-again, so a study can be made in pieces; remove the file to begin anew. The table of docs/bisect.md
-is printed at the end. A run takes less than a minute on a quiet machine, else up to three minutes.
+the change is drawn anew for each run. Runs that build/bisect_study/runs-COMMIT.jsonl has are not
+made again, so a study can be made in pieces; remove the file to begin anew. The table of
+docs/bisect.md is printed at the end. A run takes less than a minute on a quiet machine, else up to
+three minutes.
 """
 
 from __future__ import annotations
@@ -26,11 +27,12 @@ from pathlib import Path
 from typing import Any
 
 from bisect_plants import PLANTS, History, Plant, write_project
+from measured_commit import measured_commit
 
 __all__ = ["Run", "judge", "table_lines"]
 
 WORK = Path(__file__).parents[1] / "build" / "bisect_study"
-RUNS = WORK / "runs.jsonl"
+RUNS = WORK / f"runs-{measured_commit()}.jsonl"
 NODEID = "manifests/digits.yaml::test_upgrade"
 
 

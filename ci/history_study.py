@@ -3,12 +3,12 @@
     bash ci/history_study [--years 200] [--slow-years 20] [--rules ours otava …] [--processes 2]
                           [--noises white recorded drift …] [--output docs/history_study.md]
 
-Writes docs/history_study.md; cells that are not computed are those of the last study, which are
-kept in build/history_study. Every rule is a nightly process: after each run it sees the history so
-far, and reports new changes. Series are simulated, and recorded on a busy machine; steps are
-planted by multiplying. Apache Otava, ruptures and airspeed velocity (asv) run in virtual
-environments of their own, as Otava pins old packages. They are slow, so they get --slow-years of
-each noise. The whole takes half an hour on two quiet cores.
+Writes docs/history_study.md; cells that are not computed are those of the last study of this
+commit, which are kept in build/history_study. Every rule is a nightly process: after each run it
+sees the history so far, and reports new changes. Series are simulated, and recorded on a busy
+machine; steps are planted by multiplying. Apache Otava, ruptures and airspeed velocity (asv) run in
+virtual environments of their own, as Otava pins old packages. They are slow, so they get
+--slow-years of each noise. The whole takes half an hour on two quiet cores.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ from pathlib import Path
 import numpy as np
 from history_noise import NIGHTS, NOISES, Values, read_recorded, with_drift
 from history_page import Cell, Drift, Found, Study, make_page
+from measured_commit import measured_commit
 
 ROOT = Path(__file__).parents[1]
 ENVIRONMENTS = ROOT / "build" / "history_study"
-CELLS = ENVIRONMENTS / "cells.json"
+CELLS = ENVIRONMENTS / f"cells-{measured_commit()}.json"
 NIGHTLY = Path(__file__).with_name("history_nightly.py")
 
 PACKAGES = {"otava": "apache-otava==0.8.0", "ruptures": "ruptures==1.1.10", "asv": "asv==0.6.6"}

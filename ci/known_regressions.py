@@ -4,9 +4,9 @@
 
 Each case is ``pytest --mlms-manifests=. --mlms-stack new --mlms-against old`` in a folder below
 build/known_regressions, with real releases, which pip installs. What ran is appended to
-runs.jsonl there. When all cases have run, docs/known_regressions.md is written from their last
-runs. The first time takes about half an hour, most of it for pip; later ones ten minutes. The
-machine should be quiet.
+runs-COMMIT.jsonl there. When all cases of a commit have run, docs/known_regressions.md is written
+from their last runs. The first time takes about half an hour, most of it for pip; later ones ten
+minutes. The machine should be quiet.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ from typing import Any
 import yaml
 from known_cases import CASES, PLANT, KnownCase, planted_cases
 from known_models import JAX_MODELS, write_jax, write_onnx, write_pictures
+from measured_commit import measured_commit
 
 __all__ = ["Run", "judge", "page_lines"]
 
 ROOT = Path(__file__).resolve().parents[1]
 WORK = ROOT / "build" / "known_regressions"
-RUNS = WORK / "runs.jsonl"
+RUNS = WORK / f"runs-{measured_commit()}.jsonl"
 PAGE = ROOT / "docs" / "known_regressions.md"
 PLANTS = WORK / "plants"
 
@@ -201,11 +202,9 @@ def read_runs() -> list[Run]:
 def write_page(cases: Sequence[KnownCase], runs: Sequence[Run]) -> None:
     """Write docs/known_regressions.md from the last run of each case."""
     last = {run.case: run for run in runs}
-    command = ["git", "rev-parse", "--short", "HEAD"]
-    commit = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     head = _HEAD.format(
         date=datetime.date.today(),
-        commit=commit.stdout.strip() or "unknown",
+        commit=measured_commit(),
         machine=f"{os.cpu_count()} cores of {_processor()}",
         right=sum(last[case.name].right for case in cases),
         count=len(cases),
