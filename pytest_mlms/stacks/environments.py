@@ -2,12 +2,11 @@
 
 Layout below ``stacks/`` in the cache:
 
-- ``DIGEST/``: a complete environment. It is made as ``REQUEST-….new`` and renamed when everything
+- ``DIGEST/``: a complete environment. It is made as ``DIGEST-….new`` and renamed when everything
   is in it, so an environment with its final name is complete even if a process was killed. The
-  digest is of the Python, the platform, the requirements and the exact packages installed.
+  digest is of all that decides what is installed: the Python, the platform, the requirements.
 - ``DIGEST.use``: held by a shared lock by every process that uses the environment.
-- ``requests/REQUEST``: the name of the environment that a request was resolved to, and
-  ``requests/REQUEST.lock``: held by the one process that makes it, while the others wait.
+- ``DIGEST.lock``: held by the one process that makes or removes it, while the others wait.
 - ``seeds/``: environments with pip and nothing else, of pytest_mlms/stacks/seeds.py.
 """
 
@@ -28,7 +27,6 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from pytest_mlms.errors import StackError
-from pytest_mlms.files import write_atomically
 from pytest_mlms.records import Stack
 from pytest_mlms.stacks.installer_settings import deciding_settings
 from pytest_mlms.stacks.installers import Show, install
@@ -52,7 +50,7 @@ _held: dict[Path, int] = {}
 """The open ``.use`` file of each environment that this process uses."""
 
 _failed: dict[Path, str] = {}
-"""The error of each request, by its pointer, that failed in this process."""
+"""The error of each environment, by its folder, that could not be made in this process."""
 
 
 @dataclass(frozen=True)
@@ -110,9 +108,9 @@ class _Request:
         return parts
 
     @property
-    def pointer(self) -> Path:
-        """The file that names the environment that this request was resolved to."""
-        return self.folder / "requests" / _digest(self.parts)
+    def target(self) -> Path:
+        """The folder of the environment."""
+        return self.folder / _digest(self.parts)
 
 
 def provide(stack: Stack, interpreter: Interpreter, cache: Path, show: Show) -> Environment:
@@ -122,13 +120,13 @@ def provide(stack: Stack, interpreter: Interpreter, cache: Path, show: Show) -> 
     that failed once fails at once when it is repeated in this process.
     """
     request = _Request(stack, interpreter, _folder(cache))
-    pointer = request.pointer
-    if pointer in _failed:
-        raise StackError(_failed[pointer])
+    target = request.target
+    if target in _failed:
+        raise StackError(_failed[target])
     try:
-        return _provide(request, pointer, show)
+        return _provide(request, target, show)
     except StackError as error:
-        _failed[pointer] = str(error)
+        _failed[target] = str(error)
         raise
     except OSError as error:
         problem = _problem(error, request.folder)
@@ -143,8 +141,7 @@ def existing(stack: Stack, interpreter: Interpreter, cache: Path) -> Environment
 
     Raises StackError where its lock file can't be read.
     """
-    request = _Request(stack, interpreter, _folder(cache))
-    return _resolved(request.pointer)
+    return _complete(_Request(stack, interpreter, _folder(cache)).target)
 
 
 def environments(cache: Path) -> Iterator[Environment]:
@@ -161,7 +158,7 @@ def environments(cache: Path) -> Iterator[Environment]:
 def remove(environment: Environment) -> None:
     """Remove an environment; raises StackError where a process uses it, or the system refuses."""
     try:
-        with _all_locked(_pointers(environment)):
+        with filelock.FileLock(_lock_of(environment.folder), mode=LOCK_MODE):
             _remove_locked(environment)
     except OSError as error:
         problem = _problem(error, environment.folder)
@@ -175,9 +172,8 @@ def clear_strays(cache: Path) -> None:
     """Remove the leftovers of installations that were killed, not of those that are running."""
     folder = _folder(cache)
     for stray in folder.glob(f"*{INCOMPLETE}"):
-        request = stray.name.partition("-")[0]
-        path = folder / "requests" / f"{request}.lock"
-        lock = filelock.FileLock(path, timeout=0, mode=LOCK_MODE)
+        target = folder / stray.name.partition("-")[0]
+        lock = filelock.FileLock(_lock_of(target), timeout=0, mode=LOCK_MODE)
         with contextlib.suppress(filelock.Timeout), lock:
             shutil.rmtree(stray, ignore_errors=True)
 
@@ -192,6 +188,10 @@ def release() -> None:
 
 def _folder(cache: Path) -> Path:
     return cache.absolute() / "stacks"
+
+
+def _lock_of(target: Path) -> Path:
+    return target.with_name(f"{target.name}.lock")
 
 
 def _problem(error: OSError, folder: Path) -> str:
@@ -216,8 +216,8 @@ def _wheel_digests(stack: Stack) -> list[str]:
     return digests
 
 
-def _provide(request: _Request, pointer: Path, show: Show) -> Environment:
-    pointer.parent.mkdir(parents=True, exist_ok=True)
+def _provide(request: _Request, target: Path, show: Show) -> Environment:
+    target.parent.mkdir(parents=True, exist_ok=True)
 
     @contextlib.contextmanager
     def waiting(holder: Callable[[], str]) -> Iterator[None]:
@@ -225,20 +225,16 @@ def _provide(request: _Request, pointer: Path, show: Show) -> Environment:
         yield
         show("")
 
-    with hold_lock(pointer.with_suffix(".lock"), waiting):
-        made = _resolved(pointer)
-        if made is None:
-            made = _make(request, show)
-            write_atomically(pointer, made.folder.name)
+    with hold_lock(_lock_of(target), waiting):
+        made = _complete(target) or _make(request, target, show)
         use(made)
     return made
 
 
-def _resolved(pointer: Path) -> Environment | None:
-    """Return the environment that a request was resolved to, None if it isn't there."""
-    folder = pointer.parent.parent
+def _complete(folder: Path) -> Environment | None:
+    """Return the environment in a folder, None if it isn't there, or no longer runs."""
     try:
-        made = _read(folder / pointer.read_text())
+        made = _read(folder)
     except FileNotFoundError:
         return None
     return made if made is not None and made.runs else None
@@ -261,28 +257,27 @@ def _write(environment: Environment, folder: Path) -> None:
     (folder / _FACTS).write_text(json.dumps(facts, indent=2))
 
 
-def _make(request: _Request, show: Show) -> Environment:
-    """Make an environment in a folder of its own; the caller holds the lock of the request."""
-    name = request.pointer.name
-    for stray in request.folder.glob(f"{name}-*{INCOMPLETE}"):
+def _make(request: _Request, target: Path, show: Show) -> Environment:
+    """Make an environment in a folder of its own; the caller holds its lock."""
+    for stray in target.parent.glob(f"{target.name}-*{INCOMPLETE}"):
         # A process was killed while it made this environment; its lock is ours now.
         shutil.rmtree(stray, ignore_errors=True)
     # The name is new each time: the pip of a killed process may still write to the old one.
-    new = incomplete_folder(request.folder, name)
+    new = incomplete_folder(target.parent, target.name)
     try:
-        return _make_in(new, request, show)
+        return _make_in(new, request, target, show)
     finally:
         shutil.rmtree(new, ignore_errors=True)
 
 
-def _make_in(new: Path, request: _Request, show: Show) -> Environment:
+def _make_in(new: Path, request: _Request, target: Path, show: Show) -> Environment:
     """Install into ``new``, and rename it to the environment's final name."""
     stack = request.stack
     interpreter = request.interpreter
     wanted = _locked_packages(stack) if stack.lock else stack.requirements
     lock = install(stack, interpreter, new, wanted, show)
     made = Environment(
-        folder=request.folder / _digest([*request.parts, *lock]),
+        folder=target,
         stack=stack.name,
         python=interpreter.version,
         platform=interpreter.platform,
@@ -291,15 +286,12 @@ def _make_in(new: Path, request: _Request, show: Show) -> Environment:
         options=stack.options,
     )
     _write(made, new)
-    move_scripts(new / "bin", new, made.folder)
-    earlier = _read(made.folder) if made.folder.exists() else None
-    if earlier is not None and earlier.runs:  # only its pointer was lost
-        return made
-    if made.folder.exists():  # its base interpreter was removed, or another version described it
-        gone = incomplete_folder(request.folder, request.pointer.name)
-        os.replace(made.folder, gone)
+    move_scripts(new / "bin", new, target)
+    if target.exists():  # its base interpreter was removed, or another version described it
+        gone = incomplete_folder(target.parent, target.name)
+        os.replace(target, gone)
         shutil.rmtree(gone, ignore_errors=True)
-    os.replace(new, made.folder)
+    os.replace(new, target)
     return made
 
 
@@ -320,33 +312,11 @@ def _opened(path: Path) -> int:
     return descriptor
 
 
-def _pointers(environment: Environment) -> list[Path]:
-    """Return the pointers of the requests that were resolved to an environment."""
-    folder = environment.folder
-    found = []
-    for path in (folder.parent / "requests").iterdir():
-        if not path.suffix and path.read_text() == folder.name:
-            found.append(path)
-    return sorted(found)
-
-
-@contextlib.contextmanager
-def _all_locked(pointers: Sequence[Path]) -> Iterator[None]:
-    """Hold the locks of some requests, so that nobody makes or finds their environment."""
-    with contextlib.ExitStack() as locks:
-        for pointer in pointers:
-            lock = filelock.FileLock(pointer.with_suffix(".lock"), mode=LOCK_MODE)
-            locks.enter_context(lock)
-        yield
-
-
 def _remove_locked(environment: Environment) -> None:
-    """Remove an environment whose requests are locked, unless a process uses it."""
+    """Remove an environment whose lock is held, unless a process uses it."""
     descriptor = _opened(environment.use_file)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        for pointer in _pointers(environment):
-            pointer.unlink()
         folder = environment.folder
         # A folder that is half removed must not have the name of a complete environment.
         gone = incomplete_folder(folder.parent, folder.name)

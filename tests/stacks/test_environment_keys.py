@@ -52,7 +52,7 @@ class Home:
 
     @property
     def key(self) -> str:
-        return _Request(self.stack, self.python, self.path).pointer.name
+        return _Request(self.stack, self.python, self.path).target.name
 
     def set(self, name: str, value: str) -> None:
         self._monkeypatch.setenv(name, value)

@@ -79,7 +79,7 @@ class Cache:
         for path in (self.path / "stacks").iterdir():
             if path.is_dir():
                 names.add(path.name)
-        return names - {"requests", "seeds"}
+        return names - {"seeds"}
 
 
 @pytest.fixture(scope="module")
@@ -355,8 +355,7 @@ def test_an_environment_that_the_system_does_not_release_is_an_error_with_its_pa
 ) -> None:
     folder = cache.path / "stacks" / "aa"
     made = Environment(folder, "mine", "3.11.2", "linux", ("tiny",), ("tiny==1.0",))
-    (cache.path / "stacks" / "requests").mkdir(parents=True)
-    made.folder.mkdir()
+    made.folder.mkdir(parents=True)
     made.use_file.mkdir()  # root, too, can't open it as a file
     message = r"stack mine can't be removed: Is a directory \(.*/stacks/aa\.use\); grant"
     with pytest.raises(StackError, match=message):
@@ -445,11 +444,9 @@ def test_uv_makes_the_same_environment(
 
 def test_only_installations_that_were_killed_are_cleared(cache: Cache) -> None:
     folder = cache.path / "stacks"
-    requests = folder / "requests"
-    requests.mkdir(parents=True)
     for name in ("aa-1.new", "bb-2.new"):
         (folder / name / "lib").mkdir(parents=True)
-    with filelock.FileLock(requests / "bb.lock"):
+    with filelock.FileLock(folder / "bb.lock"):
         clear_strays(cache.path)
     assert cache.folders() == {"bb-2.new"}
 
