@@ -1,6 +1,6 @@
 """The structure of a CNTK function: its primitive nodes, with the shapes that CNTK keeps."""
 
-from typing import Any, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Optional
 
 import cntk
 import numpy
@@ -19,8 +19,6 @@ _FORMULAS = {
     "Times": contraction,
     "TransposeTimes": contraction,
 }
-
-_Shape = Optional[Tuple[int, ...]]
 
 
 def structure(function: Any, nodes: List[Any], shapes: Shapes) -> Structure:

@@ -26,8 +26,6 @@ _KERNEL_REVERSED = ("CONV_3D", "CONV_3D_TRANSPOSE", "DEPTHWISE_CONV_2D", "TRANSP
 _TRANSPOSED = ("CONV_3D_TRANSPOSE", "TRANSPOSE_CONV")
 """Operators that read the shape of their output, the kernel and the source, in this order."""
 
-_Details = Dict[int, Dict[str, Any]]
-
 
 class Graph(NamedTuple):
     """The graph of an interpreter without delegates.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 __all__ = [
@@ -51,7 +51,7 @@ class Recorded:
             return None
         path = folder
         try:
-            for part in PurePosixPath(self._text).parts:
+            for part in self._text.split("/"):
                 path = path / part
                 if path.is_symlink():
                     return None
@@ -108,16 +108,15 @@ def recorded_artifacts(line: Mapping[str, Any]) -> dict[str, Recorded]:
 
 def is_file_of_run(path: str) -> bool:
     """Return whether a path of a results' line is one that a run's files may have."""
-    parts = PurePosixPath(path).parts
-    return _is_plain(path) and len(parts) > 1 and parts[0] in _FOLDERS
+    folder, is_below, _ = path.partition("/")
+    return bool(is_below) and folder in _FOLDERS and _is_plain(path)
 
 
 def _is_plain(path: str) -> bool:
     """Return whether a path leads down, by names that are shown as they are."""
     if not path.isprintable() or len(path) > _LONGEST or "\\" in path:
         return False
-    pure = PurePosixPath(path)
-    return str(pure) == path and ".." not in pure.parts and not pure.is_absolute()
+    return not {"", ".", ".."}.intersection(path.split("/"))
 
 
 def without_devices(variables: Mapping[str, str]) -> dict[str, str]:

@@ -40,20 +40,9 @@ def _local_artifact(loaded: Any, artifact: Any) -> Any:
     return artifact
 
 
-def _is_alive(predictor: Predictor) -> bool:
-    return predictor.agent.alive
-
-
-def _shared_code() -> SingleEntryCache[CodeAgent]:
-    return SingleEntryCache(_is_code_alive)
-
-
-def _is_code_alive(code: CodeAgent) -> bool:
-    return code.agent.alive
-
-
-def _shared_predictor() -> SingleEntryCache[Predictor]:
-    return SingleEntryCache(_is_alive)
+def _shared() -> SingleEntryCache[Any]:
+    """Return a cache of a process of ours, which is of no use once its agent has ended."""
+    return SingleEntryCache(lambda entry: entry.agent.alive)
 
 
 @dataclass(eq=False, repr=False)
@@ -77,8 +66,8 @@ class Session:
     config: Config
     run_folder: Path
     worker: str | None = None
-    predictor: SingleEntryCache[Predictor] = field(default_factory=_shared_predictor)
-    code: SingleEntryCache[CodeAgent] = field(default_factory=_shared_code)
+    predictor: SingleEntryCache[Predictor] = field(default_factory=_shared)
+    code: SingleEntryCache[CodeAgent] = field(default_factory=_shared)
     dataset: SingleEntryCache[Dataset] = field(default_factory=SingleEntryCache)
     reference: SingleEntryCache[Reference] = field(default_factory=SingleEntryCache)
     offered_frameworks: set[str] = field(default_factory=set)

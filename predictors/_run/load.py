@@ -173,7 +173,7 @@ def run_load(
 
     with undisturbed():
         instances.run(serve)
-    return max(last.values(), key=_sample_count)
+    return max(last.values(), key=lambda served: len(served.samples))
 
 
 @contextlib.contextmanager
@@ -211,10 +211,6 @@ def _serve(instance, arrivals, queries, recorder):
         outputs = instance.serve(samples)
         free = clock()
         recorder.add(arrivals, taken, len(samples) * queries.rows, (started, free))
-
-
-def _sample_count(served):
-    return len(served.samples)
 
 
 def _freeze_garbage():

@@ -101,16 +101,12 @@ def _check_directory(file, start, members):
     if directory.start != start or directory.members != len(members):
         raise _NotPlain("its directory is not where and what its end says")
     place = 0
-    for member in sorted(members, key=_offset):
+    for member in sorted(members, key=lambda member: member.header_offset):
         if member.header_offset != place:
             raise _NotPlain("there are bytes before %r that belong to no member" % member.filename)
         place = _end_of(file, member)
     if place != start:
         raise _NotPlain("there are bytes before its directory that belong to no member")
-
-
-def _offset(member):
-    return member.header_offset
 
 
 def _read_end(file) -> _Directory:

@@ -222,7 +222,7 @@ def check_local(loaded: LoadedManifest) -> Iterator[ArtifactError]:
 
     It is missing, has a wrong digest, or reads files that no digest covers.
     """
-    for artifact in _artifacts_of(loaded):
+    for artifact in loaded.artifacts:
         if not is_remote(artifact.source):
             yield from _local_errors(artifact)
     for model in loaded.manifest.models:
@@ -248,15 +248,6 @@ def _external_errors(framework: str, files: Mapping[str, Artifact]) -> Iterator[
         check_external_data(framework, files, path)
     except ArtifactError as error:
         yield error
-
-
-def _artifacts_of(loaded: LoadedManifest) -> Iterator[Artifact]:
-    for model in loaded.manifest.models:
-        yield from loaded.model_files(model).values()
-    if loaded.dataset_file:
-        yield loaded.dataset_file
-    yield from loaded.step_files.values()
-    yield from loaded.arrivals_files.values()
 
 
 def _checked(

@@ -78,17 +78,13 @@ def _exact_version(requirement: Requirement) -> Version:
     return Version(specifier.version)
 
 
-def _version(release: Release) -> Version:
-    return release.version
-
-
 def _not_offered(package: str, version: Version, settings: PipSettings, python: str | None) -> str:
     def distance(release: Release) -> tuple[int, ...]:
         return _distance(release.version, version)
 
     offered = releases_of(Requirement(package), settings, version.is_prerelease, python)
     near = sorted(offered, key=distance)
-    shown = sorted(map(_version, near[:_SHOWN_RELEASES]))
+    shown = sorted(release.version for release in near[:_SHOWN_RELEASES])
     names = ", ".join(map(str, shown))
     problem = f"the index has no wheel of {package} {version} for this Python and platform"
     return f"{problem}, or it is yanked; it has {names}"

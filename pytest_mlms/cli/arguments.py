@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from pytest_mlms.artifacts.fetch import default_cache
+from pytest_mlms.text import visible
 
 __all__ = [
     "add_allow_code",
@@ -19,6 +20,7 @@ __all__ = [
     "add_trust",
     "positive",
     "print_error",
+    "say",
     "seconds_above_0",
 ]
 
@@ -114,6 +116,11 @@ def seconds_above_0(text: str) -> float:
 def print_error(text: object) -> None:
     """Print an error or a note of the command to standard error."""
     print(f"mlms: {text}", file=sys.stderr)
+
+
+def say(line: str) -> None:
+    """Print a line on what goes on to standard error."""
+    print(visible(line), file=sys.stderr, flush=True)
 
 
 def show_step(step: str) -> None:

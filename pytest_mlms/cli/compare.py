@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from pytest_mlms.cli.arguments import (
     add_cache,
     add_predictors,
     add_results,
+    say,
     show_step,
 )
 from pytest_mlms.draft.data import recognise_data
@@ -32,7 +32,7 @@ from pytest_mlms.records import Stack
 from pytest_mlms.stacks.declared import choose, declared_stacks
 from pytest_mlms.stacks.launch import prepare
 from pytest_mlms.starts import module_command, without_own_settings
-from pytest_mlms.text import file_stem, visible
+from pytest_mlms.text import file_stem
 
 __all__ = ["add_compare"]
 
@@ -92,7 +92,7 @@ def _compare(options: argparse.Namespace) -> int:
         target=target,
         predictors=predictors,
         cache=options.cache,
-        say=_say,
+        say=say,
         show=show_step,
         data=None if options.data is None else recognise_data(options.data),
         allow_code=options.allow_code,
@@ -105,7 +105,7 @@ def _compare(options: argparse.Namespace) -> int:
         write_atomically(target, draft.text())
     except OSError as error:
         raise MlmsError(f"{target} can't be written: {error.strerror}; name --keep FILE") from error
-    _say(f"wrote {target}")
+    say(f"wrote {target}")
     command = _command(target, options)
     return subprocess.run(command, check=False, env=without_own_settings()).returncode
 
@@ -178,7 +178,3 @@ def _command(target: Path, options: argparse.Namespace) -> list[str]:
     command += [f"--mlms-predictors={folder}" for folder in options.predictors]
     command += ["--mlms-allow-code"] if options.allow_code else []
     return [*command, *options.pytest_options]
-
-
-def _say(line: str) -> None:
-    print(visible(line), file=sys.stderr, flush=True)

@@ -225,7 +225,7 @@ def _as_text(subject: _Subject, batch_size: int, cost: ModelCost, top: int | Non
 def _rows(cost: ModelCost, top: int | None) -> list[list[str]]:
     layers: Sequence[LayerCost] = cost.layers
     if top is not None:
-        layers = sorted(layers, key=_operations, reverse=True)[:top]
+        layers = sorted(layers, key=lambda layer: layer.flops or 0, reverse=True)[:top]
     rows = [_row(layer) for layer in layers]
     total = [
         "in all",
@@ -238,10 +238,6 @@ def _rows(cost: ModelCost, top: int | None) -> list[list[str]]:
     ]
     rows.append(total)
     return rows
-
-
-def _operations(layer: LayerCost) -> int:
-    return layer.flops or 0
 
 
 def _row(layer: LayerCost) -> list[str]:

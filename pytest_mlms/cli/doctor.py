@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from pytest_mlms.agent.registry import find_predictors
-from pytest_mlms.cli.arguments import add_allow_code, add_cache, add_predictors, positive, show_step
+from pytest_mlms.cli.arguments import (
+    add_allow_code,
+    add_cache,
+    add_predictors,
+    positive,
+    print_error,
+    show_step,
+)
 from pytest_mlms.doctor.comparison import Finding
 from pytest_mlms.doctor.examination import Examination, open_patient
 from pytest_mlms.doctor.search import Diagnosis, diagnose
@@ -67,7 +74,7 @@ def _doctor(options: argparse.Namespace) -> int:
         raise MlmsError(f"there is no manifest {options.manifest}; name a .yaml file")
     with open_patient(_examination(options)) as patient:
         if not any(spec.type == "image" for spec in patient.manifest.inputs):
-            _note("no input is an image: only the numbers of labels are tried")
+            print_error("no input is an image: only the numbers of labels are tried")
         progress = _Progress()
         diagnosis = diagnose(patient, progress.say)
         progress.end()
@@ -95,7 +102,7 @@ def _examination(options: argparse.Namespace) -> Examination:
                 cache=options.cache,
                 allow_code=options.allow_code,
                 show=show_step,
-                note=_note,
+                note=print_error,
             )
     names = ", ".join(sorted(offered))
     raise StackError(f"--mlms-stack {options.stack}: no model is for it, but for {names}")
@@ -180,7 +187,3 @@ def _signed(value: float, quantity: Quantity) -> str:
     if quantity.unit == "fraction":
         return f"{100 * value:+.1f}"
     return f"{value:+.3g}"
-
-
-def _note(text: str) -> None:
-    print(f"mlms: {text}", file=sys.stderr)

@@ -114,15 +114,12 @@ def _changes(options: argparse.Namespace) -> int:
     if not options.fail or not fails:
         return 0
     numbers = " ".join(str(change.id) for change in fails)
+    address = shlex.quote(redact(options.history))
     print_error(
         f"confirmed and worse: {numbers}; mend them, or where the new level is right: "
-        f"mlms history accept {numbers} --reason 'why' --history {_address(options)}"
+        f"mlms history accept {numbers} --reason 'why' --history {address}"
     )
     return 1
-
-
-def _address(options: argparse.Namespace) -> str:
-    return shlex.quote(redact(options.history))
 
 
 def _accept(options: argparse.Namespace) -> int:

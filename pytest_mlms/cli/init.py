@@ -5,14 +5,20 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from pytest_mlms.agent.registry import find_predictors
 from pytest_mlms.artifacts.fetch import default_cache
-from pytest_mlms.cli.arguments import add_allow_code, add_cache, add_predictors, positive, show_step
+from pytest_mlms.cli.arguments import (
+    add_allow_code,
+    add_cache,
+    add_predictors,
+    positive,
+    say,
+    show_step,
+)
 from pytest_mlms.doctor.examination import Examination
 from pytest_mlms.draft.data import recognise_data
 from pytest_mlms.draft.drafting import draft_manifest
@@ -27,7 +33,7 @@ from pytest_mlms.files import replacing
 from pytest_mlms.manifest import load, yaml12
 from pytest_mlms.manifest.load import shown
 from pytest_mlms.stacks.declared import choose, declared_stacks
-from pytest_mlms.text import file_stem, visible
+from pytest_mlms.text import file_stem
 
 __all__ = ["add_init"]
 
@@ -131,7 +137,7 @@ def _init(options: argparse.Namespace) -> int:
         target=target,
         predictors=predictors,
         cache=options.cache,
-        say=_say,
+        say=say,
         show=show_step,
         data=None if options.data is None else recognise_data(options.data),
         most_inputs=options.inputs,
@@ -148,7 +154,7 @@ def _init(options: argparse.Namespace) -> int:
         for path in request.made:
             path.unlink(missing_ok=True)
         raise
-    _say(f"wrote {target}")
+    say(f"wrote {target}")
     print(_command(target, options, models))
     return 0
 
@@ -188,11 +194,11 @@ def _measured(
         cache=request.cache,
         allow_code=request.allow_code,
         show=show_step,
-        note=_say,
+        note=say,
     )
-    draft = with_best_pixels(draft, examination, _say)
+    draft = with_best_pixels(draft, examination, say)
     temporary.write_text(measurable(draft).text(), encoding="utf-8")
-    _say("measuring it on this machine, twice …")
+    say("measuring it on this machine, twice …")
     further = [f"--mlms-cache={options.cache}"]
     runs = measure_twice(temporary, [*_pytest_options(options, len(draft.models)), *further])
     return with_limits(draft, runs)
@@ -251,7 +257,3 @@ def _pytest_options(options: argparse.Namespace, models: int) -> list[str]:
 def _command(target: Path, options: argparse.Namespace, models: Sequence[ModelFiles]) -> str:
     words = ["pytest", str(shown(target)), *_pytest_options(options, len(models))]
     return shlex.join(words)
-
-
-def _say(line: str) -> None:
-    print(visible(line), file=sys.stderr, flush=True)

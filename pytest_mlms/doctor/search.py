@@ -62,7 +62,7 @@ class Diagnosis:
         None where none is surely better than the manifest as it is written.
         """
         sure = [finding for finding in self.findings if finding.is_sure]
-        for finding in sorted(sure, key=_fewest_changes):
+        for finding in sorted(sure, key=lambda finding: len(finding.variant.changes)):
             if finding.better >= sure[0].low:
                 return finding
         return None
@@ -75,10 +75,6 @@ class Diagnosis:
             if len(finding.variant.changes) == 1:
                 alone[finding.variant.changes[0].name] = finding.better
         return [finding for finding in self.findings if _adds_something(finding, alone)]
-
-
-def _fewest_changes(finding: Finding) -> int:
-    return len(finding.variant.changes)
 
 
 def _adds_something(finding: Finding, alone: Mapping[str, float]) -> bool:

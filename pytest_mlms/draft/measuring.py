@@ -79,24 +79,18 @@ def _run(manifest: Path, options: Sequence[str]) -> list[Item]:
         items = _items(path) if path.is_file() else []
     if not items:
         output = (done.stdout + done.stderr).replace(str(manifest), "the draft")
-        raise MlmsError(f"pytest could not run the draft:\n{_last_lines(output)}")
+        end = "\n".join(output.splitlines()[-_SHOWN_LINES:])
+        raise MlmsError(f"pytest could not run the draft:\n{end}")
     for item in items:
         if item["verdict"] in ("ERROR", "INVALID", "SKIPPED"):
-            raise MlmsError(f"the model can't be measured: {_first_lines(item['message'] or '')}")
+            begin = "\n".join((item["message"] or "").splitlines()[:_SHOWN_LINES])
+            raise MlmsError(f"the model can't be measured: {begin}")
     return items
 
 
 def _items(path: Path) -> list[Item]:
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     return [line for line in lines if line["type"] == "item"]
-
-
-def _first_lines(text: str) -> str:
-    return "\n".join(text.splitlines()[:_SHOWN_LINES])
-
-
-def _last_lines(text: str) -> str:
-    return "\n".join(text.splitlines()[-_SHOWN_LINES:])
 
 
 def with_limits(draft: Draft, runs: Sequence[Sequence[Item]]) -> Draft:

@@ -188,17 +188,13 @@ def _open_reason(verdicts: Sequence[RunVerdict]) -> str:
     held = [each for each in verdicts if each.independent]
     undecided = [each for each in verdicts if each.verdict is Verdict.INCONCLUSIVE]
     if held and len(held) == len(undecided):
-        fewest = min(held, key=_independent)
+        fewest = min(held, key=lambda verdict: verdict.independent)
         return (
             f"queries that wait for each other depend on each other: {fewest.queries:,} count as "
             f"{fewest.independent:,} here, which are too few"
         )
     missing = max(each.missing for each in verdicts)
     return f"LoadGen's rule takes {missing:,} further queries within the limit, or more"
-
-
-def _independent(verdict: RunVerdict) -> int:
-    return verdict.independent
 
 
 def _ending(decisions: Sequence[Decision]) -> Ending:

@@ -161,7 +161,9 @@ class OutputSweep:
         """Keep the largest difference of an output, and the inputs that are farthest off."""
         earlier = self.outputs.get(name) or OutputFinding(name)
         allowed = 0.0 if rule.tolerance else rule.share_of(expected)
-        earlier = earlier._replace(allowed=allowed, beyond=earlier.beyond + _far_rows(found))
+        earlier = earlier._replace(
+            allowed=allowed, beyond=earlier.beyond + int((found.deviation > 1).sum())
+        )
         ours = np.atleast_1d(ours)
         filled = found.deviation if expected[0:1].size else found.deviation[:0]
         for row in np.argsort(-filled, kind="stable")[:_MOST_NAMED]:
@@ -246,10 +248,6 @@ def _finite_rows(values: Array) -> Array:
     if values.dtype.kind not in "fc":
         return np.ones(len(values), bool)
     return np.asarray(np.isfinite(values).reshape(len(values), -1).all(axis=1))
-
-
-def _far_rows(found: Any) -> int:
-    return int((found.deviation > 1).sum())
 
 
 def _place(number: int, shape: tuple[int, ...]) -> tuple[int, ...]:

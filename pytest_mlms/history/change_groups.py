@@ -81,7 +81,7 @@ def _near(changes: Sequence[Change], places: Mapping[str, int]) -> list[list[Cha
     groups: list[list[Change]] = []
     begin = ""
     end = _UNKNOWN
-    for change in sorted(changes, key=_time):
+    for change in sorted(changes, key=lambda change: (change.started, change.first_run)):
         place = places.get(change.first_run, _UNKNOWN)
         is_near = _UNKNOWN < place <= end
         if change.first_run == begin or is_near:
@@ -93,17 +93,13 @@ def _near(changes: Sequence[Change], places: Mapping[str, int]) -> list[list[Cha
     return groups
 
 
-def _time(change: Change) -> tuple[str, str]:
-    return change.started, change.first_run
-
-
 def _group(connection: Connection, machine: str, changes: Sequence[Change]) -> ChangeGroup:
     """Return the group of changes; it is dated by most of them."""
     runs = Counter(sorted(change.first_run for change in changes))
     [(first_run, _)] = runs.most_common(1)
     typical = next(change for change in changes if change.first_run == first_run)
     sides = _sides(connection, typical)
-    ordered = sorted(changes, key=_size, reverse=True)
+    ordered = sorted(changes, key=lambda change: max(change.ratio, 1 / change.ratio), reverse=True)
     return ChangeGroup(
         machine=machine,
         first_run=first_run,
@@ -112,10 +108,6 @@ def _group(connection: Connection, machine: str, changes: Sequence[Change]) -> C
         changes=ordered,
         differences=_differences_between(connection, *sides) if sides else [],
     )
-
-
-def _size(change: Change) -> float:
-    return max(change.ratio, 1 / change.ratio)
 
 
 def _sides(connection: Connection, change: Change) -> tuple[PointRow, PointRow] | None:

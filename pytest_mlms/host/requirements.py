@@ -15,7 +15,7 @@ from pytest_mlms.item_result import CaseIdentity
 from pytest_mlms.serialization import to_plain
 from pytest_mlms.stacks.labels import label_of, visit_of
 
-__all__ = ["OF_HOSTS", "Needs", "NeedsTable", "check_hardware", "needs_of", "table_of"]
+__all__ = ["OF_HOSTS", "Needs", "NeedsTable", "check_hardware", "table_of"]
 
 OF_HOSTS = ("exclusive", "here", "any_version", "hardware", "labels", "visit", "outputs")
 """The keys of Needs that are only for the choice of a host; the others identify the case."""
@@ -103,14 +103,6 @@ def check_hardware(case: Case, config: pytest.Config) -> None:
     if found:
         place = case.loaded.place("hardware")
         raise Unavailable(f"{place}: {host['host']} {', '.join(found)}")
-
-
-def needs_of(item: pytest.Item) -> Needs | None:
-    """Return what an item needs of a host, None for an item of another plugin."""
-    case = case_of(item)
-    if case is None:
-        return None
-    return _needs(case, _Uses.of(item))
 
 
 def table_of(items: Iterable[pytest.Item]) -> NeedsTable:

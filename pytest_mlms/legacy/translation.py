@@ -146,7 +146,7 @@ def _model_part(
     files: TranslatedFiles, inputs: Sequence[TranslatedInput], outputs: TranslatedOutputs
 ) -> Part:
     options = {}
-    if files.predictor in _WITH_INPUTS and all(_is_named(spec) for spec in inputs):
+    if files.predictor in _WITH_INPUTS and all(spec.name.position is None for spec in inputs):
         described = [_described(spec) for spec in inputs]
         if all(described):
             options["inputs"] = "; ".join(described)
@@ -157,10 +157,6 @@ def _model_part(
     if not options:
         return files.part
     return [*files.part, Key("options", options, "the file itself doesn't say these")]
-
-
-def _is_named(spec: TranslatedInput) -> bool:
-    return spec.name.position is None
 
 
 def _described(spec: TranslatedInput) -> str:

@@ -166,14 +166,10 @@ def _address_key(files: LegacyFiles, name: str, path: str) -> Key:
         archive, why = address_of(files.base_url, files.line["base_url"])
         return Key(name, f"{archive}#{path}", why, line)
     written = path
-    if files.base_url and not _is_url(path):
+    if files.base_url and "://" not in path:
         written = f"{files.base_url.rstrip('/')}/{path.lstrip('/')}"
     address, why = address_of(written, line)
     return Key(name, address, why, line)
-
-
-def _is_url(text: str) -> bool:
-    return "://" in text
 
 
 def address_of(url: str, line: int) -> tuple[str, str]:

@@ -19,7 +19,6 @@ _BEST = 5  # classes
 _BY_POSITION = "found by its position in the model"
 _SOFTMAX = "added: the agent reported logits as probabilities; the best classes are the same"
 _FEATURE = "the type feature is a classification by labels"
-_YXYX = "the agents read ymin, xmin, ymax, xmax as shares of the picture"
 _XYXY_PIXELS = "corrected: GluonCV's boxes are x, y in pixels, and were read as y, x in shares"
 _XYXY = "corrected: the boxes are xmin, ymin, xmax, ymax, as the agents of 2021 read them"
 _MASK_SIZE = "added: a mask has the size of what the model gets, and its label that of the picture"

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from pytest_mlms.lockfile.timing import TimingText
-from pytest_mlms.manifest.types import Closed
+from pytest_mlms.manifest.types import Closed, as_tuple
 
 __all__ = [
     "FORMAT",
@@ -49,11 +49,6 @@ def short_digest(sha256: str) -> str:
     return sha256.removeprefix("sha256:")[:_DIGITS]
 
 
-def _as_tuple(value: object) -> object:
-    """Return a list as a tuple: a record can be a key then."""
-    return tuple(value) if isinstance(value, list) else value
-
-
 class LockedStack(Closed):
     """The exact software of a stack: its Python, and its packages in order, a line each.
 
@@ -61,8 +56,8 @@ class LockedStack(Closed):
     """
 
     python: str
-    packages: Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
-    variables: Annotated[tuple[_Variable, ...], BeforeValidator(_as_tuple)] = ()
+    packages: Annotated[tuple[str, ...], BeforeValidator(as_tuple)]
+    variables: Annotated[tuple[_Variable, ...], BeforeValidator(as_tuple)] = ()
 
 
 class LockedItem(Closed):

@@ -31,7 +31,7 @@ def renewed(old: Lock, measured: Mapping[str, MeasuredItem], kept: Collection[st
     stacks = {key: named.software for named, key in keys.items()}
     for nodeid, named in used.items():
         key = keys[named]
-        items[nodeid] = _with_stack(items[nodeid], key)
+        items[nodeid] = items[nodeid].model_copy(update={"stack": key})
     timings = _kept_timings(old, items)
     _add_timings(timings, measured)
     try:
@@ -45,10 +45,6 @@ def renewed(old: Lock, measured: Mapping[str, MeasuredItem], kept: Collection[st
 def _software_in(lock: Lock, item: LockedItem) -> NamedSoftware:
     name = stack_name(item.stack)
     return NamedSoftware(name, lock.stacks[item.stack])
-
-
-def _with_stack(item: LockedItem, key: str) -> LockedItem:
-    return item.model_copy(update={"stack": key})
 
 
 def _kept_timings(old: Lock, items: Mapping[str, LockedItem]) -> Timings:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from pytest_mlms.manifest.sources import is_remote
-from pytest_mlms.manifest.types import Closed, Positive, Sha256, Short, Source
+from pytest_mlms.manifest.types import Closed, Positive, Sha256, Short, Source, as_tuple
 
 __all__ = [
     "AnchorLayer",
@@ -39,20 +39,16 @@ Column = Literal[
 ]
 
 
-def _tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
 def _four(value: Any) -> Any:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return (value,) * 4
-    return _tuple(value)
+    return as_tuple(value)
 
 
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
-Pair = Annotated[tuple[PositiveFloat, PositiveFloat], Short(_tuple)]
-Grid = Annotated[tuple[Positive, Positive], Short(_tuple)]
+Pair = Annotated[tuple[PositiveFloat, PositiveFloat], Short(as_tuple)]
+Grid = Annotated[tuple[Positive, Positive], Short(as_tuple)]
 FourScales = Annotated[
     tuple[PositiveFloat, PositiveFloat, PositiveFloat, PositiveFloat],
     Short(_four, {"type": "number", "exclusiveMinimum": 0}),

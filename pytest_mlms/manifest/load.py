@@ -118,6 +118,16 @@ class LoadedManifest:
         return {role: _digest_of(artifact) for role, artifact in files.items()}
 
     @property
+    def artifacts(self) -> Iterator[Artifact]:
+        """The files of its models, its dataset, its steps and its loads."""
+        for model in self.manifest.models:
+            yield from self.model_files(model).values()
+        if self.dataset_file:
+            yield self.dataset_file
+        yield from self.step_files.values()
+        yield from self.arrivals_files.values()
+
+    @property
     def dataset_digest(self) -> str | None:
         """The dataset's digest, that recorded if it is unpinned; None without a dataset."""
         return _digest_of(self.dataset_file) if self.dataset_file else None

@@ -42,6 +42,8 @@ from pytest_mlms.manifest.types import (
     Sha256,
     Short,
     Source,
+    as_tuple,
+    one_or_several,
     split_framework,
 )
 from pytest_mlms.manifest.yaml12 import Path
@@ -126,14 +128,6 @@ def _range_of(element_type: str) -> tuple[float, float]:
     return -(2 ** (int(bits) - 1)), 2 ** (int(bits) - 1) - 1
 
 
-def _pair(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _texts(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else (value,)
-
-
 _SHAPE_FORM = {
     "type": "array",
     "items": {"anyOf": [{"type": "integer", "minimum": 1}, {"const": BATCH}]},
@@ -145,10 +139,10 @@ _INPUT_FORM = {
 }
 InputShape = Annotated[Any, AfterValidator(_input_axes), WithJsonSchema(_INPUT_FORM)]
 Shapes = Annotated[dict[str, dict[str, Positive]], Short(_shapes, {"const": BY_GROUP})]
-Range = Annotated[tuple[float, float], AfterValidator(_ascending), Short(_pair)]
+Range = Annotated[tuple[float, float], AfterValidator(_ascending), Short(as_tuple)]
 Distinct = Annotated[list[T], Field(min_length=1), AfterValidator(_distinct)]
 Columns = Annotated[
-    tuple[str, ...], Field(min_length=1, max_length=2), Short(_texts, {"type": "string"})
+    tuple[str, ...], Field(min_length=1, max_length=2), Short(one_or_several, {"type": "string"})
 ]
 Digests = Annotated[
     dict[Literal["graph", "weights"], Sha256],

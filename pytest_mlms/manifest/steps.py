@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -19,6 +19,7 @@ from pytest_mlms.manifest.types import (
     Sha256,
     Short,
     Source,
+    as_tuple,
 )
 
 __all__ = [
@@ -54,10 +55,6 @@ _LEAST_SCALE = 1e-30
 _LARGEST = 1e30  # of mean and scale, which are float32
 
 
-def _size(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
 def _drawable(size: tuple[int, int]) -> tuple[int, int]:
     height, width = size
     if height * width > MOST_PIXELS:
@@ -66,7 +63,7 @@ def _drawable(size: tuple[int, int]) -> tuple[int, int]:
     return size
 
 
-Size = Annotated[tuple[Positive, Positive], AfterValidator(_drawable), Short(_size)]
+Size = Annotated[tuple[Positive, Positive], AfterValidator(_drawable), Short(as_tuple)]
 
 
 class Decode(Closed):

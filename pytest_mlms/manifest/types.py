@@ -50,7 +50,9 @@ __all__ = [
     "Share",
     "Short",
     "Source",
+    "as_tuple",
     "instead",
+    "one_or_several",
     "split_constraint",
     "split_framework",
     "value_type",
@@ -191,7 +193,13 @@ def _count_constraint(text: str) -> str:
     return text
 
 
-def _per_channel(value: Any) -> Any:
+def as_tuple(value: Any) -> Any:
+    """Return a list as a tuple, which a key may have."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+def one_or_several(value: Any) -> Any:
+    """Return a tuple of a list, or of one value."""
     return tuple(value) if isinstance(value, list) else (value,)
 
 
@@ -294,7 +302,7 @@ Share = Annotated[float, _ParsedShare("fraction", _SHARE_FORM), _in_percent]
 Seconds = _quantity_type("s")
 PerSecond = _quantity_type("/s")
 PerChannel = Annotated[
-    tuple[float, ...], Field(min_length=1), Short(_per_channel, {"type": "number"})
+    tuple[float, ...], Field(min_length=1), Short(one_or_several, {"type": "number"})
 ]
 AmountOfMemory = Annotated[str, AfterValidator(_memory_constraint), Field(description=">= 32 GiB")]
 Count = Annotated[str, AfterValidator(_count_constraint), Field(description=">= 8")]

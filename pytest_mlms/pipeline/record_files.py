@@ -29,7 +29,6 @@ _MAGIC = 0xCED7230A
 _LENGTH_BITS = 29
 _WHOLE, _FIRST, _MIDDLE, _LAST = range(4)
 _MOST_BYTES = 1 << 30  # of a record
-_GZIP = b"\x1f\x8b"
 _AGAIN = "fetch or write the file again"
 
 

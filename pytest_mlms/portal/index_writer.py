@@ -129,10 +129,8 @@ def _add_item(
     _insert(database, "item", row)
     for software in software_rows(content):
         _insert(database, "software", {**software, "run": run, "number": number})
-    for name, path in _files(content):
-        if is_file_of_run(path):
-            values = (run, number, name, path)
-            database.execute("INSERT OR REPLACE INTO artifact VALUES (?, ?, ?, ?)", values)
+    files = [(run, number, name, path) for name, path in _files(content) if is_file_of_run(path)]
+    database.executemany("INSERT OR REPLACE INTO artifact VALUES (?, ?, ?, ?)", files)
 
 
 def _insert(database: sqlite3.Connection, table: str, row: Mapping[str, Any]) -> None:

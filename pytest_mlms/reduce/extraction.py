@@ -16,7 +16,7 @@ from onnx import helper, numpy_helper
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.reduce.network import MOST_BYTES, Network
 
-__all__ = ["CantExtract", "Extract", "cut_tensors", "extract", "network_with_outputs"]
+__all__ = ["CantExtract", "Extract", "extract", "network_with_outputs"]
 
 Array = NDArray[Any]
 Arrays = Mapping[str, Array]
@@ -39,11 +39,6 @@ class _Cut(NamedTuple):
     stored: list[str]
     reads: list[str]
     outputs: list[str]
-
-
-def cut_tensors(network: Network, numbers: Collection[int]) -> list[str]:
-    """Return the tensors that these nodes read of other nodes, or of the network's inputs."""
-    return _cut(network, numbers).reads
 
 
 def extract(network: Network, numbers: Collection[int], values: Arrays) -> Extract:

@@ -76,8 +76,10 @@ def _options_of_pytest(config: pytest.Config) -> Iterator[str]:
     root = config.getoption("rootdir", None)
     if root:
         yield f"--rootdir={root}"
+    left_out = {option.key for option in OPTIONS if option.name not in _KEPT}
     for override in config.getoption("override_ini", None) or ():
-        yield f"-o{override}"
+        if override.partition("=")[0] not in left_out:
+            yield f"-o{override}"
 
 
 def _is_needed(option: Option, path: Path, config: pytest.Config) -> bool:

@@ -61,10 +61,10 @@ def _matching(wanted: str, nodeids: Sequence[str], run: Path) -> str:
     found = found or [nodeid for nodeid in nodeids if wanted and wanted in nodeid]
     if len(found) == 1:
         return found[0]
-    problem = f"{len(found)} items of {run} have {wanted!r}" if found else _no_item(wanted, run)
+    problem = (
+        f"{len(found)} items of {run} have {wanted!r}"
+        if found
+        else f"no item of {run} has {wanted!r}"
+    )
     listed = "".join(f"\n  {nodeid}" for nodeid in (found or nodeids)[:_SHOWN])
     raise MlmsError(f"{problem}; write more of one of:{listed}")
-
-
-def _no_item(wanted: str, run: Path) -> str:
-    return f"no item of {run} has {wanted!r}"

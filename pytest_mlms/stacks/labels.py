@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from pytest_mlms.records import Stack
 
-__all__ = ["VISITS", "Label", "is_label", "label_of", "side_stacks", "visit_of"]
+__all__ = ["VISITS", "Label", "label_of", "side_stacks", "visit_of"]
 
 VISITS = 3
 """Number of times that each case is measured on each side."""
@@ -22,11 +22,6 @@ class Label(NamedTuple):
 
     name: str
     value: str
-
-
-def is_label(text: str) -> bool:
-    """Return whether a value of --mlms-stack or --mlms-against is a label of hosts."""
-    return _LABEL.fullmatch(text) is not None
 
 
 def side_stacks(labels: Sequence[str]) -> list[Stack]:

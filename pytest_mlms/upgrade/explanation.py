@@ -23,7 +23,7 @@ from pytest_mlms.upgrade.labels import (
 from pytest_mlms.upgrade.layer_diff import LayerChange
 from pytest_mlms.upgrade.missing_gates import MISSING
 from pytest_mlms.upgrade.result import UpgradeResult
-from pytest_mlms.upgrade.round_estimate import unseen_share
+from pytest_mlms.upgrade.round_estimate import LEAST_ROUNDS, unseen_share
 from pytest_mlms.upgrade.rounds import CLOCKS, SIDES
 from pytest_mlms.upgrade.setting import UpgradeSetting
 from pytest_mlms.upgrade.start_parts import start_parts
@@ -57,12 +57,9 @@ def explain_upgrade(result: UpgradeResult, setting: UpgradeSetting) -> str:
         *_layers(result),
         *advice_on(result, setting),
     ]
+    headline = f"{setting.b} (B) against {setting.a} (A): {_summary(result)}"
     indented = [f"  {line}" for line in lines]
-    return "\n".join([_headline(result, setting), *indented])
-
-
-def _headline(result: UpgradeResult, setting: UpgradeSetting) -> str:
-    return f"{setting.b} (B) against {setting.a} (A): {_summary(result)}"
+    return "\n".join([headline, *indented])
 
 
 def _summary(result: UpgradeResult) -> str:
@@ -141,10 +138,11 @@ def _badness(compared: Comparison) -> tuple[int, bool]:
 
 
 def _is_worth_a_line(compared: Comparison) -> bool:
-    """Return False for a guard that only lacks rounds, as all of them do after the first two."""
+    """Return False for a guard that lacks rounds, as all of them do after the first two."""
     if compared.gate or compared.verdict is not Verdict.INCONCLUSIVE or is_told(compared):
         return True
-    return "rounds, had" not in compared.lacking
+    few = compared.of == "rounds" and compared.replicates < LEAST_ROUNDS
+    return not (few and compared.lacking)
 
 
 def _quantity_line(compared: Comparison) -> str:

@@ -12,7 +12,7 @@ import pytest
 from pytest_mlms.cases import Case, case_of, cases_of
 from pytest_mlms.errors import Unavailable
 from pytest_mlms.host import requirements
-from pytest_mlms.host.requirements import check_hardware, needs_of, table_of
+from pytest_mlms.host.requirements import Needs, check_hardware, table_of
 from pytest_mlms.manifest.load import load
 from pytest_mlms.records import Stack
 from tests.host.test_matching import host
@@ -34,6 +34,11 @@ def item(case: Case | None, *fixtures: str) -> Any:
     return SimpleNamespace(callspec=callspec, fixturenames=fixtures)
 
 
+def needs_of(one: Any) -> Needs:
+    (needs,) = table_of([one]).needs
+    return needs
+
+
 def test_the_case_of_an_item_is_its_parameter() -> None:
     (case, *_) = cases(HERE)
     assert case_of(item(case)) is case
@@ -42,13 +47,12 @@ def test_the_case_of_an_item_is_its_parameter() -> None:
 def test_an_item_of_another_plugin_has_no_case_and_no_needs() -> None:
     other: Any = SimpleNamespace()
     assert case_of(other) is None
-    assert needs_of(other) is None
+    assert table_of([other]).needs == []
 
 
 def test_needs_are_plain_values_with_the_identity_of_the_case() -> None:
     (case, *_) = cases(MADE)
     needs = needs_of(item(case, "mlms_device"))
-    assert needs is not None
     assert json.loads(json.dumps(needs)) == needs
     assert needs["framework"] == "onnxruntime"
     assert needs["device"] == "cpu"
@@ -59,8 +63,6 @@ def test_an_item_that_measures_is_exclusive() -> None:
     (case, *_) = cases(HERE)
     measuring = needs_of(item(case, "mlms_device"))
     other = needs_of(item(case))
-    assert measuring is not None
-    assert other is not None
     assert measuring["exclusive"]
     assert not other["exclusive"]
 
@@ -69,14 +71,12 @@ def test_only_the_worker_s_own_interpreter_must_have_the_framework() -> None:
     for stack, here in ((HERE, True), (MADE, False)):
         (case, *_) = cases(stack)
         needs = needs_of(item(case))
-        assert needs is not None
         assert needs["here"] is here
 
 
 def test_the_stack_of_a_label_asks_for_the_label_and_has_a_visit() -> None:
     (case, *_) = cases(LABELLED)
     needs = needs_of(item(case))
-    assert needs is not None
     assert needs["labels"] == {"gpu": "new-driver"}
     assert needs["visit"] == 2
 

@@ -77,7 +77,8 @@ def test_folders_of_manifests_outside_of_the_root_are_named(pytester: pytest.Pyt
 
 def test_the_places_of_the_options_of_pytest_are_kept(pytester: pytest.Pytester) -> None:
     pytester.path.joinpath("other.ini").write_text("[pytest]\n")
-    found = command(pytester, "-c", "other.ini", "-o", "mlms_processes=1")
+    team = ("-o", "mlms_push=https://portal.example", "-o", "mlms_history=team.sqlite")
+    found = command(pytester, "-c", "other.ini", "-o", "mlms_processes=1", *team)
     assert found == f"pytest -cother.ini -omlms_processes=1 {NODE}"
 
 

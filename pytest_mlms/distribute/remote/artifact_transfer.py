@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import lru_cache
@@ -217,13 +217,4 @@ def _relative(source: str, manifest: Path) -> str:
 
 @lru_cache(maxsize=4096)
 def _artifacts_of(manifest: Path) -> list[Artifact]:
-    return list(_artifacts(load_manifest(manifest, allow_code=True)))
-
-
-def _artifacts(loaded: LoadedManifest) -> Iterator[Artifact]:
-    for model in loaded.manifest.models:
-        yield from loaded.model_files(model).values()
-    if loaded.dataset_file:
-        yield loaded.dataset_file
-    yield from loaded.step_files.values()
-    yield from loaded.arrivals_files.values()
+    return list(load_manifest(manifest, allow_code=True).artifacts)

@@ -44,14 +44,6 @@ def _grouped(key: Callable[[KernelRow], str]) -> Callable[[TraceContext], Iterab
     return rows
 
 
-def _name(kernel: KernelRow) -> str:
-    return kernel.name
-
-
-def _layer(kernel: KernelRow) -> str:
-    return kernel.layer
-
-
 KERNELS = Analysis(
     name="kernels",
     number="A8",
@@ -67,7 +59,7 @@ KERNELS_BY_NAME = Analysis(
     number="A10",
     description="kernels of each name together",
     columns=("kernel", "calls", "total_us", "share"),
-    rows=for_each_trace(_grouped(_name)),
+    rows=for_each_trace(_grouped(lambda kernel: kernel.name)),
     levels=("kernel",),
     largest="total_us",
 )
@@ -77,7 +69,7 @@ KERNELS_BY_LAYER = Analysis(
     number="A11",
     description="kernels of each layer together",
     columns=("layer", "calls", "total_us", "share"),
-    rows=for_each_trace(_grouped(_layer)),
+    rows=for_each_trace(_grouped(lambda kernel: kernel.layer)),
     levels=("kernel",),
     largest="total_us",
 )

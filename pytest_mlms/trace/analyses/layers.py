@@ -51,18 +51,6 @@ def _shares_by_type(value: Callable[[LayerRow], float]) -> Callable[[TraceContex
     return rows
 
 
-def _one(layer: LayerRow) -> float:
-    return 1
-
-
-def _latency(layer: LayerRow) -> float:
-    return layer.latency_us
-
-
-def _bytes(layer: LayerRow) -> float:
-    return layer.bytes or 0
-
-
 def _metrics(trace: TraceContext) -> Iterable[Row]:
     copied = _copied_bytes(trace)
     for layer, work in zip(trace.layers, trace.works, strict=True):
@@ -128,7 +116,7 @@ TYPES = Analysis(
     number="A5",
     description="how many layers of each type",
     columns=("type", "layers", "share"),
-    rows=for_each_trace(_shares_by_type(_one)),
+    rows=for_each_trace(_shares_by_type(lambda layer: 1)),
     levels=("layer",),
 )
 
@@ -137,7 +125,7 @@ LATENCY_BY_TYPE = Analysis(
     number="A6",
     description="latency of the layers of each type",
     columns=("type", "latency_us", "share"),
-    rows=for_each_trace(_shares_by_type(_latency)),
+    rows=for_each_trace(_shares_by_type(lambda layer: layer.latency_us)),
     levels=("layer",),
 )
 
@@ -146,7 +134,7 @@ MEMORY_BY_TYPE = Analysis(
     number="A7",
     description="memory of the layers of each type",
     columns=("type", "bytes", "share"),
-    rows=for_each_trace(_shares_by_type(_bytes)),
+    rows=for_each_trace(_shares_by_type(lambda layer: layer.bytes or 0)),
     levels=("layer",),
 )
 
