@@ -11,7 +11,8 @@ default), or the builtin kernels run all. ``kernels``: optimized (the default), 
 are without XNNPACK. ``delegate``: the shared library of an external delegate, which is code and
 needs ``--mlms-allow-code``; ``delegate.NAME`` are its options. ``signature``: one of several
 signatures of the file's first graph, the only one that runs. A batch of another size resizes the
-inputs once.
+inputs once. Operators of TensorFlow in a file (Flex), which the package tensorflow runs, may reach
+files and need ``--mlms-allow-code``.
 
 Layer times: the profiler of LiteRT's C API (ai-edge-litert 2.2 and later, on Linux), in
 microseconds. The model is compiled a second time for it, with the same threads and kernels.
@@ -21,6 +22,8 @@ delegates that keeps all tensors.
 """
 
 import collections
+import mmap
+import re
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 import numpy
@@ -145,6 +148,8 @@ def load(request: Load) -> Loaded:
     if "delegate" in options:
         refuse_code("delegate", request.allow_code)
     refuse_gpu(request.device, "TensorFlow Lite")
+    if package.__name__ == "tensorflow" and not request.allow_code:
+        _refuse_flex(request.files["graph"])
     settings = _Settings(
         path=request.files["graph"],
         threads=request.threads,
@@ -323,6 +328,15 @@ def _distinct(names: Iterable[str]) -> List[str]:
         else:
             found.append(name)
     return found
+
+
+def _refuse_flex(path):
+    """Raise PermissionError where a file has operators of TensorFlow, which may reach files."""
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        found = re.search(rb"Flex[A-Z]\w*", data)
+        if found:
+            text = "its operator %s may reach files or hosts; allow it with --mlms-allow-code"
+            raise PermissionError(text % found[0].decode())
 
 
 def _chosen(interpreter, signatures, name):

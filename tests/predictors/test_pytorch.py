@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from mlms_predictors._pytorch_archive import check_pt2
+from mlms_predictors._pytorch_script import check_script
 
 from pytest_mlms.agent.process import Refused
 from pytest_mlms.structure.onnx_graph import describe_onnx
@@ -32,7 +33,7 @@ from tests.support.frameworks import (
     reference,
     signature,
 )
-from tests.support.project import DIGITS
+from tests.support.project import DIGITS, ROOT
 
 EXPORTED = DIGITS / "digits_cnn.pt2"
 MODULE = DIGITS / "convert_pytorch.py"
@@ -718,6 +719,67 @@ def test_a_program_that_torch_can_not_read_is_told_in_words(
     path = with_program(damage, tmp_path / "damaged.pt2")
     with pytest.raises(Refused, match=r"torch [\d.]+\S* can't read it; export it again with this"):
         torch.load(path)
+
+
+NO_DAMAGES = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import worker  # makes mlms_predictors importable
+import torch
+from mlms_predictors._pytorch_files import _told_damages
+
+def full():
+    torch.empty(1 << 60)
+
+def missing():
+    import no_such_module
+
+def damaged():
+    raise KeyError("nodes")
+
+for fails in (full, missing, damaged):
+    try:
+        with _told_damages():
+            fails()
+    except Exception as error:
+        print(type(error).__name__, "can't read it" in str(error))
+"""
+
+
+@pytest.mark.slow
+def test_full_memory_and_a_missing_module_are_no_damage_of_the_file() -> None:
+    command = [python_of("pytorch"), "-B", "-c", NO_DAMAGES, str(ROOT / "predictors" / "_run")]
+    told = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split("\n")
+    assert told[:3] == ["RuntimeError False", "ModuleNotFoundError False", "RuntimeError True"]
+
+
+HONEST = """
+import torch
+
+class Honest(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm = torch.nn.LSTM(3, 4)
+        self.classes = ["a", "b"]
+
+    def forward(self, x):
+        found = self.classes
+        return self.lstm(x)[0] * len(found)
+
+model = Honest().eval()
+torch.jit.script(model).save("classes.pt")
+quantized = torch.ao.quantization.quantize_dynamic(model, {torch.nn.LSTM}, dtype=torch.qint8)
+torch.jit.script(quantized).save("quantized.pt")
+"""
+
+
+@pytest.mark.slow
+def test_a_list_of_classes_and_packed_weights_of_an_lstm_need_no_consent(tmp_path: Path) -> None:
+    (tmp_path / "honest.py").write_text(HONEST)  # torch reads the source
+    command = [python_of("pytorch"), "-B", "-W", "ignore", "honest.py"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    for name in ("classes.pt", "quantized.pt"):
+        check_script(str(tmp_path / name))
 
 
 def test_a_program_that_is_nested_deeply_is_damaged(tmp_path: Path) -> None:

@@ -213,6 +213,39 @@ def test_events_that_are_no_whole_call_are_an_error(events: list[Event]) -> None
         operators_of(events)
 
 
+WITH_FLEX = """
+import sys
+import tensorflow as tf
+
+@tf.function(input_signature=[tf.TensorSpec((1, 2), name="image")])
+def run(image):
+    written = tf.raw_ops.WriteFile(filename="ran", contents=tf.strings.as_string(image[0, 0]))
+    with tf.control_dependencies([written]):
+        return {"logits": image + 1}
+
+module = tf.Module()
+module.run = run
+made = tf.lite.TFLiteConverter.from_concrete_functions([run.get_concrete_function()], module)
+made.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS, tf.lite.OpsSet.SELECT_TF_OPS]
+with open(sys.argv[2], "wb") as file:
+    file.write(made.convert())
+"""
+
+
+@pytest.mark.slow
+def test_operators_of_tensorflow_need_consent_where_its_interpreter_has_them(
+    tflite: Framework, tmp_path: Path
+) -> None:
+    graph = tmp_path / "flex.tflite"
+    run(python_of("tensorflow"), WITH_FLEX, tmp_path, graph)
+    inside = Framework(python_of("tensorflow"), "tflite", tmp_path / "log")
+    with pytest.raises(Refused, match=r"its operator Flex\w+ may reach files or hosts; allow it"):
+        inside.load(graph)
+    inside.agent.close()
+    with pytest.raises(Refused, match="Select TensorFlow op"):
+        tflite.load(graph)
+
+
 @pytest.mark.slow
 def test_a_signature_of_another_graph_than_the_first_is_refused(
     tflite: Framework, tmp_path: Path
