@@ -290,7 +290,8 @@ def item_of(network: str, effect: float, result: UpgradeResult, seconds: float) 
     ratios = {compared.quantity: compared.ratio for compared in result.comparisons}
     starting = 0.0
     for record in result.rounds:
-        starting += sum(side.start_seconds for side in record.sides.values())
+        starts = [side.start_seconds for side in record.sides.values()]
+        starting += max(starts) if record.started_together else sum(starts)
     return Item(
         network=network,
         effect=effect,
