@@ -64,6 +64,7 @@ OF_PROCESS = {
 
 One in twelve starts, loads and first inferences takes 1.4 times as long, as from a cold disk.
 """
+MEMORY = 256.0 * 2**20
 SLOW_STARTS = 1 / 12
 SLOW_START = 1.4
 OF_START = ("start_time", "load_time", "first_inference")
@@ -262,5 +263,6 @@ def figures_of_process(deviations: Mapping[str, float], generator: Generator) ->
         if name in OF_START:
             slow_a, slow_b = generator.random(2) < SLOW_STARTS
             value += math.log(SLOW_START) * (int(slow_b) - int(slow_a))
-        figures[name] = Figure(1.0, math.exp(value), value, error=0.0)
+        a = MEMORY if name == "peak_memory" else 1.0
+        figures[name] = Figure(a, a * math.exp(value), value, error=0.0)
     return figures
