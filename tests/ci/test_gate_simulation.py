@@ -67,3 +67,5 @@ def test_there_is_a_row_for_each_quantity_that_a_process_has_once() -> None:
     names = ["start_time", "load_time", "first_inference", "peak_memory", "energy_per_input"]
     assert [row[0] for row in rows] == names
     assert all(row[2] == "0 of 20" for row in rows)
+    found = {row[0]: float(row[4].rpartition(" ")[2]) for row in rows}
+    assert all(found[name] >= 60 for name in ("start_time", "peak_memory", "energy_per_input"))
