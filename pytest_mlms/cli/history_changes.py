@@ -162,8 +162,8 @@ def _selected(history: Engine, expression: str) -> list[Change]:
     return [change for change in changes if change.series in series]
 
 
-def _sights(history: Engine, expression: str) -> list[Sight]:
-    """Return how far the selected series can be seen to change; none for too many of them."""
+def _sights(history: Engine, expression: str) -> list[Sight] | None:
+    """Return how far the selected series can be seen to change; None for too many of them."""
     from pytest_mlms.history.change_scan import sights
     from pytest_mlms.history.queries import series_names
     from pytest_mlms.history.selection import select_series
@@ -171,12 +171,14 @@ def _sights(history: Engine, expression: str) -> list[Sight]:
     with history.connect() as connection:
         names = series_names(connection)
         wanted = select_series(connection, expression) if expression else list(names)
-    return sights(history, wanted) if len(wanted) <= _MOST_SIGHTS else []
+    return sights(history, wanted) if len(wanted) <= _MOST_SIGHTS else None
 
 
-def _print_json(scanned: Scanned, groups: Sequence[ChangeGroup], seen: Sequence[Sight]) -> None:
+def _print_json(
+    scanned: Scanned, groups: Sequence[ChangeGroup], seen: Sequence[Sight] | None
+) -> None:
     found = [dataclasses.asdict(group) for group in groups]
-    sight = [dataclasses.asdict(each) for each in seen]
+    sight = None if seen is None else [dataclasses.asdict(each) for each in seen]
     document = {**dataclasses.asdict(scanned), "groups": found, "sights": sight}
     print(json.dumps(document, indent=1))
 
@@ -286,8 +288,10 @@ def _print_summary(scanned: Scanned, selected: Sequence[Change]) -> None:
         print("open ones are suspicions: mlms history changes --confirm measures both sides")
 
 
-def _print_sights(seen: Sequence[Sight]) -> None:
+def _print_sights(seen: Sequence[Sight] | None) -> None:
     """Say which change could be seen, as "no change" is nothing where none could."""
+    if seen is None:
+        print(f"how small steps could be is told of {_MOST_SIGHTS:,} series: choose some by -k")
     if not seen:
         return
     counts = Counter(sight.points for sight in seen)

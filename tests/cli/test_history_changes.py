@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_mlms.cli import history_changes
 from pytest_mlms.cli.main import main
 from pytest_mlms.history.adding import add_run
 from pytest_mlms.history.changes import set_cause
@@ -143,8 +144,8 @@ def test_an_unknown_change_is_an_error_that_names_those_there_are(
     assert "1 accepted" not in capsys.readouterr().out
 
 
-def test_few_points_are_said_to_be_too_few(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_few_points_are_said_to_be_too_few_and_series_to_be_too_many(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     history = tmp_path / "history.sqlite"
     add_run(open_history(history), write_run(tmp_path / "results", 0))
@@ -152,6 +153,13 @@ def test_few_points_are_said_to_be_too_few(
     output = capsys.readouterr().out
     assert "9 have fewer than 12 points: too few to tell a change" in output
     assert "no change" in output
+    assert "a step from the next run on would be seen after" in output
+    monkeypatch.setattr(history_changes, "_MOST_SIGHTS", 3)
+    main(["history", "changes", "--history", str(history)])
+    output = capsys.readouterr().out
+    assert "how small steps could be is told of 3 series: choose some by -k" in output
+    main(["history", "changes", "--history", str(history), "--format", "json"])
+    assert json.loads(capsys.readouterr().out)["sights"] is None
 
 
 @pytest.mark.parametrize("words", [["changes"], ["accept", "1", "--reason", "x"]])
