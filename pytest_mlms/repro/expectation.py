@@ -77,15 +77,20 @@ def expectation_of(line: Line, quantity: str | None = None) -> Expectation:
     return _of_limit(line)
 
 
-def _nothing(line: Line) -> MlmsError:
-    problem = f"{line['nodeid']} is {line['verdict']}: there is no failure to reproduce"
+def _nothing(line: Line, judgement: Judgement | None = None) -> MlmsError:
+    problem = f"{line['nodeid']} is {line['verdict']}"
+    if judgement is not None and line["verdict"] == Verdict.REGRESSED:
+        problem = f"{judgement.quantity} of {line['nodeid']} is {judgement.verdict}"
+        problem += f" ({judgement.reason})" * bool(judgement.reason)
+        return MlmsError(f"{problem}; leave out --quantity, or name one that is REGRESSED")
+    problem += ": there is no failure to reproduce"
     return MlmsError(f"{problem}; name an item that is REGRESSED or FAILED, or that crashed")
 
 
 def _of_upgrade(line: Line, quantity: str | None) -> Expectation:
     judgement = judgement_of(line, quantity)
     if judgement.outcome is not Outcome.BAD:
-        raise _nothing(line)
+        raise _nothing(line, judgement)
     if judgement.quantity == CRASH:
         return _of_crash(line, judgement.reason)
     if _is_of_outputs(judgement.quantity, judgement.of):

@@ -83,8 +83,10 @@ def randomised(bundle: Bundle, folder: Path, seed: int = 0, keep_names: bool = F
     inputs = {}
     for name, array in bundle.inputs.items():
         inputs[names.get(name, name)] = values.of_input(array)
+    rules = {names.get(name, name): rule for name, rule in bundle.expected.rules.items()}
     return replace(
         bundle,
+        expected=bundle.expected._replace(rules=rules),
         files={"graph": _write(model, folder)},
         inputs=inputs,
         notes=(*bundle.notes, NOTE),

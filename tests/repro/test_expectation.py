@@ -134,3 +134,13 @@ def test_pictures_that_stacks_decode_otherwise_are_no_bundle() -> None:
     with pytest.raises(MlmsError, match="decode other pictures"):
         expectation_of(outputs(elsewhere=["the decoded pictures"]))
     assert expectation_of(outputs(elsewhere=["the decoded pictures"], beyond=1)).kind == "outputs"
+
+
+def test_a_quantity_that_did_not_regress_is_told_with_its_own_verdict() -> None:
+    open_one = comparison("latency", verdict="INCONCLUSIVE", lacking="needs 6 rounds, had 1")
+    line = outputs()
+    line["comparisons"].append(open_one)
+    with pytest.raises(
+        MlmsError, match=r"latency of .* is INCONCLUSIVE \(the outputs differ.*\); leave out"
+    ):
+        expectation_of(line, "latency")

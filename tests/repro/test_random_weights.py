@@ -102,8 +102,12 @@ def test_weights_are_others_within_the_same_bounds_and_the_rest_is_kept(
 
 def test_nothing_of_ones_own_is_left_but_the_structure(tmp_path: Path) -> None:
     bundle = bundle_of(save(varied_model(), tmp_path))
-    made = randomised(bundle, tmp_path / "random")
+    output = onnx.load(str(bundle.files["graph"])).graph.output[0].name
+    expected = bundle.expected._replace(rules={output: {"unlike": -1}})
+    made = randomised(replace(bundle, expected=expected), tmp_path / "random")
     path = made.files["graph"]
+    (named,) = made.expected.rules
+    assert named == onnx.load(str(path)).graph.output[0].name != output
     assert SECRET.encode() not in path.read_bytes()
     model = onnx.load(str(path))
     assert [value.name for value in model.graph.input] == list(made.inputs)
