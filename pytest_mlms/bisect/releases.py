@@ -30,7 +30,8 @@ def releases_between(
 ) -> list[str]:
     """Return the versions from the good one to the bad one.
 
-    They have a wheel for this Python, or the version ``python``, and platform and are not yanked.
+    They have a wheel for this Python, or the version ``python``, and platform, and but for the ends
+    they are not yanked.
     Pre-releases are among them where an end is one. Raises MlmsError where the index lacks an end,
     or they are no two releases of one package.
     """
@@ -38,7 +39,7 @@ def releases_between(
     before, after = sorted(ends)
     if before.is_prerelease or after.is_prerelease:
         pre = True
-    releases = releases_of(range_of(good.name, ends), settings, pre, python)
+    releases = releases_of(range_of(good.name, ends), settings, pre, python, ends)
     within = [release.version for release in releases if is_within(release.version, ends)]
     found = sorted(within, reverse=ends[0] > ends[1])
     for version in ends:
@@ -87,7 +88,7 @@ def _not_offered(package: str, version: Version, settings: PipSettings, python: 
     shown = sorted(release.version for release in near[:_SHOWN_RELEASES])
     names = ", ".join(map(str, shown))
     problem = f"the index has no wheel of {package} {version} for this Python and platform"
-    return f"{problem}, or it is yanked; it has {names}"
+    return f"{problem}; it has {names}"
 
 
 def _distance(version: Version, wanted: Version) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -57,18 +57,22 @@ def parse_requirement(text: str) -> Requirement:
 
 
 def releases_of(
-    requirement: Requirement, settings: PipSettings, pre: bool, python: str | None = None
+    requirement: Requirement,
+    settings: PipSettings,
+    pre: bool,
+    python: str | None = None,
+    named: Collection[Version] = (),
 ) -> list[Release]:
     """Return the releases of a package that meet a requirement, the newest first.
 
-    ``python`` is the version of another Python that they are for. Raises MlmsError where an index
-    can't be read, or has none.
+    ``python`` is the version of another Python that they are for, and ``named`` are those that may
+    be yanked, as pip has it. Raises MlmsError where an index can't be read, or has none.
     """
     try:
         files = offered_files(requirement.name, settings, time.monotonic() + _INDEX_SECONDS)
     except DownloadError as error:
         raise MlmsError(str(error)) from None
-    found = select_releases(requirement, files, pre, python)
+    found = select_releases(requirement, files, pre, python, named)
     if not found:
         here = "with a wheel for this Python and platform"
         problem = f"no release of {requirement.name} that is {requirement} {here}"
@@ -83,14 +87,17 @@ def select_releases(
     files: Iterable[PackageFile],
     pre: bool,
     python: str | None = None,
+    named: Collection[Version] = (),
 ) -> list[Release]:
     """Return the releases of an index's files that meet a requirement, the newest first.
 
-    They have a wheel for this Python and platform, and are not yanked. Pre-releases are among them
-    only if they are asked for.
+    They have a wheel for this Python and platform, and are not yanked unless they are ``named``.
+    Pre-releases are among them only if they are asked for.
     """
     sizes: dict[Version, int] = {}
     for file in _installable(files, python):
+        if file.yanked is not None and file.version not in named:
+            continue
         if file.version.is_prerelease and not pre:
             continue
         if requirement.specifier.contains(file.version, prereleases=True):
@@ -99,7 +106,7 @@ def select_releases(
 
 
 def _installable(files: Iterable[PackageFile], python: str | None) -> Iterator[PackageFile]:
-    """Yield the wheels for this Python, or another one, and platform that are not yanked."""
+    """Yield the wheels for this Python, or another one, and platform."""
     here = set(sys_tags())
     version = platform.python_version()
     if python is not None:
@@ -107,7 +114,7 @@ def _installable(files: Iterable[PackageFile], python: str | None) -> Iterator[P
         here = {*cpython_tags(release[:2]), *compatible_tags(release[:2])}
         version = ".".join(map(str, [*release, _ANY_PATCH][:3]))
     for file in files:
-        if not file.is_wheel or file.yanked is not None:
+        if not file.is_wheel:
             continue
         _, _, _, tags = parse_wheel_filename(file.name)
         if not here.isdisjoint(tags) and _is_for(file, version):

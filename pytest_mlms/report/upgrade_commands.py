@@ -51,10 +51,10 @@ def making_commands(item: ItemView, results: str, is_bisected: bool) -> Iterator
 def culprit_command(item: ItemView) -> str:
     """Return the command that finds the release that made an upgrade worse.
 
-    "" where the framework's versions aren't known, or the same.
+    "" where the framework's versions aren't known, or the same, or a wheel's.
     """
     changed = software_of(item).framework
-    if changed is None or NONE in changed:
+    if changed is None or NONE in changed or "://" in f"{changed.a} {changed.b}":
         return ""
     file, _, _ = _node(item).partition("::")
     where = (item.device, item.batch_size, item.variant, item.scenario, item.shape)

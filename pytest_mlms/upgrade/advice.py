@@ -90,6 +90,8 @@ def _culprit(result: UpgradeResult, setting: UpgradeSetting) -> list[str]:
     compared = regressed_comparison(result.comparisons)
     for package, old, new in _changes(result, setting):
         if compared is not None and framework_of(package) == setting.framework:
+            if "://" in f"{old} {new}":  # a wheel, of which no index has releases
+                return []
             releases = (f"{package}=={old}", f"{package}=={new}")
             more = setting.culprit_words
             command = culprit_command(setting.point, *releases, compared.quantity, more)
@@ -98,17 +100,20 @@ def _culprit(result: UpgradeResult, setting: UpgradeSetting) -> list[str]:
 
 
 def _changes(result: UpgradeResult, setting: UpgradeSetting) -> Iterator[tuple[str, str, str]]:
-    """Yield the packages that differ, with both versions: as agents tell, or as pip lists them."""
+    """Yield the packages that differ, with both versions: as pip lists them, or as agents tell.
+
+    What an agent tells may have another name than its package, such as that of OpenCV.
+    """
+    for text in setting.changed_packages:
+        package, old, _, new, *_ = text.split(" ")
+        if NONE not in (old, new):
+            yield package, old, new
     if result.rounds:
         sides = result.rounds[0].sides
         for package, new in sides["b"].versions.items():
             old = sides["a"].versions.get(package, new)
             if old != new:
                 yield package, old, new
-    for text in setting.changed_packages:
-        package, old, _, new, *_ = text.split(" ")
-        if NONE not in (old, new):
-            yield package, old, new
 
 
 def _allowance(result: UpgradeResult, setting: UpgradeSetting) -> str:

@@ -44,6 +44,12 @@ def test_yanked_releases_and_those_of_other_platforms_are_left_out() -> None:
     assert selected(file("1.1", yanked=""), file("1.2"), elsewhere, source) == ["1.2"]
 
 
+def test_a_yanked_release_that_is_named_is_there_as_for_pip() -> None:
+    files = [file("1.1", yanked=""), file("1.2", yanked="broken"), file("1.3")]
+    found = select_releases(parse_requirement("tiny"), files, False, None, [Version("1.2.0")])
+    assert [str(release.version) for release in found] == ["1.3", "1.2"]
+
+
 @pytest.mark.parametrize(
     ("python", "expected"),
     [(None, ["1.4", "1.3", "1.2"]), ("3.7.9", ["1.4", "1.1"]), ("3.7", ["1.4", "1.1"])],

@@ -12,6 +12,7 @@ import pytest
 
 from pytest_mlms.quantities import QUANTITIES, upgrade_rules
 from pytest_mlms.records import Verdict
+from pytest_mlms.stacks import declared
 from pytest_mlms.upgrade.advice import advice_on
 from pytest_mlms.upgrade.decision import compare_accuracy
 from pytest_mlms.upgrade.figures import Figure
@@ -59,6 +60,28 @@ def test_a_regression_between_two_releases_names_the_command_that_finds_the_one(
     assert text == "which release, in which layer, and a report to send upstream"
     ends = "--good labour==1.30.0 --bad labour==1.31.1"
     assert command == f"mlms culprit 'm.yaml::test_upgrade[cpu-b8]' {ends} --quantity {quantity}"
+
+
+@pytest.mark.parametrize(
+    ("listed", "ends"),
+    [
+        (
+            "labour-gpu 1.30.0.1 → 1.31.1.2",
+            "--good labour-gpu==1.30.0.1 --bad labour-gpu==1.31.1.2 ",
+        ),
+        ("numpy 2.2.0 → 2.4.6", "--good labour==1.30.0 --bad labour==1.31.1 "),
+        ("labour 1.30.0 → file:///wheels/labour-1.31.1-py3-none-any.whl", ""),
+    ],
+)
+def test_the_package_is_the_one_that_pip_lists(
+    listed: str, ends: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(declared._FRAMEWORKS, "labour-gpu", "labour")  # as OpenCV has four
+    made = result_of([{"latency": changed(0.2)}] * 8, ("latency",))
+    made = with_versions(made, "1.30.0", "1.31.1")
+    found = "".join(advice_on(made, replace(LABOUR, changed_packages=[listed])))
+    assert ends in found
+    assert ("mlms culprit" in found) == bool(ends)
 
 
 def test_wrong_outputs_of_another_release_name_that_command_too() -> None:
