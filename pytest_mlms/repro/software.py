@@ -16,7 +16,7 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.history.recorded_stack import RecordedStack
-from pytest_mlms.recorded import recorded_launch
+from pytest_mlms.recorded import recorded_launch, without_devices
 from pytest_mlms.redaction import redact
 from pytest_mlms.repro.bundle import BundleSide
 from pytest_mlms.stacks.declaration import declaration_of
@@ -32,8 +32,8 @@ _FOLDER = re.compile(r"--find-links=(?:file://)?(?P<folder>[^:]+)")
 _FILE = "file://"
 _IMPORTED = re.compile(r"^\s*(?:import|from)\s+(\w+)", re.MULTILINE)
 _OF_BASELINES = ("pip_options", "env", "libraries")
-_OF_MACHINES = re.compile("VISIBLE_DEVICES|DEVICE_OR|AFFINITY|PLACES|SUBSET")
-"""What names of variables have that choose among the devices and the cores of a machine."""
+_OF_MACHINES = re.compile("AFFINITY|PLACES|SUBSET")
+"""What names of variables have that choose among the cores of a machine."""
 _OF_OURS = re.compile(r"\bmlms_predictors(?:\.| import )(\w+)")
 
 
@@ -129,7 +129,7 @@ def _side(line: Mapping[str, Any], source: SideSource) -> ExactSide:
 
 def _given(recorded: RecordedStack) -> dict[str, str]:
     """Return the variables that a replay sets: those that mean the same on any machine."""
-    found = harmless_variables(_chosen(recorded))
+    found = without_devices(harmless_variables(_chosen(recorded)))
     return {name: value for name, value in found.items() if not _OF_MACHINES.search(name)}
 
 

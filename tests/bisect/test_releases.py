@@ -53,7 +53,7 @@ def test_pre_releases_are_asked_for_or_an_end(settings: PipSettings) -> None:
     [
         ("pace==1.0", "pace==1.0.0", "both pace 1.0; name two releases"),
         ("pace==1.0", "other==2.0", "--good is of pace and --bad of other"),
-        ("pace==1.0", "pace==1.3", "no wheel of pace 1.3 for this Python and platform, or"),
+        ("pace==1.0", "pace==1.3", "no wheel of pace 1.3 for this Python and platform; it has"),
         ("pace==1.1", "pace==2.0", "it has 0.9, 1.0, 1.2, 1.10, 2.0"),
         ("other==1.0", "other==2.0", "it has no such package"),
     ],

@@ -64,12 +64,12 @@ def test_an_index_stays_and_one_with_a_password_is_refused() -> None:
 
 def test_variables_that_mean_the_same_anywhere_are_kept_and_others_only_named() -> None:
     declared = {"env": {"ANY": "conspicuous", "OMP_WAIT_POLICY": "PASSIVE"}}
-    inherited = {"JAX_ENABLE_X64": "1", "CUDA_VISIBLE_DEVICES": "3", "LD_PRELOAD": "conspicuous"}
+    inherited = {"JAX_ENABLE_X64": "1", "GOMP_CPU_AFFINITY": "3", "LD_PRELOAD": "conspicuous"}
     launch = {"lock": ["skewed==1.0"], "command": [sys.executable], "inherited": inherited}
     found = side_of([], stack={"name": "s", "declared": declared}, launch=launch)
     assert found.side.variables == (("JAX_ENABLE_X64", "1"), ("OMP_WAIT_POLICY", "PASSIVE"))
     assert "conspicuous" not in repr(found)
-    for name, note in zip(["ANY", "CUDA_VISIBLE_DEVICES", "LD_PRELOAD"], found.notes, strict=True):
+    for name, note in zip(["ANY", "GOMP_CPU_AFFINITY", "LD_PRELOAD"], found.notes, strict=True):
         assert note == f"It was measured with the variable {name}: set it for a replay, too."
 
 
