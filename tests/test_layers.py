@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -188,3 +189,26 @@ def test_collection_imports_nothing_heavy_but_what_reads_manifests(tmp_path: Pat
     assert "pytest_mlms.items.suite" in imported
     assert not [name for name in imported if name.startswith("pytest_mlms.legacy")]
     assert heavy <= COLLECTING
+
+
+REWRITTEN = """
+import sys
+from _pytest.assertion.rewrite import AssertionRewritingHook as Hook
+
+def pytest_sessionfinish(session):
+    loaders = {name: module.__spec__.loader for name, module in sys.modules.items()
+               if name.startswith(("pytest_mlms.", "mlms_predictors"))}
+    print("rewritten:", [name for name in loaders if isinstance(loaders[name], Hook)], len(loaders))
+"""
+
+
+def test_pytest_rewrites_no_asserts_of_ours(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(REWRITTEN)
+    command = [sys.executable, "-m", "pytest", "-sq", "--collect-only"]
+    command.append(f"--mlms-manifests={DIGITS}")
+    env = {**os.environ, "PYTHONPATH": str(SIDE.parent)}  # where pytest finds it as if installed
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    (line,) = [line for line in done.stdout.splitlines() if "rewritten:" in line]
+    rewritten, count = line.removeprefix("rewritten: ").rsplit(" ", 1)
+    assert rewritten in ("[]", "['pytest_mlms.plugin']")
+    assert int(count) > 50
