@@ -30,6 +30,7 @@ _HUB = re.compile(r"hf:(?:(datasets|spaces)/)?([^/]+/[^/@]+)@([^/]+)/(.+)")
 _SHOWN = 5  # names, of those that may have been meant
 _LONGEST_ERROR = 4096  # characters; libraries quote what a server sent
 _LEAST_LIMIT = 1 << 20  # bytes of a file, which those of libraries' own caches and logs keep below
+_MOST_MEMORY = 1 << 30  # bytes; s3fs and gcsfs read an answer whole, however long it is
 _TOO_LARGE = "the server sends more than the limit; --mlms-download-size allows more"
 _LEAST_LIKENESS = 0.4  # of a name to the one that is missing, from 0 to 1
 
@@ -41,7 +42,7 @@ class _Refused(Exception):
 def main(source: str, partial: Path, limit: int) -> int:
     """Write what is at ``source`` to ``partial``; return the exit status."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _limit_files(max(limit, _LEAST_LIMIT))
+    _limit(resource.RLIMIT_FSIZE, max(limit, _LEAST_LIMIT))
     fetch: Callable[[str, Path, int], None] = _fetch_object
     if source.startswith("hf:"):
         fetch = _fetch_from_hub
@@ -60,11 +61,11 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _limit_files(size: int) -> None:
-    """Have the system refuse to write larger files."""
-    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+def _limit(kind: int, size: int) -> None:
+    """Have the system refuse larger files, or more memory."""
+    _, most = resource.getrlimit(kind)
     limit = size if most == resource.RLIM_INFINITY else min(size, most)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, most))
+    resource.setrlimit(kind, (limit, most))
 
 
 def _check_size(size: int | None, limit: int) -> None:
@@ -74,6 +75,7 @@ def _check_size(size: int | None, limit: int) -> None:
 
 def _fetch_object(source: str, partial: Path, limit: int) -> None:
     """Append what is missing of an object to the partial file, by fsspec."""
+    _limit(resource.RLIMIT_DATA, _MOST_MEMORY)
     scheme = source.partition(":")[0]
     library = _LIBRARIES[scheme]
     try:
@@ -169,8 +171,9 @@ def _link(path: Path, partial: Path) -> None:
 
 
 def _is_of_limit(error: Exception) -> bool:
-    """Return whether the system has refused to write more than the limit."""
-    return isinstance(error, OSError) and error.errno == errno.EFBIG
+    """Return whether the system has refused to write or to keep more than the limit."""
+    is_of_file = isinstance(error, OSError) and error.errno == errno.EFBIG
+    return is_of_file or isinstance(error, MemoryError)
 
 
 def _hub_failure(error: Exception, wanted: _HubFile) -> str:
