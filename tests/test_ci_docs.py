@@ -33,6 +33,8 @@ def test_workflows_have_least_permissions_and_pull_requests_a_cache_of_their_own
     job, nightly = GITHUB["jobs"]["models"], GITHUB_NIGHTLY["jobs"]["nightly"]
     assert job["if"] == "github.event.pull_request.head.repo.full_name == github.repository"
     assert job["env"]["MLMS_CACHE"] != nightly["env"].get("MLMS_CACHE")
+    of_branches, of_main = GITLAB["models"], GITLAB_NIGHTLY["nightly"]
+    assert of_branches["variables"]["MLMS_CACHE"] != of_main["variables"].get("MLMS_CACHE")
     assert not any("secrets." in str(step) for step in job["steps"])
 
 

@@ -79,6 +79,7 @@ INNER_NET = encode_field(8, operator("Load"))
     [
         operator("Save"),
         operator("Python"),
+        operator("CreateCommonWorld_ENGINE_GLOO"),
         operator("If", then_net=INNER_NET),
         operator("RecurrentNetwork", step_net=TEXT_NET),
     ],
