@@ -218,6 +218,14 @@ def test_the_pages_have_examples() -> None:
     assert found >= ENOUGH
 
 
+def test_each_option_of_a_command_is_named() -> None:
+    named = set(re.findall(r"--[\w-]+", "\n".join(page.read_text() for page in PAGES)))
+    options: set[str] = set()
+    for path in (ROOT / "pytest_mlms" / "cli").glob("*.py"):
+        options.update(re.findall(r'"(--[a-z][\w-]+)"', path.read_text()))
+    assert options - named == {"--version"}
+
+
 NOT_RUN = {
     "other stacks": r"--mlms-(stack|against)[ =]|--good |stack (create|show|lock|remove) |backfill",
     "a network": r"control --write|-k AlexNet|lock diff|--dataset |^mlms (repro|reduce) ",
