@@ -118,7 +118,7 @@ def _measurement(
     }
     decisions = withhold(judge(plan.limits, estimates), results)
     if plan.criterion is not None:
-        decisions.insert(0, _decide_criterion(plan, plan.criterion, results, estimates))
+        decisions.insert(0, _decide_criterion(plan.criterion, results, estimates))
     measured = {name: found for name, found in estimates.items() if has_value(found)}
     return Measurement(measured, decisions, (), _ending(decisions), _doubts(results))
 
@@ -161,7 +161,6 @@ def _query_latency(results: Sequence[LoadResult]) -> Estimate:
 
 
 def _decide_criterion(
-    plan: LoadItemPlan,
     limit: Limit,
     results: Sequence[LoadResult],
     estimates: dict[str, Estimate],

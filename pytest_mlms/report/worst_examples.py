@@ -96,7 +96,7 @@ class _Maker:
                 decode = spec.steps[0].decode if spec.steps else None
                 element = self._dataset.elements[spec.name][index]
                 upright = decode is not None and decode.orientation == "exif"
-                return _opened(element, upright, spec.layout or "NHWC")
+                return _opened(element, upright)
         return None
 
     def _keep(self, rank: int, picture: Image.Image | None, masks: MaskPair | None) -> str:
@@ -143,17 +143,17 @@ def _cells(columns: Mapping[str, Sequence[Any]], index: int) -> dict[str, str]:
     return cells
 
 
-def _opened(element: Any, upright: bool, layout: str) -> Image.Image | None:
+def _opened(element: Any, upright: bool) -> Image.Image | None:
     """Return an element as a picture; None for what can't be shown as one."""
     try:
         if isinstance(element, bytes):
             return decode_picture(element, upright)
-        return _image_of(as_image(element), layout)
+        return _image_of(as_image(element))
     except (MlmsError, ValueError, TypeError):
         return None
 
 
-def _image_of(pixels: Any, layout: str) -> Image.Image | None:
+def _image_of(pixels: Any) -> Image.Image | None:
     """Return an array of H x W x C, or C x H x W, as a picture that uses all shades of grey."""
     channels = (1, 3)
     if pixels.shape[2] not in channels and pixels.shape[0] in channels:

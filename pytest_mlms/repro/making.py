@@ -193,7 +193,7 @@ def _with_inputs(
             batch = dataset.batch(chosen)
         else:
             batch = first_batch(dataset, case.batch_size, case.loaded.manifest.evaluate.seed)
-        reference = _reference(bundle, case, found, chosen, predictor, batch)
+        reference = _reference(bundle, found, chosen, predictor, batch)
         inputs = _own(batch, predictor.own_inputs)
     return replace(bundle, inputs=inputs, reference=reference, expected=expected)
 
@@ -346,7 +346,6 @@ def _random_inputs(predictor: Predictor, case: Case, line: Mapping[str, Any]) ->
 
 def _reference(
     bundle: Bundle,
-    case: Case,
     found: FoundItem,
     chosen: Sequence[int],
     predictor: Predictor,
