@@ -151,7 +151,7 @@ def _judge(path: Path) -> None:
 
 def _bisect(path: Path) -> None:
     for line in read_lines(path):
-        if line.get("kind") == "upgrade":
+        if line.get("type") == "item" and line["kind"] == "upgrade":
             judgement_of(line, None)
 
 
