@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import platform
@@ -17,7 +18,9 @@ import pytest
 
 from pytest_mlms.bisect.question import read_point
 from pytest_mlms.bisect.record_lock import hold_record
+from pytest_mlms.cli import bisect as command
 from pytest_mlms.cli.main import main
+from pytest_mlms.records import Stack
 from tests.support.bisections import Release, Releases, write_releases
 from tests.support.locks import line_of, write_lock
 from tests.support.project import HANG_GUARD, Project
@@ -236,3 +239,12 @@ def test_a_record_that_another_bisection_writes_is_refused(
     with hold_record(Path("bisect.json")):
         assert main(["bisect", POINT, *ENDS]) == USAGE
     assert "bisect.json is in use by" in capsys.readouterr().err
+
+
+def test_the_releases_of_a_stack_that_is_an_interpreter_have_its_python() -> None:
+    stack = Stack("old", "onnxruntime", interpreter=sys.executable, env=(("A", "1"),))
+    options = argparse.Namespace(stack="old", predictors=[])
+    like = command._like({"old": stack}, options)
+    assert like is not None
+    assert (like.interpreter, like.env) == (None, stack.env)
+    assert f"{platform.python_version()}.".startswith(f"{like.python}.")
