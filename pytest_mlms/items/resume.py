@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pytest_mlms.case_digest import case_digest, definition_of
-from pytest_mlms.cases import case_of
+from pytest_mlms.cases import Case, case_of
 from pytest_mlms.checked_lines import read_lines
 from pytest_mlms.config import Config
 from pytest_mlms.errors import MlmsError
@@ -84,7 +84,7 @@ class Resume:
             self._finished = {
                 name: line.get("digest", "")
                 for name, line in self.lines.items()
-                if _runs_alike(line, installed, self._config.env_passthrough)
+                if _has_its_packages(line, installed)
             }
         else:
             self._finished = dict(worker["mlms_done"])
@@ -119,8 +119,8 @@ class Resume:
         case = case_of(item)
         if digest is None or case is None or digest != case_digest(case, self._config):
             return False
-        measured = self.lines.get(item.nodeid, {}).get("definition")  # not known to workers
-        return not measured or measured == definition_of(case)
+        line = self.lines.get(item.nodeid)  # workers, which have to agree, have none
+        return line is None or _is_of(line, case, self._config.env_passthrough)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Leave out the earlier line of an item that has run again."""
@@ -174,18 +174,29 @@ def _installed_here() -> set[str]:
     return {f"{package.name}=={package.version}" for package in distributions()}
 
 
-def _runs_alike(line: Line, installed: set[str], passthrough: Iterable[str]) -> bool:
-    """Return whether an item that ran on this host would find the same variables and packages."""
-    stack, machine = (line.get(name) or {} for name in ("stack", "machine"))
-    if machine.get("host") != socket.gethostname():
+def _has_its_packages(line: Line, installed: set[str]) -> bool:
+    """Return whether an item that ran in this interpreter would find the same packages again."""
+    declared = (line.get("stack") or {}).get("declared") or {}
+    if declared.get("interpreter") != "current" or not _is_of_this_host(line):
         return True
-    declared, launch = stack.get("declared") or {}, recorded_launch(line)
-    if launch.inherited is not None:
-        here = without_devices(caller_variables(declared, passthrough))
-        if without_devices(launch.inherited) != here:
-            return False
-    packages = {text.partition(NOT_FROM_INDEX)[0] for text in launch.packages}
-    return declared.get("interpreter") != "current" or packages <= installed
+    packages = {text.partition(NOT_FROM_INDEX)[0] for text in recorded_launch(line).packages}
+    return packages <= installed
+
+
+def _is_of(line: Line, case: Case, passthrough: Iterable[str]) -> bool:
+    """Return whether an item measured what its case does now, with the same variables."""
+    if line.get("definition") not in (None, "", definition_of(case)):
+        return False
+    inherited = recorded_launch(line).inherited
+    if inherited is None or not _is_of_this_host(line):
+        return True
+    declared = (line.get("stack") or {}).get("declared") or {}
+    here = caller_variables(declared, passthrough)
+    return without_devices(inherited) == without_devices(here)
+
+
+def _is_of_this_host(line: Line) -> bool:
+    return bool((line.get("machine") or {}).get("host") == socket.gethostname())
 
 
 def _has_passed(run: Path) -> bool:
