@@ -7,6 +7,7 @@ of it run already when it is loaded. So the text is checked, not what was loaded
 import ast
 import re
 import zipfile
+from typing import List
 
 _ADVICE = "allow it with --mlms-allow-code"
 
@@ -90,7 +91,7 @@ def _reached(nodes):
 
 def _dotted(node):
     """Return a name with its attributes; nothing for a longer or another expression."""
-    names = []
+    names: List[str] = []
     while isinstance(node, ast.Attribute) and len(names) < 2:
         names.append(node.attr)
         node = node.value
