@@ -208,13 +208,14 @@ import torch
 class Sharing(torch.nn.Module):
     def __init__(self):
         super().__init__()
-        self.register_buffer("kept", torch.zeros(3, 1, 2))
+        for number in range(BUFFERS):
+            self.register_buffer(f"kept{number}", torch.zeros(1, 2))
         self.inner = torch.nn.Identity()
         self.calls = 0
 
     def forward(self, x):
         self.calls += 1
-        kept = self.kept[self.calls % BUFFERS]
+        kept = getattr(self, f"kept{self.calls % BUFFERS}")
         kept.copy_(self.inner(x.add_(1)))
         return kept, x * 2
 
@@ -232,15 +233,15 @@ def test_a_model_that_writes_into_its_inputs_and_outputs_changes_no_batch(
     options: dict[str, Any] = {"inputs": "x float32[1,2]", "class": "Sharing"}
     files = (tmp_path / "sharing.py", tmp_path / "state.pt")
     torch.load(*files, allow_code=True, outputs="y; z", **options)
-    batches = [("x", np.full((1, 2), number, np.float32)) for number in (0, 5)]
-    stop = {"seconds": 0, "least": 7, "longest": 600}
+    batches = [("x", np.full((1, 2), number, np.float32)) for number in (0, 5, 6, 7)]
+    stop = {"seconds": 0, "least": 8, "longest": 600}
     for _ in range(2):
         fields = {"scenario": "single_stream", "stop": stop}
-        reply = torch.agent.request("run", {**fields, "batches": 2}, batches)
+        reply = torch.agent.request("run", {**fields, "batches": 4}, batches)
         assert reply.arrays["y"].tolist() == [[1, 1]]
         assert reply.arrays["z"].tolist() == [[2, 2]]
         assert torch.agent.request("run", fields).arrays["y"].tolist() == [[1, 1]]
-    inner = torch.agent.request("inner", {}, batches[1:]).arrays
+    inner = torch.agent.request("inner", {}, batches[1:2]).arrays
     assert inner["inner"].tolist() == [[6, 6]]
     torch.load(*files, allow_code=True, outputs="y", **options)
     assert list(torch.agent.request("predict", {}, batches[:1]).arrays) == ["y"], "what is named"
