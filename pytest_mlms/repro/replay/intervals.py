@@ -25,7 +25,7 @@ class Change(NamedTuple):
     low: float
     high: float
     limit: float
-    count: int
+    count: int  # type: ignore[assignment]
 
     @property
     def is_worse(self) -> bool:
