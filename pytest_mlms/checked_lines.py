@@ -156,7 +156,15 @@ class _Comparison(_Record):
     low: Number | None = None
     high: Number | None = None
     tolerance: Number | None = None
+    asked: Number | None = None
+    least_change: Number | None = None
     lacking: str = ""
+
+
+class _Outputs(_Record):
+    beyond: Count = 0
+    elsewhere: list[str] = []
+    repeated: dict[str, Annotated[list[Count], Field(min_length=2, max_length=2)]] = {}
 
 
 class _Side(_Record):
@@ -212,6 +220,7 @@ class _Noted(_Record):
 
     comparisons: list[_Comparison] | None = None
     rounds: list[_Round] | None = None
+    outputs: _Outputs | None = None
     layers: list[list[Any]] | None = None
     reference: _Reference | None = None
     trace: _Trace | None = None

@@ -50,6 +50,27 @@ def test_what_a_user_noted_under_the_name_of_a_field_of_ours_is_left_out(tmp_pat
     assert line["worse_inputs"] == ["a"]
 
 
+COMPARISON = {"quantity": "latency", "verdict": "REGRESSED", "of": "rounds", "unit": "s"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("comparisons", [{**COMPARISON, "least_change": "much"}]),
+        ("comparisons", [{**COMPARISON, "asked": []}]),
+        ("outputs", 5),
+        ("outputs", {"repeated": {"b": [50]}}),
+        ("outputs", {"elsewhere": 7}),
+    ],
+)
+def test_what_an_upgrade_notes_of_another_type_is_left_out(
+    name: str, value: Any, tmp_path: Path
+) -> None:
+    path = write(tmp_path, {"type": "item", **line_of(kind="upgrade"), name: value})
+    (line,) = read_lines(path)
+    assert name not in line
+
+
 def test_a_line_that_is_cut_off_is_left_out_only_at_the_end(tmp_path: Path) -> None:
     path = write(tmp_path, item_line(1))
     whole = path.read_text()

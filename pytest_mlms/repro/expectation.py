@@ -140,7 +140,7 @@ def _of_outputs(line: Line, judgement: Judgement) -> Expectation:
 def _calls_to_see(repeated: Mapping[str, Any]) -> int:
     """Return how many calls show outputs that the new side alone gives now and then."""
     calls, differing = map(int, repeated.get("b", (0, 0)))
-    if not differing or repeated["a"][1]:
+    if not differing or repeated.get("a", (0, 0))[1]:
         return 1
     return min(_MOST_CALLS, math.ceil(_SURE * calls / differing))
 
