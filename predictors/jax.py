@@ -88,7 +88,7 @@ _CALLED = re.compile(
     | stablehlo\.(infeed|outfeed|send|recv)\b""",
     re.VERBOSE,
 )
-"""What the text of a module calls outside of StableHLO, or exchanges with a host."""
+"""A call outside of StableHLO in a module's text, or an exchange with a host."""
 _COMPUTES = re.compile(
     r"""Sharding | SPMD\w+ | xla\.sdy\.\w+ | annotate_device_placement | shape_assertion
     | (cu|hip|lapack_|ducc_|dynamic_ducc_|cuda_|hip_)\w+ | (stablehlo|chlo|mhlo)\.\w+

@@ -107,7 +107,7 @@ class _Model(NamedTuple):
 
 
 class _Habits:
-    """What a model does with memory that it shares on the CPU, as its first calls show.
+    """A model's use of memory that it shares on the CPU, as its first calls show.
 
     ``writes``: it changes its inputs. ``keeps``: it returns the same memory again, as buffers that
     take turns. ``unseen`` are the calls that are still to be observed; until then ``held`` has the

@@ -14,7 +14,7 @@ __all__ = ["anonymous", "redact", "redact_all"]
 
 _HIDDEN = "***"
 _ADDRESS = re.compile(r"""(?<=://)[^\s"'<>)]+""")
-"""What follows the scheme of an address."""
+"""The rest of an address behind its scheme."""
 _DATABASE = re.compile(r"""(postgres(?:ql)?(?:\+\w{1,20})?://)[^\s"'<>]{0,4096}@""")
 """The user of a database's URL, whose password may have what others would have to escape."""
 

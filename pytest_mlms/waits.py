@@ -11,7 +11,7 @@ from pathlib import Path
 __all__ = ["LOCK_MODE", "Waiting", "hold_lock", "holder_of", "in_silence"]
 
 LOCK_MODE = 0o666
-"""Who may lock a file of a cache: all users that may use its folder, whatever the umask."""
+"""The mode of a cache's lock files, for all users of its folder, whatever the umask."""
 
 Waiting = Callable[[Callable[[], str]], AbstractContextManager[None]]
 """Returns a context to wait in; the function returns what is waited for, as it is by then."""

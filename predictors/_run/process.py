@@ -121,7 +121,7 @@ def count_descriptors() -> int:
 
 
 class BusyThreads:
-    """Which threads of this process gain CPU time from now on."""
+    """The threads of this process that gain CPU time from now on."""
 
     def __init__(self) -> None:
         self._before = _thread_times()

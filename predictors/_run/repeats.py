@@ -1,4 +1,4 @@
-"""What repeated calls on the same batch gave: digests, and the outputs of a few that differ.
+"""Outputs of repeated calls on the same batch: digests, and a few whole ones that differ.
 
 Digests are taken between turns, outside of all timed regions.
 """

@@ -27,7 +27,7 @@ class HelloReply(NamedTuple):
 
 
 class UsageReply(NamedTuple):
-    """What a process holds: bytes of its own and of its device, threads, file descriptors.
+    """The resources of a process: its bytes and those of its device, threads, file descriptors.
 
     ``allocated`` are the bytes that malloc gave out, 0 where it doesn't say. ``device_memory`` is
     that of the whole device, None where it can't be read or is the host's.

@@ -64,7 +64,7 @@ class Clocks(NamedTuple):
 
 
 class RepeatedCalls(NamedTuple):
-    """What the turns of a process say of repeated calls on the same batch.
+    """Repeated calls on the same batch in the turns of a process.
 
     ``calls`` were compared by their digests, and ``differing`` of them gave something else than
     most. ``kept`` has the batch and the outputs of a few.

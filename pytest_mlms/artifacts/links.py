@@ -6,11 +6,14 @@ from urllib.parse import urljoin, urlsplit
 
 __all__ = ["foreign_host", "is_safer_or_alike", "resolved"]
 
+_ALLOWED = {"https": ("https",), "http": ("https", "http")}
+"""Scheme of a page -> the schemes that it may lead to; pages of other schemes may lead anywhere."""
+
 
 def is_safer_or_alike(page: str, url: str) -> bool:
     """Return whether a page may lead to an address by its scheme: from https to https alone."""
-    mine, theirs = urlsplit(page).scheme, urlsplit(url).scheme
-    return theirs in {"https": ("https",), "http": ("https", "http")}.get(mine, (theirs,))
+    allowed = _ALLOWED.get(urlsplit(page).scheme)
+    return allowed is None or urlsplit(url).scheme in allowed
 
 
 def resolved(page: str, address: str) -> str:
@@ -20,13 +23,15 @@ def resolved(page: str, address: str) -> str:
     """
     try:
         url = urljoin(page, address)
-        mine, theirs = urlsplit(page), urlsplit(url)
+        mine = urlsplit(page)
+        theirs = urlsplit(url)
     except ValueError:  # such as http://[
         return ""
     if not is_safer_or_alike(page, url):
         return ""
-    is_same_host = theirs.netloc and theirs.netloc == mine.netloc.rpartition("@")[2]
-    if "@" in mine.netloc and is_same_host and theirs.scheme == mine.scheme:
+    _, user_ends, host = mine.netloc.rpartition("@")
+    is_same_host = (theirs.scheme, theirs.netloc) == (mine.scheme, host)
+    if user_ends and host and is_same_host:
         return theirs._replace(netloc=mine.netloc).geturl()
     return url
 
@@ -37,5 +42,8 @@ def foreign_host(page: str, url: str) -> str:
     Which other hosts are of one owner no name tells, as for those of co.uk. Files of this machine
     may lead anywhere.
     """
-    mine, theirs = urlsplit(page).hostname, urlsplit(url).hostname or ""
-    return "" if mine is None or f".{theirs}".endswith(f".{mine}") else theirs
+    mine = urlsplit(page).hostname
+    theirs = urlsplit(url).hostname or ""
+    if mine is None or f".{theirs}".endswith(f".{mine}"):
+        return ""
+    return theirs

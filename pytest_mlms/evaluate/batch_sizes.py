@@ -35,7 +35,7 @@ _LARGEST = 1e9
 
 @dataclass(frozen=True)
 class ByBatch:
-    """What a model gave alone and together: ``sweep`` has how far it is apart.
+    """A model's outputs for inputs alone and together: ``sweep`` has their differences.
 
     ``lacking`` is why nothing was compared, ``refused`` why the model took only some of the calls.
     """

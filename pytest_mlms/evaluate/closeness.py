@@ -1,4 +1,4 @@
-"""What counts as the same output: the one comparison of two outputs of a model for the same inputs.
+"""The one comparison of two outputs of a model for the same inputs: which count as the same.
 
 By default values may differ by a small share of the size of like values: those of a row of the last
 axis, or where an output's columns are unlike (boxes beside scores, a table) those of a column. One
@@ -22,7 +22,7 @@ __all__ = ["Closeness", "Rule", "problem_of", "rounding_share", "unlike_axis"]
 Array = NDArray[Any]
 
 _LEAST_SHARE = 1e-4
-"""What another order of summation or other kernels change in float32 through a model."""
+"""The change by another order of summation or other kernels in float32 through a model."""
 
 _GPU_SHARE = 2.0**-8
 """The same where GPUs multiply float32 as TF32, by its unit of rounding (2^-11) times eight."""

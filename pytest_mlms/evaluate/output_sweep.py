@@ -39,7 +39,7 @@ Nearby = Callable[[], NearbyOutputs]
 
 
 class OutputFinding(NamedTuple):
-    """What was found of one output.
+    """The differences of one output.
 
     ``ratio`` is its largest difference as a multiple of what is allowed, at ``place`` of an input,
     where the sides gave ``a`` and ``b``. ``allowed`` is the share of the size of like values that
@@ -67,7 +67,7 @@ class _Far(NamedTuple):
 
 @dataclass
 class OutputSweep:
-    """What is known of the outputs so far.
+    """The differences of all outputs that were compared so far.
 
     Attributes:
         rules: How far each output may differ.

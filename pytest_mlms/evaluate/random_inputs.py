@@ -116,7 +116,7 @@ _EDGES: dict[str, Callable[[Array, Input], Array]] = {
     "denormal inputs": _denormal,
     LARGE: _large,
 }
-"""What messages call inputs at an edge, and how they are made of random ones."""
+"""Inputs at an edge, as messages call them -> how they are made of random ones."""
 
 
 def _check_memory(name: str, shape: Sequence[int], dtype: np.dtype[Any]) -> None:

@@ -97,21 +97,28 @@ def _is_exact(values: Array) -> Array:
 def _blank(batch: Batch, axes: Axes) -> dict[str, Array]:
     """Return where inputs are floats of one value alone, in arrays that fit theirs."""
     rows = {name: _as_rows(values, axes.get(name, 0)) for name, values in batch.items()}
-    same = np.array([any(each.shape[1] > 1 for each in rows.values())])
-    counts = {len(each) for each in rows.values()} - {1}
-    if len(counts) > 1 or any(values.dtype.kind != "f" for values in batch.values()):
-        same = np.array([False])
-    else:
-        for each in rows.values():
-            same = same & _is_one_value(each)
+    same = _blank_rows(list(rows.values()))
     found = {}
     for name, values in batch.items():
         shape = [1] * values.ndim
-        is_by_row = len(rows[name]) == len(same) > 1
-        if is_by_row:
+        if len(rows[name]) == len(same) > 1:
             shape[axes.get(name, 0) or 0] = -1
-        found[name] = np.reshape(same if is_by_row else same.all(), shape)
+            found[name] = same.reshape(shape)
+        else:
+            found[name] = same.all().reshape(shape)
     return found
+
+
+def _blank_rows(inputs: Sequence[Array]) -> Array:
+    """Return which rows are floats of one value alone in all inputs; [False] where none can be."""
+    counts = {len(rows) for rows in inputs} - {1}
+    are_floats = all(rows.dtype.kind == "f" for rows in inputs)
+    have_several = any(rows.shape[1] > 1 for rows in inputs)
+    same = np.array([len(counts) <= 1 and are_floats and have_several])
+    if same.all():
+        for rows in inputs:
+            same = same & _is_one_value(rows)
+    return same
 
 
 def _is_one_value(rows: Array) -> Array:

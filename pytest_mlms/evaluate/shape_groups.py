@@ -108,22 +108,27 @@ def _grouped(shapes: Mapping[int, Shape]) -> tuple[tuple[str, ...], tuple[Sequen
     """Return the names and the members of groups, by size: of one shape each, if they are few."""
     distinct = sorted(set(shapes.values()), key=lambda shape: (_values(shape), shape))
     labels = _labels(distinct)
-    parts = [[shape] for shape in distinct]
-    if len(distinct) > MOST_GROUPS:
-        ordered = sorted(_values(shape) for shape in shapes.values())
-        ends = [ordered[len(ordered) * k // MOST_GROUPS - 1] for k in range(1, MOST_GROUPS + 1)]
-        parts = [[] for _ in ends]
-        for shape in distinct:
-            parts[int(np.searchsorted(ends, _values(shape)))].append(shape)
-        parts = [part for part in parts if part]
     names = []
     members = []
-    for part in parts:
-        low, high = labels[part[0]], labels[part[-1]]
+    for part in _parts(distinct, shapes):
+        low = labels[part[0]]
+        high = labels[part[-1]]
         names.append(low if low == high else f"{low}-{high}")
-        chosen = set(part)
-        members.append([index for index, shape in shapes.items() if shape in chosen])
+        members.append([index for index, shape in shapes.items() if shape in part])
     return tuple(names), tuple(members)
+
+
+def _parts(distinct: Sequence[Shape], shapes: Mapping[int, Shape]) -> list[list[Shape]]:
+    """Return shapes one by one, or joined to MOST_GROUPS of about as many elements each."""
+    if len(distinct) <= MOST_GROUPS:
+        return [[shape] for shape in distinct]
+    sizes = sorted(_values(shape) for shape in shapes.values())
+    ends = [sizes[len(sizes) * k // MOST_GROUPS - 1] for k in range(1, MOST_GROUPS + 1)]
+    parts: list[list[Shape]] = [[] for _ in ends]
+    for shape in distinct:
+        number = int(np.searchsorted(ends, _values(shape)))
+        parts[number].append(shape)
+    return [part for part in parts if part]
 
 
 def _values(shape: Shape) -> int:
@@ -133,15 +138,9 @@ def _values(shape: Shape) -> int:
 def _labels(distinct: Sequence[Shape]) -> dict[Shape, str]:
     """Return a name for each shape: the sizes of the axes that differ, such as 16 or 224x320."""
     flat = [[size for axes in shape for size in axes] for shape in distinct]
-    if len({len(sizes) for sizes in flat}) > 1:
-        return {
-            shape: "x".join(map(str, sizes)) for shape, sizes in zip(distinct, flat, strict=True)
-        }
-    varying = [place for place in range(len(flat[0])) if len({sizes[place] for sizes in flat}) > 1]
-    columns: dict[tuple[int, ...], int] = {}
-    for place in varying:  # a mask has the same length as its tokens
-        columns.setdefault(tuple(sizes[place] for sizes in flat), place)
-    return {
-        shape: "x".join(str(sizes[place]) for place in columns.values())
-        for shape, sizes in zip(distinct, flat, strict=True)
-    }
+    if len({len(sizes) for sizes in flat}) == 1:
+        columns = dict.fromkeys(zip(*flat, strict=True))  # a mask is as long as its tokens
+        varying = [column for column in columns if len(set(column)) > 1]
+        flat = [[column[row] for column in varying] for row in range(len(distinct))]
+    names = ["x".join(map(str, sizes)) for sizes in flat]
+    return dict(zip(distinct, names, strict=True))

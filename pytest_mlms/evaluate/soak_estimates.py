@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,9 @@ __all__ = ["Blocks", "estimate_soak"]
 
 Blocks = Mapping[str, Array]
 """The columns of ``soak.SoakSeries`` by name."""
+
+Sides = Sequence[Blocks]
+"""The blocks of B, and those of A where it had turns between."""
 
 _WARM_UP = 0.1  # share of the blocks
 _LEAST_BLOCKS = 24
@@ -33,17 +37,19 @@ def estimate_soak(b: Blocks, a: Blocks | None = None) -> dict[str, Estimate]:
     sides = [b] if a is None else [b, a]
     count = min(len(side["calls"]) for side in sides)
     skipped = math.ceil(_WARM_UP * count)
-    kept = [{name: side[name][skipped:count] for name in side} for side in sides]
-    if count - skipped < _LEAST_BLOCKS:
-        lacking = (
-            f"needs {_LEAST_BLOCKS} blocks of calls after the first tenth, had {count - skipped}"
-        )
-        nothing = Estimate(math.nan, 0.0, math.inf, 1.0, count, "blocks", f"{lacking}: soak longer")
+    left = count - skipped
+    if left < _LEAST_BLOCKS:
+        needed = f"needs {_LEAST_BLOCKS} blocks of calls after the first tenth"
+        lacking = f"{needed}, had {left}: soak longer"
+        nothing = Estimate(math.nan, 0.0, math.inf, 1.0, count, "blocks", lacking)
         return dict.fromkeys(_QUANTITIES, nothing)
+    kept = []
+    for side in sides:
+        kept.append({name: values[skipped:count] for name, values in side.items()})
     return {name: estimator(kept) for name, estimator in _QUANTITIES.items()}
 
 
-def _growth(sides: list[dict[str, Array]]) -> Estimate:
+def _growth(sides: Sides) -> Estimate:
     whole, *parts = _beyond(_slopes, sides)
     return _estimate(whole, min(parts), max(parts), sides)
 
@@ -51,65 +57,72 @@ def _growth(sides: list[dict[str, Array]]) -> Estimate:
 def _slopes(side: Blocks) -> Array:
     """Return the bytes a call over all blocks, and over each of their parts."""
     calls = np.cumsum(side["calls"])
-    parts = zip(np.array_split(calls, _PARTS), np.array_split(side["memory"], _PARTS), strict=True)
-    return np.array([theil_sen(calls, side["memory"]), *[theil_sen(*part) for part in parts]])
+    memory = side["memory"]
+    slopes = [theil_sen(calls, memory)]
+    for part in np.array_split(np.arange(len(calls)), _PARTS):
+        slopes.append(theil_sen(calls[part], memory[part]))
+    return np.array(slopes)
 
 
-def _added(column: str) -> Callable[[list[dict[str, Array]]], Estimate]:
-    """Return the estimator of what a process got more of: 0 where it didn't all the time."""
+def _added(column: str, sides: Sides) -> Estimate:
+    """Return how much more a process got of something: 0 where it didn't all the time."""
 
     def added(side: Blocks) -> float:
-        first, middle, last = (np.median(part) for part in np.array_split(side[column], _PARTS))
-        return float(last - first) if first < middle < last else 0.0
+        parts = np.array_split(side[column], _PARTS)
+        first, middle, last = (float(np.median(part)) for part in parts)
+        is_rising = first < middle < last
+        return last - first if is_rising else 0.0
 
-    return lambda sides: _single(max(0.0, _beyond(added, sides)), sides)
+    more: float = _beyond(added, sides)
+    return _exactly(max(0.0, more), sides)
 
 
-def _drift(column: str) -> Callable[[list[dict[str, Array]]], Estimate]:
-    """Return the estimator of the rise of a column over the whole time, as a share."""
+def _drift(column: str, sides: Sides) -> Estimate:
+    """Return the rise of a column over the whole time, as a share."""
 
     def logarithms(side: Blocks) -> Array:
         return np.log(side[column])
 
-    def estimate(sides: list[dict[str, Array]]) -> Estimate:
-        seconds = _medians_of_groups(sides[0]["seconds"])
-        values = _medians_of_groups(_beyond(logarithms, sides))
-        span = sides[0]["seconds"][-1] - sides[0]["seconds"][0]
-        interval = theil_sen_interval(seconds, values, _CONFIDENCE)
-        value, low, high = np.expm1(span * np.array([theil_sen(seconds, values), *interval]))
-        return _estimate(float(value), float(low), float(high), sides)
-
-    return estimate
+    time = sides[0]["seconds"]
+    seconds = _medians_of_groups(time)
+    values = _medians_of_groups(_beyond(logarithms, sides))
+    slope = theil_sen(seconds, values)
+    interval = theil_sen_interval(seconds, values, _CONFIDENCE)
+    span = time[-1] - time[0]
+    value, low, high = np.expm1(span * np.array([slope, *interval]))
+    return _estimate(float(value), float(low), float(high), sides)
 
 
 def _medians_of_groups(values: Array) -> Array:
-    return np.array([np.median(group) for group in np.array_split(values, _GROUPS)])
+    groups = np.array_split(values, _GROUPS)
+    return np.array([np.median(group) for group in groups])
 
 
-def _outputs(sides: list[dict[str, Array]]) -> Estimate:
-    return _single(float(sides[0]["difference"].max()), sides)
+def _outputs(sides: Sides) -> Estimate:
+    differences = sides[0]["difference"]
+    return _exactly(float(differences.max()), sides)
 
 
-def _beyond(function: Callable[[Blocks], Any], sides: list[dict[str, Array]]) -> Any:
+def _beyond(function: Callable[[Blocks], Any], sides: Sides) -> Any:
     """Return a function of the first side, less that of the second one where there are two."""
-    values = [function(side) for side in sides]
-    return values[0] if len(values) == 1 else values[0] - values[1]
+    first, *others = (function(side) for side in sides)
+    return first - others[0] if others else first
 
 
-def _single(value: float, sides: list[dict[str, Array]]) -> Estimate:
+def _exactly(value: float, sides: Sides) -> Estimate:
     return Estimate(value, value, value, 1.0, len(sides[0]["calls"]), "blocks")
 
 
-def _estimate(value: float, low: float, high: float, sides: list[dict[str, Array]]) -> Estimate:
+def _estimate(value: float, low: float, high: float, sides: Sides) -> Estimate:
     return Estimate(value, low, high, _CONFIDENCE, len(sides[0]["calls"]), "blocks")
 
 
-_QUANTITIES = {
+_QUANTITIES: dict[str, Callable[[Sides], Estimate]] = {
     "soak_growth": _growth,
-    "soak_threads": _added("threads"),
-    "soak_descriptors": _added("descriptors"),
-    "soak_latency_drift": _drift("latency"),
-    "soak_throughput_drift": _drift("mean"),
+    "soak_threads": partial(_added, "threads"),
+    "soak_descriptors": partial(_added, "descriptors"),
+    "soak_latency_drift": partial(_drift, "latency"),
+    "soak_throughput_drift": partial(_drift, "mean"),
     "soak_outputs": _outputs,
 }
-"""Quantity of a soak -> its estimator, given the blocks of one or both sides."""
+"""Quantity of a soak -> its estimator."""

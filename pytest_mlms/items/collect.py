@@ -39,7 +39,7 @@ KINDS: tuple[Kind, ...] = ("accuracy", "agreement", "performance", "upgrade", "t
 _NO_MANIFESTS = (*STACK_FILES, *DATASET_FILES)
 
 _EXPECTED = (pytest.fail.Exception, AssertionError, AgentError, OutputError)
-"""What an xfail of a manifest expects: broken limits, and models that a framework can't run.
+"""The failures that an xfail expects: broken limits, and models that a framework can't run.
 
 A file with another digest, a stack that can't be made, or a fault of ours is no expected failure.
 """

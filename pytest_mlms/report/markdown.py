@@ -22,9 +22,10 @@ def code(text: str) -> str:
     line = " ".join(visible(shortened(text, _LONGEST)).split())
     if not line:
         return ""
+    if line.startswith("`") or line.endswith("`"):
+        line = f" {line} "
     fence = "`" * (_longest_run(line) + 1)
-    space = " " if line[0] == "`" or line[-1] == "`" else ""
-    return f"{fence}{space}{line}{space}{fence}"
+    return f"{fence}{line}{fence}"
 
 
 def code_block(lines: Iterable[str], language: str = "") -> str:
@@ -36,7 +37,8 @@ def code_block(lines: Iterable[str], language: str = "") -> str:
 
 def _longest_run(text: str) -> int:
     """Return the length of the longest row of backticks in a text."""
-    return max(map(len, _TICKS.findall(text)), default=0)
+    lengths = [len(run) for run in _TICKS.findall(text)]
+    return max(lengths, default=0)
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -44,13 +46,16 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
     Cells are Markdown of one line each.
     """
-    cells = [list(map(_cell, row)) for row in rows]
-    if not cells:
+    body = [[_cell(text) for text in row] for row in rows]
+    if not body:
         return ""
-    lines = [list(titles), *cells]
-    widths = [max(3, *map(len, column)) for column in zip(*lines, strict=True)]
+    widths = []
+    for column in zip(titles, *body, strict=True):
+        widest = max(column, key=len)
+        widths.append(max(3, len(widest)))
     rule = ["-" * width for width in widths]
-    return "".join(_row(line, widths) for line in (lines[0], rule, *cells))
+    lines = [_row(cells, widths) for cells in (titles, rule, *body)]
+    return "".join(lines)
 
 
 def _cell(text: str) -> str:
@@ -62,8 +67,11 @@ def _cell(text: str) -> str:
 
 
 def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
-    padded = [cell.ljust(width) for cell, width in zip(cells, widths, strict=True)]
-    return f"| {' | '.join(padded)} |\n"
+    padded = []
+    for cell, width in zip(cells, widths, strict=True):
+        padded.append(cell.ljust(width))
+    line = " | ".join(padded)
+    return f"| {line} |\n"
 
 
 def folded(title: str, body: str) -> str:

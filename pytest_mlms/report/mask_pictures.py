@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -33,19 +34,29 @@ def draw_masks(picture: Image.Image | None, masks: MaskPair) -> Image.Image:
     Instances have a colour for each detection, and a yellow outline for each object of the labels.
     Other masks have wrong pixels in red, and right ones of objects (not 0) in green.
     """
-    if masks.are_instances:
-        return _with_instances(picture, masks)
-    return _tinted(picture, masks)
-
-
-def _with_instances(picture: Image.Image | None, masks: MaskPair) -> Image.Image:
     height, width = masks.label.shape
     pixels = _grey(picture, (width, height))
-    for number in range(1, int(masks.found.max(initial=0)) + 1):
-        colour = _INSTANCES[(number - 1) % len(_INSTANCES)]
-        _tint(pixels, masks.found == number, colour)
-    pixels[_outlines(masks.label)] = _LABEL
+    if masks.are_instances:
+        _mark_instances(pixels, masks)
+    else:
+        _mark_pixels(pixels, masks)
     return Image.fromarray(pixels.astype(np.uint8))
+
+
+def _mark_instances(pixels: Any, masks: MaskPair) -> None:
+    colours = itertools.cycle(_INSTANCES)
+    last = int(masks.found.max(initial=0))
+    for number in range(1, last + 1):
+        _tint(pixels, masks.found == number, next(colours))
+    pixels[_outlines(masks.label)] = _LABEL
+
+
+def _mark_pixels(pixels: Any, masks: MaskPair) -> None:
+    is_counted = masks.label >= 0
+    is_same = masks.label == masks.found
+    is_object = masks.label > 0
+    _tint(pixels, is_object & is_same, _RIGHT)
+    _tint(pixels, is_counted & ~is_same, _WRONG)
 
 
 def _outlines(numbers: Any) -> Any:
@@ -57,18 +68,6 @@ def _outlines(numbers: Any) -> Any:
     for neighbour in beside:
         differs |= neighbour != centre
     return differs & (numbers > 0)
-
-
-def _tinted(picture: Image.Image | None, masks: MaskPair) -> Image.Image:
-    """Return a picture with wrong pixels in red, and right ones of objects (not 0) in green."""
-    counted = masks.label >= 0
-    is_wrong = counted & (masks.label != masks.found)
-    is_right = counted & ~is_wrong & (masks.label > 0)
-    height, width = masks.label.shape
-    pixels = _grey(picture, (width, height))
-    _tint(pixels, is_right, _RIGHT)
-    _tint(pixels, is_wrong, _WRONG)
-    return Image.fromarray(pixels.astype(np.uint8))
 
 
 def _tint(pixels: Any, chosen: Any, colour: tuple[int, int, int]) -> None:
@@ -87,5 +86,7 @@ def _grey(picture: Image.Image | None, size: tuple[int, int]) -> Any:
 
 def _have_one_shape(first: tuple[int, int], second: tuple[int, int]) -> bool:
     """Return whether two sizes have about the same ratio of their sides."""
-    ratio = (first[0] * second[1]) / (first[1] * second[0])
+    width, height = first
+    other_width, other_height = second
+    ratio = (width * other_height) / (height * other_width)
     return abs(ratio - 1) < 0.05

@@ -38,7 +38,7 @@ _MOST_CALLS = 200
 _OF_OUTPUTS = ("inputs", "outputs")
 _LATENCIES = ("latency", "throughput")
 _ONCE = ("load_time", "first_inference", "import_memory")
-"""What a process has before it is under load."""
+"""Quantities of a process before it is under load."""
 
 Line = Mapping[str, Any]
 

@@ -58,7 +58,7 @@ _OF_QUANTIZATION: dict[str, tuple[int, ...]] = {
 """Operator -> the inputs that say how to compute: scales, zero points, sizes."""
 
 _OF_OTHER_QUANTIZED = (1, 2, 4, 5, 6, 7)
-"""Those of other operators QLinear…, such as QLinearAdd of ONNX Runtime."""
+"""The same inputs of other operators QLinear…, such as QLinearAdd of ONNX Runtime."""
 
 
 def randomised(bundle: Bundle, folder: Path, seed: int = 0, keep_names: bool = False) -> Bundle:

@@ -86,7 +86,7 @@ _OLD = ("caffe", "caffe2", "cntk", "mxnet")
 _WORD = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 _VARIANT = re.compile(rf"""(?:^|[{{,\s])variant:[ \t]*["']?({_WORD})""")
 _VARIABLE = re.compile(r"\+([A-Za-z_]\w*)=(?!=)")
-"""What begins a variable behind a stack; a local version such as +cpu has no equals sign."""
+"""The beginning of a variable behind a stack; a local version such as +cpu has no equals sign."""
 
 _COMMA = re.compile(r",(?=\s*[A-Za-z0-9])(?![^\[]*\])")
 _BLANK = re.compile(r"(?<![\s,@=<>!~])\s+(?=[A-Za-z])(?![^\[]*\])")

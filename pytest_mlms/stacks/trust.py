@@ -1,4 +1,4 @@
-"""What may be made again of a stack that a line of results tells: a stranger may have written it.
+"""Stacks of lines that a stranger may have written: the parts that may be made again.
 
 Of such a line these are taken: versions of Python, names and versions of packages, and variables
 that only choose threads, devices and arithmetic. Where a package comes from, a program, a folder
@@ -66,7 +66,7 @@ _VARIABLES = frozenset(
 """Variables that can neither load code nor name a file."""
 
 _FILES = re.compile(r"cache|cxx|delegate|dir|dump|home|path|file|lib|plugin", re.IGNORECASE)
-"""What names of predictors' options have whose values are files, folders or programs."""
+"""A word in the names of predictors' options whose values are files, folders or programs."""
 
 _VALUE = re.compile(r"[\w .,:;=+{}()*-]{0,400}", re.ASCII)
 _PYTHON = re.compile(r"\d+\.\d+(\.\d+)?([a-z]+\d+)?\+?", re.ASCII)
@@ -88,7 +88,7 @@ _SOURCES = ("--index-url", "--extra-index-url", "--find-links", "--no-build-isol
 
 @dataclass(frozen=True)
 class Trust:
-    """What an operator trusts beside versions.
+    """The sources that an operator trusts beside versions.
 
     ``stacks`` are those that they declare. With ``everything`` all of a line is trusted.
     """

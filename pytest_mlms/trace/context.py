@@ -29,7 +29,7 @@ class TraceContext:
 
     @property
     def series(self) -> tuple[str, str, str, str]:
-        """What the batch sizes of one model on one stack have in common: the case has its name."""
+        """The name of a model's traces on one stack at all batch sizes."""
         metadata = self.metadata
         case = re.sub(rf"^(.*)-b{metadata.batch_size}(?![^-])", r"\1", metadata.case)
         return metadata.manifest, case, metadata.framework, metadata.device

@@ -192,7 +192,7 @@ def _how_to_decide(result: UpgradeResult, setting: UpgradeSetting) -> str:
 
 
 class _Noise(NamedTuple):
-    """What makes rounds differ: two kinds of processes, or, where it is large, their own error."""
+    """The reason why rounds differ: two kinds of processes, or their own error if that is large."""
 
     kinds: ProcessKinds | None
     is_of_turns: bool

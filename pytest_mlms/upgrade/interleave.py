@@ -124,7 +124,7 @@ def run_interleaved(
 
 @dataclass(frozen=True)
 class EarlierRounds:
-    """What the rounds of an item hand on: their late calls, logs of B / A, and plans of turns."""
+    """The late calls, logs of B / A and plans of turns that an item's rounds hand on."""
 
     late_calls: LateCalls
     changes: list[float] = field(default_factory=list)

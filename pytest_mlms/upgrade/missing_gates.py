@@ -14,7 +14,7 @@ from pytest_mlms.upgrade.late_calls import LEAST_CALLS, SECONDS
 __all__ = ["MISSING", "missing_gates"]
 
 MISSING = "nothing"
-"""What the samples are of a quantity that has none."""
+"""The name of the samples of a quantity that has none."""
 
 _OF_DATASET = "it takes a dataset whose inputs are timed in several rounds"
 _COARSE = "the clock is too coarse for single calls"

@@ -66,7 +66,7 @@ class _Repeats:
 
 @dataclass
 class Circumstances:
-    """What is known beside the inputs that went through both sides once.
+    """All that decides beside the inputs that went through both sides once.
 
     ``inputs`` is the share of them that must agree, ``of`` how many the dataset has (0 without
     one), ``seed`` that of a sample or of random inputs. ``spreads`` has how the baseline's own

@@ -33,7 +33,7 @@ _MOST_NAMED = 3
 
 @dataclass
 class PictureSweep(OutputSweep):
-    """What is known of the decoded pictures so far: also how many of their values differ."""
+    """The differences of the pictures decoded so far, and how many of their values differ."""
 
     values: int = 0
     differing: int = 0

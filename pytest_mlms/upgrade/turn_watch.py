@@ -64,8 +64,11 @@ class TurnWatch:
 
     def _ratios(self, turns: Mapping[SideName, Sequence[Turn]]) -> Array:
         """Return the logs of B / A of pairs of turns; a clock that stood still tells nothing."""
-        a, b = (
-            np.array([seconds_of(turn, self._clocks) for turn in turns[side]]) for side in SIDES
-        )
+        a, b = (self._seconds(turns[side]) for side in SIDES)
         told = (a > 0) & (b > 0)
-        return np.asarray(np.log(b[told] / a[told])) if told.any() else np.zeros(1)
+        if not told.any():
+            return np.zeros(1)
+        return np.asarray(np.log(b[told] / a[told]))
+
+    def _seconds(self, turns: Sequence[Turn]) -> Array:
+        return np.array([seconds_of(turn, self._clocks) for turn in turns])

@@ -161,7 +161,7 @@ def _close(files):
 
 
 class Count:
-    """What an event has counted in all of its files, one for each thread."""
+    """The count of an event over all of its files, one for each thread."""
 
     def __init__(self, files):
         self.files = files
