@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.postgresql import Server, running_server
-from tests.support.project import Project
+from tests.support.project import Project, SharedRuns
 from tests.support.small_disk import mount_small_disk
 
 # "same" takes the same examples each time, and "few" some of them, for another Python;
@@ -52,6 +52,22 @@ def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest -p no:anyio")
     monkeypatch.setenv("COLUMNS", "200")
     return Project(pytester)
+
+
+@pytest.fixture(scope="module")
+def shared_runs() -> SharedRuns:
+    return SharedRuns()
+
+
+@pytest.fixture(scope="session")
+def seeds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of seeds for the caches of all tests and workers; one takes seconds to make."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    made = folder / "shared-seeds"
+    made.mkdir(exist_ok=True)
+    return made
 
 
 @pytest.fixture(scope="session")

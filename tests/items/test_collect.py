@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
 
 import pytest
 
@@ -28,18 +29,36 @@ def collected(project: Project, *arguments: str) -> list[str]:
     return collected_by(project.run("--collect-only", "-q", *arguments))
 
 
+def each_collected(project: Project, *runs: Sequence[str], plain: bool = False) -> list[list[str]]:
+    """Return the node ids that each of several runs collects."""
+    lists = [("--collect-only", "-q", *arguments) for arguments in runs]
+    result = project.run_in_one_process(*lists, plain=plain)
+    found: list[list[str]] = [[]]
+    for line in result.outlines:
+        if line.startswith("== "):
+            found.append([])
+        elif "::" in line:
+            found[-1].append(line)
+    return found[:-1]
+
+
 def test_items_are_selected_by_keyword_mark_and_node_id(project: Project) -> None:
-    assert collected(project, "-k", "b8 and offline", "-m", "mlms") == [OFFLINE[1]]
-    assert collected(project, "-m", "not mlms") == []
-    assert collected(project, OFFLINE[1], f"{MANIFEST}::test_accuracy") == [OFFLINE[1], ACCURACY]
+    assert each_collected(
+        project,
+        ["-k", "b8 and offline", "-m", "mlms"],
+        ["-m", "not mlms"],
+        [OFFLINE[1], f"{MANIFEST}::test_accuracy"],
+    ) == [[OFFLINE[1]], [], [OFFLINE[1], ACCURACY]]
 
 
 @pytest.mark.skipif(pytest.version_tuple < (8, 3), reason="pytest matches arguments from 8.3 on")
 def test_marks_carry_the_case_where_pytest_can_match_it(project: Project) -> None:
-    mark = "mlms(kind='performance', batch_size=8)"
-    assert collected(project, "-m", mark) == [SINGLE_STREAM[1], OFFLINE[1]]
-    assert collected(project, "-m", "mlms(model='digits-cnn')") == ALL
-    assert collected(project, "-m", "mlms(model='other')") == []
+    assert each_collected(
+        project,
+        ["-m", "mlms(kind='performance', batch_size=8)"],
+        ["-m", "mlms(model='digits-cnn')"],
+        ["-m", "mlms(model='other')"],
+    ) == [[SINGLE_STREAM[1], OFFLINE[1]], ALL, []]
 
 
 def test_a_setup_plan_names_the_fixtures_and_runs_nothing(project: Project) -> None:
@@ -63,24 +82,21 @@ def test_without_paths_only_the_folders_of_manifests_are_collected(project: Proj
 
 def test_with_paths_only_those_are_collected(project: Project) -> None:
     project.pytester.makepyfile(test_own="def test_own(): pass")
-    assert collected(project, "test_own.py") == ["test_own.py::test_own"]
-    assert collected(project, "test_own.py", MANIFEST) == ["test_own.py::test_own", *ALL]
-
-
-def collected_without_option(project: Project, *arguments: str) -> list[str]:
-    """Return what is collected where only the command line's arguments name manifests."""
-    options = ("--collect-only", "-q", *arguments)
-    return collected_by(project.pytester.runpytest_subprocess(*options))
+    own = "test_own.py::test_own"
+    runs = (["test_own.py"], ["test_own.py", MANIFEST])
+    assert each_collected(project, *runs) == [[own], [own, *ALL]]
 
 
 def test_a_manifest_or_its_node_id_on_the_command_line_is_enough(project: Project) -> None:
-    assert collected_without_option(project, MANIFEST) == ALL
-    assert collected_without_option(project, ACCURACY, OFFLINE[1]) == [ACCURACY, OFFLINE[1]]
-    absolute = str(project.manifest)
-    assert collected_without_option(project, f"{absolute}::test_accuracy") == [ACCURACY]
     shutil.copytree(project.folder, project.path / "more")
-    beside = ("--mlms-manifests=more", MANIFEST)
-    assert collected_without_option(project, *beside) == ALL
+    runs = (
+        [MANIFEST],
+        [ACCURACY, OFFLINE[1]],
+        [f"{project.manifest}::test_accuracy"],
+        ["--mlms-manifests=more", MANIFEST],
+    )
+    expected = [ALL, [ACCURACY, OFFLINE[1]], [ACCURACY], ALL]
+    assert each_collected(project, *runs, plain=True) == expected
 
 
 @pytest.mark.parametrize(
@@ -145,19 +161,22 @@ def test_the_ini_file_can_name_manifests_and_options(project: Project) -> None:
     assert collected_by(result) == ALL
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("mlms_duration = long", "mlms_duration in *tox.ini: 'long' is not a number, 0 or more"),
-        ("mlms_strict = maybe", "mlms_strict in *tox.ini: *'maybe'; write true or false"),
-        ("mlms_manifests = nowhere", "mlms_manifests in *tox.ini: there is no *nowhere; *"),
-    ],
-)
-def test_a_wrong_ini_key_is_named_with_its_file(project: Project, line: str, message: str) -> None:
-    project.pytester.makeini(f"[pytest]\n{line}\n")
-    result = project.pytester.runpytest_subprocess("--collect-only")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: {message}"])
+WRONG_KEYS = {
+    "mlms_duration = long": "mlms_duration in *0.ini: 'long' is not a number, 0 or more",
+    "mlms_strict = maybe": "mlms_strict in *1.ini: *'maybe'; write true or false",
+    "mlms_manifests = nowhere": "mlms_manifests in *2.ini: there is no *nowhere; *",
+}
+"""Line of an ini file -> the error."""
+
+
+def test_a_wrong_ini_key_is_named_with_its_file(project: Project) -> None:
+    runs = []
+    for number, line in enumerate(WRONG_KEYS):
+        (project.path / f"{number}.ini").write_text(f"[pytest]\n{line}\n")
+        runs.append(["--collect-only", f"--config-file={number}.ini"])
+    result = project.run_in_one_process(*runs, plain=True)
+    assert result.outlines.count(f"== {int(pytest.ExitCode.USAGE_ERROR)}") == len(WRONG_KEYS)
+    result.stderr.fnmatch_lines([f"ERROR: {message}" for message in WRONG_KEYS.values()])
 
 
 def test_a_wrong_option_is_a_usage_error(project: Project) -> None:

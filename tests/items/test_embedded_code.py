@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -12,7 +13,7 @@ from tests.support.original_digits import (
     serve_network_with_code,
     write_dataset,
 )
-from tests.support.project import Project
+from tests.support.project import Project, Ran, SharedRuns
 
 PREPROCESS = """\
 import os
@@ -55,10 +56,60 @@ def write(project: Project) -> Iterator[Write]:
         yield written
 
 
-def line_of(project: Project, part: str) -> int:
-    """Return the number of the first line of the manifest that has a part."""
-    lines = (project.folder / "digits.yml").read_text().splitlines()
+def line_of(project: Project, part: str, name: str = "digits.yml") -> int:
+    """Return the number of the first line of a manifest that has a part."""
+    lines = (project.folder / name).read_text().splitlines()
     return next(number for number, line in enumerate(lines, start=1) if part in line)
+
+
+def returning(code: str) -> str:
+    return f"import os\nimport numpy as np\ndef preprocess(ctx, data):\n    {code}\n"
+
+
+def scoring(code: str) -> str:
+    return f"def postprocess(ctx, data):\n    {code}\n"
+
+
+WRONG_CODE = {
+    "import": (PREPROCESS.replace("import os", "import cv3"), POSTPROCESS),
+    "name": (PREPROCESS.replace("(pixels / 240)", "(unknown / 240)"), POSTPROCESS),
+    "syntax": (PREPROCESS.replace("(ctx, data):", "(ctx data):"), POSTPROCESS),
+    "tuple": (returning("return np.zeros((3, 8, 8), 'f'), np.zeros(1)"), POSTPROCESS),
+    "size": (returning("return np.zeros((3, 9, 8), 'f')"), POSTPROCESS),
+    "exit": (returning("os._exit(3)"), POSTPROCESS),
+    "shape": (PREPROCESS, scoring("return 3")),
+    "class": (PREPROCESS, scoring("return data[0].argmax(axis=1) + 12")),
+}
+"""Name of an original -> its code."""
+
+
+def run_wrong_code(project: Project) -> pytest.RunResult:
+    project.drop()
+    write_dataset(project.folder)
+    with serving() as server:
+        for name, code in WRONG_CODE.items():
+            text = serve_network_with_code(server, *code)
+            (project.folder / f"{name}.yml").write_text(text)
+        return project.run("--mlms-allow-code", "-k", "accuracy")
+
+
+@pytest.fixture
+def wrong(project: Project, shared_runs: SharedRuns) -> Ran:
+    """A run of each of WRONG_CODE, which tests only read."""
+    ran = shared_runs.of(run_wrong_code, project)
+    assert ran.result.ret == 1
+    assert "Traceback" not in ran.result.stdout.str()
+    return ran
+
+
+def check_error(wrong: Ran, name: str, problem: str) -> None:
+    """Check that an original's item is an error, whose message has a line like ``problem``."""
+    nodeid = f"manifests/{name}.yml::"
+    (item,) = [item for item in wrong.project.items() if item["nodeid"].startswith(nodeid)]
+    assert item["verdict"] == "ERROR"
+    lines = item["message"].splitlines()
+    assert fnmatch.filter(lines, problem)
+    assert set(lines) <= set(wrong.result.outlines)
 
 
 def test_unknown_code_is_refused(write: Write) -> None:
@@ -93,42 +144,33 @@ def test_classes_alone_are_scored(write: Write) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("old", "new", "problem"),
+    ("name", "part", "problem"),
     [
-        ("import os", "import cv3", "ModuleNotFoundError: *'cv3'*; add it to the stack here"),
-        ("(pixels / 240)", "(unknown / 240)", "NameError: *'unknown'*"),
-        ("def preprocess(ctx, data):", "def preprocess(ctx data):", "SyntaxError: *"),
+        ("import", "import cv3", "ModuleNotFoundError: *'cv3'*; add it to the stack here"),
+        ("name", "(unknown / 240)", "NameError: *'unknown'*"),
+        ("syntax", "def preprocess(ctx data):", "SyntaxError: *"),
     ],
-    ids=["import", "name", "syntax"],
 )
 def test_an_error_of_the_code_names_its_line(
-    write: Write, old: str, new: str, problem: str
+    wrong: Ran, name: str, part: str, problem: str
 ) -> None:
-    project = write(PREPROCESS.replace(old, new))
-    result = project.run("--mlms-allow-code", "-k", "accuracy")
-    line = line_of(project, new)
-    result.stdout.fnmatch_lines(
-        [f"manifests/digits.yml:{line}: Digits onnxruntime-cpu: {problem}*"]
+    line = line_of(wrong.project, part, f"{name}.yml")
+    wrong.result.stdout.fnmatch_lines(
+        [f"manifests/{name}.yml:{line}: Digits onnxruntime-cpu: {problem}*"]
     )
-    assert "Traceback" not in result.stdout.str()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("code", "problem"),
+    ("name", "problem"),
     [
-        ("return np.zeros((3, 8, 8), 'f'), np.zeros(1)", "*preprocess returns 2 arrays*"),
-        ("return np.zeros((3, 9, 8), 'f')", "*float32 1 x 3 x 9 x 8*the model takes*"),
-        ("os._exit(3)", "manifests/digits.yml:*: *agent*exit*3*"),
+        ("tuple", "*preprocess returns 2 arrays*"),
+        ("size", "*float32 1 x 3 x 9 x 8*the model takes*"),
+        ("exit", "manifests/exit.yml:*: *agent*exit*3*"),
     ],
-    ids=["tuple", "size", "exit"],
 )
-def test_wrong_returns_are_errors(write: Write, code: str, problem: str) -> None:
-    project = write(f"import os\nimport numpy as np\ndef preprocess(ctx, data):\n    {code}\n")
-    result = project.run("--mlms-allow-code", "-k", "accuracy")
-    result.stdout.fnmatch_lines([problem])
-    assert result.ret == 1
-    assert "Traceback" not in result.stdout.str()
+def test_wrong_returns_are_errors(wrong: Ran, name: str, problem: str) -> None:
+    check_error(wrong, name, problem)
 
 
 @pytest.mark.slow
@@ -145,16 +187,11 @@ def test_an_endless_loop_is_ended(write: Write) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("code", "problem"),
+    ("name", "problem"),
     [
-        ("return 3", "*postprocess returns ()*expected inputs x classes*"),
-        ("return data[0].argmax(axis=1) + 12", "*class that is none of 10*"),
+        ("shape", "*postprocess returns ()*expected inputs x classes*"),
+        ("class", "*class that is none of 10*"),
     ],
-    ids=["shape", "class"],
 )
-def test_wrong_scores_are_errors(write: Write, code: str, problem: str) -> None:
-    project = write(postprocess=f"def postprocess(ctx, data):\n    {code}\n")
-    result = project.run("--mlms-allow-code", "-k", "accuracy")
-    result.stdout.fnmatch_lines([problem])
-    assert result.ret == 1
-    assert "Traceback" not in result.stdout.str()
+def test_wrong_scores_are_errors(wrong: Ran, name: str, problem: str) -> None:
+    check_error(wrong, name, problem)

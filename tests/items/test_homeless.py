@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.project import HANG_GUARD, QUICK, copy_digits
+from tests.support.project import ALONE, HANG_GUARD, QUICK, copy_digits
 from tests.support.users import command_of_nobody, shared
 
 __all__ = ["shared"]
@@ -47,7 +47,7 @@ def run(folder: Path, env: Mapping[str, str], *arguments: str) -> str:
 
 def run_pytest(folder: Path, env: Mapping[str, str]) -> str:
     options = ["--mlms-manifests=.", *QUICK, "-kaccuracy", "-pno:cacheprovider"]
-    return run(folder, env, "pytest", *options)
+    return run(folder, env, "pytest", *options, *ALONE, "-pno:hypothesispytest", "-pno:anyio")
 
 
 def test_local_files_need_no_home(folder: Path) -> None:

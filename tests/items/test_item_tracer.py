@@ -27,7 +27,7 @@ from pytest_mlms.trace.spans import Trace
 from pytest_mlms.trace.steps import step_rows
 from pytest_mlms.trace.storage import load_trace
 from pytest_mlms.warning_types import MlmsWarning
-from tests.support.project import PREDICTORS, QUICK, Project, write_matrix
+from tests.support.project import PREDICTORS, QUICK, Project, Ran, SharedRuns, write_matrix
 from tests.support.traces import TraceWriter
 
 LEVELS = ["model", "application", "application+hardware", "layer", "hardware"]
@@ -50,6 +50,48 @@ def run_trace_item(project: Project, *arguments: str) -> pytest.RunResult:
     return project.run("-k", "trace and (onnxruntime or faulty)", *arguments)
 
 
+def trace_layers_and_hardware(project: Project) -> pytest.RunResult:
+    junit = ("--junitxml=out.xml", "-o", "junit_logging=system-out")
+    return run_trace_item(project, "--mlms-trace=layer,hardware", *junit)
+
+
+@pytest.fixture
+def traced(one: Project, shared_runs: SharedRuns) -> Ran:
+    """A run that traced layers and hardware, which tests only read."""
+    return shared_runs.of(trace_layers_and_hardware, one)
+
+
+PROFILERS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "stepwise": {"layers": "stepwise", "pages": 1000},
+    "killed": {"layers": "killed"},
+    "broken": {"layers": "raise"},
+    "dead": {"at": "predict", "fault": "killed"},
+}
+"""Folder of a manifest -> what its predictor does."""
+
+
+def trace_profilers(project: Project) -> pytest.RunResult:
+    for name, spec in PROFILERS.items():
+        project.fork(name).use_faulty(**spec)
+    project.drop()
+    return run_trace_item(project, "--mlms-trace=layer,hardware")
+
+
+@pytest.fixture
+def profilers(project: Project, shared_runs: SharedRuns) -> Ran:
+    """A run that traced each of PROFILERS, which tests only read."""
+    ran = shared_runs.of(trace_profilers, project)
+    ran.result.assert_outcomes(passed=4, failed=1, warnings=3)
+    return ran
+
+
+def item_of(profilers: Ran, name: str) -> dict[str, Any]:
+    """Return the item of one of PROFILERS."""
+    (item,) = [item for item in profilers.project.items() if f"/{name}/" in item["nodeid"]]
+    return item
+
+
 def run_failing_item(project: Project, *arguments: str) -> pytest.RunResult:
     """Run a performance item whose limit can't be met."""
     project.set_thresholds(UNREACHABLE)
@@ -62,17 +104,16 @@ def only_item(project: Project) -> dict[str, Any]:
     return item
 
 
-def artifact(project: Project, name: str) -> Path:
-    relative: str = only_item(project)["artifacts"][name]
-    return project.results / relative
+def trace_of(project: Project, item: dict[str, Any]) -> Trace:
+    return load_trace(project.results / item["artifacts"]["trace.npz"])
 
 
 def load_only_trace(project: Project) -> Trace:
-    return load_trace(artifact(project, "trace.npz"))
+    return trace_of(project, only_item(project))
 
 
-def read_table(project: Project, name: str) -> list[dict[str, str]]:
-    with artifact(project, name).open(newline="") as file:
+def read_table(project: Project, item: dict[str, Any], name: str) -> list[dict[str, str]]:
+    with (project.results / item["artifacts"][name]).open(newline="") as file:
         return list(csv.DictReader(file))
 
 
@@ -99,9 +140,9 @@ def test_an_unknown_level_is_an_error(one: Project) -> None:
     )
 
 
-def test_each_level_is_traced_in_a_process_of_its_own(one: Project) -> None:
-    run_trace_item(one, "--mlms-trace=layer,hardware").assert_outcomes(passed=1)
-    trace = load_only_trace(one)
+def test_each_level_is_traced_in_a_process_of_its_own(traced: Ran) -> None:
+    traced.result.assert_outcomes(passed=1)
+    trace = load_only_trace(traced.project)
     assert [run.level for run in trace.runs] == LEVELS
     agents = {run.process for run in trace.runs if not run.level.startswith("application")}
     assert len(agents) == 3
@@ -112,9 +153,8 @@ def test_each_level_is_traced_in_a_process_of_its_own(one: Project) -> None:
     assert names_at(trace, "model") == {"load", "predict"}
 
 
-def test_requests_of_this_side_have_phases_steps_and_counters(one: Project) -> None:
-    run_trace_item(one, "--mlms-trace=hardware").assert_outcomes(passed=1)
-    trace = load_only_trace(one)
+def test_requests_of_this_side_have_phases_steps_and_counters(traced: Ran) -> None:
+    trace = load_only_trace(traced.project)
     assert {"pre-process", "decode", "normalize", "post-process"} <= names_at(trace, "application")
     within = {row.step: row.within for row in step_rows(trace)}
     assert {step for step in within if within[step] == "request"} == set(PHASES)
@@ -154,28 +194,26 @@ def test_an_agent_that_dies_while_it_tells_its_structure_costs_nothing_else(
     assert metadata.peaks.flops > 0
 
 
-def test_the_results_have_the_summary_and_the_files(one: Project) -> None:
-    run_trace_item(one, "--mlms-trace=layer").assert_outcomes(passed=1)
-    item = only_item(one)
+def test_the_results_have_the_summary_and_the_files(traced: Ran) -> None:
+    item = only_item(traced.project)
     assert set(item["artifacts"]) == set(FILES)
     summary = item["trace"]
     (layer,) = [run for run in summary["runs"] if run["level"] == "layer"]
     assert layer["calls"] >= LEAST_CALLS
     assert layer["overhead"] == pytest.approx(layer["traced_us"] / layer["plain_us"] - 1)
-    time = layer_time(load_only_trace(one))
+    time = layer_time(load_only_trace(traced.project))
     assert time is not None
     assert summary["coverage"] == pytest.approx(time.share)
     assert summary["coverage"] == pytest.approx(summary["layers_us"] / summary["call_us"])
-    rows = read_table(one, "layers.csv")
+    rows = read_table(traced.project, item, "layers.csv")
     total_us = sum(float(row["latency_us"]) for row in rows)
     assert summary["layers_us"] == pytest.approx(total_us, rel=1e-3)
     assert len(rows) == summary["layers"]
     assert sum(float(row["share"]) for row in rows) == pytest.approx(1, abs=1e-3)
 
 
-def test_the_terminal_has_a_table_of_where_the_time_went(one: Project) -> None:
-    result = run_trace_item(one, "--mlms-trace=layer")
-    result.stdout.fnmatch_lines(
+def test_the_terminal_has_a_table_of_where_the_time_went(traced: Ran) -> None:
+    traced.result.stdout.fnmatch_lines(
         ["*mlms: where the time went*", "PASSED*digits-cnn*onnxruntime-cpu-b8*%*"]
     )
 
@@ -201,11 +239,8 @@ def test_a_level_without_anything_to_see_fails_a_strict_run(one: Project) -> Non
     assert only_item(one)["verdict"] == "FAILED"
 
 
-@pytest.mark.slow
-def test_junit_xml_names_the_files_as_attachments(one: Project) -> None:
-    junit = ("--junitxml=out.xml", "-o", "junit_logging=system-out")
-    run_trace_item(one, "--mlms-trace=layer", *junit).assert_outcomes(passed=1)
-    text = ElementTree.parse(one.path / "out.xml").findtext(".//system-out") or ""
+def test_junit_xml_names_the_files_as_attachments(traced: Ran) -> None:
+    text = ElementTree.parse(traced.project.path / "out.xml").findtext(".//system-out") or ""
     paths = []
     for line in text.splitlines():
         if line.startswith("[[ATTACHMENT|"):
@@ -214,23 +249,21 @@ def test_junit_xml_names_the_files_as_attachments(one: Project) -> None:
     assert all(path.is_file() for path in paths)
 
 
-def test_a_framework_without_a_layer_profiler_shows_no_layers(project: Project) -> None:
-    project.use_faulty()
-    result = run_trace_item(project, "--mlms-trace=layer")
-    result.assert_outcomes(passed=1, warnings=1)
-    assert "no layer profiler" in only_item(project)["trace"]["unseen"]["layer"]
+def test_a_framework_without_a_layer_profiler_shows_no_layers(profilers: Ran) -> None:
+    item = item_of(profilers, "none")
+    assert item["outcome"] == "passed"
+    assert "no layer profiler" in item["trace"]["unseen"]["layer"]
 
 
-def test_layers_that_run_one_by_one_have_counters_each(project: Project) -> None:
-    project.use_faulty(layers="stepwise", pages=1000)
-    result = run_trace_item(project, "--mlms-trace=layer,hardware")
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(
+def test_layers_that_run_one_by_one_have_counters_each(profilers: Ran) -> None:
+    item = item_of(profilers, "stepwise")
+    assert item["outcome"] == "passed"
+    profilers.result.stdout.fnmatch_lines(
         ["*overhead of tracing each level*", "verdict*+layer*+hardware*+layer +hardware"]
     )
-    assert levels_of(only_item(project)).count("layer+hardware") == 1
+    assert levels_of(item).count("layer+hardware") == 1
     faults = {}
-    for row in read_table(project, "counters.csv"):
+    for row in read_table(profilers.project, item, "counters.csv"):
         if row["counter"] == "page-faults":
             faults[row["layer"]] = float(row["per_call"])
     if not faults:
@@ -239,21 +272,18 @@ def test_layers_that_run_one_by_one_have_counters_each(project: Project) -> None
     assert faults["small"] < 500
 
 
-def test_layers_that_run_in_one_call_have_no_counters(one: Project) -> None:
-    result = run_trace_item(one, "--mlms-trace=layer,hardware")
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(
+def test_layers_that_run_in_one_call_have_no_counters(traced: Ran) -> None:
+    traced.result.stdout.fnmatch_lines(
         ["no counters by layer in 1 item: onnxruntime runs all layers in one call"]
     )
-    assert "layer+hardware" not in levels_of(only_item(one))
+    assert "layer+hardware" not in levels_of(only_item(traced.project))
 
 
-def test_an_agent_that_dies_at_a_level_costs_that_level_alone(project: Project) -> None:
-    project.use_faulty(layers="killed")
-    result = run_trace_item(project, "--mlms-trace=layer,hardware")
-    result.assert_outcomes(passed=1, warnings=1)
-    assert "killed by SIGKILL" in only_item(project)["trace"]["unseen"]["layer"]
-    assert [run.level for run in load_only_trace(project).runs] == LEVELS
+def test_an_agent_that_dies_at_a_level_costs_that_level_alone(profilers: Ran) -> None:
+    item = item_of(profilers, "killed")
+    assert item["outcome"] == "passed"
+    assert "killed by SIGKILL" in item["trace"]["unseen"]["layer"]
+    assert [run.level for run in trace_of(profilers.project, item).runs] == LEVELS
 
 
 @pytest.mark.slow
@@ -275,21 +305,18 @@ def test_a_level_that_was_cut_short_is_a_warning_or_fails_a_strict_run(
 
 
 def test_an_agent_that_dies_without_any_probe_is_an_error_and_the_trace_loads(
-    project: Project,
+    profilers: Ran,
 ) -> None:
-    project.use_faulty(at="predict", fault="killed")
-    run_trace_item(project, "--mlms-trace=layer").assert_outcomes(failed=1)
-    item = only_item(project)
-    assert item["verdict"] == "ERROR"
+    item = item_of(profilers, "dead")
+    assert (item["verdict"], item["outcome"]) == ("ERROR", "failed")
     assert "SIGKILL" in item["message"]
-    assert load_only_trace(project).runs[0].level == "model"
+    assert trace_of(profilers.project, item).runs[0].level == "model"
 
 
-def test_a_layer_profiler_that_raises_has_its_error_as_the_reason(project: Project) -> None:
-    project.use_faulty(layers="raise")
-    result = run_trace_item(project, "--mlms-trace=layer")
-    result.assert_outcomes(passed=1, warnings=1)
-    assert "another profiler is active" in only_item(project)["trace"]["unseen"]["layer"]
+def test_a_layer_profiler_that_raises_has_its_error_as_the_reason(profilers: Ran) -> None:
+    item = item_of(profilers, "broken")
+    assert item["outcome"] == "passed"
+    assert "another profiler is active" in item["trace"]["unseen"]["layer"]
 
 
 def wait_for_layer_run(process: subprocess.Popen[bytes], pids: Path) -> int:

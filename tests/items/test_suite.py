@@ -17,7 +17,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from tests.support.project import Project
+from tests.support.project import Project, Ran, SharedRuns
 
 QUANTITIES = {
     "latency_mean",
@@ -42,6 +42,22 @@ def small(project: Project) -> Project:
     project.edit("[single_stream, offline]", "[offline]")
     project.set_thresholds("  top1: {min: 0.95}\n  top5: {min: 99 %}")
     return project
+
+
+def run_both(project: Project) -> pytest.RunResult:
+    return project.run("--mlms-processes=2")
+
+
+@pytest.fixture
+def measured(small: Project, shared_runs: SharedRuns) -> Ran:
+    """A run of an accuracy and a performance item, which tests only read."""
+    return shared_runs.of(run_both, small)
+
+
+def item_of(project: Project, kind: str) -> dict[str, Any]:
+    """Return the only item of a kind."""
+    (item,) = [item for item in project.items() if item["kind"] == kind]
+    return item
 
 
 def run_folders(project: Project) -> list[Path]:
@@ -80,28 +96,28 @@ def test_the_shipped_model_meets_its_thresholds(project: Project) -> None:
     assert accuracy["machine"]["cpu"]["model"]
 
 
-def test_an_accuracy_item_keeps_probabilities_and_predictions(small: Project) -> None:
-    small.run("-k", "accuracy").assert_outcomes(passed=1)
-    (item,) = small.items()
-    kept = np.load(small.results / item["artifacts"]["probabilities.npz"])
+def test_an_accuracy_item_keeps_probabilities_and_predictions(measured: Ran) -> None:
+    measured.result.assert_outcomes(passed=2)
+    results = measured.project.results
+    item = item_of(measured.project, "accuracy")
+    kept = np.load(results / item["artifacts"]["probabilities.npz"])
     probabilities = kept["probability"]
     assert probabilities.shape == (600, 10)
     assert np.allclose(probabilities.sum(axis=1), 1)
     right = probabilities.argmax(axis=1) == kept["label"]
     assert right.mean() == top1_of(item)
-    with (small.results / item["artifacts"]["predictions.csv"]).open() as file:
+    with (results / item["artifacts"]["predictions.csv"]).open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 600
     right_rows = [row for row in rows if row["class_1"] == row["label"]]
     assert len(right_rows) == round(600 * top1_of(item))
 
 
-def test_a_performance_item_keeps_the_raw_samples_of_each_process(small: Project) -> None:
-    small.run("-k", "performance", "--mlms-processes=2").assert_outcomes(passed=1)
-    (item,) = small.items()
+def test_a_performance_item_keeps_the_raw_samples_of_each_process(measured: Ran) -> None:
+    item = item_of(measured.project, "performance")
     names = [name for name in item["artifacts"] if name.startswith("samples")]
     assert names == ["samples-0.npz", "samples-1.npz"]
-    samples = np.load(small.results / item["artifacts"]["samples-0.npz"])
+    samples = np.load(measured.project.results / item["artifacts"]["samples-0.npz"])
     calls = len(samples["start"])
     assert (samples["end"] >= samples["start"]).all()
     assert samples["at"][-1] == calls
@@ -250,7 +266,7 @@ def test_a_benchmark_document_is_written_with_and_without_xdist(
     document = json.loads(path.read_text())
     assert {"machine_info", "commit_info", "benchmarks", "datetime", "version"} <= set(document)
     (entry,) = document["benchmarks"]
-    (item,) = [item for item in small.items() if item["kind"] == "performance"]
+    item = item_of(small, "performance")
     assert entry["fullname"] == item["nodeid"]
     assert entry["stats"]["rounds"] == sum(process["calls"] for process in item["processes"])
     assert entry["stats"]["mean"] == pytest.approx(item["estimates"]["latency_mean"]["value"])

@@ -17,7 +17,8 @@ from pytest_mlms.errors import AgentError, Unavailable
 from pytest_mlms.host.locks import own_cores
 from pytest_mlms.records import Launch, Library, Stack
 from pytest_mlms.stacks.launch import base_interpreter, clean_environment, prepare
-from tests.support.project import Project, launch
+from tests.support.project import Project, SharedRuns, launch
+from tests.support.wheels import share_seeds
 
 HANG_GUARD = 300.0  # seconds
 HAS_AFFINITY = hasattr(os, "sched_setaffinity")
@@ -294,21 +295,44 @@ def test_a_file_of_stacks_is_no_manifest(project: Project) -> None:
 
 
 def check_usage_error(result: pytest.RunResult, message: str) -> None:
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"ERROR: {message}"])
     assert "Traceback" not in result.stderr.str()
 
 
-def test_an_unknown_stack_is_a_usage_error(project: Project) -> None:
+WRONG_OPTIONS = [
+    ["--mlms-stack=tow"],
+    ["--mlms-stack=one", "--mlms-against=towards"],
+    ["--mlms-stack=onnxruntime=2.1"],
+    ["--mlms-stack=torch=2.1"],
+    ["--mlms-stack=onnxruntime=2.1", "--mlms-against=onnxruntime=2.0"],
+    ["--mlms-stack=torch=2.1", "--mlms-against=torch=2.0"],
+]
+
+
+def run_wrong_options(project: Project) -> pytest.RunResult:
     declare(project, TWO)
+    return project.run_in_one_process(*WRONG_OPTIONS)
+
+
+@pytest.fixture
+def refused(project: Project, shared_runs: SharedRuns) -> pytest.RunResult:
+    """The output of runs with each of WRONG_OPTIONS."""
+    result = shared_runs.of(run_wrong_options, project).result
+    status = int(pytest.ExitCode.USAGE_ERROR)
+    assert result.outlines.count(f"== {status}") == len(WRONG_OPTIONS)
+    return result
+
+
+def test_an_unknown_stack_is_a_usage_error(refused: pytest.RunResult) -> None:
     message = "--mlms-stack: 'tow' is neither a stack nor a requirement*did you mean 'two'?*"
-    check_usage_error(project.run("--mlms-stack=tow"), message)
+    check_usage_error(refused, message)
 
 
 def test_an_error_in_a_file_of_stacks_is_a_usage_error(project: Project) -> None:
     declare(project, "one:\n  interpreter: current\n  thread: 1\n")
-    message = "stacks.yaml:3: one: unknown key 'thread'; did you mean 'threads'?"
-    check_usage_error(project.run("--mlms-stack=one"), message)
+    result = project.run("--mlms-stack=one")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    check_usage_error(result, "stacks.yaml:3: one: unknown key 'thread'; did you mean 'threads'?")
 
 
 def test_ids_are_the_same_on_every_worker(project: Project) -> None:
@@ -371,9 +395,10 @@ def test_an_existing_interpreter_runs_the_agent(
 
 @pytest.mark.slow
 def test_a_failed_installation_is_an_error_of_each_item_and_leaves_nothing(
-    project: Project, monkeypatch: pytest.MonkeyPatch
+    project: Project, seeds: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
+    share_seeds(project.path / "cache", seeds)
     project.use_faulty()
     declare(project, "odd: {framework: faulty, requirements: [no-such-distribution]}\n")
     result = project.run("--mlms-stack=odd", "--mlms-cache=cache", "-k", "accuracy or performance")
@@ -414,23 +439,19 @@ def test_a_stack_is_gated_against_another_or_itself(project: Project) -> None:
     assert ids(itself) == ["test_upgrade[one-aa-cpu-b8]", "test_upgrade[two-aa-cpu-b8]"]
 
 
-def test_an_unknown_baseline_is_a_usage_error(project: Project) -> None:
-    declare(project, TWO)
-    result = project.run("--mlms-stack=one", "--mlms-against=towards")
-    check_usage_error(result, "--mlms-against: 'towards' is neither a stack nor a requirement*")
+def test_an_unknown_baseline_is_a_usage_error(refused: pytest.RunResult) -> None:
+    check_usage_error(refused, "--mlms-against: 'towards' is neither a stack nor a requirement*")
 
 
 @pytest.mark.parametrize("name", ["onnxruntime", "torch"])
 def test_a_version_with_one_equals_sign_is_not_taken_for_a_label(
-    project: Project, name: str
+    refused: pytest.RunResult, name: str
 ) -> None:
-    result = project.run(f"--mlms-stack={name}=2.1", f"--mlms-against={name}=2.0")
     message = f"{name}=2.1 would be a label of hosts; for a version write {name}==2.1"
-    check_usage_error(result, message)
+    check_usage_error(refused, message)
 
 
 @pytest.mark.parametrize("name", ["onnxruntime", "torch"])
-def test_a_label_without_a_baseline_is_a_usage_error(project: Project, name: str) -> None:
-    result = project.run(f"--mlms-stack={name}=2.1")
+def test_a_label_without_a_baseline_is_a_usage_error(refused: pytest.RunResult, name: str) -> None:
     advice = f"(a version has two signs: {name}==2.1)"
-    check_usage_error(result, f"{name}=2.1 is a label of hosts: *{advice}")
+    check_usage_error(refused, f"{name}=2.1 is a label of hosts: *{advice}")

@@ -8,8 +8,9 @@ import json
 import re
 import shutil
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -37,11 +38,22 @@ QUICK = (
     "-Wignore:no limit judges",
 )
 
-_OTHERS = ("benchmark", "xdist", "xdist.looponfail")
-"""Other plugins, which take as long to import as pytest itself."""
+ALONE = ("-pno:benchmark", "-pno:xdist", "-pno:xdist.looponfail")
+"""Options that leave out other plugins, which take as long to import as pytest itself."""
 
 _OF_OTHERS = ("-n", "--tx", "--dist", "--benchmark")
-"""How options of theirs begin."""
+"""How options of these plugins begin."""
+
+_ONE_AFTER_ANOTHER = """
+import json
+import sys
+
+import pytest
+
+for arguments in json.loads(sys.argv[1]):
+    status = pytest.main(arguments)
+    print("==", int(status), flush=True)
+"""
 
 TWIN = """
 from mlms_predictors import onnxruntime
@@ -162,15 +174,27 @@ class Project:
 
         Other plugins are loaded where an option is theirs.
         """
-        if not any(str(argument).startswith(_OF_OTHERS) for argument in arguments):
-            arguments = (*(f"-pno:{name}" for name in _OTHERS), *arguments)
-        options = [
+        options = self._options(arguments)
+        return self.pytester.runpytest_subprocess(*options, timeout=timeout)
+
+    def run_in_one_process(self, *runs: Sequence[str], plain: bool = False) -> pytest.RunResult:
+        """Run pytest once for each list of arguments, one after another in a process.
+
+        A line "== STATUS" follows each. ``plain`` ones are run without the options of ``run``.
+        """
+        options = [[*arguments] if plain else self._options(arguments) for arguments in runs]
+        command = [sys.executable, "-c", _ONE_AFTER_ANOTHER, json.dumps(options)]
+        return self.pytester.run(*command, timeout=HANG_GUARD)
+
+    def _options(self, arguments: Sequence[str]) -> list[str]:
+        uses_others = any(str(argument).startswith(_OF_OTHERS) for argument in arguments)
+        return [
             "--mlms-manifests=manifests",
             f"--mlms-predictors={PREDICTORS}",
             *QUICK,
+            *(() if uses_others else ALONE),
             *arguments,
         ]
-        return self.pytester.runpytest_subprocess(*options, timeout=timeout)
 
     def cut_off(self, items: int) -> None:
         """Leave what a kill would leave of the last run's lines: some items, half of the next."""
@@ -194,3 +218,23 @@ class Project:
         missing = sorted(fields - DOCUMENTED)
         assert not missing, f"docs/results.md does not have {missing}"
         return items
+
+
+class Ran(NamedTuple):
+    """A project, and a run of it."""
+
+    project: Project
+    result: pytest.RunResult
+
+
+class SharedRuns:
+    """Runs that several tests only read; the first of these makes each."""
+
+    def __init__(self) -> None:
+        self._made: dict[Callable[[Project], pytest.RunResult], Ran] = {}
+
+    def of(self, run: Callable[[Project], pytest.RunResult], project: Project) -> Ran:
+        """Return what ``run`` made of an earlier test's project, or else makes of this one."""
+        if run not in self._made:
+            self._made[run] = Ran(project, run(project))
+        return self._made[run]
