@@ -24,7 +24,7 @@ from pytest_mlms.records import Stack
 from tests.support.bisections import Release, Releases, write_releases
 from tests.support.locks import line_of, write_lock
 from tests.support.project import HANG_GUARD, Project
-from tests.support.wheels import offline, only_wheels, write_wheel  # noqa: F401
+from tests.support.wheels import offline, only_wheels, share_seeds, write_wheel  # noqa: F401
 
 WIDTH = 100
 BASE = Release(100)
@@ -46,9 +46,10 @@ HISTORY = {
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shared(tmp_path_factory: pytest.TempPathFactory, seeds: Path) -> Path:
     """A folder with the wheels of all releases, and the cache with the environments."""
     folder = tmp_path_factory.mktemp("shared")
+    share_seeds(folder / "cache", seeds)
     wheels = folder / "wheels"
     write_releases(wheels, HISTORY)
     for version in ("1.0", "2.0"):

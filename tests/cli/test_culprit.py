@@ -19,7 +19,7 @@ from pytest_mlms.repro.items import FoundItem
 from tests.support.bisections import Release, Releases, write_releases
 from tests.support.bundles import bundle_of_matrix
 from tests.support.project import Project
-from tests.support.wheels import offline, only_wheels  # noqa: F401
+from tests.support.wheels import offline, only_wheels, share_seeds  # noqa: F401
 
 USAGE = 3
 POINT = "manifests/digits.yaml::test_upgrade[cpu-b8]"
@@ -28,9 +28,10 @@ HISTORY = {"1.0": Release(100), "1.1": Release(120), "1.2": Release(100)}
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shared(tmp_path_factory: pytest.TempPathFactory, seeds: Path) -> Path:
     """A folder with the wheels of all releases, and the cache with the environments."""
     folder = tmp_path_factory.mktemp("shared")
+    share_seeds(folder / "cache", seeds)
     write_releases(folder / "wheels", HISTORY)
     return folder
 

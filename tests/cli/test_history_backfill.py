@@ -20,10 +20,12 @@ OPTIONS = (
 
 
 @pytest.fixture
-def nights(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Nights:
+def nights(
+    project: Project, tmp_path: Path, seeds: Path, monkeypatch: pytest.MonkeyPatch
+) -> Nights:
     monkeypatch.chdir(project.path)
     monkeypatch.setenv("PYTEST_ADDOPTS", OPTIONS)
-    made = Nights(project, tmp_path / "wheels")
+    made = Nights(project, tmp_path / "wheels", seeds)
     project.edit("seed: 7", "seed: 7\n  threads: 1")
     write_wheel(tmp_path / "wheels", "pacekit", "0.9", needs="nowhere")
     write_wheel(tmp_path / "wheels", "pacekit", "4rc1")

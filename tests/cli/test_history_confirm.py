@@ -22,10 +22,12 @@ OPTIONS = f"-p no:hypothesispytest -p no:anyio --mlms-duration=0.05 --mlms-predi
 
 
 @pytest.fixture
-def nights(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Nights:
+def nights(
+    project: Project, tmp_path: Path, seeds: Path, monkeypatch: pytest.MonkeyPatch
+) -> Nights:
     monkeypatch.chdir(project.path)
     monkeypatch.setenv("PYTEST_ADDOPTS", OPTIONS)
-    return Nights(project, tmp_path / "wheels")
+    return Nights(project, tmp_path / "wheels", seeds)
 
 
 def words(nights: Nights, *arguments: str) -> list[str]:

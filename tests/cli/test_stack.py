@@ -10,7 +10,7 @@ import pytest
 
 from pytest_mlms.cli.main import main
 from pytest_mlms.stacks.environments import release
-from tests.support.wheels import offline, write_wheel  # noqa: F401
+from tests.support.wheels import offline, share_seeds, write_wheel  # noqa: F401
 
 pytestmark = pytest.mark.usefixtures("offline")
 
@@ -39,12 +39,16 @@ class Command:
 
 @pytest.fixture
 def command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    seeds: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> Command:
     write_wheel(tmp_path / "wheels", "tiny", "1.0")
     (tmp_path / "stacks.yaml").write_text(STACKS)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLMS_CACHE", str(tmp_path / "cache"))
+    share_seeds(tmp_path / "cache", seeds)
     return Command(tmp_path, capsys)
 
 

@@ -12,7 +12,7 @@ from pytest_mlms.cli.main import main
 from tests.support.confirmations import KEPT, write_numpy, write_predictor
 from tests.support.printed import mlms_options, printed_commands
 from tests.support.project import Project
-from tests.support.wheels import only_wheels, write_wheel
+from tests.support.wheels import only_wheels, share_seeds, write_wheel
 
 assert KEPT  # what the commands import here can't be imported twice
 
@@ -35,8 +35,9 @@ REASONS = {
 
 
 @pytest.fixture
-def made(project: Project, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+def made(project: Project, seeds: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
     """A project whose framework is a package with broken releases."""
+    share_seeds(project.path / "cache", seeds)
     wheels = project.path / "wheels"
     wheels.mkdir()
     for version, fault in FAULTS.items():

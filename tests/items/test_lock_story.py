@@ -18,8 +18,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("offline")]
 class Story:
     """A project on a framework of which version 2 is slower, and version 3 computes wrongly."""
 
-    def __init__(self, project: Project, wheels: Path) -> None:
-        self._nights = Nights(project, wheels)
+    def __init__(self, project: Project, wheels: Path, seeds: Path) -> None:
+        self._nights = Nights(project, wheels, seeds)
         self._project = project
 
     def run(self, version: str, *arguments: str) -> dict[str, Any]:
@@ -40,9 +40,9 @@ class Story:
 
 
 @pytest.fixture
-def story(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Story:
+def story(project: Project, tmp_path: Path, seeds: Path, monkeypatch: pytest.MonkeyPatch) -> Story:
     monkeypatch.chdir(project.path)
-    return Story(project, tmp_path / "wheels")
+    return Story(project, tmp_path / "wheels", seeds)
 
 
 def test_an_update_is_found_and_judged_against_the_lock(story: Story, capsys: Any) -> None:

@@ -11,7 +11,7 @@ from pytest_mlms.cli.main import main
 from tests.support.confirmations import KEPT, write_numpy, write_predictor
 from tests.support.printed import mlms_options, printed_commands
 from tests.support.project import Project, sha256
-from tests.support.wheels import only_wheels, write_wheel
+from tests.support.wheels import only_wheels, share_seeds, write_wheel
 
 assert KEPT  # what the commands import here can't be imported twice
 
@@ -96,8 +96,9 @@ def test_an_upgrade_of_settings_says_that_no_bundle_has_them(
 
 @pytest.mark.slow
 def test_commands_of_a_release_run_as_they_are_printed(
-    own: Project, monkeypatch: pytest.MonkeyPatch
+    own: Project, seeds: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    share_seeds(own.path / "cache", seeds)
     wheels = own.path / "wheels"
     wheels.mkdir()
     for version, fault in (("1", ""), ("2", "wrong"), ("3", "wrong")):

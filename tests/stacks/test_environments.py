@@ -82,12 +82,6 @@ class Cache:
         return names - {"seeds"}
 
 
-@pytest.fixture(scope="module")
-def seeds(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of seeds, so that not every cache makes its own."""
-    return tmp_path_factory.mktemp("seeds")
-
-
 @pytest.fixture
 def cache(tmp_path: Path, python: Interpreter, seeds: Path) -> Cache:
     return cache_in(tmp_path / "cache", python, seeds)

@@ -14,7 +14,7 @@ from pytest_mlms.stacks.environments import environments
 from pytest_mlms.stacks.launch import prepare
 from pytest_mlms.stacks.recreated import ExactSoftware, recreated_stack
 from pytest_mlms.stacks.trust import EVERYTHING
-from tests.support.wheels import offline, write_wheel  # noqa: F401
+from tests.support.wheels import offline, share_seeds, write_wheel  # noqa: F401
 
 
 def exact(*packages: str, **fields: Any) -> ExactSoftware:
@@ -119,7 +119,8 @@ def test_a_container_is_the_image_of_that_id(image: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("offline")
-def test_a_recreated_stack_installs_what_it_says(tmp_path: Path) -> None:
+def test_a_recreated_stack_installs_what_it_says(tmp_path: Path, seeds: Path) -> None:
+    share_seeds(tmp_path / "cache", seeds)
     write_wheel(tmp_path / "wheels", "tiny", "1.0", needs="missing")
     write_wheel(tmp_path / "wheels", "tiny", "2.0")
     stack = recreated_stack(
@@ -133,7 +134,8 @@ def test_a_recreated_stack_installs_what_it_says(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("offline")
-def test_a_version_that_the_index_lost_is_named(tmp_path: Path) -> None:
+def test_a_version_that_the_index_lost_is_named(tmp_path: Path, seeds: Path) -> None:
+    share_seeds(tmp_path / "cache", seeds)
     write_wheel(tmp_path / "wheels", "tiny", "2.0")
     stack = recreated_stack(
         "lock", exact("tiny==1.0", python=platform.python_version()), EVERYTHING

@@ -20,7 +20,7 @@ from pytest_mlms.history.store import open_history
 from tests.support.histories import write_lines
 from tests.support.packages import wheel_of
 from tests.support.project import PREDICTORS, Project
-from tests.support.wheels import WHEEL, write_wheel
+from tests.support.wheels import WHEEL, share_seeds, write_wheel
 
 KEPT = (numpy.fft, scipy.special, yaml)
 """Extension modules that commands import in the process of the tests.
@@ -45,10 +45,11 @@ class Nights:
     work changes it.
     """
 
-    def __init__(self, project: Project, wheels: Path) -> None:
+    def __init__(self, project: Project, wheels: Path, seeds: Path) -> None:
         self.project = project
         self.wheels = wheels
         self.cache = project.path / "cache"
+        share_seeds(self.cache, seeds)
         self.predictors = project.path / "predictors"
         self.address = project.path / "history.sqlite"
         self.history: Engine = open_history(self.address)

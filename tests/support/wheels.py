@@ -102,7 +102,7 @@ def only_wheels(wheels: Path, patches: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def share_seeds(cache: Path, seeds: Path) -> None:
-    """Have a cache use a folder of seeds that several caches use: each takes seconds to make."""
+    """Have a cache use a folder of seeds that several caches use."""
     stacks = cache / "stacks"
     stacks.mkdir(parents=True, exist_ok=True)
     (stacks / "seeds").symlink_to(seeds)
