@@ -98,14 +98,14 @@ def _blank(batch: Batch, axes: Axes) -> dict[str, Array]:
     """Return where inputs are floats of one value alone, in arrays that fit theirs."""
     rows = {name: _as_rows(values, axes.get(name, 0)) for name, values in batch.items()}
     same = _blank_rows(list(rows.values()))
-    found = {}
+    found: dict[str, Array] = {}
     for name, values in batch.items():
         shape = [1] * values.ndim
         if len(rows[name]) == len(same) > 1:
             shape[axes.get(name, 0) or 0] = -1
             found[name] = same.reshape(shape)
         else:
-            found[name] = same.all().reshape(shape)
+            found[name] = np.reshape(same.all(), shape)
     return found
 
 
