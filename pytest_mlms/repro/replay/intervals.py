@@ -25,17 +25,17 @@ class Change(NamedTuple):
     low: float
     high: float
     limit: float
-    count: int  # type: ignore[assignment]
+    rounds: int
 
     @property
     def is_worse(self) -> bool:
         """True if it is surely worse by more than the limit."""
-        return self.low > self.limit and self.count >= ROUNDS_TO_FAIL
+        return self.low > self.limit and self.rounds >= ROUNDS_TO_FAIL
 
     @property
     def is_fine(self) -> bool:
         """True if it is surely not."""
-        return self.high < self.limit and self.count >= LEAST_ROUNDS
+        return self.high < self.limit and self.rounds >= LEAST_ROUNDS
 
     @property
     def is_decided(self) -> bool:

@@ -142,7 +142,7 @@ def shown(value: float, unit: str) -> str:
 def _seen_ratio(quantity: str, tolerance: float, found: Change, sign: int) -> Seen:
     ratio = math.exp(sign * found.mean)
     low, high = sorted(_exp(sign * end) for end in (found.low, found.high))
-    ends = "×%.3f (×%.3f to ×%.3f, %d rounds)" % (ratio, low, high, found.count)
+    ends = "×%.3f (×%.3f to ×%.3f, %d rounds)" % (ratio, low, high, found.rounds)
     allowed = "%.3g %%" % (100 * tolerance)
     if found.is_worse:
         text = "%s is worse by more than %s: %s" % (quantity, allowed, ends)
@@ -175,7 +175,7 @@ def observe_limit(task: Task, sides: Sides, tell: Tell) -> Seen:
     low, high = sorted(sign * end for end in (found.low, found.high))
     ends = [shown(one, unit) for one in (sign * found.mean, low, high)]
     text = "%s is %s (%s to %s" % (task.expected.quantity, *ends)
-    text += ", %d processes); its limit is %s" % (found.count, shown(limit, unit))
+    text += ", %d processes); its limit is %s" % (found.rounds, shown(limit, unit))
     undecided = not found.is_decided
     return Seen(found.is_worse, text + "; that is not decided" * undecided, undecided=undecided)
 
