@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Sequence
 
 import pytest
+import yaml  # noqa: F401 - which pytester forgets after a test, and which can't be imported twice
 
 from pytest_mlms.config import Config
 from tests.support.project import PREDICTORS, Project, write_matrix
