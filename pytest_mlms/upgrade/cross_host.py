@@ -75,7 +75,7 @@ def read_visit(result: Mapping[str, Any]) -> Visit | None:
     for quantity, rule in upgrade_rules().items():
         estimate = estimates.get(rule.estimate, {})
         value = estimate.get("value")
-        if value and not estimate.get("lacking"):
+        if value is not None and value + rule.base > 0 and not estimate.get("lacking"):
             values[quantity] = value
     case = result["nodeid"].replace(stack, "*")
     side = "=".join(label)
@@ -110,7 +110,7 @@ def compare_sides(
 
 def _value(quantity: str, side: _Side) -> float:
     """Return the geometric mean over the visits."""
-    return math.exp(side.mean) - upgrade_rules()[quantity].base
+    return max(0.0, math.exp(side.mean) - upgrade_rules()[quantity].base)
 
 
 def _sides(visits: Iterable[Visit], label: str, quantity: str) -> dict[str, _Side]:

@@ -128,6 +128,17 @@ def test_the_least_change_and_the_tolerance_of_latency_hold_as_in_upgrades() -> 
     assert (wide.verdict, wide.asked) == (Verdict.PASSED, 0.05)
 
 
+def test_values_below_zero_are_compared_where_a_base_is_added_and_left_out_elsewhere() -> None:
+    found = []
+    for side, loading in ((A, -0.0004), (B, 0.002)):
+        estimates = {"load_time": {"value": loading}, "peak_memory": {"value": -4096.0}}
+        line = result(stack={"name": side}, nodeid=f"[{side}]", estimates=estimates)
+        found += [read_visit(line)] * 3
+    (comparison,) = compare_sides(filter(None, found), A, B, {})["[*]"]
+    assert (comparison.quantity, comparison.verdict) == ("load_time", Verdict.PASSED)
+    assert (comparison.a, comparison.tolerance) == (0.0, 0.2)
+
+
 def test_hosts_that_are_alike_are_seldom_called_worse() -> None:
     draw = random.Random(7)
 
