@@ -267,6 +267,7 @@ class OutputCheck:
             return
         sweep = OutputSweep(self._sweep.rules)
         spread = OutputSweep(self._sweep.rules)
+        found = {}
         try:
             with self.open_unheld() as unheld:
                 for number in pair.compared:
@@ -274,14 +275,16 @@ class OutputCheck:
                     a, b = (self._predict(unheld, side, batch) for side in SIDES)
                     held = self._predict(pair, "a", batch)
                     spread.add(held, a, [""], self._nearby(pair, batch))
+                    found[number] = a, b
+                self._widen(spread, "with other numbers of threads", _MOST_BY_THREADS)
+                for number, (a, b) in found.items():
                     names = self._names(f"timed batch {number + 1}")
-                    sweep.add(a, b, names, self._nearby(unheld, batch))
+                    sweep.add(a, b, names, self._nearby(unheld, pair.batch_at(number)))
         except Crashed:
             raise
         except MlmsError as error:
             self._about.unheld = f"not compared {OWN_THREADS}: {error}"
             return
-        self._widen(spread, "with other numbers of threads", _MOST_BY_THREADS)
         if not any(share > _MOST_BY_THREADS / SPREADS for _, share in self._about.spreads.values()):
             self._about.note(OWN_THREADS, sweep)
             self._about.unjudged += sweep.unjudged

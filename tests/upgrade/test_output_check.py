@@ -467,6 +467,19 @@ def test_what_the_baseline_varies_by_itself_is_allowed_and_said(check: Check) ->
     assert "the baseline's own 'logits' varies by 0.001 from call to call" in check.told
 
 
+def test_what_the_baseline_varies_by_threads_is_allowed_there_too(check: Check) -> None:
+    check.case = without_accuracy(check.case)
+
+    def scaled(change: float) -> Giving:
+        return lambda rows, call: right(rows, call) * np.float32(1 + change)
+
+    check.unheld = (scaled(5e-4), scaled(-2e-4))
+    assert find(check.run(), "agreement").verdict is PASSED
+    assert "varies by 0.0005 with other numbers of threads" in check.told
+    check.unheld = (scaled(5e-4), scaled(-2e-3))
+    assert find(check.run(), "agreement").verdict is REGRESSED
+
+
 def repeats(differing: int, factor: float) -> RepeatedCalls:
     kept = [(1, {"logits": SCORES[8:16] * np.float32(factor)})] if differing else []
     return RepeatedCalls(140, differing, kept)
