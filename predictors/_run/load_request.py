@@ -91,15 +91,17 @@ def answer_load(
         meter.begin()
         with Reporter(recorder, send and send_block):
             served = run_load(instances, arrivals, queries, recorder)
+        joules = meter.joules()
+        busy = threads.count()
         record = LoadRunReply(
             peak_rss=peak.read(),
             own_bytes=sum(array.nbytes for array in schedule.values()),
             instance_bytes=instances.bytes,
             output_samples=[int(sample) for sample in served.samples],
-            joules=meter.joules(),
+            joules=joules,
             idle_watts=idle_watts,
             energy_missing=meter.missing,
-            busy=threads.count(),
+            busy=busy,
         )
         return make_reply(record, _named_block(*recorder.take_block())), served.outputs
     except BaseException:

@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 from mlms_predictors._run.arrivals import OpenLoop, Taken
+from mlms_predictors._run.energy import EnergyMeter
 from mlms_predictors._run.load import READING, RECORD, Recorder
 from mlms_predictors._run.load_request import READINGS, RECORDS
+from mlms_predictors._run.process import BusyThreads, PeakMemory
 from mlms_predictors._run.worker import Worker
 
 from pytest_mlms.agent.load import Batcher, LoadPlan, request_fields, schedule_arrays
@@ -115,3 +117,24 @@ def test_the_lag_of_a_query_is_from_the_moment_at_which_it_could_start() -> None
     assert records[:, 3].tolist() == [950] * 3
     assert records[:, 4].tolist() == [1500] * 3
     assert recorder.take_block()[0].shape == (0, len(RECORD)), "a block is taken once"
+
+
+def test_reading_memory_is_no_part_of_the_energy_and_threads_of_a_load(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+
+    def note(kind: type, method: str) -> None:
+        original = getattr(kind, method)
+
+        def noted(self: Any) -> Any:
+            read.append(method)
+            return original(self)
+
+        monkeypatch.setattr(kind, method, noted)
+
+    note(EnergyMeter, "joules")
+    note(BusyThreads, "count")
+    note(PeakMemory, "read")
+    serve(worker, open_plan())
+    assert read == ["joules", "count", "read"]
