@@ -56,15 +56,24 @@ class PeakMemory:
 
     def __init__(self) -> None:
         self._largest = 0
+        self._programs = 0
 
     def begin(self) -> bool:
         """Begin anew; return whether the kernel did, else it is that since the process began."""
         self._largest = 0
+        self._programs = _resident_bytes()[1]
         return reset_peak_rss()
 
     def read(self) -> int:
-        """Return it. Pages of programs that are read later are those of another peak."""
-        self._largest = max(self._largest, peak_rss() - _resident_bytes()[1])
+        """Return it. Pages of programs that are read later are those of another peak.
+
+        The kernel may have taken pages that there were, which are in the peak then, and its peak
+        may lack what is resident now by some pages a core.
+        """
+        peak = peak_rss()
+        mapped, programs = _resident_bytes()
+        self._largest = max(self._largest, peak - max(self._programs, programs), mapped - programs)
+        self._programs = programs
         reset_peak_rss()
         return self._largest
 

@@ -60,6 +60,33 @@ def test_pages_of_programs_are_no_memory_and_those_of_weights_are(
 
 
 @linux
+def test_pages_of_programs_that_the_kernel_takes_are_in_no_peak(tmp_path: Path) -> None:
+    size = 32 << 20
+    path = tmp_path / "mapped"
+    path.write_bytes(os.urandom(1 << 20) * 32)
+    rights = mmap.PROT_READ | mmap.PROT_EXEC
+    with path.open("rb") as file:
+        mapped = mmap.mmap(file.fileno(), size, flags=mmap.MAP_PRIVATE, prot=rights)
+    zlib.crc32(mapped)
+    peak = process.PeakMemory()
+    if not peak.begin():
+        pytest.skip("this kernel does not reset the peak")
+    before = process.resident()
+    mapped.madvise(mmap.MADV_DONTNEED)
+    assert peak.read() - before == pytest.approx(0, abs=size / 4)
+    zlib.crc32(mapped)
+    assert peak.read() - before == pytest.approx(0, abs=size / 4)
+
+
+@linux
+def test_a_peak_is_no_less_than_what_is_resident(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "peak_rss", lambda: 1 << 20)  # as it lags behind by some pages
+    peak = process.PeakMemory()
+    peak.begin()
+    assert peak.read() == pytest.approx(process.resident(), abs=1 << 20)
+
+
+@linux
 def test_a_thread_is_held_to_cores() -> None:
     found: list[list[int] | None] = []
     core = min(process.cores() or [0])
