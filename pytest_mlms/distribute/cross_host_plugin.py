@@ -49,11 +49,13 @@ class CrossHostComparison:
         self._b, self._a = options.sides
         self._strict = options.strict
         self._tolerances: dict[str, float] = {}
+        self._gates: list[str] = []
         if options.tolerance is not None:
             self._tolerances["latency"] = options.tolerance
         for gate in options.gate:
             name, _, share = gate.partition("=")
             self._tolerances[name] = read_share(share)
+            self._gates.append(name)
         self._has_results = False
         self._visits: list[Visit] = []
         self._found: dict[str, list[Comparison]] = {}
@@ -77,7 +79,7 @@ class CrossHostComparison:
         A run fails where B is worse, where nothing could be compared, and under --mlms-strict
         where a verdict is INCONCLUSIVE.
         """
-        self._found = compare_sides(self._visits, self._a, self._b, self._tolerances)
+        self._found = compare_sides(self._visits, self._a, self._b, self._tolerances, self._gates)
         reporter = session.config.pluginmanager.getplugin(REPORTER)
         for case, comparisons in self._found.items():
             reporter.note(

@@ -83,11 +83,16 @@ def read_visit(result: Mapping[str, Any]) -> Visit | None:
 
 
 def compare_sides(
-    visits: Iterable[Visit], a: str, b: str, tolerances: Mapping[str, float]
+    visits: Iterable[Visit],
+    a: str,
+    b: str,
+    tolerances: Mapping[str, float],
+    gates: Iterable[str] = (),
 ) -> dict[str, list[Comparison]]:
     """Return for each case that both sides measured how B differs from A in each quantity.
 
     ``a`` and ``b`` are labels. ``tolerances`` override the defaults, which are those of upgrades.
+    What the ``gates`` name is INCONCLUSIVE where a side has no value of it.
 
     The difference is that of the means of the logs over visits. Its variance is that of the hosts'
     drifts, each pooled over all cases of its side (Welch 1947, Biometrika 34:28).
@@ -105,7 +110,25 @@ def compare_sides(
             tolerance = tolerance_of(quantity, tolerances, baselines)
             comparison = _compare(quantity, side_a, sides_b[case], tolerance)
             found.setdefault(case, []).append(comparison)
+    judged = {name for name, rule in upgrade_rules().items() if rule.estimate}
+    for compared in found.values():
+        missing = judged.intersection(gates).difference(each.quantity for each in compared)
+        compared += [_without_value(name, tolerances[name]) for name in sorted(missing)]
     return dict(sorted(found.items()))
+
+
+def _without_value(quantity: str, tolerance: float) -> Comparison:
+    return Comparison(
+        quantity=quantity,
+        a=math.nan,
+        b=math.nan,
+        unit=QUANTITIES[quantity].unit,
+        tolerance=tolerance,
+        gate=True,
+        replicates=0,
+        of="visits",
+        lacking="not measured on both sides",
+    )
 
 
 def _value(quantity: str, side: _Side) -> float:

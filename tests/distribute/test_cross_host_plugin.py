@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from pytest_mlms.config import Config
+from pytest_mlms.distribute.cross_host_plugin import CrossHostComparison
 from tests.support.project import Project
 
 A = "gpu=old"
@@ -78,3 +81,24 @@ def test_a_run_with_a_side_that_no_host_carries_fails(project: Project) -> None:
     assert verdicts_of_b == {"SKIPPED"}
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["mlms: nothing was compared: no case was measured on both sides"])
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_gate_that_the_hosts_could_not_measure_is_open(strict: bool) -> None:
+    gate = ("peak_memory=0.1",)
+    options = SimpleNamespace(sides=(B, A), strict=strict, tolerance=None, gate=gate)
+    plugin = CrossHostComparison(cast(Config, options))
+    for label in (A, A, B, B):
+        unmeasured = {"value": 1e9, "lacking": "the kernel can't reset the peak"}
+        estimates = {"latency_p50": {"value": 0.25}, "peak_memory": unmeasured}
+        stack = {"name": label}
+        plugin.add({"nodeid": label, "kind": "performance", "stack": stack, "estimates": estimates})
+    notes: list[dict[str, Any]] = []
+    reporter = SimpleNamespace(note=lambda kind, **fields: notes.append(fields))
+    plugins = SimpleNamespace(getplugin=lambda name: reporter)
+    session = SimpleNamespace(config=SimpleNamespace(pluginmanager=plugins), exitstatus=0)
+    plugin.pytest_sessionfinish(cast(pytest.Session, session))
+    verdicts = {each["quantity"]: each["verdict"] for each in notes[0]["comparisons"]}
+    assert verdicts == {"latency": "PASSED", "peak_memory": "INCONCLUSIVE"}
+    assert session.exitstatus == strict
+    assert "not measured on both sides" in "".join(plugin._table(200))

@@ -156,6 +156,15 @@ def test_a_case_that_only_one_side_measured_is_left_out() -> None:
     assert compare_sides(visits(A, STEADY), A, B, {}) == {}
 
 
+def test_a_gate_that_a_side_could_not_measure_is_open() -> None:
+    of_both = [*visits(A, STEADY), *visits(B, STEADY), *visits(A, STEADY, quantity="peak_memory")]
+    gates = {"peak_memory": 0.1, "energy_per_input": 0.1, "latency": 0.1}
+    latency, memory = compare_sides(of_both, A, B, gates, gates)["b1"]
+    assert latency.verdict is Verdict.PASSED
+    assert (memory.quantity, memory.verdict) == ("peak_memory", Verdict.INCONCLUSIVE)
+    assert (memory.tolerance, memory.lacking) == (0.1, "not measured on both sides")
+
+
 def test_a_visit_is_read_from_a_line_of_results() -> None:
     visit = read_visit(result())
     assert visit == Visit("m.yaml::test_performance[*-cuda-b1]", A, {"latency": 0.25})
