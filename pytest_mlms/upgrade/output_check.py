@@ -280,10 +280,11 @@ class OutputCheck:
                 for number, (a, b) in found.items():
                     names = self._names(f"timed batch {number + 1}")
                     sweep.add(a, b, names, self._nearby(unheld, pair.batch_at(number)))
-        except Crashed:
-            raise
         except MlmsError as error:
+            if isinstance(error, Crashed) and not error.killed:
+                raise
             self._about.unheld = f"not compared {OWN_THREADS}: {error}"
+            self._about.is_killed = error.killed and error.side == "b"
             return
         if not any(share > _MOST_BY_THREADS / SPREADS for _, share in self._about.spreads.values()):
             self._about.note(OWN_THREADS, sweep)

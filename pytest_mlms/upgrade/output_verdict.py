@@ -71,8 +71,9 @@ class Circumstances:
     ``inputs`` is the share of them that must agree, ``of`` how many the dataset has (0 without
     one), ``seed`` that of a sample or of random inputs. ``spreads`` has how the baseline's own
     outputs vary, and by how much, ``parts`` what was compared elsewhere, by the words for it, and
-    ``unheld`` why nothing was at the frameworks' own numbers of threads. ``unjudged`` names those
-    of ``timed`` inputs whose outputs rounding decides.
+    ``unheld`` why nothing was at the frameworks' own numbers of threads: ``is_killed`` is whether
+    the candidate was killed there, as by a lack of memory for the processes of both. ``unjudged``
+    names those of ``timed`` inputs whose outputs rounding decides.
     """
 
     tolerance: Tolerance | None = None
@@ -85,6 +86,7 @@ class Circumstances:
         default_factory=lambda: {"a": _Repeats(), "b": _Repeats()}
     )
     unheld: str = ""
+    is_killed: bool = False
     unjudged: list[str] = field(default_factory=list)
     timed: int = 0
 
@@ -105,7 +107,7 @@ class Circumstances:
         unjudged = len(set(sweep.unjudged)) > _MOST_UNJUDGED * sweep.inputs
         if unjudged or len(self.unjudged) > _MOST_UNJUDGED * self.timed:
             return "rounding decides the outputs for too many inputs; write an agreement"
-        return ""
+        return f"{self.unheld}; free memory for two processes more" if self.is_killed else ""
 
     @property
     def intermittent(self) -> bool:

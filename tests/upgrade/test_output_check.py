@@ -19,7 +19,7 @@ from PIL import Image
 
 from pytest_mlms.agent.predictor import Predictor, RepeatedCalls, Turn
 from pytest_mlms.agent.process import Refused
-from pytest_mlms.errors import DatasetError, InvalidRun, MlmsError
+from pytest_mlms.errors import Crashed, DatasetError, InvalidRun, MlmsError
 from pytest_mlms.evaluate.agreement import Tolerance
 from pytest_mlms.manifest.schema import Input
 from pytest_mlms.pipeline import Dataset
@@ -930,3 +930,28 @@ def test_a_candidate_that_fails_at_its_own_number_of_threads_is_named(check: Che
     check.open_unheld = opened  # type: ignore[method-assign]
     check.run()
     assert sides == ["b"]
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_candidate_that_is_killed_beside_three_processes_has_not_crashed(
+    check: Check, killed: bool
+) -> None:
+    """Four processes of a large model may not fit into memory, as two do."""
+
+    def opened() -> Any:
+        crashed = Crashed("the agent ended by signal 9")
+        crashed.side, crashed.killed = "b", killed
+        raise crashed
+
+    check.case = without_accuracy(check.case)
+    check.unheld = (right, right)
+    check.open_unheld = opened  # type: ignore[method-assign]
+    if not killed:
+        with pytest.raises(Crashed):
+            check.run()
+        return
+    agreement = find(check.run(), "agreement")
+    assert agreement.verdict is INCONCLUSIVE
+    assert "threads: the agent ended by signal 9" in agreement.lacking
+    check.b.give = wrong_on([500])
+    assert find(check.run(), "agreement").verdict is REGRESSED
