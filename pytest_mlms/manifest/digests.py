@@ -17,7 +17,14 @@ from pytest_mlms.manifest import yaml12
 from pytest_mlms.manifest.sources import is_remote, scheme_of, split_source
 from pytest_mlms.manifest.text_edit import add_key, replace_value
 
-__all__ = ["MissingDigest", "digest_text", "found_digests", "local_file", "missing_digests"]
+__all__ = [
+    "MissingDigest",
+    "digest_of",
+    "digest_text",
+    "found_digests",
+    "local_file",
+    "missing_digests",
+]
 
 _SOURCES = ("graph", "weights", "source", "labels", "file")
 """Keys that name a file, beside its ``sha256``."""
@@ -156,7 +163,7 @@ def _digests(
         with contextlib.suppress(OSError, ValueError):  # other errors tell what is wrong with it
             path = local_file(owner.get(role), folder)
             if path is not None:
-                yield role, _digest_of(path)
+                yield role, digest_of(path)
 
 
 def local_file(source: Any, folder: Path) -> Path | None:
@@ -173,7 +180,8 @@ def local_file(source: Any, folder: Path) -> Path | None:
     return path if os.path.isfile(path) else None  # also where the name is too long for one
 
 
-def _digest_of(path: Path) -> str:
+def digest_of(path: Path) -> str:
+    """Return the sha256 of a file, of which a part is in memory at a time."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK):

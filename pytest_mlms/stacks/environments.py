@@ -28,7 +28,7 @@ from packaging.utils import canonicalize_name
 
 from pytest_mlms.errors import StackError
 from pytest_mlms.records import Stack
-from pytest_mlms.stacks.installer_settings import deciding_settings
+from pytest_mlms.stacks.installer_settings import deciding_settings, digest_of_file
 from pytest_mlms.stacks.installers import Show, install
 from pytest_mlms.stacks.interpreters import Interpreter
 from pytest_mlms.stacks.seeds import INCOMPLETE, incomplete_folder, move_scripts
@@ -211,8 +211,7 @@ def _wheel_digests(stack: Stack) -> list[str]:
     for requirement in stack.requirements:
         path = Path(requirement)
         if path.suffix == ".whl" and path.is_file():
-            content = path.read_bytes()
-            digests.append(hashlib.sha256(content).hexdigest())
+            digests.append(digest_of_file(path))
     return digests
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from pytest_mlms.records import Stack
+from pytest_mlms.stacks import installer_settings
 from pytest_mlms.stacks.environments import _Request
 from pytest_mlms.stacks.interpreters import Interpreter, probe
 
@@ -32,6 +33,8 @@ class Home:
         (path / "named.txt").write_text("numpy<2\n")
         self.write("project/pyproject.toml", "[project]\n")
         self.write("project/src/code.py", "VALUE = 1\n")
+        self.write("project/src/code/__init__.py", "")
+        self.write("project/tests/__init__.py", "")
         self.write("further/tiny-2-py3-none-any.whl", "1")
         settings = f"[install]\nconstraint = {path}/named.txt\nfind-links =\n  {path}/further\n"
         self.write(".config/pip/pip.conf", settings)
@@ -95,6 +98,9 @@ def write(name: str, text: str) -> Callable[[Home], object]:
         lambda home: home.set("PIP_CONSTRAINT", str(home.path / "constraints.txt")),
         lambda home: home.set("PIP_PRE", "1"),
         write("project/src/code.py", "VALUE = 2\n"),
+        write("project/CMakeLists.txt", "project(other)\n"),
+        write("project/src/code/data/table.json", "{}"),
+        write("project/src/dist/__init__.py", "VALUE = 2\n"),
         write("named.txt", "numpy<1\n"),
         write("further/tiny-2-py3-none-any.whl", "built again"),
     ],
@@ -123,6 +129,10 @@ def test_each_part_that_decides_the_packages_is_in_the_key(
         lambda home: home.write("project/src/__pycache__/code.pyc", "compiled"),
         lambda home: home.write("project/mlms-results/latest/results.jsonl", "{}"),
         lambda home: home.write("project/.git/index", "refreshed"),
+        lambda home: home.write("project/tests/found.json", "{}"),
+        lambda home: (home.path / "project/src/loop.py").symlink_to("loop.py"),
+        lambda home: os.mkfifo(home.path / "project/src/pipe.py"),
+        lambda home: os.mkfifo(home.path / ".config/pip/other.conf"),
         lambda home: os.utime(home.path / "project/src/code.py", (1, 1)),
         lambda home: (home.wheels / "lock").symlink_to("nowhere"),
         lambda home: (home.path / ".pip").mkdir(),
@@ -193,3 +203,59 @@ def test_settings_that_can_not_be_read_are_none(
 
     monkeypatch.setattr(Path, "read_text", refuse)
     assert home.key != before  # of what another user's file would have said
+
+
+@pytest.mark.parametrize("requirement", ["{} ; python_version > '3'", "project@ {}"])
+def test_a_project_is_in_the_key_however_its_requirement_is_written(
+    home: Home, requirement: str
+) -> None:
+    address = requirement.format((home.path / "project").as_uri())
+    home.change(requirements=(address if "@" in address else f"project @ {address}",))
+    before = home.key
+    home.write("project/src/code.py", "VALUE = 2\n")
+    assert home.key != before
+
+
+def test_a_folder_that_has_the_name_of_a_package_is_not_in_the_key(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(home.path)
+    home.set("PIP_NO_BINARY", "numpy")
+    home.write(
+        ".config/pip/pip.conf", "[install]\nno-binary = numpy\nfind-links = there\n[wheel]\n"
+    )
+    home.write("numpy/notes", "1")
+    home.write("wheel/notes", "1")
+    before = home.key
+    home.write("numpy/more", "1")
+    home.write("wheel/more", "1")
+    assert home.key == before
+
+
+@pytest.mark.parametrize(
+    "written", ["[[index]]\nurl = '{}'", "index-url: https://a\nfind-links: {}"]
+)
+def test_local_indexes_of_settings_are_in_the_key(
+    home: Home, monkeypatch: pytest.MonkeyPatch, written: str
+) -> None:
+    flat = home.path / "flat"
+    flat.mkdir()
+    monkeypatch.chdir(flat)
+    home.change(installer="uv" if "url =" in written else "pip", options=())
+    name = ".config/uv/uv.toml" if "url =" in written else ".config/pip/pip.conf"
+    home.write(name, written.format("../flat"))
+    before = home.key
+    home.write("flat/tiny-3-py3-none-any.whl", "1")
+    assert home.key != before
+
+
+def test_files_that_did_not_change_are_read_once(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = home.key
+
+    def refuse(path: Path) -> str:
+        raise AssertionError(f"{path} is read again")
+
+    monkeypatch.setattr(installer_settings, "digest_of", refuse)
+    assert home.key == before
