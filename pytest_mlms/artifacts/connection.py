@@ -300,7 +300,7 @@ def _watched_pool(pool: Any, watch: _Add) -> Any:
 
         def _new_conn(self) -> Any:
             made = super()._new_conn()
-            watch(made, bool(self.proxy))
+            watch(made, bool(self.proxy) or hasattr(self, "_socks_options"))
             return made
 
     class Pool(pool):  # type: ignore[misc]

@@ -49,6 +49,15 @@ def test_a_tolerance_is_that_of_an_agreement() -> None:
     assert expected[tuple(found["place"])] == expected.max()
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int64", "complex64"])
+def test_outputs_without_an_axis_are_compared(dtype: str) -> None:
+    reference, ours = np.array(2).astype(dtype), np.array(3).astype(dtype)
+    found = largest_difference({"y": ours}, {"y": reference}, CLOSENESS)
+    assert found["deviation"] > 1
+    assert (found["ours"], found["reference"]) == (3, 2)
+    assert largest_difference({"y": reference}, {"y": reference}, CLOSENESS)["deviation"] == 0
+
+
 def test_shapes_that_differ_are_told() -> None:
     found = largest_difference({"y": np.ones(3)}, {"y": np.ones(4)}, CLOSENESS)
     assert found["problem"] == "'y' is (3,), and (4,) of the other side"

@@ -102,6 +102,13 @@ def test_a_tolerance_of_the_least_change_is_that_of_the_machine_that_replays() -
     assert (expected.base, expected.least_change) == (0.05, 0)
 
 
+@pytest.mark.parametrize("quantity", ["throughput", "cpu_time", "load_time"])
+def test_a_tolerance_that_latency_widened_stays_as_it_was(quantity: str) -> None:
+    wide = comparison(quantity, tolerance=0.4, asked=0.03, least_change=0.6e-6)
+    expected = expectation_of(upgrade(comparisons=[wide]))
+    assert (expected.tolerance, expected.least_change) == (0.4, 0)
+
+
 @pytest.mark.parametrize(
     ("text", "crash", "at_exit"),
     [

@@ -105,7 +105,9 @@ def version_in(made: Environment) -> str:
 def test_an_environment_has_its_requirements_and_their_exact_versions(
     wheel: Path, python: Interpreter, cache: Cache
 ) -> None:
-    made = cache.provide(stack_of("tiny>=0.5"))
+    option = "--extra-index-url=https://ci:hidden-word@mirror.invalid/simple"
+    made = cache.provide(stack_of("tiny>=0.5", options=(option,)))
+    assert "hidden-word" not in (made.folder / _FACTS).read_text()  # other users read it
     assert version_in(made) == "1.0"
     assert "tiny==1.0" in made.lock
     assert made.python == python.version
