@@ -222,11 +222,11 @@ def _agreement(draft: Draft, items: Iterable[Item]) -> list[tuple[str, str]]:
 
     Raises MlmsError where outputs have values that can't be compared.
     """
-    variants = {
-        item["estimates"]["difference_max"]["value"]: item.get("variant")
-        for item in items
-        if item["kind"] == "agreement"
-    }
+    variants = {}
+    for item in items:
+        if item["kind"] == "agreement":
+            difference = item["estimates"]["difference_max"]["value"]
+            variants[math.inf if difference is None else difference] = item.get("variant")
     if not variants or len(draft.models) < 2:
         return []
     largest = max(variants)

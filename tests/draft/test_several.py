@@ -130,3 +130,14 @@ def test_a_variant_is_one_network_however_much_it_differs(
     ((line, found),) = with_limits(draft, [[item], [item]]).thresholds
     assert line.endswith("atol: 0.6}")
     assert comment in found
+
+
+def test_models_of_which_one_gives_nan_are_refused() -> None:
+    models = [ModelPart("onnxruntime", f"{name}.onnx", {"graph": "0"}) for name in "ab"]
+    draft = Draft("m", "inference", models, [], [], rounding=0.01)
+    items = [
+        {"kind": "agreement", "estimates": {"difference_max": {"value": value}}}
+        for value in (0.3, None)  # as results have what is no number
+    ]
+    with pytest.raises(MlmsError, match="the models give NaN or infinity for other inputs"):
+        with_limits(draft, [items, items])
