@@ -18,10 +18,12 @@ from pytest_mlms.cases import Case, case_of
 from pytest_mlms.checked_lines import read_lines
 from pytest_mlms.config import Config
 from pytest_mlms.errors import MlmsError
+from pytest_mlms.items.ungated import failure_without_limits
 from pytest_mlms.recorded import recorded_launch, without_devices
 from pytest_mlms.report.reporter import Reporter
 from pytest_mlms.results_reader import ItemLines, read_results
 from pytest_mlms.session import SESSION
+from pytest_mlms.stacks.declaration import declaration_of
 from pytest_mlms.stacks.installed import NOT_FROM_INDEX
 from pytest_mlms.stacks.launch import caller_variables
 
@@ -85,6 +87,7 @@ class Resume:
                 name: line.get("digest", "")
                 for name, line in self.lines.items()
                 if _has_its_packages(line, installed)
+                and not (self._config.strict and line["verdict"] == "SKIPPED")
             }
         else:
             self._finished = dict(worker["mlms_done"])
@@ -118,6 +121,8 @@ class Resume:
         digest = self._finished.get(item.nodeid)
         case = case_of(item)
         if digest is None or case is None or digest != case_digest(case, self._config):
+            return False
+        if self._config.strict and failure_without_limits(case, item.config.stash[SESSION]):
             return False
         line = self.lines.get(item.nodeid)  # workers, which have to agree, have none
         return line is None or _is_of(line, case, self._config.env_passthrough)
@@ -187,12 +192,15 @@ def _is_of(line: Line, case: Case, passthrough: Iterable[str]) -> bool:
     """Return whether an item measured what its case does now, with the same variables."""
     if line.get("definition") not in (None, "", definition_of(case)):
         return False
-    inherited = recorded_launch(line).inherited
-    if inherited is None or not _is_of_this_host(line):
+    if not _is_of_this_host(line):
         return True
-    declared = (line.get("stack") or {}).get("declared") or {}
-    here = caller_variables(declared, passthrough)
-    return without_devices(inherited) == without_devices(here)
+    for key, stack in (("launch", case.stack), ("launch_against", case.against)):
+        inherited = recorded_launch(line, key).inherited
+        if stack is not None and inherited is not None:
+            here = caller_variables(declaration_of(stack), passthrough)
+            if without_devices(inherited) != without_devices(here):
+                return False
+    return True
 
 
 def _is_of_this_host(line: Line) -> bool:

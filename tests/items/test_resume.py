@@ -143,6 +143,33 @@ def test_a_resumed_run_fails_by_errors_of_items_that_were_not_asked_for(project:
     result.stdout.fnmatch_lines(["mlms: 1 model: 1 with errors, 1 passed; *"])
 
 
+@pytest.mark.parametrize("lacks", ["a limit", "its hardware"])
+def test_an_item_runs_again_that_strict_fails_and_did_not_when_it_ran(
+    project: Project, lacks: str
+) -> None:
+    project.use_faulty()
+    if lacks != "a limit":
+        project.set_thresholds("  top1: {min: 0.01}\nhardware: {memory: '>= 900000 GiB'}")
+    assert project.run("-k", "accuracy").ret == 0
+    without_end(project)
+    result = project.run("-k", "accuracy", "--mlms-resume", "--mlms-strict")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["mlms: resumed: 0 earlier results kept, 1 item ran again: *"])
+
+
+@pytest.mark.slow
+def test_an_upgrade_runs_again_where_its_baseline_would_get_other_variables(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.use_faulty()
+    upgrade = ["-k", "upgrade", "--mlms-stack=here+KMP_BLOCKTIME=1", "--mlms-against=here"]
+    assert project.run(*upgrade).ret == 0
+    without_end(project)
+    monkeypatch.setenv("KMP_BLOCKTIME", "0")
+    result = project.run(*upgrade, "--mlms-resume", "--collect-only")
+    result.stdout.fnmatch_lines(["*1 test collected*"])
+
+
 def test_an_interrupted_item_is_not_finished_whatever_it_measured(tmp_path: Path) -> None:
     write_run(tmp_path, 0, outcome="interrupted")
     write_run(tmp_path, 1, outcome="passed")
