@@ -4,6 +4,8 @@ It runs by path inside a stack's interpreter, which may be as old as Python 3.6.
 predictor's file is the name that manifests use, and ``_run/interface.py`` lists its functions.
 Nothing here imports pytest_mlms. Nothing here is aware of statistics, thresholds, where files came
 from, or pytest.
+
+PYTEST_DONT_REWRITE: nor does pytest warn in a later session of a process that this is imported.
 """
 
 from ._run.interface import Arrays, Call, Devices, InnerOutputs, Outputs, Shapes, Versions

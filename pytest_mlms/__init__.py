@@ -1,4 +1,7 @@
-"""pytest-mlms: tests of machine-learning models on software stacks and devices."""
+"""pytest-mlms: tests of machine-learning models on software stacks and devices.
+
+PYTEST_DONT_REWRITE: nor does pytest warn of it where it was imported before pytest began.
+"""
 
 import sys
 

@@ -212,3 +212,18 @@ def test_pytest_rewrites_no_asserts_of_ours(tmp_path: Path) -> None:
     rewritten, count = line.removeprefix("rewritten: ").rsplit(" ", 1)
     assert rewritten in ("[]", "['pytest_mlms.plugin']")
     assert int(count) > 50
+
+
+def test_a_later_session_of_a_process_does_not_warn_that_we_are_imported(tmp_path: Path) -> None:
+    installed = tmp_path / "whole-1.dist-info"  # a wheel of ours, as pytest sees it
+    installed.mkdir()
+    (installed / "METADATA").write_text("Name: whole\nVersion: 1\n")
+    (installed / "entry_points.txt").write_text("[pytest11]\nwhole = json\n")
+    (installed / "RECORD").write_text("pytest_mlms/__init__.py,,\nmlms_predictors/__init__.py,,\n")
+    (tmp_path / "test_it.py").write_text("def test_it(): pass\n")
+    run = "pytest.main(['-qWerror', '-pno:cacheprovider', 'test_it.py'])"
+    code = f"import pytest; {run}; import mlms_predictors; print('==', int({run}))"
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert "== 0" in done.stdout, done.stdout + done.stderr
