@@ -40,6 +40,12 @@ def _moment(text: str) -> str:
     return moment.astimezone(datetime.timezone.utc).isoformat(timespec="milliseconds")
 
 
+def _checked_load(load: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(load.get("latency"), float | int | None):
+        raise ValueError("the latency is no number")
+    return load
+
+
 _Name = Annotated[Text, StringConstraints(min_length=1, max_length=400)]
 _Time = Annotated[str, AfterValidator(_moment)]
 _Texts = dict[Text, Text]
@@ -169,7 +175,7 @@ class _ItemLine(_Line):
     shape: Text | None = None
     definition: Text | None = None
     caches: Text | None = None
-    load: dict[str, Any] | None = None
+    load: Annotated[dict[str, Any], AfterValidator(_checked_load)] | None = None
     method: Count = 1
 
 
