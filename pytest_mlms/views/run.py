@@ -91,9 +91,9 @@ class RunView:
             return f"{names}: {bad:,} of {count:,} failed"
         undecided = self.counts.get(Verdict.INCONCLUSIVE, 0)
         if undecided:
-            return f"{names}: {undecided:,} of {count:,} undecided"
+            return f"{names}: {undecided:,} of {count:,} undecided{self._but}"
         if [*self.counts] == [Verdict.SKIPPED]:
-            return f"{names}: {count:,} of {count:,} skipped"
+            return f"{names}: {count:,} of {count:,} skipped{self._but}"
         noun = "item" if count == 1 else "items"
         return f"{names}: {count:,} {noun}, none failed{self._but}"
 

@@ -97,8 +97,12 @@ def test_a_field_that_a_test_noted_otherwise_is_left_out_and_named(tmp_path: Pat
         ),
         ([item(), '{"nodeid": \n', line("end", exit_status=0)], "but 1 line can't be read"),
         ([item(verdict="SKIPPED"), line("end", exit_status=0)], "m: 1 of 1 skipped"),
+        ([item(verdict="SKIPPED")], "m: 1 of 1 skipped, but it has not ended"),
         ([item(verdict="FAILED")], "m: 1 of 1 failed"),
-        ([item(), item("b", verdict="INCONCLUSIVE")], "m: 1 of 2 undecided"),
+        (
+            [item(), item("b", verdict="INCONCLUSIVE"), line("end", exit_status=1)],
+            "m: 1 of 2 undecided, but it ended with status 1",
+        ),
     ],
 )
 def test_none_failed_is_said_of_whole_runs_alone(
