@@ -14,7 +14,7 @@ from pytest_mlms.warning_types import MlmsWarning
 
 __all__ = ["warn_of_idle_marks"]
 
-_OF_OTHER_RUNS = re.compile(r"-vs-|-aa|[=+/#]")
+_OF_OTHER_RUNS = re.compile(r"-vs-|-aa|[=<>~+/#]")
 """In patterns for upgrades, or for stacks that only an option names."""
 
 

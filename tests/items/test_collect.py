@@ -248,7 +248,8 @@ def test_marks_of_the_manifest_reach_the_items(project: Project) -> None:
 def test_a_mark_that_marks_nothing_is_warned_of(project: Project) -> None:
     stacks = "old: {framework: onnxruntime, interpreter: current}\n"
     (project.folder / "stacks.yaml").write_text(stacks)
-    marked = ["old", "onnxruntime", "old-cpu-b1", "*-b8-offline", "*-vs-*", "*-b46-*", "onxruntime"]
+    marked = ["old", "onnxruntime", "old-cpu-b1", "*-b8-offline", "*-vs-*", "onnxruntime<1.18-*"]
+    marked += ["*-b46-*", "onxruntime"]
     marks = ", ".join(f"'{pattern}': slow" for pattern in marked)
     project.manifest.write_text(f"{project.manifest.read_text()}\nmarks: {{skip: {{{marks}}}}}\n")
     result = project.run("--collect-only", "-k", "accuracy")
