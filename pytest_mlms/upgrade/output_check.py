@@ -182,7 +182,7 @@ class OutputCheck:
 
     def _measure_spread(self, pair: AgentPair, timed: _TimedOutputs) -> None:
         """Let what the baseline's own outputs vary from call to call count as rounding."""
-        spread = OutputSweep(self._sweep.rules)
+        spread = OutputSweep(self._sweep.rules, of_itself=True)
         for place, expected in enumerate(timed["a"]):
             again = self._predict(pair, "a", pair.batch_at(place))
             spread.add(self._own(expected), again, [""])

@@ -955,3 +955,16 @@ def test_a_candidate_that_is_killed_beside_three_processes_has_not_crashed(
     assert "threads: the agent ended by signal 9" in agreement.lacking
     check.b.give = wrong_on([500])
     assert find(check.run(), "agreement").verdict is REGRESSED
+
+
+@pytest.mark.parametrize("nan_call", [1, 2, 3, 4])
+def test_a_baseline_that_gives_nan_in_one_call_is_no_measure(check: Check, nan_call: int) -> None:
+    check.case = without_accuracy(check.case)
+
+    def give(rows: Array, call: int) -> Array:
+        return right(rows, call) * np.float32(math.nan if call == nan_call else 1)
+
+    check.a.give = give
+    agreement = find(check.run(), "agreement")
+    assert agreement.verdict is INCONCLUSIVE
+    assert "the baseline's own 'logits' varies by inf from call to call" in agreement.lacking
