@@ -165,9 +165,10 @@ class Bisection:
         if judged.quantity != CRASH or judged.outcome is not Outcome.BAD or not ends:
             return judged
         found, wanted = ending_of(judged.reason), ending_of(ends[-1])
-        if not wanted or found == wanted:
+        if found == wanted:
             return judged
-        reason = f"it fails in another way ({found}, not {wanted}): {judged.reason}"
+        ways = f"{found or 'another error'}, not {wanted or 'that of the bad end'}"
+        reason = f"it fails in another way ({ways}): {judged.reason}"
         return replace(judged, outcome=Outcome.UNDECIDED, reason=reason)
 
     def _install_both(self, before: Stack, after: Stack, purpose: Purpose) -> str:

@@ -156,7 +156,8 @@ def ending_of(text: str) -> str:
 
     It is a signal, "status 3", the class of an error of the framework, or HANG.
     """
-    for pattern, form in ((_SIGNAL, "{}"), (_STATUS, "status {}"), (_RAISED, "{}")):
+    # An error of the framework may tell of the end of its compiler.
+    for pattern, form in ((_RAISED, "{}"), (_SIGNAL, "{}"), (_STATUS, "status {}")):
         found = pattern.search(text)
         if found:
             return form.format(found[1])

@@ -157,7 +157,9 @@ def _of_ratio(line: Line, judgement: Judgement) -> Expectation:
     summary = f"{quantity} {values}, ×{judgement.ratio:.3f}{ends}; {allowed} are allowed"
     rule = upgrade_rules(None)[quantity]
     compared = next(one for one in line["comparisons"] if one["quantity"] == quantity)
-    asked = compared.get("asked")  # where a least change was the tolerance of that machine
+    # Where a least change was the tolerance of that machine, it is so where it is replayed; that of
+    # latency, which widened another quantity's, has not that one's unit.
+    asked = compared.get("asked") if rule.least_change else None
     return Expectation(
         kind=RATIO,
         quantity=quantity,
@@ -172,7 +174,7 @@ def _of_ratio(line: Line, judgement: Judgement) -> Expectation:
         tolerance=judgement.tolerance if asked is None else asked,
         better=QUANTITIES[quantity].better,
         base=rule.base,
-        least_change=max(rule.least_change, compared.get("least_change") or 0.0),
+        least_change=rule.least_change,
     )
 
 

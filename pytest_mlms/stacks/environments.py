@@ -28,6 +28,7 @@ from packaging.utils import canonicalize_name
 
 from pytest_mlms.errors import StackError
 from pytest_mlms.records import Stack
+from pytest_mlms.redaction import redact
 from pytest_mlms.stacks.installer_settings import deciding_settings, digest_of_file
 from pytest_mlms.stacks.installers import Show, install
 from pytest_mlms.stacks.interpreters import Interpreter
@@ -282,7 +283,7 @@ def _make_in(new: Path, request: _Request, target: Path, show: Show) -> Environm
         platform=interpreter.platform,
         requirements=stack.requirements,
         lock=tuple(lock),
-        options=stack.options,
+        options=tuple(map(redact, stack.options)),
     )
     _write(made, new)
     move_scripts(new / "bin", new, target)

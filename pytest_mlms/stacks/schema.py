@@ -59,7 +59,7 @@ _Error = tuple[int, str]
 
 def is_wheel(text: str) -> bool:
     """Return whether a requirement is a wheel of this machine, no address of one."""
-    return text.endswith(".whl") and "@" not in text
+    return text.endswith(".whl") and "://" not in text  # folders have an @, as of Jenkins
 
 
 def _check_requirement(text: str) -> str:

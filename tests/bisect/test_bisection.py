@@ -165,6 +165,18 @@ def test_a_release_that_crashes_in_another_way_than_the_bad_end_is_not_accused(
     assert "fails in another way (Fail, not SIGSEGV)" in other.judgement.reason
 
 
+def test_a_release_that_crashes_is_not_accused_of_a_hang(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endings = {"pace-1.3": "killed by SIGSEGV", "pace-1.4": "no reply to 'load' in 600 s"}
+    monkeypatch.setattr(Crashing, "endings", endings)
+    bisected = Bisected(tmp_path, Crashing(is_slow))
+    bisected.run()
+    answer = bisected.record.answer
+    assert answer is not None
+    assert (answer.kind, answer.old, answer.new) == ("range", "1.2", "1.4")
+
+
 def test_a_release_that_crashes_as_the_bad_end_does_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

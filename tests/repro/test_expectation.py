@@ -115,6 +115,7 @@ def test_a_tolerance_that_latency_widened_stays_as_it_was(quantity: str) -> None
         ("failed at its exit: killed by SIGABRT (look)", "SIGABRT", True),
         ("had not ended 10 s after its last answer, and was killed", "hang", True),
         ("'load' raised Fail: no operator\n  child ended with exit status 7", "Fail", False),
+        ("'load' raised RuntimeError: g++ was killed by SIGKILL", "RuntimeError", False),
     ],
 )
 def test_how_a_side_ended_is_in_the_first_line_of_its_error(

@@ -55,7 +55,7 @@ def test_the_command_names_a_stack_that_has_variables_though_it_is_not_declared(
 def test_the_command_has_the_wheels_that_both_stacks_have_beside_the_release(
     tmp_path: Path,
 ) -> None:
-    beside = f"{tmp_path}/beside-1.0-py3-none-any.whl"
+    beside = f"{tmp_path}/job@2/beside-1.0-py3-none-any.whl"
     nightly = f"{tmp_path}/torch-2.3.0-cp311-cp311-linux_x86_64.whl"
     old = replace(OLD, requirements=(*OLD.requirements, beside, nightly))
     new = replace(NEW, framework="pytorch", requirements=(nightly, beside, "numpy"))

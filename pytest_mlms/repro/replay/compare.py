@@ -113,10 +113,10 @@ def _rounding(reference, rule):
 
 
 def _real(values):
-    """Return values as float64; complex ones with a last axis of real and imaginary parts."""
+    """Return values as float64 with an axis, complex ones with a last one of both parts."""
     if values.dtype.kind == "c":
         values = numpy.stack([values.real, values.imag], axis=-1)
-    return values.astype(numpy.float64)
+    return numpy.atleast_1d(values).astype(numpy.float64)
 
 
 def _load(path):
