@@ -206,14 +206,7 @@ def _files_of_json(content: bytes, page: str) -> Iterator[PackageFile]:
             file = _file_of_entry(entry, page)
             if file:
                 yield file
-    except (
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        OverflowError,
-        RecursionError,
-    ) as error:
+    except _OTHER_FORM as error:
         problem = f"the index's answer for {page} is not of the simple API"
         raise DownloadError(f"{problem}: {error!r}; check pip's index-url") from error
 

@@ -307,6 +307,33 @@ def test_a_name_that_means_this_machine_at_the_second_look_does_not_lead_there(
     assert not inner.count
 
 
+def serve_as_socks(server: socket.socket) -> None:
+    """Take a connection to any host as a proxy of SOCKS 5, and answer in the host's place."""
+    client, _ = server.accept()
+    with client:
+        client.settimeout(10)
+        client.recv(64)
+        client.sendall(b"\5\0")
+        client.recv(512)
+        client.sendall(b"\5\0\0\1" + bytes(6))
+        client.recv(4096)
+        client.sendall(OK + b"Content-Length: %d\r\n\r\n" % len(DATA) + DATA)
+
+
+def test_a_proxy_of_socks_finds_names_that_this_machine_does_not_know(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("socks")
+    path = tmp_path / "data.bin"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        proxy = f"socks5h://127.0.0.1:{server.getsockname()[1]}"
+        for name, value in (("http_proxy", proxy), ("no_proxy", ""), ("NO_PROXY", "")):
+            monkeypatch.setenv(name, value)
+        threading.Thread(target=serve_as_socks, args=(server,), daemon=True).start()
+        Download("http://files.invalid/", path, lambda name, done, total: None, LIMITS).run(DIGEST)
+    assert path.read_bytes() == DATA
+
+
 def test_a_handshake_that_does_not_end_is_given_up(tmp_path: Path) -> None:
     with answering(silence) as url:
         problem = failure_of(url.replace("http:", "https:"), tmp_path)
