@@ -64,7 +64,10 @@ class ComparedItem:
     def differs(self) -> bool:
         """True if the sides are known to measure something else: no values are compared then."""
         definitions = {self.a.definition, self.b.definition}
-        return "" not in definitions and len(definitions) > 1
+        if "" not in definitions and len(definitions) > 1:
+            return True
+        one, other = self.a.load, self.b.load
+        return one is not None and other is not None and one.measured != other.measured
 
     @property
     def is_changed(self) -> bool:
@@ -132,7 +135,8 @@ def _by_key(items: Items, others: Items) -> Mapping[Key, Sequence[ItemView]]:
 def _key(item: ItemView) -> Key:
     """Return what an item measures, whatever its stack is called."""
     parts = (item.manifest.name, item.kind, item.framework, item.variant, item.device)
-    return tuple(map(str, (*parts, item.batch_size, item.scenario, item.shape, item.caches)))
+    case = (item.batch_size, item.scenario_and_load, item.shape, item.caches)
+    return tuple(map(str, (*parts, *case)))
 
 
 def _moved(a: ItemView, b: ItemView) -> Iterator[Moved]:

@@ -201,6 +201,13 @@ class ItemView:
         return sides_label(self.candidate_label, self.baseline_label, self.framework)
 
     @property
+    def scenario_and_load(self) -> tuple[str | None, LoadView | None]:
+        """The scenario, of a load by its keys instead of what ids call these."""
+        if self.scenario is None or self.load is None:
+            return self.scenario, None
+        return self.scenario.partition("-")[0], self.load.measured
+
+    @property
     def candidate_label(self) -> str:
         """The name of side B in texts."""
         return with_variant(self.stack.name, self.variant)

@@ -6,7 +6,7 @@ The fields are those of docs/results.md. Where there is no number, there is None
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pytest_mlms.records import Verdict
 from pytest_mlms.upgrade.round_record import PeakRecord
@@ -108,10 +108,25 @@ class RoundView:
 
 @dataclass(frozen=True)
 class LoadView:
-    """The load of a case: the limit on its queries in seconds, and the percentile that it is on."""
+    """The load of a case: the limit on its queries in seconds, and the percentile that it is on.
+
+    The other keys tell it from other loads, as ``measured`` does without a limit that only judges.
+    """
 
     latency: float | None = None
     percentile: float = 99.0
+    rate: float | None = None
+    arrivals: str | None = None
+    speed: float = 1.0
+    precision: float | None = None
+    samples_per_query: int | None = None
+    instances: int = 1
+    batcher: Mapping[str, float] | None = None
+
+    @property
+    def measured(self) -> LoadView:
+        """The load without its limit; that of a peak says what is searched for."""
+        return self if self.precision is not None else replace(self, latency=None)
 
 
 @dataclass(frozen=True)

@@ -73,3 +73,25 @@ def test_items_that_measure_something_else_are_told_and_not_compared(tmp_path: P
     assert changed.moved == ()
     older = read_lines(tmp_path / "c", [line_of(1, estimates=slow)])
     assert [moved.change for moved in compare_runs(older, b).items[0].moved] == ["+0 %"]
+
+
+def under_load(scenario: str, **load: Any) -> dict[str, Any]:
+    case = f"here-cpu-b1-{scenario}"
+    load = {"percentile": 99.0, "instances": 1, "batcher": None, **load}
+    return line_of(1, scenario=scenario, load=load, case=case, nodeid=f"m.yaml::test[{case}]")
+
+
+def test_a_load_is_matched_whatever_ids_call_it_and_its_limit(tmp_path: Path) -> None:
+    older = read_lines(tmp_path / "a", [under_load("server", rate=200.0, latency=0.015)])
+    limit = read_lines(tmp_path / "b", [under_load("server-200-20ms", rate=200.0, latency=0.02)])
+    assert len(compare_runs(older, limit).items) == 1
+    rate = read_lines(tmp_path / "c", [under_load("server-300-20ms", rate=300.0, latency=0.02)])
+    assert compare_runs(limit, rate).items == ()
+    assert compare_runs(older, rate).items == ()
+    peak = under_load("peak-20ms", latency=0.02, precision=0.05)
+    other = {**peak, "load": {**peak["load"], "latency": 0.03}, "nodeid": "m.yaml::test[other]"}
+    peaks = [read_lines(tmp_path / name, [line]) for name, line in (("d", peak), ("e", other))]
+    assert compare_runs(*peaks).items == ()
+    more = [under_load("server-200", rate=200.0, instances=count) for count in (1, 2)]
+    (paired,) = compare_runs(*(read_lines(tmp_path / "f", [line]) for line in more)).items
+    assert paired.differs
