@@ -57,15 +57,15 @@ class CrossHostComparison:
             self._tolerances[name] = read_share(share)
             self._gates.append(name)
         self._has_results = False
-        self._visits: list[Visit] = []
+        self._visits: dict[str, Visit] = {}
         self._found: dict[str, list[Comparison]] = {}
 
     def add(self, result: Mapping[str, Any]) -> None:
-        """Keep what is compared of an item's line of results."""
+        """Keep what is compared of an item's last line of results: it may run again."""
         self._has_results = True
         visit = read_visit(result)
         if visit:
-            self._visits.append(visit)
+            self._visits[result["nodeid"]] = visit
 
     @pytest.hookimpl
     def pytest_mlms_result(self, result: Mapping[str, Any]) -> None:
@@ -79,7 +79,9 @@ class CrossHostComparison:
         A run fails where B is worse, where nothing could be compared, and under --mlms-strict
         where a verdict is INCONCLUSIVE.
         """
-        self._found = compare_sides(self._visits, self._a, self._b, self._tolerances, self._gates)
+        self._found = compare_sides(
+            self._visits.values(), self._a, self._b, self._tolerances, self._gates
+        )
         reporter = session.config.pluginmanager.getplugin(REPORTER)
         for case, comparisons in self._found.items():
             reporter.note(

@@ -83,22 +83,47 @@ def test_a_run_with_a_side_that_no_host_carries_fails(project: Project) -> None:
     result.stdout.fnmatch_lines(["mlms: nothing was compared: no case was measured on both sides"])
 
 
-@pytest.mark.parametrize("strict", [False, True])
-def test_a_gate_that_the_hosts_could_not_measure_is_open(strict: bool) -> None:
-    gate = ("peak_memory=0.1",)
-    options = SimpleNamespace(sides=(B, A), strict=strict, tolerance=None, gate=gate)
-    plugin = CrossHostComparison(cast(Config, options))
-    for label in (A, A, B, B):
-        unmeasured = {"value": 1e9, "lacking": "the kernel can't reset the peak"}
-        estimates = {"latency_p50": {"value": 0.25}, "peak_memory": unmeasured}
-        stack = {"name": label}
-        plugin.add({"nodeid": label, "kind": "performance", "stack": stack, "estimates": estimates})
+def noted(plugin: CrossHostComparison) -> tuple[list[dict[str, Any]], int]:
+    """End the session; return the comparisons of the only case, and the exit status."""
     notes: list[dict[str, Any]] = []
     reporter = SimpleNamespace(note=lambda kind, **fields: notes.append(fields))
     plugins = SimpleNamespace(getplugin=lambda name: reporter)
     session = SimpleNamespace(config=SimpleNamespace(pluginmanager=plugins), exitstatus=0)
     plugin.pytest_sessionfinish(cast(pytest.Session, session))
-    verdicts = {each["quantity"]: each["verdict"] for each in notes[0]["comparisons"]}
+    (note,) = notes
+    return note["comparisons"], session.exitstatus
+
+
+def plugin_of(strict: bool = False, gate: tuple[str, ...] = ()) -> CrossHostComparison:
+    options = SimpleNamespace(sides=(B, A), strict=strict, tolerance=None, gate=gate)
+    return CrossHostComparison(cast(Config, options))
+
+
+def line(stack: str, **estimates: Any) -> dict[str, Any]:
+    fields = {"kind": "performance", "stack": {"name": stack}, "estimates": estimates}
+    return {"nodeid": f"test_performance[{stack}-cuda-b1]", **fields}
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_gate_that_the_hosts_could_not_measure_is_open(strict: bool) -> None:
+    plugin = plugin_of(strict, ("peak_memory=0.1",))
+    unmeasured = {"value": 1e9, "lacking": "the kernel can't reset the peak"}
+    for stack in (f"{A}#1", f"{A}#2", f"{B}#1", f"{B}#2"):
+        plugin.add(line(stack, latency_p50={"value": 0.25}, peak_memory=unmeasured))
+    comparisons, status = noted(plugin)
+    verdicts = {each["quantity"]: each["verdict"] for each in comparisons}
     assert verdicts == {"latency": "PASSED", "peak_memory": "INCONCLUSIVE"}
-    assert session.exitstatus == strict
+    assert status == strict
     assert "not measured on both sides" in "".join(plugin._table(200))
+
+
+def test_a_visit_that_is_measured_again_counts_once() -> None:
+    plugin = plugin_of()
+    stacks = [f"{side}#{visit}" for side in (A, B) for visit in (1, 2, 3)]
+    for stack in stacks:
+        plugin.add(line(stack, latency_p50={"value": 0.25}))
+    for stack in stacks[3:]:
+        plugin.add(line(stack, latency_p50={"value": 0.50}))
+    (comparison,), status = noted(plugin)
+    assert comparison["ratio"] == pytest.approx(2)
+    assert (comparison["replicates"], comparison["verdict"], status) == (3, "REGRESSED", 1)
