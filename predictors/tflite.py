@@ -22,8 +22,6 @@ delegates that keeps all tensors.
 """
 
 import collections
-import mmap
-import re
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 import numpy
@@ -54,6 +52,7 @@ from mlms_predictors._run.checks import check, refuse_code, refuse_gpu, refuse_u
 from mlms_predictors._run.options import within
 from mlms_predictors._run.products import prod
 from mlms_predictors._run.shapes import shape_of
+from mlms_predictors._tflite_files import check_operators
 
 OPTIONS = {
     "xnnpack": "bool",
@@ -149,7 +148,7 @@ def load(request: Load) -> Loaded:
         refuse_code("delegate", request.allow_code)
     refuse_gpu(request.device, "TensorFlow Lite")
     if package.__name__ == "tensorflow" and not request.allow_code:
-        _refuse_flex(request.files["graph"])
+        check_operators(request.files["graph"])
     settings = _Settings(
         path=request.files["graph"],
         threads=request.threads,
@@ -328,15 +327,6 @@ def _distinct(names: Iterable[str]) -> List[str]:
         else:
             found.append(name)
     return found
-
-
-def _refuse_flex(path):
-    """Raise PermissionError where a file has operators of TensorFlow, which may reach files."""
-    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        found = re.search(rb"Flex[A-Z]\w*", data)
-        if found:
-            text = "its operator %s may reach files or hosts; allow it with --mlms-allow-code"
-            raise PermissionError(text % found[0].decode())
 
 
 def _chosen(interpreter, signatures, name):

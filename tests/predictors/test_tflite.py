@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mlms_predictors._tflite_files import check_operators
 from mlms_predictors._tflite_profiler import Event, library_of, operators_of
 
 from pytest_mlms.agent.process import Refused
@@ -244,6 +248,44 @@ def test_operators_of_tensorflow_need_consent_where_its_interpreter_has_them(
     inside.agent.close()
     with pytest.raises(Refused, match="Select TensorFlow op"):
         tflite.load(graph)
+
+
+def with_operator(name: bytes) -> bytes:
+    """Return the flatbuffer of a model with nothing but one operator's name."""
+    model = (8, 8, 0, 4, 8, 4)  # where its fields are, and that of its operators
+    operator = (8, 8, 0, 4, 8, 4, len(name))
+    return struct.pack("<I4s4HiIII4HiII", 16, b"TFL3", *model, 1, 12, *operator) + name + b"\0"
+
+
+@pytest.mark.parametrize("name", [b"FlexReadFile", b"Flexx", b"Flex_HostSend", b"Flex"])
+def test_any_operator_that_tensorflow_would_run_is_found(tmp_path: Path, name: bytes) -> None:
+    """TensorFlow looks at the prefix alone; which of its operators runs is in the options."""
+    path = tmp_path / "graph.tflite"
+    path.write_bytes(with_operator(name))
+    with pytest.raises(PermissionError, match=f"its operator {name.decode()} may reach files"):
+        check_operators(str(path))
+
+
+def test_a_name_like_that_of_an_operator_of_tensorflow_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "graph.tflite"
+    path.write_bytes(with_operator(b"MFCC") + b"FlexNet/conv\0")
+    check_operators(str(path))
+    check_operators(str(GRAPH))
+
+
+@given(data=st.data())
+def test_a_damaged_file_is_read_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    content = bytearray(with_operator(b"MFCC"))
+    for place in data.draw(st.lists(st.integers(0, len(content) - 1), max_size=4)):
+        content[place] = data.draw(st.integers(0, 255))
+    path = tmp_path_factory.getbasetemp() / "damaged.tflite"
+    path.write_bytes(content[: data.draw(st.integers(0, len(content)))])
+    try:
+        check_operators(str(path))
+    except (ValueError, PermissionError) as error:
+        assert str(error).startswith("it")
 
 
 @pytest.mark.slow

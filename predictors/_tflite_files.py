@@ -1,0 +1,54 @@
+"""The check of a .tflite file before an interpreter reads it: a walk of its flatbuffer."""
+
+import mmap
+import struct
+from typing import Any, Iterator
+
+_SHOWN = 64  # bytes of a name
+
+
+def check_operators(path: str) -> None:
+    """Raise PermissionError where a file has operators of TensorFlow, ValueError for no .tflite.
+
+    These may reach files or hosts. The prefix alone makes one: its options name what runs.
+    """
+    try:
+        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            found = [name for name in _custom_operators(data) if name.startswith(b"Flex")]
+    except (struct.error, ValueError) as error:
+        raise ValueError("it is damaged, or no .tflite (%s)" % error) from error
+    if found:
+        text = "its operator %s may reach files or hosts; allow it with --mlms-allow-code"
+        raise PermissionError(text % found[0].decode("ascii", "backslashreplace"))
+
+
+def _custom_operators(data: Any) -> Iterator[bytes]:
+    """Yield the names of operators that aren't TensorFlow Lite's own, as C reads them."""
+    codes = _field(data, _target(data, 0), 1)
+    if not codes:
+        return
+    vector = _target(data, codes)
+    count = _number("<I", data, vector)
+    for place in range(vector + 4, vector + 4 + 4 * count, 4):
+        name = _field(data, _target(data, place), 1)
+        if name:
+            text = _target(data, name) + 4
+            yield data[text : text + _SHOWN].partition(b"\0")[0]
+
+
+def _field(data: Any, table: int, index: int) -> int:
+    """Return the place of a field of a table, 0 where it is absent."""
+    places = table - _number("<i", data, table)
+    entry = 4 + 2 * index
+    offset = _number("<H", data, places + entry) if entry < _number("<H", data, places) else 0
+    return table + offset if offset else 0
+
+
+def _target(data: Any, place: int) -> int:
+    return place + _number("<I", data, place)
+
+
+def _number(kind: str, data: Any, place: int) -> int:
+    if place < 0:
+        raise ValueError("it points before its beginning")
+    return struct.unpack_from(kind, data, place)[0]
