@@ -10,7 +10,7 @@ from pytest_mlms.stacks.labels import label_of
 from pytest_mlms.views.item import ItemView
 from pytest_mlms.views.numbers import verdict_words
 
-__all__ = ["is_gated", "is_measured", "summary_line"]
+__all__ = ["count_verdicts", "is_gated", "is_measured", "summary_line"]
 
 _GATED_BY_LIMITS = ("accuracy", "performance", "agreement", "soak")
 
@@ -20,7 +20,7 @@ def summary_line(results: Iterable[ItemView]) -> str:
     items = {result.nodeid: result for result in results}.values()
     models = {(item.manifest.path, item.manifest.name) for item in items}
     measured = sum(map(is_measured, items))
-    counts = _count_verdicts(items)
+    counts = count_verdicts(items)
     ungated = len([item for item in items if not is_gated(item)])
     noun = "model" if len(models) == 1 else "models"
     tail = f"{measured:,} measured, {ungated:,} not gated"
@@ -43,7 +43,8 @@ def is_gated(item: ItemView) -> bool:
     return bool(item.limits) or label_of(item.stack.name) is not None
 
 
-def _count_verdicts(items: Iterable[ItemView]) -> str:
+def count_verdicts(items: Iterable[ItemView]) -> str:
+    """Return how many items have each verdict, the worst first; "" without items."""
     counts = Counter(item.verdict for item in items)
     parts = []
     for verdict in Verdict:  # worst first

@@ -33,7 +33,7 @@ def write_upgrades(target: Path, runs: Sequence[RunView], evidence: Evidence) ->
     """Write the upgrades of some runs that regressed; raises MlmsError."""
     texts = []
     for run in runs:
-        texts.append(upgrade_report(run.items, results_name(run.folder), evidence))
+        texts.append(upgrade_report(run.items, results_name(run.folder), evidence, run.but))
     try:
         write_atomically(target, "\n---\n\n".join(texts))
     except OSError as error:

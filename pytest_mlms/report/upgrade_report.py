@@ -14,6 +14,7 @@ from pytest_mlms.records import Comparison, Verdict, main_comparison, regressed_
 from pytest_mlms.redaction import anonymous
 from pytest_mlms.report.machine_facts import machine_facts
 from pytest_mlms.report.markdown import code, code_block, folded, table
+from pytest_mlms.report.summary import count_verdicts
 from pytest_mlms.report.upgrade_commands import making_commands, running_commands
 from pytest_mlms.report.upgrade_software import UpgradeSoftware, software_of
 from pytest_mlms.stacks.exact_packages import Difference
@@ -67,16 +68,16 @@ def regressed_items(items: Sequence[ItemView]) -> list[ItemView]:
 
 
 def upgrade_report(
-    items: Sequence[ItemView], results: str, evidence: Evidence | None = None
+    items: Sequence[ItemView], results: str, evidence: Evidence | None = None, but: str = ""
 ) -> str:
     """Return a report for each upgrade that regressed, with rules between, or that there is none.
 
-    ``results`` is the run's folder as commands name it.
+    ``results`` is the run's folder as commands name it, ``but`` the doubt whether it is whole.
     """
     regressed = regressed_items(items)
     if not regressed:
-        upgrades = sum(item.kind == "upgrade" for item in items)
-        return f"No upgrade is REGRESSED: {upgrades:,} in this run.\n"
+        counts = count_verdicts(item for item in items if item.kind == "upgrade")
+        return f"No upgrade is REGRESSED: {counts or 'there is none'} in this run{but}.\n"
     reports = [item_report(item, results, evidence) for item in regressed]
     return "\n---\n\n".join(reports)
 

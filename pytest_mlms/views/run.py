@@ -91,14 +91,14 @@ class RunView:
             return f"{names}: {bad:,} of {count:,} failed"
         undecided = self.counts.get(Verdict.INCONCLUSIVE, 0)
         if undecided:
-            return f"{names}: {undecided:,} of {count:,} undecided{self._but}"
+            return f"{names}: {undecided:,} of {count:,} undecided{self.but}"
         if [*self.counts] == [Verdict.SKIPPED]:
-            return f"{names}: {count:,} of {count:,} skipped{self._but}"
+            return f"{names}: {count:,} of {count:,} skipped{self.but}"
         noun = "item" if count == 1 else "items"
-        return f"{names}: {count:,} {noun}, none failed{self._but}"
+        return f"{names}: {count:,} {noun}, none failed{self.but}"
 
     @property
-    def _but(self) -> str:
+    def but(self) -> str:
         """The reason why more may have failed than the items tell; "" for none."""
         if self.left_out:
             noun = "line" if self.left_out == 1 else "lines"

@@ -237,8 +237,14 @@ def test_a_run_has_a_report_for_each_regressed_upgrade_and_no_other() -> None:
     text = upgrade_report(views_of(lines), RESULTS)
     assert text.count("# `onnxruntime 1.31.0`") == 2
     assert text.count("\n---\n") == 1
-    none = upgrade_report(views_of(lines[3:]), RESULTS)
-    assert none == "No upgrade is REGRESSED: 1 in this run.\n"
+
+
+def test_a_run_without_a_regressed_upgrade_tells_what_became_of_them() -> None:
+    verdicts = ("PASSED", "ERROR", "INCONCLUSIVE", "PASSED")
+    lines = [{**upgrade(number), "verdict": verdict} for number, verdict in enumerate(verdicts)]
+    none = upgrade_report(views_of([*lines, line_of(9)]), RESULTS, but=", but it has not ended")
+    counts = "1 with errors, 1 undecided, 2 passed"
+    assert none == f"No upgrade is REGRESSED: {counts} in this run, but it has not ended.\n"
 
 
 def test_the_culprit_of_a_bisection_is_told_with_all_judgements() -> None:
