@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from pytest_mlms.options import OPTIONS, is_set, read_option, source_of
+from pytest_mlms.starts import OF_A_COMMAND
 
 __all__ = [
     "LOCK",
@@ -33,6 +34,9 @@ SENT = (*(option.name for option in OPTIONS if option.is_sent), "lock")
 MANIFEST_SUFFIXES = (".yaml", ".yml")
 
 _DOCUMENTS = ("benchmark_json", "bencher_json", "metrics", "report", "upgrade_report")
+_OF_RUNS = ("history", "push", *_DOCUMENTS)
+"""Uses of a project's own runs: the sessions of a command are none of them."""
+
 LOCK = "lock"
 """The value of --mlms-against that stands for the locked stack of each item."""
 
@@ -118,6 +122,8 @@ class Config:
         if packed:
             return cls._unpack(packed, config.rootpath)
         values = {option.name: read_option(config, option) for option in OPTIONS}
+        if OF_A_COMMAND in os.environ:
+            values.update(_without_uses_of_runs(typed_flags(config)))
         values["manifests"] += tuple(_named_manifests(config, values["manifests"]))
         values["history"] = _history(config, values["history"], values["results"])
         values["full"] = values["full"] or _sets_what_is_measured(config)
@@ -188,6 +194,12 @@ class Config:
                 paths = [root / path for path in value["paths"]]
                 values[name] = tuple(paths)
         return cls(**values)
+
+
+def _without_uses_of_runs(typed: Collection[str]) -> dict[str, Any]:
+    """Return the defaults of what a project does with its own runs, unless it was typed."""
+    options = [option for option in OPTIONS if option.name in _OF_RUNS]
+    return {option.name: option.default for option in options if option.flag not in typed}
 
 
 def _history(config: pytest.Config, value: str | None, results: Path) -> str | None:

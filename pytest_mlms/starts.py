@@ -9,7 +9,10 @@ from __future__ import annotations
 import os
 import sys
 
-__all__ = ["module_command", "without_own_settings"]
+__all__ = ["OF_A_COMMAND", "module_command", "without_own_settings"]
+
+OF_A_COMMAND = "_MLMS_OF_A_COMMAND"
+"""The variable of a session of pytest that a command started for its own ends."""
 
 _CODE = """\
 import sys

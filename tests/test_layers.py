@@ -93,6 +93,7 @@ IDLE = {
     "pytest_mlms.items",
     "pytest_mlms.items.fixtures",
     "pytest_mlms.options",
+    "pytest_mlms.starts",
     "pytest_mlms.plugin",
     "pytest_mlms.report",
     "pytest_mlms.report.reporter",

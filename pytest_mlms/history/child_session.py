@@ -16,7 +16,7 @@ from types import FrameType
 from typing import IO
 
 from pytest_mlms.results_reader import read_results
-from pytest_mlms.starts import module_command
+from pytest_mlms.starts import OF_A_COMMAND, module_command
 
 __all__ = ["ChildOptions", "ChildResult", "run_child"]
 
@@ -24,16 +24,6 @@ _GRACE_SECONDS = 60  # for a child that was interrupted: it writes results and e
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 _HELD = (signal.SIGINT, *_ENDING)
 _PR_SET_PDEATHSIG = 1  # of prctl(2)
-_OF_RUNS = (
-    "history",
-    "push",
-    "benchmark_json",
-    "bencher_json",
-    "metrics",
-    "report",
-    "upgrade_report",
-)
-"""Settings of a project's own runs: a command's sessions are none of them."""
 
 
 @dataclass(frozen=True)
@@ -78,19 +68,18 @@ def run_child(
     Where this process is interrupted, terminated or hung up, the child is interrupted and waited
     for, so that neither it nor its agents stay. On Linux it is interrupted also where this process
     is killed. The link ``latest`` stays at the run that it names. A portal, a history and documents
-    that the project's settings have for its own runs get nothing of it.
+    that the project's settings, or PYTEST_ADDOPTS, have for its own runs get nothing of it.
     """
     before = _runs(options.results)
     latest = _latest(options.results)
     pytest = module_command("pytest", with_folder=True)
-    left_out = [f"-omlms_{name}=" for name in _OF_RUNS]
-    words = [*pytest, *left_out, *arguments, *options.arguments]
+    words = [*pytest, *arguments, *options.arguments]
     with _interrupts_held() as release, _ended_by_signals():
         child = subprocess.Popen(
             words,
             stdout=output or sys.stderr,
             stderr=output,
-            env={**os.environ, **options.variables},
+            env={**os.environ, OF_A_COMMAND: "1", **options.variables},
             start_new_session=True,
             preexec_fn=_bind_to(os.getpid()),  # noqa: PLW1509  no thread of ours runs Python
         )

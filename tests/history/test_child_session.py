@@ -36,6 +36,15 @@ options = ChildOptions(Path("results"), Path("cache"))
 run_child(["-p", "no:cacheprovider", "test_long.py"], options, "marker")
 """
 
+READS_USES = """\
+from pytest_mlms.config import Config
+
+def test_one(request):
+    found = Config.from_pytest(request.config)
+    uses = [found.history, found.push, found.report, found.metrics]
+    assert uses == [None] * 4, uses
+"""
+
 
 def start(folder: Path, *before: str) -> tuple[subprocess.Popen[bytes], psutil.Process]:
     """Start a command whose session waits for ever; return it and the session."""
@@ -110,9 +119,10 @@ def test_what_a_project_does_with_its_own_runs_is_not_done_with_those_of_a_comma
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    settings = ["[pytest]", "mlms_history = team.sqlite", "mlms_report = own.html"]
+    monkeypatch.setenv("PYTEST_ADDOPTS", "--mlms-metrics=all.prom")
+    settings = ["[pytest]", "mlms_history = team.sqlite", "addopts = --mlms-report=own.html"]
     Path("pytest.ini").write_text("\n".join([*settings, "mlms_push = http://127.0.0.1:9"]))
-    Path("test_one.py").write_text("def test_one(): pass")
+    Path("test_one.py").write_text(READS_USES)
     options = ChildOptions(Path("results"), Path("cache"))
     with Path("output.txt").open("wb") as output:
         done = run_child(["-q", "test_one.py"], options, "marker", output)
@@ -120,4 +130,3 @@ def test_what_a_project_does_with_its_own_runs_is_not_done_with_those_of_a_comma
     assert done.status == 0, text
     assert "127.0.0.1" not in text
     assert not Path("team.sqlite").exists()
-    assert not Path("own.html").exists()
