@@ -21,7 +21,7 @@ from pytest_mlms.quantities import QUANTITIES, upgrade_rules
 from pytest_mlms.records import Verdict
 from pytest_mlms.redaction import anonymous
 from pytest_mlms.repro.bundle import Expectation
-from pytest_mlms.repro.replay.record import ANSWERS, LIMIT, OUTPUTS, RATIO
+from pytest_mlms.repro.replay.record import ANSWERS, LIMIT, MOST_CALLS, OUTPUTS, RATIO
 from pytest_mlms.repro.replay.record import CRASH as CRASHES
 from pytest_mlms.repro.replay.rounds import QUANTITIES as MEASURED
 from pytest_mlms.units import format_quantity
@@ -33,7 +33,6 @@ _PROCESS = re.compile(r" \(process \d+\)")
 _AT_EXIT = re.compile(r"failed at its exit|had not ended")
 _MOST_TEXT = 500  # characters of a summary
 _SURE = 4  # times as many calls as give one other output: of 50 replays one doesn't see it
-_MOST_CALLS = 200
 
 _OF_OUTPUTS = ("inputs", "outputs")
 _LATENCIES = ("latency", "throughput")
@@ -142,7 +141,7 @@ def _calls_to_see(repeated: Mapping[str, Any]) -> int:
     calls, differing = map(int, repeated.get("b", (0, 0)))
     if not differing or repeated.get("a", (0, 0))[1]:
         return 1
-    return min(_MOST_CALLS, math.ceil(_SURE * calls / differing))
+    return min(MOST_CALLS, math.ceil(_SURE * calls / differing))
 
 
 def _of_ratio(line: Line, judgement: Judgement) -> Expectation:

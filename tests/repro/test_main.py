@@ -18,6 +18,8 @@ from pytest_mlms.repro.archive import write_bundle
 from pytest_mlms.repro.bundle import BundleSide
 from tests.support.bundles import PYTHON, bundle_of_matrix, side
 
+EXPECTED = {"kind": "outputs", "quantity": "latency", "verdict": "REGRESSED", "summary": ""}
+
 
 def written(folder: Path, **changes: Any) -> Path:
     """Write a bundle, and return its path."""
@@ -136,6 +138,9 @@ def test_a_record_of_a_later_format_is_refused(tmp_path: Path) -> None:
         ("new", {"name": "n", "framework": "f", "python": "3.11", "requirements": ["-r x"]}),
         ("threads", "many"),
         ("expected", {}),
+        ("expected", {**EXPECTED, "calls": 2.5}),
+        ("expected", {**EXPECTED, "calls": 10**9}),
+        ("expected", {**EXPECTED, "kind": "ratio", "tolerance": -1}),
     ],
 )
 def test_a_malformed_record_is_refused(tmp_path: Path, key: str, value: Any) -> None:

@@ -16,13 +16,16 @@ LIMIT = "limit"
 ANSWERS = "answers"
 KINDS = (OUTPUTS, RATIO, CRASH, LIMIT, ANSWERS)
 
+MOST_CALLS = 200
+"""The most calls of a new side that gives other outputs now and then."""
+
 _PACKAGE = re.compile(r"[A-Za-z0-9][\w.-]*(==[\w.+!-]+| @ (https?|git\+https)://[^\s]+)")
 _VERSION = re.compile(r"3\.\d{1,2}(\.\d{1,2}\w*)?")
 _WORD = re.compile(r"\w[\w-]*")
 _PATH = re.compile(r"[\w-][\w .+-]*(/[\w-][\w .+-]*)*")
 _NUMBERS = (
     *("a", "b", "ratio", "low", "high", "tolerance", "rtol", "atol", "limit"),
-    *("base", "least_change", "calls"),
+    *("base", "least_change"),
 )
 _OPTION = re.compile(r"--(index-url|extra-index-url|find-links)=https?://\S+")
 
@@ -211,6 +214,9 @@ def _expectation(value: Dict[str, Any]) -> Expectation:
     for field in _NUMBERS:
         if getattr(expected, field) is not Expectation._field_defaults[field]:
             _number(getattr(expected, field), field)
+    _count(expected.calls)
+    if (expected.tolerance or 0.0) <= -1 or expected.calls > MOST_CALLS:
+        raise ValueError("tolerance is %r, calls %r" % (expected.tolerance, expected.calls))
     for rule in expected.rules.values():
         _count(rule.get("unlike"))
         _number(rule.get("share", 0.0), "share")
