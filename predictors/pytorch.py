@@ -88,6 +88,8 @@ _MODES = {
 
 
 _OBSERVED = 4  # calls of a model, which tell up to three buffers that take turns
+_OBSERVED_LARGE = 2  # where what they return would take much memory
+_LARGE = 64 << 20  # bytes
 
 
 class _Model(NamedTuple):
@@ -130,6 +132,8 @@ class _Habits:
         memory = set(map(_memory, outputs)) - inputs
         if memory & set(map(_memory, self.held)):
             self.keeps = True
+        if sum(each.numel() * each.element_size() for each in outputs) > _LARGE:
+            self.unseen = min(self.unseen, _OBSERVED_LARGE)
         self.unseen -= 1
         self.held = self.held + outputs if self.unseen else []
         return [tensor.clone() for tensor in outputs]

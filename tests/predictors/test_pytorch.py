@@ -250,6 +250,26 @@ def test_a_model_that_writes_into_its_inputs_and_outputs_changes_no_batch(
         torch.agent.request("predict", {}, batches[:1])
 
 
+OBSERVING = """
+import torch
+from mlms_predictors.pytorch import _Habits
+
+for values in (4, 17 << 20):
+    habits, calls = _Habits(), 0
+    while habits.unseen:
+        calls += 1
+        habits.observe(lambda given: [torch.zeros(values)], [])
+    print(calls)
+"""
+
+
+def test_few_calls_with_large_outputs_are_observed(torch: Framework, tmp_path: Path) -> None:
+    (tmp_path / "mlms_predictors").symlink_to(ROOT / "predictors")
+    command = [python_of("pytorch"), "-c", OBSERVING]
+    done = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert done.stdout.split() == ["4", "2"]
+
+
 RECURRENT = """
 import torch
 
