@@ -538,7 +538,7 @@ def read_option(config: pytest.Config, option: Option) -> Any:
     """
     folder = config.invocation_params.dir
     value = config.getoption(option.key)
-    if value is None:
+    if value is None or _is_overridden(config, option):
         value = _read_ini(config, option)
         if value is not None:
             folder = config.rootpath
@@ -554,6 +554,14 @@ def read_option(config: pytest.Config, option: Option) -> Any:
         return option.read(value)
     except argparse.ArgumentTypeError as error:
         raise pytest.UsageError(f"{source_of(config, option.key)}: {error}") from None
+
+
+def _is_overridden(config: pytest.Config, option: Option) -> bool:
+    """Return whether ``-o`` was typed for an option whose flag ``addopts`` have."""
+    typed = [os.fspath(word) for word in config.invocation_params.args]
+    if any(word.partition("=")[0] == option.flag for word in typed):
+        return False
+    return any(word.removeprefix("-o").startswith(f"{option.key}=") for word in typed)
 
 
 def is_set(config: pytest.Config, key: str) -> bool:

@@ -146,3 +146,16 @@ def test_errors_name_the_flag_or_the_ini_file(pytester: pytest.Pytester) -> None
     config = pytester.parseconfig("--mlms-duration=3")
     assert source_of(config, "mlms_duration") == "--mlms-duration"
     assert source_of(config, "mlms_strict") == f"mlms_strict in {ini}"
+
+
+def test_an_ini_key_that_is_typed_overrides_a_flag_of_addopts(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So sessions of a command push nothing that a project's own settings push."""
+    pytester.makeini("[pytest]\naddopts = --mlms-push=http://127.0.0.1:9 --mlms-metrics=own.txt\n")
+    monkeypatch.setenv("PYTEST_ADDOPTS", "--mlms-history=team.sqlite")
+    names = ("push", "metrics", "history")
+    typed = [f"-omlms_{name}=" for name in names]
+    assert all(value(pytester, name) for name in names)
+    assert [value(pytester, name, *typed) for name in names] == [None] * 3
+    assert value(pytester, "metrics", *typed, "--mlms-metrics=mine.txt").name == "mine.txt"
