@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterable
+from functools import partial
 from operator import itemgetter
 from typing import Any
 
@@ -109,9 +110,7 @@ class Controller:
         worker = WorkerState(connection)
         self._workers[connection.node] = worker
 
-        def give_up(problem: str) -> None:
-            self._notices.show(f"{worker.name} is given up: it sent {problem}")
-            worker.node.gateway._io.kill()  # xdist then finds it dead
+        give_up = partial(self._give_up, worker)
 
         def note_announcement(message: WorkerAnnouncement) -> None:
             problem = _problem_in(message)
@@ -155,8 +154,21 @@ class Controller:
         """Return the reports that are to go on, now that one has come from a worker."""
         worker = self._workers[node]
         if worker.connection.receiver:
+            if not self._is_assigned(worker, report):
+                self._give_up(worker, "a report of an item that it was not sent")
+                return []
             self._check_result(worker, report)
         return self._report_filter.pass_on(worker, report)
+
+    def _is_assigned(self, worker: WorkerState, report: pytest.TestReport) -> bool:
+        """Return whether a report is of an item that a worker has to run, by index and name."""
+        index: Any = getattr(report, "item_index", None)
+        is_sent = isinstance(index, int) and index in worker.assigned.order
+        return is_sent and self._scheduler.items.ids[index] == report.nodeid
+
+    def _give_up(self, worker: WorkerState, problem: str) -> None:
+        self._notices.show(f"{worker.name} is given up: it sent {problem}")
+        worker.node.gateway._io.kill()  # xdist then finds it dead
 
     def _check_result(self, worker: WorkerState, report: pytest.TestReport) -> None:
         """Make an item an error whose host sent something else than its result."""

@@ -10,11 +10,14 @@ from typing import Any
 
 import pytest
 
+from pytest_mlms.distribute.controller import Controller
 from pytest_mlms.distribute.workers import WorkerState
 from tests.support.project import ROOT
 from tests.support.worker_fuzzing import connected, schedule
 
 MESSAGES = json.loads((ROOT / "tests" / "corpus" / "messages" / "worker.json").read_text())
+ACCURACY = "m.yaml::test_accuracy[a]"
+PERFORMANCE = "m.yaml::test_performance[a]"
 Change = Callable[[dict[str, Any], list[dict[str, Any]], list[int]], object]
 
 
@@ -78,3 +81,40 @@ def test_an_interrupted_result_that_is_none_gives_the_worker_up(
     worker.connection.channel._receive(("InterruptedResult", result))
     assert controller._interrupted == []
     assert worker.node.shutting_down
+
+
+@pytest.mark.parametrize(
+    ("index", "name"),
+    [(1, PERFORMANCE), (0, PERFORMANCE), (10**9, ACCURACY), (-1, ACCURACY), ("0", ACCURACY)],
+)
+def test_a_report_of_an_item_that_a_worker_was_not_sent_gives_it_up(
+    tmp_path: Path, index: Any, name: str
+) -> None:
+    controller, worker = with_first_item(tmp_path)
+    assert controller.reports_to_pass_on(worker.node, report_of(name, index)) == []
+    assert worker.node.shutting_down
+
+
+def test_a_report_of_an_item_that_a_worker_was_sent_goes_on(tmp_path: Path) -> None:
+    controller, worker = with_first_item(tmp_path)
+    report = report_of(ACCURACY, 0)
+    assert controller.reports_to_pass_on(worker.node, report) == [report]
+    assert not worker.node.shutting_down
+
+
+def with_first_item(folder: Path) -> tuple[Controller, WorkerState]:
+    """Return a controller with a worker that was sent the first of two items."""
+    name, host, needs, rows = copy.deepcopy(MESSAGES[0])
+    controller, worker = connected(folder)
+    worker.connection.channel._receive((name, host, needs, rows))
+    schedule(controller, worker)
+    worker.assigned.clear()
+    worker.assigned.add([0])
+    return controller, worker
+
+
+def report_of(nodeid: str, index: Any) -> pytest.TestReport:
+    """Return the report of a call, as xdist makes it of what a worker sends."""
+    report = pytest.TestReport(nodeid, ("m.yaml", 0, "x"), {}, "passed", None, "call")
+    report.item_index = index  # type: ignore[attr-defined]
+    return report

@@ -16,6 +16,7 @@ from pytest_mlms.distribute.remote import ssh
 from pytest_mlms.distribute.remote.install import _describe, _platforms
 from pytest_mlms.distribute.remote.result_transfer import ResultReceiver
 from pytest_mlms.distribute.remote.ssh import SshHost
+from pytest_mlms.distribute.retries import ReportFilter
 from pytest_mlms.distribute.scheduler import FleetScheduler, RunInfo
 from pytest_mlms.distribute.workers import Connection, WorkerState
 from pytest_mlms.text import visible
@@ -115,7 +116,8 @@ def schedule(controller: Controller, worker: WorkerState) -> None:
     """Have the scheduler take the worker, and the table of hosts show it."""
     terminal: Any = _Terminal()
     run = RunInfo(controller._notices, {}, False, lambda: False)
-    scheduler = FleetScheduler(controller._workers, run)
+    scheduler = controller._scheduler = FleetScheduler(controller._workers, run)
+    controller._report_filter = ReportFilter(scheduler)
     scheduler.delegate_to(_OtherTests())
     scheduler.add_node(worker.node)
     scheduler.add_node_collection(worker.node, _IDS)
