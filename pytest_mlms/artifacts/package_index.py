@@ -56,8 +56,11 @@ _OTHER_FORM = (
 )
 """Errors of an answer that is no JSON of the simple API."""
 
-_FILE_HOSTS = ("files.pythonhosted.org", "test-files.pythonhosted.org")
-"""The hosts of PyPI's files, which pages of other indexes link to as well."""
+_FILE_HOSTS = (
+    *("files.pythonhosted.org", "test-files.pythonhosted.org"),
+    *("download.pytorch.org", "download-r2.pytorch.org"),
+)
+"""The hosts of the files of PyPI and PyTorch, which pages of other indexes link to as well."""
 
 _TELL_SETTINGS = """
 import json

@@ -310,6 +310,11 @@ def test_a_wheel_of_another_digest_than_its_index_says_is_refused(
     ("page", "url", "host"),
     [
         ("https://pypi.org/simple/a/", "https://files.pythonhosted.org/a-1.tar.gz", ""),
+        (
+            "https://download.pytorch.org/whl/cpu/torch/",
+            "https://download-r2.pytorch.org/whl/cpu/torch-2.13.0.whl",
+            "",
+        ),
         ("https://example.org/a/", "https://files.example.org:444/a-1.tar.gz", ""),
         ("https://www.example.org/a/", "https://b.example.org/a-1.tar.gz", "b.example.org"),
         ("https://a.co.uk/a/", "https://b.co.uk/a-1.tar.gz", "b.co.uk"),
