@@ -312,7 +312,7 @@ def test_a_wheel_of_another_digest_than_its_index_says_is_refused(
         ("https://pypi.org/simple/a/", "https://files.pythonhosted.org/a-1.tar.gz", ""),
         (
             "https://download.pytorch.org/whl/cpu/torch/",
-            "https://download-r2.pytorch.org/whl/cpu/torch-2.13.0.whl",
+            "https://download-r2.pytorch.org/whl/cpu/torch-2.13.0.tar.gz",
             "",
         ),
         ("https://example.org/a/", "https://files.example.org:444/a-1.tar.gz", ""),
