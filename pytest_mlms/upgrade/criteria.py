@@ -12,11 +12,19 @@ from pytest_mlms.config import Config, draw_seed
 from pytest_mlms.errors import InvalidRun
 from pytest_mlms.expected import gates_of
 from pytest_mlms.quantities import QUANTITIES
-from pytest_mlms.upgrade.interleave_plan import InterleavePlan
+from pytest_mlms.statistics import samples_for_percentile
+from pytest_mlms.upgrade.interleave_plan import LEAST_CALLS, InterleavePlan
 from pytest_mlms.upgrade.round_estimate import LEAST_ROUNDS, ROUNDS, RoundSpan
 from pytest_mlms.upgrade.rounds import Clock
 
-__all__ = ["SHARE_OF_TOLERANCE", "Criteria", "criteria_of", "interleave_plan_of", "rounds_of"]
+__all__ = [
+    "SHARE_OF_TOLERANCE",
+    "Criteria",
+    "criteria_of",
+    "interleave_plan_of",
+    "least_calls",
+    "rounds_of",
+]
 
 SHARE_OF_TOLERANCE = 0.2
 """Of the tolerance of latency: the error of a round that is small beside it."""
@@ -81,6 +89,7 @@ def interleave_plan_of(case: Case, config: Config) -> InterleavePlan:
         watches_late="late_latency" in criteria.gates,
         rounds=rounds_of(config),
         precision=0.0 if config.full else _precision(criteria),
+        least_calls=least_calls(criteria),
         fills_caches=case.caches == "warm",
     )
 
@@ -94,6 +103,12 @@ def _precision(criteria: Criteria) -> float:
     if "latency" not in criteria.gates or others & set(criteria.gates):
         return 0.0
     return SHARE_OF_TOLERANCE * criteria.tolerances["latency"]
+
+
+def least_calls(criteria: Criteria) -> int:
+    """Return the calls of a round that the percentiles among the gates need."""
+    percentiles = [QUANTITIES[name].percent for name in criteria.gates]
+    return max([LEAST_CALLS, *(samples_for_percentile(each) for each in percentiles if each)])
 
 
 def _most_threads(case: Case) -> int | None:

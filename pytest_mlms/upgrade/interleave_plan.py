@@ -16,10 +16,12 @@ from pytest_mlms.upgrade.peak_round import PeakSearches
 from pytest_mlms.upgrade.round_estimate import ROUNDS, ROUNDS_TO_FAIL, RoundSpan
 from pytest_mlms.upgrade.round_load import LoadStrategy
 
-__all__ = ["InterleavePlan", "next_look"]
+__all__ = ["LEAST_CALLS", "InterleavePlan", "next_look"]
+
+LEAST_CALLS = 30
+"""Calls of a round, which p90 needs."""
 
 _LEAST_PAIRS = 12
-_LEAST_CALLS = 30  # that p90 needs
 _LEAST_PAIRS_SOON = 30  # where turns end before their seconds
 _LEAST_CALLS_SOON = 60  # that p95 needs
 _LEAST_PAIRS_SLOW = 3  # of a slow model
@@ -37,8 +39,8 @@ class InterleavePlan:
     ``watches_growth`` is whether each round watches the growth of memory, ``watches_late`` whether
     each has late calls.
     ``rounds`` are how many there are. A round's turns end before their seconds where the error of
-    its latency is at most ``precision``, a share; 0 is never. With ``fills_caches`` a pair of
-    processes that doesn't count comes before the first round.
+    its latency is at most ``precision``, a share; 0 is never. It has at least ``least_calls``, if
+    there is time. With ``fills_caches`` a pair of processes that doesn't count comes first.
     """
 
     seconds: float
@@ -51,6 +53,7 @@ class InterleavePlan:
     watches_late: bool = False
     rounds: RoundSpan = ROUNDS
     precision: float = 0.0
+    least_calls: int = LEAST_CALLS
     fills_caches: bool = False
 
     def under_load(self, load: LoadItemPlan) -> InterleavePlan:
@@ -87,7 +90,7 @@ class InterleavePlan:
         """Return whether a round has enough: pairs of turns of so many calls, and seconds."""
         if spent >= self.longest_turns:
             return pairs >= _LEAST_PAIRS_SLOW
-        least = max(_LEAST_PAIRS, math.ceil(_LEAST_CALLS / calls))
+        least = max(_LEAST_PAIRS, math.ceil(self.least_calls / calls))
         return spent >= self.seconds and pairs >= least
 
     def for_round(self, changes: Sequence[float]) -> InterleavePlan:

@@ -18,7 +18,7 @@ from pytest_mlms.records import Comparison, Stack
 from pytest_mlms.stacks.launch import prepare
 from pytest_mlms.upgrade.agents import AgentPair, open_pair
 from pytest_mlms.upgrade.compared_inputs import Extent
-from pytest_mlms.upgrade.criteria import Criteria
+from pytest_mlms.upgrade.criteria import Criteria, least_calls
 from pytest_mlms.upgrade.explanation import explain_upgrade
 from pytest_mlms.upgrade.interleave_plan import InterleavePlan
 from pytest_mlms.upgrade.output_check import OutputCheck
@@ -114,6 +114,7 @@ class LabourUpgrade:
             *(0.01, self.budget, 7, cores),
             threads=1,
             rounds=ROUNDS,
+            least_calls=least_calls(criteria),
             watches_late="late_latency" in self.gates,
         )
         batch = {"image": np.zeros((2, 1, 8, 8), np.float32)}

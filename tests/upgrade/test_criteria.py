@@ -161,3 +161,18 @@ def test_a_system_that_does_not_tell_its_cores_has_none_to_choose(
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     plan = interleave_plan_of(case_of(tmp_path), options())
     assert list(plan.cores) == []
+
+
+@pytest.mark.parametrize(
+    ("upgrade", "calls"),
+    [
+        ("{}", 30),
+        ("{latency_p90: 9 %}", 30),
+        ("{latency_p95: 9 %}", 59),
+        ("{latency_p99: 9 %}", 299),
+    ],
+)
+def test_a_round_has_the_calls_that_its_gates_need(
+    tmp_path: Path, upgrade: str, calls: int
+) -> None:
+    assert interleave_plan_of(case_of(tmp_path, upgrade), options()).least_calls == calls
