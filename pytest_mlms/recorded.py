@@ -27,7 +27,7 @@ _FOLDERS = ("items", "agents")
 
 _LONGEST = 1024  # characters of a path
 _OF_DEVICES = re.compile("VISIBLE_DEVICES|DEVICE_ORDINAL|DEVICE_ORDER|AFFINITY_MASK")
-"""What names of variables have that choose a device, as schedulers of a cluster set them."""
+"""Parts of the names of variables that choose a device, as schedulers of a cluster set them."""
 
 
 class Recorded:

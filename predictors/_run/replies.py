@@ -127,7 +127,7 @@ class IdleReply(NamedTuple):
 
 
 class TurnReply(NamedTuple):
-    """The process's peak of resident memory in bytes; None where outputs were not asked for."""
+    """The process's peak of resident memory in bytes; None where it was not asked for."""
 
     peak_rss: Optional[int]
 

@@ -291,7 +291,8 @@ class Worker:
     def turn(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
         """Make a few calls and reply with their raw times.
 
-        The last outputs and the peak of memory come with them if ``outputs`` is set.
+        The last outputs come with them if ``outputs`` is set, and the peak of memory, which takes
+        some milliseconds to read, if ``memory`` is.
         """
         clock = self._device_clock
         if clock is not None:
@@ -305,10 +306,9 @@ class Worker:
         times = self._samples.arrays()
         if clock is not None:
             times.append(("device", scenarios.seconds(clock.seconds[request.skip :])))
-        if not header["outputs"]:
-            return make_reply(TurnReply(None), _as_numpy(times))
-        outputs = self._named(self._samples.outputs[0])
-        return make_reply(TurnReply(self._peak.read()), _as_numpy(times) + outputs)
+        peak = self._peak.read() if header.get("memory") else None
+        outputs = self._named(self._samples.outputs[0]) if header["outputs"] else []
+        return make_reply(TurnReply(peak), _as_numpy(times) + outputs)
 
     def usage(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
         """Reply with what the process holds, after Python's garbage was freed where asked."""

@@ -317,13 +317,27 @@ class Predictor:
         with self.agent.checking("idle"):
             return float(read_record(IdleReply, facts).cpu)
 
-    def turn(self, count: int = 1, skip: int = 0, first: int = 0, outputs: bool = False) -> Turn:
+    def turn(
+        self,
+        count: int = 1,
+        skip: int = 0,
+        first: int = 0,
+        *,
+        outputs: bool = False,
+        memory: bool = False,
+    ) -> Turn:
         """Time ``count`` calls after ``skip`` untimed ones, from place ``first`` of the order on.
 
-        With ``outputs``, returns the outputs and the peak of memory after the call at ``first``.
-        Raises AgentError.
+        With ``outputs`` it has the outputs of the call at ``first``, with ``memory`` the peak of
+        memory after the calls. Raises AgentError.
         """
-        fields = {"count": count, "skip": skip, "first": first, "outputs": outputs}
+        fields = {
+            "count": count,
+            "skip": skip,
+            "first": first,
+            "outputs": outputs,
+            "memory": memory,
+        }
         facts, arrays = self.agent.request("turn", fields)
         names = _DEVICE_TIMES if TIME + "device" in arrays else _RUN_TIMES
         with self.agent.checking("turn"):

@@ -40,7 +40,7 @@ _SHOWN = 3  # names in an error
 _COCO = "objects.json"
 _TEXTS = {"images": ["file_name"], "annotations": [], "categories": ["name"]}
 _NUMBERS = {"images": ["id"], "annotations": ["image_id"], "categories": ["id"]}
-"""What is read of each entry of a COCO file's lists; all else is checked where it is measured."""
+"""The fields read of each entry of a COCO file; all else is checked where it is measured."""
 _MOST_OF_COCO = 1 << 30  # bytes of a COCO file
 _DATE = (1980, 1, 1, 0, 0, 0)
 """The time of all members of an archive that is written here: equal files give equal digests."""

@@ -1,4 +1,4 @@
-"""What rounding decides of a model's outputs: what it gives for inputs that are off by rounding."""
+"""The part of a model's outputs that rounding decides, by inputs that are off by rounding."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _UNITS = 8  # of rounding, which another order of summation comes to
 
 
 class NearbyOutputs(NamedTuple):
-    """What a model gives for a batch once more, and for ones that are off by rounding.
+    """The outputs of a model for a batch once more, and for ones that are off by rounding.
 
     Both are empty where the batch has nothing that could be rounded.
     """

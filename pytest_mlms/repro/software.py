@@ -33,7 +33,7 @@ _FILE = "file://"
 _IMPORTED = re.compile(r"^\s*(?:import|from)\s+(\w+)", re.MULTILINE)
 _OF_BASELINES = ("pip_options", "env", "libraries")
 _OF_MACHINES = re.compile("AFFINITY|PLACES|SUBSET")
-"""What names of variables have that choose among the cores of a machine."""
+"""Parts of the names of variables that choose among the cores of a machine."""
 _OF_OURS = re.compile(r"\bmlms_predictors(?:\.| import )(\w+)")
 
 

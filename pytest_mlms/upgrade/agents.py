@@ -112,10 +112,18 @@ class AgentPair:
         if self._can_stop(side):
             self[side].agent.pause()
 
-    def turn(self, side: SideName, plan: TurnPlan, first: int = 0, outputs: bool = False) -> Turn:
+    def turn(
+        self,
+        side: SideName,
+        plan: TurnPlan,
+        first: int = 0,
+        *,
+        outputs: bool = False,
+        memory: bool = False,
+    ) -> Turn:
         """Give a side its turn, from place ``first`` of the order of batches on."""
         with self.running(side) as predictor:
-            return predictor.turn(plan.count, plan.skip, first, outputs)
+            return predictor.turn(plan.count, plan.skip, first, outputs=outputs, memory=memory)
 
     def _can_stop(self, side: SideName) -> bool:
         """Return whether a side can be stopped while it waits; before ``bind`` it is not known."""

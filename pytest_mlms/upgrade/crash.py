@@ -64,7 +64,7 @@ def crash_or(error: MlmsError, baseline: PredictorSpec, batches: Sequence[Output
         with open_predictor(baseline) as predictor:
             if batches:
                 predictor.bind(batches[:1])
-                predictor.turn(1, 0, 0, True)
+                predictor.turn(outputs=True)
     except MlmsError as another:
         return AgentError(f"the baseline {baseline.case.stack.name} fails, too: {another}\n{error}")
     crashed = Crashed(str(error))

@@ -363,7 +363,7 @@ class RoundRunner:
         """Give both sides a turn of one call on the first batch, whose outputs are kept."""
         turns = {}
         for side in order:
-            turns[side] = self._pair.turn(side, TurnPlan(), outputs=True)
+            turns[side] = self._pair.turn(side, TurnPlan(), outputs=True, memory=True)
         return turns
 
     def _warm_up(self) -> _WarmUp:

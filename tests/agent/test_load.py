@@ -113,6 +113,12 @@ def test_a_call_that_keeps_pythons_lock_is_our_own_lag(tmp_path: Path) -> None:
     assert alone.latencies.max() > 0.09, "the second waits in the queue"
     assert alone.issue_delays.max() < 0.04, "and that is no lag"
     assert both.issue_delays.max() > 0.04, "an instance was idle, and could not begin"
+
+
+def test_the_threads_of_instances_that_compute_are_counted(tmp_path: Path) -> None:
+    with open_server(tmp_path, seconds=0.05, hold="python") as server:
+        alone = server.load_run(LIBRARY, plan_of(4, 5))
+        both = server.load_run(LIBRARY, plan_of(4, 5, instances=2))
     assert (alone.busy, both.busy) == (1, 2)
 
 

@@ -64,7 +64,8 @@ def test_a_turn_times_the_calls_that_were_asked_for(predictor: Predictor) -> Non
     assert turn.peak_bytes is None
     checked = predictor.turn(outputs=True)
     assert checked.outputs["logits"].shape == (4, 10)
-    assert checked.peak_bytes is not None
+    assert checked.peak_bytes is None
+    assert predictor.turn(memory=True).peak_bytes is not None
 
 
 def test_a_profile_has_the_layers_of_each_call(predictor: Predictor) -> None:

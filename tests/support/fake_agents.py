@@ -84,7 +84,15 @@ class FakePredictor:
     def hold(self, cores: Sequence[int]) -> None:
         self.held.append(list(cores))
 
-    def turn(self, count: int, skip: int = 0, first: int = 0, outputs: bool = False) -> Turn:
+    def turn(
+        self,
+        count: int,
+        skip: int = 0,
+        first: int = 0,
+        *,
+        outputs: bool = False,
+        memory: bool = False,
+    ) -> Turn:
         assert self.agent.running, "a stopped process was given a turn"
         self.turns.append((count, skip, first))
         self.calls += count + skip

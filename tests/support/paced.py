@@ -51,7 +51,15 @@ class PacedPredictor(FakePredictor):
         self._cycle = cycle or len(self._inputs)
         return self.clocks
 
-    def turn(self, count: int, skip: int = 0, first: int = 0, outputs: bool = False) -> Turn:
+    def turn(
+        self,
+        count: int,
+        skip: int = 0,
+        first: int = 0,
+        *,
+        outputs: bool = False,
+        memory: bool = False,
+    ) -> Turn:
         assert self.agent.running, "a stopped process was given a turn"
         request = TurnRequest(first, skip, count, self._cycle)
         ordered = request.ordered(self._inputs)

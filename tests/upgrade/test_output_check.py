@@ -147,7 +147,16 @@ class Side(FakePredictor):
         numbers = np.clip(batch["image"].reshape(len(batch["image"]), -1)[:, 0], 0, 599)
         return {"logits": self.give(numbers.astype(int), self.calls)}
 
-    def turn(self, count: int = 1, skip: int = 0, first: int = 0, outputs: bool = False) -> Turn:
+    def turn(
+        self,
+        count: int = 1,
+        skip: int = 0,
+        first: int = 0,
+        *,
+        outputs: bool = False,
+        memory: bool = False,
+    ) -> Turn:
+        assert not memory, "it takes longer than a small model's call"
         return Turn({}, self.predict(self.batches[first]), None)
 
     def repeated_calls(self) -> RepeatedCalls:

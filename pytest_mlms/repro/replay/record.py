@@ -105,7 +105,7 @@ class Expectation(NamedTuple):
 
     @property
     def closeness(self) -> Dict[str, Any]:
-        """What compare.py takes of outputs that are no other ones."""
+        """The settings by which compare.py takes outputs for the same."""
         return {"rtol": self.rtol, "atol": self.atol, "rules": self.rules}
 
 

@@ -243,7 +243,8 @@ class _Started:
     def finish(self) -> Process:
         """Return what was measured, with the peak of memory."""
         self.agent.resume()
-        facts, _ = self.agent.request("turn", {"count": 1, "skip": 0, "first": 0, "outputs": True})
+        request = {"count": 1, "skip": 0, "first": 0, "outputs": False, "memory": True}
+        facts, _ = self.agent.request("turn", request)
         loaded = self._loaded
         before = float(loaded["rss_before"])
         return Process(

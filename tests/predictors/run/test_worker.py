@@ -83,7 +83,9 @@ def test_a_model_that_is_loaded_is_traced(worker: Worker) -> None:
 
 def test_turns_have_times_and_outputs_on_demand(worker: Worker) -> None:
     worker.bind({"batches": 2}, [("image", IMAGES), ("image", IMAGES + 1)])
-    fields, arrays = worker.turn({"first": 1, "skip": 1, "count": 3, "outputs": True}, [])
+    fields, arrays = worker.turn(
+        {"first": 1, "skip": 1, "count": 3, "outputs": True, "memory": True}, []
+    )
     times = dict(arrays)
     assert len(times["time:start"]) == len(times["time:end"]) == 3
     assert np.array_equal(times["logits"], worker.predict({}, [("image", IMAGES + 1)]).arrays[0][1])
