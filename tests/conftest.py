@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.driver import H200, Driver, compile_driver
 from tests.support.postgresql import Server, running_server
 from tests.support.project import Project, SharedRuns
 from tests.support.small_disk import mount_small_disk
@@ -81,3 +82,18 @@ def postgresql() -> Iterator[Server]:
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     with mount_small_disk(tmp_path / "disk") as folder:
         yield folder
+
+
+@pytest.fixture(scope="session")
+def driver_libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a stub of NVIDIA's driver, compiled by each process of pytest."""
+    return compile_driver(tmp_path_factory.mktemp("driver"))
+
+
+@pytest.fixture
+def driver(driver_libraries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Driver:
+    """A stub of NVIDIA's driver in use, with an H200; tests.support.driver has its language."""
+    driver = Driver(driver_libraries, tmp_path / "driver.txt")
+    driver.says(H200)
+    driver.use_here(monkeypatch)
+    return driver

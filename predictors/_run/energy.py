@@ -6,23 +6,32 @@ and what has no counter is missing.
 """
 
 import time
-from typing import Any, Dict
+from typing import Any, Dict, Optional
 
 from .probe import ProbeUnavailable
-from .probes.nvml import Nvml
+from .probes.nvml import STEPS, Nvml
 from .probes.rapl import Rapl
 
-SHORTEST = 0.1
-"""Seconds; in less the counters of GPUs are not right (ml-energy/zeus#181)."""
+SHORTEST = 0.1  # seconds; those of GPUs need STEPS of their counter
+_GAPS = 3  # between steps of a GPU's counter, whose median is its period
+_LONGEST_STEP = 0.5  # seconds
 _COUNTED = ("package-", "dram ", "gpu energy")
 """Beginnings of the names of counters. RAPL's others are parts of a package, or contain it."""
 
 
 class EnergyMeter:
-    """The counters of a device; ``missing`` says why there are none, or is empty."""
+    """The counters of a device; ``missing`` says why there are none, or is empty.
+
+    ``period`` are the seconds in which a GPU's counter advances, measured once a process and
+    device, None for the CPU. An interval of less than ``shortest`` seconds has no energy.
+    """
+
+    _periods: Dict[str, float] = {}
 
     def __init__(self, device: str):
         self.missing = ""
+        self.period: Optional[float] = None
+        self.shortest = SHORTEST
         self._probe: Any = Rapl(device) if device == "cpu" else Nvml(device)
         self._first: Dict[str, float] = {}
         self._began = 0.0
@@ -30,6 +39,9 @@ class EnergyMeter:
             self._probe.start()
             if not self.read():
                 raise ProbeUnavailable("no counter of energy; " + _reasons(self._probe.missing))
+            if device != "cpu":
+                self.period = self._find_period(device)
+                self.shortest = max(SHORTEST, STEPS * self.period)
         except ProbeUnavailable as error:
             self.missing = str(error)
 
@@ -60,8 +72,8 @@ class EnergyMeter:
         """Return the joules by counter since the begin; none of an interval that is too short."""
         last = self.read()
         seconds = time.perf_counter() - self._began
-        if not self.missing and seconds < SHORTEST:
-            self.missing = "timed for %.3f s, and counters need %g s" % (seconds, SHORTEST)
+        if not self.missing and seconds < self.shortest:
+            self.missing = "timed for %.3f s, and counters need %.2g s" % (seconds, self.shortest)
         if self.missing:
             return {}
         joules = {name: last[name] - value for name, value in self._first.items()}
@@ -72,11 +84,11 @@ class EnergyMeter:
         return joules
 
     def idle_watts(self, seconds: float) -> Dict[str, float]:
-        """Sleep for some seconds; return the mean power by counter. None for less than 0.1 s."""
-        if self.missing or seconds < SHORTEST:
+        """Sleep for some seconds or longer; return the mean power by counter. None for 0 s."""
+        if self.missing or not seconds:
             return {}
         self.begin()
-        time.sleep(seconds)
+        time.sleep(max(seconds, self.shortest))
         joules = self.joules()
         passed = time.perf_counter() - self._began
         return {name: value / passed for name, value in joules.items()}
@@ -84,6 +96,23 @@ class EnergyMeter:
     def close(self) -> None:
         """Leave the counters."""
         self._probe.stop()
+
+    def _find_period(self, device):
+        if device not in self._periods:
+            steps = [self._next_step() for _ in range(_GAPS + 1)]
+            gaps = [steps[place + 1] - steps[place] for place in range(_GAPS)]
+            self._periods[device] = sorted(gaps)[_GAPS // 2]
+        return self._periods[device]
+
+    def _next_step(self):
+        """Wait for the counter to advance; return when it did."""
+        before = self.read()
+        end = time.perf_counter() + _LONGEST_STEP
+        while self.read() == before:
+            if time.perf_counter() > end:
+                raise ProbeUnavailable("the counter of energy stands still")
+            time.sleep(0.001)
+        return time.perf_counter()
 
 
 def _reasons(missing):

@@ -1,12 +1,37 @@
-"""GPUs as the CUDA driver lists them, and as CUDA_VISIBLE_DEVICES selects them.
+"""GPUs as NVIDIA's driver lists them, and as CUDA_VISIBLE_DEVICES selects them.
 
-No framework is needed. Both sides use this file: cuda:N must mean the same GPU to the probes, to
-the device locks and to the framework.
+No framework and no package is needed. Both sides use this file: cuda:N must mean the same GPU to
+the probes, to the device locks and to the framework. A slice of a GPU (MIG) is a device like a GPU.
+CUDA gives a process one slice at most, so that of several only the first is cuda:0 there; pytest
+numbers them all, and starts the agent of each with that one.
 """
 
 import ctypes
 import os
-from typing import Any, List, Optional, Sequence
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+
+NVML = "libnvidia-ml.so.1"
+_TEXT = 96  # characters: of a UUID, a name or a version
+_INSTANT_POWER = 186  # NVML_FI_DEV_POWER_INSTANT
+_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")  # by nvmlValueType_t
+
+
+class Gpu(NamedTuple):
+    """A GPU, or a slice of one: ``memory`` is in bytes, 0 where the driver doesn't tell it.
+
+    ``slices`` are those of a GPU in MIG mode, which can only be used by them; None in another mode.
+    """
+
+    uuid: str
+    name: str = ""
+    memory: int = 0
+    driver: str = ""
+    slices: Optional[Tuple[Any, ...]] = None
+
+    @property
+    def devices(self) -> List[Any]:
+        """What CUDA can use of it: itself, or its slices."""
+        return [self] if self.slices is None else list(self.slices)
 
 
 def count_gpus() -> int:
@@ -31,23 +56,47 @@ def gpu_devices(count: int) -> List[str]:
     return ["cuda:%d" % index for index in range(count)]
 
 
-def visible_gpus(uuids: Sequence[str], visible_devices: Optional[str]) -> List[int]:
-    """Return the positions in ``uuids`` of the GPUs that CUDA numbers cuda:0, cuda:1, and so on.
+def list_gpus() -> List[Gpu]:
+    """Return the GPUs of this machine in NVML's order, by their place on the bus.
 
-    ``uuids`` are those of all GPUs of the machine, in the order of nvidia-smi; ``visible_devices``
-    is the value of CUDA_VISIBLE_DEVICES, None where it is not set. Its entries are indices or
-    beginnings of UUIDs; CUDA ignores everything from the first entry on that names no GPU (CUDA C++
-    Programming Guide, environment variables). So an empty value and "-1" select none.
+    The list is empty where NVML gives no answer.
+    """
+    try:
+        nvml = ctypes.CDLL(NVML)
+    except OSError:
+        return []
+    if nvml.nvmlInit_v2() != 0:
+        return []
+    try:
+        gpus = []
+        driver = _text(nvml, "nvmlSystemGetDriverVersion")
+        for index in range(_answer(nvml, "nvmlDeviceGetCount_v2", ctypes.c_uint).value):
+            handle = _child(nvml, "nvmlDeviceGetHandleByIndex_v2", index)
+            if handle:
+                gpu = _gpu(nvml, handle, driver)
+                gpus.append(gpu._replace(slices=_slices(nvml, handle, driver)))
+        return gpus
+    finally:
+        nvml.nvmlShutdown()
+
+
+def visible_gpus(gpus: Sequence[Gpu], visible_devices: Optional[str]) -> List[Gpu]:
+    """Return the GPUs, and slices of GPUs, that are cuda:0, cuda:1, and so on.
+
+    ``gpus`` are all of the machine; ``visible_devices`` is the value of CUDA_VISIBLE_DEVICES, None
+    where it is not set. Its entries are indices or beginnings of UUIDs; CUDA ignores everything
+    from the first entry on that names no GPU (CUDA C++ Programming Guide, environment variables).
+    So an empty value and "-1" select none. A GPU in MIG mode stands for its slices.
     """
     if visible_devices is None:
-        return list(range(len(uuids)))
-    positions = []
+        return [device for gpu in gpus for device in gpu.devices]
+    found: List[Gpu] = []
     for entry in visible_devices.split(","):
-        position = _position(uuids, entry.strip())
-        if position is None:
+        named = _named(gpus, entry.strip())
+        if named is None:
             break
-        positions.append(position)
-    return positions
+        found += named.devices
+    return found
 
 
 def open_gpu_handle(nvml: Any, ordinal: int) -> Any:
@@ -58,36 +107,82 @@ def open_gpu_handle(nvml: Any, ordinal: int) -> Any:
     CUDA_DEVICE_ORDER=PCI_BUS_ID. Raises LookupError where no GPU has that number, and NVMLError.
     """
     visible_devices = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible_devices is not None:
-        entries = visible_devices.split(",")
-        if ordinal < len(entries) and entries[ordinal].strip().startswith("MIG-"):
-            return nvml.nvmlDeviceGetHandleByUUID(entries[ordinal].strip())
-    positions = visible_gpus(_nvml_uuids(nvml), visible_devices)
-    if ordinal >= len(positions):
+    gpus = visible_gpus(list_gpus(), visible_devices)
+    if ordinal >= len(gpus):
         shown = "not set" if visible_devices is None else repr(visible_devices)
         raise LookupError(
             "there is no cuda:%d among %d visible GPUs; CUDA_VISIBLE_DEVICES is %s"
-            % (ordinal, len(positions), shown)
+            % (ordinal, len(gpus), shown)
         )
-    return nvml.nvmlDeviceGetHandleByIndex(positions[ordinal])
+    return nvml.nvmlDeviceGetHandleByUUID(gpus[ordinal].uuid.encode())
 
 
-def _position(uuids, entry):
-    """Return the position of the one GPU that an entry of CUDA_VISIBLE_DEVICES names, or None."""
+def whole_gpu(nvml: Any, handle: Any) -> Any:
+    """Return the handle of the GPU that a slice is part of; that of a GPU as it is.
+
+    Clocks, power, temperature and what slows a GPU down are told of the whole GPU only.
+    """
+    try:
+        return nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)
+    except nvml.NVMLError:  # no slice, or a driver that knows of none
+        return handle
+
+
+def field_value(nvml: Any, handle: Any, field: int) -> Any:
+    """Return a value of NVML by its NVML_FI_ number. Raises NVMLError."""
+    (found,) = nvml.nvmlDeviceGetFieldValues(handle, [field])
+    if found.nvmlReturn != nvml.NVML_SUCCESS:
+        raise nvml.NVMLError(found.nvmlReturn)
+    return getattr(found.value, _MEMBERS[found.valueType])
+
+
+def instant_power(nvml: Any, handle: Any) -> float:
+    """Return the watts of this moment, where nvmlDeviceGetPowerUsage has a mean over a second."""
+    return field_value(nvml, handle, _INSTANT_POWER) / 1000.0
+
+
+def _named(gpus, entry):
+    """Return the one GPU or slice that an entry of CUDA_VISIBLE_DEVICES names, or None."""
     if entry.isdigit():
-        index = int(entry)
-        return index if index < len(uuids) else None
-    if not entry.startswith("GPU-"):
+        return gpus[int(entry)] if int(entry) < len(gpus) else None
+    if not entry.startswith(("GPU-", "MIG-")):
         return None
-    found = [position for position, uuid in enumerate(uuids) if uuid.startswith(entry)]
+    devices = list(gpus) + [part for gpu in gpus for part in gpu.slices or ()]
+    found = [device for device in devices if device.uuid.startswith(entry)]
     return found[0] if len(found) == 1 else None
 
 
-def _nvml_uuids(nvml):
-    uuids = []
-    for index in range(nvml.nvmlDeviceGetCount()):
-        uuid = nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(index))
-        if isinstance(uuid, bytes):  # nvidia-ml-py before 12
-            uuid = uuid.decode()
-        uuids.append(uuid)
-    return uuids
+def _gpu(nvml, handle, driver):
+    return Gpu(
+        uuid=_text(nvml, "nvmlDeviceGetUUID", handle),
+        name=_text(nvml, "nvmlDeviceGetName", handle),
+        memory=_answer(nvml, "nvmlDeviceGetMemoryInfo", ctypes.c_ulonglong * 3, handle)[0],
+        driver=driver,
+    )
+
+
+def _slices(nvml, gpu, driver):
+    """Return the slices of a GPU in MIG mode, None in another mode; places may be empty."""
+    places = _answer(nvml, "nvmlDeviceGetMaxMigDeviceCount", ctypes.c_uint, gpu).value
+    handles = [_child(nvml, "nvmlDeviceGetMigDeviceHandleByIndex", gpu, n) for n in range(places)]
+    return tuple(_gpu(nvml, handle, driver) for handle in handles if handle) if places else None
+
+
+def _answer(nvml, name, kind, *arguments):
+    """Return what a function of NVML writes to its last argument; zeros where it refuses."""
+    answer = kind()
+    function = getattr(nvml, name, None)  # old drivers don't have all
+    refused = function is None or function(*arguments, ctypes.byref(answer)) != 0
+    return kind() if refused else answer
+
+
+def _child(nvml, name, *arguments):
+    """Return a handle, None where there is none."""
+    handle = _answer(nvml, name, ctypes.c_void_p, *arguments)
+    return handle if handle.value else None
+
+
+def _text(nvml, name, *arguments):
+    text = ctypes.create_string_buffer(_TEXT)
+    refused = getattr(nvml, name)(*arguments, text, _TEXT) != 0
+    return "" if refused else text.value.decode(errors="replace")

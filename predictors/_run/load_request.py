@@ -102,6 +102,7 @@ def answer_load(
             idle_watts=idle_watts,
             energy_missing=meter.missing,
             busy=busy,
+            energy_period=meter.period,
         )
         return make_reply(record, _named_block(*recorder.take_block())), served.outputs
     except BaseException:

@@ -67,6 +67,7 @@ class RunReply(NamedTuple):
     ``bind_seconds`` is what it took to bind the first batch, 0 where none was sent. The energy is
     as in LoadRunReply. ``grown`` are the bytes that the process holds more than before the calls.
     ``busy`` are the threads that gained CPU time in the calls, None where the kernel doesn't tell.
+    ``energy_period`` are the seconds in which a GPU's counter of energy advances, else None.
     """
 
     peak_rss: int
@@ -77,6 +78,7 @@ class RunReply(NamedTuple):
     energy_missing: str
     grown: int = 0
     busy: Optional[int] = None
+    energy_period: Optional[float] = None
 
 
 class LoadRunReply(NamedTuple):
@@ -98,6 +100,7 @@ class LoadRunReply(NamedTuple):
     idle_watts: Dict[str, float]
     energy_missing: str
     busy: Optional[int] = None
+    energy_period: Optional[float] = None
 
 
 class LoadGenReply(NamedTuple):
@@ -110,7 +113,8 @@ class BindReply(NamedTuple):
     """The clocks that turns have: waits for a core, the device's own events.
 
     ``stoppable`` says whether the process may be stopped between turns. ``bind_seconds`` is what
-    it took to bind the first batch. ``energy`` says whether runs tell the energy of the device.
+    it took to bind the first batch. ``energy`` says whether runs tell the energy of the device, and
+    ``energy_seconds`` how long a run must be for it.
     """
 
     wait: bool
@@ -118,6 +122,7 @@ class BindReply(NamedTuple):
     stoppable: bool
     bind_seconds: float
     energy: bool = False
+    energy_seconds: float = 0.0
 
 
 class IdleReply(NamedTuple):

@@ -238,6 +238,7 @@ class Worker:
             energy_missing=meter.missing,
             grown=grown,
             busy=busy,
+            energy_period=meter.period,
         )
         if self._device_clock is not None:
             self._device_clock.seconds = []
@@ -271,6 +272,7 @@ class Worker:
             stoppable=self._supervised,
             bind_seconds=bind_seconds,
             energy=not meter.missing,
+            energy_seconds=meter.shortest,
         )
         return make_reply(record)
 

@@ -14,11 +14,13 @@ class Energy:
 
     ``joules`` has that of each counter, empty where there is none: ``missing`` is the reason.
     ``idle_watts`` is the power by counter before the run, empty where it was not measured.
+    ``period`` are the seconds in which a GPU's counter advances, None where that is not known.
     """
 
     joules: Mapping[str, float]
     idle_watts: Mapping[str, float]
     missing: str
+    period: float | None = None
 
     @property
     def total(self) -> float | None:

@@ -244,7 +244,9 @@ def _with_end(run: LoadRun, record: LoadRunReply) -> LoadRun:
         instance_bytes=tuple(record.instance_bytes),
         peak_bytes=record.peak_rss - record.own_bytes,
         output_samples=tuple(record.output_samples),
-        energy=Energy(record.joules, record.idle_watts, record.energy_missing),
+        energy=Energy(
+            record.joules, record.idle_watts, record.energy_missing, record.energy_period
+        ),
         busy=record.busy,
     )
 

@@ -53,7 +53,7 @@ class Clocks(NamedTuple):
 
     ``wait`` is the wait for a core, ``device`` the time on the device. ``bind_seconds`` is what it
     took to bind the first batch, in which a framework may compile the model. ``energy`` is whether
-    runs tell the energy of the device.
+    runs of ``energy_seconds`` or longer tell the energy of the device.
     """
 
     wait: bool
@@ -61,6 +61,7 @@ class Clocks(NamedTuple):
     stoppable: bool
     bind_seconds: float = 0.0
     energy: bool = False
+    energy_seconds: float = 0.0
 
 
 class RepeatedCalls(NamedTuple):
@@ -216,7 +217,9 @@ class Predictor:
             sha256=record.output_sha256,
             peak_bytes=record.peak_rss,
             bind_seconds=record.bind_seconds,
-            energy=Energy(record.joules, record.idle_watts, record.energy_missing),
+            energy=Energy(
+                record.joules, record.idle_watts, record.energy_missing, record.energy_period
+            ),
             grown=record.grown,
             busy=record.busy,
         )
@@ -305,7 +308,14 @@ class Predictor:
         with self.agent.checking("bind"):
             record = read_record(BindReply, facts)
         stoppable = record.stoppable and self.agent.own_pid is not None
-        return Clocks(record.wait, record.device, stoppable, record.bind_seconds, record.energy)
+        return Clocks(
+            record.wait,
+            record.device,
+            stoppable,
+            record.bind_seconds,
+            record.energy,
+            record.energy_seconds,
+        )
 
     def hold(self, cores: Sequence[int]) -> None:
         """Hold the thread that makes the calls to these cores. Raises AgentError."""

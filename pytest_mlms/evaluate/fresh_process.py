@@ -146,6 +146,7 @@ def _result(plan: PerformancePlan, predictor: Predictor, timed: _Timed) -> Proce
         joules_per_input=run.energy.per_input(len(run.latencies) * plan.batch_size),
         idle_watts=timed.first.energy.idle,
         energy_missing=run.energy.missing,
+        energy_period=run.energy.period,
         import_seconds=predictor.import_seconds,
         threads_busy=run.busy,
     )

@@ -111,6 +111,7 @@ def measure_load_process(
         joules_per_input=_joules_per_input(plan, served),
         idle_watts=first.energy.idle,
         energy_missing=view.energy.missing,
+        energy_period=view.energy.period,
     )
     return LoadResult(
         record=record,

@@ -34,7 +34,8 @@ class ProcessRecord:
     ``steady`` is whether the warm-up ended and the timed calls are on one plateau. ``change`` is
     the last plateau of these over the one that is furthest from it, 1 where there is one.
     ``joules_per_input`` is None where ``energy_missing`` says why, and ``idle_watts`` is the power
-    of the device before the first call, None where it was not measured.
+    of the device before the first call, None where it was not measured. ``energy_period`` are the
+    seconds in which a GPU's counter of energy advances.
     ``in_full`` is False where it was timed for a part of the duration, since that may be enough.
     ``load`` is there for a process under load, which has no digest. ``memory_growth`` are the bytes
     that a call added, None under load; ``import_seconds`` is the part of ``start_seconds`` in which
@@ -67,6 +68,7 @@ class ProcessRecord:
     threads_busy: int | None = None
     batch_agreement: float | None = omitted_if_default(None)
     batch_missing: str = omitted_if_default(NOT_ASKED)
+    energy_period: float | None = omitted_if_default(None)
     load: LoadRecord | None = omitted_if_default(None)
 
 

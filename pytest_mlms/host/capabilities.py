@@ -16,9 +16,9 @@ from typing import NamedTuple, TypedDict
 
 import psutil
 import pytest
+from mlms_predictors._run.gpus import Gpu, list_gpus, visible_gpus
 
 import pytest_mlms
-from pytest_mlms.host.gpus import Gpu, visible_gpus
 from pytest_mlms.host.locks import own_cores
 from pytest_mlms.host.machine import machine_state
 from pytest_mlms.records import device_name
@@ -32,6 +32,7 @@ __all__ = [
     "gather",
     "labels",
     "missing_here",
+    "selected_alone",
     "uuid_of",
 ]
 
@@ -105,6 +106,16 @@ def uuid_of(device: str, config: pytest.Config) -> str:
     return str(found.get("uuid", ""))
 
 
+def selected_alone(device: str, config: pytest.Config) -> str:
+    """Return the UUID that CUDA_VISIBLE_DEVICES must have for an agent of a device, else "".
+
+    Where there are slices of GPUs (MIG), CUDA gives a process one of them, and no GPU beside it.
+    """
+    uuids = [str(found.get("uuid", "")) for found in _devices(config).values()]
+    is_sliced = any(uuid.startswith("MIG-") for uuid in uuids)
+    return uuid_of(device, config) if is_sliced else ""
+
+
 def labels(text: str) -> dict[str, str]:
     """Return the labels that MLMS_LABELS gives a host, as in "gpu=new-driver,rack=3"."""
     found = {}
@@ -168,7 +179,8 @@ def _devices(config: pytest.Config) -> _Devices:
 
 def _find_devices(config: pytest.Config) -> _Devices:
     devices = {"cpu": _cpu()}
-    for index, gpu in enumerate(visible_gpus()):
+    gpus = visible_gpus(list_gpus(), os.environ.get("CUDA_VISIBLE_DEVICES"))
+    for index, gpu in enumerate(gpus):
         name = f"cuda:{index}"
         devices[name] = _gpu(name, gpu)
     for announced in config.hook.pytest_mlms_devices(config=config):

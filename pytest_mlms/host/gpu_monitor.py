@@ -1,7 +1,7 @@
 """Monitoring of a GPU while two stacks take turns on it, and the checks of what was read.
 
 The readings are those of NVML, by nvidia-ml-py (extra ``gpu``); docs.nvidia.com/deploy/nvml-api
-has the meaning of each value. Tested with a hand-written fake of the driver.
+has the meaning of each value.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mlms_predictors._run.gpus import open_gpu_handle
+from mlms_predictors._run.gpus import instant_power, open_gpu_handle, whole_gpu
 
 from pytest_mlms.errors import Unavailable
 
@@ -33,10 +33,10 @@ _CAPPED = {"nvmlClocksThrottleReasonSwPowerCap": "it was at its power limit"}
 class GpuReading:
     """One reading of a GPU.
 
-    Clocks are in MHz, power in W, temperatures in degrees Celsius; ``throttled`` and ``capped``
-    are reasons in words, ``processes`` are PIDs. ``loaded`` says that one of our agents had just
-    used the GPU, so that its clocks are those of work. A value that the driver doesn't give is
-    None.
+    Clocks are in MHz, power in W (``instant_power`` now, ``power`` a mean over a second on most
+    GPUs), temperatures in degrees Celsius; ``throttled`` and ``capped`` are reasons in words,
+    ``processes`` are PIDs. ``loaded`` says that one of our agents had just used the GPU, so that
+    its clocks are those of work. A value that the driver doesn't give is None.
     """
 
     loaded: bool
@@ -48,17 +48,20 @@ class GpuReading:
     throttled: tuple[str, ...]
     capped: tuple[str, ...]
     processes: tuple[int, ...] | None
+    instant_power: float | None = None
 
 
 class GpuMonitor:
     """Reads the state of the GPU that CUDA calls cuda:``ordinal``.
 
-    ``nvml`` is the module pynvml, initialized. Raises LookupError where there is no such GPU.
+    ``nvml`` is the module pynvml, initialized. Of a slice of a GPU (MIG) all but the processes is
+    that of the GPU. Raises LookupError where there is no such GPU.
     """
 
     def __init__(self, nvml: Any, ordinal: int) -> None:
         self._nvml = nvml
-        self._handle = open_gpu_handle(nvml, ordinal)
+        self._device = open_gpu_handle(nvml, ordinal)
+        self._whole = whole_gpu(nvml, self._device)
 
     def read(self, loaded: bool) -> GpuReading:
         """Read the state of the GPU now."""
@@ -74,12 +77,13 @@ class GpuMonitor:
             throttled=self._in_words(reasons, _THROTTLED),
             capped=self._in_words(reasons, _CAPPED),
             processes=self._processes(),
+            instant_power=self._instant_power(),
         )
 
     def _ask(self, function: Any, *arguments: Any) -> Any:
         """Return the driver's answer, None where it gives none."""
         try:
-            return function(self._handle, *arguments)
+            return function(self._whole, *arguments)
         except self._nvml.NVMLError:  # not supported on this model, or not allowed
             return None
 
@@ -89,9 +93,16 @@ class GpuMonitor:
             return None
         return float(milliwatts / 1000)
 
+    def _instant_power(self) -> float | None:
+        try:
+            return float(instant_power(self._nvml, self._whole))
+        except self._nvml.NVMLError:
+            return None
+
     def _processes(self) -> tuple[int, ...] | None:
-        processes = self._ask(self._nvml.nvmlDeviceGetComputeRunningProcesses)
-        if processes is None:
+        try:
+            processes = self._nvml.nvmlDeviceGetComputeRunningProcesses(self._device)
+        except self._nvml.NVMLError:
             return None
         pids = [process.pid for process in processes]
         return tuple(sorted(pids))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from mlms_predictors._run.gpus import instant_power, list_gpus, visible_gpus, whole_gpu
 
 from pytest_mlms.cgroups import cgroup_folders, memory_limits, positive
 
@@ -232,7 +233,7 @@ def _gpu_driver() -> str:
 
 
 def _gpus() -> list[Facts]:
-    """Return the state of each GPU by NVML, tested with a hand-written fake of it.
+    """Return the state of each GPU by NVML, of a GPU in MIG mode that of each slice.
 
     It has clocks, power, temperature, throttle reasons, and the PIDs of the processes on it.
     """
@@ -245,8 +246,8 @@ def _gpus() -> list[Facts]:
     except pynvml.NVMLError as error:
         raise _Unreadable(f"NVML: {error}") from None
     try:
-        handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
-        return [_gpu(pynvml, handle) for handle in handles]
+        devices = visible_gpus(list_gpus(), None)
+        return [_gpu(pynvml, pynvml.nvmlDeviceGetHandleByUUID(gpu.uuid)) for gpu in devices]
     except pynvml.NVMLError as error:
         raise _Unreadable(f"NVML: {error}") from None
     finally:
@@ -254,16 +255,18 @@ def _gpus() -> list[Facts]:
 
 
 def _gpu(nvml: Any, handle: Any) -> Facts:
+    whole = whole_gpu(nvml, handle)
     readers: dict[str, Callable[[], Any]] = {
         "name": lambda: nvml.nvmlDeviceGetName(handle),
         "uuid": lambda: nvml.nvmlDeviceGetUUID(handle),
         "driver": nvml.nvmlSystemGetDriverVersion,
         "memory": lambda: nvml.nvmlDeviceGetMemoryInfo(handle).total,
-        "sm_clock": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
-        "memory_clock": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
-        "power": lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000,
-        "temperature": lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
-        "throttle_reasons": lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),
+        "sm_clock": lambda: nvml.nvmlDeviceGetClockInfo(whole, nvml.NVML_CLOCK_SM),
+        "memory_clock": lambda: nvml.nvmlDeviceGetClockInfo(whole, nvml.NVML_CLOCK_MEM),
+        "power": lambda: nvml.nvmlDeviceGetPowerUsage(whole) / 1000,
+        "instant_power": lambda: instant_power(nvml, whole),
+        "temperature": lambda: nvml.nvmlDeviceGetTemperature(whole, nvml.NVML_TEMPERATURE_GPU),
+        "throttle_reasons": lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(whole),
         "processes": lambda: _pids(nvml.nvmlDeviceGetComputeRunningProcesses(handle)),
     }
     state: Facts = {}

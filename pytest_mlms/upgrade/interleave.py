@@ -65,7 +65,7 @@ _MOST_CALLS = 200  # in a turn
 _MUCH_SLOWER = 1.5
 _PROBE_SECONDS = 1.0  # that finding out how to measure may take
 _MOST_DRAWS = 1 << 31
-_ENERGY_SECONDS = 0.3  # counters of GPUs are read ten times a second
+_ENERGY_SECONDS = 0.3  # of calls, longer where a counter takes longer to be right
 _STEADY = 1.02  # ratio of a call of a turn to later ones from which it isn't one of the start
 _PROBED_CALLS = 16  # of a turn
 _PROBED_SECONDS = 0.04  # of a turn
@@ -347,11 +347,13 @@ class RoundRunner:
     def _joules_per_input(self) -> dict[SideName, float]:
         """Return the energy of an input by side; none where either side doesn't count it."""
         found: dict[SideName, float] = {}
-        if not all(self._pair.clocks[side].energy for side in SIDES):
+        clocks = self._pair.clocks
+        if not all(clocks[side].energy for side in SIDES):
             return found
+        seconds = max(_ENERGY_SECONDS, *(clocks[side].energy_seconds for side in SIDES))
         for side in self._draw_order():
             with self._pair.running(side) as predictor:
-                run = predictor.run("single_stream", seconds=_ENERGY_SECONDS, least=1, longest=60)
+                run = predictor.run("single_stream", seconds=seconds, least=1, longest=60)
             batch = next(iter(self._pair.batches[0].values()))
             joules = run.energy.per_input(len(run.latencies) * len(batch))
             if joules is None:

@@ -11,19 +11,33 @@ from typing import Any
 import pytest
 
 from pytest_mlms.agent.registry import find_predictors
-from pytest_mlms.host import capabilities
-from pytest_mlms.host.capabilities import frameworks, gather, labels, missing_here, uuid_of
-from pytest_mlms.host.gpus import Gpu
+from pytest_mlms.host.capabilities import (
+    frameworks,
+    gather,
+    labels,
+    missing_here,
+    selected_alone,
+    uuid_of,
+)
 from pytest_mlms.host.locks import own_cores
 from pytest_mlms.session import SESSION
+from tests.support.driver import SLICED, Driver
 
-GPUS = [Gpu("GPU-aa", "NVIDIA A", 1 << 30, "580.1"), Gpu("GPU-bb", "NVIDIA B", 2 << 30, "580.1")]
+GPUS = """
+driver 580.1
+gpu GPU-aa
+name NVIDIA A
+memory 1073741824
+gpu GPU-bb
+name NVIDIA B
+memory 2147483648
+"""
 
 
 @pytest.fixture
-def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def config(tmp_path: Path, driver: Driver) -> Any:
     """The config of a session on a host with two GPUs; ``announced`` are the devices of a hook."""
-    monkeypatch.setattr(capabilities, "visible_gpus", lambda: GPUS)
+    driver.says(GPUS)
     announced: list[dict[str, Any]] = []
     hook = SimpleNamespace(pytest_mlms_devices=lambda config: [announced, None])
     session: Any = SimpleNamespace(cache=tmp_path, predictors={})
@@ -74,6 +88,30 @@ def test_a_device_has_the_uuid_that_it_has_in_all_sessions(
     config: Any, device: str, uuid: str
 ) -> None:
     assert uuid_of(device, config) == uuid
+
+
+def test_slices_of_a_gpu_are_devices_with_locks_of_their_own(config: Any, driver: Driver) -> None:
+    driver.says(SLICED)
+    _, first, second = gather(config)["devices"]
+    assert first["kind"] == "NVIDIA H200 MIG 1g.18gb"
+    assert first["memory"] == 16 << 30
+    assert first["driver"] == "580.65.06"
+    assert (first["locks"], second["locks"]) == (["MIG-11"], ["MIG-22"])
+    assert selected_alone("cuda", config) == "MIG-11"
+    assert selected_alone("cuda:1", config) == "MIG-22"
+
+
+def test_whole_gpus_need_no_selection(config: Any) -> None:
+    assert selected_alone("cuda:1", config) == ""
+
+
+@pytest.mark.parametrize(("visible", "uuid"), [("MIG-22", "MIG-22"), ("0", "MIG-11")])
+def test_a_slice_that_cuda_shows_is_the_first_device(
+    config: Any, driver: Driver, monkeypatch: pytest.MonkeyPatch, visible: str, uuid: str
+) -> None:
+    driver.says(SLICED)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert uuid_of("cuda", config) == uuid
 
 
 def test_a_framework_is_there_if_the_imports_of_its_predictor_are() -> None:

@@ -1,4 +1,4 @@
-"""Readings of a GPU and what follows from them, with a hand-written fake of the driver."""
+"""Readings of a GPU above a stub of the driver, and what follows from them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import pytest
 
 from pytest_mlms.errors import Unavailable
 from pytest_mlms.host.gpu_monitor import (
-    GpuMonitor,
     GpuReading,
     gpu_notes,
     gpu_problems,
     open_gpu,
 )
-from tests.support.nvml import FakeNvml
+from tests.support.driver import H200, SLICED, Driver
+
+pynvml = pytest.importorskip("pynvml")
 
 IDLE = GpuReading(
     loaded=False,
@@ -37,65 +38,59 @@ BUSY = GpuReading(
     throttled=(),
     capped=(),
     processes=(101, 102),
+    instant_power=430.0,
 )
 OWN = {101, 102}
 
 
 @pytest.fixture(autouse=True)
-def _all_gpus_are_visible(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+def _gpu(driver: Driver) -> None:
+    driver.says(H200, "process 102 4096", "process 101 ?")
 
 
-@pytest.fixture
-def nvml() -> FakeNvml:
-    return FakeNvml()
+def read(device: str = "cuda:0") -> GpuReading:
+    with open_gpu(device) as gpu:
+        return gpu.read(loaded=True)
 
 
-def test_a_reading_is_in_mhz_watts_and_degrees(nvml: FakeNvml) -> None:
-    assert GpuMonitor(nvml, 0).read(loaded=True) == BUSY
+def test_a_reading_is_in_mhz_watts_and_degrees() -> None:
+    assert read() == BUSY
 
 
-def test_throttle_reasons_are_in_words(nvml: FakeNvml) -> None:
-    nvml.throttle_reasons = 0x20 | 0x4
-    reading = GpuMonitor(nvml, 0).read(loaded=True)
-    assert reading.throttled == ("it was too hot (driver)",)
-    assert reading.capped == ("it was at its power limit",)
+def test_throttle_reasons_are_in_words(driver: Driver) -> None:
+    driver.says(H200, "reasons 0x24")
+    assert read().throttled == ("it was too hot (driver)",)
+    assert read().capped == ("it was at its power limit",)
 
 
-def test_the_reasons_are_those_of_nvml(nvml: FakeNvml) -> None:
-    pynvml = pytest.importorskip("pynvml")
-    names = [name for name in dir(nvml) if name.startswith("nvmlClocksThrottleReason")]
-    assert len(names) == 5
-    for name in names:
-        assert getattr(nvml, name) == getattr(pynvml, name)
-
-
-def test_a_value_that_the_driver_refuses_is_none_and_no_problem() -> None:
-    refused = ["nvmlDeviceGetPowerUsage", "nvmlDeviceGetComputeRunningProcesses"]
-    reading = GpuMonitor(FakeNvml(refused), 0).read(loaded=True)
-    assert reading.power is None
-    assert reading.processes is None
+def test_a_value_that_the_driver_refuses_is_none_and_no_problem(driver: Driver) -> None:
+    driver.says(H200, "power !3", "field.186 !3", "processes !4")
+    reading = read()
+    assert (reading.power, reading.instant_power, reading.processes) == (None, None, None)
     assert gpu_problems([replace(IDLE, processes=None), reading], OWN) == []
 
 
+def test_a_slice_has_processes_of_its_own_and_the_clocks_of_its_gpu(driver: Driver) -> None:
+    driver.says(SLICED, "clock.1 15", "reasons 0x1")
+    reading = read("cuda:1")
+    assert reading == replace(BUSY, processes=(202,))
+
+
 @pytest.mark.parametrize(
-    ("visible", "ordinal", "uuid"),
-    [
-        (None, 1, "GPU-bb11"),
-        ("3, GPU-cc22", 0, "GPU-8f1c"),
-        ("3, GPU-cc22", 1, "GPU-cc22"),
-    ],
+    ("visible", "device", "clock"),
+    [(None, "cuda:1", 1001), ("1, GPU-aa", "cuda", 1001), ("1, GPU-aa", "cuda:1", 1980)],
 )
 def test_the_gpu_is_the_one_that_cuda_numbers_so(
-    nvml: FakeNvml,
+    driver: Driver,
     monkeypatch: pytest.MonkeyPatch,
     visible: str | None,
-    ordinal: int,
-    uuid: str,
+    device: str,
+    clock: int,
 ) -> None:
+    driver.says(H200, "gpu GPU-bb11", "clock.1 1001")
     if visible:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert GpuMonitor(nvml, ordinal)._handle == uuid
+    assert read(device).sm_clock == clock
 
 
 def test_a_quiet_run_has_no_problem() -> None:
@@ -154,23 +149,14 @@ def test_notes_of_a_driver_that_tells_nothing_are_empty() -> None:
     assert gpu_notes([IDLE, silent]) == []
 
 
-def test_a_machine_without_a_driver_is_unavailable() -> None:
-    pynvml = pytest.importorskip("pynvml")
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        message = "device cuda:0: the NVIDIA driver can't be asked for its state"
-        with pytest.raises(Unavailable, match=message), open_gpu("cuda:0"):
-            pass
-    else:
-        pynvml.nvmlShutdown()
-        with open_gpu("cuda:0") as gpu:
-            assert gpu.read(loaded=False).sm_clock
+def test_a_machine_without_a_driver_is_unavailable(driver: Driver) -> None:
+    driver.says("init !9", H200)
+    message = "device cuda:0: the NVIDIA driver can't be asked for its state: Driver Not Loaded"
+    with pytest.raises(Unavailable, match=message), open_gpu("cuda:0"):
+        pass
 
 
-def test_a_gpu_that_is_not_there_is_unavailable(
-    nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "pynvml", nvml)
+def test_a_gpu_that_is_not_there_is_unavailable(driver: Driver) -> None:
     with pytest.raises(Unavailable, match="device cuda:7: there is no cuda:7"), open_gpu("cuda:7"):
         pass
+    assert driver.users == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import psutil
@@ -12,7 +11,7 @@ import pytest
 from pytest_mlms import memory
 from pytest_mlms.host import machine
 from pytest_mlms.host.machine import CpuTimes, machine_state
-from tests.support.nvml import FakeNvml
+from tests.support.driver import H200, SLICED, Driver
 
 FIXED = {
     "host",
@@ -129,23 +128,28 @@ def test_the_busy_share_is_that_of_the_time_since_the_start() -> None:
     assert shares["steal"] is None or 0 <= shares["steal"] <= 1
 
 
-def test_the_state_of_a_gpu_has_what_it_refuses_with_the_reason(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    nvml = FakeNvml(refused=["nvmlDeviceGetCurrentClocksThrottleReasons"])
-    nvml.uuids = ["GPU-1"]
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+def test_the_state_of_a_gpu_has_what_it_refuses_with_the_reason(driver: Driver) -> None:
+    driver.says(H200, "reasons !3", "process 101 ?")
     (gpu,) = machine_state()["gpus"]
     assert gpu["name"] == "NVIDIA H200"
-    assert gpu["power"] == 412.3
-    assert gpu["processes"] == [102, 101]
+    assert (gpu["power"], gpu["instant_power"]) == (412.3, 430)
+    assert gpu["processes"] == [101]
     assert gpu["unavailable"] == {"throttle_reasons": "Not Supported"}
+    assert driver.users == 0
 
 
-def test_nvml_without_a_driver_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    nvml = FakeNvml(refused=["nvmlInit"])
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    assert machine_state()["unavailable"]["gpus"] == "NVML: Not Supported"
+def test_a_sliced_gpu_has_the_state_of_each_slice(driver: Driver) -> None:
+    driver.says(SLICED)
+    first, second = machine_state()["gpus"]
+    assert (first["uuid"], second["uuid"]) == ("MIG-11", "MIG-22")
+    assert first["memory"] == 16 << 30
+    assert first["sm_clock"] == second["sm_clock"] == 1980
+    assert second["processes"] == [202]
+
+
+def test_nvml_without_a_driver_is_a_reason(driver: Driver) -> None:
+    driver.says("init !9", H200)
+    assert machine_state()["unavailable"]["gpus"] == "NVML: Driver Not Loaded"
 
 
 def test_fast_and_slow_cores_are_told_where_there_are_both(

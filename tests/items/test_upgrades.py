@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from pytest_mlms.cli.main import main
+from tests.support.driver import H200, Driver
 from tests.support.project import HANG_GUARD, PREDICTORS, QUICK, Project
 
 STACKS = """
@@ -219,44 +220,29 @@ def test_a_clock_that_is_not_there_is_invalid_and_the_others_are_named(
     assert verdicts(upgrades) == {"slow": "INVALID"}
 
 
-TAKEN = '''
-import sys
-from types import SimpleNamespace
-import psutil, pynvml
+# From the second round on another process is on the GPU.
+TAKEN = """
+import os
+from pathlib import Path
+from pytest_mlms.upgrade.device_monitor import DeviceMonitor
 
-class Driver:
-    """A GPU that another process is on from the second reading with agents alive."""
+check = DeviceMonitor.check
 
-    readings = 0
-    nvmlInit = nvmlShutdown = lambda self: None
+def check_later(self, pair):
+    pids = {*pair.pids, *([77] if len(self._readings) > 1 else [])}
+    processes = "".join(f"process {pid} 4096\\n" for pid in pids)
+    Path(os.environ["MLMS_STUB_GPUS"]).write_text(os.environ["H200"] + processes)
+    return check(self, pair)
 
-    def nvmlDeviceGetCount(self):
-        return 1
-
-    def nvmlDeviceGetUUID(self, handle):
-        return "GPU-8f1c"
-
-    def nvmlDeviceGetHandleByIndex(self, index):
-        return index
-
-    def nvmlDeviceGetComputeRunningProcesses(self, handle):
-        supervisors = psutil.Process().children()
-        pids = [agent.pid for started in supervisors for agent in started.children()]
-        self.readings += bool(pids)
-        if self.readings > 1:
-            pids.append(77)
-        return [SimpleNamespace(pid=pid) for pid in pids]
-
-    def __getattr__(self, name):
-        return getattr(pynvml, name)
-
-sys.modules["pynvml"] = Driver()
-'''
+DeviceMonitor.check = check_later
+"""
 
 
 @pytest.mark.slow
-def test_a_device_that_is_taken_between_rounds_is_invalid(upgrades: Project) -> None:
-    pytest.importorskip("pynvml")
+def test_a_device_that_is_taken_between_rounds_is_invalid(
+    upgrades: Project, driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("H200", H200)
     upgrades.pytester.makeconftest(TAKEN)
     upgrades.edit("devices: [cpu]", "devices: [cuda]")
     result = upgrades.run("--mlms-aa", "--mlms-stack=gpu")

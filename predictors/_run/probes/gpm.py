@@ -1,13 +1,13 @@
 """The probe ``gpm``: how busy the units of an NVIDIA GPU were.
 
 It reads NVML's GPU Performance Monitoring, which GPUs have from Hopper on. Its numbers are those
-of the whole device, whoever uses it. Tested with hand-written
-fakes; no GPU has run it.
+of the whole device, or slice of one (MIG), whoever uses it.
 """
 
 import time
 from typing import Any
 
+from ..gpus import whole_gpu
 from ..probe import Probe, ProbeUnavailable
 from .nvml import open_nvml
 
@@ -41,9 +41,10 @@ class Gpm(Probe):
         Raises ProbeUnavailable where the GPU or the driver has no such metrics.
         """
         self._nvml, self._handle = open_nvml(self.device)
+        self._whole = whole_gpu(self._nvml, self._handle)
         self._samples = []  # the older one first
         try:
-            support = self._nvml.nvmlGpmQueryDeviceSupport(self._handle)
+            support = self._nvml.nvmlGpmQueryDeviceSupport(self._whole)
             if not support.isSupportedDevice:
                 raise ProbeUnavailable(
                     "this GPU has no performance monitoring by NVML, as those before Hopper"
@@ -75,7 +76,12 @@ class Gpm(Probe):
         self._nvml = None
 
     def _take_sample(self):
-        self._nvml.nvmlGpmSampleGet(self._handle, self._samples[1])
+        nvml = self._nvml
+        if self._whole is self._handle:
+            nvml.nvmlGpmSampleGet(self._handle, self._samples[1])
+        else:
+            instance = nvml.nvmlDeviceGetGpuInstanceId(self._handle)
+            nvml.nvmlGpmMigSampleGet(self._whole, instance, self._samples[1])
         self._sampled_at = time.perf_counter()
 
     def _averages(self):

@@ -1,15 +1,17 @@
-"""Energy by counters: a tree of files like powercap's, and an NVML, both written by hand."""
+"""Energy by counters: a tree of files like powercap's, and a stub of NVIDIA's driver."""
 
 from __future__ import annotations
 
+import re
+import time
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from mlms_predictors._run import energy
 from mlms_predictors._run.energy import EnergyMeter
-from mlms_predictors._run.probes import nvml, rapl
+from mlms_predictors._run.probes import rapl
+
+from tests.support.driver import H200, SLICED, Driver
 
 RANGE = 1_000_000  # microjoules at which a counter wraps
 PACKAGE = "package-0 energy (intel-rapl:0)"
@@ -138,26 +140,50 @@ def test_counters_that_only_root_may_read_are_missing(
     assert "readable by root only" in EnergyMeter("cpu").missing
 
 
-def fake_nvml(monkeypatch: pytest.MonkeyPatch, **readers: Any) -> None:
-    """Have NVML open a device with these readers, by hand: no GPU is there."""
-    module = SimpleNamespace(NVMLError=RuntimeError, nvmlShutdown=lambda: None)
-    monkeypatch.setattr(nvml, "open_nvml", lambda device: (module, None))
-    monkeypatch.setattr(nvml, "_readers", lambda module, handle: readers)
+@pytest.fixture
+def gpu(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> Driver:
+    pytest.importorskip("pynvml")
+    monkeypatch.setattr(EnergyMeter, "_periods", {})
+    return driver
 
 
-def test_a_gpu_has_its_own_counter(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Seconds()
-    monkeypatch.setattr(energy, "time", clock)
-    fake_nvml(monkeypatch, **{"gpu energy": lambda: 100 * clock.now, "gpu power": lambda: 7.0})
+def test_a_gpu_has_its_own_counter(gpu: Driver) -> None:
+    gpu.says(H200, "energy 0+200000@0.02")
+    meter = EnergyMeter("cuda:0")
+    assert meter.period == pytest.approx(0.02, rel=0.5)
+    meter.begin()
+    began = time.perf_counter()
+    time.sleep(meter.shortest)
+    (joules,) = meter.joules().values()
+    assert joules / (time.perf_counter() - began) == pytest.approx(200, rel=0.2)
+    meter.close()
+    assert gpu.users == 0
+
+
+def test_an_interval_of_a_few_steps_of_a_gpus_counter_is_missing(gpu: Driver) -> None:
+    gpu.says(H200, "energy 0+200000@0.05")
     meter = EnergyMeter("cuda:0")
     meter.begin()
-    clock.now += 0.5
-    assert meter.joules() == {"gpu energy": 50.0}
+    time.sleep(0.15)  # enough for RAPL
+    assert meter.joules() == {}
+    assert re.match(r"timed for 0\.\d+ s, and counters need 0\.\d+ s", meter.missing)
 
 
-def test_a_gpu_without_a_counter_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse() -> float:
-        raise RuntimeError("Not Supported")
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("energy !3", "no counter of energy; Not Supported"),
+        ("energy 5000", "the counter of energy stands still"),
+    ],
+)
+def test_a_gpu_whose_counter_tells_nothing_is_missing(
+    gpu: Driver, monkeypatch: pytest.MonkeyPatch, line: str, reason: str
+) -> None:
+    monkeypatch.setattr(energy, "_LONGEST_STEP", 0.01)
+    gpu.says(H200, line)
+    assert EnergyMeter("cuda:0").missing == reason
 
-    fake_nvml(monkeypatch, **{"gpu energy": refuse})
-    assert EnergyMeter("cuda:0").missing == "no counter of energy; Not Supported"
+
+def test_a_slice_of_a_gpu_has_no_energy_of_its_own(gpu: Driver) -> None:
+    gpu.says(SLICED, "energy 0+200000@0.02")
+    assert "whole GPU, and this is a slice of it" in EnergyMeter("cuda:1").missing

@@ -1,111 +1,71 @@
-"""The probe ``gpm``: nvidia-ml-py's own code over a hand-written fake of the driver."""
+"""The probe ``gpm``, above a stub of the driver."""
 
 from __future__ import annotations
 
-import ctypes
 import types
-from typing import Any
 
 import pytest
 from mlms_predictors._run.probes import gpm, open_probe
 
+from tests.support.driver import H200, SLICED, Driver
 from tests.support.probes import refusal, values
 
-pynvml = pytest.importorskip("pynvml")
+pytest.importorskip("pynvml")
 
-Sample = tuple[float, float, float]
-"""SM, occupancy, PCIe sent: the metrics 2, 3 and 20."""
-
-
-class Driver:
-    """NVML's C functions as nvidia-ml-py finds them, with the samples of one GPU."""
-
-    def __init__(self, *samples: Sample, supported: bool = True) -> None:
-        self.samples = list(samples)
-        self.supported = supported
-        self.taken: dict[int, Sample] = {}
-        self.free = [self.make_sample(), self.make_sample()]
-        self.pairs: list[list[Sample]] = []
-
-    def make_sample(self) -> Any:
-        return ctypes.cast(ctypes.create_string_buffer(8), pynvml.c_nvmlGpmSample_t)
-
-    def __call__(self, name: str) -> Any:
-        return getattr(self, name, lambda *arguments: 0)
-
-    def nvmlDeviceGetCount_v2(self, count: Any) -> int:
-        count._obj.value = 1
-        return 0
-
-    def nvmlGpmQueryDeviceSupport(self, device: Any, support: Any) -> int:
-        support._obj.isSupportedDevice = self.supported
-        return 0
-
-    def nvmlGpmSampleAlloc(self, sample: Any) -> int:
-        ctypes.memmove(sample, ctypes.byref(self.free.pop()), ctypes.sizeof(ctypes.c_void_p))
-        return 0
-
-    def nvmlGpmSampleFree(self, sample: Any) -> int:
-        self.free.append(sample)
-        return 0
-
-    def nvmlGpmSampleGet(self, device: Any, sample: Any) -> int:
-        self.taken[ctypes.addressof(sample.contents)] = self.samples.pop(0)
-        return 0
-
-    def nvmlGpmMetricsGet(self, argument: Any) -> int:
-        """Answer with the metrics of two samples; the GPU has no integer counter."""
-        request = argument._obj
-        assert request.version == pynvml.NVML_GPM_METRICS_GET_VERSION
-        pair = []
-        for sample in (request.sample1, request.sample2):
-            pair.append(self.taken[ctypes.addressof(sample.contents)])
-        self.pairs.append(pair)
-        metrics = dict(zip((2, 3, 20), pair[1], strict=True))
-        for metric in request.metrics[: request.numMetrics]:
-            metric.value = metrics.get(metric.metricId, 0.0)
-            metric.nvmlReturn = 0
-            if metric.metricId == 4:
-                metric.nvmlReturn = pynvml.NVML_ERROR_NOT_SUPPORTED
-        return 0
+HOPPER = f"""{H200}
+gpm 1
+metric.2 0+81.5
+metric.3 0+43.25
+metric.20 0+512
+"""
+ALL = "".join(f"metric.{number} 0\n" for number in range(1, 32))
 
 
-def use(monkeypatch: pytest.MonkeyPatch, driver: Driver, *times: float) -> Driver:
-    """Have this driver, and a clock that shows these times and then the last one."""
-    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer", driver)
-    monkeypatch.setattr(pynvml, "nvmlInit", lambda: None)
-    monkeypatch.setattr(pynvml, "nvmlShutdown", lambda: None)
+@pytest.fixture(autouse=True)
+def _between_calls_only(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver.says(H200, "gpm 1", ALL, HOPPER.partition("gpm 1")[2], "metric.4 !3")
     monkeypatch.setattr(gpm.Gpm, "period", None)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    if times:
-        clock = list(times)
-
-        def perf_counter() -> float:
-            return clock.pop(0) if len(clock) > 1 else clock[0]
-
-        monkeypatch.setattr(gpm, "time", types.SimpleNamespace(perf_counter=perf_counter))
-    return driver
 
 
-def test_a_reading_is_of_the_time_between_two_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    samples = [(1.0, 1.0, 1.0), (81.5, 43.25, 512.0), (90.0, 50.0, 640.0)]
-    driver = use(monkeypatch, Driver(*samples), 10.0, 10.05, 10.2, 10.3, 10.5, 10.6)
+def use_times(monkeypatch: pytest.MonkeyPatch, *times: float) -> None:
+    """Have a clock that shows these times and then the last one."""
+    clock = list(times)
+
+    def perf_counter() -> float:
+        return clock.pop(0) if len(clock) > 1 else clock[0]
+
+    monkeypatch.setattr(gpm, "time", types.SimpleNamespace(perf_counter=perf_counter))
+
+
+def test_a_reading_is_the_mean_between_two_samples(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_times(monkeypatch, 10.0, 10.05, 10.2, 10.3, 10.5, 10.6)
     with open_probe("gpm", "cuda:0", "hardware") as probe:
         probe.between()  # 0.05 s after the first sample: too short
         probe.between()
         probe.between()
-    assert values(probe, "gpu sm busy") == [81.5, 90.0]
-    assert values(probe, "gpu sm occupancy") == [43.25, 50.0]
-    assert values(probe, "gpu pcie sent") == [512.0, 640.0]
-    assert [pair[0] for pair in driver.pairs] == samples[:2], "a sample is the next pair's first"
+    assert values(probe, "gpu sm busy") == pytest.approx([81.5, 81.5], rel=1e-3)
+    assert values(probe, "gpu sm occupancy") == pytest.approx([43.25, 43.25], rel=1e-3)
+    assert values(probe, "gpu pcie sent") == pytest.approx([512.0, 512.0], rel=1e-3)
     assert probe.missing == {"gpu integer busy": "Not Supported"}
     assert probe.fault == ""
     assert {series.unit for series in probe.series} == {"%", "MiB/s"}
-    assert len(driver.free) == 2
+    assert driver.users == 0
+
+
+def test_a_slice_has_metrics_of_its_own(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, slices = SLICED.split("mig ", 1)
+    driver.says(whole, "gpm 1", ALL, f"mig {slices}", ALL, "metric.2 0+20")
+    use_times(monkeypatch, 10.0, 10.2)
+    with open_probe("gpm", "cuda:1", "hardware") as probe:
+        probe.between()
+    assert values(probe, "gpu sm busy") == pytest.approx([20], rel=1e-3)
+    assert probe.missing == {}
 
 
 def test_a_time_that_is_too_short_has_no_averages(monkeypatch: pytest.MonkeyPatch) -> None:
-    use(monkeypatch, Driver((1.0, 1.0, 1.0)), 10.0)
+    use_times(monkeypatch, 10.0)
     with open_probe("gpm", "cuda:0", "hardware") as probe:
         probe.between()
     assert probe.series == []
@@ -113,14 +73,12 @@ def test_a_time_that_is_too_short_has_no_averages(monkeypatch: pytest.MonkeyPatc
     assert reasons == {"observed for less than 0.1 s, in which there is no reading"}
 
 
-def test_a_gpu_before_hopper_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    use(monkeypatch, Driver(supported=False))
+def test_a_gpu_before_hopper_is_the_reason(driver: Driver) -> None:
+    driver.says(H200, "gpm 0")
     assert "before Hopper" in refusal("gpm", "cuda:0")
+    assert driver.users == 0
 
 
-def test_a_driver_without_performance_monitoring_is_the_reason(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    driver = use(monkeypatch, Driver())
-    monkeypatch.setattr(driver, "nvmlGpmQueryDeviceSupport", lambda *arguments: 13)
+def test_a_driver_without_performance_monitoring_is_the_reason(driver: Driver) -> None:
+    driver.says(H200, "gpm !13")
     assert "performance monitoring: Function Not Found" in refusal("gpm", "cuda:0")
