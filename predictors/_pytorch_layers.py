@@ -7,6 +7,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 import torch
 from mlms_predictors import Layer, Loaded, Profile
 from mlms_predictors._run.steps import between
+from mlms_predictors._run.timeline import in_queue
 
 _MICROSECONDS = 1e6
 _OPERATORS = "aten::"
@@ -177,9 +178,15 @@ def profiled(loaded: Loaded, tensors: List[Any]) -> Profile:
     region = next(event for event in events if event.name == "mlms")
     offset = start - region.time_range.start / _MICROSECONDS
     layers: List[Layer] = []
+    free = start
     for event in events:
         if event.name.startswith(_OPERATORS) and not _is_inside_operator(event):
-            layers.append(_layer(event, len(layers), offset))
+            layer = _layer(event, len(layers), offset)
+            if loaded.device != "cpu":
+                on_device = event.device_time_total / _MICROSECONDS or None
+                layer = in_queue(layer, on_device, free)
+                free = layer.end
+            layers.append(layer)
     return Profile(start, end, layers)
 
 
@@ -194,13 +201,10 @@ def _is_inside_operator(event):
 
 
 def _layer(event, number, offset):
-    """Return an operator as a Layer; on a GPU it takes as long as its kernels."""
+    """Return an operator as a Layer, with its times on the host."""
     name = "%s_%d" % (event.name[len(_OPERATORS) :], number)
     start = event.time_range.start / _MICROSECONDS + offset
     end = event.time_range.end / _MICROSECONDS + offset
-    on_device = getattr(event, "device_time_total", 0) / _MICROSECONDS
-    if on_device:
-        end = start + on_device
     memory = event.cpu_memory_usage + getattr(event, "device_memory_usage", 0)
     size = memory if memory > 0 else None  # below zero where it freed more
     return Layer(name, event.name, start, end, size, None)

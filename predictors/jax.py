@@ -203,7 +203,7 @@ def layers(loaded: Loaded, arrays: Arrays) -> Profile:
             with jax.profiler.TraceAnnotation(_REGION):
                 jax.block_until_ready(compiled(**placed))
             end = time.perf_counter()
-        events = _events(folder)
+        events = _events(folder, "" if loaded.device == "cpu" else "/device:")
     region = next(event for event in events if event.name == _REGION)
     offset = start - region.start
     instructions = _instructions(compiled.as_text())
@@ -213,6 +213,11 @@ def layers(loaded: Loaded, arrays: Arrays) -> Profile:
             instruction = instructions.get(event.operation, _UNKNOWN)
             found.append(_layer(event, instruction, offset))
     return Profile(start, end, found)
+
+
+def takes_cupti(loaded: Loaded) -> bool:
+    """Return whether layers are read by CUPTI: on a GPU jax.profiler does."""
+    return loaded.device != "cpu"
 
 
 def close(loaded: Loaded) -> None:
@@ -304,8 +309,12 @@ def _compiled(loaded, arrays):
     return model.compiled[shapes]
 
 
-def _events(folder):
-    """Return the events of all threads in the profile that a folder holds."""
+def _events(folder, computing):
+    """Return the events of all threads in the profile that a folder holds.
+
+    Operations are those of the planes whose names begin with ``computing``: a GPU's own, as the
+    host's planes have their launches.
+    """
     pattern = os.path.join(folder, "**", "*.xplane.pb")
     path = glob.glob(pattern, recursive=True)[0]
     found = []
@@ -314,7 +323,9 @@ def _events(folder):
             for event in line.events:
                 start = event.start_ns / _NANOSECONDS
                 seconds = event.duration_ns / _NANOSECONDS
-                operation = dict(event.stats).get("hlo_op")
+                operation = None
+                if plane.name.startswith(computing):
+                    operation = dict(event.stats).get("hlo_op")
                 found.append(_Event(event.name, start, seconds, operation))
     return found
 

@@ -14,8 +14,11 @@ engines and timings. ``execution_mode``, ``inter_op_threads`` and the others are
 SessionOptions, and ``config.KEY`` its config entries. ``free_dimension.NAME`` sets a free axis.
 
 Layer times: ONNX Runtime's own profiler in a second session, for its runs from the second one on.
-Layers are the nodes that remain after the optimization, inside the profiler's ``model_run``. Inner
-outputs: a second session whose outputs are those of all nodes of the file.
+Layers are the nodes that remain after the optimization, inside the profiler's ``model_run``. On a
+GPU a node takes as long as its kernels, where this build profiles them (--enable_cuda_profiling);
+else it has the time of its launches, each of which is waited for under CUDA_LAUNCH_BLOCKING=1. The
+second session uses no CUDA graph, whose launch has no nodes. Inner outputs: a second session whose
+outputs are those of all nodes of the file.
 """
 
 import functools
@@ -46,6 +49,7 @@ from mlms_predictors._run.checks import read_list, refuse_code, refuse_unknown
 from mlms_predictors._run.gpus import count_gpus, gpu_devices
 from mlms_predictors._run.options import within
 from mlms_predictors._run.shapes import shape_of
+from mlms_predictors._run.timeline import in_queue
 
 OPTIONS = {
     "provider": (
@@ -80,6 +84,7 @@ OPTIONS = {
     "free_dimension.*": "int",
 }
 CACHES = {"options": {"cache": "{caches}"}}
+LAYERS = {"env": {"CUDA_LAUNCH_BLOCKING": "1"}}
 _CPU = "CPUExecutionProvider"
 _CUDA = "CUDAExecutionProvider"
 _TENSORRT = "TensorrtExecutionProvider"
@@ -124,6 +129,13 @@ _KERNEL = "_kernel_time"
 _MICROSECONDS = 1e6
 
 _Providers = List[Tuple[str, Dict[str, str]]]
+
+
+class _Node(NamedTuple):
+    """An event of the profiler for a node's run, and the seconds of each of its kernels."""
+
+    event: Dict[str, Any]
+    kernels: List[float]
 
 
 class _Model(NamedTuple):
@@ -214,13 +226,11 @@ def profiles(loaded: Loaded, arrays: Arrays, count: int) -> List[Profile]:
             session.run(None, arrays)
         with open(session.end_profiling()) as file:
             events = json.load(file)
-    runs = [event for event in events if event.get("name") == "model_run"]
-    runs.sort(key=_began)
-    if len(runs) != count + 1:  # it drops events once there are a million
-        raise RuntimeError("ONNX Runtime's profile has %d of %d runs" % (len(runs), count + 1))
-    nodes = [event for event in events if _is_node(event)]
-    timed = zip(starts, runs[1:])
-    return [_profile(start, run, nodes) for start, run in timed]
+    found = _profiles(events, starts)
+    if loaded.device == "cpu" or os.environ.get("CUDA_LAUNCH_BLOCKING") == "1":
+        return found
+    of_launches = not any(event.get("cat") == "Kernel" for event in events)
+    return [profile._replace(of_launches=of_launches) for profile in found]
 
 
 def inner(loaded: Loaded, arrays: Arrays) -> InnerOutputs:
@@ -243,6 +253,7 @@ def _open(request, providers, model, profile=None):
     if profile:
         options.enable_profiling = True
         options.profile_file_prefix = profile
+        providers = [(name, _without_graphs(own)) for name, own in providers]
     if isinstance(model, bytes):  # weights beside the file are looked for there still
         folder = os.path.dirname(request.files["graph"])
         options.add_session_config_entry(_FOLDER_OF_WEIGHTS, folder)
@@ -318,10 +329,31 @@ def _gpu_providers(name, index, options):
     return providers
 
 
-def _is_node(event):
-    if event.get("cat") != "Node":
-        return False
-    return event["name"].endswith(_KERNEL)
+def _without_graphs(options):
+    return {name: value for name, value in options.items() if "cuda_graph" not in name}
+
+
+def _profiles(events, starts):
+    """Return the Profiles of a profile's runs from the second one on, which began at ``starts``.
+
+    A node's kernels are listed behind it. Those behind another event are copies of inputs.
+    """
+    runs = [event for event in events if event.get("name") == "model_run"]
+    runs.sort(key=_began)
+    made = len(starts) + 1
+    if len(runs) != made:  # it drops events once there are a million
+        raise RuntimeError("ONNX Runtime's profile has %d of %d runs" % (len(runs), made))
+    nodes: List[_Node] = []
+    kernels: List[float] = []
+    for event in events:
+        if event.get("cat") == "Kernel":
+            kernels.append(event["dur"] / _MICROSECONDS)
+            continue
+        kernels = []
+        if event.get("cat") == "Node" and event["name"].endswith(_KERNEL):
+            nodes.append(_Node(event, kernels))
+    nodes.sort(key=lambda node: _began(node.event))
+    return [_profile(start, run, nodes) for start, run in zip(starts, runs[1:])]
 
 
 def _began(event):
@@ -330,20 +362,25 @@ def _began(event):
 
 
 def _profile(start, run, nodes):
-    """Return the Profile of one run inside of ONNX Runtime."""
+    """Return the Profile of one run inside of ONNX Runtime; layers end with it, if rounded."""
     began = _began(run)
     ended = began + run["dur"]
     end = start + run["dur"] / _MICROSECONDS
     offset = start - began / _MICROSECONDS
-    found = []
-    for node in sorted(nodes, key=_began):
-        if began <= _began(node) <= ended:
-            found.append(_layer(node, offset, end))
+    on_device = any(node.kernels for node in nodes)
+    found: List[Layer] = []
+    for node in nodes:
+        if began <= _began(node.event) <= ended:
+            layer = _layer(node.event, offset)
+            if on_device:
+                free = found[-1].end if found else start
+                layer = in_queue(layer, sum(node.kernels) if node.kernels else None, free)
+            found.append(layer._replace(end=min(layer.end, end)))
     return Profile(start, end, found)
 
 
-def _layer(node, offset, last):
-    """Return a node's run as a Layer that ends by ``last``, in spite of rounding."""
+def _layer(node, offset):
+    """Return a node's run as a Layer, with its times on the host."""
     facts = node["args"]
     name = node["name"][: -len(_KERNEL)]
     start = _began(node) / _MICROSECONDS + offset
@@ -355,7 +392,7 @@ def _layer(node, offset, last):
         name=name,
         type=facts["op_name"],
         start=start,
-        end=min(end, last),
+        end=end,
         bytes=size,
         shape=_first_shape(facts),
     )

@@ -226,14 +226,18 @@ def layers(loaded: Loaded, arrays: Arrays) -> Profile:
     """Run one batch, the second time, and return when each layer ran."""
     loaded.model.call(*_moved(_tensors(loaded, arrays), loaded.device))
     tensors = _moved(_tensors(loaded, arrays), loaded.device)
-    is_compiled = loaded.model.call is not loaded.model.module
-    if is_compiled or loaded.model.kind == "script":
+    if _is_profiled(loaded):
         return profiled(loaded, tensors)
     run = run_by_layer(loaded, tensors, _size_and_shape)
     found = []
     for name, kind, start, end, (size, shape) in run.layers:
         found.append(Layer(name, kind, start, end, size, shape))
     return Profile(run.start, run.end, found)
+
+
+def takes_cupti(loaded: Loaded) -> bool:
+    """Return whether layers are read by CUPTI: on a GPU torch.profiler does."""
+    return loaded.device != "cpu" and _is_profiled(loaded)
 
 
 def inner(loaded: Loaded, arrays: Arrays) -> InnerOutputs:
@@ -260,6 +264,11 @@ def close(loaded: Loaded) -> None:
     """Free the GPU's memory that the allocator caches; weights are freed with ``loaded``."""
     if loaded.device != "cpu":
         torch.cuda.empty_cache()
+
+
+def _is_profiled(loaded):
+    """Return whether layers are those of torch.profiler, as they can't be run one by one."""
+    return loaded.model.call is not loaded.model.module or loaded.model.kind == "script"
 
 
 def _configure(request):

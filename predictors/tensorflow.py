@@ -144,6 +144,11 @@ def layers(loaded: Loaded, arrays: Arrays) -> Profile:
     return loaded.model.frozen().trace(feeds)
 
 
+def takes_cupti(loaded: Loaded) -> bool:
+    """Return whether layers are read by CUPTI: on a GPU TensorFlow's full trace does."""
+    return loaded.device != "cpu"
+
+
 def inner(loaded: Loaded, arrays: Arrays) -> InnerOutputs:
     """Run one batch and return what each operator gave."""
     feeds = in_order(loaded.inputs, arrays)

@@ -74,6 +74,12 @@ if TYPE_CHECKING:
         def profiles(self, loaded: Loaded, arrays: Arrays, count: int) -> List[Profile]:
             """Run one batch ``count`` times under the framework's own profiler."""
 
+    class HasTakesCupti(HasLayers, Protocol):
+        """A predictor whose layer profiler may read CUPTI."""
+
+        def takes_cupti(self, loaded: Loaded) -> bool:
+            """Return whether it does for this model: no probe can read CUPTI meanwhile."""
+
     class HasInner(Predictor, Protocol):
         """A predictor that shows the outputs of layers."""
 
@@ -103,9 +109,10 @@ class Functions(NamedTuple):
     """All functions of one predictor; those that it does not have are defaults.
 
     The default of ``bind`` is a partial ``predict``, that of ``profiles`` is one call of ``layers``
-    after another, and that of ``close`` does nothing. ``profiles``, ``inner`` and ``structure``
-    raise NotImplementedError where the framework cannot tell. ``has_layers`` says whether
-    ``profiles`` works. ``device_seconds`` is None where there are no such events.
+    after another, that of ``takes_cupti`` says no, and that of ``close`` does nothing.
+    ``profiles``, ``inner`` and ``structure`` raise NotImplementedError where the framework cannot
+    tell. ``has_layers`` says whether ``profiles`` works. ``device_seconds`` is None where there are
+    no such events.
     """
 
     versions: Callable[[], Versions]
@@ -116,6 +123,7 @@ class Functions(NamedTuple):
     profiles: Callable[[Loaded, Arrays, int], List[Profile]]
     inner: Callable[[Loaded, Arrays], InnerOutputs]
     structure: Callable[[Loaded, Shapes], Structure]
+    takes_cupti: Callable[[Loaded], bool]
     close: Callable[[Loaded], None]
     device_seconds: Optional[Callable[[Loaded], float]]
     has_layers: bool
@@ -139,6 +147,7 @@ def functions_of(module: Any) -> Functions:
         profiles=profiles or _repeated(layers, name),
         inner=getattr(module, "inner", _missing(name, "inner")),
         structure=getattr(module, "structure", _missing(name, "structure")),
+        takes_cupti=getattr(module, "takes_cupti", _takes_nothing),
         close=getattr(module, "close", _close_nothing),
         device_seconds=getattr(module, "device_seconds", None),
         has_layers=bool(layers or profiles),
@@ -172,6 +181,11 @@ def _missing(name, function):
         raise NotImplementedError("%s.py has no %r" % (name, function))
 
     return raise_error
+
+
+def _takes_nothing(loaded):
+    """Leave CUPTI to the probes."""
+    return False
 
 
 def _close_nothing(loaded):

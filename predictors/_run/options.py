@@ -6,6 +6,7 @@ knows. A value is one of TYPES, or the words to choose from. Nothing is imported
 
 CACHES is declared alike: ``{"env": {NAME: TEXT}, "options": {NAME: TEXT}}`` are the variables and
 options by which the framework keeps what it compiles in a folder, for which ``{caches}`` stands.
+LAYERS is ``{"env": {NAME: TEXT}}``: variables under which a GPU's layers have their own times.
 """
 
 import ast
@@ -57,6 +58,11 @@ def options_of(path: Any) -> Optional[Declared]:
 def caches_of(path: Any) -> Dict[str, Dict[str, str]]:
     """Return how a predictor's framework is told where its caches are: CACHES of its file."""
     return _literal_of(path, "CACHES") or {}
+
+
+def layer_variables_of(path: Any) -> Dict[str, str]:
+    """Return the variables of an agent whose layers on a GPU are timed: LAYERS of its file."""
+    return (_literal_of(path, "LAYERS") or {}).get("env", {})
 
 
 def _literal_of(path, name):

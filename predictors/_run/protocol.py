@@ -98,12 +98,14 @@ class Layer(NamedTuple):
 class Profile(NamedTuple):
     """One call as the framework's own profiler saw it: begin and end in seconds, and its layers.
 
-    The layers are in the order in which they ran.
+    The layers are in the order in which they ran. ``of_launches``: their times are those in which
+    the host started them, and a GPU ran them some time later.
     """
 
     start: float
     end: float
     layers: List[Layer]
+    of_launches: bool = False
 
 
 class Operation(NamedTuple):

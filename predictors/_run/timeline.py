@@ -27,6 +27,18 @@ def in_turn(start: float, end: float, layers: Iterable[TimedLayer]) -> Profile:
     return Profile(start, max(end, now), placed)
 
 
+def in_queue(layer: Layer, on_device: Optional[float], free: float) -> Layer:
+    """Return a layer that the host started as a GPU's queue ran it.
+
+    It has its times on the host, and begins when the queue is ``free``. It takes the seconds of its
+    kernels, and one without kernels (None) what of the host's time the queue doesn't hide. So
+    layers don't overlap, as do their launches and kernels, and none lies inside of another.
+    """
+    start = max(layer.start, free)
+    end = max(start, layer.end) if on_device is None else start + on_device
+    return layer._replace(start=start, end=end)
+
+
 def wall_offset() -> int:
     """Return the wall clock minus the monotonic one, in nanoseconds.
 

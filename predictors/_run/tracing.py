@@ -20,19 +20,28 @@ from .span import Span
 
 _BY_LAYER = "layer+hardware"  # the level of a run that reads counters between layers
 _PROFILED = ("layer", "library", "kernel", _BY_LAYER)  # levels that need the layer profiler
+_BY_CUPTI = ("library", "kernel")  # levels whose probes read CUPTI on a GPU
 # Seconds of calls that are not counted, after the process did something else: caches are cold.
 _COLD = 0.002
 
+LAUNCHES_ONLY = (
+    "the layer profiler times the launches of a GPU's kernels, and not the kernels; "
+    "--mlms-trace=layer waits for each launch"
+)
 Profiles = Callable[[int], List[Profile]]
 """A function that profiles so many calls."""
 
 
 class TracedModel(NamedTuple):
-    """A model to trace: its call, its layer profiler (None: it has none), and its device."""
+    """A model to trace: its call, its layer profiler (None: it has none), and its device.
+
+    ``takes_cupti``: the profiler reads CUPTI, which has room for one reader in a process.
+    """
 
     call: Callable[[], Any]
     profiles: Optional[Profiles]
     device: str
+    takes_cupti: bool = False
 
 
 class TraceRequest(NamedTuple):
@@ -97,12 +106,16 @@ def _layer_profiler(model, level):
         return _no_profiler(
             "this predictor has no layers(), as its framework has no layer profiler"
         )
+    if model.takes_cupti and level in _BY_CUPTI:
+        return _no_profiler("the layer profiler takes CUPTI; layers are those of the level layer")
     moments = []
     try:
         with steps.observed_by(lambda: moments.append(True)):
-            model.profiles(1)
+            (profile,) = model.profiles(1)
     except Exception as error:
         return _no_profiler("%s: %s" % (type(error).__name__, error))
+    if profile.of_launches and level not in _BY_CUPTI:
+        return _no_profiler(LAUNCHES_ONLY)
     return _LayerProfiler(model.profiles, [ProbeStatus("layers", True, stepwise=bool(moments))])
 
 

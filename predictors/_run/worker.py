@@ -383,7 +383,9 @@ class Worker:
         Reply with the layers of each call.
         """
         profiles = self._predictor.profiles(self._loaded, dict(arrays), header["count"])
-        return OutgoingReply({"profiles": profiles}, [])
+        if any(profile.of_launches for profile in profiles):
+            raise RuntimeError(tracing.LAUNCHES_ONLY)
+        return OutgoingReply({"profiles": [profile[:3] for profile in profiles]}, [])
 
     def trace(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
         """Run one batch under the probes named, and without them before and after.
@@ -395,7 +397,8 @@ class Worker:
         if self._predictor.has_layers:
             profiles = functools.partial(self._predictor.profiles, self._loaded, batch)
         call = self._predictor.bind(self._loaded, batch)
-        model = tracing.TracedModel(call, profiles, self._loaded.device)
+        takes_cupti = self._predictor.takes_cupti(self._loaded)
+        model = tracing.TracedModel(call, profiles, self._loaded.device, takes_cupti)
         request = tracing.TraceRequest(
             level=header["level"],
             probes=header["probes"],

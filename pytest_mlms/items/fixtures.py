@@ -463,7 +463,7 @@ def mlms_tracer(
     mlms_dataset: Dataset | None,
     mlms_predictor_factory: Callable[..., AbstractContextManager[Predictor]],
     mlms_recorder: Recorder,
-    mlms_config: Config,
+    mlms_session: Session,
 ) -> ItemTracer:
     """The tracer of the case: ``mlms_tracer.trace(["layer"])`` traces it at levels of your choice.
 
@@ -472,5 +472,11 @@ def mlms_tracer(
     from pytest_mlms.items.item_tracer import ItemTracer
 
     return ItemTracer(
-        mlms_case, mlms_artifacts, mlms_dataset, mlms_predictor_factory, mlms_recorder, mlms_config
+        mlms_case,
+        mlms_artifacts,
+        mlms_dataset,
+        mlms_predictor_factory,
+        mlms_recorder,
+        mlms_session.config,
+        mlms_session.predictors[mlms_case.stack.framework],
     )

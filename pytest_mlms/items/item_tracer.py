@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from mlms_predictors._run.options import layer_variables_of
 
 from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.agent.process import Array
@@ -55,7 +56,10 @@ class MlmsUnseen(MlmsWarning):
 
 @dataclass(frozen=True)
 class ItemTracer:
-    """Traces one case: for its trace item, for an item that failed, or for a user's test."""
+    """Traces one case: for its trace item, for an item that failed, or for a user's test.
+
+    ``predictor`` is the file of its framework's.
+    """
 
     case: Case
     files: CaseFiles
@@ -63,6 +67,7 @@ class ItemTracer:
     open_predictor: Callable[..., AbstractContextManager[Predictor]]
     recorder: Recorder
     config: Config
+    predictor: Path
 
     def trace(self, levels: Sequence[str]) -> dict[str, Any]:
         """Trace at these levels; return the field ``trace`` of the item's results, as plain values.
@@ -98,7 +103,10 @@ class ItemTracer:
     def _trace(self, levels: Sequence[str]) -> TraceSummary:
         config = self.config
         plan = TracePlan(tuple(levels), config.duration, config.budget, config.trace_functions)
-        target = TraceTarget(self.open_predictor, self._batch, self._request)
+        variables: Mapping[str, str] = {}
+        if self.case.device.startswith("cuda"):
+            variables = layer_variables_of(self.predictor)
+        target = TraceTarget(self.open_predictor, self._batch, self._request, variables)
         try:
             trace = run_trace(plan, target, self._metadata(), self._keep)
         finally:

@@ -54,10 +54,10 @@ class LevelRunner:
         A serialised run waits for each kernel launch. Raises AgentError where the agent dies; the
         record of the run then has the error as its ``fault``.
         """
-        progress = _Progress(self._builder, level, serialised)
-        environment = {}
-        if serialised:
-            environment.update(_SERIALISED)
+        environment = dict(_SERIALISED) if serialised else {}
+        if level == "layer":
+            environment.update(self._target.layer_variables)
+        progress = _Progress(self._builder, level, bool(environment))
         try:
             with self._target.open_predictor(environment) as predictor:
                 batch = self._target.make_batch(predictor)

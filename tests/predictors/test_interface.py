@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         HasLayers,
         HasProfiles,
         HasStructure,
+        HasTakesCupti,
         Predictor,
     )
 
@@ -87,6 +88,11 @@ if TYPE_CHECKING:
         onnxruntime,
         tflite,
     )
+    TAKES_CUPTI: tuple[HasTakesCupti, ...] = (
+        jax,
+        pytorch,
+        tensorflow,
+    )
     INNER: tuple[HasInner, ...] = (
         caffe,
         caffe2,
@@ -122,6 +128,7 @@ TABLES = {
     "bind": "BIND",
     "layers": "LAYERS",
     "profiles": "PROFILES",
+    "takes_cupti": "TAKES_CUPTI",
     "inner": "INNER",
     "structure": "STRUCTURE",
     "device_seconds": "DEVICE_SECONDS",

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mlms_predictors import Load, onnxruntime
 from mlms_predictors._onnxruntime_graph import with_all_outputs
+from mlms_predictors._run.options import layer_variables_of
 from onnx.reference import ReferenceEvaluator
 
 from pytest_mlms.agent.process import Refused
@@ -201,3 +202,58 @@ def test_several_profiles_are_of_one_session() -> None:
     names = [layer.name for layer in profiles[0].layers]
     for profile in profiles:
         assert [layer.name for layer in profile.layers] == names
+
+
+def event(category: str, name: str, began: int, took: int, **facts: str) -> dict[str, Any]:
+    """Return an event as ONNX Runtime writes it, in microseconds; a kernel's ``began`` is a GPU's."""
+    known = {
+        "op_name": name.split("_", maxsplit=1)[0],
+        "provider": "CUDAExecutionProvider",
+        **facts,
+    }
+    return {"cat": category, "name": name, "ts": began, "dur": took, "ph": "X", "args": known}
+
+
+GPU_EVENTS = [
+    event("Session", "model_run", 0, 10),
+    event("Session", "model_run", 1_000, 400),
+    event("Kernel", "MemcpyHostToDevice", 1_002, 50),
+    event("Node", "Conv_0_kernel_time", 1_010, 5),
+    event("Kernel", "ort_conv_kernel", 1_060, 200),
+    event("Kernel", "ort_add_cuda_kernel", 1_260, 30),
+    event("Node", "Relu_1_kernel_time", 1_020, 4),
+    event("Kernel", "ort_relu_cuda_kernel", 1_290, 60),
+    event("Node", "Reshape_2_kernel_time", 1_030, 3),
+    event("Node", "Softmax_3_kernel_time", 1_370, 20, provider="CPUExecutionProvider"),
+]
+"""A profile of a build that profiles kernels, in the order that its documentation describes:
+https://onnxruntime.ai/docs/performance/tune-performance/profiling-tools.html#gpu-profiling"""
+
+
+def test_on_a_gpu_a_node_takes_as_long_as_its_kernels_and_no_node_hides_another() -> None:
+    (profile,) = onnxruntime._profiles(GPU_EVENTS, [5.0])
+    microseconds = [
+        (layer.name, round(1e6 * (layer.start - 5)), round(1e6 * (layer.end - layer.start)))
+        for layer in profile.layers
+    ]
+    assert microseconds == [
+        ("Conv_0", 10, 230),
+        ("Relu_1", 240, 60),
+        ("Reshape_2", 300, 0),
+        ("Softmax_3", 370, 20),
+    ]
+    assert not profile.of_launches
+
+
+def test_a_profile_without_kernels_is_of_launches_unless_each_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("CUDA_LAUNCH_BLOCKING", raising=False)
+    loaded = onnxruntime.load(Load({"graph": str(GRAPH)}, "cpu", 1, {}))
+    on_gpu = loaded._replace(device="cuda:0")
+    arrays = {"image": IMAGES}
+    assert not onnxruntime.layers(loaded, arrays).of_launches
+    assert onnxruntime.layers(on_gpu, arrays).of_launches
+    for name, value in layer_variables_of(onnxruntime.__file__).items():
+        monkeypatch.setenv(name, value)
+    assert not onnxruntime.layers(on_gpu, arrays).of_launches

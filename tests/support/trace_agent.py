@@ -125,11 +125,12 @@ class FakeAgent:
     traced: list[str] = field(default_factory=list)
     environments: list[dict[str, str]] = field(default_factory=list)
     peaks_error: str = ""
+    layer_variables: dict[str, str] = field(default_factory=dict)
 
     @property
     def target(self) -> TraceTarget:
         """The target of a trace that this agent answers."""
-        return TraceTarget(self._open, self._batch, self._request)
+        return TraceTarget(self._open, self._batch, self._request, self.layer_variables)
 
     def run(self, *arguments: Any, **limits: Any) -> WarmUp:
         return WarmUp(np.full(3, self.latency))

@@ -105,6 +105,13 @@ def test_a_serialised_run_waits_for_each_launch() -> None:
     assert builder.runs[0].serialised
 
 
+def test_layers_are_timed_under_the_variables_of_their_predictor() -> None:
+    agent = FakeAgent(layer_variables={"CUDA_LAUNCH_BLOCKING": "1"})
+    assert run_of(agent, "layer").serialised
+    assert not run_of(agent, "hardware").serialised
+    assert agent.environments == [{"CUDA_LAUNCH_BLOCKING": "1"}, {}]
+
+
 def test_the_run_of_the_model_makes_requests_and_describes_model_and_device() -> None:
     builder = run_level(FakeAgent(), "model")
     assert [run.level for run in builder.runs] == ["model", "application"]

@@ -1,16 +1,20 @@
 """The probe ``cupti``: CUDA's kernels, copies, runtime and driver calls, by NVIDIA's cupti-python.
 
-Tested with hand-written fakes and the package's own record classes; no GPU has run it. Before CUDA
-13.2 and driver r610 a process has room for one subscriber, so this probe is refused where another
-profiler observes; in processes of PyTorch see kineto.py then.
+Before CUDA 13.2 and driver r610 a process has room for one subscriber, so this probe is refused
+where another profiler observes; in processes of PyTorch see kineto.py then. A profiler that starts
+later takes CUPTI over without a word, and the probe sees nothing, which is a fault.
 
 Where a predictor runs layers one by one, each moment between layers has a number, which CUPTI is
 given as an external correlation id. Every call of the thread inside of the layer then carries it,
-so calls find their layers without comparing two clocks.
+so calls find their layers without comparing two clocks. The kernels of a CUDA graph have the
+correlation id of the call that launches it, so all belong to the layer around that call, if any.
 """
 
+import ctypes
+import functools
 import itertools
 import os
+import re
 import threading
 import time
 from typing import Any, NamedTuple, Optional
@@ -20,6 +24,7 @@ from ..span import Span
 from ..timeline import LARGEST_STEP, wall_offset
 
 _BUFFER = 8 << 20  # bytes
+_VERSION = re.compile(r"_v\d{4,}$")  # of CUDA, behind the names of runtime calls
 _COPIES = {1: "HtoD", 2: "DtoH", 8: "DtoD", 9: "HtoH", 10: "PtoP"}  # CUpti_ActivityMemcpyKind
 
 
@@ -39,11 +44,40 @@ class _Record(NamedTuple):
     bytes: int = -1
 
 
-class Cupti(Probe):
+class CudaProbe(Probe):
     """Level ``library``: runtime and driver calls; level ``kernel``: kernels and copies, too."""
 
-    name = "cupti"
     levels = ("library", "kernel")
+    _offset = 0
+
+    def start(self):
+        """Note the clocks; raises ProbeUnavailable without a GPU."""
+        if not self.device.startswith("cuda"):
+            raise ProbeUnavailable(
+                "the device is %s; CUDA's calls and kernels are a GPU's" % self.device
+            )
+        self._offset = wall_offset()
+
+    def check(self):
+        """Note as a fault that the clocks were set meanwhile, or that nothing was seen."""
+        step = abs(wall_offset() - self._offset)
+        if step > LARGEST_STEP:
+            self.fault = (
+                "the wall clock stepped by %.3f ms while %s used it: "
+                "kernels may lie beside their calls" % (step / 1e6, self.name)
+            )
+        if not any(span.level == self.level for span in self.spans):
+            what = "kernel or copy" if self.level == "kernel" else "call of CUDA"
+            self.fault = self.fault or (
+                "not one %s was seen on %s: another profiler in the process took CUPTI over, "
+                "or the model ran elsewhere" % (what, self.device)
+            )
+
+
+class Cupti(CudaProbe):
+    """CUDA's activities, by NVIDIA's own package."""
+
+    name = "cupti"
     active = False  # whether a probe of this class observes in this process
     _cupti: Any = None
     _numbers = itertools.count(1)  # of moments: each is used once in a process
@@ -54,22 +88,19 @@ class Cupti(Probe):
 
         Raises ProbeUnavailable without a GPU, the package, the permission, or the subscription.
         """
-        if not self.device.startswith("cuda"):
-            raise ProbeUnavailable(
-                "the device is %s; CUDA's calls and kernels are a GPU's" % self.device
-            )
+        super().start()
         try:
             from cupti import cupti
         except ImportError as error:
             raise ProbeUnavailable(
-                "cupti-python can't be imported in the stack (%s); pip install cupti-python there"
-                % error
+                "cupti-python can't be imported (%s); put it beside the stack, as in the stack it "
+                "changes what is measured: docs/tracing.md shows how" % error
             ) from None
         self._cupti = cupti
+        self._kind = cupti.ExternalCorrelationKind.CUSTOM2  # Kineto has the other two
         self._records = []
         self._enabled = []
         self._external = {}
-        self._offset = wall_offset()
         try:
             cupti.activity_register_callbacks(self._buffer_requested, self._buffer_completed)
             for kind in _kinds(cupti, self.level):
@@ -86,26 +117,26 @@ class Cupti(Probe):
         Cupti.active = False
         self._pop_number()
         self._try(self._cupti.activity_flush_all, 1)
+        self._try(self._ask_for_dropped)
         for kind in self._enabled:
             self._try(self._cupti.activity_disable, kind)
         self._cupti = None
-        self._check_clock()
         self.spans = self._make_spans()
+        self.check()
 
     def moment(self):
         """Give what this thread calls from now on another number."""
         self._pop_number()
         number = next(self._numbers)
-        kind = self._cupti.ExternalCorrelationKind.CUSTOM0
-        self._pushed = self._try(self._cupti.activity_push_external_correlation_id, kind, number)
+        push = self._cupti.activity_push_external_correlation_id
+        self._pushed = self._try(push, self._kind, number)
         if self._pushed:
             self.moments.append((int(time.perf_counter() * 1e9), number))
 
     def _pop_number(self):
         if self._pushed:
-            kind = self._cupti.ExternalCorrelationKind.CUSTOM0
-            popped = self._try(self._cupti.activity_pop_external_correlation_id, kind)
-            self._pushed = not popped
+            pop = self._cupti.activity_pop_external_correlation_id
+            self._pushed = not self._try(pop, self._kind)
 
     def _try(self, call, *arguments):
         """Return whether a call succeeded.
@@ -128,19 +159,19 @@ class Cupti(Probe):
         try:
             for activity in activities:
                 if activity.kind == external:
-                    self._external[activity.correlation_id] = activity.external_id
+                    if activity.external_kind == self._kind:
+                        self._external[activity.correlation_id] = activity.external_id
                 else:
                     self._records.append(_copy(self._cupti, activity))
         except Exception as error:  # an exception in a callback of the driver would be lost
             self.note_fault(error)
 
-    def _check_clock(self):
-        step = abs(wall_offset() - self._offset)
-        if step > LARGEST_STEP:
-            self.fault = (
-                "the wall clock stepped by %.3f ms while CUPTI used it: "
-                "kernels may lie beside their calls" % (step / 1e6)
-            )
+    def _ask_for_dropped(self):
+        """Note as a fault the records for which there was no buffer."""
+        dropped = ctypes.c_size_t()
+        self._cupti.activity_get_num_dropped_records(0, 0, ctypes.addressof(dropped))
+        if dropped.value:
+            self.fault = "CUPTI dropped %d records, so calls or kernels lack" % dropped.value
 
     def _make_spans(self):
         threads = _thread_numbers()
@@ -179,17 +210,41 @@ def _copy(cupti, activity):
     elif activity.kind == kinds.MEMSET:
         name = "memset"
     else:
-        name = activity.name
+        name = _readable(activity.name)
     size = getattr(activity, "bytes", -1)
+    kind = kernel_type(activity.graph_id) if size < 0 else name.partition(" ")[0]
     return _Record(
         name=name,
-        type=name.partition(" ")[0] if size >= 0 else "kernel",
+        type=kind,
         start=activity.start,
         end=activity.end,
         correlation=activity.correlation_id,
         stream="cuda:%d stream %d" % (activity.device_id, activity.stream_id),
         bytes=size,
     )
+
+
+def kernel_type(graph: int) -> str:
+    """Return the type of a kernel by the number of the CUDA graph that launched it, 0 for none."""
+    return "graph kernel" if graph else "kernel"
+
+
+@functools.lru_cache(maxsize=None)
+def _readable(name):
+    """Return a mangled name as C++ has it, by the C++ library; other names as they are."""
+    if not name.startswith("_Z"):
+        return name
+    try:
+        demangle = ctypes.CDLL("libstdc++.so.6")["__cxa_demangle"]
+    except (OSError, AttributeError):
+        return name
+    demangle.restype = ctypes.c_void_p
+    text = demangle(name.encode(), None, None, None)
+    if not text:
+        return name
+    found = ctypes.string_at(text).decode()
+    ctypes.CDLL(None)["free"](ctypes.c_void_p(text))
+    return found
 
 
 def _call_name(cupti, kind, number):
@@ -199,7 +254,7 @@ def _call_name(cupti, kind, number):
         domain = cupti.CallbackDomain.RUNTIME_API
         api = "runtime"
     try:
-        return cupti.get_callback_name(domain, number)
+        return _VERSION.sub("", cupti.get_callback_name(domain, number))
     except Exception:
         return "%s call %d" % (api, number)
 

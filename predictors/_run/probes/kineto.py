@@ -1,29 +1,27 @@
 """The probe ``kineto``: CUDA's calls, kernels and copies by PyTorch's own profiler.
 
 It is for processes of PyTorch where CUPTI cannot be read directly. Kineto is CUPTI's subscriber
-then, so a layer profiler that uses torch.profiler, too (TorchScript, compiled models), cannot run
-beside it. Tested with hand-written fakes and, on the CPU, with a real PyTorch's events; no GPU has
-run it.
+then.
 """
 
 import re
 import sys
 from typing import Any
 
-from ..probe import Probe, ProbeUnavailable
+from ..probe import ProbeUnavailable
 from ..span import Span
-from ..timeline import LARGEST_STEP, wall_offset
-from .cupti import Cupti
+from .cupti import CudaProbe, Cupti, kernel_type
 
 _CALL = re.compile(r"^cu(da)?[A-Z]")  # names of CUDA's runtime and driver calls
+_GRAPH = re.compile(r'"graph id": *(\d+)')
 _BYTES = re.compile(r'"bytes": *(\d+)')
+_COPIES = ("memcpy", "memset")
 
 
-class Kineto(Probe):
+class Kineto(CudaProbe):
     """The same spans as those of the probe ``cupti``."""
 
     name = "kineto"
-    levels = ("library", "kernel")
     _profile: Any = None
 
     def start(self):
@@ -31,10 +29,7 @@ class Kineto(Probe):
 
         Raises ProbeUnavailable without a GPU or PyTorch, or where CUPTI is read already.
         """
-        if not self.device.startswith("cuda"):
-            raise ProbeUnavailable(
-                "the device is %s; CUDA's calls and kernels are a GPU's" % self.device
-            )
+        super().start()
         if Cupti.active:
             raise ProbeUnavailable("it isn't needed: the probe cupti observes")
         torch = sys.modules.get("torch")
@@ -43,7 +38,6 @@ class Kineto(Probe):
         activity = torch.profiler.ProfilerActivity.CUDA
         if activity not in torch.profiler.supported_activities():
             raise ProbeUnavailable("this build of PyTorch has no CUPTI")
-        self._offset = wall_offset()
         profile = torch.profiler.profile(activities=[activity])
         try:
             profile.__enter__()
@@ -59,13 +53,11 @@ class Kineto(Probe):
             return
         self._profile = None
         profile.__exit__(None, None, None)
-        step = abs(wall_offset() - self._offset)
-        if step > LARGEST_STEP:
-            self.fault = "the wall clock stepped by %.3f ms while Kineto used it" % (step / 1e6)
         for event in profile.profiler.kineto_results.events():
             span = _span(event, self._offset)
             if span and self.level in ("kernel", span.level):
                 self.spans.append(span)
+        self.check()
 
 
 def _span(event, offset):
@@ -87,13 +79,13 @@ def _span(event, offset):
         return span if _CALL.match(name) else None
     if _is_annotation(event):
         return None
-    kind = _device_kind(name)
+    kind = _device_kind(event, name)
     return span._replace(
         level="kernel",
         type=kind,
         thread=0,
         stream="cuda:%d stream %d" % (event.device_index(), event.device_resource_id()),
-        bytes=-1 if kind == "kernel" else _copied_bytes(event),
+        bytes=_fact(event, _BYTES, -1) if kind in _COPIES else -1,
     )
 
 
@@ -103,15 +95,15 @@ def _is_annotation(event):
     return bool(is_annotation and is_annotation())
 
 
-def _device_kind(name):
-    for kind in ("memcpy", "memset"):
+def _device_kind(event, name):
+    for kind in _COPIES:
         if name.lower().startswith(kind):
             return kind
-    return "kernel"
+    return kernel_type(_fact(event, _GRAPH, 0))
 
 
-def _copied_bytes(event):
-    """Return the size of a copy, -1 where this version of PyTorch does not give it."""
+def _fact(event, pattern, unknown):
+    """Return a number of an event's metadata, or ``unknown`` where this PyTorch gives none."""
     metadata = getattr(event, "metadata_json", None)
-    found = _BYTES.search(metadata()) if metadata else None
-    return int(found.group(1)) if found else -1
+    found = pattern.search(metadata()) if metadata else None
+    return int(found.group(1)) if found else unknown

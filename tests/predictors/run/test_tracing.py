@@ -174,6 +174,30 @@ def test_calls_are_traced_without_a_layer_profiler() -> None:
     assert "no layer profiler" in found.probes[0].reason
 
 
+@pytest.mark.parametrize(
+    ("level", "used"), [("layer", True), ("library", False), ("kernel", False)]
+)
+def test_a_layer_profiler_that_takes_cupti_has_a_run_of_its_own(level: str, used: bool) -> None:
+    found = trace(model()._replace(takes_cupti=True), request(level))
+    assert ("layer" in {span.level for span in found.spans}) == used
+    assert len([span for span in found.spans if span.level == "model"]) == 2
+    (status,) = found.probes
+    assert status.available == used
+    assert ("takes CUPTI" in status.reason) != used
+
+
+@pytest.mark.parametrize("level", ["layer", "kernel"])
+def test_times_of_launches_are_no_times_of_layers(level: str) -> None:
+    def launches() -> Profile:
+        return profile()._replace(of_launches=True)
+
+    found = trace(model(launches), request(level))
+    (status,) = found.probes
+    assert status.available == (level == "kernel"), "kernels find their layers by launches"
+    if level == "layer":
+        assert "--mlms-trace=layer waits for each launch" in status.reason
+
+
 def test_a_layer_profiler_that_raises_is_not_available() -> None:
     def broken() -> Profile:
         raise RuntimeError("another profiler is active")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mlms_predictors._run.probes import cupti, kineto, open_probe
+from mlms_predictors._run.probes import cupti, open_probe
 
 from tests.support.frameworks import python_of
 from tests.support.probes import refusal
@@ -47,7 +47,8 @@ EVENTS = [
     Event("aten::conv2d", "CPU", 77),
     Event("cudaLaunchKernel", "CPU", 77),
     Event("cuLaunchKernelEx", "CPU", 77),
-    Event("sgemm", "CUDA", 7),
+    Event("sgemm", "CUDA", 7, metadata_json='"device": 0, "graph id": 0'),
+    Event("relu", "CUDA", 7, metadata_json='"device": 0, "graph id": 12'),
     Event("Memcpy HtoD (Pageable -> Device)", "CUDA", 7, metadata_json=COPIED),
     Event("Memset (Device)", "CUDA", 7),
     Event("mlms", "CUDA", 7, is_user_annotation=True),
@@ -79,7 +80,7 @@ def use_torch(
         supported_activities=lambda: set(activities),
     )
     monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(profiler=profiler))
-    monkeypatch.setattr(kineto, "wall_offset", lambda: 100)
+    monkeypatch.setattr(cupti, "wall_offset", lambda: 100)
 
 
 def test_events_become_the_spans_that_cupti_would_give(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,6 +95,7 @@ def test_events_become_the_spans_that_cupti_would_give(monkeypatch: pytest.Monke
         ("library", "cudaLaunchKernel", "", 77, None, -1),
         ("library", "cuLaunchKernelEx", "", 77, None, -1),
         ("kernel", "sgemm", "kernel", 0, "cuda:0 stream 7", -1),
+        ("kernel", "relu", "graph kernel", 0, "cuda:0 stream 7", -1),
         ("kernel", "Memcpy HtoD (Pageable -> Device)", "memcpy", 0, "cuda:0 stream 7", 4096),
         ("kernel", "Memset (Device)", "memset", 0, "cuda:0 stream 7", -1),
     ]
@@ -106,6 +108,13 @@ def test_the_library_level_has_calls_only(monkeypatch: pytest.MonkeyPatch) -> No
     with open_probe("kineto", "cuda:0", "library") as probe:
         pass
     assert {span.level for span in probe.spans} == {"library"}
+
+
+def test_a_profile_without_a_kernel_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_torch(monkeypatch, EVENTS[:3])
+    with open_probe("kineto", "cuda:0", "kernel") as probe:
+        pass
+    assert "not one kernel or copy was seen on cuda:0" in probe.fault
 
 
 def test_a_process_without_pytorch_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +138,7 @@ def test_a_probe_of_cupti_that_observes_already_is_the_reason(
 def test_a_step_of_the_wall_clock_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     use_torch(monkeypatch, EVENTS)
     offsets = iter([0, 3_000_000_000])
-    monkeypatch.setattr(kineto, "wall_offset", lambda: next(offsets))
+    monkeypatch.setattr(cupti, "wall_offset", lambda: next(offsets))
     with open_probe("kineto", "cuda:0", "kernel") as probe:
         pass
     assert "stepped by 3000.000 ms" in probe.fault
