@@ -153,7 +153,7 @@ class _TableWriter:
         if not items:
             return
         for title, columns in (
-            (TIME_TITLE, time_columns()),
+            (TIME_TITLE, time_columns(items)),
             (OVERHEAD_TITLE, overhead_columns(items)),
         ):
             if columns:

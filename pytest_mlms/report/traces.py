@@ -48,13 +48,16 @@ class _Note(NamedTuple):
 Columns = dict[str, Callable[[ItemView], str]]
 
 
-def time_columns() -> Columns:
+def time_columns(items: Sequence[ItemView]) -> Columns:
     """Return the columns of the table of what was found, each a function of an item."""
-    return {
+    columns = {
         "untraced": _column(_untraced),
         "in layers": _column(_in_layers),
         "slowest layer": _column(_slowest_layer),
     }
+    if any(item.summary.gpu for item in _traced_items(items)):
+        columns["GPU busy"] = _column(_gpu_busy)
+    return columns
 
 
 def overhead_columns(items: Sequence[ItemView]) -> Columns:
@@ -107,10 +110,10 @@ def _untraced(item: TracedItem) -> str:
 
 
 def _layer_run(summary: TraceSummary) -> TraceRun | None:
-    """Return the run that the layers are of, if its calls without probes were measured."""
+    """Return the run that the layers are of, if its calls without probes are as users' are."""
     found = None
     for run in summary.runs_at("layer"):
-        if not run.void and run.plain_us is not None:
+        if not run.void and run.plain_us is not None and not run.serialised:
             found = run
     return found
 
@@ -137,6 +140,16 @@ def _slowest_layer(item: TracedItem) -> str:
         return NONE
     layer = item.summary.slowest[0]
     return f"{_shortened(layer.name)} {layer.share:.0%}"
+
+
+def _gpu_busy(item: TracedItem) -> str:
+    """Return the time in which a GPU works during a call, and its share of one without probes."""
+    gpu = item.summary.gpu
+    if gpu is None:
+        return NONE
+    untraced = item.summary.runs[0].plain_us
+    share = f"{KEEP}{gpu.busy_us / untraced:.0%}" if untraced else ""
+    return _time(gpu.busy_us) + share
 
 
 def _shortened(name: str) -> str:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from pytest_mlms.errors import AgentError
 from pytest_mlms.trace import BY_LAYER
 from pytest_mlms.trace.builder import TraceBuilder
@@ -52,9 +54,24 @@ def run_trace(
 
 
 def assign_requests(trace: Trace) -> Trace:
-    """Return the trace with a request for each span whose ancestors alone determine it."""
+    """Return the trace with a request for each span that its ancestors or its times determine.
+
+    A framework launches kernels from threads of its own, too: what is called in any thread during a
+    call is a part of it, as calls come one after another.
+    """
     spans = trace.spans
-    model_call = ancestors(spans, parents_of(trace).index, "model")
+    parents = parents_of(trace).index
+    model_call = ancestors(spans, parents, "model")
+    launch = ancestors(spans, parents, "library")
+    for run in range(len(trace.runs)):
+        calls = spans.find("model", run)
+        calls = calls[np.argsort(spans.start[calls], kind="stable")]
+        lost = np.flatnonzero(spans.in_run(run) & (model_call < 0) & (launch >= 0))
+        if len(calls) and len(lost):
+            began = spans.start[launch[lost]]
+            place = np.searchsorted(spans.start[calls], began, side="right") - 1
+            inside = (place >= 0) & (began < spans.end[calls[place]])
+            model_call[lost[inside]] = calls[place[inside]]
     assignable = (spans.request < 0) & (model_call >= 0)
     request = spans.request.copy()
     request[assignable] = request[model_call[assignable]]

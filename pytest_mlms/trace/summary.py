@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from pytest_mlms.structure.summary import CostSummary
 from pytest_mlms.trace.correlate import parents_of
+from pytest_mlms.trace.device_time import DeviceTime, device_time
 from pytest_mlms.trace.latency import layer_time
 from pytest_mlms.trace.runs import TraceRun
 from pytest_mlms.trace.spans import Trace
@@ -39,7 +40,8 @@ class TraceSummary:
     ``layers_sha256`` is the digest of their names and types in order, None where there are none.
     ``cost`` is the static cost of the model, None where its structure is unknown. ``ambiguous``
     counts the spans whose parent is ambiguous. ``unseen`` maps each level without a span or counter
-    to the reason. ``faults`` maps each level that was cut short to the reason.
+    to the reason. ``faults`` maps each level that was cut short to the reason. ``gpu`` is the time
+    in which a GPU works, None where no kernel was seen.
     """
 
     levels: tuple[str, ...]
@@ -54,6 +56,7 @@ class TraceSummary:
     call_us: float | None = None
     layers_sha256: str | None = None
     cost: CostSummary | None = None
+    gpu: DeviceTime | None = None
 
     def runs_at(self, level: str) -> list[TraceRun]:
         """Return all runs of a level, void ones too."""
@@ -83,6 +86,7 @@ def summarize(trace: Trace) -> TraceSummary:
         call_us=time.call_us if time else None,
         layers_sha256=_digest(layers),
         cost=trace.metadata.cost,
+        gpu=device_time(trace),
     )
 
 
@@ -115,13 +119,12 @@ def _unseen(trace: Trace) -> Iterator[tuple[str, str]]:
 
 
 def _reason(runs: Sequence[TraceRun]) -> str:
-    faults = [run.fault for run in runs if run.fault]
+    reasons = [run.fault for run in runs if run.fault]
     probes: dict[str, list[str]] = {}
     for run in runs:
         for status in run.probes:
-            if status.reason:
-                probes.setdefault(status.reason, []).append(status.probe)
-    reasons = faults
+            if status.reason or status.fault:
+                probes.setdefault(status.reason or status.fault, []).append(status.probe)
     for reason, names in probes.items():
         listed = ", ".join(names)
         reasons.append(f"{listed}: {reason}")

@@ -7,6 +7,7 @@ from typing import Any
 from pytest_mlms.report.table import format_table
 from pytest_mlms.report.traces import note_lines, overhead_columns, time_columns
 from pytest_mlms.serialization import to_plain
+from pytest_mlms.trace.device_time import DeviceTime
 from pytest_mlms.trace.runs import ProbeStatus, TraceRun
 from pytest_mlms.trace.summary import SlowLayer, TraceSummary
 from pytest_mlms.views.item import ItemView
@@ -62,7 +63,7 @@ def test_an_item_without_a_level_has_an_empty_cell() -> None:
 def cells_of(seen: ItemView) -> dict[str, str]:
     """Return the cells of the table of what was found, by column."""
     cells = {}
-    for title, cell in time_columns().items():
+    for title, cell in time_columns([seen]).items():
         cells[title] = cell(seen).replace("\u00a0", " ")
     return cells
 
@@ -90,6 +91,19 @@ def test_the_results_of_an_earlier_version_have_the_share_alone() -> None:
     assert cells_of(result(layers_us=None, call_us=None))["in layers"] == "93%"
 
 
+def test_a_call_whose_launches_were_waited_for_is_no_untraced_one() -> None:
+    model = traced("model", plain_us=48_700.0)
+    layers = traced("layer", plain_us=96_000.0, serialised=True)
+    assert cells_of(result(runs=(model, layers)))["untraced"] == "48.7 ms"
+
+
+def test_a_gpu_has_the_time_in_which_it_works_and_its_share() -> None:
+    gpu = DeviceTime(12_175.0, 9_000.0, 2_000.0, 1_175.0, 40)
+    seen = result(runs=(traced("model", plain_us=48_700.0),), gpu=gpu)
+    assert cells_of(seen)["GPU busy"] == "12.2 ms 25%"
+    assert "GPU busy" not in cells_of(result())
+
+
 def test_a_trace_without_layers_has_empty_cells() -> None:
     nothing: dict[str, Any] = {"coverage": None, "layers_us": None, "call_us": None}
     unseen = result(slowest=(), runs=(TraceRun("model"),), **nothing)
@@ -97,8 +111,9 @@ def test_a_trace_without_layers_has_empty_cells() -> None:
 
 
 def test_both_tables_fit_80_columns_with_every_level() -> None:
-    all_levels = result(*map(traced, RUNS))
-    for columns in (time_columns(), overhead_columns([all_levels])):
+    gpu = DeviceTime(12_175.0, 9_000.0, 2_000.0, 1_175.0, 40)
+    all_levels = result(*map(traced, RUNS), gpu=gpu)
+    for columns in (time_columns([all_levels]), overhead_columns([all_levels])):
         names = ["INCONCLUSIVE", "an-image-classifier", "onnxruntime-1.31.1-cuda:0-b256"]
         cells = [cell(all_levels) for cell in columns.values()]
         header = ["verdict", "model", "case", *columns]

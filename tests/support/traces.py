@@ -63,9 +63,14 @@ class RunWriter:
         columns.setdefault("type", "T")
         self.span("layer", name, start, end, **columns)
 
-    def launch(self, start: int, end: int, correlation: int) -> None:
+    def launch(self, start: int, end: int, correlation: int, **columns: Any) -> None:
         """Add a kernel launch on the thread."""
-        self.span("library", "launch", start, end, correlation=correlation)
+        self.span("library", "launch", start, end, correlation=correlation, **columns)
+
+    def thread(self, number: int) -> int:
+        """Return the track of another thread."""
+        name = f"thread {number}"
+        return self._builder.track(Track(self.number, self._process, number, name, "thread"))
 
     def kernel(self, name: str, start: int, end: int, **columns: Any) -> None:
         """Add a kernel on the device's stream, by default of the type ``kernel``."""

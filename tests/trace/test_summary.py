@@ -79,6 +79,12 @@ def test_faults_of_probes_count_and_those_of_void_runs_do_not() -> None:
     assert summarize(writer.build()).faults == {"hardware": "lost the GPU"}
 
 
+def test_a_level_where_a_probe_saw_nothing_has_the_fault_as_the_reason() -> None:
+    writer = traced("kernel")
+    writer.run("kernel", probes=(ProbeStatus("cupti", True, fault="not one kernel was seen"),))
+    assert summarize(writer.build()).unseen == {"kernel": "cupti: not one kernel was seen"}
+
+
 def test_ambiguous_parents_are_counted() -> None:
     writer = traced("kernel")
     run = writer.run("kernel")

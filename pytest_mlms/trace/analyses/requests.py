@@ -1,9 +1,9 @@
-"""Analyses that XSP does not have: steps of a request, and counters by phase and by layer."""
+"""Analyses that XSP does not have: steps of a request, a GPU's time in a call, and counters."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import astuple
+from dataclasses import astuple, fields
 
 from pytest_mlms.trace.analyses.analysis import (
     Analysis,
@@ -14,6 +14,7 @@ from pytest_mlms.trace.analyses.analysis import (
 )
 from pytest_mlms.trace.context import TraceContext
 from pytest_mlms.trace.counters import counter_rows, phase_rows
+from pytest_mlms.trace.device_time import DeviceTime, device_time
 from pytest_mlms.trace.steps import step_rows
 
 __all__ = ["ANALYSES"]
@@ -22,6 +23,13 @@ __all__ = ["ANALYSES"]
 def _steps(trace: TraceContext) -> Iterable[Row]:
     for row in step_rows(trace.trace):
         yield astuple(row)
+
+
+def _gpu(trace: TraceContext) -> Iterable[Row]:
+    """Yield what a GPU does in a call, beside a call without any probe."""
+    found = device_time(trace.trace)
+    if found is not None:
+        yield (trace.latency_us, *astuple(found), share_of(found.busy_us, trace.latency_us or 0))
 
 
 def _counters(trace: TraceContext) -> Iterable[Row]:
@@ -47,6 +55,15 @@ STEPS = Analysis(
     largest="latency_us",
 )
 
+GPU = Analysis(
+    name="gpu",
+    number="",
+    description="the time in which a GPU works during a call: in all, in kernels and in copies",
+    columns=("latency_us", *(field.name for field in fields(DeviceTime)), "share"),
+    rows=for_each_trace(_gpu),
+    levels=("kernel",),
+)
+
 COUNTERS = Analysis(
     name="counters",
     number="",
@@ -66,4 +83,4 @@ COUNTERS_BY_LAYER = Analysis(
     largest="share",
 )
 
-ANALYSES = [STEPS, COUNTERS, COUNTERS_BY_LAYER]
+ANALYSES = [STEPS, GPU, COUNTERS, COUNTERS_BY_LAYER]
