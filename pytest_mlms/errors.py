@@ -4,6 +4,8 @@ They are raised where the problem is found, and the plugin shows their text with
 Secrets of addresses are removed from it here, once for the terminal, JUnit and the results.
 """
 
+from collections.abc import Iterable
+
 __all__ = [
     "AgentError",
     "ArtifactError",
@@ -15,6 +17,7 @@ __all__ = [
     "OutputError",
     "StackError",
     "Unavailable",
+    "untrusted",
 ]
 
 
@@ -69,6 +72,12 @@ class InvalidRun(MlmsError):
 
     For example it ran on another device, with other threads or clocks, or beside other programs.
     """
+
+
+def untrusted(problems: Iterable[str]) -> str:
+    """Return the text on a measurement that can't be trusted for some reasons."""
+    reasons = "; ".join(problems)
+    return f"what was measured can't be trusted; {reasons}; run it again where that isn't so"
 
 
 class Unavailable(MlmsError):

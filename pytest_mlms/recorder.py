@@ -7,12 +7,14 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 
 from pytest_mlms.agent.predictor import Predictor
+from pytest_mlms.errors import InvalidRun, untrusted
 from pytest_mlms.evaluate.limits import explain, judge, margin, summarize, worst
 from pytest_mlms.files import replacing
 from pytest_mlms.item_result import (
@@ -165,26 +167,31 @@ class Recorder:
         decisions: Sequence[Decision],
         strict: bool,
         cause: Callable[[], str] = str,
+        problems: Sequence[str] = (),
     ) -> None:
         """Record what was measured and decided.
 
         Fails the item where a limit is broken, and warns where one is undecided, as one is that was
         expected and has no decision; with ``strict`` that fails, too, and so does an item of a
         manifest without limits. ``cause`` returns more lines for the text of a failure, and is only
-        called for one.
+        called for one. Raises InvalidRun where there are ``problems``: then nothing can be trusted.
         """
         decided = [decision.limit for decision in decisions]
         missing = [limit for limit in self._expected if limit not in decided]
         decisions = [*decisions, *judge(missing, {})]
+        if problems:
+            decisions = [replace(decision, verdict=Verdict.INVALID) for decision in decisions]
         records = {}
         for name, estimate in estimates.items():
             records[name] = EstimateRecord.made_of(name, estimate)
         self._judgement = Judgement(
-            verdict=worst([decision.verdict for decision in decisions]),
+            verdict=Verdict.INVALID if problems else worst([each.verdict for each in decisions]),
             margin=margin(decisions),
             estimates=records,
             limits=[LimitRecord.of(decision) for decision in decisions],
         )
+        if problems:
+            raise InvalidRun(untrusted(problems))
         self._conclude(decisions, strict, cause)
         if strict and self._without_limits and not decisions:
             _fail([self._without_limits])

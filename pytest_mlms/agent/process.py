@@ -42,6 +42,7 @@ _GRACE = 60.0  # seconds for an agent to end by itself; on an idle machine it ta
 _LEAST_WAIT = 60.0  # seconds for a reply, where another agent's time bounds the wait
 _OF_A_TIMEOUT = 300.0  # seconds, in proportion to which that is longer
 _TIMES_THE_PACE = 10
+_TIMED = ("run", "turn", "load_run", "loadgen")
 _KILL_SECONDS = 10.0  # for a supervisor to end everything
 _TEARDOWN_SECONDS = 5.0  # of a process after its channel closed: a driver may free memory
 _KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)  # the latter by the client of a container
@@ -95,7 +96,7 @@ class Agent:
 
     ``took`` has the most seconds that each type of request took. ``pace`` has those of an agent
     that this one is compared with: a reply that takes ten times as long, and a minute, is none. A
-    longer ``timeout`` makes the minute longer.
+    longer ``timeout`` makes the minute longer. ``after_calls`` is called just after timed calls.
     """
 
     process: subprocess.Popen[bytes]
@@ -106,6 +107,7 @@ class Agent:
     own_pid: int | None = None
     took: dict[str, float] = field(default_factory=dict)
     pace: Mapping[str, float] = field(default_factory=dict)
+    after_calls: Callable[[], None] | None = None
     _asked: tuple[str, float] = ("", 0.0)
     _oom_kills: int | None = field(default_factory=oom_kills)
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
@@ -142,6 +144,8 @@ class Agent:
         self.took[kind] = max(self.took.get(kind, 0.0), time.monotonic() - began)
         if reply.facts["type"] == "error":
             raise self._refusal(kind, reply.facts)
+        if self.after_calls is not None and kind in _TIMED:
+            self.after_calls()
         return reply
 
     @contextlib.contextmanager

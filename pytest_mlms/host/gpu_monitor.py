@@ -1,46 +1,58 @@
-"""Monitoring of a GPU while two stacks take turns on it, and the checks of what was read.
+"""Monitoring of a GPU while it is measured, and the checks of what was read.
 
 The readings are those of NVML, by nvidia-ml-py (extra ``gpu``); docs.nvidia.com/deploy/nvml-api
-has the meaning of each value.
+has the meaning of each value. Nothing is read while calls are timed.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
-from mlms_predictors._run.gpus import instant_power, open_gpu_handle, whole_gpu
+from mlms_predictors._run.gpus import field_value, instant_power, open_gpu_handle, whole_gpu
 
 from pytest_mlms.errors import Unavailable
 
-__all__ = ["GpuMonitor", "GpuReading", "gpu_notes", "gpu_problems", "open_gpu"]
+__all__ = ["GpuMonitor", "GpuReading", "gpu_facts", "gpu_limits", "gpu_problems", "open_gpu"]
 
 _CLOCK_CHANGE = 0.05  # of the SM clock under load; steps of boost are of 15 MHz, about 1 %
-_AGENTS = 2  # of an upgrade: one for each stack
+_SLOWED = 0.01  # of the time: what half the clock adds to a mean by then
+_PERIOD = 0.05  # seconds between glances after calls of one side
+_HW_SLOWDOWN = 0x8  # one of its causes, too much power at once, or a change of the P-state
+_ITS_CAUSES = 0x40 | 0x80
 
-_THROTTLED = {
-    "nvmlClocksThrottleReasonHwSlowdown": "the hardware slowed down",
-    "nvmlClocksThrottleReasonHwThermalSlowdown": "it was too hot (hardware)",
-    "nvmlClocksThrottleReasonSwThermalSlowdown": "it was too hot (driver)",
-    "nvmlClocksThrottleReasonHwPowerBrakeSlowdown": "the power supply braked it",
+_POWER_CAP = "it was at its power limit"
+_REASONS = {
+    0x4: (_POWER_CAP, (74,)),
+    0x20: ("it was too hot (driver)", (75, 251, 269)),
+    0x40: ("it was too hot (hardware)", (252, 270)),
+    0x80: ("the power supply braked it", (253, 271)),
 }
-_CAPPED = {"nvmlClocksThrottleReasonSwPowerCap": "it was at its power limit"}
+"""Bit of NVML's clocks event reasons -> the reason, and fields that count its nanoseconds.
+
+Drivers up to 580.65 count some in 251 to 253, later ones in 269 to 271. The other three are then
+settings of power smoothing, which don't rise.
+"""
 
 
 @dataclass(frozen=True)
 class GpuReading:
-    """One reading of a GPU.
+    """One reading of a GPU, and what happened since the one before.
 
     Clocks are in MHz, power in W (``instant_power`` now, ``power`` a mean over a second on most
     GPUs), temperatures in degrees Celsius; ``throttled`` and ``capped`` are reasons in words,
-    ``processes`` are PIDs. ``loaded`` says that one of our agents had just used the GPU, so that
-    its clocks are those of work. A value that the driver doesn't give is None.
+    ``processes`` are PIDs. ``loaded`` says that our agents used the GPU meanwhile: the clock is
+    then the median just after their calls, ``clocks`` those of each side of an upgrade, and
+    ``slowed`` the share of the ``seconds`` for which each reason held the clocks down, by counters
+    of the driver. A value that the driver doesn't give is None or missing.
     """
 
     loaded: bool
-    sm_clock: int | None
+    sm_clock: float | None
     memory_clock: int | None
     power: float | None
     power_limit: float | None
@@ -49,6 +61,14 @@ class GpuReading:
     capped: tuple[str, ...]
     processes: tuple[int, ...] | None
     instant_power: float | None = None
+    seconds: float = 0.0
+    slowed: Mapping[str, float] = field(default_factory=dict)
+    clocks: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def is_capped(self) -> bool:
+        """True if the power limit held the clocks down, which is the work's own doing."""
+        return bool(self.capped) or self.slowed.get(_POWER_CAP, 0.0) > _SLOWED
 
 
 class GpuMonitor:
@@ -62,23 +82,76 @@ class GpuMonitor:
         self._nvml = nvml
         self._device = open_gpu_handle(nvml, ordinal)
         self._whole = whole_gpu(nvml, self._device)
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin what the next reading tells of."""
+        self._began = time.monotonic()
+        self._counted = self._counters()
+        self._clocks: dict[str, list[int]] = {}
+        self._reasons: list[int] = []
+        self._due: dict[str, float] = {}
+
+    def glance(self, side: str) -> None:
+        """Note the clock and what holds it down, just after calls of a side."""
+        if time.monotonic() < self._due.get(side, 0.0):
+            return
+        nvml = self._nvml
+        clock = self._ask(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_SM)
+        if clock is not None:
+            self._clocks.setdefault(side, []).append(clock)
+        self._reasons.append(self._bits())
+        self._due[side] = time.monotonic() + _PERIOD
 
     def read(self, loaded: bool) -> GpuReading:
-        """Read the state of the GPU now."""
+        """Read the state of the GPU now, and begin anew."""
         nvml = self._nvml
-        reasons = self._ask(nvml.nvmlDeviceGetCurrentClocksThrottleReasons) or 0
-        return GpuReading(
+        clocks = {side: median(noted) for side, noted in self._clocks.items()}
+        now = self._ask(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_SM)
+        held = _in_words([*self._reasons, self._bits()])
+        reading = GpuReading(
             loaded=loaded,
-            sm_clock=self._ask(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_SM),
+            sm_clock=min(clocks.values(), default=now),
             memory_clock=self._ask(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_MEM),
             power=self._ask_watts(nvml.nvmlDeviceGetPowerUsage),
             power_limit=self._ask_watts(nvml.nvmlDeviceGetEnforcedPowerLimit),
             temperature=self._ask(nvml.nvmlDeviceGetTemperature, nvml.NVML_TEMPERATURE_GPU),
-            throttled=self._in_words(reasons, _THROTTLED),
-            capped=self._in_words(reasons, _CAPPED),
+            throttled=tuple(reason for reason in held if reason != _POWER_CAP),
+            capped=tuple(reason for reason in held if reason == _POWER_CAP),
             processes=self._processes(),
             instant_power=self._instant_power(),
+            seconds=time.monotonic() - self._began,
+            slowed=self._slowed() if loaded else {},
+            clocks=clocks if len(clocks) > 1 else {},
         )
+        self.begin()
+        return reading
+
+    def _bits(self) -> int:
+        return self._ask(self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons) or 0
+
+    def _counters(self) -> dict[int, int]:
+        """Return the nanoseconds that clocks were held down, by field."""
+        found = {}
+        for _, fields in _REASONS.values():
+            for number in fields:
+                with contextlib.suppress(self._nvml.NVMLError):
+                    found[number] = field_value(self._nvml, self._whole, number)
+        return found
+
+    def _slowed(self) -> dict[str, float]:
+        """Return the share of the time for which each reason that is counted held clocks down."""
+        seconds = time.monotonic() - self._began
+        now = self._counters()
+        rises = {
+            number: now[number] - was for number, was in self._counted.items() if number in now
+        }
+        shares = {}
+        for reason, fields in _REASONS.values():
+            counted = [rises[number] for number in fields if number in rises]
+            if counted:
+                shares[reason] = min(1.0, max(0, *counted) * 1e-9 / seconds)
+        return shares
 
     def _ask(self, function: Any, *arguments: Any) -> Any:
         """Return the driver's answer, None where it gives none."""
@@ -107,12 +180,19 @@ class GpuMonitor:
         pids = [process.pid for process in processes]
         return tuple(sorted(pids))
 
-    def _in_words(self, reasons: int, words: dict[str, str]) -> tuple[str, ...]:
-        found = []
-        for name, reason in words.items():
-            if reasons & getattr(self._nvml, name):
-                found.append(reason)
-        return tuple(found)
+
+def _in_words(readings: Sequence[int]) -> list[str]:
+    """Return the reasons of some readings of NVML's bits.
+
+    A slow-down of the hardware without a cause counts from the second time on: a change of the
+    P-state is told as one, too.
+    """
+    causes = 0x40 | 0x80
+    found = [
+        reason for bit, (reason, _) in _REASONS.items() if any(bit & each for each in readings)
+    ]
+    unexplained = [each for each in readings if each & _HW_SLOWDOWN and not each & causes]
+    return [*found, "the hardware slowed down"] if len(unexplained) > 1 else found
 
 
 @contextlib.contextmanager
@@ -124,8 +204,8 @@ def open_gpu(device: str) -> Iterator[GpuMonitor]:
     try:
         import pynvml
     except ImportError:
-        problem = "a gate on a GPU reads its clocks by nvidia-ml-py"
-        raise Unavailable(f"{problem}; pip install 'pytest-mlms[gpu]'") from None
+        problem = "its clocks are read by nvidia-ml-py"
+        raise Unavailable(f"device {device}: {problem}; pip install 'pytest-mlms[gpu]'") from None
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
@@ -144,17 +224,20 @@ def _ordinal(device: str) -> int:
     return int(number or 0)
 
 
-def gpu_problems(readings: Sequence[GpuReading], own: Collection[int]) -> list[str]:
+def gpu_problems(
+    readings: Sequence[GpuReading], own: Collection[int], agents: int = 2
+) -> list[str]:
     """Return why what was measured between these readings can't be trusted, if anything.
 
     ``own`` are the PIDs of our agents. In a container the driver gives other PIDs for them: then
-    two more processes than before the first agent are taken for ours.
+    as many more processes as there are ``agents`` at a time are taken for ours.
     """
     problems = []
-    for reasons in sorted({reading.throttled for reading in readings}):
+    for reasons in sorted({reading.throttled for reading in readings if reading.loaded}):
         if reasons:
             problems.append(f"throttled: {', '.join(reasons)}")
-    foreign = _foreign_processes(readings, own)
+    problems += _slow_problems(readings)
+    foreign = _foreign_processes(readings, own, agents)
     if foreign:
         pids = ", ".join(map(str, foreign))
         problems.append(f"other processes were on it: {pids}")
@@ -163,18 +246,39 @@ def gpu_problems(readings: Sequence[GpuReading], own: Collection[int]) -> list[s
     return problems
 
 
-def _clock_problems(readings: Sequence[GpuReading]) -> list[str]:
-    clocks = []
+def _slow_problems(readings: Sequence[GpuReading]) -> list[str]:
+    """Return what the driver's counters tell, and no single reading did."""
+    told = {reason for reading in readings for reason in reading.throttled}
+    worst: dict[str, float] = {}
     for reading in readings:
-        if reading.loaded and reading.sm_clock:
-            clocks.append(reading.sm_clock)
-    if not clocks:
+        for reason, share in reading.slowed.items():
+            if share > max(_SLOWED, worst.get(reason, 0.0)) and reason not in {_POWER_CAP, *told}:
+                worst[reason] = share
+    return [f"throttled: {reason}{_of_time(share)}" for reason, share in worst.items()]
+
+
+def _of_time(share: float) -> str:
+    return f" for {100 * share:.0f} % of the time"
+
+
+def _clock_problems(readings: Sequence[GpuReading]) -> list[str]:
+    """Return changes of the clock that the power limit doesn't explain.
+
+    Both sides of an upgrade are compared within each round: a clock that both have is no problem.
+    """
+    for reading in readings:
+        a, b = reading.clocks.get("a"), reading.clocks.get("b")
+        if a and b and _is_change(a, b) and not reading.is_capped:
+            return [f"its clock was {a:.0f} MHz in A's turns and {b:.0f} MHz in B's"]
+    alone = [reading for reading in readings if reading.loaded and not reading.clocks]
+    clocks = {each.sm_clock: each.is_capped for each in alone if each.sm_clock}
+    if not clocks or not _is_change(*clocks) or clocks[min(clocks)]:
         return []
-    low = min(clocks)
-    high = max(clocks)
-    if high <= (1 + _CLOCK_CHANGE) * low:
-        return []
-    return [f"its clock changed from {high} to {low} MHz"]
+    return [f"its clock changed from {max(clocks):.0f} to {min(clocks):.0f} MHz"]
+
+
+def _is_change(*clocks: float) -> bool:
+    return max(clocks) > (1 + _CLOCK_CHANGE) * min(clocks)
 
 
 def _power_limit_problems(readings: Sequence[GpuReading]) -> list[str]:
@@ -186,7 +290,9 @@ def _power_limit_problems(readings: Sequence[GpuReading]) -> list[str]:
     return [f"its power limit was set anew: {shown}"]
 
 
-def _foreign_processes(readings: Sequence[GpuReading], own: Collection[int]) -> list[int]:
+def _foreign_processes(
+    readings: Sequence[GpuReading], own: Collection[int], agents: int
+) -> list[int]:
     """Return the PIDs on the GPU that are not those of our agents."""
     ours = set(own)
     before: set[int] = set()
@@ -202,31 +308,39 @@ def _foreign_processes(readings: Sequence[GpuReading], own: Collection[int]) -> 
     for pids in later:
         if are_pids_ours:
             foreign |= pids - ours
-        elif len(pids) > _AGENTS:  # the driver gives the PIDs of another namespace
+        elif len(pids) > agents:  # the driver gives the PIDs of another namespace
             foreign |= pids
     return sorted(foreign)
 
 
-def gpu_notes(readings: Sequence[GpuReading]) -> list[str]:
-    """Return what a report says of the GPU at work.
-
-    It has the least and the greatest clock, power and temperature, and that the GPU was at its
-    power limit.
-    """
+def gpu_facts(readings: Sequence[GpuReading]) -> str:
+    """Return the least and the greatest clock, power and temperature at work, "" if not told."""
     busy = [reading for reading in readings if reading.loaded]
+    clocks = [clock for each in busy for clock in each.clocks.values() or [each.sm_clock]]
     ranges = [
-        _range([reading.sm_clock for reading in busy], "MHz"),
+        _range(clocks, "MHz"),
         _range([reading.power for reading in busy], "W"),
         _range([reading.temperature for reading in busy], "°C"),
     ]
     known = [part for part in ranges if part]
-    capped: set[str] = set()
-    for reading in busy:
-        capped.update(reading.capped)
-    notes = sorted(capped)
-    if known:
-        notes.insert(0, f"GPU {', '.join(known)}")
-    return notes
+    return f"GPU {', '.join(known)}" if known else ""
+
+
+def gpu_limits(readings: Sequence[GpuReading]) -> str:
+    """Return for how much of the time the power limit held clocks down at most, "" if it didn't.
+
+    The side of an upgrade with the lower clock draws more power.
+    """
+    capped = [reading for reading in readings if reading.loaded and reading.is_capped]
+    if not capped:
+        return ""
+    share = max(reading.slowed.get(_POWER_CAP, 0.0) for reading in capped)
+    text = _POWER_CAP + (_of_time(share) if share > _SLOWED else "")
+    sides = [(each.clocks["a"], each.clocks["b"]) for each in capped if len(each.clocks) == 2]
+    if sides and any(_is_change(a, b) for a, b in sides):
+        a, b = (median(clocks) for clocks in zip(*sides, strict=True))
+        text += f", at {a:.0f} MHz in A's turns and {b:.0f} MHz in B's"
+    return text
 
 
 def _range(values: Sequence[float | None], unit: str) -> str:

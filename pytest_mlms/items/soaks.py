@@ -14,6 +14,7 @@ import pytest
 from pytest_mlms.agent.process import Array
 from pytest_mlms.cases import Case
 from pytest_mlms.config import Config
+from pytest_mlms.errors import InvalidRun
 from pytest_mlms.evaluate.limits import judge
 from pytest_mlms.evaluate.soak import Running, SoakRun, SoakSeries
 from pytest_mlms.evaluate.soak_estimates import Blocks, estimate_soak
@@ -21,6 +22,7 @@ from pytest_mlms.expected import expected
 from pytest_mlms.recorder import Recorder
 from pytest_mlms.records import Decision, Verdict
 from pytest_mlms.report.artifacts import keep_arrays
+from pytest_mlms.upgrade.device_monitor import DeviceMonitor
 
 __all__ = ["open_side", "open_sides", "soak"]
 
@@ -54,6 +56,7 @@ def soak(
     opened: Opened,
     config: Config,
     recorder: Recorder,
+    monitor: DeviceMonitor,
 ) -> None:
     """Run a soak and judge it; keep what was measured, however it ends.
 
@@ -65,13 +68,14 @@ def soak(
     try:
         run.run()
     except KeyboardInterrupt:
-        with contextlib.suppress(pytest.fail.Exception):  # the interruption is raised instead
-            _judge(case, _keep(run.series, recorder), recorder, config)
+        # The interruption is raised instead.
+        with contextlib.suppress(pytest.fail.Exception, InvalidRun):
+            _judge(case, _keep(run.series, recorder), recorder, config, monitor)
         raise
     except BaseException:
         _keep(run.series, recorder)
         raise
-    _judge(case, _keep(run.series, recorder), recorder, config)
+    _judge(case, _keep(run.series, recorder), recorder, config, monitor)
 
 
 def _keep(series: Mapping[str, SoakSeries], recorder: Recorder) -> dict[str, Blocks]:
@@ -82,12 +86,20 @@ def _keep(series: Mapping[str, SoakSeries], recorder: Recorder) -> dict[str, Blo
     return blocks
 
 
-def _judge(case: Case, blocks: Mapping[str, Blocks], recorder: Recorder, config: Config) -> None:
+def _judge(
+    case: Case,
+    blocks: Mapping[str, Blocks],
+    recorder: Recorder,
+    config: Config,
+    monitor: DeviceMonitor,
+) -> None:
     estimates = estimate_soak(blocks["b"], blocks.get("a"))
     decisions = judge(expected(case, config), estimates)
     if case.against is not None:
         decisions = [_regressed(decision) for decision in decisions]
-    recorder.settle(estimates, decisions, config.strict)
+    problems = monitor.problems()
+    recorder.note(doubts=monitor.with_doubts())
+    recorder.settle(estimates, decisions, config.strict, problems=problems)
 
 
 def _thinned(arrays: Mapping[str, Any]) -> dict[str, list[Any]]:

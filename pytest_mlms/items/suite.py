@@ -135,6 +135,7 @@ def test_performance(
     mlms_artifacts: CaseFiles,
     mlms_dataset: Dataset | None,
     mlms_predictor_factory: Callable[[], AbstractContextManager[Predictor]],
+    mlms_device_monitor: DeviceMonitor,
     mlms_recorder: Recorder,
     mlms_tracer: ItemTracer,
     mlms_config: Config,
@@ -152,6 +153,7 @@ def test_performance(
     from pytest_mlms.manifest.scenarios import Peak
     from pytest_mlms.report.artifacts import keep_log, keep_part, keep_process, keep_run, note_peak
 
+    open_predictor = mlms_device_monitor.watching(mlms_predictor_factory)
     assert mlms_case.scenario is not None, "every performance item has a scenario"
     seed = draw_seed(mlms_config.seed)
     batches_for = _timed_inputs(mlms_case, mlms_dataset, seed)
@@ -171,7 +173,7 @@ def test_performance(
     if mlms_config.loadgen:
         measured = measure_by_loadgen(
             loadgen_plan_of(mlms_case, mlms_config),
-            mlms_predictor_factory,
+            open_predictor,
             _queried(batches_for),
             functools.partial(keep_log, mlms_recorder),
         )
@@ -187,11 +189,11 @@ def test_performance(
             early=0 if mlms_config.measures_in_full else EARLY_PROCESSES,
             batch_sizes=_batch_sizes(mlms_case, mlms_dataset, seed),
         )
-        measured = measure_performance(plan, mlms_predictor_factory, batches_for, keep)
+        measured = measure_performance(plan, open_predictor, batches_for, keep)
     elif isinstance(mlms_case.load, Peak):
         measured = measure_peak(
             load_plan_of(mlms_case, mlms_artifacts, mlms_config),
-            mlms_predictor_factory,
+            open_predictor,
             _queried(batches_for),
             functools.partial(keep_run, mlms_recorder),
             functools.partial(keep_part, mlms_recorder),
@@ -200,17 +202,24 @@ def test_performance(
     else:
         measured = measure_load(
             load_plan_of(mlms_case, mlms_artifacts, mlms_config),
-            mlms_predictor_factory,
+            open_predictor,
             _queried(batches_for),
             keep,
             functools.partial(keep_part, mlms_recorder),
         )
     estimates = measured.estimates
-    mlms_recorder.note(looks=measured.looks, ended=measured.ended, doubts=measured.doubts)
+    doubts = mlms_device_monitor.with_doubts(measured.doubts)
+    mlms_recorder.note(looks=measured.looks, ended=measured.ended, doubts=doubts)
     mlms_recorder.note(input_groups=measured.groups, inputs_timed=measured.inputs)
     contention = explain_wait([record.waited for record in records], estimates)
     with mlms_tracer.on_fail():
-        mlms_recorder.settle(estimates, measured.decisions, mlms_config.strict, lambda: contention)
+        mlms_recorder.settle(
+            estimates,
+            measured.decisions,
+            mlms_config.strict,
+            lambda: contention,
+            mlms_device_monitor.problems(),
+        )
     if contention:
         mlms_recorder.warn_of_contention(contention)
 
@@ -256,7 +265,7 @@ def test_upgrade(
         plan = plan.under_load(load_plan_of(mlms_case, mlms_artifacts, mlms_config))
     timed = _timed_inputs(mlms_case, mlms_dataset, plan.seed)
     batches_for = timed if plan.load is None else _queried(timed)
-    result = run.run(plan, mlms_pair_factory, batches_for)
+    result = run.run(plan, mlms_device_monitor.watching(mlms_pair_factory), batches_for)
     cpu_shares = mlms_recorder.cpu_shares()
     setting = setting_of(
         mlms_case,
@@ -282,6 +291,7 @@ def test_trace(mlms_tracer: ItemTracer) -> None:
 def test_soak(
     mlms_case: Case,
     mlms_dataset: Dataset | None,
+    mlms_device_monitor: DeviceMonitor,
     mlms_recorder: Recorder,
     mlms_config: Config,
     request: pytest.FixtureRequest,
@@ -293,12 +303,11 @@ def test_soak(
     seed = draw_seed(mlms_config.seed)
     batches_for = _timed_inputs(mlms_case, mlms_dataset, seed)
     mlms_recorder.note(inputs_seed=seed)
-    if mlms_case.against is None:
-        opening = open_side(request.getfixturevalue("mlms_predictor_factory"), batches_for)
-    else:
-        opening = open_sides(request.getfixturevalue("mlms_pair_factory"), batches_for)
-    with opening as opened:
-        soak(mlms_case, opened, mlms_config, mlms_recorder)
+    is_alone = mlms_case.against is None
+    factory = request.getfixturevalue("mlms_predictor_factory" if is_alone else "mlms_pair_factory")
+    open_processes = mlms_device_monitor.watching(factory)
+    with (open_side if is_alone else open_sides)(open_processes, batches_for) as opened:
+        soak(mlms_case, opened, mlms_config, mlms_recorder, mlms_device_monitor)
 
 
 def _timed_inputs(case: Case, dataset: Dataset | None, run_seed: int) -> TimedInputs | RandomInputs:

@@ -1,64 +1,142 @@
-"""Monitor of a device between the rounds of an upgrade."""
+"""Monitor of the device of an item while its processes are measured."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from typing import ParamSpec, TypeVar
 
-from pytest_mlms.errors import InvalidRun
-from pytest_mlms.host.gpu_monitor import GpuMonitor, GpuReading, gpu_notes, gpu_problems, open_gpu
+import psutil
+
+from pytest_mlms.agent.predictor import Predictor
+from pytest_mlms.agent.process import WORKER
+from pytest_mlms.errors import InvalidRun, Unavailable
+from pytest_mlms.host.gpu_monitor import (
+    GpuMonitor,
+    GpuReading,
+    gpu_facts,
+    gpu_limits,
+    gpu_problems,
+    open_gpu,
+)
 from pytest_mlms.upgrade.agents import AgentPair
 
 __all__ = ["DeviceMonitor", "monitor_device"]
 
+P = ParamSpec("P")
+Opened = TypeVar("Opened", bound=Predictor | AgentPair)
+
 
 @dataclass
 class DeviceMonitor:
-    """Readings of a device before the first round and after each round.
+    """Readings of a device before the first process, and after each one or each round.
 
-    Without a ``gpu`` there are none, and every round can be trusted. ``note`` gets the fields of
-    the item's line: the readings, and what they say in words.
+    Without a ``gpu`` there are none, and everything can be trusted. ``note`` gets the fields of
+    the item's line: the readings, and what they say in words. ``doubts`` are what a person should
+    know of them.
     """
 
     gpu: GpuMonitor | None
     note: Callable[..., None]
     notes: list[str] = field(init=False, default_factory=list)
+    doubts: str = ""
     _readings: list[GpuReading] = field(init=False, default_factory=list)
     _own_pids: set[int] = field(init=False, default_factory=set)
+    _agents: int = field(init=False, default=0)
+    _is_watching: bool = field(init=False, default=False)
 
     def check_idle(self) -> list[str]:
-        """Return why the device is not free before the first round, [] where it is."""
-        if self.gpu is None:
-            return []
-        reading = self.gpu.read(loaded=False)
-        self._readings.append(reading)
-        return gpu_problems(self._readings, self._own_pids)
+        """Return why the device is not free before the first process, [] where it is."""
+        return [] if self.gpu is None else self._read(self.gpu, loaded=False)
 
-    def check(self, pair: AgentPair) -> list[str]:
-        """Read the state after a round of ``pair``; return why the round cannot be trusted."""
+    def watching(
+        self, opening: Callable[P, AbstractContextManager[Opened]]
+    ) -> Callable[P, AbstractContextManager[Opened]]:
+        """Return a function that opens what ``opening`` does, and watches the device meanwhile."""
+
+        @contextlib.contextmanager
+        def opened(*args: P.args, **keywords: P.kwargs) -> Iterator[Opened]:
+            with opening(*args, **keywords) as made:
+                self._begin([made.a, made.b] if isinstance(made, AgentPair) else [made])
+                yield made
+                if self._is_watching:
+                    self.check()
+
+        return opened
+
+    def _begin(self, predictors: Sequence[Predictor]) -> None:
+        if self.gpu is None:
+            return
+        for side, predictor in zip("ab", predictors, strict=False):
+            self._own_pids.add(predictor.agent.pid)
+            predictor.agent.after_calls = functools.partial(self.gpu.glance, side)
+        self._agents = max(self._agents, len(predictors))
+        self._is_watching = True
+        self.gpu.begin()
+
+    def check(self) -> list[str]:
+        """Read the state after a round or process; return why nothing so far can be trusted."""
         if self.gpu is None:
             return []
-        self._own_pids |= pair.pids
-        reading = self.gpu.read(loaded=True)
-        self._readings.append(reading)
-        self.notes = gpu_notes(self._readings)
+        self._is_watching = False
+        problems = self._read(self.gpu, loaded=True)
+        self.doubts = gpu_limits(self._readings)
+        self.notes = [text for text in (gpu_facts(self._readings), self.doubts) if text]
         self.note(gpu_readings=list(self._readings), gpu_notes=self.notes)
-        return gpu_problems(self._readings, self._own_pids)
+        return problems
+
+    def problems(self) -> list[str]:
+        """Return why what was measured can't be trusted, also of a process that goes on."""
+        if self._is_watching:
+            return self.check()
+        return gpu_problems(self._readings, self._own_pids, self._agents)
+
+    def with_doubts(self, doubts: str = "") -> str:
+        """Return doubts about what was measured, with those about the device."""
+        return "; ".join(text for text in (doubts, self.doubts) if text)
+
+    def _read(self, gpu: GpuMonitor, loaded: bool) -> list[str]:
+        reading = gpu.read(loaded)
+        self._readings.append(reading)
+        self._own_pids.update(filter(_is_agent, reading.processes or ()))
+        return gpu_problems(self._readings, self._own_pids, self._agents)
+
+
+def _is_agent(pid: int) -> bool:
+    """Return whether a process is an agent.
+
+    One that another worker of pytest keeps for its next item does nothing while we have the lock
+    of the device.
+    """
+    try:
+        command = psutil.Process(pid).cmdline()
+    except psutil.Error:
+        return False
+    return any(word.endswith("/".join(WORKER.parts[-2:])) for word in command)
 
 
 @contextlib.contextmanager
-def monitor_device(device: str, note: Callable[..., None]) -> Iterator[DeviceMonitor]:
-    """Open a monitor of a device such as "cuda:0"; for "cpu" it has nothing to read.
+def monitor_device(
+    device: str, note: Callable[..., None], is_needed: bool = True
+) -> Iterator[DeviceMonitor]:
+    """Open a monitor of a device such as "cuda:0"; for other devices it has nothing to read.
 
-    Raises InvalidRun where something else uses the device, Unavailable where its driver cannot be
-    asked.
+    Raises InvalidRun where something else uses the device. Where its driver cannot be asked,
+    raises Unavailable if the monitor ``is_needed``; else that is a doubt.
     """
-    if device == "cpu":
-        yield DeviceMonitor(None, note)
-        return
-    with open_gpu(device) as gpu:
-        monitor = DeviceMonitor(gpu, note)
+    with contextlib.ExitStack() as opened:
+        monitor = DeviceMonitor(None, note)
+        if device.startswith("cuda"):
+            try:
+                monitor.gpu = opened.enter_context(open_gpu(device))
+            except Unavailable as error:
+                if is_needed:
+                    raise
+                monitor.doubts = f"whether the GPU was slowed down isn't known: {error}"
+                note(gpu_notes=[monitor.doubts])
         reasons = "; ".join(monitor.check_idle())
         if reasons:
             raise InvalidRun(f"device {device} is not free: {reasons}; end what uses it")

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.arrays import write_arrays
-from pytest_mlms.errors import AgentError, Crashed, InvalidRun
+from pytest_mlms.errors import AgentError, Crashed, InvalidRun, untrusted
 from pytest_mlms.evaluate.limits import QUIETER
 from pytest_mlms.evaluate.timed_inputs import ONE_GROUP, Mix, TimedInputs
 from pytest_mlms.load.verdict import LATE_SHARE
@@ -72,10 +72,6 @@ class ResultSink(Protocol):
         """Make an artifact of this name by ``write``."""
 
 
-def _trust_always(pair: AgentPair) -> list[str]:
-    return []
-
-
 @dataclass
 class UpgradeRun:
     """The run of one upgrade; ``result`` is what is known so far.
@@ -88,7 +84,7 @@ class UpgradeRun:
     batch_size: int
     compare_outputs: OutputChecker
     sink: ResultSink
-    check_device: Callable[[AgentPair], list[str]] = _trust_always
+    check_device: Callable[[], list[str]] = list
     result: UpgradeResult = field(init=False, default_factory=UpgradeResult)
     _peaks: Sequence[Comparison] = field(init=False, default=())
     _lasting_comparisons: Sequence[Comparison] = field(init=False, default=())
@@ -155,11 +151,9 @@ class UpgradeRun:
         Raises InvalidRun where it cannot be trusted, AgentError where a process died.
         """
         self._record(index, measured)
-        reasons = "; ".join(self.check_device(pair))
-        if reasons:
-            raise InvalidRun(
-                f"what was measured can't be trusted; {reasons}; run it again where that isn't so"
-            )
+        problems = self.check_device()
+        if problems:
+            raise InvalidRun(untrusted(problems))
         found = self.compare_outputs(pair, measured.outputs)
         self._lasting_comparisons = [*found.comparisons, *self._peaks]
         self._update(worse_inputs=found.worse_inputs, outputs=found.outputs)

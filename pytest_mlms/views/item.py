@@ -66,6 +66,7 @@ NOTED = frozenset(
         "culprit_options",
         "doubts",
         "ended",
+        "gpu_notes",
         "input_groups",
         "inputs_seed",
         "inputs_timed",
@@ -173,7 +174,7 @@ class ItemView:
     slow_inputs: tuple[str, ...] = ()
     text: str | None = None
     complete: bool = True
-    gpu_notes: Any = None
+    gpu_notes: tuple[str, ...] = ()
     teardown: str | None = None
 
     @property
@@ -256,6 +257,8 @@ class ItemView:
         threads = self.threads_used or self.stack.threads
         if threads:
             parts.append("1 thread" if threads == 1 else f"{threads} threads")
+        if self.against is None:  # the text of an upgrade has them
+            parts += self.gpu_notes
         if self.seconds:
             parts.append(f"took {sum(self.seconds.values()):.1f} s")
         return ", ".join(parts)

@@ -9,7 +9,8 @@ import pytest
 from pytest_mlms.errors import Unavailable
 from pytest_mlms.host.gpu_monitor import (
     GpuReading,
-    gpu_notes,
+    gpu_facts,
+    gpu_limits,
     gpu_problems,
     open_gpu,
 )
@@ -50,7 +51,7 @@ def _gpu(driver: Driver) -> None:
 
 def read(device: str = "cuda:0") -> GpuReading:
     with open_gpu(device) as gpu:
-        return gpu.read(loaded=True)
+        return replace(gpu.read(loaded=True), seconds=0.0)
 
 
 def test_a_reading_is_in_mhz_watts_and_degrees() -> None:
@@ -61,6 +62,87 @@ def test_throttle_reasons_are_in_words(driver: Driver) -> None:
     driver.says(H200, "reasons 0x24")
     assert read().throttled == ("it was too hot (driver)",)
     assert read().capped == ("it was at its power limit",)
+
+
+HELD = {74: "it was at its power limit", 75: "it was too hot (driver)"}
+UNTIL_580_65 = {251: HELD[75], 252: "it was too hot (hardware)", 253: "the power supply braked it"}
+LATER = {number + 18: reason for number, reason in UNTIL_580_65.items()}
+
+
+@pytest.mark.parametrize("number", [*HELD, *UNTIL_580_65, *LATER])
+def test_what_slowed_it_down_between_readings_is_counted(driver: Driver, number: int) -> None:
+    reason = {**HELD, **UNTIL_580_65, **LATER}[number]
+    driver.says(H200, f"field.{number} 7+400000000")
+    with open_gpu("cuda:0") as gpu:
+        reading = gpu.read(loaded=True)
+    assert reading.throttled == ()
+    assert reading.slowed == {reason: pytest.approx(0.4, abs=0.2)}
+    expected = [] if reading.is_capped else [f"throttled: {reason} for 40 % of the time"]
+    assert gpu_problems([replace(reading, slowed={reason: 0.4})], OWN) == expected
+
+
+def test_settings_under_the_numbers_of_counters_are_no_slow_down(driver: Driver) -> None:
+    driver.says(H200, *[f"field.{number} 90" for number in (*UNTIL_580_65, *LATER)])
+    reading = read()
+    assert set(reading.slowed.values()) == {0.0}
+    assert gpu_problems([IDLE, reading], OWN) == []
+
+
+def test_one_slow_down_without_a_cause_may_be_a_change_of_the_p_state(driver: Driver) -> None:
+    with open_gpu("cuda:0") as gpu:
+        driver.says(H200, "reasons 0x8")
+        gpu.glance("a")
+        driver.says(H200)
+        assert gpu.read(loaded=True).throttled == ()
+        driver.says(H200, "reasons 0x8")
+        gpu.glance("a")
+        assert gpu.read(loaded=True).throttled == ("the hardware slowed down",)
+
+
+def test_a_slow_down_in_a_turn_is_seen_after_the_round(driver: Driver) -> None:
+    with open_gpu("cuda:0") as gpu:
+        driver.says(H200, "reasons 0x48")
+        gpu.glance("b")
+        driver.says(H200)
+        assert gpu.read(loaded=True).throttled == ("it was too hot (hardware)",)
+        assert gpu.read(loaded=True).throttled == ()
+
+
+def in_turns(driver: Driver, a: int, b: int, *lines: str) -> GpuReading:
+    """Return the reading of a round in which the sides have these clocks."""
+    driver.says(H200, *lines)
+    with open_gpu("cuda:0") as gpu:
+        for side, clock in {"a": a, "b": b}.items():
+            driver.says(H200, f"clock.1 {clock}", *lines)
+            gpu.glance(side)
+        driver.says(H200, "clock.1 345", *lines)
+        return gpu.read(loaded=True)
+
+
+def test_clocks_are_those_of_each_sides_turns(driver: Driver) -> None:
+    reading = in_turns(driver, 1980, 1965)
+    assert reading.clocks == {"a": 1980, "b": 1965}
+    later = in_turns(driver, 1410, 1410)
+    assert gpu_problems([reading, later], OWN) == []
+
+
+def test_sides_with_unlike_clocks_are_a_problem_unless_the_power_limit_made_them(
+    driver: Driver,
+) -> None:
+    problem = "its clock was 1980 MHz in A's turns and 1410 MHz in B's"
+    assert gpu_problems([in_turns(driver, 1980, 1410)], OWN) == [problem]
+    capped = in_turns(driver, 1980, 1410, "field.74 0+600000000")
+    assert gpu_problems([capped], OWN) == []
+    assert gpu_limits([capped]).startswith("it was at its power limit for ")
+    assert gpu_limits([capped]).endswith(", at 1980 MHz in A's turns and 1410 MHz in B's")
+
+
+def test_a_clock_that_the_power_limit_moved_is_no_problem() -> None:
+    capped = replace(SLOWER, slowed={"it was at its power limit": 0.37})
+    assert gpu_problems([IDLE, BUSY, capped], OWN) == []
+    assert gpu_limits([BUSY, capped]) == "it was at its power limit for 37 % of the time"
+    busy = replace(BUSY, capped=("it was at its power limit",))
+    assert gpu_problems([IDLE, busy, SLOWER], OWN) == ["its clock changed from 1980 to 1410 MHz"]
 
 
 def test_a_value_that_the_driver_refuses_is_none_and_no_problem(driver: Driver) -> None:
@@ -127,26 +209,30 @@ def test_in_a_container_a_third_process_is_foreign() -> None:
     three = replace(BUSY, processes=(9001, 9002, 9003))
     problem = "other processes were on it: 9001, 9002, 9003"
     assert gpu_problems([IDLE, three], {11, 12}) == [problem]
+    two = replace(BUSY, processes=(9001, 9002))
+    problem = "other processes were on it: 9001, 9002"
+    assert gpu_problems([IDLE, two], {11}, agents=1) == [problem]
 
 
 def test_an_idle_clock_is_not_compared_with_that_of_work() -> None:
     assert gpu_problems([IDLE, BUSY], OWN) == []
 
 
-def test_notes_are_of_the_gpu_at_work() -> None:
-    assert gpu_notes([IDLE, BUSY]) == ["GPU 1980 MHz, 412 W, 47 °C"]
+def test_facts_are_of_the_gpu_at_work() -> None:
+    assert gpu_facts([IDLE, BUSY]) == "GPU 1980 MHz, 412 W, 47 °C"
+    assert gpu_limits([IDLE, BUSY]) == ""
 
 
-def test_notes_have_the_range_of_each_value_and_the_power_limit() -> None:
+def test_facts_have_the_range_of_each_value_and_the_power_limit_is_told() -> None:
     capped = ("it was at its power limit",)
     later = replace(BUSY, sm_clock=1965, temperature=51, capped=capped)
-    notes = gpu_notes([IDLE, BUSY, later])
-    assert notes == ["GPU 1965 to 1980 MHz, 412 W, 47 to 51 °C", "it was at its power limit"]
+    assert gpu_facts([IDLE, BUSY, later]) == "GPU 1965 to 1980 MHz, 412 W, 47 to 51 °C"
+    assert gpu_limits([IDLE, BUSY, later]) == "it was at its power limit"
 
 
-def test_notes_of_a_driver_that_tells_nothing_are_empty() -> None:
+def test_there_are_no_facts_of_a_driver_that_tells_nothing() -> None:
     silent = replace(BUSY, sm_clock=None, power=None, temperature=None)
-    assert gpu_notes([IDLE, silent]) == []
+    assert gpu_facts([IDLE, silent]) == ""
 
 
 def test_a_machine_without_a_driver_is_unavailable(driver: Driver) -> None:

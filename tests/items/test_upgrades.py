@@ -228,11 +228,11 @@ from pytest_mlms.upgrade.device_monitor import DeviceMonitor
 
 check = DeviceMonitor.check
 
-def check_later(self, pair):
-    pids = {*pair.pids, *([77] if len(self._readings) > 1 else [])}
+def check_later(self):
+    pids = {*self._own_pids, *([77] if len(self._readings) > 1 else [])}
     processes = "".join(f"process {pid} 4096\\n" for pid in pids)
     Path(os.environ["MLMS_STUB_GPUS"]).write_text(os.environ["H200"] + processes)
-    return check(self, pair)
+    return check(self)
 
 DeviceMonitor.check = check_later
 """

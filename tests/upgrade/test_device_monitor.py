@@ -1,78 +1,141 @@
-"""Monitor of a device between rounds, tested with hand-written fakes of the GPU."""
+"""Monitor of a device between rounds and processes, above a stub of the GPU's driver."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
-from dataclasses import replace
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from pytest_mlms.errors import InvalidRun
-from pytest_mlms.host.gpu_monitor import GpuMonitor, GpuReading
+from pytest_mlms.agent.predictor import Predictor
+from pytest_mlms.errors import InvalidRun, Unavailable
 from pytest_mlms.upgrade.agents import AgentPair
 from pytest_mlms.upgrade.device_monitor import DeviceMonitor, monitor_device
+from tests.support.driver import H200, Driver
 
-IDLE = GpuReading(False, 345, 2619, 74.6, 700.0, 31, (), (), ())
-BUSY = GpuReading(True, 1980, 2619, 412.3, 700.0, 47, (), (), (101, 102))
-TAKEN = replace(BUSY, processes=(77, 101, 102))
+pytest.importorskip("pynvml")
 
-
-class FakeGpu:
-    """A GPU with readings that are prepared."""
-
-    def __init__(self, readings: Sequence[GpuReading]) -> None:
-        self.readings = list(readings)
-
-    def read(self, loaded: bool) -> GpuReading:
-        reading = self.readings.pop(0)
-        assert reading.loaded is loaded
-        return reading
+OURS = (os.getpid(), os.getppid())
+"""The processes of both sides."""
 
 
-def monitor_of(*readings: GpuReading) -> tuple[DeviceMonitor, dict[str, Any]]:
-    """Return a monitor of these readings, and the fields that it notes."""
+class Monitored:
+    """A monitor of cuda:0, what it noted, and processes that stand for agents."""
+
+    def __init__(self, driver: Driver, monitor: DeviceMonitor, noted: dict[str, Any]) -> None:
+        self.driver = driver
+        self.monitor = monitor
+        self.noted = noted
+
+    def round(self, clocks: Sequence[int] = (1980, 1980), pids: Sequence[int] = OURS) -> list[str]:
+        """Give each side a turn with its clock; return why the round can't be trusted."""
+        a, b = (cast(Predictor, SimpleNamespace(agent=SimpleNamespace(pid=pid))) for pid in OURS)
+        with self.monitor.watching(contextlib.nullcontext)(AgentPair(a, b, {})) as pair:
+            for predictor, clock in zip((pair.a, pair.b), clocks, strict=True):
+                self.says(pids, f"clock.1 {clock}")
+                call_back(predictor)()
+            return self.monitor.check()
+
+    def says(self, pids: Sequence[int], *lines: str) -> None:
+        self.driver.says(H200, *lines, *[f"process {pid} 4096" for pid in pids])
+
+
+def call_back(predictor: Predictor) -> Callable[[], None]:
+    found = predictor.agent.after_calls
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def watched(driver: Driver) -> Iterator[Monitored]:
     noted: dict[str, Any] = {}
-    gpu = cast(GpuMonitor, FakeGpu(readings))
-    return DeviceMonitor(gpu, noted.update), noted
+    with monitor_device("cuda:0", noted.update) as monitor:
+        yield Monitored(driver, monitor, noted)
 
 
-def fake_pair() -> AgentPair:
-    return cast(AgentPair, SimpleNamespace(pids={101, 102}))
+def test_a_device_is_trusted_while_our_processes_alone_are_on_it(watched: Monitored) -> None:
+    assert watched.round() == []
+    idle, busy = watched.noted["gpu_readings"]
+    assert (idle.loaded, busy.loaded) == (False, True)
+    assert busy.clocks == {"a": 1980, "b": 1980}
+    assert watched.noted["gpu_notes"] == ["GPU 1980 MHz, 412 W, 47 °C"]
+    assert watched.monitor.problems() == []
 
 
-def test_a_device_is_trusted_while_our_processes_alone_are_on_it() -> None:
-    monitor, noted = monitor_of(IDLE, BUSY)
-    assert monitor.check_idle() == []
-    assert monitor.check(fake_pair()) == []
-    assert noted["gpu_readings"] == [IDLE, BUSY]
-    assert noted["gpu_notes"] == monitor.notes == ["GPU 1980 MHz, 412 W, 47 °C"]
+def test_rounds_are_trusted_in_which_both_sides_had_the_same_clock(watched: Monitored) -> None:
+    assert watched.round() == watched.round((1410, 1410)) == []
+    assert watched.noted["gpu_notes"] == ["GPU 1410 to 1980 MHz, 412 W, 47 °C"]
+    problem = "its clock was 1980 MHz in A's turns and 1410 MHz in B's"
+    assert watched.round((1980, 1410)) == [problem]
+    assert watched.round() == [problem]
 
 
-def test_another_process_between_rounds_is_a_reason_not_to_trust_the_round() -> None:
-    monitor, noted = monitor_of(IDLE, BUSY, TAKEN)
-    monitor.check_idle()
-    monitor.check(fake_pair())
-    assert monitor.check(fake_pair()) == ["other processes were on it: 77"]
-    assert noted["gpu_readings"] == [IDLE, BUSY, TAKEN]
+def test_another_process_between_rounds_is_a_reason_not_to_trust_the_round(
+    watched: Monitored,
+) -> None:
+    assert watched.round() == []
+    assert watched.round(pids=(*OURS, 77)) == ["other processes were on it: 77"]
+    assert len(watched.noted["gpu_readings"]) == 3
 
 
-def test_a_gpu_that_is_in_use_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu = FakeGpu([replace(IDLE, processes=(77,))])
-    monkeypatch.setattr(
-        "pytest_mlms.upgrade.device_monitor.open_gpu", lambda device: contextlib.nullcontext(gpu)
-    )
+def test_the_last_process_is_read_when_it_ends_or_its_problems_are_asked_for(
+    watched: Monitored,
+) -> None:
+    predictor = cast(Predictor, SimpleNamespace(agent=SimpleNamespace(pid=OURS[0])))
+    opening = watched.monitor.watching(contextlib.nullcontext)
+    with opening(predictor):
+        pass
+    assert len(watched.noted["gpu_readings"]) == 2
+    with opening(predictor):
+        watched.says(OURS[:1], "reasons 0x40")
+        assert watched.monitor.problems() == ["throttled: it was too hot (hardware)"]
+    assert len(watched.noted["gpu_readings"]) == 3
+
+
+def test_a_gpu_that_is_in_use_is_not_measured(driver: Driver) -> None:
+    driver.says(H200, "process 77 4096")
     message = "device cuda:0 is not free: other processes were on it: 77; end what uses it"
     with pytest.raises(InvalidRun, match=message), monitor_device("cuda:0", print):
         pass
+    assert driver.users == 0
 
 
-def test_a_cpu_has_nothing_to_read_and_is_always_trusted() -> None:
+def test_a_gpu_that_is_still_hot_while_it_is_idle_may_be_measured(driver: Driver) -> None:
+    driver.says(H200, "reasons 0x60")
+    with monitor_device("cuda:0", print) as monitor:
+        assert monitor.problems() == []
+
+
+def test_an_agent_that_another_worker_keeps_is_no_other_process(driver: Driver) -> None:
+    kept = [sys.executable, "-c", "input()", "/site/mlms_predictors/_run/worker.py"]
+    with subprocess.Popen(kept, stdin=subprocess.PIPE) as process:
+        driver.says(H200, f"process {process.pid} 4096")
+        with monitor_device("cuda:0", print) as monitor:
+            assert monitor.problems() == []
+        process.kill()
+
+
+def test_a_driver_that_cannot_be_asked_is_a_doubt_where_it_is_not_needed(driver: Driver) -> None:
+    driver.says("init !9", H200)
     noted: dict[str, Any] = {}
-    with monitor_device("cpu", noted.update) as monitor:
+    with monitor_device("cuda:0", noted.update, is_needed=False) as monitor:
+        assert monitor.problems() == []
+    assert noted["gpu_notes"] == [monitor.with_doubts()]
+    assert "whether the GPU was slowed down isn't known: device cuda:0: " in monitor.doubts
+    with pytest.raises(Unavailable), monitor_device("cuda:0", noted.update):
+        pass
+
+
+@pytest.mark.parametrize("device", ["cpu", "npu:0"])
+def test_another_device_has_nothing_to_read_and_is_always_trusted(device: str) -> None:
+    noted: dict[str, Any] = {}
+    with monitor_device(device, noted.update) as monitor:
         assert monitor.check_idle() == []
-        assert monitor.check(fake_pair()) == []
+        assert monitor.check() == []
     assert monitor.notes == []
     assert noted == {}

@@ -20,7 +20,6 @@ import pytest
 from pytest_mlms.errors import AgentError, InvalidRun, MlmsError
 from pytest_mlms.records import Verdict
 from pytest_mlms.serialization import to_plain
-from pytest_mlms.upgrade.agents import AgentPair
 from pytest_mlms.upgrade.interleave import RoundRunner
 from pytest_mlms.upgrade.rounds import CLOCKS
 from pytest_mlms.warning_types import MlmsKilled
@@ -260,9 +259,9 @@ def test_outputs_are_compared_whole_again_where_the_candidate_was_killed_in_betw
 ) -> None:
     killed: list[int] = []
 
-    def kill_once(pair: AgentPair) -> list[str]:
+    def kill_once() -> list[str]:
         if not killed:
-            killed.append(pair.b.agent.pid)
+            killed.append(upgrade.pairs[-1].b.agent.pid)
             os.kill(killed[0], signal.SIGKILL)
         return []
 
@@ -328,7 +327,7 @@ def test_a_device_that_is_taken_between_rounds_is_invalid_and_its_rounds_are_kep
     upgrade: LabourUpgrade,
 ) -> None:
     reasons = iter([[], ["other processes were on it: 77"]])
-    upgrade.check_device = lambda pair: next(reasons)
+    upgrade.check_device = lambda: next(reasons)
     with pytest.raises(InvalidRun, match="can't be trusted; other processes were on it: 77"):
         upgrade.run({}, {"work": 8})
     assert len(upgrade.result.rounds) == 2
