@@ -177,17 +177,49 @@ def profiled(loaded: Loaded, tensors: List[Any]) -> Profile:
     events = sorted(profiler.events(), key=lambda event: event.time_range.start)
     region = next(event for event in events if event.name == "mlms")
     offset = start - region.time_range.start / _MICROSECONDS
+    return Profile(start, end, layers_of(events, offset, loaded.device != "cpu"))
+
+
+def layers_of(events: List[Any], offset: float, on_gpu: bool) -> List[Layer]:
+    """Return the operators that no operator called, and kernels that none launched.
+
+    Those are of inductor or of a CUDA graph. ``events`` are in the order of their starts.
+    """
+    lone = set(_lone_kernels(events))
     layers: List[Layer] = []
-    free = start
+    free = 0.0
     for event in events:
-        if event.name.startswith(_OPERATORS) and not _is_inside_operator(event):
-            layer = _layer(event, len(layers), offset)
-            if loaded.device != "cpu":
-                on_device = event.device_time_total / _MICROSECONDS or None
-                layer = in_queue(layer, on_device, free)
-                free = layer.end
-            layers.append(layer)
-    return Profile(start, end, layers)
+        if event in lone:
+            on_device = event.time_range.elapsed_us()
+        elif _is_inside_operator(event):
+            continue
+        elif event.name.startswith(_OPERATORS):
+            on_device = event.device_time_total
+        elif event.kernels:
+            on_device = sum(kernel.duration for kernel in event.kernels)
+        else:
+            continue
+        layer = _layer(event, len(layers), offset)
+        if on_gpu:
+            layer = in_queue(layer, on_device / _MICROSECONDS or None, free)
+            free = layer.end
+        layers.append(layer)
+    return layers
+
+
+def _lone_kernels(events):
+    """Yield the kernels and copies on a GPU that no event of the host launched."""
+    launched = collections.Counter(
+        (kernel.name, kernel.duration) for event in events for kernel in event.kernels
+    )
+    for event in events:
+        if event.device_type == torch.autograd.DeviceType.CPU or event.is_user_annotation:
+            continue
+        key = event.name, event.time_range.elapsed_us()
+        if launched[key] > 0:
+            launched[key] -= 1
+        else:
+            yield event
 
 
 def _is_inside_operator(event):
@@ -202,7 +234,7 @@ def _is_inside_operator(event):
 
 def _layer(event, number, offset):
     """Return an operator as a Layer, with its times on the host."""
-    name = "%s_%d" % (event.name[len(_OPERATORS) :], number)
+    name = "%s_%d" % (event.name.replace(_OPERATORS, ""), number)
     start = event.time_range.start / _MICROSECONDS + offset
     end = event.time_range.end / _MICROSECONDS + offset
     memory = event.cpu_memory_usage + getattr(event, "device_memory_usage", 0)

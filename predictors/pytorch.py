@@ -20,9 +20,9 @@ torch.backends.
 
 Layer times: for a .pt2 each operator of its graph, as torch.fx.Interpreter runs it. For a module
 its innermost modules, by forward hooks. For TorchScript and compiled models the operators in
-torch.profiler that no other operator called, without the kernels that inductor wrote; on a GPU an
-operator takes as long as its kernels. Inner outputs: the same operators and modules; for
-TorchScript the tensors of its frozen graph.
+torch.profiler that no other operator called; on a GPU one takes as long as its kernels, and those
+of inductor and of CUDA graphs are layers, too, which on a CPU are not seen. Inner outputs: the same
+operators and modules; for TorchScript the tensors of its frozen graph.
 """
 
 import functools

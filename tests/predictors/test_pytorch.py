@@ -270,6 +270,50 @@ def test_few_calls_with_large_outputs_are_observed(torch: Framework, tmp_path: P
     assert done.stdout.split() == ["4", "2"]
 
 
+PROFILED = """
+from torch.autograd import DeviceType
+from torch.autograd.profiler_util import EventList, FunctionEvent
+from mlms_predictors._pytorch_layers import layers_of
+
+def event(name, start, took, device=DeviceType.CPU, **more):
+    return FunctionEvent(len(events), name, 1, start, start + took, device_type=device,
+                         use_device="cuda", **more)
+
+events = EventList(use_device="cuda")
+for found in [
+    ("mlms", 0, 5000), ("aten::linear", 10, 20), ("aten::addmm", 12, 5), ("aten::view", 40, 2),
+    ("triton_poi_fused_relu_0", 50, 9), ("cudaLaunchKernel", 14, 2), ("aten::mm", 60, 5),
+]:
+    events.append(event(*found))
+kernels = [("sgemm", 30, 1000), ("triton_", 1030, 300), ("sgemm", 1330, 40), ("in_a_graph", 1400, 70)]
+for found in kernels:
+    events.append(event(*found, DeviceType.CUDA))
+events.append(event("mlms", 30, 1500, DeviceType.CUDA, is_user_annotation=True))
+for launching, kernel in ((2, 0), (4, 1), (6, 2)):
+    name, _, took = kernels[kernel]
+    events[launching].append_kernel(name, 0, took)
+events._build_tree()
+ordered = sorted(events, key=lambda event: event.time_range.start)
+for layer in layers_of(ordered, 7.0, True):
+    print(layer.name, round(1e6 * (layer.start - 7)), round(1e6 * (layer.end - layer.start)))
+"""
+
+
+def test_on_a_gpu_an_operator_takes_as_long_as_its_kernels_and_others_are_layers_too(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "mlms_predictors").symlink_to(ROOT / "predictors")
+    command = [python_of("pytorch"), "-c", PROFILED]
+    done = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert done.stdout.splitlines() == [
+        "linear_0 10 1000",
+        "view_1 1010 0",
+        "triton_poi_fused_relu_0_2 1010 300",
+        "mm_3 1310 40",
+        "in_a_graph_4 1400 70",
+    ]
+
+
 RECURRENT = """
 import torch
 
