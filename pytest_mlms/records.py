@@ -140,6 +140,7 @@ class Launch:
         cores: The cores that it is held to; empty for all.
         lock: The exact packages of an environment that was made for it.
         end: A command that ends what outlives the process, such as a container.
+        device: What its agents call the device that it is for, where they see no other one.
         packages: The exact packages of an interpreter that was there before, a line each.
         lacking: The reason why there are no ``packages``, or empty.
         inherited: The variables of ``env`` by which the caller changes what is measured.
@@ -155,6 +156,7 @@ class Launch:
     packages: tuple[str, ...] = ()
     lacking: str = ""
     inherited: Mapping[str, str] = field(default_factory=dict)
+    device: str = ""
 
 
 class OwnScale(NamedTuple):

@@ -199,6 +199,7 @@ def files_of(case: Case, session: Session, item: pytest.Item) -> CaseFiles:
 
 def launch_of(case: Case, files: CaseFiles, session: Session, item: pytest.Item) -> Launch:
     """Return how to start an agent of the case's stack; its environment is made if need be."""
+    from pytest_mlms.host.capabilities import uuid_of
     from pytest_mlms.report.progress import Status, waiting_in
     from pytest_mlms.stacks.installed import with_packages
     from pytest_mlms.stacks.launch import prepare
@@ -208,9 +209,17 @@ def launch_of(case: Case, files: CaseFiles, session: Session, item: pytest.Item)
     status = Status(f"stack {case.stack.name}")
     passthrough = (*case.stack.env_passthrough, *session.config.env_passthrough)
     stack = replace(case.stack, env_passthrough=passthrough)
+    is_boxed = stack.container and case.device.startswith("cuda")
+    gpu = uuid_of(case.device, item.config) if is_boxed else ""
     with skip_if_unavailable(session), waiting_in(item)(status.text):
-        threads = case.threads
-        launch = prepare(stack, session.cache, threads=threads, mounts=mounts, show=status.show)
+        launch = prepare(
+            stack,
+            session.cache,
+            threads=case.threads,
+            mounts=mounts,
+            gpu=gpu,
+            show=status.show,
+        )
     return with_packages(launch)
 
 

@@ -83,6 +83,11 @@ class PredictorSpec:
         return replace(self, case=self.case.with_own_threads, launch=launch)
 
     @property
+    def device(self) -> str:
+        """The case's device as the agent calls it: the one GPU of a container is its first."""
+        return self.launch.device or device_name(self.case.device)
+
+    @property
     def environment(self) -> str:
         """The stack and its interpreter, as errors name them."""
         stack = self.case.stack.name
@@ -274,7 +279,7 @@ def _check_version(hello: HelloReply, spec: PredictorSpec) -> None:
 
 def _check_device(hello: HelloReply, spec: PredictorSpec) -> None:
     case = spec.case
-    if device_name(case.device) not in hello.devices:
+    if spec.device not in hello.devices:
         framework = case.stack.framework
         version = hello.versions[framework]
         raise Unavailable(
@@ -288,15 +293,15 @@ def _load(agent: Agent, spec: PredictorSpec, hello: HelloReply, start_seconds: f
     case = spec.case
     request = {
         "files": {role: str(path) for role, path in spec.files.items()},
-        "device": device_name(case.device),
+        "device": spec.device,
         "threads": case.threads,
         "options": {**case.options, **spec.options},
         "allow_code": spec.allow_code,
     }
     predictor = load_model(agent, request, hello, start_seconds)
-    _check_used_device(case, predictor.device)
+    _check_used_device(spec, predictor.device)
     _check_used_threads(case, predictor.threads)
-    predictor = predictor.named_by(case.loaded)
+    predictor = replace(predictor.named_by(case.loaded), device=device_name(case.device))
     check_signature(case.loaded, predictor.inputs, predictor.outputs)
     return predictor
 
@@ -329,11 +334,11 @@ def load_model(
     )
 
 
-def _check_used_device(case: Case, used: str) -> None:
-    asked = device_name(case.device)
-    if used != asked:
+def _check_used_device(spec: PredictorSpec, used: str) -> None:
+    if used != spec.device:
+        framework = spec.case.stack.framework
         raise InvalidRun(
-            f"asked for {asked}, {case.stack.framework} runs on {used}: it fell back silently; "
+            f"asked for {spec.device}, {framework} runs on {used}: it fell back silently; "
             f"repair its installation, or evaluate on what it has"
         )
 

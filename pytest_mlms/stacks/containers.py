@@ -1,6 +1,7 @@
 """Launching agents in containers, by podman or docker.
 
-A container sees the agent's files read-only, and no network.
+A container sees the agent's files read-only, the one GPU that it is for, and no network. No GPU has
+run in one yet: the options are those of the engines' documentation.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pytest_mlms.records import Launch, Stack
 from pytest_mlms.stacks.installers import Show
 from pytest_mlms.stacks.variables import chosen_by_caller, passed_through
 
-__all__ = ["engine_for", "find_engine", "launch_in_container"]
+__all__ = ["Visible", "engine_for", "find_engine", "launch_in_container"]
 
 _ENGINES = ("podman", "docker")
 
@@ -41,10 +42,25 @@ _OPTIONS: dict[str, list[tuple[str, ...]]] = {
 CAP_SYS_RESOURCE.
 """
 
+_GPU_OPTION = {"podman": "--device=nvidia.com/gpu={}", "docker": "--gpus=device={}"}
+"""The option that gives a container the GPU of a UUID; podman finds it by CDI."""
+_GPU_ADVICE = {
+    "podman": "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
+    "docker": "nvidia-ctk runtime configure --runtime=docker",
+}
+_ONLY_GPU = "cuda:0"  # in a container
+
 _COMMAND_SECONDS = 120
 _PULL_SECONDS = 3600
 _SHOWN_LINES = 6  # of an engine that failed
 _SHOWN_DIGITS = 19  # of an image's id
+
+
+class Visible(NamedTuple):
+    """What a container sees of the machine: files and folders, and the GPU with a UUID, or none."""
+
+    paths: Iterable[Path]
+    gpu: str = ""
 
 
 class _Image(NamedTuple):
@@ -56,12 +72,13 @@ class _Image(NamedTuple):
 
 
 def launch_in_container(
-    stack: Stack, env: Mapping[str, str], mounts: Iterable[Path], show: Show
+    stack: Stack, env: Mapping[str, str], visible: Visible, show: Show
 ) -> Launch:
     """Return how to start an agent in the stack's image.
 
     Its environment is ``env``, and what the stack passes on; the engine's own is that of pytest.
-    Raises Unavailable where there is no engine, StackError where the image can't be had or run.
+    Raises Unavailable where there is no engine or it can't give a container the GPU, and StackError
+    where the image can't be had or run.
     """
     engine = engine_for(stack)
     identity = _find_or_pull(engine, stack, show)
@@ -69,8 +86,10 @@ def launch_in_container(
     predictors = Path(str(mlms_predictors.__file__)).parent
     command = [engine, "run", "--rm", "--interactive", "--name={agent}"]
     command += _working_options(image, stack.name)
+    if visible.gpu:
+        command.append(_gpu_option(image, stack.name, visible.gpu))
     command += _ISOLATION
-    for path in _outermost([predictors, *mounts]):
+    for path in _outermost([predictors, *visible.paths]):
         command.append(_mount(path))
     passed = passed_through(os.environ, stack.env_passthrough)
     for name in passed:
@@ -85,6 +104,7 @@ def launch_in_container(
         lock=(f"{stack.container} @ {identity}",),
         end=(engine, "rm", "--force", "--volumes", "{agent}"),
         inherited=chosen_by_caller(passed, env, stack.env_passthrough),
+        device=_ONLY_GPU if visible.gpu else "",
     )
 
 
@@ -157,11 +177,9 @@ def _identity(engine: str, image: str) -> str | None:
 @lru_cache(maxsize=64)
 def _working_options(image: _Image, stack: str) -> tuple[str, ...]:
     """Return the options that a container needs on this machine, found by starting its Python."""
-    question = [image.identity, image.python, "-I", "-c", "import sys; print(sys.version)"]
     output = ""
     for options in _OPTIONS[image.engine]:
-        command = [image.engine, "run", "--rm", *options, *_ISOLATION, *question]
-        done = _run(command)
+        done = _start_python(image, options)
         if done.returncode == 0 and re.match(r"3\.\d+", done.stdout):
             return options
         if not output:  # the first failure is that of the plain options
@@ -169,6 +187,24 @@ def _working_options(image: _Image, stack: str) -> tuple[str, ...]:
     identity = image.identity[:_SHOWN_DIGITS]
     problem = f"{image.engine} can't run {image.python} of image {identity}"
     raise _failure(stack, problem, output)
+
+
+@lru_cache(maxsize=64)
+def _gpu_option(image: _Image, stack: str, gpu: str) -> str:
+    """Return the option that gives a container a GPU, tried by starting its Python with it."""
+    engine = image.engine
+    option = _GPU_OPTION[engine].format(gpu)
+    done = _start_python(image, (*_working_options(image, stack), option))
+    if done.returncode:
+        problem = f"stack {stack}: {engine} can't give a container GPU {gpu}"
+        advice = f"install NVIDIA's container toolkit, and run {_GPU_ADVICE[engine]}"
+        raise Unavailable(f"{problem}; {advice}{_last_lines(done.stderr)}")
+    return option
+
+
+def _start_python(image: _Image, options: Iterable[str]) -> subprocess.CompletedProcess[str]:
+    question = [image.identity, image.python, "-I", "-c", "import sys; print(sys.version)"]
+    return _run([image.engine, "run", "--rm", *options, *_ISOLATION, *question])
 
 
 def _run(
@@ -192,7 +228,11 @@ def _run(
 
 def _failure(stack: str, problem: str, output: str) -> StackError:
     """Return the error of an engine that failed, with the last lines of its output."""
+    return StackError(f"stack {stack}: {problem}{_last_lines(output)}")
+
+
+def _last_lines(output: str) -> str:
+    """Return the last lines of an engine's output, each on an indented line of its own."""
     lines = output.strip().splitlines()
     shown = "\n".join(lines[-_SHOWN_LINES:])
-    indented = textwrap.indent(shown, "    ")
-    return StackError(f"stack {stack}: {problem}\n{indented}")
+    return "\n" + textwrap.indent(shown, "    ")

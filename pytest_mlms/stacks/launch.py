@@ -19,7 +19,7 @@ from pytest_mlms.errors import StackError, Unavailable
 from pytest_mlms.files import replacing
 from pytest_mlms.records import Launch, Library, Stack
 from pytest_mlms.redaction import redact_all
-from pytest_mlms.stacks.containers import engine_for, launch_in_container
+from pytest_mlms.stacks.containers import Visible, engine_for, launch_in_container
 from pytest_mlms.stacks.environments import provide
 from pytest_mlms.stacks.installers import Show
 from pytest_mlms.stacks.interpreters import Interpreter, find_interpreter, probe
@@ -80,20 +80,21 @@ def prepare(
     *,
     threads: int | None = None,
     mounts: Iterable[Path] = (),
+    gpu: str = "",
     show: Show = _show_nothing,
 ) -> Launch:
     """Return how to start an agent of ``stack``; its environment is made in ``cache`` if needed.
 
     ``threads`` is the number that the load request will ask for. ``mounts`` are the files and
-    folders that the agent will read; a container sees no others. ``show`` is called with each step
-    of an installation. Raises Unavailable for what this machine doesn't have, StackError for what
-    can't be had as it is declared.
+    folders that the agent will read, ``gpu`` is the UUID of the GPU that it will use; a container
+    sees no others. ``show`` is called with each step of an installation. Raises Unavailable for
+    what this machine doesn't have, StackError for what can't be had as it is declared.
     """
     _check_cores(stack)
     own = _thread_variables(threads or stack.threads)
     own.update(stack.env)
     if stack.container:
-        return launch_in_container(stack, own, mounts, show)
+        return launch_in_container(stack, own, Visible(mounts, gpu), show)
     python = _python_of(stack, cache, show)
     for name, value in own.items():
         own[name] = value.replace("{stack}", str(python.folder))

@@ -295,11 +295,14 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     log = tmp_path / "log"
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
     write_program(tmp_path / "podman", FAKE_ENGINE.format(log=log))
-    containers._answers.cache_clear()
-    containers._working_options.cache_clear()
+    forget_engines()
     yield log
-    containers._answers.cache_clear()
-    containers._working_options.cache_clear()
+    forget_engines()
+
+
+def forget_engines() -> None:
+    for known in (containers._answers, containers._working_options, containers._gpu_option):
+        known.cache_clear()
 
 
 def write_program(path: Path, text: str) -> None:
@@ -344,6 +347,84 @@ def test_docker_is_used_where_podman_does_not_answer(fake: Path, tmp_path: Path)
     assert launch.command[0] == "docker"
     assert not any(option.startswith(("--runtime", "--ulimit")) for option in launch.command)
     assert launch.end[0] == "docker"
+
+
+GPU = "GPU-0a1b2c3d-0000-1111-2222-333344445555"
+
+
+def last_run(log: Path) -> list[str]:
+    """Return the arguments of the last container that was started."""
+    return [line for line in log.read_text().splitlines() if line.startswith("run ")][-1].split()
+
+
+def test_podman_gives_a_container_the_gpu_that_is_locked_by_cdi(fake: Path, tmp_path: Path) -> None:
+    launch = prepare(boxed(), tmp_path, gpu=GPU)
+    option = f"--device=nvidia.com/gpu={GPU}"
+    assert launch.command.index(option) < launch.command.index("sha256:0123")
+    assert "--runtime=runc" in launch.command
+    assert option in last_run(fake)
+    assert launch.device == "cuda:0"
+
+
+def test_docker_gives_a_container_the_gpu_that_is_locked(fake: Path, tmp_path: Path) -> None:
+    write_program(tmp_path / "podman", "#!/bin/sh\nexit 1\n")
+    works = FAKE_ENGINE.replace("echo 'crun: no cgroup' >&2; exit 126", "echo 3.11.7")
+    write_program(tmp_path / "docker", works.format(log=fake))
+    launch = prepare(boxed(), tmp_path, gpu=GPU)
+    option = f"--gpus=device={GPU}"
+    assert launch.command.index(option) < launch.command.index("sha256:0123")
+    assert option in last_run(fake)
+
+
+def test_a_container_for_the_cpu_gets_no_gpu(fake: Path, tmp_path: Path) -> None:
+    launch = prepare(boxed(), tmp_path)
+    assert not any("gpu" in option for option in launch.command)
+    assert launch.device == ""
+
+
+def test_an_engine_that_knows_no_gpus_is_told_how_to(fake: Path, tmp_path: Path) -> None:
+    refusing = FAKE_ENGINE.replace(
+        "  *pull*", "  *nvidia.com*) echo 'unresolvable CDI devices' >&2; exit 125;;\n  *pull*"
+    )
+    write_program(tmp_path / "podman", refusing.format(log=fake))
+    message = (
+        f"stack boxed: podman can't give a container GPU {GPU}; install NVIDIA's container toolkit, "
+        "and run nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml\n    unresolvable CDI devices"
+    )
+    with pytest.raises(Unavailable, match=message):
+        prepare(boxed(), tmp_path, gpu=GPU)
+
+
+LOCAL_ENGINE = """#!/bin/sh
+case "$1 $*" in
+  "image image inspect"*) echo sha256:0123; exit;;
+  *nvidia.com/gpu=GPU-bb*) export MLMS_HOST=mlms2;; # where the framework has one GPU
+esac
+test "$1" = run || exit 0
+while [ "$1" != sha256:0123 ]; do shift; done
+shift 2
+exec {python} "$@"
+"""
+TWO_GPUS = """
+def pytest_mlms_devices(config):
+    return [{"name": "cuda:0", "uuid": "GPU-aa"}, {"name": "cuda:1", "uuid": "GPU-bb"}]
+"""
+
+
+def test_an_item_runs_on_the_second_gpu_which_is_the_first_in_its_container(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_program(tmp_path / "podman", LOCAL_ENGINE.format(python=sys.executable))
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    project.use_faulty(answer=3)
+    project.edit("devices: [cpu]", "devices: ['cuda:1']")
+    project.pytester.makeconftest(TWO_GPUS)
+    stack = f"boxed: {{framework: faulty, container: '{IMAGE}'}}\n"
+    (project.path / "stacks.yaml").write_text(stack)
+    project.run("--mlms-stack=boxed", "-k", "accuracy").assert_outcomes(passed=1)
+    (accuracy,) = project.items()
+    assert "--device=nvidia.com/gpu=GPU-bb" in accuracy["launch"]["command"]
+    assert accuracy["device_used"] == "cuda:1"
 
 
 def test_an_image_that_can_not_be_pulled_is_an_error(fake: Path, tmp_path: Path) -> None:
