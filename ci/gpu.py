@@ -1,440 +1,201 @@
-"""Run every path to a GPU with the frameworks of one interpreter, and print which of them work.
+"""A first quarter of an hour on a GPU: steps in the order of their worth, each bounded in time.
 
-    bash ci/gpu [INTERPRETER]
+    bash ci/gpu [INTERPRETER] [--seconds 470] [--only STEP …] [--device cuda:0|cpu] [--out FOLDER]
+    bash ci/gpu --page FACTS    # write the figures of a run into docs/gpu.md
+    bash ci/gpu --bundle        # make .lease/: the wheels for a machine without a network
+    bash ci/gpu --list          # the steps
 
-It works offline, with numpy and whatever frameworks the interpreter has, from Python 3.6 on; this
-project need not be installed. Each path loads the digits network in an agent, compares the outputs
-with numpy's, times it, asks for its layers, and uses every probe for GPUs. Ends with 1 where a path
-ran and was wrong, and with 0 also where there is no GPU.
+Each step is a process of its own with a limit of its own, so a hang costs its limit and no more.
+What a step finds goes at once to FOLDER/steps.jsonl, and what it prints to FOLDER/log.txt. The end
+is a table of what was held against a bound. --only takes beginnings: --only path runs every path to
+a GPU that the frameworks of the interpreter have, from Python 3.6 on; this project need not be
+installed for that. With --device cpu the steps run that can, and the others say that they need a
+GPU. Ends with 1 where a step failed or a figure is out of its bound.
 """
 
-import importlib.util
+import argparse
+import contextlib
+import importlib
+import os
+import signal
 import subprocess
 import sys
-import tempfile
-import zipfile
+import time
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, List, NamedTuple
 
-Fields = Dict[str, Any]
-"""The fields of a request or a reply."""
-Feed = List[Tuple[str, Any]]
-"""The arrays of a request, with their names."""
+from gpu_steps.facts import Facts, read_facts
+from gpu_steps.page import table, write_page
 
 ROOT = Path(__file__).resolve().parent.parent
-DIGITS = ROOT / "manifests" / "digits"
-BATCHES = (1, 64)
-RTOL = 1e-4
-ATOL = 1e-4
+OUT = ROOT / "mlms-results" / "gpu"
+SHORTEST = 15.0  # seconds in which a step may find something
 
 
-class Way(NamedTuple):
-    """A path to a GPU: a predictor, what it loads, and the script that makes that if need be."""
+class Step(NamedTuple):
+    """A step: its function in a module of gpu_steps, its limit in seconds, and its argument.
+
+    ``is_dry`` says that it also runs without a GPU.
+    """
 
     name: str
-    predictor: str
-    file: str
-    options: Fields
-    weights: str = ""
-    made_by: str = ""
+    function: str
+    seconds: int
+    is_dry: bool = False
+    argument: str = ""
 
 
-FP32 = {"tf32": False}  # throughout, since TF32 differs by 1e-3
-TENSORRT = {"tf32": False, "provider": "tensorrt"}
-COMPILED = {"tf32": False, "mode": "compile"}
-SCRIPTED = {"tf32": False, "inputs": "image float32[?,1,8,8]", "outputs": "logits"}
-STATE = dict(SCRIPTED, **{"class": "Digits"})
-EXACT = {"precision": "highest"}
-ENGINE = {"precision": "fp32"}
+def path(way: str, seconds: int = 45, is_dry: bool = True) -> Step:
+    """Return the step of a path of gpu_paths.py."""
+    return Step("path " + way, "paths.try_way", seconds, is_dry, way)
 
-ONNX = "digits_cnn.onnx"
-PROGRAM = "digits_cnn.pt2"
-SCRIPT = "digits_cnn.pt"
-PYTORCH = "convert_pytorch.py"
-SAVED_MODEL = "digits_cnn_savedmodel.zip"
 
-PATHS = [
-    Way("onnxruntime, CUDA", "onnxruntime", ONNX, FP32),
-    Way("onnxruntime, TensorRT", "onnxruntime", ONNX, TENSORRT),
-    Way("pytorch, .pt2 eager", "pytorch", PROGRAM, FP32, made_by=PYTORCH),
-    Way("pytorch, .pt2 compiled", "pytorch", PROGRAM, COMPILED, made_by=PYTORCH),
-    Way("pytorch, TorchScript", "pytorch", SCRIPT, SCRIPTED, made_by=PYTORCH),
-    Way("pytorch, state dict", "pytorch", PYTORCH, STATE, "digits_state.pt", PYTORCH),
-    Way("tensorflow, SavedModel", "tensorflow", SAVED_MODEL, FP32),
-    Way("jax, StableHLO", "jax", "digits_cnn.jax", EXACT),
-    Way("tensorrt, from ONNX", "tensorrt", ONNX, ENGINE),
+STEPS = [
+    Step("machine", "machine.describe", 30, True),
+    Step("kernels", "kernels.known_lengths", 45),
+    Step("cupti", "profilers.cupti_first", 35),
+    path("pytorch, .pt2 eager"),
+    Step("same", "gates.same", 90, True),
+    Step("clocks", "power.clocks", 30),
+    Step("slower", "gates.slower", 130, True),
+    path("jax, StableHLO"),
+    Step("kineto", "profilers.kineto_first", 30),
+    Step("energy", "power.energy", 25),
+    Step("memory", "memory.counters", 30),
+    Step("stopped", "memory.stopped_neighbour", 45),
+    Step("jax agents", "gates.two_of_jax", 60, True),
+    Step("jax planes", "profilers.jax_planes", 30, True),
+    path("pytorch, TorchScript"),
+    Step("ncu", "profilers.ncu", 40),
+    path("pytorch, state dict", 40),
+    path("pytorch, .pt2 compiled", 75),
+    Step("both", "profilers.both", 30),
+    path("onnxruntime, CUDA"),
+    path("onnxruntime, TensorRT", 90, False),
+    path("tensorflow, SavedModel"),
+    path("tensorrt, from ONNX", 90, False),
 ]
 
 
-class NotRun(Exception):
-    """A path that cannot be run; the text says what this machine does not have."""
-
-
-class Answer(NamedTuple):
-    """The fields and the arrays, by name, of an agent's reply."""
-
-    fields: Fields
-    arrays: Dict[str, Any]
-
-
-class Result(NamedTuple):
-    """A path that ran: the device, p50 in seconds by batch size, the number of layers.
-
-    ``lines`` say what the probes saw.
-    """
-
-    device: str
-    p50: Dict[int, float]
-    layers: int
-    lines: List[str]
-
-
-class Agent:
-    """An agent of one predictor in this interpreter, with its log in a file."""
-
-    def __init__(self, predictor: str, log: Path) -> None:
-        worker = ROOT / "predictors" / "_run" / "worker.py"
-        file = ROOT / "predictors" / (predictor + ".py")
-        with open(str(log), "wb") as errors:
-            process: Any = subprocess.Popen(
-                [sys.executable, "-s", "-B", str(worker), str(file)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                start_new_session=True,
-            )
-        self._process = process
-
-    def ask(
-        self,
-        kind: str,
-        fields: Optional[Fields] = None,
-        arrays: Optional[Feed] = None,
-    ) -> Answer:
-        """Return the answer to a request.
-
-        Raises NotRun where the framework cannot be imported, RuntimeError for any other error.
-        """
-        from mlms_predictors._run import protocol
-
-        for buffer in protocol.encode(dict(fields or {}, type=kind), arrays or []):
-            self._process.stdin.write(buffer)
-        self._process.stdin.flush()
-        try:
-            answer, named = protocol.read_frame(self._process.stdout)
-        except EOFError:
-            status = self._process.wait()
-            raise RuntimeError(f"the agent died: exit status {status}") from None
-        if answer["type"] == "error":
-            raise self._error(answer)
-        return Answer(answer, dict(named))
-
-    def close(self) -> None:
-        """End it."""
-        self._process.kill()
-        self._process.wait()
-        self._process.stdin.close()
-        self._process.stdout.close()
-
-    def _error(self, answer: Fields) -> Exception:
-        first_line = answer["message"].strip().partition("\n")[0]
-        text = f"{answer['error']}: {first_line}"
-        if answer["error"] in ("ImportError", "ModuleNotFoundError"):
-            return NotRun(text)
-        return RuntimeError(text)
-
-
-def images(count: int) -> Any:
-    """Return the first held-out images as the network takes them."""
-    import numpy
-
-    pixels = numpy.load(str(DIGITS / "digits_test.npz"))["image"]
-    chosen = pixels[:count, None]
-    return (chosen / 16).astype(numpy.float32)
-
-
-SHAPES = {
-    "conv2d_0_weight": (16, 1, 3, 3),
-    "conv2d_2_weight": (32, 16, 3, 3),
-    "conv2d_5_weight": (64, 32, 3, 3),
-    "linear_9_weight": (10, 256),
-}
-
-
-def weights() -> Dict[str, Any]:
-    """Read the weights out of the ONNX file, without the package onnx."""
-    import numpy
-    from mlms_predictors._run.protobuf import last_value, values
-
-    model = (DIGITS / ONNX).read_bytes()
-    graph = last_value(model, 7)  # ModelProto.graph
-    found = {}
-    for tensor in values(graph, 5):  # GraphProto.initializer
-        name = bytes(last_value(tensor, 8)).decode()  # TensorProto.name
-        data = last_value(tensor, 9)  # TensorProto.raw_data
-        array = numpy.frombuffer(data, numpy.float32)
-        found[name] = array.reshape(SHAPES.get(name, array.shape))
-    return found
-
-
-def reference(batch: Any) -> Any:
-    """Return the logits by numpy in double precision."""
-    import numpy
-
-    arrays = weights()
-    x = batch.astype(numpy.float64)
-    x = convolve(x, arrays["conv2d_0_weight"], arrays["conv2d_0_bias"])
-    x = convolve(x, arrays["conv2d_2_weight"], arrays["conv2d_2_bias"])
-    x = halve(x)
-    x = convolve(x, arrays["conv2d_5_weight"], arrays["conv2d_5_bias"])
-    x = halve(x)
-    features = x.reshape(len(x), -1)
-    return features @ arrays["linear_9_weight"].T + arrays["linear_9_bias"]
-
-
-def convolve(x: Any, kernel: Any, bias: Any) -> Any:
-    """Return a 3 x 3 convolution of square images that keeps their size, and ReLU."""
-    import numpy
-
-    outputs = len(kernel)
-    side = x.shape[2]
-    padded = numpy.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)), mode="constant")
-    shifted = []
-    for row in range(3):
-        for column in range(3):
-            shifted.append(padded[:, :, row : row + side, column : column + side])
-    taps = numpy.stack(shifted, 2).reshape(len(x), -1, side * side)
-    rows = kernel.reshape(outputs, -1)
-    sums = numpy.einsum("ok,nkp->nop", rows, taps)
-    biased = sums + bias[:, None]
-    images = biased.reshape(len(x), outputs, side, side)
-    return numpy.maximum(images, 0)
-
-
-def halve(x: Any) -> Any:
-    """Return the maxima of squares of 2 x 2."""
-    count, channels, side, _ = x.shape
-    half = side // 2
-    squares = x.reshape(count, channels, half, 2, half, 2)
-    return squares.max((3, 5))
-
-
-def prepare(way: Way, folder: Path) -> Dict[str, str]:
-    """Return the paths of a path's files, unpacked or made where they must be."""
-    if way.made_by:
-        make(way.made_by, folder)
-    graph = folder / way.file
-    if not graph.exists():
-        graph = DIGITS / way.file
-    if way.file.endswith(".zip"):
-        unpacked = folder / "graph"
-        with zipfile.ZipFile(str(graph)) as archive:
-            archive.extractall(str(unpacked))
-        graph = unpacked
-    files = {"graph": str(graph)}
-    if way.weights:
-        files["weights"] = str(folder / way.weights)
-    return files
-
-
-def make(script: str, folder: Path) -> None:
-    """Make the files of a framework; raises RuntimeError where its script fails."""
-    import numpy
-
-    stored = folder / "weights.npz"
-    numpy.savez(str(stored), **weights())
-    done = subprocess.run(
-        [sys.executable, "-B", str(DIGITS / script), str(stored), str(folder)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        check=False,
-    )
-    if done.returncode:
-        text = done.stdout.decode(errors="replace")
-        raise RuntimeError(f"{script} failed: {text[-200:]}")
-
-
-def try_path(way: Way, folder: Path, device: str = "cuda:0") -> Result:
-    """Run one path.
-
-    Raises NotRun where something is missing, AssertionError where the outputs are wrong, and
-    RuntimeError for all else.
-    """
-    agent = Agent(way.predictor, folder / "log")
-    try:
-        used = load(agent, way, folder, device)
-        p50 = {}
-        for size in BATCHES:
-            feed = [("image", images(size))]
-            check_outputs(agent, feed)
-            p50[size] = time_calls(agent, feed)
-        layers = count_layers(agent, feed)
-        lines = list(use_probes(agent, feed)) + list(ask_for_costs(agent))
-        return Result(used, p50, layers, lines)
-    finally:
-        agent.close()
-
-
-def load(agent: Agent, way: Way, folder: Path, device: str) -> str:
-    """Load the network; return the device that it uses."""
-    hello = agent.ask("hello").fields
-    if device not in hello["devices"]:
-        version = hello["versions"][way.predictor]
-        known = ", ".join(hello["devices"]) or "none"
-        raise NotRun(f"no GPU: {way.predictor} {version} lists {known}")
-    request = {
-        "files": prepare(way, folder),
-        "device": device,
-        "threads": None,
-        "options": way.options,
-        "allow_code": True,  # it is our own
-    }
-    used: str = agent.ask("load", request).fields["device"]
-    if used != device:
-        raise RuntimeError(f"asked for {device}, it runs on {used}")
-    return used
-
-
-def check_outputs(agent: Agent, feed: Feed) -> None:
-    """Raise AssertionError where the outputs are not those of the reference."""
-    import numpy
-
-    logits = agent.ask("predict", arrays=feed).arrays["logits"]
-    numpy.testing.assert_allclose(logits, reference(feed[0][1]), rtol=RTOL, atol=ATOL)
-
-
-def time_calls(agent: Agent, feed: Feed) -> float:
-    """Return the p50 of a call in seconds, after a shorter run that warms up."""
-    import numpy
-
-    warm_up = {"seconds": 0.3, "least": 100, "longest": 20}
-    stop = {"seconds": 1, "least": 100, "longest": 20}
-    agent.ask("run", {"scenario": "single_stream", "batches": 1, "stop": warm_up}, feed)
-    times = agent.ask("run", {"scenario": "single_stream", "stop": stop}).arrays
-    return float(numpy.median(times["time:end"] - times["time:start"]))
-
-
-def count_layers(agent: Agent, feed: Feed) -> int:
-    """Return the number of layers of a call; raises RuntimeError if one lies outside of it."""
-    profiles = agent.ask("profile", {"count": 2}, feed).fields["profiles"]
-    start, _, layers = profiles[1]
-    inside = all(start <= layer[2] <= layer[3] for layer in layers)
-    if not layers or not inside:
-        raise RuntimeError(f"its layers don't lie in the call: {profiles[1]}")
-    return len(layers)
-
-
-def use_probes(agent: Agent, feed: Feed) -> Iterator[str]:
-    """Yield a line for each probe: what it saw, or why it could not be used."""
-    of_kernels = {"level": "kernel", "probes": ["cupti", "kineto"], "count": 3}
-    of_hardware = {"level": "hardware", "probes": ["nvml", "gpm"], "count": 200}
-    yield from trace(agent, feed, of_kernels)
-    yield from trace(agent, feed, of_hardware)
-
-
-def trace(agent: Agent, feed: Feed, header: Fields) -> Iterator[str]:
-    """Yield a line for each probe of a traced run."""
-    header = dict(header, plain=2, options={})
-    fields, arrays = agent.ask("trace", header, feed)
-    spans = []
-    for number, name in enumerate(fields["levels"]):
-        found = int((arrays["span_level"] == number).sum())
-        spans.append(f"{found} x {name}")
-    counters = sorted({name for name, _, _ in fields["series"]})
-    seen = ", ".join(spans) + "; " + ", ".join(counters)
-    for status in fields["probes"]:
-        text = seen if status["available"] else status["reason"]
-        yield f"{header['level']} by {status['probe']}: {text} {status['fault']}".strip()
-
-
-def ask_for_costs(agent: Agent) -> Iterator[str]:
-    """Yield a line on the peaks of the device, and one on the operations of the model."""
-    try:
-        peaks = agent.ask("peaks").fields
-        teraflops = peaks["flops"] / 1e12
-        gigabytes = peaks["bytes"] / 1e9
-        yield f"peaks: {teraflops:.3g} TFLOP/s, {gigabytes:.4g} GB/s; {peaks['how']}"
-    except (NotRun, RuntimeError) as error:
-        yield f"peaks: {error}"
-    try:
-        structure = agent.ask("structure", {"shapes": {"image": [64, 1, 8, 8]}}).fields
-        flops = sum(layer[2] or 0 for layer in structure["layers"])
-        yield f"structure: {flops:,} FLOPs by {structure['counter']}"
-    except (NotRun, RuntimeError) as error:
-        yield f"structure: {error}"
-
-
-def share() -> None:
-    """Make the agent side importable as mlms_predictors, whether it is installed or not."""
-    if "mlms_predictors" in sys.modules:
-        return
-    folder = ROOT / "predictors"
-    spec: Any = importlib.util.spec_from_file_location(
-        "mlms_predictors",
-        str(folder / "__init__.py"),
-        submodule_search_locations=[str(folder)],
-    )
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["mlms_predictors"] = module
-    spec.loader.exec_module(module)
-
-
-class Line(NamedTuple):
-    """A line of the table, and the lines below it."""
-
-    name: str
-    result: str
-    device: str = "-"
-    small: str = "-"
-    large: str = "-"
-    layers: str = "-"
-    reason: str = ""
-    below: Tuple[str, ...] = ()
-
-
-def show(line: Line) -> None:
-    """Print a line of the table."""
-    print(
-        f"{line.name:24} {line.result:8} {line.device:8} {line.small:>12} {line.large:>12} "
-        f"{line.layers:>7}  {line.reason}",
-        flush=True,
-    )
-    for text in line.below:
-        print(f"    {text}", flush=True)
-
-
-def line_of(way: Way) -> Line:
-    """Run a path; return its line of the table."""
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            found = try_path(way, Path(folder))
-        except NotRun as error:
-            return Line(way.name, "not run", reason=str(error))
-        except Exception as error:  # the other paths must still be tried
-            text = " ".join(str(error).split())[:200]
-            return Line(way.name, "WRONG", reason=f"{type(error).__name__}: {text}")
-    return Line(
-        way.name,
-        "ran",
-        found.device,
-        f"{1e6 * found.p50[1]:.0f} us",
-        f"{1e6 * found.p50[64]:.0f} us",
-        str(found.layers),
-        below=tuple(found.lines),
-    )
-
-
 def main() -> int:
-    """Print a line for each path as it is done."""
-    share()
-    show(Line("path", "", "device", "p50, b1", "p50, b64", "layers", "why"))
-    wrong = 0
-    for way in PATHS:
-        line = line_of(way)
-        show(line)
-        if line.result == "WRONG":
-            wrong += 1
-    return 1 if wrong else 0
+    """Run the steps, or one of them in this process."""
+    options = parse_options()
+    if options.list:
+        for step in STEPS:
+            print("%-30s %4d s%s" % (step.name, step.seconds, "" if step.is_dry else ", a GPU"))
+        return 0
+    if options.bundle:
+        return bundle()
+    if options.page:
+        write_page(read_facts(options.page), ROOT / "docs" / "gpu.md")
+        return 0
+    if options.step:
+        return run_here(options)
+    return run_all(options)
+
+
+def parse_options() -> argparse.Namespace:
+    """Return the options of the command line."""
+    head, _, _ = (__doc__ or "").partition("\n")
+    parser = argparse.ArgumentParser(prog="bash ci/gpu [INTERPRETER]", description=head)
+    parser.add_argument("--seconds", type=float, default=470, help="for all steps; %(default)s")
+    parser.add_argument("--only", nargs="+", default=[""], metavar="STEP", help="or its beginning")
+    parser.add_argument("--device", default="cuda:0", help="or cpu; default: %(default)s")
+    parser.add_argument("--out", type=Path, default=OUT, help="default: %(default)s")
+    parser.add_argument("--list", action="store_true", help="print the steps and their limits")
+    parser.add_argument("--bundle", action="store_true", help="make the wheels to carry")
+    parser.add_argument("--page", type=Path, metavar="FACTS", help="write docs/gpu.md")
+    parser.add_argument("--step", help=argparse.SUPPRESS)  # in a process of its own
+    options = parser.parse_args()
+    options.steps = [step for step in STEPS if step.name.startswith(tuple(options.only))]
+    if not options.steps:
+        parser.error("no step %s; --list has them" % ", ".join(options.only))
+    return options
+
+
+def bundle() -> int:
+    """Make the wheels to carry; return 1 where something would be missing."""
+    make: Any = importlib.import_module("gpu_steps.bundle")
+    try:
+        make.make_bundle()
+    except make.MlmsError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def run_all(options: argparse.Namespace) -> int:
+    """Run the steps one after the other; return 1 where one failed or a figure is out of bound."""
+    options.out = options.out.absolute()
+    options.out.mkdir(parents=True, exist_ok=True)
+    file = options.out / "steps.jsonl"
+    file.write_text("")
+    (options.out / "log.txt").write_text("")
+    end = time.monotonic() + options.seconds
+    for step in options.steps:
+        run_step(step, options, end - time.monotonic())
+    facts = read_facts(file)
+    print("\n" + "\n".join(table(facts)))
+    failed = any(fact.get("holds") is False for fact in facts)
+    return 1 if failed or any("failed" in fact for fact in facts) else 0
+
+
+def run_step(step: Step, options: argparse.Namespace, left: float) -> None:
+    """Run a step in a process, for its limit or what is left; tell how it ended."""
+    facts = Facts(options.out / "steps.jsonl", step.name)
+    if options.device == "cpu" and not step.is_dry:
+        facts.tell(not_run="it needs a GPU")
+        return
+    if left < SHORTEST:
+        facts.tell(not_run="%.0f s were left" % max(left, 0))
+        return
+    began = time.monotonic()
+    command = [sys.executable, "-B", __file__, "--step", step.name, "--device", options.device]
+    with open(str(options.out / "log.txt"), "ab") as log:
+        log.write(("\n===== %s\n" % step.name).encode())
+        log.flush()
+        process = subprocess.Popen(
+            command + ["--out", str(options.out)], stdout=log, stderr=log, start_new_session=True
+        )
+        status = end_of(process, min(step.seconds, left))
+    seconds = time.monotonic() - began
+    facts.tell(ended=status, seconds=round(seconds, 1))
+    if status != 0:
+        facts.tell(failed="it ended with %s; see log.txt" % status)
+    print(
+        "%-30s %-10s %5.1f s" % (step.name, "done" if status == 0 else status, seconds), flush=True
+    )
+
+
+def end_of(process: Any, seconds: float) -> Any:
+    """Return the status of a process, or "time-out" after it and its children were killed."""
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return "time-out"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def run_here(options: argparse.Namespace) -> int:
+    """Run one step in this process."""
+    paths: Any = importlib.import_module("gpu_paths")
+    paths.share()
+    sys.path.append(str(ROOT))  # where this project isn't installed
+    (step,) = [step for step in STEPS if step.name == options.step]
+    module, _, function = step.function.partition(".")
+    run = getattr(importlib.import_module("gpu_steps." + module), function)
+    facts = Facts(options.out / "steps.jsonl", step.name)
+    arguments: List[Any] = [facts, options.device]
+    if step.argument:
+        arguments.append(step.argument)
+    try:
+        run(*arguments)
+    except ImportError as error:
+        facts.tell(not_run="%s in %s" % (error, sys.executable))
+    return 0
 
 
 if __name__ == "__main__":

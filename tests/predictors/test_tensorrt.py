@@ -22,7 +22,7 @@ GRAPH = DIGITS / "digits_cnn.onnx"
 BUILD = """
 import runpy, sys
 root, graph, precision, cache = sys.argv[1:]
-gpu = runpy.run_path(root + "/ci/gpu.py")
+gpu = runpy.run_path(root + "/ci/gpu_paths.py")
 gpu["share"]()
 predictor = runpy.run_path(root + "/predictors/tensorrt.py")
 plan = predictor["build"](graph, {"precision": precision, "cache": cache}, predictor["Log"]())

@@ -1,0 +1,1 @@
+"""The steps of ci/gpu, a module for each subject; ci/gpu.py has their table."""

@@ -1,0 +1,112 @@
+"""The machine as the system, the driver and this project tell of it; nothing is held to a bound."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from measured_commit import measured_commit
+
+from gpu_steps.facts import Facts
+from pytest_mlms.host.machine import machine_state
+
+__all__ = ["describe", "shell"]
+
+ROOT = Path(__file__).resolve().parents[2]
+_PACKAGES = "torch|jax|cupti|nvidia|cuda|numpy|pytest|pydantic|onnx|triton|cupy|tensor"
+_COMMANDS = {
+    "system": "uname -a",
+    "smi": "nvidia-smi",
+    "state": "nvidia-smi -q -d CLOCK,POWER,TEMPERATURE,PERFORMANCE,MEMORY",
+    "modes": "nvidia-smi --query-gpu=mig.mode.current,persistence_mode,compute_mode --format=csv",
+    "profiling": "grep -i profil /proc/driver/nvidia/params",
+    "tools": "for name in gcc nvcc ncu podman docker; do command -v $name; done",
+    "libcupti": "ldconfig -p | grep -i cupti",
+    "packages": f"{sys.executable} -m pip list | grep -iE '{_PACKAGES}'",
+    "limits": "cat /sys/fs/cgroup/cpu.max /sys/fs/cgroup/pids.max",
+}
+
+
+def describe(facts: Facts, device: str) -> None:
+    """Tell the card, the commit, and what NVML answers, call by call."""
+    state: dict[str, Any] = machine_state()
+    first: dict[str, Any] = next(iter(state.get("gpus") or ()), {})
+    card, driver = first.get("name", "no GPU"), first.get("driver", "none")
+    facts.tell(card=card, driver=driver, commit=_commit(), cores=sorted(os.sched_getaffinity(0)))
+    facts.tell(machine=state.get("gpus"), unavailable=state.get("unavailable"))
+    for name, command in _COMMANDS.items():
+        facts.tell(**{name: shell(command)})
+    if device != "cpu":
+        _ask_driver(facts)
+
+
+def shell(command: str, seconds: float = 15) -> str:
+    """Return the end of what a command of the shell prints, or why it printed nothing."""
+    try:
+        done = subprocess.run(
+            ["sh", "-c", command], capture_output=True, text=True, timeout=seconds, check=False
+        )
+    except subprocess.SubprocessError as error:
+        return f"{type(error).__name__}: {error}"
+    return (done.stdout + done.stderr).strip()[-3000:]
+
+
+def _commit() -> str:
+    """Return the measured commit; a copy of the checkout without git has it beside the wheels."""
+    carried = ROOT / ".lease" / "commit"
+    with contextlib.suppress(OSError):  # there is no git
+        found = measured_commit()
+        if found != "unknown":
+            return found
+    return carried.read_text().strip() if carried.exists() else "unknown"
+
+
+def _ask_driver(facts: Facts) -> None:
+    import pynvml as nvml
+
+    nvml.nvmlInit()
+    handle = nvml.nvmlDeviceGetHandleByIndex(0)
+
+    def field(name: str) -> Callable[[], Any]:
+        number = getattr(nvml, f"NVML_FI_DEV_{name}")
+        return lambda: nvml.nvmlDeviceGetFieldValues(handle, [number])[0].value.uiVal
+
+    def violation(policy: str) -> Callable[[], Any]:
+        number = getattr(nvml, f"NVML_PERF_POLICY_{policy}")
+        return lambda: nvml.nvmlDeviceGetViolationStatus(handle, number).violationTime
+
+    def memory(**version: Any) -> Callable[[], Any]:
+        return lambda: nvml.nvmlDeviceGetMemoryInfo(handle, **version).used
+
+    asked: dict[str, Callable[[], Any]] = {
+        "uuid": lambda: nvml.nvmlDeviceGetUUID(handle),
+        "power": lambda: nvml.nvmlDeviceGetPowerUsage(handle),
+        "instant power": field("POWER_INSTANT"),
+        "average power": field("POWER_AVERAGE"),
+        "energy": lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle),
+        "power limit": lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle),
+        "throttle reasons": lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),
+        "event reasons": lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle),
+        "SM clock": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
+        "highest SM clock": lambda: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM),
+        "set SM clock": lambda: nvml.nvmlDeviceGetApplicationsClock(handle, nvml.NVML_CLOCK_SM),
+        "temperature": lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
+        "utilization": lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu,
+        "memory": memory(),
+        "memory, version 2": memory(version=nvml.nvmlMemory_v2),
+        "processes": lambda: len(nvml.nvmlDeviceGetComputeRunningProcesses(handle)),
+        "GPM": lambda: nvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice,
+        "braked by power": violation("POWER"),
+        "braked by heat": violation("THERMAL"),
+        "ECC": lambda: nvml.nvmlDeviceGetEccMode(handle),
+    }
+    for name, ask in asked.items():
+        try:
+            facts.tell(nvml=name, answer=ask())
+        except Exception as error:  # the next call may be answered
+            facts.tell(nvml=name, refused=f"{type(error).__name__}: {error}")
