@@ -15,7 +15,7 @@ import yaml
 from sqlalchemy import Connection, Engine, insert, select
 
 from pytest_mlms.history.adding import add_run
-from pytest_mlms.history.schema import change, series
+from pytest_mlms.history.schema import change, point, series
 from pytest_mlms.history.store import open_history
 from tests.support.histories import write_lines
 from tests.support.packages import wheel_of
@@ -98,15 +98,13 @@ class Nights:
         is_own = series.c.control.is_(False)
         with self.history.begin() as connection:
             query = select(series.c.id).where(series.c.quantity == quantity, is_own)
-            return _add_change(connection, connection.scalars(query).one(), first_night, ratio)
+            found = connection.scalar(query) or _add_series(connection, quantity=quantity)
+            return _add_change(connection, found, first_night, ratio)
 
     def control(self, first_night: int) -> None:
         """Note that the host's control item became slower on a night."""
         with self.history.begin() as connection:
-            query = select(series).where(series.c.quantity == "latency_p50")
-            row = {**connection.execute(query).one()._mapping, "key": "control", "control": True}
-            del row["id"]
-            made = connection.scalar(insert(series).returning(series.c.id), row)
+            made = _add_series(connection, control=True)
             _add_change(connection, made, first_night, 1.1)
 
     def changes(self) -> dict[int, Any]:
@@ -116,7 +114,19 @@ class Nights:
             return {row.id: row for row in connection.execute(query)}
 
 
-def _add_change(connection: Connection, of_series: int | None, night: int, ratio: float) -> int:
+def _add_series(connection: Connection, **fields: Any) -> int:
+    """Add a series with the points of the median's, but these fields; return its id."""
+    is_own = series.c.control.is_(False)
+    query = select(series).where(series.c.quantity == "latency_p50", is_own)
+    row = {**connection.execute(query).one()._mapping, "key": f"with {fields}", **fields}
+    like = row.pop("id")
+    made = int(connection.scalar(insert(series).returning(series.c.id), row) or 0)
+    for found in connection.execute(select(point).where(point.c.series == like)).all():
+        connection.execute(insert(point), {**found._mapping, "series": made})
+    return made
+
+
+def _add_change(connection: Connection, of_series: int, night: int, ratio: float) -> int:
     run = f"night-{night:03}"
     runs = {"first_run": run, "found_run": run}
     levels = {"before": 1.0, "after": ratio, "ratio": ratio}
