@@ -42,26 +42,23 @@ def reset_peak_rss() -> bool:
         return False
 
 
-def resident() -> int:
-    """Return the resident bytes, without pages of programs and libraries.
-
-    Of these the kernel maps few or many around one that is read, as it has them in memory.
-    """
-    mapped, programs = _resident_bytes()
-    return (mapped or rss()) - programs
-
-
 class PeakMemory:
-    """The largest ``resident`` since it began, in bytes."""
+    """The most resident bytes since it began, without pages of programs and libraries.
+
+    Of these the kernel maps few or many around one that is read, as it has them in memory. ``held``
+    is what was resident when it was read.
+    """
 
     def __init__(self) -> None:
+        self.held = 0
         self._largest = 0
         self._programs = 0
 
     def begin(self) -> bool:
         """Begin anew; return whether the kernel did, else it is that since the process began."""
         self._largest = 0
-        self._programs = _resident_bytes()[1]
+        mapped, self._programs = _resident_bytes()
+        self.held = (mapped or rss()) - self._programs
         return reset_peak_rss()
 
     def read(self) -> int:
@@ -72,7 +69,8 @@ class PeakMemory:
         """
         peak = peak_rss()
         mapped, programs = _resident_bytes()
-        self._largest = max(self._largest, peak - max(self._programs, programs), mapped - programs)
+        self.held = (mapped or rss()) - programs
+        self._largest = max(self._largest, peak - max(self._programs, programs), self.held)
         self._programs = programs
         reset_peak_rss()
         return self._largest
@@ -154,13 +152,16 @@ def _thread_times():
     return found
 
 
-def use_cores(cores: Collection[int]) -> None:
-    """Hold this thread, and all that it starts, to these cores.
+def use_cores(cores: Collection[int], with_all_threads: bool = False) -> None:
+    """Hold this thread, and all that it starts, to these cores; other threads where asked.
 
     Raises OSError where the system does not give all of them.
     """
     if not hasattr(os, "sched_setaffinity"):
         raise OSError("this system holds no process to cores")
+    for thread in os.listdir("/proc/self/task") if with_all_threads else ():
+        with contextlib.suppress(ProcessLookupError):  # it has ended
+            os.sched_setaffinity(int(thread), cores)
     os.sched_setaffinity(0, cores)
     given = os.sched_getaffinity(0)
     if set(given) != set(cores):

@@ -175,7 +175,7 @@ class Worker:
             header.get("allow_code", False),
         )
         resettable = self._peak.begin()
-        rss_before = process.resident()
+        rss_before = self._peak.held
         queue = process.QueueWait()
         waited_before = queue.read()
         began = time.perf_counter()
@@ -185,8 +185,8 @@ class Worker:
         queue.close()
         self._current = loaded
         self._instances = Instances(self._predictor, loaded, request)
-        self._model_bytes = max(0, process.resident() - rss_before)
         self._peak.read()
+        self._model_bytes = max(0, self._peak.held - rss_before)
         self._load_times = _LoadTimes(int(began * 1e9), int(ended * 1e9))
         record = LoadReply(
             device=loaded.device,
@@ -279,9 +279,9 @@ class Worker:
     def hold(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
         """Hold the thread that makes the calls to these cores.
 
-        The framework's own threads stay where they are.
+        The framework's own threads stay where they are, but where ``all`` is set.
         """
-        process.use_cores(header["cores"])
+        process.use_cores(header["cores"], header.get("all", False))
         return OutgoingReply({}, [])
 
     def idle(self, header: Header, arrays: NamedArrays) -> OutgoingReply:

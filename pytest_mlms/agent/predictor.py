@@ -321,6 +321,11 @@ class Predictor:
         """Hold the thread that makes the calls to these cores. Raises AgentError."""
         self.agent.request("hold", {"cores": list(cores)})
 
+    def moved_to(self, cores: Sequence[int]) -> Predictor:
+        """Hold all threads to these cores, and return the predictor there. Raises AgentError."""
+        self.agent.request("hold", {"cores": list(cores), "all": True})
+        return replace(self, cores=tuple(cores))
+
     def idle(self, seconds: float) -> float:
         """Return the CPU seconds that the process takes while nothing is called for ``seconds``."""
         facts = self.agent.request("idle", {"seconds": seconds}, seconds=seconds).facts

@@ -11,6 +11,7 @@ from pytest_mlms.agent.opening import PredictorSpec, Started, start_predictor
 from pytest_mlms.agent.predictor import Clocks, Predictor, Turn
 from pytest_mlms.errors import InvalidRun, MlmsError
 from pytest_mlms.evaluate.timed_inputs import cycle_of, groups_of, watched_of
+from pytest_mlms.host.cores import cores_beside
 from pytest_mlms.memory import available_memory
 from pytest_mlms.records import device_name
 from pytest_mlms.upgrade.crash import Exits
@@ -142,7 +143,8 @@ def open_pair(
     """Start both sides, held to ``cores`` (empty: to none), and load their models.
 
     They start at once, since the side that starts first may be slower for as long as it lives. On
-    a device other than the CPU, and where memory may be short, they do so in ``order``.
+    a device other than the CPU, and where memory may be short, they do so in ``order``. Until both
+    have loaded, and when they end, the second one is on other cores, if there are enough.
 
     Raises as ``open_predictor`` does, with the name of the side, and at the end as ``exits``.
     Raises MlmsError where both sides are the same software, InvalidRun where they do not run on the
@@ -154,8 +156,12 @@ def open_pair(
         "b": _label("candidate", sides["b"]),
     }
     together = _may_load_together(sides)
+    in_container = any(spec.case.stack.container for spec in sides.values())
+    second = order[1]
+    beside = [] if in_container else _cores_beside(cores, sides)
     with contextlib.ExitStack() as opened:
-        starting = {side: start_predictor(_held_to(sides[side], cores)) for side in order}
+        held = {order[0]: cores, second: beside or cores}
+        starting = {side: start_predictor(_held_to(sides[side], held[side])) for side in order}
         started: dict[SideName, Started] = {}
         predictors: dict[SideName, Predictor] = {}
         for side in order:
@@ -165,14 +171,20 @@ def open_pair(
                     predictors[side] = started[side].load()
         if together:
             predictors = _load_together(started, labels)
+        if beside:
+            with _naming(labels, second):
+                predictors[second] = predictors[second].moved_to(cores)
         a = predictors["a"]
         b = predictors["b"]
         if sides["a"].case.threads == sides["b"].case.threads:
             _check_same_threads(a, b)
         _check_same_cores(a, b)
-        in_container = any(spec.case.stack.container for spec in sides.values())
         yield AgentPair(a, b, labels, in_container, together)
         if exits is not None:
+            if beside:
+                with _naming(labels, second):
+                    predictors[second].agent.resume()
+                    predictors[second].moved_to(beside)
             with _naming(labels, "b"):
                 exits.end(predictors)
 
@@ -187,6 +199,11 @@ def _may_load_together(sides: Mapping[SideName, PredictorSpec]) -> bool:
     files = [file for spec in sides.values() for file in spec.files.values()]
     size = sum(part.stat().st_size for file in files for part in (file, *file.rglob("*")))
     return _COPIES * size < available_memory()
+
+
+def _cores_beside(cores: Sequence[int], sides: Mapping[SideName, PredictorSpec]) -> list[int]:
+    allowed = [set(spec.case.stack.cores) for spec in sides.values() if spec.case.stack.cores]
+    return cores_beside(cores, set.intersection(*allowed) if allowed else ())
 
 
 def _load_together(

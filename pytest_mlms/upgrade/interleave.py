@@ -58,6 +58,7 @@ T = TypeVar("T")
 Turns = dict[SideName, list[Turn]]
 
 _WINDOW_PAIRS = 8  # of the warm-up
+_WINDOW_SECONDS = 0.03  # after which half of its pairs are enough
 _MOST_WINDOWS = 6
 _MOST_PAIRS = 2000
 _TURN_SECONDS = 0.002  # so that waking up is a small part of a turn
@@ -68,7 +69,7 @@ _MOST_DRAWS = 1 << 31
 _ENERGY_SECONDS = 0.3  # of calls, longer where a counter takes longer to be right
 _STEADY = 1.02  # ratio of a call of a turn to later ones from which it isn't one of the start
 _PROBED_CALLS = 16  # of a turn
-_PROBED_SECONDS = 0.04  # of a turn
+_PROBED_SECONDS = 0.025  # of a turn
 _MOST_SKIPPED = 8
 _TURNS_AGAIN = 3  # of each input that earlier rounds showed as slower
 _IDLE_SECONDS = 0.05
@@ -387,10 +388,12 @@ class RoundRunner:
     def _warm_up_window(self, end: float) -> dict[SideName, list[float]]:
         """Run a window of single calls, one pair at least; return their seconds by side."""
         window: dict[SideName, list[float]] = {"a": [], "b": []}
-        for _ in range(_WINDOW_PAIRS):
+        enough = time.monotonic() + _WINDOW_SECONDS
+        for pair in range(1, _WINDOW_PAIRS + 1):
             for side in self._draw_order():
                 window[side].append(self._time_call(side))
-            if time.monotonic() > end:
+            now = time.monotonic()
+            if now > end or (now > enough and pair >= _WINDOW_PAIRS // 2):
                 break
         return window
 
@@ -498,8 +501,8 @@ class RoundRunner:
         """
         turns: Turns = {"a": [], "b": []}
         first_sides: list[SideName] = []
-        watch = TurnWatch(self._plan.precision, self._pair.clocks, turn_plan.count)
         cycle = len(self._pair.order)
+        watch = TurnWatch(self._plan.precision, self._pair.clocks, turn_plan.count, cycle)
         began = time.monotonic()
         while len(first_sides) < _MOST_PAIRS:
             pairs = len(first_sides)

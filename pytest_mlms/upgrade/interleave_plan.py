@@ -22,8 +22,7 @@ LEAST_CALLS = 30
 """Calls of a round, which p90 needs."""
 
 _LEAST_PAIRS = 12
-_LEAST_PAIRS_SOON = 30  # where turns end before their seconds
-_LEAST_CALLS_SOON = 60  # that p95 needs
+_LEAST_PAIRS_SOON = 8  # where turns end before their seconds; six have an interval by ranks
 _LEAST_PAIRS_SLOW = 3  # of a slow model
 _SHARE_OF_SPREAD = 3  # of the deviation between rounds, for the error of one
 _LOADS = 3 * ROUNDS_TO_FAIL  # both sides' take two thirds of the budget
@@ -108,7 +107,10 @@ class InterleavePlan:
         return replace(self, seconds=seconds, precision=needed)
 
 
-def next_look(pairs: int, calls: int) -> int:
-    """Return after how many pairs to look at their error again, in turns of so many calls."""
-    least = max(_LEAST_PAIRS_SOON, math.ceil(_LEAST_CALLS_SOON / calls))
+def next_look(pairs: int, calls: int, batches: int = 1) -> int:
+    """Return after how many pairs to look at their error again, in turns of so many calls.
+
+    All ``batches`` have been timed by then.
+    """
+    least = max(_LEAST_PAIRS_SOON, math.ceil(batches / calls))
     return max(least, math.ceil(1.25 * pairs))

@@ -41,13 +41,18 @@ def seconds_of(turn: Turn, clocks: Mapping[SideName, Clocks]) -> float:
 
 
 class TurnWatch:
-    """Watches the turns of a round; ``needed`` is the error at which they may end, 0 for never."""
+    """Watches the turns of a round; ``needed`` is the error at which they may end, 0 for never.
 
-    def __init__(self, needed: float, clocks: Mapping[SideName, Clocks], calls: int) -> None:
+    A turn has so many ``calls``, over so many ``batches`` in turn.
+    """
+
+    def __init__(
+        self, needed: float, clocks: Mapping[SideName, Clocks], calls: int, batches: int
+    ) -> None:
         self._needed = needed
         self._clocks = clocks
         self._calls = calls
-        self._look = next_look(0, calls)
+        self._look = next_look(0, calls, batches)
 
     def is_precise(self, turns: Mapping[SideName, Sequence[Turn]]) -> bool:
         """Return whether the turns so far show the change of latency well enough."""

@@ -33,7 +33,7 @@ class FakePredictor:
 
     The first call of a turn takes ``first_factor`` times as long, and a call of a thread that is
     held to one core ``held_factor`` times. ``turns`` are the turns so far, as (count, skip, first
-    batch); ``held`` are the cores that it was held to.
+    batch); ``held`` are the cores that it was held to, ``moves`` those that it was moved to.
     """
 
     def __init__(self, pid: int, seconds: float = 0.001) -> None:
@@ -44,6 +44,8 @@ class FakePredictor:
         self.clocks = Clocks(wait=True, device=False, stoppable=True)
         self.turns: list[tuple[int, int, int]] = []
         self.held: list[Sequence[int]] = []
+        self.cores: tuple[int, ...] = ()
+        self.moves: list[Sequence[int]] = []
         self.outputs: dict[str, Array] = {"y": np.ones(2)}
         self.profiles: list[Any] = []
         self.versions = {"fake": "1.0"}
@@ -64,6 +66,11 @@ class FakePredictor:
         self.energy = UNTOLD
         self.calls = 0
         self.idle_share = 0.0
+
+    def moved_to(self, cores: Sequence[int]) -> FakePredictor:
+        self.moves.append(cores)
+        self.cores = tuple(cores)
+        return self
 
     def usage(self, collect: bool = False) -> UsageReply:
         assert self.agent.running, "a stopped process was asked"

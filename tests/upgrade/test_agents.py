@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -16,6 +17,7 @@ from pytest_mlms.agent.predictor import Clocks
 from pytest_mlms.errors import AgentError, InvalidRun, MlmsError
 from pytest_mlms.records import Launch, Stack
 from pytest_mlms.upgrade.agents import TurnPlan, open_pair
+from pytest_mlms.upgrade.crash import Exits
 from pytest_mlms.upgrade.rounds import SideName
 from tests.support.fake_agents import FakePair, FakePredictor
 
@@ -130,7 +132,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[PredictorSpec]:
             raise AgentError("can't start")
         fake = FakePredictor(len(specs))
         fake.threads = spec.case.threads or len(specs)
-        fake.cores = spec.launch.cores  # type: ignore[attr-defined]
+        fake.cores = spec.launch.cores
         yield FakeStart(spec, fake)
 
     monkeypatch.setattr("pytest_mlms.upgrade.agents.start_predictor", start_fake)
@@ -151,6 +153,34 @@ def test_sides_are_started_in_order_and_held_to_the_cores(opened: list[Predictor
         assert pair.labels == {"a": "baseline old", "b": "candidate new"}
     assert [spec.case.stack.name for spec in opened] == ["new", "old"]
     assert [spec.launch.cores for spec in opened] == [(0, 3), (0, 3)]
+
+
+def test_the_second_side_starts_and_ends_on_other_cores_than_those_of_the_round(
+    opened: list[PredictorSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    near = {0: {0, 1}, 1: {0, 1}, 2: {2, 3}, 3: {2, 3}}
+    monkeypatch.setattr("pytest_mlms.host.cores._node_of", lambda core: near[core])
+    monkeypatch.setattr(os, "sched_getaffinity", lambda number: set(near))
+    monkeypatch.setattr(Exits, "end", lambda exits, predictors: None)
+    with open_pair(sides_of(OLD, NEW), ORDER, [2], Exits()) as pair:
+        assert [spec.launch.cores for spec in opened] == [(2,), (3,)]
+        assert (pair.a.cores, pair.b.cores) == ((2,), (2,))
+        fakes = (cast(FakePredictor, pair.a), cast(FakePredictor, pair.b))
+    assert [fake.moves for fake in fakes] == [[[2], [3]], []]
+
+
+@pytest.mark.parametrize("cores", [(2,), (2, 3), (1, 2)])
+def test_both_sides_start_on_the_same_cores_where_no_others_are_near_and_free(
+    cores: tuple[int, ...], opened: list[PredictorSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    near = {0: {0, 1}, 1: {0, 1}, 2: {2, 3}, 3: {2, 3}}
+    monkeypatch.setattr("pytest_mlms.host.cores._node_of", lambda core: near[core])
+    monkeypatch.setattr(os, "sched_getaffinity", lambda number: set(near))
+    held = FakeCase("old", 1)
+    held.stack = replace(held.stack, cores=(0, 2))
+    sides = sides_of(replace(OLD, case=cast(Any, held)), NEW)
+    with open_pair(sides, ORDER, cores):
+        assert [spec.launch.cores for spec in opened] == [cores, cores]
 
 
 def test_a_side_that_cannot_be_opened_is_named(opened: list[PredictorSpec]) -> None:

@@ -142,10 +142,17 @@ def test_a_round_ends_with_enough_pairs_or_at_its_longest(
 
 
 def test_turns_end_once_their_error_is_small() -> None:
-    record = Run(FakePair()).run(replace(PLAN, seconds=600, precision=0.003)).record
-    assert record.pairs * record.calls == 60
-    long_calls = Run(FakePair(0.01, 0.01)).run(replace(PLAN, seconds=600, precision=0.003)).record
-    assert (long_calls.pairs, long_calls.calls) == (60, 1)
+    plan = replace(PLAN, seconds=600, precision=0.003)
+    assert Run(FakePair()).run(plan).record.pairs == 8
+    assert Run(FakePair(0.01, 0.01)).run(plan).record.pairs == 8
+
+
+def test_turns_do_not_end_before_each_batch_was_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = {"x": np.zeros(1)}
+    monkeypatch.setattr(f"{__name__}.batches_for", lambda predictor: 39 * [batch])
+    plan = replace(PLAN, seconds=600, precision=0.003)
+    record = Run(FakePair()).run(plan).record
+    assert (record.pairs, record.calls) == (20, 2)
 
 
 @pytest.mark.parametrize(

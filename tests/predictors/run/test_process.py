@@ -17,6 +17,13 @@ from mlms_predictors._run import process
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux's /proc")
 
 
+def resident() -> int:
+    """Return the bytes that are resident now, without pages of programs."""
+    peak = process.PeakMemory()
+    peak.begin()
+    return peak.held
+
+
 @linux
 def test_a_new_peak_of_memory_begins_after_a_reset() -> None:
     block = bytearray(os.urandom(1 << 20)) * 64
@@ -45,14 +52,14 @@ def test_pages_of_programs_are_no_memory_and_those_of_weights_are(
     peak = process.PeakMemory()
     if not peak.begin():
         pytest.skip("this kernel does not reset the peak")
-    all_before, before = process.rss(), process.resident()
+    all_before, before = process.rss(), resident()
     rights = mmap.PROT_READ | (mmap.PROT_EXEC if is_program else 0)
     with path.open("rb") as file:
         mapped = mmap.mmap(file.fileno(), size, flags=mmap.MAP_PRIVATE, prot=rights)
     zlib.crc32(mapped)
     expected = 0 if is_program else size
     assert process.rss() - all_before == pytest.approx(size, abs=size / 4)
-    assert process.resident() - before == pytest.approx(expected, abs=size / 4)
+    assert resident() - before == pytest.approx(expected, abs=size / 4)
     assert peak.read() - before == pytest.approx(expected, abs=size / 4)
     if not is_program:
         mapped.close()
@@ -71,7 +78,7 @@ def test_pages_of_programs_that_the_kernel_takes_are_in_no_peak(tmp_path: Path) 
     peak = process.PeakMemory()
     if not peak.begin():
         pytest.skip("this kernel does not reset the peak")
-    before = process.resident()
+    before = resident()
     mapped.madvise(mmap.MADV_DONTNEED)
     assert peak.read() - before == pytest.approx(0, abs=size / 4)
     zlib.crc32(mapped)
@@ -83,7 +90,7 @@ def test_a_peak_is_no_less_than_what_is_resident(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(process, "peak_rss", lambda: 1 << 20)  # as it lags behind by some pages
     peak = process.PeakMemory()
     peak.begin()
-    assert peak.read() == pytest.approx(process.resident(), abs=1 << 20)
+    assert peak.read() == pytest.approx(resident(), abs=1 << 20)
 
 
 @linux
@@ -99,6 +106,22 @@ def test_a_thread_is_held_to_cores() -> None:
     thread.start()
     thread.join()
     assert found == [[core]]
+
+
+@linux
+def test_all_threads_are_held_to_cores_where_asked() -> None:
+    own = process.cores() or []
+    core = max(own)
+    ended = threading.Event()
+    thread = threading.Thread(target=ended.wait)
+    thread.start()
+    try:
+        process.use_cores([core], with_all_threads=True)
+        assert os.sched_getaffinity(thread.native_id or 0) == os.sched_getaffinity(0) == {core}
+    finally:
+        process.use_cores(own, with_all_threads=True)
+        ended.set()
+        thread.join()
 
 
 @linux
