@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from pytest_mlms.distribute.queue import ItemQueue, ItemTable
@@ -33,13 +33,14 @@ class AssignedItems:
 
     ``locks`` has the items of manifests only, each with the locks that it holds. ``started`` is the
     monotonic time at which the first item began. ``denied`` are the items of the last request to
-    give back that the worker did not grant.
+    give back that the worker did not grant. ``sent`` are all that it was ever sent.
     """
 
     order: deque[int] = field(default_factory=deque)
     locks: dict[int, frozenset[str]] = field(default_factory=dict)
     steal_requests: deque[StealRequest] = field(default_factory=deque)
     denied: Sequence[int] = ()
+    sent: set[int] = field(default_factory=set)
     started: float = 0.0
     completed: int = 0
     _batch_size: int = 0
@@ -68,7 +69,9 @@ class AssignedItems:
         """Note that items were sent."""
         if not self.order:
             self.started = time.monotonic()
-        self.order.extend(indices)
+        added = list(indices)
+        self.order.extend(added)
+        self.sent.update(added)
 
     def add_locked(self, indices: Sequence[int], locks: frozenset[str]) -> None:
         """Note that items of manifests were sent, each of which holds ``locks``."""
@@ -85,10 +88,20 @@ class AssignedItems:
             change = seconds - self._average_seconds
             self._average_seconds += _SMOOTHING * change
 
+    def is_asked_for(self, indices: Collection[int]) -> bool:
+        """Return whether the worker was asked for these items, of which it may give none."""
+        if not self.steal_requests:
+            return False
+        asked = self.steal_requests[0].indices
+        those = set(indices)
+        known = set(self.order).difference(self.locks) if asked is None else set(asked)
+        return len(those) == len(indices) and those <= known.intersection(self.order)
+
     def give_back(self, indices: Iterable[int]) -> None:
         """Note that the worker has returned items without running them."""
         for index in indices:
             self.order.remove(index)
+            self.sent.discard(index)
             self.locks.pop(index, None)
 
     def clear(self) -> None:

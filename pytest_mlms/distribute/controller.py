@@ -7,7 +7,7 @@ check for silent workers, and the messages to the user.
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -16,7 +16,11 @@ import pytest
 
 from pytest_mlms.distribute.inventory import InventoryScheduler, write_workers
 from pytest_mlms.distribute.lost_items import LostItem, as_error, report_of
-from pytest_mlms.distribute.message_types import commands_terminal, result_misfit
+from pytest_mlms.distribute.message_types import (
+    commands_terminal,
+    result_misfit,
+    teardown_misfit,
+)
 from pytest_mlms.distribute.messages import (
     Heartbeat,
     Interrupt,
@@ -26,6 +30,7 @@ from pytest_mlms.distribute.messages import (
 from pytest_mlms.distribute.notices import Notices
 from pytest_mlms.distribute.progress import Progress, summary
 from pytest_mlms.distribute.remote.artifact_transfer import ArtifactServer
+from pytest_mlms.distribute.remote.events import CheckedEvents
 from pytest_mlms.distribute.remote.hosts import check_worker, has_own_files
 from pytest_mlms.distribute.remote.result_transfer import ResultReceiver
 from pytest_mlms.distribute.remote.workspace_sync import WorkspaceSync
@@ -55,7 +60,7 @@ class Controller:
         self._config = config
         self._session = session
         self._workers: dict[Any, WorkerState] = {}
-        self._interrupted: list[dict[str, Any]] = []
+        self._interrupted: list[tuple[WorkerState, dict[str, Any]]] = []
         self._notices = Notices(config)
         self._workspace = WorkspaceSync(config, session.config)
         self._patches = XdistPatches(config, self, self._notices, self._workspace)
@@ -100,13 +105,15 @@ class Controller:
         run_folder = self._session.run_folder
         receiver = ResultReceiver(run_folder, channel)
         server = ArtifactServer(self._workspace, channel)
-        self._connect(Connection(node, channel, receiver), server)
+        worker = self._connect(Connection(node, channel, receiver), server)
+        give_up = partial(self._give_up, worker)
+        node.process_from_remote = CheckedEvents(node.process_from_remote, give_up)
         check_worker(node.gateway)
         self._workspace.send(node.gateway, run_folder.name)
         node.workerinput["mlms_options"] = self._workspace.options()
         node.workerinput["mlms_run_folder"] = f"mlms-results/{run_folder.name}"
 
-    def _connect(self, connection: Connection, server: ArtifactServer | None = None) -> None:
+    def _connect(self, connection: Connection, server: ArtifactServer | None = None) -> WorkerState:
         worker = WorkerState(connection)
         self._workers[connection.node] = worker
 
@@ -124,7 +131,7 @@ class Controller:
             if problem:
                 give_up(f"InterruptedResult that is no result: {problem}")
             else:
-                self._interrupted.append(message.result)
+                self._interrupted.append((worker, message.result))
 
         handlers: dict[type, Handler] = {
             WorkerAnnouncement: note_announcement,
@@ -138,6 +145,7 @@ class Controller:
             handlers.update(connection.receiver.handlers)
             on_close.append(connection.receiver.close)
         connection.channel.listen(handlers, on_close, give_up)
+        return worker
 
     @pytest.hookimpl(wrapper=True)
     def pytest_xdist_make_scheduler(self) -> Generator[None, Any, Any]:
@@ -154,17 +162,49 @@ class Controller:
         """Return the reports that are to go on, now that one has come from a worker."""
         worker = self._workers[node]
         if worker.connection.receiver:
-            if not self._is_assigned(worker, report):
+            index: Any = getattr(report, "item_index", None)
+            is_sent = isinstance(report, pytest.TestReport) and self._is_assigned(worker, index)
+            if not is_sent or self._scheduler.items.ids[index] != report.nodeid:
                 self._give_up(worker, "a report of an item that it was not sent")
                 return []
             self._check_result(worker, report)
         return self._report_filter.pass_on(worker, report)
 
-    def _is_assigned(self, worker: WorkerState, report: pytest.TestReport) -> bool:
-        """Return whether a report is of an item that a worker has to run, by index and name."""
-        index: Any = getattr(report, "item_index", None)
-        is_sent = isinstance(index, int) and index in worker.assigned.order
-        return is_sent and self._scheduler.items.ids[index] == report.nodeid
+    def may_complete(self, node: Any, index: int) -> bool:
+        """Return whether an item has run, as a worker says; one of another host must show it."""
+        worker = self._workers[node]
+        if not worker.connection.receiver:
+            return True
+        if not self._is_assigned(worker, index):
+            self._give_up(worker, "the end of an item that it was not sent")
+            return False
+        items = self._scheduler.items
+        is_again = worker.retry is not None and worker.retry.item == index
+        has_result = is_again or index in items.with_result or not items.is_of_manifest(index)
+        if not has_result and not self._config.getoption("setuponly", False):
+            self._give_up(worker, "the end of an item without its result")
+            return False
+        return True
+
+    def may_give_back(self, node: Any, indices: Sequence[int]) -> bool:
+        """Return whether a worker was asked for the items that it gives back."""
+        worker = self._workers[node]
+        if not worker.connection.receiver or worker.assigned.is_asked_for(indices):
+            return True
+        self._give_up(worker, "items back that it was not asked for")
+        return False
+
+    def has_items(self, node: Any) -> bool:
+        """Return whether a worker has items that it has not run."""
+        return bool(self._workers[node].assigned.order)
+
+    def _is_assigned(self, worker: WorkerState, index: Any) -> bool:
+        return isinstance(index, int) and index in worker.assigned.order
+
+    def _was_sent(self, worker: WorkerState, result: Mapping[str, Any]) -> bool:
+        """Return whether a result is of an item that a worker was sent."""
+        sent = worker.assigned.sent
+        return any(self._misfit_of_item(index, result) == "" for index in sent)
 
     def _give_up(self, worker: WorkerState, problem: str) -> None:
         self._notices.show(f"{worker.name} is given up: it sent {problem}")
@@ -172,14 +212,36 @@ class Controller:
 
     def _check_result(self, worker: WorkerState, report: pytest.TestReport) -> None:
         """Make an item an error whose host sent something else than its result."""
-        if not hasattr(report, "mlms"):
+        index = report.item_index
+        problem = ""
+        if hasattr(report, "mlms"):
+            problem = result_misfit(report.mlms) or self._misfit_of_item(index, report.mlms)
+        if hasattr(report, "mlms_teardown"):
+            problem = problem or teardown_misfit(report.mlms_teardown, report.nodeid)
+        if not problem:
             return
-        problem = result_misfit(report.mlms)
-        if problem:
-            reason = f"{worker.name} sent something else than its result: {problem}"
-            items = self._scheduler.items
-            report.outcome = "failed"
-            as_error(report, LostItem.of(items, report.item_index, reason), self._config)
+        report.__dict__.pop("mlms_teardown", None)
+        report.outcome = "failed"
+        reason = f"{worker.name} sent something else than its result: {problem}"
+        items = self._scheduler.items
+        if items.is_of_manifest(index):
+            as_error(report, LostItem.of(items, index, reason), self._config)
+        else:
+            report.__dict__.pop("mlms", None)
+            report.longrepr = reason
+
+    def _misfit_of_item(self, index: int, result: Mapping[str, Any]) -> str:
+        """Return why a line is none of an item's; "" where it is one."""
+        items = self._scheduler.items
+        if result["nodeid"] != items.ids[index]:
+            return "it is that of another item"
+        if not items.is_of_manifest(index):
+            return "it is of no manifest"
+        needs: Mapping[str, Any] = items.needs(index)
+        found = [result["manifest"]["name"], result["stack"]["name"], result.get("case")]
+        if found != [needs["manifest"]["name"], needs["stack"].get("name"), needs["case"]]:
+            return "it is that of another case"
+        return ""
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None, None, None]:
@@ -284,8 +346,9 @@ class Controller:
         if result is not None and not reporter.has(result):
             reporter.add(result)
         self._patches.drain()
-        for result in self._interrupted:
-            reporter.add(result)
+        for worker, result in self._interrupted:
+            if not worker.connection.receiver or self._was_sent(worker, result):
+                reporter.add(result)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints, is_typeddict
+from types import UnionType
+from typing import (
+    Any,
+    Literal,
+    TypedDict,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.text import visible
 
-__all__ = ["commands_terminal", "misfit", "result_misfit", "types_of"]
+__all__ = ["commands_terminal", "misfit", "result_misfit", "teardown_misfit", "types_of"]
 
 _BITS = 64  # of numbers, such as the bytes of a memory
 _SHOWN = 200  # characters of an error
@@ -32,15 +43,24 @@ def misfit(value: Any, kind: Any, name: str) -> str:
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Literal:
         return "" if value in arguments else name
+    if origin in (Union, UnionType):
+        return "" if any(not misfit(value, each, name) for each in arguments) else name
     if origin is None:
-        is_right = isinstance(value, kind) and isinstance(value, bool) == (kind is bool)
-        if is_right and kind is int:
-            is_right = value.bit_length() < _BITS
-        return "" if is_right else name
+        return "" if _is_of(value, kind) else name
     parts = _parts(value, origin, arguments, name)
     if parts is None:
         return name
     return next((found for part in parts if (found := misfit(*part))), "")
+
+
+def _is_of(value: Any, kind: type) -> bool:
+    """Return whether a value is of a class; a whole number is also one with a point."""
+    kinds = (int, float) if kind is float else (kind,)
+    if not isinstance(value, kinds) or isinstance(value, bool) != (kind is bool):
+        return False
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return not isinstance(value, int) or value.bit_length() < _BITS
 
 
 def _parts(
@@ -51,7 +71,14 @@ def _parts(
         of_key, of_value = arguments
         keys = [(key, of_key, name) for key in value]
         return [*keys, *((part, of_value, f"{name}.{key}") for key, part in value.items())]
-    if issubclass(origin, Sequence) and isinstance(value, (list, tuple)):
+    if not isinstance(value, (list, tuple)):
+        return None
+    if origin is tuple and Ellipsis not in arguments:
+        if len(value) != len(arguments):
+            return None
+        places = enumerate(zip(value, arguments, strict=True))
+        return [(part, of_part, f"{name}.{index}") for index, (part, of_part) in places]
+    if issubclass(origin, Sequence):
         return [(part, arguments[0], f"{name}.{index}") for index, part in enumerate(value)]
     return None
 
@@ -79,6 +106,16 @@ def commands_terminal(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and any(map(commands_terminal, value))
 
 
+class _FirstTeardown(TypedDict):
+    nodeid: str
+    verdict: Literal["ERROR"]
+    message: str | None
+
+
+class _Teardown(_FirstTeardown, total=False):
+    repetition: int
+
+
 def result_misfit(result: Any) -> str:
     """Return what is wrong with the line of an item that a worker ran; "" for nothing."""
     from pytest_mlms.views.run import item_of
@@ -91,3 +128,11 @@ def result_misfit(result: Any) -> str:
     except (MlmsError, TypeError, ValueError, RecursionError) as error:
         return visible(str(error)[:_SHOWN])
     return ""
+
+
+def teardown_misfit(told: Any, nodeid: str) -> str:
+    """Return what is wrong with what a worker tells of a tear-down that failed; "" for nothing."""
+    wrong = misfit(told, _Teardown, "teardown")
+    if wrong or not told.keys() <= types_of(_Teardown).keys():
+        return f"{wrong or 'teardown'} is of another type"
+    return "" if told["nodeid"] == nodeid else "its tear-down is that of another item"

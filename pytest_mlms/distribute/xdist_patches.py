@@ -16,7 +16,7 @@ import threading
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -59,6 +59,15 @@ class RunControl(Protocol):
 
     def reports_to_pass_on(self, node: Any, report: pytest.TestReport) -> list[pytest.TestReport]:
         """Return the reports that are to go on, now that one has come from a worker."""
+
+    def may_complete(self, node: Any, index: int) -> bool:
+        """Return whether an item has run, as a worker says."""
+
+    def may_give_back(self, node: Any, indices: Sequence[int]) -> bool:
+        """Return whether a worker was asked for the items that it gives back."""
+
+    def has_items(self, node: Any) -> bool:
+        """Return whether a worker has items that it has not run."""
 
     def interrupt(self, nodes: Iterable[Any]) -> None:
         """Let workers end as by Ctrl-C."""
@@ -114,6 +123,9 @@ class XdistPatches:
         session.worker_testreport = self._pass_on_report
         session.worker_internal_error = self._show_internal_error
         session.worker_workerfinished = self._finish_worker
+        session.worker_runtest_protocol_complete = self._complete
+        session.worker_unscheduled = self._take_back
+        session.worker_errordown = self._lose_worker
         xdist.dsession.NodeManager = partial(_NodeManager, self._notices, self._workspace)
         xdist.workermanage.make_reltoroot = self._map_arguments
         xdist.workermanage.unserialize_warning_message = _warning_of
@@ -176,10 +188,28 @@ class XdistPatches:
         """Show the error, and go on: the worker ends now, and then counts as lost."""
         self._notices.show(f"{node.gateway.id} has an internal error:\n{formatted_error}")
 
+    def _complete(self, node: Any, item_index: int, duration: float) -> None:
+        if self._control.may_complete(node, item_index):
+            session = self._session
+            type(session).worker_runtest_protocol_complete(session, node, item_index, duration)
+
+    def _take_back(self, node: Any, indices: Sequence[int]) -> None:
+        if self._control.may_give_back(node, indices):
+            type(self._session).worker_unscheduled(self._session, node, indices)
+
+    def _lose_worker(self, node: Any, error: object) -> None:
+        if node in self._session._active_nodes:  # xdist tells it twice after an error of its own
+            type(self._session).worker_errordown(self._session, node, error)
+
     def _finish_worker(self, node: Any) -> None:
-        if node.workeroutput["exitstatus"] == pytest.ExitCode.INTERNAL_ERROR:
+        output = node.workeroutput
+        is_stopped = output["exitstatus"] == pytest.ExitCode.INTERRUPTED
+        is_stopped = is_stopped or output.get("shouldfail") or output.get("shouldstop")
+        if output["exitstatus"] == pytest.ExitCode.INTERNAL_ERROR:
             self._session.worker_errordown(node, "internal error")
-        else:
+        elif not is_stopped and self._control.has_items(node):
+            self._session.worker_errordown(node, "it ended before its items")
+        elif node in self._session._active_nodes:
             type(self._session).worker_workerfinished(self._session, node)
 
     def _map_arguments(self, roots: object, arguments: list[str]) -> list[str]:

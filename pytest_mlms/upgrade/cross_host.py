@@ -70,10 +70,10 @@ def read_visit(result: Mapping[str, Any]) -> Visit | None:
         return None
     if result["kind"] != "performance":
         return None
-    estimates = result.get("estimates", {})
+    estimates = result.get("estimates") or {}
     values = {}
     for quantity, rule in upgrade_rules().items():
-        estimate = estimates.get(rule.estimate, {})
+        estimate = estimates.get(rule.estimate) or {}
         value = estimate.get("value")
         if value is not None and value + rule.base > 0 and not estimate.get("lacking"):
             values[quantity] = value

@@ -6,10 +6,12 @@ import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from pytest_mlms.distribute.assigned_items import AssignedItems, StealRequest
 from pytest_mlms.distribute.controller import Controller
 from pytest_mlms.distribute.workers import WorkerState
 from tests.support.project import ROOT
@@ -18,6 +20,15 @@ from tests.support.worker_fuzzing import connected, schedule
 MESSAGES = json.loads((ROOT / "tests" / "corpus" / "messages" / "worker.json").read_text())
 ACCURACY = "m.yaml::test_accuracy[a]"
 PERFORMANCE = "m.yaml::test_performance[a]"
+LINE: dict[str, Any] = {
+    "nodeid": ACCURACY,
+    "kind": "accuracy",
+    "verdict": "PASSED",
+    "case": "onnxruntime-cpu-b1",
+    "manifest": {"path": "m.yaml", "name": "m", "version": "1"},
+    "stack": {"name": "here", "threads": None, "cores": [0], "declared": {}},
+}
+TEARDOWN = {"nodeid": ACCURACY, "verdict": "ERROR", "message": "it failed"}
 Change = Callable[[dict[str, Any], list[dict[str, Any]], list[int]], object]
 
 
@@ -102,14 +113,128 @@ def test_a_report_of_an_item_that_a_worker_was_sent_goes_on(tmp_path: Path) -> N
     assert not worker.node.shutting_down
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"nodeid": PERFORMANCE},
+        {"case": "onnxruntime-cuda-b1"},
+        {"manifest": {"path": "m.yaml", "name": "other", "version": "1"}},
+        {"stack": {"name": "gpu=b", "threads": None, "cores": [], "declared": {}}},
+    ],
+)
+def test_a_result_of_another_item_makes_its_item_an_error(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    controller, worker = with_first_item(tmp_path)
+    report = report_of(ACCURACY, 0)
+    report.mlms = {**LINE, **change}  # type: ignore[attr-defined]
+    (passed_on,) = controller.reports_to_pass_on(worker.node, report)
+    assert passed_on.failed
+    line = passed_on.mlms
+    assert (line["nodeid"], line["verdict"]) == (ACCURACY, "ERROR")
+    assert "h (gw0) sent something else than its result: it is that of another" in line["message"]
+
+
+def test_a_result_of_its_item_goes_on(tmp_path: Path) -> None:
+    controller, worker = with_first_item(tmp_path)
+    report = report_of(ACCURACY, 0)
+    report.mlms = LINE  # type: ignore[attr-defined]
+    report.mlms_teardown = TEARDOWN  # type: ignore[attr-defined]
+    assert controller.reports_to_pass_on(worker.node, report) == [report]
+    assert report.passed
+    assert report.mlms is LINE
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"nodeid": PERFORMANCE}, {"kind": "end"}, {"message": ["x"]}, {"verdict": "PASSED"}],
+)
+def test_a_tear_down_of_another_item_makes_its_item_an_error(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    """It changed the verdict of that item."""
+    controller, worker = with_first_item(tmp_path)
+    report = report_of(ACCURACY, 0)
+    report.mlms_teardown = {**TEARDOWN, **change}  # type: ignore[attr-defined]
+    (passed_on,) = controller.reports_to_pass_on(worker.node, report)
+    assert passed_on.mlms["verdict"] == "ERROR"
+    assert not hasattr(passed_on, "mlms_teardown")
+
+
+def test_an_interrupted_result_of_an_item_that_a_worker_was_not_sent_is_left_out(
+    tmp_path: Path,
+) -> None:
+    """It took the place of another host's."""
+    controller, worker = with_first_item(tmp_path)
+    added: list[dict[str, Any]] = []
+    reporter = SimpleNamespace(add=added.append)
+    plugins = SimpleNamespace(getplugin=lambda name: reporter)
+    controller._config = SimpleNamespace(pluginmanager=plugins)  # type: ignore[assignment]
+    patches: Any = SimpleNamespace(report_in_flight=None, drain=lambda: None)
+    controller._patches = patches
+    for nodeid in (ACCURACY, PERFORMANCE):
+        worker.connection.channel._receive(("InterruptedResult", {**LINE, "nodeid": nodeid}))
+    controller.pytest_keyboard_interrupt()
+    assert [line["nodeid"] for line in added] == [ACCURACY]
+
+
+def test_the_end_of_an_item_counts_once_its_result_is_there(tmp_path: Path) -> None:
+    """Without it an item had neither a result nor an error, and the run passed."""
+    controller, worker = with_first_item(tmp_path)
+    controller._scheduler.items.with_result.add(0)
+    assert controller.may_complete(worker.node, 0)
+    assert not worker.node.shutting_down
+
+
+@pytest.mark.parametrize("index", [0, 1, 10**9, -1])
+def test_the_end_of_an_item_without_its_result_gives_the_worker_up(
+    tmp_path: Path, index: int
+) -> None:
+    controller, worker = with_first_item(tmp_path)
+    controller._scheduler.items.with_result.add(1)
+    assert not controller.may_complete(worker.node, index)
+    assert worker.node.shutting_down
+
+
+@pytest.mark.parametrize(
+    ("asked", "indices", "is_right"),
+    [
+        ([0], [0], True),
+        ([0], [], True),
+        (None, [], True),
+        ([0], [1], False),
+        ([0], [0, 0], False),
+        (None, [0], False),
+        ("nothing", [0], False),
+        ("nothing", [], False),
+    ],
+)
+def test_only_what_a_worker_was_asked_for_is_taken_back(
+    tmp_path: Path, asked: Any, indices: list[int], is_right: bool
+) -> None:
+    controller, worker = with_first_item(tmp_path)
+    if asked != "nothing":
+        worker.assigned.steal_requests.append(StealRequest(asked))
+    assert controller.may_give_back(worker.node, indices) == is_right
+    assert worker.node.shutting_down != is_right
+
+
 def with_first_item(folder: Path) -> tuple[Controller, WorkerState]:
     """Return a controller with a worker that was sent the first of two items."""
     name, host, needs, rows = copy.deepcopy(MESSAGES[0])
     controller, worker = connected(folder)
     worker.connection.channel._receive((name, host, needs, rows))
     schedule(controller, worker)
-    worker.assigned.clear()
-    worker.assigned.add([0])
+    worker.assigned = AssignedItems()
+    worker.assigned.add_locked([0], frozenset())
+    options = {"setuponly": False}
+    config: Any = SimpleNamespace(
+        rootpath=folder,
+        invocation_params=SimpleNamespace(dir=folder, args=()),
+        getoption=lambda name, default=None: options.get(name, default),
+        getini=lambda name: None,
+    )
+    controller._config = config
     return controller, worker
 
 

@@ -27,9 +27,20 @@ class FakeControl:
         self.wants_workers = True
         self.interrupted: list[Any] = []
         self.passes_on: list[Any] = []
+        self.allows = True
+        self.left: list[Any] = []
 
     def reports_to_pass_on(self, node: Any, report: Any) -> list[Any]:
         return self.passes_on
+
+    def may_complete(self, node: Any, index: int) -> bool:
+        return self.allows
+
+    def may_give_back(self, node: Any, indices: Any) -> bool:
+        return self.allows
+
+    def has_items(self, node: Any) -> bool:
+        return node in self.left
 
     def interrupt(self, nodes: Any) -> None:
         self.interrupted += nodes
@@ -85,10 +96,18 @@ class FakeDSession:
         self.reports.append(rep)
 
     def worker_workerfinished(self, node: Any) -> None:
+        self._active_nodes.remove(node)
         self.finished.append(node)
 
     def worker_errordown(self, node: Any, error: object) -> None:
+        self._active_nodes.remove(node)
         self.down.append(error)
+
+    def worker_runtest_protocol_complete(self, node: Any, item_index: int, duration: float) -> None:
+        self.reports.append(item_index)
+
+    def worker_unscheduled(self, node: Any, indices: Any) -> None:
+        self.reports.append(indices)
 
     def triggershutdown(self) -> None:
         self.shuttingdown = True
@@ -251,7 +270,7 @@ def test_a_remote_host_is_asked_whether_it_is_there(
 def test_an_internal_error_of_a_worker_counts_as_its_loss(
     session: Any, patches: XdistPatches, notices: FakeNotices
 ) -> None:
-    node = FakeNode(make_spec())
+    node = started(session)
     session.worker_internal_error(node, "a plugin is broken")
     assert notices.shown == ["gw0 has an internal error:\na plugin is broken"]
     node.workeroutput["exitstatus"] = pytest.ExitCode.INTERNAL_ERROR
@@ -261,9 +280,49 @@ def test_an_internal_error_of_a_worker_counts_as_its_loss(
 
 
 def test_a_worker_that_ends_by_itself_is_finished(session: Any, patches: XdistPatches) -> None:
-    node = FakeNode(make_spec())
+    node = started(session)
     session.worker_workerfinished(node)
     assert session.finished == [node]
+
+
+def started(session: FakeDSession) -> FakeNode:
+    """Return a worker that xdist counts on."""
+    node = FakeNode(make_spec())
+    session._active_nodes.add(node)
+    return node
+
+
+def test_a_worker_that_is_lost_or_ends_twice_is_so_once(
+    session: Any, patches: XdistPatches
+) -> None:
+    """xdist ends a run where it is told twice, as after a report that it can't read."""
+    node = started(session)
+    session.worker_errordown(node, "first")
+    session.worker_errordown(node, "second")
+    session.worker_workerfinished(node)
+    assert session.down == ["first"]
+    assert session.finished == []
+
+
+@pytest.mark.parametrize("shouldfail", [False, "stopping after 1 failures"])
+def test_a_worker_that_ends_before_its_items_is_lost_unless_it_stops_the_run(
+    session: Any, patches: XdistPatches, control: FakeControl, shouldfail: object
+) -> None:
+    node = started(session)
+    control.left = [node]
+    node.workeroutput["shouldfail"] = shouldfail
+    session.worker_workerfinished(node)
+    assert session.down == ([] if shouldfail else ["it ended before its items"])
+
+
+def test_what_the_controller_does_not_allow_does_not_reach_xdist(
+    session: Any, patches: XdistPatches, control: FakeControl
+) -> None:
+    node = started(session)
+    for control.allows in (False, True):
+        session.worker_runtest_protocol_complete(node=node, item_index=3, duration=0.1)
+        session.worker_unscheduled(node=node, indices=[4])
+    assert session.reports == [3, [4]]
 
 
 def test_only_the_reports_that_the_controller_passes_on_reach_xdist(

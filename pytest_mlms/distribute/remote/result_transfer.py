@@ -139,7 +139,7 @@ class ResultReceiver:
     def note_lost_files(self, result: dict[str, Any]) -> None:
         """Move the files of a result that did not arrive to its ``artifacts_lost``."""
         artifacts = result.get("artifacts") or {}
-        lost = result.setdefault("artifacts_lost", {})
+        lost = result["artifacts_lost"] = result.get("artifacts_lost") or {}
         for name, path in list(artifacts.items()):
             if path in self.lost:
                 del artifacts[name]

@@ -176,3 +176,38 @@ def test_a_worker_that_sends_no_result_makes_its_item_an_error(
     assert "INTERNALERROR" not in str(result.stdout)
     result.stdout.fnmatch_lines("*sent something else than its result: *")
     assert [item["verdict"] for item in project.items()] == ["ERROR"]
+
+
+SENDS_FALSE_EVENTS = """
+import pytest
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    plugins = item.config.pluginmanager.get_plugins()
+    (worker,) = [each for each in plugins if hasattr(each, "nextitem_index")]
+    worker.sendevent(*EVENT)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "event",
+    [
+        '"runtest_protocol_complete", item_index=worker.item_index, duration=0.1',
+        '"runtest_protocol_complete", item_index=10**6, duration=0.1',
+        '"unscheduled", indices=[0]',
+        '"teardownreport", data={}',
+        '"workerready", workerinfo={}',
+    ],
+)
+def test_a_worker_that_sends_a_false_event_is_lost_and_its_item_an_error(
+    project: Project, elsewhere: str, event: str
+) -> None:
+    """The run ended with an internal error, or passed without the item."""
+    project.pytester.makeconftest(SENDS_FALSE_EVENTS.replace("*EVENT", event))
+    project.edit("batch_sizes: [1, 8, 64]", "batch_sizes: [8]")
+    result = project.run(elsewhere, "--dist=load", SELECT_ACCURACY)
+    assert result.ret == 1
+    assert "INTERNALERROR" not in str(result.stdout)
+    result.stdout.fnmatch_lines("*is given up: it sent *")
+    assert [item["verdict"] for item in project.items()] == ["ERROR"]
