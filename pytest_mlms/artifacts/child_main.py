@@ -17,7 +17,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from pytest_mlms.text import close_words
@@ -32,6 +32,7 @@ _LONGEST_ERROR = 4096  # characters; libraries quote what a server sent
 _LEAST_LIMIT = 1 << 20  # bytes of a file, which those of libraries' own caches and logs keep below
 _MOST_MEMORY = 1 << 30  # bytes; s3fs and gcsfs read an answer whole, however long it is
 _TOO_LARGE = "the server sends more than the limit; --mlms-download-size allows more"
+_REDIRECTS = (301, 302, 303, 307, 308)
 _LEAST_LIKENESS = 0.4  # of a name to the one that is missing, from 0 to 1
 
 
@@ -81,6 +82,7 @@ def _fetch_object(source: str, partial: Path, limit: int) -> None:
     try:
         import fsspec
 
+        _follow_no_redirect(are_told=library == "s3fs")
         system, path = fsspec.core.url_to_fs(source)
     except ImportError as error:
         needs = f"{scheme}:// needs fsspec and {library}"
@@ -97,6 +99,27 @@ def _fetch_object(source: str, partial: Path, limit: int) -> None:
         raise _Refused("there is no such file; correct the address") from error
     except Exception as error:
         raise _Refused(_failure(error, library)) from error
+
+
+def _follow_no_redirect(are_told: bool) -> None:
+    """Have aiohttp follow no redirect: a store needs none, and one may lead into this machine.
+
+    Its addresses can't be refused instead: credentials of clouds come from there. They are an
+    error here, unless the library ``are_told``: to s3fs they tell the region of a bucket.
+    """
+    import aiohttp
+
+    session: Any = aiohttp.ClientSession
+    request = session._request
+
+    async def refusing(self: Any, *arguments: Any, **options: Any) -> Any:
+        answer = await request(self, *arguments, **{**options, "allow_redirects": False})
+        if answer.status in _REDIRECTS and not are_told:
+            answer.close()
+            raise _Refused(f"the store redirects ({answer.status}); check the address")
+        return answer
+
+    session._request = refusing
 
 
 def _append(system: object, path: str, partial: Path, size: int | None) -> None:

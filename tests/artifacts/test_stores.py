@@ -15,7 +15,7 @@ from pytest_mlms.artifacts.limits import DownloadLimits
 from pytest_mlms.errors import ArtifactError
 from pytest_mlms.records import Artifact, Place
 from tests.support.fileserver import DATA, DIGEST
-from tests.support.stores import Body, Handler, Store, serving_store
+from tests.support.stores import Body, Handler, Store, send, serving_store
 
 pytestmark = pytest.mark.slow
 
@@ -133,3 +133,20 @@ def test_a_name_leads_nowhere_else(source: str, store: Store, tmp_path: Path, na
         fetch(artifact, cache, limits=LIMITS)
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["cache"]
+
+
+def test_a_store_leads_nowhere_else(source: str, store: Store, tmp_path: Path) -> None:
+    """As into this machine, to an address from where clouds give out credentials."""
+    asked = []
+
+    def lead(handler: Handler, data: bytes) -> None:
+        asked.append(handler.path)
+        if handler.path == "/inside":
+            send(handler, data)
+        else:
+            handler.send(302, b"", {"Location": f"{store.url}/inside"})
+
+    store.body = lead
+    error_of(source, tmp_path)
+    assert asked
+    assert "/inside" not in asked
