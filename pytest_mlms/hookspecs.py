@@ -19,7 +19,7 @@ def pytest_mlms_result(config: pytest.Config, result: Mapping[str, Any]) -> None
 
 @pytest.hookspec
 def pytest_mlms_devices(config: pytest.Config) -> Iterable[Mapping[str, Any]] | None:
-    """Return devices of this host beside its CPU and the GPUs that nvidia-smi lists.
+    """Return devices of this host beside its CPU and the GPUs and slices that NVML lists.
 
     Called on every worker. Each device is a dict of plain values: ``name``, as manifests have it
     (cuda:0), and where they are known ``kind`` (the product's name), ``uuid`` (locks the device,

@@ -199,7 +199,7 @@ def files_of(case: Case, session: Session, item: pytest.Item) -> CaseFiles:
 
 def launch_of(case: Case, files: CaseFiles, session: Session, item: pytest.Item) -> Launch:
     """Return how to start an agent of the case's stack; its environment is made if need be."""
-    from pytest_mlms.host.capabilities import uuid_of
+    from pytest_mlms.host.capabilities import selected_alone, uuid_of
     from pytest_mlms.report.progress import Status, waiting_in
     from pytest_mlms.stacks.installed import with_packages
     from pytest_mlms.stacks.launch import prepare
@@ -220,7 +220,15 @@ def launch_of(case: Case, files: CaseFiles, session: Session, item: pytest.Item)
             gpu=gpu,
             show=status.show,
         )
-    return with_packages(launch)
+    return with_packages(_for_slice(launch, selected_alone(case.device, item.config)))
+
+
+def _for_slice(launch: Launch, uuid: str) -> Launch:
+    """Have a launch's agents see only the slice of a GPU with a UUID; "" for none."""
+    if not uuid or launch.device:
+        return launch
+    env = {**launch.env, "CUDA_VISIBLE_DEVICES": uuid}
+    return replace(launch, env=env, device="cuda:0")
 
 
 def hold_device(case: Case, item: pytest.Item) -> AbstractContextManager[None]:

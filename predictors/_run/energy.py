@@ -108,11 +108,11 @@ class EnergyMeter:
         """Wait for the counter to advance; return when it did."""
         before = self.read()
         end = time.perf_counter() + _LONGEST_STEP
-        while self.read() == before:
-            if time.perf_counter() > end:
-                raise ProbeUnavailable("the counter of energy stands still")
+        while time.perf_counter() < end:
+            if self.read() not in (before, {}):
+                return time.perf_counter()
             time.sleep(0.001)
-        return time.perf_counter()
+        raise ProbeUnavailable(self.missing or "the counter of energy stands still")
 
 
 def _reasons(missing):

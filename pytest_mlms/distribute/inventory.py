@@ -90,18 +90,17 @@ def write_workers(terminal: pytest.TerminalReporter, workers: Iterable[WorkerSta
 
 
 def _write_table(terminal: pytest.TerminalReporter, announced: Sequence[_AnnouncedHost]) -> None:
-    """Write a row for each device of each host, with the workers of the host."""
+    """Write a row for each device of each host, with the workers that it is for."""
     workers_of: dict[str, list[str]] = {}
-    hosts: dict[str, Capabilities] = {}
+    offers: dict[str, Capabilities] = {}
     for worker, host in announced:
-        name = host["host"]
-        hosts[name] = host
-        names = workers_of.setdefault(name, [])
-        names.append(worker)
+        offer = repr((host["host"], host["devices"]))  # CUDA_VISIBLE_DEVICES may be a worker's own
+        offers[offer] = host
+        workers_of.setdefault(offer, []).append(worker)
     rows = []
-    for name, host in hosts.items():
-        rows += _rows(host, workers_of[name])
-    count = len(hosts)
+    for offer, host in offers.items():
+        rows += _rows(host, workers_of[offer])
+    count = len({host["host"] for host in offers.values()})
     noun = "host" if count == 1 else "hosts"
     terminal.write_sep("-", f"mlms: the fleet, {count} {noun}")
     width = max(terminal._tw.fullwidth, _NARROWEST)

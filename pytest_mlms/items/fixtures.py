@@ -168,6 +168,7 @@ def mlms_recorder(
 ) -> Recorder:
     """The recorder of the item's results and artifacts."""
     from pytest_mlms.expected import expected
+    from pytest_mlms.host.capabilities import uuid_of
     from pytest_mlms.host.machine import CpuTimes
     from pytest_mlms.items.ungated import failure_without_limits
     from pytest_mlms.recorder import RECORDER, Recorder
@@ -187,6 +188,9 @@ def mlms_recorder(
         without_limits=failure_without_limits(mlms_case, mlms_session),
     )
     request.node.stash[RECORDER] = recorder
+    uuid = uuid_of(mlms_device, request.config)
+    if uuid:
+        recorder.note(device_uuid=uuid)
     if "mlms_dataset" in request.fixturenames:
         dataset = request.getfixturevalue("mlms_dataset")
         if dataset is not None and dataset.skipped:

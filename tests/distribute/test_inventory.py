@@ -51,6 +51,18 @@ def test_each_device_of_each_host_has_a_row() -> None:
     assert other_cpu[:3] == ["gpu2", "gw2", "cpu"]
 
 
+def test_workers_of_a_host_that_see_other_devices_have_rows_of_their_own() -> None:
+    workers = []
+    for worker, uuid in (("gw0", "MIG-11"), ("gw1", "MIG-22")):
+        devices = [{"name": "cuda:0", "kind": "x", "uuid": uuid, "memory": 1, "locks": [uuid]}]
+        announcement = WorkerAnnouncement(make_capabilities("a", devices=devices), [], [])
+        workers.append(make_worker("a", worker, announcement=announcement))
+    title, (_, first, second) = rows(*workers)
+    assert title == "mlms: the fleet, 1 host"
+    assert first[:5] == ["a", "gw0", "cuda:0", "x", "MIG-11"]
+    assert second[:5] == ["a", "gw1", "cuda:0", "x", "MIG-22"]
+
+
 def test_what_else_a_host_has_is_in_the_last_column() -> None:
     capabilities = make_capabilities(
         "a", interpreters=["3.11"], engines=["podman"], labels={"gpu": "new"}, stacks=["old-torch"]

@@ -1,4 +1,4 @@
-"""The state of this machine, and of a GPU by a hand-written fake of NVML."""
+"""The state of this machine, and of a GPU above a stub of its driver."""
 
 from __future__ import annotations
 

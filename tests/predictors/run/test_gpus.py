@@ -89,7 +89,7 @@ def test_gpus_and_slices_are_listed_as_nvml_tells_them(driver: Driver) -> None:
     assert first.name == "NVIDIA H200"
     assert first.memory == 150754820096
     assert first.driver == "580.65.06"
-    first_slice, second_slice = first.slices  # there is none at NVML's place 1
+    first_slice, second_slice = first.devices  # there is none at NVML's place 1
     assert first_slice.name == "NVIDIA H200 MIG 1g.18gb"
     assert second_slice.uuid == "MIG-22"
     assert second_slice.memory == 70 << 30
