@@ -111,9 +111,11 @@ def selected_alone(device: str, config: pytest.Config) -> str:
 
     Where there are slices of GPUs (MIG), CUDA gives a process one of them, and no GPU beside it.
     """
+    uuid = uuid_of(device, config)
+    if not uuid:
+        return ""
     uuids = [str(found.get("uuid", "")) for found in _devices(config).values()]
-    is_sliced = any(uuid.startswith("MIG-") for uuid in uuids)
-    return uuid_of(device, config) if is_sliced else ""
+    return uuid if any(other.startswith("MIG-") for other in uuids) else ""
 
 
 def labels(text: str) -> dict[str, str]:
