@@ -122,7 +122,7 @@ def _reason(runs: Sequence[TraceRun]) -> str:
     reasons = [run.fault for run in runs if run.fault]
     probes: dict[str, list[str]] = {}
     for run in runs:
-        for status in run.probes:
+        for status in sorted(run.probes, key=lambda status: not status.fault):
             if status.reason or status.fault:
                 probes.setdefault(status.reason or status.fault, []).append(status.probe)
     for reason, names in probes.items():

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.cupti import compile_cupti
 from tests.support.driver import H200, Driver
 from tests.support.project import Project
 
@@ -74,3 +76,14 @@ def test_the_power_limit_is_told_and_is_no_failure(on_gpu: Project, driver: Driv
     idle, *busy = item["gpu_readings"]
     assert not idle["loaded"]
     assert [reading["loaded"] for reading in busy] == [True] * len(item["processes"])
+
+
+def test_a_trace_of_kernels_without_one_kernel_is_told(
+    on_gpu: Project, driver: Driver, driver_libraries: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LD_PRELOAD", str(compile_cupti(driver_libraries)))
+    result, (item,) = run(on_gpu, "-k", "trace", "--mlms-trace=kernel", "--mlms-strict")
+    result.assert_outcomes(failed=1)
+    seen = "cupti: not one kernel or copy was seen on cuda:0: another profiler in the process took"
+    assert item["trace"]["unseen"]["kernel"].startswith(seen)
+    assert item["trace"]["gpu"] is None

@@ -10,7 +10,6 @@ import ctypes
 import functools
 import os
 import re
-import shutil
 import subprocess
 import sys
 import threading
@@ -22,7 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-__all__ = ["Cupti", "without_gpu"]
+__all__ = ["Cupti", "compile_cupti", "without_gpu"]
 
 _INSIDE = "from {0.__module__} import {0.__name__} as test; from tests.support import cupti; cupti.inside(test)"
 _FOLDER = "MLMS_STUB_CUPTI"
@@ -32,13 +31,7 @@ def without_gpu(test: Callable[[Cupti], None]) -> Callable[[Path], None]:
     """Make a test of one that takes a ``Cupti``."""
 
     def test_in_a_process(driver_libraries: Path) -> None:
-        pytest.importorskip("cupti", reason="cupti-python isn't installed")
-        compiler = shutil.which("cc")
-        assert compiler, "driver_libraries has skipped the test"
-        library = driver_libraries / "libcupti.so.13"
-        if not library.exists():
-            source = Path(__file__).with_name("driver") / "cupti.c"
-            subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source], check=True)
+        compile_cupti(driver_libraries)
         folder = str(driver_libraries)
         env = {**os.environ, _FOLDER: folder, "LD_LIBRARY_PATH": folder}
         command = [sys.executable, "-c", _INSIDE.format(test)]
@@ -48,6 +41,16 @@ def without_gpu(test: Callable[[Cupti], None]) -> Callable[[Path], None]:
     functools.update_wrapper(test_in_a_process, test)
     vars(test_in_a_process)["inside"] = vars(test_in_a_process).pop("__wrapped__")
     return test_in_a_process
+
+
+def compile_cupti(folder: Path) -> Path:
+    """Return the library, compiled once into a folder; skip where cupti-python isn't installed."""
+    pytest.importorskip("cupti", reason="cupti-python isn't installed")
+    library = folder / "libcupti.so.13"
+    if not library.exists():
+        source = Path(__file__).with_name("driver") / "cupti.c"
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    return library
 
 
 def inside(test: Any) -> None:

@@ -59,14 +59,15 @@ class CudaProbe(Probe):
         self._offset = wall_offset()
 
     def check(self):
-        """Note as a fault that the clocks were set meanwhile, or that nothing was seen."""
+        """Note as a fault that nothing was seen, or that the clocks were set meanwhile."""
         step = abs(wall_offset() - self._offset)
-        if step > LARGEST_STEP:
-            self.fault = (
-                "the wall clock stepped by %.3f ms while %s used it: "
-                "kernels may lie beside their calls" % (step / 1e6, self.name)
-            )
-        if not any(span.level == self.level for span in self.spans):
+        if any(span.level == self.level for span in self.spans):
+            if step > LARGEST_STEP:
+                self.fault = (
+                    "the wall clock stepped by %.3f ms while %s used it: "
+                    "kernels may lie beside their calls" % (step / 1e6, self.name)
+                )
+        else:
             what = "kernel or copy" if self.level == "kernel" else "call of CUDA"
             self.fault = self.fault or (
                 "not one %s was seen on %s: another profiler in the process took CUPTI over, "

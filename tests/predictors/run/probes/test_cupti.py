@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 from mlms_predictors._run.probes import cupti, open_probe
+from mlms_predictors._run.span import Span
 
 from tests.support.cupti import Cupti, without_gpu
 from tests.support.probes import refusal
@@ -129,6 +132,28 @@ def test_a_refusal_of_cupti_becomes_a_reason(stub: Cupti) -> None:
         assert not cupti.Cupti.active
 
 
+REAL = """
+from cupti import cupti as real
+from mlms_predictors._run.probes import cupti
+from tests.support.probes import refusal
+kinds = real.ActivityKind
+assert cupti._call_name(real, kinds.RUNTIME, 211) == "cudaLaunchKernel"
+assert cupti._call_name(real, kinds.DRIVER, 307) == "cuLaunchKernel"
+assert cupti._call_name(real, kinds.RUNTIME, 99999) == "runtime call 99999"
+probe = cupti.Cupti("cuda:0")
+probe._cupti = real
+probe._ask_for_dropped()
+assert not probe.fault
+assert refusal("cupti", "cuda:0", "kernel") == "CUPTI: cuptiError: ERROR_UNKNOWN (999)"
+"""
+
+
+def test_the_real_library_names_calls_and_refuses_where_no_gpu_is(driver_libraries: Path) -> None:
+    pytest.importorskip("cupti", reason="cupti-python isn't installed")
+    env = {**os.environ, "LD_LIBRARY_PATH": str(driver_libraries)}
+    subprocess.run([sys.executable, "-c", REAL], check=True, env=env)
+
+
 def test_a_host_without_a_driver_is_the_reason() -> None:
     pytest.importorskip("cupti", reason="cupti-python isn't installed")
     code = (
@@ -144,6 +169,7 @@ def test_a_step_of_the_wall_clock_is_a_fault(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(cupti, "wall_offset", lambda: next(offsets))
     probe: Any = cupti.CudaProbe("cuda:0", "kernel")
     probe.start()
+    probe.spans.append(Span("kernel", "sgemm", "", "", 1, 2, 3))
     probe.check()
     assert "stepped by 3000.000 ms" in probe.fault
 
