@@ -68,13 +68,14 @@ def _commit() -> str:
 
 def _ask_driver(facts: Facts) -> None:
     import pynvml as nvml
+    from mlms_predictors._run.gpus import field_value
 
     nvml.nvmlInit()
     handle = nvml.nvmlDeviceGetHandleByIndex(0)
 
     def field(name: str) -> Callable[[], Any]:
         number = getattr(nvml, f"NVML_FI_DEV_{name}")
-        return lambda: nvml.nvmlDeviceGetFieldValues(handle, [number])[0].value.uiVal
+        return lambda: field_value(nvml, handle, number)
 
     def violation(policy: str) -> Callable[[], Any]:
         number = getattr(nvml, f"NVML_PERF_POLICY_{policy}")

@@ -8,8 +8,9 @@ import os
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import NamedTuple
 
 from gpu_steps.facts import Facts
 from gpu_steps.torch_work import Work, products
@@ -18,6 +19,7 @@ __all__ = ["clocks", "energy"]
 
 MOST = 0.03
 LOADS = {"float32": 6.0, "bfloat16": 6.0}  # seconds of each
+PERIOD = 1.0  # seconds between readings
 AFTER = (0, 0.002, 0.01, 0.05, 0.2, 0.5, 1, 2, 4)  # seconds after a load
 SETTLED = 2.0  # seconds in which the driver's mean of power follows a load
 
@@ -33,32 +35,34 @@ class Reading(NamedTuple):
 
 def clocks(facts: Facts, device: str) -> None:
     """Tell how far the clock moves under a load of each kind, why, and how long it stays after."""
-    from pytest_mlms.host.gpu_monitor import gpu_notes, gpu_problems, open_gpu
+    from pytest_mlms.host.gpu_monitor import gpu_facts, gpu_limits, gpu_problems, open_gpu
 
     with open_gpu(device) as monitor:
         for dtype, seconds in LOADS.items():
-            before = monitor.read(loaded=False)
-            readings = list(_under_load(products(device, 8192, 20, dtype), seconds, monitor.read))
-            found = [reading.sm_clock for reading in readings if reading.sm_clock]
-            facts.tell(load=dtype, first=readings[:2], last=readings[-1])
-            problems = gpu_problems([before, *readings], {os.getpid()})
-            facts.tell(notes=gpu_notes(readings), problems=problems)
-            shown = f"{min(found)} to {max(found)} MHz, {max(found) / min(found) - 1:.1%}"
-            facts.figure(f"SM clock under a load of {dtype}", shown)
+            readings = [monitor.read(loaded=False)]
+            for part in _under_load(products(device, 8192, 20, dtype), seconds):
+                monitor.glance("")
+                if part > len(readings) * PERIOD:
+                    readings.append(monitor.read(loaded=True))
+            facts.tell(load=dtype, readings=[asdict(reading) for reading in readings])
+            problems = gpu_problems(readings, {os.getpid()}, agents=1)
+            facts.tell(load=dtype, problems=problems, limits=gpu_limits(readings))
+            facts.figure(f"under a load of {dtype}", gpu_facts(readings))
         ended = time.monotonic()
         for seconds in AFTER:
             time.sleep(max(ended + seconds - time.monotonic(), 0))
-            facts.tell(after=seconds, reading=monitor.read(loaded=False))
+            facts.tell(after=seconds, reading=asdict(monitor.read(loaded=False)))
 
 
-def _under_load(work: Work, seconds: float, read: Callable[..., Any]) -> Iterator[Any]:
+def _under_load(work: Work, seconds: float) -> Iterator[float]:
+    """Yield the time since the begin in seconds, just after each of some calls."""
     import torch
 
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+    began = time.monotonic()
+    while time.monotonic() < began + seconds:
         work()
         torch.cuda.synchronize()
-        yield read(loaded=True)
+        yield time.monotonic() - began
 
 
 def energy(facts: Facts, device: str) -> None:
@@ -74,7 +78,8 @@ def energy(facts: Facts, device: str) -> None:
     idle = meter.idle_watts(1)
     meter.begin()
     _keep_busy(work, 2)
-    facts.tell(meter=meter.joules(), idle_watts=idle, missing=meter.missing)
+    joules = meter.joules()
+    facts.tell(joules=joules, idle_watts=idle, period=meter.period, missing=meter.missing)
     meter.close()
 
 
@@ -111,6 +116,7 @@ def period(readings: Sequence[Reading]) -> float:
 @contextlib.contextmanager
 def sampled(device: str) -> Iterator[list[Reading]]:
     """Read energy and power every 5 ms in a thread; the list is filled meanwhile."""
+    from mlms_predictors._run.gpus import instant_power
     from mlms_predictors._run.probes.nvml import open_nvml
 
     nvml, handle = open_nvml(device)
@@ -121,7 +127,7 @@ def sampled(device: str) -> Iterator[list[Reading]]:
         while not ended.wait(0.005):
             joules = nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3
             mean = nvml.nvmlDeviceGetPowerUsage(handle) / 1e3
-            readings.append(Reading(time.perf_counter(), joules, _power_now(nvml, handle), mean))
+            readings.append(Reading(time.perf_counter(), joules, instant_power(nvml, handle), mean))
 
     thread = threading.Thread(target=read, daemon=True)
     thread.start()
@@ -133,14 +139,6 @@ def sampled(device: str) -> Iterator[list[Reading]]:
         nvml.nvmlShutdown()
 
 
-def _power_now(nvml: Any, handle: Any) -> float:
-    """Return the power of this moment in watts; NaN where the driver doesn't tell it."""
-    (found,) = nvml.nvmlDeviceGetFieldValues(handle, [nvml.NVML_FI_DEV_POWER_INSTANT])
-    if found.nvmlReturn:
-        return float("nan")
-    return float(found.value.uiVal / 1e3)
-
-
 def _keep_busy(work: Work, seconds: float) -> None:
-    for _ in _under_load(work, seconds, lambda loaded: None):
+    for _ in _under_load(work, seconds):
         pass

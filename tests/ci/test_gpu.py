@@ -15,6 +15,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
+from tests.support.driver import H200, Driver
 from tests.support.project import DIGITS, ROOT
 
 
@@ -165,6 +166,45 @@ def test_energy_is_held_against_the_integral_of_power(
         fact["shown"] for fact in kept(ci, tmp_path) if fact.get("what", "").startswith("period")
     ]
     assert period == ["100 ms"]
+
+
+def test_the_driver_s_answers_are_told_call_by_call(
+    ci: Any, tmp_path: Path, driver: Driver
+) -> None:
+    driver.says(H200)
+    run(f"--out={tmp_path}", "--only", "machine")
+    facts = kept(ci, tmp_path)
+    assert next(fact["card"] for fact in facts if "card" in fact) == "NVIDIA H200"
+    answers = {fact["nvml"]: fact for fact in facts if "nvml" in fact}
+    assert answers["uuid"]["answer"] == "GPU-aa00"
+    assert answers["instant power"]["answer"] == 430000
+    assert answers["ECC"]["refused"]
+
+
+def test_clocks_under_load_are_told_with_what_holds_them_down(
+    ci: Any, tmp_path: Path, driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver.says(H200, "reasons 0x40")
+    monkeypatch.setattr(ci.power, "products", lambda *shape: None)
+    monkeypatch.setattr(ci.power, "_under_load", lambda work, seconds: iter([1.5, 3.0, 4.5]))
+    monkeypatch.setattr(ci.power, "AFTER", (0,))
+    ci.power.clocks(ci.facts.Facts(tmp_path / "steps.jsonl", "clocks"), "cuda:0")
+    facts = kept(ci, tmp_path)
+    problems = [fact["problems"] for fact in facts if "problems" in fact]
+    assert problems == 2 * [["throttled: it was too hot (hardware)"]]
+    shown = [fact["shown"] for fact in facts if "what" in fact]
+    assert shown == 2 * ["GPU 1980 MHz, 412 W, 47 °C"]
+
+
+@pytest.mark.parametrize(("watts", "holds"), [(430, True), (412, False)])
+def test_energy_is_held_against_power_as_the_driver_tells_both(
+    ci: Any, tmp_path: Path, driver: Driver, watts: int, holds: bool
+) -> None:
+    driver.says(H200, f"energy 0+{watts}000@0.02")
+    with ci.power.sampled("cuda:0") as readings:
+        time.sleep(1)
+    ci.power.compare(ci.facts.Facts(tmp_path / "steps.jsonl", "energy"), readings)
+    assert held(ci, tmp_path)["energy beside the integral of power"] is holds
 
 
 @pytest.mark.slow
