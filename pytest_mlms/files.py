@@ -6,11 +6,18 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
-__all__ = ["open_regular", "read_regular", "read_secret", "replacing", "write_atomically"]
+__all__ = [
+    "open_regular",
+    "read_regular",
+    "read_secret",
+    "replacing",
+    "total_size",
+    "write_atomically",
+]
 
 _PART = 1 << 16  # bytes
 
@@ -40,6 +47,11 @@ def write_atomically(path: Path, data: bytes | str) -> None:
     content = data.encode() if isinstance(data, str) else data
     with replacing(path) as temporary:
         temporary.write_bytes(content)
+
+
+def total_size(paths: Iterable[Path]) -> int:
+    """Return the bytes of files and of all that is in folders."""
+    return sum(part.stat().st_size for path in paths for part in (path, *path.rglob("*")))
 
 
 def open_regular(path: Path) -> IO[bytes]:

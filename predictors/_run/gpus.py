@@ -12,6 +12,7 @@ from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 NVML = "libnvidia-ml.so.1"
 _TEXT = 96  # characters: of a UUID, a name or a version
+_L2_SIZE = 38  # CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE
 _INSTANT_POWER = 186  # NVML_FI_DEV_POWER_INSTANT
 _MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")  # by nvmlValueType_t
 
@@ -39,16 +40,22 @@ def count_gpus() -> int:
 
     It is 0 where there is no driver: a framework's GPU build can be installed without one.
     """
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return 0
-    if driver.cuInit(0) != 0:
-        return 0
+    driver = _cuda()
     count = ctypes.c_int()
-    if driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
+    if driver is None or driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
         return 0
     return count.value
+
+
+def l2_bytes(device: str) -> int:
+    """Return the size of the L2 cache of a device such as cuda:1, 0 where no driver tells it."""
+    driver = _cuda() if device.startswith("cuda") else None
+    number, size = ctypes.c_int(), ctypes.c_int()
+    ordinal = int(device.partition(":")[2] or 0)
+    if driver is None or driver.cuDeviceGet(ctypes.byref(number), ordinal) != 0:
+        return 0
+    refused = driver.cuDeviceGetAttribute(ctypes.byref(size), _L2_SIZE, number) != 0
+    return 0 if refused else size.value
 
 
 def gpu_devices(count: int) -> List[str]:
@@ -139,6 +146,15 @@ def field_value(nvml: Any, handle: Any, field: int) -> Any:
 def instant_power(nvml: Any, handle: Any) -> float:
     """Return the watts of this moment, where nvmlDeviceGetPowerUsage has a mean over a second."""
     return field_value(nvml, handle, _INSTANT_POWER) / 1000.0
+
+
+def _cuda():
+    """Return CUDA's driver, None where there is none."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+    return None if driver.cuInit(0) else driver
 
 
 def _named(gpus, entry):

@@ -47,6 +47,7 @@ class LoadReply(NamedTuple):
     resident memory before, in bytes without pages of programs and libraries, of which all peaks
     are without, too. ``peak_is_since_load`` says whether the peaks of memory that
     follow began here; where the kernel cannot reset the peak, they are those of the process.
+    ``l2_bytes`` is the size of a GPU's L2 cache, 0 if not told.
     ``default_output`` is the one of a caller who names none, "" where there is no such one.
     """
 
@@ -59,6 +60,7 @@ class LoadReply(NamedTuple):
     rss_before: int
     peak_is_since_load: bool
     default_output: str = ""
+    l2_bytes: int = 0
 
 
 class RunReply(NamedTuple):

@@ -59,6 +59,7 @@ from mlms_predictors._run.channel import (  # noqa: E402
 )
 from mlms_predictors._run.embedded_code import Element, EmbeddedCode, Text  # noqa: E402
 from mlms_predictors._run.energy import EnergyMeter  # noqa: E402
+from mlms_predictors._run.gpus import l2_bytes  # noqa: E402
 from mlms_predictors._run.instances import Instances, Library  # noqa: E402
 from mlms_predictors._run.interface import Functions, functions_of  # noqa: E402
 from mlms_predictors._run.load_request import (  # noqa: E402
@@ -198,6 +199,7 @@ class Worker:
             rss_before=rss_before,
             peak_is_since_load=resettable,
             default_output=loaded.default_output,
+            l2_bytes=l2_bytes(loaded.device),
         )
         return make_reply(record)
 

@@ -331,6 +331,7 @@ def load_model(
         import_seconds=hello.import_seconds,
         import_waited=hello.import_waited,
         default_output=loaded.default_output,
+        l2_bytes=loaded.l2_bytes,
     )
 
 

@@ -121,7 +121,8 @@ class Predictor:
 
     ``device``, ``threads`` and ``cores`` are what it really uses; None is the framework's choice of
     threads, and all cores. ``versions``, ``python`` and ``executable`` are the agent's. Times are
-    seconds, memory is bytes. ``start_seconds`` has those of the interpreter and of the
+    seconds, memory is bytes. ``l2_bytes`` is the size of a GPU's L2 cache, 0 if not told.
+    ``start_seconds`` has those of the interpreter and of the
     framework's import, and where two agents are started at once also the wait for the other.
     ``own_inputs`` and ``own_outputs`` are the model's own names by those
     of a manifest, where they differ. ``default_output`` is the model's own name of the output that
@@ -146,6 +147,7 @@ class Predictor:
     import_seconds: float | None = None
     import_waited: float = 0.0
     default_output: str = ""
+    l2_bytes: int = 0
     own_inputs: Mapping[str, str] = field(default_factory=dict)
     own_outputs: Mapping[str, str] = field(default_factory=dict)
 

@@ -317,14 +317,20 @@ def _reference_case(case: Case) -> Case:
 
 @pytest.fixture
 def mlms_device_monitor(
-    mlms_case: Case, mlms_device: str, mlms_session: Session, mlms_recorder: Recorder
+    mlms_case: Case,
+    mlms_device: str,
+    mlms_artifacts: CaseFiles,
+    mlms_session: Session,
+    mlms_recorder: Recorder,
 ) -> Iterator[DeviceMonitor]:
     """The monitor of the device between the processes of an item or the rounds of an upgrade."""
+    from pytest_mlms.files import total_size
     from pytest_mlms.upgrade.device_monitor import monitor_device
 
     mlms_session.predictor.close()  # the agent that earlier items shared may be on the device
     is_needed = mlms_case.kind == "upgrade"
-    opening = monitor_device(mlms_device, mlms_recorder.note, is_needed)
+    size = total_size(mlms_artifacts.model.values())
+    opening = monitor_device(mlms_device, mlms_recorder.note, size, is_needed)
     with open_or_skip(mlms_session, opening) as monitor:
         yield monitor
 

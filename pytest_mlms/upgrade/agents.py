@@ -11,6 +11,7 @@ from pytest_mlms.agent.opening import PredictorSpec, Started, start_predictor
 from pytest_mlms.agent.predictor import Clocks, Predictor, Turn
 from pytest_mlms.errors import InvalidRun, MlmsError
 from pytest_mlms.evaluate.timed_inputs import cycle_of, groups_of, watched_of
+from pytest_mlms.files import total_size
 from pytest_mlms.host.cores import cores_beside
 from pytest_mlms.memory import available_memory
 from pytest_mlms.records import device_name
@@ -196,8 +197,7 @@ def _may_load_together(sides: Mapping[SideName, PredictorSpec]) -> bool:
     """
     if any(device_name(spec.case.device) != "cpu" for spec in sides.values()):
         return False
-    files = [file for spec in sides.values() for file in spec.files.values()]
-    size = sum(part.stat().st_size for file in files for part in (file, *file.rglob("*")))
+    size = total_size(file for spec in sides.values() for file in spec.files.values())
     return _COPIES * size < available_memory()
 
 

@@ -22,9 +22,10 @@ from pytest_mlms.host.gpu_monitor import (
     gpu_problems,
     open_gpu,
 )
+from pytest_mlms.units import format_quantity
 from pytest_mlms.upgrade.agents import AgentPair
 
-__all__ = ["DeviceMonitor", "monitor_device"]
+__all__ = ["DeviceMonitor", "monitor_device", "weights_in_l2"]
 
 P = ParamSpec("P")
 Opened = TypeVar("Opened", bound=Predictor | AgentPair)
@@ -36,15 +37,17 @@ class DeviceMonitor:
 
     Without a ``gpu`` there are none, and everything can be trusted. ``note`` gets the fields of
     the item's line: the readings, and what they say in words. ``doubts`` are what a person should
-    know of them.
+    know of them. ``model_bytes`` is the size of the model's files.
     """
 
     gpu: GpuMonitor | None
     note: Callable[..., None]
+    model_bytes: int
     notes: list[str] = field(init=False, default_factory=list)
     doubts: str = ""
     _readings: list[GpuReading] = field(init=False, default_factory=list)
     _own_pids: set[int] = field(init=False, default_factory=set)
+    _l2_bytes: int = field(init=False, default=0)
     _agents: int = field(init=False, default=0)
     _is_watching: bool = field(init=False, default=False)
 
@@ -73,6 +76,7 @@ class DeviceMonitor:
         for side, predictor in zip("ab", predictors, strict=False):
             self._own_pids.add(predictor.agent.pid)
             predictor.agent.after_calls = functools.partial(self.gpu.glance, side)
+        self._l2_bytes = predictors[-1].l2_bytes
         self._agents = max(self._agents, len(predictors))
         self._is_watching = True
         self.gpu.begin()
@@ -84,7 +88,8 @@ class DeviceMonitor:
         self._is_watching = False
         problems = self._read(self.gpu, loaded=True)
         self.doubts = gpu_limits(self._readings)
-        self.notes = [text for text in (gpu_facts(self._readings), self.doubts) if text]
+        weights = weights_in_l2(self.model_bytes, self._l2_bytes)
+        self.notes = [text for text in (gpu_facts(self._readings), weights, self.doubts) if text]
         self.note(gpu_readings=list(self._readings), gpu_notes=self.notes)
         return problems
 
@@ -105,6 +110,17 @@ class DeviceMonitor:
         return gpu_problems(self._readings, self._own_pids, self._agents)
 
 
+def weights_in_l2(model_bytes: int, l2_bytes: int) -> str:
+    """Return whether calls find a model's weights in the L2 cache of a GPU, "" if not known."""
+    if not l2_bytes:
+        return ""
+    state = "hot" if 2 * model_bytes <= l2_bytes else "partly hot"
+    if model_bytes > l2_bytes:
+        state = "cold"
+    sizes = " of ".join(format_quantity(size, "B") for size in (model_bytes, l2_bytes))
+    return f"L2 {state} ({sizes})"
+
+
 def _is_agent(pid: int) -> bool:
     """Return whether a process is an agent.
 
@@ -120,7 +136,7 @@ def _is_agent(pid: int) -> bool:
 
 @contextlib.contextmanager
 def monitor_device(
-    device: str, note: Callable[..., None], is_needed: bool = True
+    device: str, note: Callable[..., None], model_bytes: int = 0, is_needed: bool = True
 ) -> Iterator[DeviceMonitor]:
     """Open a monitor of a device such as "cuda:0"; for other devices it has nothing to read.
 
@@ -128,7 +144,7 @@ def monitor_device(
     raises Unavailable if the monitor ``is_needed``; else that is a doubt.
     """
     with contextlib.ExitStack() as opened:
-        monitor = DeviceMonitor(None, note)
+        monitor = DeviceMonitor(None, note, model_bytes)
         if device.startswith("cuda"):
             try:
                 monitor.gpu = opened.enter_context(open_gpu(device))

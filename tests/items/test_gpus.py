@@ -15,12 +15,13 @@ pytest.importorskip("pynvml")
 
 
 @pytest.fixture
-def on_gpu(project: Project) -> Project:
+def on_gpu(project: Project, driver: Driver) -> Project:
     """A project whose model runs on cuda:0 by the predictor labour."""
     project.edit("onnxruntime >=1.17", "labour")
     project.edit("batch_sizes: [1, 8, 64]", "batch_sizes: [8]")
     project.edit("devices: [cpu]", "devices: [cuda]")
-    stack = "gpu: {framework: labour, interpreter: current, env: {LABOUR_EVENTS: '0.001'}}\n"
+    env = f"env: {{LABOUR_EVENTS: '0.001', MLMS_STUB_GPUS: {driver.script}}}"
+    stack = f"gpu: {{framework: labour, interpreter: current, {env}}}\n"
     (project.folder / "stacks.yaml").write_text(stack)
     project.set_thresholds("  latency_p50: {max: 1000 s}\n  soak_threads: {max: 1000}")
     return project
@@ -71,8 +72,10 @@ def test_the_power_limit_is_told_and_is_no_failure(on_gpu: Project, driver: Driv
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["*it was at its power limit for * % of the time: *"])
     (item,) = items
-    assert item["gpu_notes"][0] == "GPU 1980 MHz, 412 W, 47 °C"
-    assert item["gpu_notes"][1] in item["doubts"]
+    facts, cache, limit = item["gpu_notes"]
+    assert facts == "GPU 1980 MHz, 412 W, 47 °C"
+    assert cache.startswith("L2 hot (")
+    assert limit in item["doubts"]
     idle, *busy = item["gpu_readings"]
     assert not idle["loaded"]
     assert [reading["loaded"] for reading in busy] == [True] * len(item["processes"])

@@ -15,11 +15,14 @@ import pytest
 from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.errors import InvalidRun, Unavailable
 from pytest_mlms.upgrade.agents import AgentPair
-from pytest_mlms.upgrade.device_monitor import DeviceMonitor, monitor_device
+from pytest_mlms.upgrade.device_monitor import DeviceMonitor, monitor_device, weights_in_l2
 from tests.support.driver import H200, Driver
 
 pytest.importorskip("pynvml")
 
+MIB = 1 << 20
+L2 = 60 * MIB
+COLD = "L2 cold (97.0 MiB of 60.0 MiB)"
 OURS = (os.getpid(), os.getppid())
 """The processes of both sides."""
 
@@ -34,7 +37,7 @@ class Monitored:
 
     def round(self, clocks: Sequence[int] = (1980, 1980), pids: Sequence[int] = OURS) -> list[str]:
         """Give each side a turn with its clock; return why the round can't be trusted."""
-        a, b = (cast(Predictor, SimpleNamespace(agent=SimpleNamespace(pid=pid))) for pid in OURS)
+        a, b = map(predictor_of, OURS)
         with self.monitor.watching(contextlib.nullcontext)(AgentPair(a, b, {})) as pair:
             for predictor, clock in zip((pair.a, pair.b), clocks, strict=True):
                 self.says(pids, f"clock.1 {clock}")
@@ -43,6 +46,10 @@ class Monitored:
 
     def says(self, pids: Sequence[int], *lines: str) -> None:
         self.driver.says(H200, *lines, *[f"process {pid} 4096" for pid in pids])
+
+
+def predictor_of(pid: int) -> Predictor:
+    return cast(Predictor, SimpleNamespace(agent=SimpleNamespace(pid=pid), l2_bytes=L2))
 
 
 def call_back(predictor: Predictor) -> Callable[[], None]:
@@ -54,7 +61,7 @@ def call_back(predictor: Predictor) -> Callable[[], None]:
 @pytest.fixture
 def watched(driver: Driver) -> Iterator[Monitored]:
     noted: dict[str, Any] = {}
-    with monitor_device("cuda:0", noted.update) as monitor:
+    with monitor_device("cuda:0", noted.update, 97 * MIB) as monitor:
         yield Monitored(driver, monitor, noted)
 
 
@@ -63,16 +70,25 @@ def test_a_device_is_trusted_while_our_processes_alone_are_on_it(watched: Monito
     idle, busy = watched.noted["gpu_readings"]
     assert (idle.loaded, busy.loaded) == (False, True)
     assert busy.clocks == {"a": 1980, "b": 1980}
-    assert watched.noted["gpu_notes"] == ["GPU 1980 MHz, 412 W, 47 °C"]
+    assert watched.noted["gpu_notes"] == ["GPU 1980 MHz, 412 W, 47 °C", COLD]
     assert watched.monitor.problems() == []
 
 
 def test_rounds_are_trusted_in_which_both_sides_had_the_same_clock(watched: Monitored) -> None:
     assert watched.round() == watched.round((1410, 1410)) == []
-    assert watched.noted["gpu_notes"] == ["GPU 1410 to 1980 MHz, 412 W, 47 °C"]
+    assert watched.noted["gpu_notes"] == ["GPU 1410 to 1980 MHz, 412 W, 47 °C", COLD]
     problem = "its clock was 1980 MHz in A's turns and 1410 MHz in B's"
     assert watched.round((1980, 1410)) == [problem]
     assert watched.round() == [problem]
+
+
+@pytest.mark.parametrize(
+    ("size", "told"),
+    [(30, "L2 hot (30.0 MiB of 60.0 MiB)"), (31, "L2 partly hot (31.0 MiB of 60.0 MiB)")],
+)
+def test_weights_that_fit_stay_in_the_cache_of_the_gpu(size: int, told: str) -> None:
+    assert weights_in_l2(size * MIB, L2) == told
+    assert weights_in_l2(size * MIB, 0) == ""
 
 
 def test_another_process_between_rounds_is_a_reason_not_to_trust_the_round(
@@ -86,7 +102,7 @@ def test_another_process_between_rounds_is_a_reason_not_to_trust_the_round(
 def test_the_last_process_is_read_when_it_ends_or_its_problems_are_asked_for(
     watched: Monitored,
 ) -> None:
-    predictor = cast(Predictor, SimpleNamespace(agent=SimpleNamespace(pid=OURS[0])))
+    predictor = predictor_of(OURS[0])
     opening = watched.monitor.watching(contextlib.nullcontext)
     with opening(predictor):
         pass

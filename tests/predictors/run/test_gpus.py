@@ -14,6 +14,7 @@ from mlms_predictors._run.gpus import (
     field_value,
     gpu_devices,
     instant_power,
+    l2_bytes,
     list_gpus,
     open_gpu_handle,
     visible_gpus,
@@ -159,13 +160,16 @@ def test_no_gpus_are_counted_without_a_driver(monkeypatch: pytest.MonkeyPatch) -
     assert count_gpus() == 0
 
 
-@pytest.mark.parametrize(("line", "count"), [("cuda 2", 2), ("cuda 0", 0)])
-def test_gpus_are_counted_by_the_driver_of_cuda(driver: Driver, line: str, count: int) -> None:
-    driver.says(line)
-    question = "from mlms_predictors._run.gpus import count_gpus; print(count_gpus())"
+@pytest.mark.parametrize(("devices", "count", "cache"), [(2, 2, 62914560), (1, 1, 0), (0, 0, 0)])
+def test_the_driver_of_cuda_tells_gpus_and_their_caches(
+    driver: Driver, devices: int, count: int, cache: int
+) -> None:
+    driver.says(f"cuda {devices}", "l2 62914560")
+    question = "from mlms_predictors._run.gpus import *; print(count_gpus(), l2_bytes('cuda:1'))"
     command = [sys.executable, "-c", question]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert int(done.stdout) == count
+    assert done.stdout.split() == [str(count), str(cache)]
+    assert l2_bytes("cpu") == 0
 
 
 def test_gpus_are_devices_by_their_number() -> None:

@@ -13,7 +13,8 @@ Supported", and ``!4`` in the place of a value is NVML's error 4. A number ``STA
 a counter that rises ``RATE`` a second, in steps of ``PERIOD`` seconds (or smoothly, without it).
 
 =============================  ===================================================================
-driver 580.65.06               before the first GPU, as ``cuda 2`` (devices of libcuda), ``init !4``
+driver 580.65.06               before the first GPU, as ``init !4``, and of libcuda ``cuda 2``
+                               (devices) and ``l2 62914560`` (bytes, of each)
 gpu UUID                       begins a GPU
 mig UUID                       begins a slice of it; ``mig -`` is a place without one
 name NVIDIA H200
@@ -48,7 +49,7 @@ from mlms_predictors._run import gpus
 
 __all__ = ["H200", "SLICED", "Driver", "compile_driver"]
 
-HEAD = "driver 580.65.06\ncuda 1\n"
+HEAD = "driver 580.65.06\ncuda 1\nl2 62914560\n"
 H200 = f"""{HEAD}
 gpu GPU-aa00
 name NVIDIA H200

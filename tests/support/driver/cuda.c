@@ -2,18 +2,34 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { SUCCESS, NO_DEVICE = 100 };
+enum { SUCCESS, INVALID_VALUE, NO_DEVICE = 100, INVALID_DEVICE };
+enum { L2_CACHE_SIZE = 38 };
 
 int cuInit(unsigned flags) { return getenv("MLMS_STUB_GPUS") ? SUCCESS : NO_DEVICE; }
 
-int cuDeviceGetCount(int *count)
+static int number(const char *form)
 {
     char line[512];
+    int found = 0;
     FILE *script = fopen(getenv("MLMS_STUB_GPUS"), "r");
-    *count = 0;
-    while (script && fgets(line, sizeof line, script)) sscanf(line, "cuda %d", count);
+    while (script && fgets(line, sizeof line, script)) sscanf(line, form, &found);
     if (script) fclose(script);
-    return *count ? SUCCESS : NO_DEVICE;
+    return found;
+}
+
+int cuDeviceGetCount(int *count) { return (*count = number("cuda %d")) ? SUCCESS : NO_DEVICE; }
+
+int cuDeviceGet(int *device, int ordinal)
+{
+    *device = ordinal;
+    return ordinal < number("cuda %d") ? SUCCESS : INVALID_DEVICE;
+}
+
+int cuDeviceGetAttribute(int *value, int attribute, int device)
+{
+    if (attribute != L2_CACHE_SIZE) return INVALID_VALUE;
+    *value = number("l2 %d");
+    return SUCCESS;
 }
 
 int cuDriverGetVersion(int *version)
