@@ -8,12 +8,22 @@ from, or pytest.
 PYTEST_DONT_REWRITE: nor does pytest warn in a later session of a process that this is imported.
 """
 
-from ._run.interface import Arrays, Call, Devices, InnerOutputs, Outputs, Shapes, Versions
+from ._run.interface import (
+    Arrays,
+    Call,
+    CountedBytes,
+    Devices,
+    InnerOutputs,
+    Outputs,
+    Shapes,
+    Versions,
+)
 from ._run.protocol import Layer, Load, Loaded, Operation, Profile, Structure, Tensor
 
 __all__ = [
     "Arrays",
     "Call",
+    "CountedBytes",
     "Devices",
     "InnerOutputs",
     "Layer",

@@ -32,6 +32,7 @@ from jax import export
 from mlms_predictors import (
     Arrays,
     Call,
+    CountedBytes,
     Devices,
     Layer,
     Load,
@@ -105,11 +106,15 @@ _threads_of_xla: List[Optional[str]] = []
 
 
 class _Model(NamedTuple):
-    """A jitted call, its device, and what was compiled for each tuple of input shapes."""
+    """A jitted call, its device, and what was compiled for each tuple of input shapes.
+
+    ``peak_before`` is the peak of the device's memory before this model, in bytes.
+    """
 
     call: Any
     device: Any
     compiled: Dict[Any, Any]
+    peak_before: int
 
 
 class _Event(NamedTuple):
@@ -165,7 +170,7 @@ def load(request: Load) -> Loaded:
     _start(request.threads)
     device = jax.devices(kind)[int(index or 0)]
     return Loaded(
-        model=_Model(jax.jit(exported.call), device, {}),
+        model=_Model(jax.jit(exported.call), device, {}, _peak_bytes(device)),
         device="cpu" if device.platform == "cpu" else "cuda:%d" % device.id,
         threads=request.threads,
         inputs=_inputs(exported),
@@ -188,6 +193,15 @@ def bind(loaded: Loaded, arrays: Arrays) -> Call:
     put = jax.device_put
     device = loaded.model.device
     return lambda: [asarray(leaf) for leaf in flat(compiled(**put(arrays, device)))]
+
+
+def device_memory(loaded: Loaded) -> CountedBytes:
+    """Return the peak of what arrays and compiled programs used of XLA's pool on a GPU.
+
+    XLA's counter can't be reset, and tells nothing of a model that needs less than one before it.
+    """
+    peak = _peak_bytes(loaded.model.device)
+    return {"jax.Device.memory_stats": peak} if peak > loaded.model.peak_before else {}
 
 
 def layers(loaded: Loaded, arrays: Arrays) -> Profile:
@@ -223,6 +237,13 @@ def takes_cupti(loaded: Loaded) -> bool:
 def close(loaded: Loaded) -> None:
     """Drop the compiled calls."""
     loaded.model.compiled.clear()
+
+
+def _peak_bytes(device):
+    """Return XLA's peak of a GPU's memory, 0 where its allocator doesn't count it."""
+    if device.platform == "cpu":
+        return 0
+    return (device.memory_stats() or {}).get("peak_bytes_in_use", 0)
 
 
 def _set(name, value):

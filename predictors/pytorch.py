@@ -33,6 +33,7 @@ import torch
 from mlms_predictors import (
     Arrays,
     Call,
+    CountedBytes,
     Devices,
     InnerOutputs,
     Layer,
@@ -161,6 +162,8 @@ def load(request: Load) -> Loaded:
     options = refuse_unknown(request.options, OPTIONS)
     mode = options.get("mode", "eager")
     _configure(request)
+    if request.device != "cpu" and torch.cuda.is_initialized():  # by a model before this one
+        torch.cuda.reset_peak_memory_stats(request.device)
     read = read_model(request, torch.device(request.device))
     call = read.module
     if mode != "eager":
@@ -220,6 +223,13 @@ def device_seconds(loaded: Loaded) -> float:
     after.synchronize()
     milliseconds = before.elapsed_time(after)
     return milliseconds * 1e-3
+
+
+def device_memory(loaded: Loaded) -> CountedBytes:
+    """Return the peak of what PyTorch's pool took from the GPU, whether tensors used it or not."""
+    if loaded.device == "cpu":
+        return {}
+    return {"torch.cuda.max_memory_reserved": torch.cuda.max_memory_reserved(loaded.device)}
 
 
 def layers(loaded: Loaded, arrays: Arrays) -> Profile:

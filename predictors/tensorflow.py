@@ -32,6 +32,7 @@ import tensorflow
 from mlms_predictors import (
     Arrays,
     Call,
+    CountedBytes,
     Devices,
     InnerOutputs,
     Load,
@@ -108,6 +109,8 @@ def load(request: Load) -> Loaded:
     options = refuse_unknown(request.options, OPTIONS)
     place = _start(request.device, request.threads, options.get("inter_op_threads"))
     _configure(options)
+    if request.device != "cpu":
+        _of_memory("reset_memory_stats")
     with tensorflow.device(place):
         read = _read(request, place)
     outputs = read.outputs
@@ -136,6 +139,12 @@ def bind(loaded: Loaded, arrays: Arrays) -> Call:
     """Return ``predict`` on these arrays as a call without arguments, for the timed loop."""
     check(loaded.inputs, arrays)
     return loaded.model.bind(arrays)
+
+
+def device_memory(loaded: Loaded) -> CountedBytes:
+    """Return the peak of what tensors used of TensorFlow's pool on a GPU."""
+    found = None if loaded.device == "cpu" else _of_memory("get_memory_info")
+    return {"tf.config.experimental.get_memory_info": found["peak"]} if found else {}
 
 
 def layers(loaded: Loaded, arrays: Arrays) -> Profile:
@@ -181,6 +190,14 @@ def _configure(options):
     switches = within("optimizer.", options)
     if switches:
         config.optimizer.set_experimental_options(switches)
+
+
+def _of_memory(function):
+    """Call a function of the GPU's memory; None where the allocator in use doesn't count it."""
+    try:
+        return getattr(tensorflow.config.experimental, function)("GPU:0")
+    except ValueError:
+        return None
 
 
 def _start(device, threads, between):

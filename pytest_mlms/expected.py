@@ -81,7 +81,7 @@ def _is_measured(name: str, case: Case) -> bool:
     is_of_dataset = QUANTITIES[name].kind == "accuracy" or name in _OF_DATASET
     if is_of_dataset and case.shape is not None and case.loaded.manifest.dataset is not None:
         return False
-    return measures(case.kind, name, case.load)
+    return measures(case.kind, name, case.load, case.device)
 
 
 def _place(case: Case, name: str) -> str:

@@ -269,6 +269,7 @@ class EstimateRecord:
     lacking: str
     unit: str
     less_wait: float | None = omitted_if_default(None)
+    counter: str = omitted_if_default("")
 
     @classmethod
     def made_of(cls, quantity: str, estimate: Estimate) -> EstimateRecord:
@@ -283,6 +284,7 @@ class EstimateRecord:
             lacking=estimate.lacking,
             unit=QUANTITIES[quantity].unit,
             less_wait=estimate.less_wait,
+            counter=estimate.counter,
         )
 
 

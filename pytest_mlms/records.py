@@ -198,7 +198,7 @@ class Estimate:
     It rests on ``replicates`` processes, inputs or other samples, as ``of`` says. Where there are
     too few, ``low`` and ``high`` are 0 and infinity, and ``lacking`` says what is missing.
     ``less_wait`` is the value of a time or rate without the calling thread's wait for a core, None
-    where the kernel doesn't count it.
+    where the kernel doesn't count it. ``counter`` is what told the value, where several may.
     """
 
     value: float
@@ -209,6 +209,7 @@ class Estimate:
     of: str
     lacking: str = ""
     less_wait: float | None = None
+    counter: str = omitted_if_default("")
 
 
 @dataclass(frozen=True)

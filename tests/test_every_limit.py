@@ -157,7 +157,10 @@ def test_tolerances_of_rounds_are_decided_on_both_sides(name: str, text: str) ->
         assert found.verdict in (verdict, Verdict.IMPROVED if verdict is PASSED else verdict)
 
 
-OF_PROCESSES = [quantity for quantity in PERFORMANCE if quantity.name != "peak_rate"]
+OF_PROCESSES = [
+    quantity for quantity in PERFORMANCE if quantity.name != "peak_rate" and not quantity.of_gpu
+]
+OF_GPUS = [quantity for quantity in PERFORMANCE if quantity.of_gpu]
 
 
 def limits_of(quantity: Quantity) -> list[Limit]:
@@ -204,8 +207,29 @@ def test_each_limit_on_performance_holds_and_breaks_in_items(upgrades: Project) 
     check_both(found)
 
 
+def test_each_limit_on_a_gpu_holds_and_breaks_in_items(upgrades: Project) -> None:
+    env = "{LABOUR_EVENTS: '0.001', LABOUR_GPU: '64'}"
+    stack = f"gpu: {{framework: labour, interpreter: current, env: {env}}}"
+    (upgrades.folder / "stacks.yaml").write_text(stack)
+    upgrades.edit("[single_stream, offline]", "[single_stream]")
+    upgrades.edit("devices: [cpu]", "devices: [cuda]")
+    text = f"{upgrades.manifest.read_text()}\n{both_limits(OF_GPUS)}\n"
+    upgrades.manifest.write_text(text)
+    junit = upgrades.path / "junit.xml"
+    upgrades.run(
+        "-k", "performance", "--mlms-processes=3", "--mlms-stack=gpu", f"--junitxml={junit}"
+    )
+    (item,) = upgrades.items()
+    assert verdicts(item) == {each.name: ["PASSED", "FAILED"] for each in OF_GPUS}
+    memory = item["estimates"]["device_memory"]
+    assert (memory["value"], memory["unit"], memory["counter"]) == (64 << 20, "B", "labour.peak")
+    assert "mlms_device_memory_bytes" in junit.read_text()
+
+
 def test_each_limit_on_performance_holds_and_breaks_under_load() -> None:
-    measured_there = [each for each in OF_PROCESSES if measures("performance", each.name, server())]
+    measured_there = [
+        each for each in OF_PROCESSES if measures("performance", each.name, server(), "cpu")
+    ]
     limits = [limit for quantity in measured_there for limit in limits_of(quantity)]
     plan = plan_of(server(latency="1 s"), processes=6, budget=120.0, limits=limits)
     measured, _ = measure(plan, [FakeServer(0.006, rss_before=100) for _ in range(24)])

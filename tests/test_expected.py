@@ -66,6 +66,19 @@ def test_an_upgrade_must_decide_its_gates_and_the_agreement(tmp_path: Path) -> N
     assert found == ["agreement", "latency", "peak_memory", "top1", "ap"]
 
 
+def test_memory_of_a_gpu_is_decided_on_gpus_alone(tmp_path: Path) -> None:
+    path = copy_digits(tmp_path / "digits")
+    kept = path.read_text().partition("thresholds:")[0].replace("[cpu]", "[cpu, cuda]")
+    limits = "device_memory: {max: 1 GiB}\n  upgrade: {device_memory: 5 %}"
+    path.write_text(f"{kept}thresholds:\n  {limits}\n")
+    for kind, on_gpu in (("performance", 1), ("upgrade", 3)):
+        found = cases_of(load(path), kind, lambda framework: [NEW], lambda framework: None)
+        for case in found:
+            is_gpu = case.device == "cuda"
+            assert ("device_memory" in names(case)) is is_gpu
+            assert len(names(case)) == (on_gpu if is_gpu else on_gpu - 1)
+
+
 def test_gates_that_only_other_cases_of_the_model_measure_are_left_out(tmp_path: Path) -> None:
     scenarios = "[{server: {rate: 10 /s, latency: 1 s}}]"
     calls, load_case = cases(tmp_path, "upgrade", scenarios)

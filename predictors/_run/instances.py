@@ -9,6 +9,7 @@ the one that calls ``Instances.run``.
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Dict, List, Sequence, Set
 
+from .device_memory import DeviceMemory, first_of
 from .interface import Functions
 from .process import rss
 from .protocol import Load, Loaded
@@ -65,11 +66,16 @@ class Instance:
 class Instances:
     """The instances of one model. The first one is ``loaded``, which this class does not free.
 
-    ``bytes`` is the resident memory in bytes that each further copy took.
+    ``bytes`` is the resident memory in bytes that each further copy took, and ``memory`` that of
+    the device.
     """
 
-    def __init__(self, functions: Functions, loaded: Loaded, request: Load):
+    def __init__(
+        self, functions: Functions, loaded: Loaded, request: Load, memory: DeviceMemory
+    ) -> None:
         self.bytes: List[int] = []
+        self.memory = memory
+        self._on_device: List[int] = []
         self._functions = functions
         self._request = request
         self._first = Instance(functions, loaded)
@@ -96,10 +102,8 @@ class Instances:
             self._free_last()
         free = available
         while self.count < count:
-            size = max(self.bytes or [first_bytes])
-            missing = count - self.count
-            if size * missing > free:
-                raise ValueError(_shortage(count, self.count, size, free))
+            self._check(count, "memory", max(self.bytes or [first_bytes]), free)
+            self._check_device(count)
             free -= self._add(count)
 
     def run(self, work: Callable[[Instance], Any]) -> None:
@@ -123,9 +127,27 @@ class Instances:
         while self._copies:
             self._free_last()
 
+    def _check(self, count, what, size, free):
+        missing = count - self.count
+        if size * missing > free:
+            raise ValueError(_shortage(count, self.count, what, size, free))
+
+    def _check_device(self, count):
+        """Raise ValueError where the device has no room, as far as it tells.
+
+        By the framework's counter the first instance has the size of its peak, calls included; by
+        NVML the context is in it, so that the first copy tells the size.
+        """
+        if not self._on_device:
+            self._on_device.append(first_of(self.memory.count(), 0))
+        room = self.memory.room()
+        if room is not None:
+            self._check(count, self.device + "'s memory", max(self._on_device), room)
+
     def _add(self, count):
-        """Load one more copy; return the bytes that it took."""
+        """Load one more copy; return the bytes of the host that it took."""
         before = rss()
+        on_device = self.memory.peak()
         thread = ThreadPoolExecutor(1, "mlms-instance")
         try:
             loaded = thread.submit(self._functions.load, self._request).result()
@@ -138,20 +160,22 @@ class Instances:
         self._copies.append(Instance(self._functions, loaded))
         taken = max(0, rss() - before)
         self.bytes.append(taken)
+        self._on_device.append(self.memory.peak() - on_device)
         return taken
 
     def _free_last(self):
         thread = self._threads.pop()
         instance = self._copies.pop()
         self.bytes.pop()
+        self._on_device.pop()
         thread.submit(instance.close).result()
         thread.shutdown()
 
 
-def _shortage(count, there, size, free):
+def _shortage(count, there, what, size, free):
     text = (
-        "%d instances don't fit: one takes %d MB of memory, and %d MB are free for %d more; "
+        "%d instances don't fit: one takes %d MB of %s, and %d MB are free for %d more; "
         "ask for at most %d"
     )
     fitting = there + free // max(size, 1)
-    return text % (count, size // 10**6, free // 10**6, count - there, fitting)
+    return text % (count, size // 10**6, what, free // 10**6, count - there, fitting)

@@ -31,6 +31,8 @@ Outputs = List[Any]
 """Arrays in the order of the model's outputs."""
 Call = Callable[[], Outputs]
 """``predict`` without arguments: what the timed loop runs."""
+CountedBytes = Dict[str, int]
+"""Bytes by the name of the counter that tells them; empty where none does."""
 InnerOutputs = List[Tuple[str, Any]]
 """Output of each layer, by its name, in the order in which the layers ran."""
 Shapes = Dict[str, Tuple[int, ...]]
@@ -98,6 +100,12 @@ if TYPE_CHECKING:
         def device_seconds(self, loaded: Loaded) -> float:
             """Return the seconds that the last call took on the device."""
 
+    class HasDeviceMemory(Predictor, Protocol):
+        """A predictor whose framework counts the memory that it takes on a GPU."""
+
+        def device_memory(self, loaded: Loaded) -> CountedBytes:
+            """Return the largest number of bytes since the model began to load."""
+
     class HasClose(Predictor, Protocol):
         """A predictor that frees what Python's garbage collection would not."""
 
@@ -112,7 +120,7 @@ class Functions(NamedTuple):
     after another, that of ``takes_cupti`` says no, and that of ``close`` does nothing.
     ``profiles``, ``inner`` and ``structure`` raise NotImplementedError where the framework cannot
     tell. ``has_layers`` says whether ``profiles`` works. ``device_seconds`` is None where there are
-    no such events.
+    no such events, and ``device_memory`` returns nothing where there is no counter.
     """
 
     versions: Callable[[], Versions]
@@ -126,6 +134,7 @@ class Functions(NamedTuple):
     takes_cupti: Callable[[Loaded], bool]
     close: Callable[[Loaded], None]
     device_seconds: Optional[Callable[[Loaded], float]]
+    device_memory: Callable[[Loaded], CountedBytes]
     has_layers: bool
 
 
@@ -150,6 +159,7 @@ def functions_of(module: Any) -> Functions:
         takes_cupti=getattr(module, "takes_cupti", _takes_nothing),
         close=getattr(module, "close", _close_nothing),
         device_seconds=getattr(module, "device_seconds", None),
+        device_memory=getattr(module, "device_memory", _count_nothing),
         has_layers=bool(layers or profiles),
     )
 
@@ -186,6 +196,10 @@ def _missing(name, function):
 def _takes_nothing(loaded):
     """Leave CUPTI to the probes."""
     return False
+
+
+def _count_nothing(loaded):
+    return {}
 
 
 def _close_nothing(loaded):

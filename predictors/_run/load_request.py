@@ -103,6 +103,7 @@ def answer_load(
             energy_missing=meter.missing,
             busy=busy,
             energy_period=meter.period,
+            device_memory=instances.memory.read(),
         )
         return make_reply(record, _named_block(*recorder.take_block())), served.outputs
     except BaseException:

@@ -30,7 +30,8 @@ class UsageReply(NamedTuple):
     """The resources of a process: its bytes and those of its device, threads, file descriptors.
 
     ``allocated`` are the bytes that malloc gave out, 0 where it doesn't say. ``device_memory`` is
-    that of the whole device, None where it can't be read or is the host's.
+    what the process holds there, or where that isn't told all that is used on the device; None
+    where it can't be read or is the host's.
     """
 
     memory: int
@@ -38,6 +39,17 @@ class UsageReply(NamedTuple):
     threads: int
     descriptors: int
     allocated: int = 0
+
+
+class DeviceBytes(NamedTuple):
+    """The peak of a process's memory on its device since the model began to load.
+
+    ``counters`` has it by the name of what tells it, the framework's own counter first; where it is
+    empty, ``missing`` is the reason.
+    """
+
+    counters: Dict[str, int]
+    missing: str = ""
 
 
 class LoadReply(NamedTuple):
@@ -70,6 +82,7 @@ class RunReply(NamedTuple):
     as in LoadRunReply. ``grown`` are the bytes that the process holds more than before the calls.
     ``busy`` are the threads that gained CPU time in the calls, None where the kernel doesn't tell.
     ``energy_period`` are the seconds in which a GPU's counter of energy advances, else None.
+    ``device_memory`` is None on the CPU.
     """
 
     peak_rss: int
@@ -81,6 +94,7 @@ class RunReply(NamedTuple):
     grown: int = 0
     busy: Optional[int] = None
     energy_period: Optional[float] = None
+    device_memory: Optional[DeviceBytes] = None
 
 
 class LoadRunReply(NamedTuple):
@@ -91,7 +105,8 @@ class LoadRunReply(NamedTuple):
     first took. ``output_samples`` are the samples whose outputs come with the reply. ``joules`` are
     those of each counter of energy during the load, ``idle_watts`` the power before it, and
     ``energy_missing`` says why there is no counter, or is empty. ``busy`` are the threads that
-    gained CPU time in the load, None where the kernel doesn't tell.
+    gained CPU time in the load, None where the kernel doesn't tell. ``device_memory`` is None on
+    the CPU.
     """
 
     peak_rss: int
@@ -103,6 +118,7 @@ class LoadRunReply(NamedTuple):
     energy_missing: str
     busy: Optional[int] = None
     energy_period: Optional[float] = None
+    device_memory: Optional[DeviceBytes] = None
 
 
 class LoadGenReply(NamedTuple):
@@ -134,9 +150,13 @@ class IdleReply(NamedTuple):
 
 
 class TurnReply(NamedTuple):
-    """The process's peak of resident memory in bytes; None where it was not asked for."""
+    """The process's peaks of memory, of resident bytes and on the device.
+
+    None where they were not asked for; on the CPU there is none of a device.
+    """
 
     peak_rss: Optional[int]
+    device_memory: Optional[DeviceBytes] = None
 
 
 class RepeatsReply(NamedTuple):

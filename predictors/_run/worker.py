@@ -57,6 +57,7 @@ from mlms_predictors._run.channel import (  # noqa: E402
     end_all,
     take_channel,
 )
+from mlms_predictors._run.device_memory import DeviceMemory  # noqa: E402
 from mlms_predictors._run.embedded_code import Element, EmbeddedCode, Text  # noqa: E402
 from mlms_predictors._run.energy import EnergyMeter  # noqa: E402
 from mlms_predictors._run.gpus import l2_bytes  # noqa: E402
@@ -76,7 +77,6 @@ from mlms_predictors._run.loadgen import (  # noqa: E402
     import_loadgen,
     run_loadgen,
 )
-from mlms_predictors._run.probes.nvml import device_memory  # noqa: E402
 from mlms_predictors._run.protocol import (  # noqa: E402
     TIME,
     VERSION,
@@ -134,6 +134,7 @@ class Worker:
         self._library: Library = []
         self._model_bytes = 0
         self._peak = process.PeakMemory()
+        self._on_device = DeviceMemory("cpu")
         # Sends a part of the reply to a request, before the reply itself.
         self.send: Optional[Callable[[Header, NamedArrays], None]] = None
 
@@ -175,6 +176,7 @@ class Worker:
             header.get("options", {}),
             header.get("allow_code", False),
         )
+        self._on_device = DeviceMemory(request.device)
         resettable = self._peak.begin()
         rss_before = self._peak.held
         queue = process.QueueWait()
@@ -185,7 +187,9 @@ class Worker:
         waited = queue.read() - waited_before
         queue.close()
         self._current = loaded
-        self._instances = Instances(self._predictor, loaded, request)
+        self._on_device.count = functools.partial(self._predictor.device_memory, loaded)
+        self._on_device.read()
+        self._instances = Instances(self._predictor, loaded, request, self._on_device)
         self._peak.read()
         self._model_bytes = max(0, self._peak.held - rss_before)
         self._load_times = _LoadTimes(int(began * 1e9), int(ended * 1e9))
@@ -221,12 +225,11 @@ class Worker:
         self._samples.keeps_all = False
         run_scenario = scenarios.SCENARIOS[header["scenario"]]
         threads = process.BusyThreads()
-        held = process.own_memory(), process.allocated_memory()
+        held = self._held()
         meter.begin()
         run_scenario(self._calls, scenarios.Stop(**header["stop"]), self._samples)
         joules = meter.joules()
-        now = process.own_memory(), process.allocated_memory()
-        grown = max(after - before for before, after in zip(held, now))
+        grown = max(after - before for before, after in zip(held, self._held()))
         busy = threads.count()
         meter.close()
         outputs = self._samples.outputs[0]
@@ -241,6 +244,7 @@ class Worker:
             grown=grown,
             busy=busy,
             energy_period=meter.period,
+            device_memory=self._on_device.read(),
         )
         if self._device_clock is not None:
             self._device_clock.seconds = []
@@ -295,7 +299,7 @@ class Worker:
     def turn(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
         """Make a few calls and reply with their raw times.
 
-        The last outputs come with them if ``outputs`` is set, and the peak of memory, which takes
+        The last outputs come with them if ``outputs`` is set, and the peaks of memory, which take
         some milliseconds to read, if ``memory`` is.
         """
         clock = self._device_clock
@@ -310,9 +314,11 @@ class Worker:
         times = self._samples.arrays()
         if clock is not None:
             times.append(("device", scenarios.seconds(clock.seconds[request.skip :])))
-        peak = self._peak.read() if header.get("memory") else None
+        record = TurnReply(None)
+        if header.get("memory"):
+            record = TurnReply(self._peak.read(), self._on_device.read())
         outputs = self._named(self._samples.outputs[0]) if header["outputs"] else []
-        return make_reply(TurnReply(peak), _as_numpy(times) + outputs)
+        return make_reply(record, _as_numpy(times) + outputs)
 
     def usage(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
         """Reply with what the process holds, after Python's garbage was freed where asked."""
@@ -321,7 +327,7 @@ class Worker:
         record = UsageReply(
             memory=process.own_memory(),
             allocated=process.allocated_memory(),
-            device_memory=device_memory(self._loaded.device),
+            device_memory=self._on_device.now(),
             threads=process.count_threads(),
             descriptors=process.count_descriptors(),
         )
@@ -491,6 +497,11 @@ class Worker:
         if self._instances is None:
             raise RuntimeError("no model is loaded; request 'load' first")
         return self._instances
+
+    def _held(self):
+        """Return the bytes that the process and its device hold, and those that malloc gave out."""
+        on_device = self._on_device.now() or 0
+        return process.own_memory() + on_device, process.allocated_memory()
 
     def _part_sender(self, header: Header) -> Optional[SendPart]:
         """Return a function that sends a part of the reply to a request."""

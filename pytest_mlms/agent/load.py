@@ -10,7 +10,7 @@ import numpy as np
 from mlms_predictors._run.load import READING, RECORD
 from mlms_predictors._run.load_request import READINGS, RECORDS, SAMPLES, SCHEDULED
 from mlms_predictors._run.protocol import ProtocolError
-from mlms_predictors._run.replies import LoadRunReply
+from mlms_predictors._run.replies import DeviceBytes, LoadRunReply
 
 from pytest_mlms.agent.energy import Energy
 from pytest_mlms.agent.process import Array
@@ -108,6 +108,7 @@ class LoadRun:
         output_samples: See ``outputs``.
         energy: The energy of the device; None if not told.
         busy: The threads that gained CPU time; None if not told.
+        device_memory: The peak on a GPU; None on the CPU, or if not told.
     """
 
     queries: Array
@@ -125,6 +126,7 @@ class LoadRun:
     output_samples: tuple[int, ...] = ()
     energy: Energy | None = None
     busy: int | None = None
+    device_memory: DeviceBytes | None = None
 
     @property
     def latencies(self) -> Array:
@@ -248,6 +250,7 @@ def _with_end(run: LoadRun, record: LoadRunReply) -> LoadRun:
             record.joules, record.idle_watts, record.energy_missing, record.energy_period
         ),
         busy=record.busy,
+        device_memory=record.device_memory,
     )
 
 

@@ -13,6 +13,7 @@ from mlms_predictors._run.peaks import Peaks
 from mlms_predictors._run.protocol import TIME
 from mlms_predictors._run.replies import (
     BindReply,
+    DeviceBytes,
     IdleReply,
     LoadGenReply,
     LoadRunReply,
@@ -80,12 +81,13 @@ class Turn(NamedTuple):
     """The result of a turn of a few calls.
 
     ``times`` has raw times in seconds, ``outputs`` arrays, both by name. ``peak_bytes`` is the peak
-    of resident memory; None where it was not asked for.
+    of resident memory, ``device_memory`` that of a GPU; None where they were not asked for.
     """
 
     times: Mapping[str, Array]
     outputs: Mapping[str, Array]
     peak_bytes: int | None
+    device_memory: DeviceBytes | None = None
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,8 @@ class ScenarioRun:
     them. ``outputs`` are the last ones for the first batch, and ``sha256`` their digest.
     ``bind_seconds`` is what it took to bind that batch, 0 where the batches were bound before.
     ``grown`` are the bytes that the process holds more than before the calls, ``busy`` the threads
-    that gained CPU time in them, None where that isn't known.
+    that gained CPU time in them, None where that isn't known. ``device_memory`` is the peak on a
+    GPU, None on the CPU.
     """
 
     times: Mapping[str, Array]
@@ -107,6 +110,7 @@ class ScenarioRun:
     energy: Energy = UNTOLD
     grown: int = 0
     busy: int | None = None
+    device_memory: DeviceBytes | None = None
 
     @property
     def latencies(self) -> Array:
@@ -224,6 +228,7 @@ class Predictor:
             ),
             grown=record.grown,
             busy=record.busy,
+            device_memory=record.device_memory,
         )
 
     def last_outputs(self, batch: int) -> dict[str, Array]:
@@ -345,7 +350,7 @@ class Predictor:
     ) -> Turn:
         """Time ``count`` calls after ``skip`` untimed ones, from place ``first`` of the order on.
 
-        With ``outputs`` it has the outputs of the call at ``first``, with ``memory`` the peak of
+        With ``outputs`` it has the outputs of the call at ``first``, with ``memory`` the peaks of
         memory after the calls. Raises AgentError.
         """
         fields = {
@@ -363,7 +368,7 @@ class Predictor:
             arrays = self._named(arrays)
             if outputs:
                 check_outputs(self.outputs, arrays)
-        return Turn(times, arrays, record.peak_rss)
+        return Turn(times, arrays, record.peak_rss, record.device_memory)
 
     def usage(self, collect: bool = False) -> UsageReply:
         """Return what the process holds; with ``collect`` after Python's garbage was freed.

@@ -100,7 +100,8 @@ def with_limits(draft: Draft, runs: Sequence[Sequence[Item]]) -> Draft:
     thresholds = [
         *_accuracy(items),
         *_latency(times, several=len(draft.models) > 1),
-        *_memory(items),
+        *_memory(items, "peak_memory"),
+        *_memory(items, "device_memory"),
         *_agreement(draft, items),
     ]
     noise = max((time.noise for time in times.values()), default=0.0)
@@ -204,17 +205,17 @@ def _seconds(seconds: float) -> str:
     return format_quantity(seconds, "s")
 
 
-def _memory(items: Iterable[Item]) -> list[tuple[str, str]]:
+def _memory(items: Sequence[Item], name: str) -> list[tuple[str, str]]:
     peaks = []
     for item in items:
-        estimate = item["estimates"].get("peak_memory") if item["kind"] == "performance" else None
+        estimate = item["estimates"].get(name) if item["kind"] == "performance" else None
         if estimate and not estimate["lacking"]:
             peaks.append(estimate["high"] or estimate["value"])  # a single process has no interval
     if not peaks:
         return []
     mebibytes = math.ceil(_MEMORY_TIMES * max(peaks) / 2**20)
     measured = format_quantity(max(peaks), "B")
-    return [(f"peak_memory: {{max: {mebibytes} MiB}}", f"measured {measured} at most")]
+    return [(f"{name}: {{max: {mebibytes} MiB}}", f"measured {measured} at most")]
 
 
 def _agreement(draft: Draft, items: Iterable[Item]) -> list[tuple[str, str]]:

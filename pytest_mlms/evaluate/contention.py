@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 import numpy as np
+from mlms_predictors._run.replies import DeviceBytes
 
 from pytest_mlms.agent.process import Array
 from pytest_mlms.evaluate.limits import QUIETER
@@ -47,6 +48,7 @@ class TimesLessWait:
     energy_missing: str
     batch_agreement: float
     batch_missing: str
+    device_memory: DeviceBytes | None = None
 
     @property
     def mean_latency(self) -> float:

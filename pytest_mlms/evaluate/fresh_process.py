@@ -149,6 +149,7 @@ def _result(plan: PerformancePlan, predictor: Predictor, timed: _Timed) -> Proce
         energy_period=run.energy.period,
         import_seconds=predictor.import_seconds,
         threads_busy=run.busy,
+        device_memory=run.device_memory,
     )
     return ProcessResult(record, run, _seconds_per_input(plan, run), settling, timed.batches)
 

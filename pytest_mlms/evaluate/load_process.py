@@ -112,6 +112,7 @@ def measure_load_process(
         idle_watts=first.energy.idle,
         energy_missing=view.energy.missing,
         energy_period=view.energy.period,
+        device_memory=view.device_memory,
     )
     return LoadResult(
         record=record,

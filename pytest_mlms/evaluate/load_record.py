@@ -134,6 +134,7 @@ def scenario_run(run: LoadRun, times: QueryTimes) -> ScenarioRun:
         sha256="",
         peak_bytes=run.peak_bytes or 0,
         energy=run.energy or UNTOLD,
+        device_memory=run.device_memory,
     )
 
 

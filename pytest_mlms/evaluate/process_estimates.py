@@ -52,8 +52,12 @@ def _estimate(
     estimator: ProcessEstimator, results: Sequence[ProcessResult], confidence: float
 ) -> Estimate:
     values = [estimator.value(result) for result in results]
+    counters = {estimator.counter(result) for result in results}
     if np.isnan(values).any():
         return _nothing(_missing(estimator, results), len(results), confidence)
+    if len(counters) > 1:
+        text = f"processes tell it by counters of different meaning: {', '.join(sorted(counters))}"
+        return _nothing(text, len(results), confidence)
     value = fmean(values)
     interval = student_interval(values, confidence)
     if estimator.is_rate:
@@ -70,6 +74,7 @@ def _estimate(
         replicates=len(results),
         of="processes",
         lacking=_missing(estimator, results),
+        counter=counters.pop(),
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from mlms_predictors._run.replies import DeviceBytes
 
 from pytest_mlms.agent.energy import UNTOLD
 from pytest_mlms.agent.predictor import ScenarioRun
@@ -41,7 +42,8 @@ class ProcessRecord:
     that a call added, None under load; ``import_seconds`` is the part of ``start_seconds`` in which
     the framework was imported. ``threads_busy`` are the threads that gained CPU time in the timed
     calls, None where that isn't known. ``batch_agreement`` is how far the outputs of inputs in a
-    batch are from those alone, None where ``batch_missing`` says why.
+    batch are from those alone, None where ``batch_missing`` says why. ``device_memory`` is the peak
+    on a GPU, None on the CPU.
     """
 
     start_seconds: float
@@ -70,6 +72,7 @@ class ProcessRecord:
     batch_missing: str = omitted_if_default(NOT_ASKED)
     energy_period: float | None = omitted_if_default(None)
     load: LoadRecord | None = omitted_if_default(None)
+    device_memory: DeviceBytes | None = omitted_if_default(None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,6 +118,11 @@ class ProcessResult:
     def peak_bytes(self) -> int:
         """Largest resident memory, less that before the model was loaded, in bytes."""
         return self.record.peak_bytes
+
+    @property
+    def device_memory(self) -> DeviceBytes | None:
+        """Peak of memory on a GPU; None on the CPU."""
+        return self.record.device_memory
 
     @property
     def import_bytes(self) -> float:
@@ -203,4 +211,5 @@ class ProcessResult:
             energy_missing=record.energy_missing,
             batch_agreement=self.batch_agreement,
             batch_missing=record.batch_missing,
+            device_memory=record.device_memory,
         )

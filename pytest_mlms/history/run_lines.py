@@ -128,6 +128,7 @@ class _Estimate(_Record):
     high: Number | None = None
     replicates: Count | None = None
     unit: Text
+    counter: Text | None = None
 
 
 class _OwnQuantity(_Estimate):

@@ -162,7 +162,10 @@ def _of_estimates(line: Mapping[str, Any], common: Common) -> Iterator[Point]:
             continue
         is_tail = (known.percent or 0) > _MEDIAN
         if not (is_tail and estimate.get("lacking")):
-            yield _point(common, name, estimate, known.better)
+            parts = common
+            if estimate.get("counter"):  # the values of another one aren't like these
+                parts = Common({**common.parts, "counter": estimate["counter"]})
+            yield _point(parts, name, estimate, known.better)
 
 
 def _point(common: Common, quantity: str, estimate: Mapping[str, Any], better: str) -> Point:

@@ -58,12 +58,14 @@ def _compared_loads(manifest: Manifest) -> list[Point]:
     return [Point(size, label) for label, entry in labels if entry.load]
 
 
-def measures(kind: Kind, quantity: str, load: Load | None) -> bool:
-    """Return whether a case measures a quantity, as far as its load decides that.
+def measures(kind: Kind, quantity: str, load: Load | None, device: str) -> bool:
+    """Return whether a case measures a quantity, as far as its load and its device decide that.
 
     A peak is searched by queries alone, and each round of an upgrade has calls beside its load.
     """
     known = QUANTITIES.get(quantity)
+    if known is not None and known.of_gpu and device == "cpu":
+        return False
     if known is not None and known.under_load:
         return load is not None and isinstance(load, Peak) == (quantity == "peak_rate")
     if kind == "upgrade" or load is None:
@@ -84,7 +86,7 @@ def is_judged(
         entry = manifest.evaluate.scenario_labels[point.scenario]
         load, name = entry.load, entry.name
     return (
-        measures(kind, limit.quantity, load)
+        measures(kind, limit.quantity, load, device)
         and _selects(limit.batch_sizes, point.batch_size)
         and _selects(limit.scenarios, name)
         and _selects(limit.shapes, point.shape)
@@ -106,7 +108,8 @@ def idle_text(limit: Limit, manifest: Manifest) -> str:
             for device in manifest.evaluate.devices:
                 if is_judged(limit, quantity.kind, manifest, model, device, point):
                     return ""
-    filters = {name: getattr(limit, name) for name in ("batch_sizes", "scenarios", "shapes")}
+    names = ("batch_sizes", "scenarios", "shapes", "devices")
+    filters = {name: getattr(limit, name) for name in names}
     named = [f"{name} {', '.join(map(str, each))}" for name, each in filters.items() if each]
     if not named:
         return f"{quantity.limit_key} judges nothing; no scenario here measures it: add another"

@@ -236,7 +236,7 @@ def _task_advice(names: Sequence[str]) -> str:
     return f", or 'task: {' or '.join(names)}'" if names else ""
 
 
-def _upgrade_without_accuracy(manifest: Manifest) -> Iterator[Error]:
+def _idle_tolerances(manifest: Manifest) -> Iterator[Error]:
     for name, tolerance in manifest.thresholds.upgrade.tolerances().items():
         problem = _idle_quantity(manifest, name)
         if tolerance and problem:
@@ -273,8 +273,11 @@ def _idle_limits(manifest: Manifest) -> Iterator[Error]:
 
 
 def _idle_quantity(manifest: Manifest, name: str) -> str:
-    """Return what to do where no item measures a quantity of accuracy; "" for other quantities."""
-    if name not in QUANTITIES or QUANTITIES[name].kind != "accuracy":
+    """Return what to do where no item measures a quantity, of accuracy or a GPU; else ""."""
+    quantity = QUANTITIES.get(name)
+    if quantity is not None and quantity.of_gpu and {*manifest.evaluate.devices} == {"cpu"}:
+        return "the CPU has none: add cuda to evaluate.devices, or leave it out"
+    if quantity is None or quantity.kind != "accuracy":
         return ""
     facts = manifest.task_facts
     if name not in facts.quantities:
@@ -360,7 +363,7 @@ _CHECKS = (
     _idle_loads,
     _single_inputs,
     _task_errors,
-    _upgrade_without_accuracy,
+    _idle_tolerances,
     _step_digests,
     _box_outputs,
     _idle_limits,

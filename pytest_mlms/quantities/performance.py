@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from pytest_mlms.quantities.quantity import (
     Column,
@@ -20,6 +21,21 @@ _CALL_NOISE = 0.6e-6
 
 _MEMORY_NOISE = 1 << 20
 """Bytes of memory that don't matter to users, however small a model is."""
+
+
+_DEVICE_MEMORY_STEP = 20 << 20
+"""Bytes by which PyTorch's pool on a GPU grows where a tensor needs one of them."""
+
+
+def _device_counters(process: ProcessValues) -> Mapping[str, int]:
+    return process.device_memory.counters if process.device_memory else {}
+
+
+def _missing_device_memory(process: ProcessValues) -> str:
+    found = process.device_memory
+    if found is None or not found.counters:
+        return found.missing if found and found.missing else "it was not measured"
+    return ""
 
 
 def _missing_peak(process: ProcessValues) -> str:
@@ -255,6 +271,25 @@ PERFORMANCE = [
         ),
         upgrade=UpgradeRule(tolerance=0.10, least_change=_MEMORY_NOISE, estimate="peak_memory"),
         column=Column("start-up and memory", "peak memory"),
+    ),
+    Quantity(
+        name="device_memory",
+        unit="B",
+        better="lower",
+        kind="performance",
+        description="largest memory on a GPU since the model began to load, by the framework's "
+        "counter, else that of the process by NVML",
+        limit_key="device_memory",
+        estimator=ProcessEstimator(
+            lambda process: float(next(iter(_device_counters(process).values()), math.nan)),
+            missing=_missing_device_memory,
+            counter=lambda process: next(iter(_device_counters(process)), ""),
+        ),
+        upgrade=UpgradeRule(
+            tolerance=0.10, least_change=_DEVICE_MEMORY_STEP, estimate="device_memory"
+        ),
+        column=Column("start-up and memory", "GPU memory"),
+        of_gpu=True,
     ),
     Quantity(
         name="import_memory",

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from pytest_mlms.records import Kind
+
+if TYPE_CHECKING:
+    from mlms_predictors._run.replies import DeviceBytes
 
 __all__ = ["Column", "ProcessEstimator", "ProcessValues", "Quantity", "UpgradeRule", "percentile"]
 
@@ -50,6 +53,10 @@ class ProcessValues(Protocol):
         """Largest resident memory, less that before the model was loaded, in bytes."""
 
     @property
+    def device_memory(self) -> DeviceBytes | None:
+        """Peak of memory on a GPU; None on the CPU."""
+
+    @property
     def import_bytes(self) -> float:
         """Resident memory before the model was loaded, in bytes; NaN where that isn't known."""
 
@@ -77,7 +84,7 @@ class ProcessValues(Protocol):
         """Return a percentile (0 to 100) of the timed calls' latencies, in seconds."""
 
 
-def _nothing_missing(process: ProcessValues) -> str:
+def _nothing(process: ProcessValues) -> str:
     return ""
 
 
@@ -90,14 +97,16 @@ class ProcessEstimator:
     work, and the estimate is one over their mean. ``percent`` is set for percentiles, which need a
     least number of calls. ``of_calls`` is set where ``value`` is computed from the timed calls.
     ``missing`` returns the reason why a process can't tell the quantity, or "". The value is NaN
-    where there is none at all.
+    where there is none at all. ``counter`` names what told the value, where that may be several
+    counters of different meaning.
     """
 
     value: Callable[[ProcessValues], float]
     is_rate: bool = False
     of_calls: bool = False
     percent: float | None = None
-    missing: Callable[[ProcessValues], str] = _nothing_missing
+    missing: Callable[[ProcessValues], str] = _nothing
+    counter: Callable[[ProcessValues], str] = _nothing
 
 
 @dataclass(frozen=True)
@@ -157,6 +166,7 @@ class Quantity:
         column: The column that shows it, if there is one.
         under_load: True for a quantity of performance that only queries under load have;
             ``evaluate.load_performance`` estimates it.
+        of_gpu: True for one that the CPU doesn't have.
     """
 
     name: str
@@ -169,6 +179,7 @@ class Quantity:
     upgrade: UpgradeRule | None = None
     column: Column | None = None
     under_load: bool = False
+    of_gpu: bool = False
 
     @property
     def bound(self) -> Literal["min", "max"]:

@@ -21,7 +21,10 @@ from pytest_mlms.upgrade.setting import UpgradeSetting
 
 __all__ = ["advice_on"]
 
-_OF_PROCESS = {"start_time", "first_inference", "load_time", "peak_memory", "import_memory"}
+_OF_PROCESS = {
+    *("start_time", "first_inference", "load_time"),
+    *("peak_memory", "import_memory", "device_memory"),
+}
 """Quantities that a process has once: more turns say no more of them."""
 
 _FOLLOWS_LATENCY = {"cpu_time", "wall_time", "latency_p90", "latency_p95", "throughput"}

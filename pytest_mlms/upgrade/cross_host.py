@@ -11,10 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from pytest_mlms.quantities import QUANTITIES, upgrade_rules
-from pytest_mlms.records import Comparison
+from pytest_mlms.records import Comparison, Verdict
 from pytest_mlms.stacks.labels import label_of
 from pytest_mlms.statistics import student_quantile
 from pytest_mlms.upgrade.decision import (
@@ -31,12 +32,14 @@ __all__ = ["Visit", "compare_sides", "read_visit"]
 class Visit(NamedTuple):
     """The measurements of a case in one visit to a side.
 
-    ``side`` is a label such as gpu=new-driver. ``values`` are in base units, by quantity.
+    ``side`` is a label such as gpu=new-driver. ``values`` are in base units, by quantity, and
+    ``counters`` name what told those that several counters may tell.
     """
 
     case: str
     side: str
     values: Mapping[str, float]
+    counters: Mapping[str, str] = MappingProxyType({})
 
 
 class _Drift(NamedTuple):
@@ -72,14 +75,17 @@ def read_visit(result: Mapping[str, Any]) -> Visit | None:
         return None
     estimates = result.get("estimates") or {}
     values = {}
+    counters = {}
     for quantity, rule in upgrade_rules().items():
         estimate = estimates.get(rule.estimate) or {}
         value = estimate.get("value")
         if value is not None and value + rule.base > 0 and not estimate.get("lacking"):
             values[quantity] = value
+            if estimate.get("counter"):
+                counters[quantity] = estimate["counter"]
     case = result["nodeid"].replace(stack, "*")
     side = "=".join(label)
-    return Visit(case, side, values)
+    return Visit(case, side, values, counters)
 
 
 def compare_sides(
@@ -109,12 +115,23 @@ def compare_sides(
             baselines = {name: _value(name, sides_a[name][case]) for name in names}
             tolerance = tolerance_of(quantity, tolerances, baselines)
             comparison = _compare(quantity, side_a, sides_b[case], tolerance)
-            found.setdefault(case, []).append(comparison)
+            of_case = [visit for visit in visits if visit.case == case and visit.side in (a, b)]
+            found.setdefault(case, []).append(_by_one_counter(comparison, of_case))
     judged = {name for name, rule in upgrade_rules().items() if rule.estimate}
     for compared in found.values():
         missing = judged.intersection(gates).difference(each.quantity for each in compared)
         compared += [_without_value(name, tolerances[name]) for name in sorted(missing)]
     return dict(sorted(found.items()))
+
+
+def _by_one_counter(compared: Comparison, visits: Iterable[Visit]) -> Comparison:
+    """Return a comparison, open where counters of different meaning told its values."""
+    counters = {visit.counters.get(compared.quantity, "") for visit in visits}
+    if len(counters) == 1:
+        return compared
+    text = f"told by {' and '.join(sorted(counters))}, which count different things"
+    unknown = compared.but(ratio=math.nan, low=-math.inf, high=math.inf, floor=math.nan)
+    return unknown.but(verdict=Verdict.INCONCLUSIVE, lacking=text)
 
 
 def _without_value(quantity: str, tolerance: float) -> Comparison:

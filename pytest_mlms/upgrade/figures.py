@@ -17,6 +17,7 @@ from pytest_mlms.statistics import (
     signed_rank,
     weighted_percentile,
 )
+from pytest_mlms.upgrade.device_memory import by_one_counter
 from pytest_mlms.upgrade.round_inputs import RoundInputs
 from pytest_mlms.upgrade.rounds import Array, Clock, Round
 
@@ -41,6 +42,7 @@ OF_PROCESS = {
     "load_time": "load_seconds",
     "peak_memory": "model_bytes",
     "import_memory": "import_bytes",
+    "device_memory": "device_memory",
     "memory_growth": "growth",
     "energy_per_input": "joules",
 }
@@ -291,6 +293,8 @@ def _of_process(measured: Round) -> dict[str, Figure]:
     for name, attribute in OF_PROCESS.items():
         a = getattr(measured.a, attribute)
         b = getattr(measured.b, attribute)
+        if name == "device_memory":
+            a, b = by_one_counter(a, b)
         base = rules[name].base
         if a is None or b is None or min(a, b) < 0:  # less the wait for a core, it may be below 0
             continue

@@ -572,6 +572,7 @@ def _measured_side(predictor: Predictor, clocks: Clocks, turns: _SideTurns) -> S
         peak_bytes=turns.last.peak_bytes if predictor.peak_is_since_load else None,
         start_seconds=None if loaded is None else loaded + first_seconds,
         import_bytes=predictor.rss_before,
+        device_memory=turns.last.device_memory,
     )
 
 
@@ -588,6 +589,7 @@ def _side_record(predictor: Predictor, measured: Side) -> SideRecord:
         first_seconds=measured.first_seconds,
         peak_bytes=measured.peak_bytes,
         import_bytes=measured.import_bytes,
+        device_memory=measured.device_memory,
         interpreter_seconds=predictor.interpreter_seconds,
         import_seconds=predictor.import_seconds,
     )

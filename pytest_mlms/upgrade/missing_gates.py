@@ -9,13 +9,16 @@ from pytest_mlms.quantities import QUANTITIES
 from pytest_mlms.records import Comparison
 from pytest_mlms.statistics import samples_for_percentile
 from pytest_mlms.upgrade.criteria import Criteria
+from pytest_mlms.upgrade.device_memory import is_told_apart, reason_apart
 from pytest_mlms.upgrade.late_calls import LEAST_CALLS, SECONDS
+from pytest_mlms.upgrade.round_record import RoundRecord
 
 __all__ = ["MISSING", "missing_gates"]
 
 MISSING = "nothing"
 """The name of the samples of a quantity that has none."""
 
+_DEVICE_MEMORY = "device_memory"
 _OF_DATASET = "it takes a dataset whose inputs are timed in several rounds"
 _COARSE = "the clock is too coarse for single calls"
 _REASONS = {
@@ -29,19 +32,30 @@ _REASONS = {
     "slow_inputs": _OF_DATASET,
     "late_latency": f"{LEAST_CALLS} calls take more than {SECONDS:g} s, or {_COARSE}",
     "peak_memory": "this kernel can't reset the peak, so it may be that of the import",
+    _DEVICE_MEMORY: "no counter of the GPU's memory told it",
     "energy_per_input": "the device has no counter of energy",
 }
 
 
-def missing_gates(criteria: Criteria, comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """Return an open comparison for each gate that has none."""
+def missing_gates(
+    criteria: Criteria, comparisons: Sequence[Comparison], rounds: Sequence[RoundRecord] = ()
+) -> list[Comparison]:
+    """Return an open comparison for each gate that has none.
+
+    There is also one for memory of a GPU that the sides tell, but not by the same counter.
+    """
     compared = {comparison.quantity for comparison in comparisons}
-    return [_missing(name, criteria) for name in criteria.gates if name not in compared]
+    names = [*criteria.gates]
+    if is_told_apart(rounds) and _DEVICE_MEMORY not in names:
+        names.append(_DEVICE_MEMORY)
+    return [_missing(name, criteria, rounds) for name in names if name not in compared]
 
 
-def _missing(name: str, criteria: Criteria) -> Comparison:
+def _missing(name: str, criteria: Criteria, rounds: Sequence[RoundRecord]) -> Comparison:
     quantity = QUANTITIES[name]
     reason = _REASONS.get(name, "no round measured it")
+    if name == _DEVICE_MEMORY and rounds:
+        reason = reason_apart(rounds[-1])
     if quantity.kind == "accuracy":
         reason = "the model's outputs and labels don't give it"
     return Comparison(
@@ -50,7 +64,7 @@ def _missing(name: str, criteria: Criteria) -> Comparison:
         b=math.nan,
         unit=quantity.unit,
         tolerance=criteria.tolerances.get(name, 0.0),
-        gate=True,
+        gate=name in criteria.gates,
         replicates=0,
         of=MISSING,
         lacking=f"not measured: {reason}",

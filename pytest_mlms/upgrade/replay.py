@@ -311,4 +311,5 @@ def _side(arrays: Mapping[str, Array], record: SideRecord, side: SideName) -> Si
         first_seconds=record.first_seconds,
         peak_bytes=record.peak_bytes,
         import_bytes=record.import_bytes,
+        device_memory=record.device_memory,
     )

@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
+from mlms_predictors._run.replies import DeviceBytes
+
 from pytest_mlms.evaluate.load_record import LoadRecord
-from pytest_mlms.serialization import NullAs
+from pytest_mlms.serialization import NullAs, omitted_if_default
 from pytest_mlms.upgrade.figures import Figure
 from pytest_mlms.upgrade.round_estimate import OrderEffect, order_effect
 from pytest_mlms.upgrade.rounds import SideName
@@ -28,6 +30,7 @@ class SideRecord:
     """One process of a round: the software and the device that it used, seconds, and bytes.
 
     ``interpreter_seconds`` and ``import_seconds`` are parts of ``start_seconds``, None if not told.
+    ``device_memory`` is the peak on a GPU, None on the CPU.
     """
 
     pid: int
@@ -43,6 +46,7 @@ class SideRecord:
     interpreter_seconds: float | None = None
     import_seconds: float | None = None
     import_bytes: int | None = None
+    device_memory: DeviceBytes | None = omitted_if_default(None)
 
 
 @dataclass(frozen=True)

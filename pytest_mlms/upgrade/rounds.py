@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from mlms_predictors._run.replies import DeviceBytes
 from numpy.typing import NDArray
 
 __all__ = [
@@ -52,7 +53,7 @@ class Side:
     bytes that a call added, ``joules`` the energy of an input where the device counts it.
     ``idle_cpu`` are the CPU seconds of a second in which nothing is called, ``warm_up_seconds``
     those of all calls between the first one and the timed ones, ``late_seconds`` those of a call
-    after them.
+    after them. ``device_memory`` is the peak on a GPU.
     """
 
     wall: Array
@@ -69,6 +70,7 @@ class Side:
     import_bytes: int | None = None
     warm_up_seconds: float | None = None
     late_seconds: float | None = None
+    device_memory: DeviceBytes | None = None
 
     @property
     def model_bytes(self) -> int | None:

@@ -248,7 +248,7 @@ class UpgradeRun:
             *[compared for compared in found if compared is not None],
         ]
         self._update(
-            comparisons=[*comparisons, *missing_gates(criteria, comparisons)],
+            comparisons=[*comparisons, *missing_gates(criteria, comparisons, rounds)],
             order_effect=effect_of_order(rounds),
             input_groups=groups.groups if groups else (),
             slow_inputs=self._timed.slow_lines(self._slow_inputs.confirmed) if self._timed else (),

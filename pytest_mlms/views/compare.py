@@ -22,8 +22,9 @@ Items: TypeAlias = Mapping[str, ItemView]
 
 @dataclass(frozen=True)
 class Moved:
-    """A quantity on both sides. ``ratio`` is B over A, None where A is 0 or missing.
+    """A quantity on both sides.
 
+    ``ratio`` is B over A, None where A is 0 or missing, or another counter told it.
     ``apart`` is whether the intervals don't overlap: a hint, and no verdict, as nothing else than
     the run is known to differ between the sides.
     """
@@ -146,7 +147,8 @@ def _moved(a: ItemView, b: ItemView) -> Iterator[Moved]:
         after = b.estimates.get(name)
         if after is None or before.value is None or after.value is None:
             continue
-        ratio = after.value / before.value if before.value else None
+        is_alike = before.counter == after.counter
+        ratio = after.value / before.value if before.value and is_alike else None
         known = QUANTITIES.get(name)
         lower_is_better = known is None or known.better == "lower"
         yield Moved(
@@ -154,7 +156,7 @@ def _moved(a: ItemView, b: ItemView) -> Iterator[Moved]:
             a=before,
             b=after,
             ratio=ratio,
-            apart=_is_apart(before, after),
+            apart=is_alike and _is_apart(before, after),
             better=(after.value < before.value) == lower_is_better,
         )
 

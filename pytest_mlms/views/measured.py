@@ -37,6 +37,7 @@ class EstimateView:
     of: str = ""
     lacking: str = ""
     less_wait: float | None = None
+    counter: str = ""
 
 
 @dataclass(frozen=True)

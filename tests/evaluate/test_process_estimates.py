@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from mlms_predictors._run.replies import DeviceBytes
 
 from pytest_mlms.evaluate.limits import judge
 from pytest_mlms.evaluate.process_estimates import estimate_performance
@@ -119,3 +120,31 @@ def test_growth_of_memory_is_that_of_each_process_and_missing_under_load() -> No
     assert found.low < 990 < 1010 < found.high
     under_load = estimate([process(0.001), *leaking])["memory_growth"]
     assert "it is not measured under load" in under_load.lacking
+
+
+def with_memory(*found: DeviceBytes | None) -> Estimate:
+    results = [result_of(scenario_run([0.01]), device_memory=each) for each in found]
+    return estimate(results)["device_memory"]
+
+
+def test_memory_of_a_gpu_is_that_of_the_frameworks_counter_which_is_named() -> None:
+    found = with_memory(*[DeviceBytes({"pool": value, "NVML": 900}) for value in (100, 102)])
+    assert (found.value, found.counter, found.lacking) == (101, "pool", "")
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        (DeviceBytes({}, "NVML: Not Supported"), "NVML: Not Supported"),
+        (None, "it was not measured"),
+        (DeviceBytes({"NVML": 900}), "counters of different meaning: NVML, pool"),
+    ],
+)
+def test_memory_of_a_gpu_that_a_process_does_not_tell_or_tells_otherwise_decides_nothing(
+    other: DeviceBytes | None, reason: str
+) -> None:
+    found = with_memory(DeviceBytes({"pool": 100}), other)
+    assert math.isnan(found.value)
+    assert reason in found.lacking
+    (decision,) = judge([Limit("device_memory", 1.0, PLACE)], {"device_memory": found})
+    assert decision.verdict is Verdict.INCONCLUSIVE

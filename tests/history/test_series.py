@@ -124,6 +124,18 @@ def test_the_limit_of_a_peak_is_what_is_searched_for() -> None:
     assert keys_of(item_line(0, load=peak)) != keys_of(item_line(0, load={**peak, "latency": 1.0}))
 
 
+def test_what_another_counter_tells_is_another_series_of_that_quantity_alone() -> None:
+    memory = {"value": 1e9, "low": 1e9, "high": 1e9, "replicates": 3, "unit": "B"}
+    lines = []
+    for counter in ("pool", "NVML"):
+        line = copy.deepcopy(item_line(0))
+        line["estimates"] = {"device_memory": {**memory, "counter": counter}, **line["estimates"]}
+        lines.append(keys_of(line))
+    by_pool, by_nvml = lines
+    assert by_pool.pop("device_memory") != by_nvml.pop("device_memory")
+    assert by_pool == by_nvml == keys_of(item_line(0))
+
+
 def test_the_seed_counts_where_it_makes_the_inputs() -> None:
     one, other = item_line(0, dataset=None, seed=1), item_line(0, dataset=None, seed=2)
     assert keys_of(one) != keys_of(other)

@@ -33,6 +33,14 @@ def test_two_models_of_one_framework_are_an_error(tmp_path: Path) -> None:
         ({"query_rate": {"min": "9 /s"}}, "query_rate judges nothing; add the scenario server"),
         ({"queue_delay": {"max": "9 s"}}, "queue_delay judges nothing; add the scenario server"),
         (
+            {"device_memory": {"max": "9 GiB"}},
+            "device_memory judges nothing; the CPU has none: add",
+        ),
+        (
+            {"upgrade": {"device_memory": 0.1}},
+            "device_memory judges nothing; the CPU has none: add",
+        ),
+        (
             {"latency_p50": {"max": "1 s", "batch_sizes": [3]}},
             "latency_p50 names batch_sizes that nothing is evaluated with; write some of 1",
         ),
@@ -72,6 +80,11 @@ LOADS = {"batch_sizes": [1, 64], "scenarios": ["single_stream", SERVER]}
             {"scenarios": [{"peak": {"latency": "1 s"}}]},
             {"latency_p50": {"max": "1 s"}},
             "latency_p50 judges nothing; no scenario here measures it: add another",
+        ),
+        (
+            {"devices": ["cpu", "cuda"]},
+            {"device_memory": {"max": "9 GiB", "devices": ["cpu"]}},
+            "device_memory judges nothing; no case that measures it has devices cpu",
         ),
         (
             {"scenarios": [SERVER]},

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from mlms_predictors._run.interface import (
         HasBind,
         HasClose,
+        HasDeviceMemory,
         HasDeviceSeconds,
         HasInner,
         HasLayers,
@@ -115,6 +116,7 @@ if TYPE_CHECKING:
         tflite,
     )
     DEVICE_SECONDS: tuple[HasDeviceSeconds, ...] = (pytorch,)
+    DEVICE_MEMORY: tuple[HasDeviceMemory, ...] = (jax, pytorch, tensorflow)
     CLOSE: tuple[HasClose, ...] = (
         caffe,
         caffe2,
@@ -132,6 +134,7 @@ TABLES = {
     "inner": "INNER",
     "structure": "STRUCTURE",
     "device_seconds": "DEVICE_SECONDS",
+    "device_memory": "DEVICE_MEMORY",
     "close": "CLOSE",
 }
 """The table of the predictors that have a function."""

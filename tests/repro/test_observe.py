@@ -179,3 +179,14 @@ def test_wrong_answers_without_a_value_are_not_shown(tmp_path: Path) -> None:
         seen = observe(task(tmp_path, answers, reference=reference, inputs=inputs), sides)
     assert not seen.shows
     assert seen.summary == "there are no outputs to compare"
+
+
+def test_memory_of_a_gpu_is_compared_by_a_counter_that_both_sides_have() -> None:
+    process = rounds.Process([], 0.0, 0.0, 0.0, 0.0, {"pool": 100, "NVML": 600})
+    sides = rounds._by_one_counter(
+        {"old": process, "new": process._replace(device_bytes={"NVML": 700})}
+    )
+    assert [rounds.figure_of(each, "device_memory", 1) for each in sides.values()] == [600, 700]
+    apart = rounds._by_one_counter({"old": process, "new": process._replace(device_bytes={})})
+    with pytest.raises(CannotRun, match="nothing tells the memory of the device here"):
+        rounds.figure_of(apart["old"], "device_memory", 1)

@@ -99,7 +99,8 @@ def _thresholds() -> Strategy:
     limits: dict[str, Strategy] = {"agreement": _AGREEMENTS}
     for name, quantity in QUANTITIES.items():
         is_measured = quantity.kind != "accuracy" or name in _MEASURED
-        if quantity.limit_key == name and is_measured and not quantity.under_load:
+        is_anywhere = not quantity.under_load and not quantity.of_gpu
+        if quantity.limit_key == name and is_measured and is_anywhere:
             limits[name] = _limits(quantity)
     return st.fixed_dictionaries({}, optional=limits)
 

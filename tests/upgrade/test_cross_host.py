@@ -165,6 +165,20 @@ def test_a_gate_that_a_side_could_not_measure_is_open() -> None:
     assert (memory.tolerance, memory.lacking) == (0.1, "not measured on both sides")
 
 
+def test_values_that_unlike_counters_tell_are_not_compared() -> None:
+    of_both = [
+        each._replace(counters={"device_memory": counter})
+        for side, counter in ((A, "pool"), (B, "NVML"))
+        for each in visits(side, STEADY, quantity="device_memory")
+    ]
+    (memory,) = compare_sides(of_both, A, B, {})["b1"]
+    assert memory.verdict is Verdict.INCONCLUSIVE
+    assert memory.lacking == "told by NVML and pool, which count different things"
+    same = [each._replace(counters={"device_memory": "pool"}) for each in of_both]
+    (memory,) = compare_sides(same, A, B, {})["b1"]
+    assert memory.verdict is Verdict.PASSED
+
+
 def test_a_visit_is_read_from_a_line_of_results() -> None:
     visit = read_visit(result())
     assert visit == Visit("m.yaml::test_performance[*-cuda-b1]", A, {"latency": 0.25})

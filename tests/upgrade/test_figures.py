@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from mlms_predictors._run.replies import DeviceBytes
 
 from pytest_mlms.serialization import from_plain, to_plain
 from pytest_mlms.upgrade.figures import Figure, clock_step, figures_of
@@ -53,6 +54,24 @@ def test_quantities_of_calls_have_an_error_and_their_number() -> None:
     latency = compare(SLOWER)["latency"]
     assert 0 < latency.error < 0.01
     assert latency.calls == PAIRS * CALLS
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "found"),
+    [
+        ({"pool": 100, "NVML": 600}, {"pool": 200, "NVML": 700}, (100, 200)),
+        ({"pool": 100, "NVML": 600}, {"NVML": 700}, (600, 700)),
+        ({"NVML": 600}, {"pool": 200, "NVML": 700}, (600, 700)),
+        ({"pool": 100}, {"NVML": 700}, None),
+        ({"pool": 100}, {}, None),
+    ],
+)
+def test_memory_of_a_gpu_is_that_of_a_counter_that_both_sides_have(
+    a: dict[str, int], b: dict[str, int], found: tuple[int, int] | None
+) -> None:
+    sides = [replace(SIDE, device_memory=DeviceBytes(counters, "none")) for counters in (a, b)]
+    figure = compare(sides[1], sides[0]).get("device_memory")
+    assert (figure and (figure.a, figure.b)) == found
 
 
 def test_a_peak_that_the_kernel_cannot_measure_is_left_out() -> None:

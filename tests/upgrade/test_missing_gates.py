@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from mlms_predictors._run.replies import DeviceBytes
 
 from pytest_mlms.quantities import upgrade_rules
 from pytest_mlms.records import Verdict
@@ -14,7 +16,7 @@ from pytest_mlms.upgrade.explanation import explain_upgrade
 from pytest_mlms.upgrade.missing_gates import MISSING, missing_gates
 from pytest_mlms.upgrade.result import UpgradeResult
 from tests.support.labour import LabourUpgrade
-from tests.support.upgrades import ROUND_RECORD, alike, setting
+from tests.support.upgrades import ROUND_RECORD, SIDE_RECORD, alike, setting
 
 GATES = ("latency", "ap", "top1", "peak_memory", "latency_p99")
 CRITERIA = Criteria(dict.fromkeys(GATES, 0.03), GATES)
@@ -33,6 +35,29 @@ def test_a_gate_without_a_comparison_leaves_an_upgrade_undecided_and_says_why() 
     assert f"INCONCLUSIVE ap: not measured: {reason}" in text
     assert "INCONCLUSIVE peak_memory: not measured: this kernel can't reset the peak" in text
     assert "try: name no gate that isn't measured here: ap, top1, peak_memory, latency_p99" in text
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "reason"),
+    [
+        (None, None, "a runs on the CPU, B runs on the CPU"),
+        (DeviceBytes({}, "no NVML"), DeviceBytes({}, "refused"), "A doesn't tell it: no NVML, B"),
+        (DeviceBytes({"pool": 1}), DeviceBytes({}, "refused"), "A tells it by pool, B doesn't"),
+        (DeviceBytes({"x": 1, "y": 1}), DeviceBytes({"z": 1}), "A tells it by x and y, B tells"),
+    ],
+)
+@pytest.mark.parametrize("gate", [True, False])
+def test_memory_of_a_gpu_that_no_counter_tells_of_both_sides_says_why(
+    a: DeviceBytes | None, b: DeviceBytes | None, reason: str, gate: bool
+) -> None:
+    sides = {"a": replace(SIDE_RECORD, device_memory=a), "b": replace(SIDE_RECORD, device_memory=b)}
+    criteria = Criteria({"device_memory": 0.1}, ("device_memory",) if gate else ())
+    found = missing_gates(criteria, [], [replace(ROUND_RECORD, sides=sides)])
+    is_told = any(side is not None and side.counters for side in (a, b))
+    assert [one.gate for one in found] == [gate] * (gate or is_told)
+    for compared in found:
+        assert reason.lower() in compared.lacking.lower()
+        assert compared.verdict is Verdict.INCONCLUSIVE
 
 
 def test_a_gate_that_is_measured_is_not_missing() -> None:

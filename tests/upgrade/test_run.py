@@ -357,6 +357,31 @@ def test_a_candidate_that_takes_more_memory_regresses(upgrade: LabourUpgrade) ->
     assert result.verdict is Verdict.REGRESSED
 
 
+def test_a_candidate_that_takes_more_of_the_gpu_regresses_though_the_host_has_no_more(
+    upgrade: LabourUpgrade,
+) -> None:
+    upgrade.device = "cuda:0"
+    result = upgrade.run({"events": 0.001, "gpu": 200}, {"events": 0.001, "gpu": 400})
+    assert [one.quantity for one in result.regressed] == ["device_memory"]
+    memory = upgrade.of("device_memory")
+    assert (memory.a, memory.b, memory.gate) == (200 << 20, 400 << 20, False)
+    side = upgrade.result.rounds[0].sides["b"]
+    assert to_plain(side)["device_memory"]["counters"] == {"labour.peak": 400 << 20}
+
+
+def test_memory_of_a_gpu_by_unlike_counters_is_not_compared_but_named(
+    upgrade: LabourUpgrade,
+) -> None:
+    upgrade.device = "cuda:0"
+    common = {"events": 0.001, "gpu": 200}
+    result = upgrade.run(common, {**common, "gpu": 800, "counter": "labour.newer"})
+    memory = upgrade.of("device_memory")
+    assert (memory.verdict, memory.gate) == (Verdict.INCONCLUSIVE, False)
+    assert memory.lacking == "not measured: A tells it by labour.peak, B tells it by labour.newer"
+    assert f"INCONCLUSIVE device_memory: {memory.lacking}" in upgrade.text
+    assert result.verdict is Verdict.PASSED
+
+
 def test_a_candidate_that_is_slow_to_load_regresses(upgrade: LabourUpgrade) -> None:
     upgrade.gates = ("latency", "load_time")
     upgrade.tolerances["load_time"] = 0.5

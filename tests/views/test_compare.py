@@ -30,6 +30,18 @@ def test_intervals_that_overlap_are_no_change(tmp_path: Path) -> None:
     assert (moved.change, moved.apart, moved.better) == ("+100 %", True, False)
 
 
+def test_values_that_unlike_counters_tell_are_shown_and_not_compared(tmp_path: Path) -> None:
+    runs = []
+    for counter, value in (("pool", 1e8), ("NVML", 6e8)):
+        told = {**estimate(value, value, value), "unit": "B", "counter": counter}
+        lines = [line_of(1, estimates={"device_memory": told})]
+        runs.append(read_lines(tmp_path / counter, lines))
+    assert not compare_runs(*runs).changed
+    (compared,) = compare_runs(*runs).items
+    (moved,) = compared.moved
+    assert (moved.change, moved.apart) == ("-", False)
+
+
 def test_another_verdict_is_a_change_and_the_worst_comes_first(tmp_path: Path) -> None:
     a = read_lines(tmp_path / "a", [line_of(1), line_of(2)])
     b = read_lines(tmp_path / "b", [line_of(1, "INCONCLUSIVE"), broken_limit(2)])

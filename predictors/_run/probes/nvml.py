@@ -5,7 +5,7 @@ device, whoever uses it. Of a slice (MIG), clocks, power and temperature are tho
 """
 
 import functools
-from typing import Any, Optional
+from typing import Any, Dict, Optional
 
 from ..gpus import instant_power, open_gpu_handle, whole_gpu
 from ..probe import Probe, ProbeUnavailable
@@ -110,16 +110,29 @@ def open_nvml(device):
 _open_once = functools.lru_cache(maxsize=None)(open_nvml)
 
 
-def device_memory(device: str) -> Optional[int]:
-    """Return the bytes that are used on the whole device; None where NVML can't tell."""
+def read_memory(device: str) -> Any:
+    """Return the bytes of the whole device: its attributes are ``total``, ``free`` and ``used``.
+
+    Raises ProbeUnavailable where NVML can't tell.
+    """
+    return _ask(device, "nvmlDeviceGetMemoryInfo")
+
+
+def memory_by_process(device: str) -> Dict[int, Optional[int]]:
+    """Return the bytes of the device that processes hold, by id; None where it isn't told.
+
+    In a container the ids may be those outside. Raises ProbeUnavailable where NVML can't tell.
+    """
+    running = _ask(device, "nvmlDeviceGetComputeRunningProcesses")
+    return {process.pid: process.usedGpuMemory for process in running}
+
+
+def _ask(device, function):
+    nvml, handle = _open_once(device)
     try:
-        nvml, handle = _open_once(device)
-    except ProbeUnavailable:
-        return None
-    try:
-        return int(nvml.nvmlDeviceGetMemoryInfo(handle).used)
-    except nvml.NVMLError:
-        return None
+        return getattr(nvml, function)(handle)
+    except nvml.NVMLError as error:
+        raise ProbeUnavailable("NVML: %s" % error) from None
 
 
 def _readers(nvml, handle):

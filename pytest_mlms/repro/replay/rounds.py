@@ -36,6 +36,7 @@ class Process(NamedTuple):
     """The measurements of one process: its turns, and what it has once.
 
     ``peak_bytes`` is the peak above ``import_bytes``, which it had before the model was loaded.
+    ``device_bytes`` is the peak on a GPU, by the name of each counter that tells it.
     """
 
     turns: List[Turn]
@@ -43,6 +44,7 @@ class Process(NamedTuple):
     first_seconds: float
     peak_bytes: float
     import_bytes: float
+    device_bytes: Dict[str, int] = {}
 
 
 def _calls(process: Process) -> List[float]:
@@ -70,6 +72,12 @@ def _latency(process: Process) -> float:
     return _median([turn.latency for turn in process.turns])
 
 
+def _device_memory(process: Process) -> float:
+    for counted in process.device_bytes.values():
+        return float(counted)
+    raise CannotRun("nothing tells the memory of the device here, or not by one counter for both")
+
+
 FIGURES: Dict[str, Callable[[Process], float]] = {
     "latency": _latency,
     "latency_p50": _latency,
@@ -83,6 +91,7 @@ FIGURES: Dict[str, Callable[[Process], float]] = {
     "first_inference": lambda process: process.first_seconds,
     "peak_memory": lambda process: process.peak_bytes,
     "import_memory": lambda process: process.import_bytes,
+    "device_memory": _device_memory,
 }
 """The quantities that a replay measures; ``throughput`` is one over the mean latency."""
 
@@ -189,9 +198,9 @@ def _round(task: Task, sides: Sides, number: int) -> Tuple[float, float]:
             started[side] = _Started(sides.fresh(side), task)
             started[side].agent.pause()
         _run_turns([started[side] for side in order], task.seconds)
+        processes = _by_one_counter({side: started[side].finish() for side in order})
         figures = {}
-        for side in order:
-            process = started[side].finish()
+        for side, process in processes.items():
             figures[side] = figure_of(process, task.expected.quantity, _inputs(task))
     except (Failed, Ended) as error:
         raise CannotRun("a side can't run the model here: %s" % error) from None
@@ -201,6 +210,17 @@ def _round(task: Task, sides: Sides, number: int) -> Tuple[float, float]:
         if not value + task.expected.base > 0:
             raise CannotRun("this machine can't measure the quantity: it is %r" % value)
     return figures[OLD], figures[NEW]
+
+
+def _by_one_counter(processes: Dict[str, Process]) -> Dict[str, Process]:
+    """Return processes without the counters of a GPU's memory that others don't have."""
+    both = [set(process.device_bytes) for process in processes.values()]
+    common = set.intersection(*both)
+    kept = {}
+    for side, process in processes.items():
+        counted = {name: size for name, size in process.device_bytes.items() if name in common}
+        kept[side] = process._replace(device_bytes=counted)
+    return kept
 
 
 def _single(task: Task, sides: Sides) -> float:
@@ -253,6 +273,7 @@ class _Started:
             first_seconds=self._first,
             peak_bytes=max(_PAGE, facts["peak_rss"] - before),
             import_bytes=before,
+            device_bytes=(facts.get("device_memory") or ({},))[0],
         )
 
 

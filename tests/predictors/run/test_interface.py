@@ -70,8 +70,9 @@ def test_what_a_framework_cannot_tell_is_not_implemented() -> None:
         found.structure(loaded, {})
 
 
-def test_there_are_no_device_seconds_and_close_does_nothing_by_default() -> None:
+def test_nothing_of_a_device_is_told_and_close_does_nothing_by_default() -> None:
     found = functions_of(module_with())
     loaded: Any = "model"
     assert found.device_seconds is None
+    assert found.device_memory(loaded) == {}
     found.close(loaded)

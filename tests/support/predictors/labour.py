@@ -13,6 +13,8 @@ LABOUR_IMPORT   seconds that importing the framework takes, of the machine's clo
 LABOUR_HOARD    MiB that the model takes
 LABOUR_SLOW     seconds that loading sleeps
 LABOUR_EVENTS   seconds that the predictor's own device says each call took
+LABOUR_GPU      MiB that the model takes on its device, by the framework's counter
+LABOUR_COUNTER  the name of that counter (default labour.peak)
 LABOUR_VERSION  the version of the framework
 LABOUR_HEAD     outputs are those of a detector's head: four rows of boxes in pixels, one of scores
 LABOUR_FAULT    wrong, nan: other outputs
@@ -52,6 +54,8 @@ from mlms_predictors._run import process, scenarios
 FAULT = os.environ.get("LABOUR_FAULT", "")
 EVENTS = float(os.environ.get("LABOUR_EVENTS", "0"))
 HOARD = int(os.environ.get("LABOUR_HOARD", "0"))
+GPU = int(os.environ.get("LABOUR_GPU", "0"))
+COUNTER = os.environ.get("LABOUR_COUNTER", "labour.peak")
 SLEEP = float(os.environ.get("LABOUR_SLEEP", "0"))
 SLOW = float(os.environ.get("LABOUR_SLOW", "0"))
 WORK = int(os.environ.get("LABOUR_WORK", "1"))
@@ -195,6 +199,10 @@ def key_of(images):
 
 def device_seconds(loaded):
     return EVENTS
+
+
+def device_memory(loaded):
+    return {COUNTER: GPU << 20} if GPU and loaded.device != "cpu" else {}
 
 
 def layers(loaded, arrays):

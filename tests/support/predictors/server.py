@@ -8,6 +8,7 @@ fault     the number of a call that raises
 axis      the size of the batch axis, free by default
 single    loading a second copy raises
 hoard     MiB that the model takes
+gpu       MiB that the model takes on its device, by the framework's counter
 
 SERVER_FACTOR in the environment multiplies the seconds.
 
@@ -43,6 +44,11 @@ def load(request):
     inputs = [Tensor("x", "float32", (axis, 2))]
     outputs = [Tensor("y", "float32", (axis,))]
     return Loaded(model, request.device, request.threads, inputs, outputs)
+
+
+def device_memory(loaded):
+    taken = sum(dict(request.options).get("gpu", 0) for request in _LOADS)
+    return {"server.peak": taken << 20} if taken else {}
 
 
 def predict(loaded, arrays):
