@@ -32,5 +32,5 @@ def warn_of_idle_gates(config: pytest.Config, items: Iterable[pytest.Item]) -> N
         name = gate.partition("=")[0]
         if name not in measured:
             text = f"--mlms-gate={gate} judges nothing: no upgrade of this run measures {name}"
-            advice = "leave it out, or run one that does, as of a scenario with a load"
+            advice = "leave it out, or run one that does, as of a scenario with a load, or on a GPU"
             warnings.warn_explicit(f"{text}; {advice}", MlmsNotGated, place, 1)
