@@ -71,7 +71,8 @@ def test_memory_of_a_gpu_is_decided_on_gpus_alone(tmp_path: Path) -> None:
     kept = path.read_text().partition("thresholds:")[0].replace("[cpu]", "[cpu, cuda]")
     limits = "device_memory: {max: 1 GiB}\n  upgrade: {device_memory: 5 %}"
     path.write_text(f"{kept}thresholds:\n  {limits}\n")
-    for kind, on_gpu in (("performance", 1), ("upgrade", 3)):
+    kinds: dict[Kind, int] = {"performance": 1, "upgrade": 3}
+    for kind, on_gpu in kinds.items():
         found = cases_of(load(path), kind, lambda framework: [NEW], lambda framework: None)
         for case in found:
             is_gpu = case.device == "cuda"

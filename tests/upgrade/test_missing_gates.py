@@ -15,6 +15,8 @@ from pytest_mlms.upgrade.decision import compare_rounds, is_decided, verdict_of
 from pytest_mlms.upgrade.explanation import explain_upgrade
 from pytest_mlms.upgrade.missing_gates import MISSING, missing_gates
 from pytest_mlms.upgrade.result import UpgradeResult
+from pytest_mlms.upgrade.round_record import SideRecord
+from pytest_mlms.upgrade.rounds import SideName
 from tests.support.labour import LabourUpgrade
 from tests.support.upgrades import ROUND_RECORD, SIDE_RECORD, alike, setting
 
@@ -50,7 +52,10 @@ def test_a_gate_without_a_comparison_leaves_an_upgrade_undecided_and_says_why() 
 def test_memory_of_a_gpu_that_no_counter_tells_of_both_sides_says_why(
     a: DeviceBytes | None, b: DeviceBytes | None, reason: str, gate: bool
 ) -> None:
-    sides = {"a": replace(SIDE_RECORD, device_memory=a), "b": replace(SIDE_RECORD, device_memory=b)}
+    sides: dict[SideName, SideRecord] = {
+        "a": replace(SIDE_RECORD, device_memory=a),
+        "b": replace(SIDE_RECORD, device_memory=b),
+    }
     criteria = Criteria({"device_memory": 0.1}, ("device_memory",) if gate else ())
     found = missing_gates(criteria, [], [replace(ROUND_RECORD, sides=sides)])
     is_told = any(side is not None and side.counters for side in (a, b))
