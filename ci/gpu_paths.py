@@ -6,6 +6,7 @@ uses every probe for GPUs. ci/gpu.py runs them, each in a process of its own.
 """
 
 import importlib.util
+import os
 import subprocess
 import sys
 import zipfile
@@ -88,7 +89,7 @@ class Result(NamedTuple):
 class Agent:
     """An agent of one predictor in this interpreter, with its log in a file."""
 
-    def __init__(self, predictor: str, log: Path) -> None:
+    def __init__(self, predictor: str, log: Path, **variables: str) -> None:
         worker = ROOT / "predictors" / "_run" / "worker.py"
         file = ROOT / "predictors" / (predictor + ".py")
         with open(str(log), "wb") as errors:
@@ -98,6 +99,7 @@ class Agent:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 start_new_session=True,
+                env=dict(os.environ, **variables),
             )
         self._process = process
 
@@ -256,6 +258,8 @@ def try_path(way: Way, folder: Path, device: str = "cuda:0") -> Result:
     Raises NotRun where something is missing, AssertionError where the outputs are wrong, and
     RuntimeError for all else.
     """
+    from mlms_predictors._run.options import layer_variables_of
+
     agent = Agent(way.predictor, folder / "log")
     try:
         used = load(agent, way, folder, device)
@@ -264,9 +268,16 @@ def try_path(way: Way, folder: Path, device: str = "cuda:0") -> Result:
             feed = [("image", images(size))]
             check_outputs(agent, feed)
             p50[size] = time_calls(agent, feed)
-        layers = count_layers(agent, feed)
         lines = list(use_probes(agent, feed)) + list(ask_for_costs(agent))
-        return Result(used, p50, layers, lines)
+        variables = layer_variables_of(ROOT / "predictors" / (way.predictor + ".py"))
+        if device == "cpu" or not variables:
+            return Result(used, p50, count_layers(agent, feed), lines)
+    finally:
+        agent.close()
+    agent = Agent(way.predictor, folder / "log", **variables)
+    try:
+        load(agent, way, folder, device)
+        return Result(used, p50, count_layers(agent, feed), lines)
     finally:
         agent.close()
 
