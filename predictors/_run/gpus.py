@@ -21,6 +21,7 @@ class Gpu(NamedTuple):
     """A GPU, or a slice of one: ``memory`` is in bytes, 0 where the driver doesn't tell it.
 
     ``slices`` are those of a GPU in MIG mode, which can only be used by them; None in another mode.
+    ``place`` is an older name of a slice: by its GPU, and the ids of its GPU and compute instance.
     """
 
     uuid: str
@@ -28,6 +29,7 @@ class Gpu(NamedTuple):
     memory: int = 0
     driver: str = ""
     slices: Optional[Tuple[Any, ...]] = None
+    place: str = ""
 
     @property
     def devices(self) -> List[Any]:
@@ -81,7 +83,7 @@ def list_gpus() -> List[Gpu]:
             handle = _child(nvml, "nvmlDeviceGetHandleByIndex_v2", index)
             if handle:
                 gpu = _gpu(nvml, handle, driver)
-                gpus.append(gpu._replace(slices=_slices(nvml, handle, driver)))
+                gpus.append(gpu._replace(slices=_slices(nvml, handle, gpu)))
         return gpus
     finally:
         nvml.nvmlShutdown()
@@ -164,7 +166,7 @@ def _named(gpus, entry):
     if not entry.startswith(("GPU-", "MIG-")):
         return None
     devices = list(gpus) + [part for gpu in gpus for part in gpu.slices or ()]
-    found = [device for device in devices if device.uuid.startswith(entry)]
+    found = [device for device in devices if device.uuid.startswith(entry) or device.place == entry]
     return found[0] if len(found) == 1 else None
 
 
@@ -177,11 +179,20 @@ def _gpu(nvml, handle, driver):
     )
 
 
-def _slices(nvml, gpu, driver):
+def _slices(nvml, handle, gpu):
     """Return the slices of a GPU in MIG mode, None in another mode; places may be empty."""
-    places = _answer(nvml, "nvmlDeviceGetMaxMigDeviceCount", ctypes.c_uint, gpu).value
-    handles = [_child(nvml, "nvmlDeviceGetMigDeviceHandleByIndex", gpu, n) for n in range(places)]
-    return tuple(_gpu(nvml, handle, driver) for handle in handles if handle) if places else None
+    places = _answer(nvml, "nvmlDeviceGetMaxMigDeviceCount", ctypes.c_uint, handle).value
+    if not places:
+        return None
+    slices = []
+    for index in range(places):
+        part = _child(nvml, "nvmlDeviceGetMigDeviceHandleByIndex", handle, index)
+        if part:
+            own = _answer(nvml, "nvmlDeviceGetGpuInstanceId", ctypes.c_uint, part).value
+            compute = _answer(nvml, "nvmlDeviceGetComputeInstanceId", ctypes.c_uint, part).value
+            place = "MIG-%s/%d/%d" % (gpu.uuid, own, compute)
+            slices.append(_gpu(nvml, part, gpu.driver)._replace(place=place))
+    return tuple(slices)
 
 
 def _answer(nvml, name, kind, *arguments):

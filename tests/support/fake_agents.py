@@ -64,6 +64,7 @@ class FakePredictor:
         self.seconds_until_loaded = 0.7
         self.leak = 0
         self.energy = UNTOLD
+        self.seconds_run: list[float] = []
         self.calls = 0
         self.idle_share = 0.0
 
@@ -78,6 +79,7 @@ class FakePredictor:
 
     def run(self, scenario: str, *, seconds: float, least: int, longest: float) -> ScenarioRun:
         assert self.agent.running, "a stopped process was asked to run"
+        self.seconds_run.append(seconds)
         times = {"start": np.zeros(10), "end": np.full(10, self.seconds)}
         return ScenarioRun(times, self.outputs, "digest", 0, energy=self.energy)
 

@@ -345,6 +345,15 @@ def test_energy_of_an_input_is_there_where_both_sides_count_it() -> None:
     assert (found.a.joules, found.b.joules) == (None, None)
 
 
+def test_energy_is_that_of_a_run_as_long_as_the_slower_counter_needs() -> None:
+    fakes = FakePair()
+    for side, seconds in zip(fakes.both, (0.1, 1.2), strict=True):
+        side.clocks = side.clocks._replace(energy=True, energy_seconds=seconds)
+        side.energy = Energy({"gpu energy": 1.0}, {}, "")
+    Run(fakes).run()
+    assert fakes.a.seconds_run == fakes.b.seconds_run == [1.2]
+
+
 def test_a_side_that_leaks_is_watched_and_a_clean_one_is_not() -> None:
     fakes = FakePair()
     fakes.b.leak = 2000

@@ -115,6 +115,7 @@ def test_a_machine_without_a_driver_lists_no_gpus(monkeypatch: pytest.MonkeyPatc
         (None, "MIG-22", "GPU-aa00"),
         ("1,GPU-aa", "MIG-11", "GPU-aa00"),
         ("MIG-22,1", "GPU-bb11", "GPU-bb11"),
+        ("1,MIG-GPU-aa00/2/1", "MIG-22", "GPU-aa00"),
     ],
 )
 def test_nvml_opens_the_gpu_or_slice_of_a_number(

@@ -30,7 +30,7 @@ utilization 97 41              %: GPU, memory
 process PID BYTES              one of several; PID may be ``self``, BYTES ``?`` for not available
 processes !4                   the list is refused
 mig_mode 1                     a GPU in this mode has slices
-instance 3                     of a slice: its GPU instance
+instance 3                     of a slice: its GPU instance; ``compute_instance``
 gpm 1, metric.2 0+81.5         GPM is supported; a counter whose rate is the metric 2
 =============================  ===================================================================
 """
@@ -80,6 +80,7 @@ mig MIG-22
 name NVIDIA H200 MIG 3g.71gb
 memory 75161927680 33554432
 instance 2
+compute_instance 1
 process 202 8192
 """
 """A GPU with two slices, by NVML's places 0 and 2. What a slice doesn't tell is its GPU's."""

@@ -88,6 +88,7 @@ NUMBER(nvmlDeviceGetCurrentClocksThrottleReasons, Number, "reasons")
 NUMBER(nvmlDeviceGetCurrentClocksEventReasons, Number, "reasons")
 NUMBER(nvmlDeviceGetPerformanceState, unsigned, "state")
 NUMBER(nvmlDeviceGetGpuInstanceId, unsigned, "instance")
+NUMBER(nvmlDeviceGetComputeInstanceId, unsigned, "compute_instance")
 
 static int numbered(Device *device, const char *name, unsigned which, double *number)
 {
