@@ -11,6 +11,8 @@ from pytest_mlms.charts.ticks import microseconds
 from pytest_mlms.charts.timeline import timeline_chart
 from pytest_mlms.html.section import NOTED_FIGURES, Context, Figure, Section
 from pytest_mlms.trace.context import TraceContext
+from pytest_mlms.trace.device_time import device_time
+from pytest_mlms.trace.latency import model_latency
 from pytest_mlms.trace.summary import TraceSummary
 from pytest_mlms.upgrade.labels import percent
 from pytest_mlms.views.item import ItemView
@@ -77,17 +79,20 @@ def _layers_caption(context: TraceContext) -> str:
 
 
 def _shares(context: TraceContext) -> dict[str, float]:
-    """Return the parts of a call: on the GPU and elsewhere, else in layers and around them."""
-    layers = context.layers
-    if any(layer.kernel_us is not None for layer in layers):
-        on_gpu = sum(layer.kernel_us or 0.0 for layer in layers)
-        total = sum(layer.latency_us for layer in layers)
-        return {"GPU": on_gpu, "CPU": max(total - on_gpu, 0.0)}
+    """Return the parts of a call: what a GPU does, else in layers and around them."""
+    gpu = device_time(context.trace)
+    if gpu is not None:
+        call_us = context.latency_us or model_latency(context.trace, "kernel") or 0.0
+        return {
+            "GPU, kernels": gpu.kernels_us,
+            "GPU, copies alone": gpu.busy_us - gpu.kernels_us,
+            "GPU idle": max(call_us - gpu.busy_us, 0.0),
+        }
     time = context.layer_time
     if time is None:
         return {}
     around = max(time.call_us - time.layers_us, 0.0)
-    return {"CPU, in layers": time.layers_us, "CPU, around them": around}
+    return {"in layers": time.layers_us, "around them": around}
 
 
 def _in_words(shares: Mapping[str, float]) -> str:

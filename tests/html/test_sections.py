@@ -83,12 +83,14 @@ def test_a_trace_of_a_gpu_shows_kernels_and_the_shares_of_gpu_and_cpu(tmp_path: 
     run.layer("first", 1000, 4000)
     run.launch(1500, 1600, correlation=7)
     run.kernel("gemm", 2000, 4000, correlation=7)
+    run.kernel("memcpy DtoH", 3000, 5000, type="memcpy")
     save_trace(writer.build(), tmp_path / "t.npz")
     item = replace(item_with(tmp_path, ""), kind="trace", artifacts={"trace.npz": "t.npz"})
     content = shown(item)["Where the time went"]
     assert "a call, at level kernel" in content
     assert "gemm: 2.00 µs from 2.00 µs, kernel" in content
-    assert "where the time of a call goes: GPU 25 %, CPU 75 %" in content
+    parts = "GPU, kernels 20 %, GPU, copies alone 10 %, GPU idle 70 %"
+    assert f"where the time of a call goes: {parts}" in content
 
 
 def test_items_without_files_have_no_sections(tmp_path: Path) -> None:

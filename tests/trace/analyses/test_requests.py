@@ -46,3 +46,15 @@ def test_steps_have_their_shares_of_the_request() -> None:
     assert request["share"] == 1
     assert phase["step"] == "pre-process"
     assert phase["share"] == 0.4
+
+
+def test_a_gpu_has_its_time_beside_a_call_without_tracing() -> None:
+    writer = TraceWriter(TraceMetadata("net", "case"))
+    writer.run("model").predict(0, 40_000)
+    run = writer.run("kernel")
+    run.predict(0, 60_000)
+    run.kernel("conv", 10_000, 20_000)
+    run.kernel("memcpy HtoD", 5_000, 15_000, type="memcpy")
+    (row,) = rows_of("gpu", writer.build())
+    assert (row["latency_us"], row["busy_us"], row["share"]) == (40, 15, 0.375)
+    assert (row["kernels_us"], row["to_device_us"], row["to_host_us"]) == (10, 10, 0)
