@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 from scipy.signal import lfilter
 
 from pytest_mlms.upgrade.figures import Figure, figures_of
-from pytest_mlms.upgrade.interleave_plan import next_look
+from pytest_mlms.upgrade.interleave_plan import LEAST_SECONDS, next_look
 from pytest_mlms.upgrade.rounds import Round, Side
 
 __all__ = [
     "NOISES",
     "OF_CALLS",
     "OF_PROCESS",
+    "PAIR",
     "UNLIKE_NOISES",
     "Array",
     "Generator",
@@ -43,6 +44,8 @@ CALLS = 2  # of a turn
 SCATTER = 0.05
 STEADY = 0.01  # of short calls by a coarse clock
 TURN = 2e-3  # seconds, of calls that are shorter
+PAIR = 4e-3  # seconds of a pair of turns
+LEAST_PAIRS = round(LEAST_SECONDS / PAIR)
 CPU_SCATTER = 0.02
 BURST_CALLS = 50
 BURST_SHARE = 0.1
@@ -209,7 +212,7 @@ class Look(NamedTuple):
 def simulated_looks(
     noise: Noise, most: int, generator: Generator, change: float = 0.0
 ) -> list[Look]:
-    """Return a round as it is after 30 pairs and more, by the functions that compute real ones.
+    """Return a round as it is after 20 pairs and more, by the functions that compute real ones.
 
     B takes exp(``change``) times as long as A, without the processes' offsets. What a process has
     once is left out.
@@ -223,7 +226,7 @@ def simulated_looks(
     looks = []
     pairs = 0
     while pairs < most:
-        pairs = min(most, next_look(pairs, calls))
+        pairs = min(most, max(LEAST_PAIRS, next_look(pairs, calls)))
         figures = figures_of(Round(_first(a, pairs), _first(b, pairs)), "adj", batch_size=1)
         looks.append(Look(pairs, {name: figures[name] for name in OF_CALLS if name in figures}))
     return looks

@@ -20,6 +20,7 @@ from gate_noise import (
     NOISES,
     OF_CALLS,
     OF_PROCESS,
+    PAIR,
     UNLIKE_NOISES,
     Generator,
     Look,
@@ -45,7 +46,6 @@ BUDGET = 60.0  # seconds
 PRECISION = SHARE_OF_TOLERANCE * 0.03
 START = 0.65  # seconds of a round beside its turns: two processes of ONNX Runtime, the warm-up
 TURNS = 0.75  # seconds
-PAIR = 4e-3  # seconds of a pair of turns
 SOON = 10.0  # seconds
 
 ITEMS_HEADER = (

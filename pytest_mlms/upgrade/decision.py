@@ -21,6 +21,7 @@ __all__ = [
     "RISK_OF_FAILING",
     "RISK_OF_PASSING",
     "QuantityTolerance",
+    "are_gates_decided",
     "compare_accuracy",
     "compare_rounds",
     "is_decided",
@@ -274,12 +275,17 @@ def is_decided(comparisons: Sequence[Comparison], rounds: int, least: int = ROUN
         return False
     if any(compared.verdict is Verdict.REGRESSED for compared in of_calls):
         return True
-    gates = [compared.verdict for compared in of_rounds if compared.gate]
-    if Verdict.INCONCLUSIVE in gates:
+    if not are_gates_decided(comparisons):
         return False
     if any(compared.verdict is Verdict.REGRESSED for compared in of_rounds):
         return True
     return not any(_is_suspect(compared) for compared in [*of_rounds, *of_calls])
+
+
+def are_gates_decided(comparisons: Sequence[Comparison]) -> bool:
+    """Return whether all gates that rounds decide are decided."""
+    gates = [compared for compared in comparisons if compared.of == "rounds" and compared.gate]
+    return all(compared.verdict is not Verdict.INCONCLUSIVE for compared in gates)
 
 
 def _is_suspect(compared: Comparison) -> bool:

@@ -33,7 +33,7 @@ from pytest_mlms.evaluate.timed_inputs import (
 )
 from pytest_mlms.statistics import is_steady
 from pytest_mlms.upgrade.agents import AgentPair, TurnPlan
-from pytest_mlms.upgrade.interleave_plan import InterleavePlan
+from pytest_mlms.upgrade.interleave_plan import LEAST_SECONDS, InterleavePlan
 from pytest_mlms.upgrade.late_calls import LateCalls
 from pytest_mlms.upgrade.round_growth import RoundGrowth
 from pytest_mlms.upgrade.round_inputs import RoundInputs
@@ -111,16 +111,17 @@ def run_interleaved(
     batches_for: Batches,
     after_round: Callable[[int, MeasuredRound, AgentPair], bool],
     keep_part: KeepPart = lambda index, arrays: None,
+    is_for_guards: Callable[[], bool] = lambda: False,
 ) -> None:
     """Run rounds until ``after_round`` returns that they are enough.
 
     ``after_round`` gets each round while its agents are alive; what it does is no part of the
     budget. ``keep_part`` gets what there is of a round whose load is interrupted, or whose agent
     dies under it. There is no further round that would exceed the budget if it takes as long as
-    those before.
+    those before. ``is_for_guards`` returns whether a further round is for these only.
     """
     earlier = EarlierRounds(LateCalls(plan.watches_late))
-    _Rounds(plan, open_pair, batches_for, after_round, keep_part, earlier).run()
+    _Rounds(plan, open_pair, batches_for, after_round, keep_part, is_for_guards, earlier).run()
 
 
 @dataclass(frozen=True)
@@ -144,6 +145,7 @@ class _Rounds:
     batches_for: Batches
     after_round: Callable[[int, MeasuredRound, AgentPair], bool]
     keep_part: KeepPart
+    is_for_guards: Callable[[], bool]
     earlier: EarlierRounds
     measured: int = 0
     spent: float = 0.0
@@ -194,7 +196,7 @@ class _Rounds:
         began = time.monotonic()
         cores = self.plan.draw_cores(rng)
         with self.open_pair(order, cores) as pair:
-            of_round = self.plan.for_round(self.earlier.changes)
+            of_round = self.plan.for_round(self.earlier.changes, self.is_for_guards())
             runner = RoundRunner(of_round, pair, cores, rng, self.earlier)
             measured = runner.run(self.batches_for, order)
             if load is not None:
@@ -507,7 +509,9 @@ class RoundRunner:
         while len(first_sides) < _MOST_PAIRS:
             pairs = len(first_sides)
             spent = time.monotonic() - began
-            if self._plan.is_measured(pairs, turn_plan.count, spent) or watch.is_precise(turns):
+            if self._plan.is_measured(pairs, turn_plan.count, spent):
+                break
+            if spent > LEAST_SECONDS and watch.is_precise(turns):
                 break
             first = pairs * turn_plan.count % cycle
             order = self._draw_order()

@@ -16,10 +16,13 @@ from pytest_mlms.upgrade.peak_round import PeakSearches
 from pytest_mlms.upgrade.round_estimate import ROUNDS, ROUNDS_TO_FAIL, RoundSpan
 from pytest_mlms.upgrade.round_load import LoadStrategy
 
-__all__ = ["LEAST_CALLS", "InterleavePlan", "next_look"]
+__all__ = ["LEAST_CALLS", "LEAST_SECONDS", "InterleavePlan", "next_look"]
 
 LEAST_CALLS = 30
 """Calls of a round, which p90 needs."""
+
+LEAST_SECONDS = 0.08
+"""Seconds of a round's turns, so that there are some hundred short calls, a few of which stall."""
 
 _LEAST_PAIRS = 12
 _LEAST_PAIRS_SOON = 8  # where turns end before their seconds; six have an interval by ranks
@@ -92,14 +95,17 @@ class InterleavePlan:
         least = max(_LEAST_PAIRS, math.ceil(self.least_calls / calls))
         return spent >= self.seconds and pairs >= least
 
-    def for_round(self, changes: Sequence[float]) -> InterleavePlan:
+    def for_round(self, changes: Sequence[float], for_guards: bool = False) -> InterleavePlan:
         """Return the plan of the round that comes after those with these ``changes`` of latency.
 
         Rounds that any item has are half as long, as there are so many of them. Beside what differs
-        between rounds, an error of a third of that doesn't matter.
+        between rounds, an error of a third of that doesn't matter. Further ones ``for_guards`` last
+        their whole time, since rare calls decide most of these.
         """
         if not self.precision:
             return self
+        if for_guards and len(changes) >= self.rounds.least:
+            return replace(self, precision=0.0)
         needed = self.precision
         if len(changes) > 2:
             needed = max(needed, float(np.std(changes, ddof=1)) / _SHARE_OF_SPREAD)

@@ -23,7 +23,7 @@ from pytest_mlms.units import format_quantity
 from pytest_mlms.upgrade.agents import AgentPair
 from pytest_mlms.upgrade.crash import crash_comparison
 from pytest_mlms.upgrade.criteria import Criteria
-from pytest_mlms.upgrade.decision import compare_rounds, is_decided
+from pytest_mlms.upgrade.decision import are_gates_decided, compare_rounds, is_decided
 from pytest_mlms.upgrade.figures import clock_step, figures_of, group_figures
 from pytest_mlms.upgrade.group_decision import groups_beside
 from pytest_mlms.upgrade.interleave import MeasuredRound, OpenPair, run_interleaved
@@ -112,7 +112,9 @@ class UpgradeRun:
             self._timed = batches_for
         self._update(rounds=(), complete=False)
         try:
-            run_interleaved(plan, open_pair, batches_for, self.after_round, self._keep_part)
+            run_interleaved(
+                plan, open_pair, batches_for, self.after_round, self._keep_part, self._is_for_guards
+            )
         except Crashed as error:
             crash = crash_comparison(str(error))
             self._update(comparisons=[crash, *self.result.comparisons])
@@ -163,6 +165,9 @@ class UpgradeRun:
         if self._is_slower() and not self.result.layers:
             self._trace(pair)
         return is_decided(self.result.comparisons, index + 1, self.criteria.rounds.least)
+
+    def _is_for_guards(self) -> bool:
+        return are_gates_decided(self.result.comparisons)
 
     def _update(self, **fields: Any) -> None:
         """Change fields of the result, and of the item's line, where they have the same names."""

@@ -141,12 +141,20 @@ def test_a_round_ends_with_enough_pairs_or_at_its_longest(
     assert plan.is_measured(pairs, calls, spent) is enough
 
 
+@pytest.fixture
+def no_least_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let turns end at once, as those of fakes take no time."""
+    monkeypatch.setattr("pytest_mlms.upgrade.interleave.LEAST_SECONDS", 0.0)
+
+
+@pytest.mark.usefixtures("no_least_time")
 def test_turns_end_once_their_error_is_small() -> None:
     plan = replace(PLAN, seconds=600, precision=0.003)
     assert Run(FakePair()).run(plan).record.pairs == 8
     assert Run(FakePair(0.01, 0.01)).run(plan).record.pairs == 8
 
 
+@pytest.mark.usefixtures("no_least_time")
 def test_turns_do_not_end_before_each_batch_was_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     batch = {"x": np.zeros(1)}
     monkeypatch.setattr(f"{__name__}.batches_for", lambda predictor: 39 * [batch])
@@ -173,6 +181,12 @@ def test_a_round_is_as_long_as_what_differs_between_rounds_takes(
     assert plan.precision == pytest.approx(precision)
     in_full = replace(PLAN, seconds=1.0)
     assert in_full.for_round(changes) == in_full
+
+
+def test_further_rounds_for_guards_are_in_full() -> None:
+    plan = replace(PLAN, seconds=1.0, precision=0.003)
+    assert plan.for_round(5 * (0.0,), for_guards=True) == plan.for_round(5 * (0.0,))
+    assert plan.for_round(6 * (0.0,), for_guards=True) == replace(plan, precision=0.0)
 
 
 def test_both_sides_have_the_same_number_of_turns() -> None:
