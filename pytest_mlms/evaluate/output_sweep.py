@@ -78,6 +78,7 @@ class OutputSweep:
         flips: Those whose best class is another.
         problem: Why outputs can't be compared at all, "" where they can.
         nan: The names of inputs for which the baseline has NaN.
+        lost: How many have NaN where the baseline has a number.
         unjudged: Those that differ by no more than the baseline does where its inputs are rounded.
         outputs: What was found of each output.
     """
@@ -90,6 +91,7 @@ class OutputSweep:
     flips: int = 0
     problem: str = ""
     nan: list[str] = field(default_factory=list)
+    lost: int = 0
     unjudged: list[str] = field(default_factory=list)
     outputs: dict[str, OutputFinding] = field(default_factory=dict)
     _far: list[_Far] = field(default_factory=list)
@@ -122,6 +124,7 @@ class OutputSweep:
         """
         beyond = np.zeros(len(names), bool)
         nan = np.zeros(len(names), bool)
+        lost = np.zeros(len(names), bool)
         unjudged = np.zeros(len(names), bool)
         known: NearbyOutputs | None = None
         for name, rule in self.rules.items():
@@ -141,16 +144,19 @@ class OutputSweep:
                 found = found._replace(deviation=np.where(decided, 0.0, found.deviation))
                 unjudged |= decided if rows == len(names) else decided.any()
             if self.of_itself:
-                lost = _lost_numbers(expected[name], ours[name])
-                found = found._replace(deviation=np.where(lost, math.inf, found.deviation))
+                gone = _lost_numbers(expected[name], ours[name])
+                found = found._replace(deviation=np.where(gone, math.inf, found.deviation))
             is_by_input = rows == len(names)
             far = found.deviation > 1
             beyond |= far if is_by_input else far.any()
             nan |= found.nan if is_by_input else found.nan.any()
+            gone = _lost_numbers(ours[name], expected[name])
+            lost |= gone if is_by_input else gone.any()
             named = names if is_by_input else [names[0]] * rows
             self._note(name, rule, found, np.atleast_1d(expected[name]), ours[name], named)
         self.inputs += len(names)
         self.beyond += int(beyond.sum())
+        self.lost += int(lost.sum())
         self.nan += [name for name, has in zip(names, nan, strict=True) if has]
         self.unjudged += [name for name, has in zip(names, unjudged, strict=True) if has]
         self._count_flips(expected, ours)

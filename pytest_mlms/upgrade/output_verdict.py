@@ -213,7 +213,8 @@ def by_design(
     parts = about.parts.items()
     own = [part for at, part in parts if at == PICTURES or at.startswith("B against itself")]
     is_broken = bool(sweep.problem) or any(_is_wrong(part, about.inputs) for part in own)
-    if is_broken or about.intermittent:
+    has_nan = any(each.lost for each in (sweep, *about.parts.values()))
+    if is_broken or has_nan or about.intermittent:
         return agreement
     text = f"variants differ by design: {agreement.told}"
     if has_accuracy:

@@ -21,6 +21,8 @@ from pytest_mlms.agent.predictor import Predictor, RepeatedCalls, Turn
 from pytest_mlms.agent.process import Refused
 from pytest_mlms.errors import Crashed, DatasetError, InvalidRun, MlmsError
 from pytest_mlms.evaluate.agreement import Tolerance
+from pytest_mlms.evaluate.closeness import Rule
+from pytest_mlms.evaluate.output_sweep import OutputSweep
 from pytest_mlms.manifest.schema import Input
 from pytest_mlms.pipeline import Dataset
 from pytest_mlms.pipeline.stack_pictures import Decoding
@@ -28,6 +30,7 @@ from pytest_mlms.records import Comparison, Verdict
 from pytest_mlms.upgrade.agents import AgentPair
 from pytest_mlms.upgrade.compared_inputs import ALL, Extent
 from pytest_mlms.upgrade.output_check import OutputCheck, OutputFindings, check_outputs
+from pytest_mlms.upgrade.output_verdict import TIMED, Circumstances, agreement_of, by_design
 from pytest_mlms.upgrade.rounds import SIDES, Array, Outputs, SideName
 from tests.support.fake_agents import FakePredictor
 from tests.support.scored import PIXEL
@@ -79,6 +82,23 @@ def test_outputs_that_cannot_be_compared_are_wrong(actual: Outputs, reason: str)
     found = check_outputs(EXPECTED, actual)
     assert found.verdict is REGRESSED
     assert found.lacking == reason
+
+
+@pytest.mark.parametrize("has_accuracy", [True, False])
+def test_a_variant_that_gives_nan_is_regressed_though_variants_differ_by_design(
+    has_accuracy: bool,
+) -> None:
+    """It was PASSED beside accuracy, which a NaN of few inputs hardly lowers, else open."""
+    about = Circumstances()
+    nan, other = (OutputSweep({"y": Rule()}) for _ in range(2))
+    nan.add(EXPECTED, y(math.nan, -100.0), ["row 0"])
+    other.add(EXPECTED, y(3.0, -100.0), ["row 0"])
+    found = [
+        by_design(agreement_of(each, about), each, about, has_accuracy) for each in (nan, other)
+    ]
+    assert [each.verdict for each in found] == [REGRESSED, PASSED if has_accuracy else INCONCLUSIVE]
+    about.note(TIMED, nan)
+    assert by_design(agreement_of(other, about), other, about, has_accuracy).verdict is REGRESSED
 
 
 def test_the_worst_of_several_outputs_decides() -> None:
