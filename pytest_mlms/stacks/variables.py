@@ -117,8 +117,10 @@ _SECRET = re.compile(
 )
 """Names that even a prefix of the list must not let through, such as NVIDIA_API_KEY."""
 
-_USER = re.compile(r"://[^/\s]*@|://[^/\s]*:\D\S*@")
-"""A user, who may be a token, or a password in an address, which may have a slash."""
+_HOST = re.compile(r"://(?=([^/]*))")
+"""Where the host of an address is, or its user."""
+
+_PASSWORD = re.compile(r":\D")  # behind a user; a port has digits
 
 _OF_OTHERS = ("TF_VAR_*", "TF_CLI_*")
 """Terraform's variables, which hold its secrets and have TensorFlow's prefix."""
@@ -168,7 +170,20 @@ def is_secret_name(name: str) -> bool:
 
 def is_secret(name: str, value: str) -> bool:
     """Return whether a variable looks like a secret: by its name, or by an address in its value."""
-    return is_secret_name(name) or _USER.search(value) is not None
+    return is_secret_name(name) or any(map(_has_user, value.split()))
+
+
+def _has_user(word: str) -> bool:
+    """Return whether an address has a user, who may be a token, or a password with a slash."""
+    last = word.rfind("@")
+    if last < 0:
+        return False
+    for found in _HOST.finditer(word):
+        start, end = found.span(1)
+        password = _PASSWORD.search(word, start, end + 1)
+        if start <= word.find("@", start, end) or (password and password.end() <= last):
+            return True
+    return False
 
 
 def advice_on_missing(text: str, env: Mapping[str, str]) -> str:
