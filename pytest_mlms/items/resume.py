@@ -22,7 +22,7 @@ from pytest_mlms.items.ungated import failure_without_limits
 from pytest_mlms.recorded import recorded_launch, without_devices
 from pytest_mlms.report.reporter import Reporter
 from pytest_mlms.results_reader import ItemLines, read_results
-from pytest_mlms.session import SESSION
+from pytest_mlms.session import SESSION, Session
 from pytest_mlms.stacks.declaration import declaration_of
 from pytest_mlms.stacks.installed import NOT_FROM_INDEX
 from pytest_mlms.stacks.launch import caller_variables
@@ -87,10 +87,25 @@ class Resume:
                 name: line.get("digest", "")
                 for name, line in self.lines.items()
                 if _has_its_packages(line, installed)
+                and self._has_its_variables(line, config.stash[SESSION])
                 and not (self._config.strict and line["verdict"] == "SKIPPED")
             }
         else:
             self._finished = dict(worker["mlms_done"])
+
+    def _has_its_variables(self, line: Line, session: Session) -> bool:
+        """Return whether an item would get the same variables, by what its line tells of stacks.
+
+        Workers, which have to agree, can't compare their own.
+        """
+        declared = {"launch": (line.get("stack") or {}).get("declared") or {}}
+        against = line.get("against")
+        if against:
+            stacks = [*session.declared_stacks.values(), *session.baseline_stacks]
+            known = {stack.name: stack for stack in (*session.chosen_stacks, *stacks)}
+            baseline = known.get(against["name"])  # none of a lock file
+            declared.update({"launch_against": declaration_of(baseline)} if baseline else {})
+        return _has_variables(line, declared, self._config.env_passthrough)
 
     @property
     def earlier(self) -> list[Line]:
@@ -192,12 +207,22 @@ def _is_of(line: Line, case: Case, passthrough: Iterable[str]) -> bool:
     """Return whether an item measured what its case does now, with the same variables."""
     if line.get("definition") not in (None, "", definition_of(case)):
         return False
+    declared = {"launch": declaration_of(case.stack)}
+    if case.against is not None:
+        declared["launch_against"] = declaration_of(case.against)
+    return _has_variables(line, declared, passthrough)
+
+
+def _has_variables(
+    line: Line, declared: Mapping[str, Mapping[str, Any]], passthrough: Iterable[str]
+) -> bool:
+    """Return whether the sides of an item of this host would get the variables that they had."""
     if not _is_of_this_host(line):
         return True
-    for key, stack in (("launch", case.stack), ("launch_against", case.against)):
+    for key, of_stack in declared.items():
         inherited = recorded_launch(line, key).inherited
-        if stack is not None and inherited is not None:
-            here = caller_variables(declaration_of(stack), passthrough)
+        if inherited is not None:
+            here = caller_variables(of_stack, passthrough)
             if without_devices(inherited) != without_devices(here):
                 return False
     return True

@@ -112,9 +112,13 @@ def test_an_item_of_this_interpreter_runs_again_where_a_package_changed(project:
     project.run("-k", "accuracy", "--mlms-resume").assert_outcomes(passed=1, deselected=1)
 
 
-@pytest.mark.parametrize("changed", ["variables", "labels"])
+@pytest.mark.parametrize(
+    ("changed", "workers"),
+    [("variables", []), ("variables", ["-n1"]), ("labels", [])],
+    ids=["variables", "variables-xdist", "labels"],
+)
 def test_an_item_runs_again_whose_variables_or_files_of_steps_have_changed(
-    project: Project, monkeypatch: pytest.MonkeyPatch, changed: str
+    project: Project, monkeypatch: pytest.MonkeyPatch, changed: str, workers: list[str]
 ) -> None:
     project.use_faulty()
     assert project.run("-k", "accuracy").ret == 0
@@ -123,7 +127,8 @@ def test_an_item_runs_again_whose_variables_or_files_of_steps_have_changed(
         monkeypatch.setenv("KMP_BLOCKTIME", "0")
     else:
         (project.folder / "labels.txt").write_text("digit\n" * 10)
-    project.run("-k", "accuracy", "--mlms-resume").assert_outcomes(passed=1, deselected=1)
+    result = project.run("-k", "accuracy", "--mlms-resume", *workers)
+    result.assert_outcomes(passed=1, deselected=0 if workers else 1)
 
 
 def without_end(project: Project, old: str = "", new: str = "") -> None:
