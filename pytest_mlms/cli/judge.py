@@ -45,7 +45,7 @@ def add_judge(commands: Any) -> None:
 
 
 def _judge(options: argparse.Namespace) -> int:
-    """Print the verdicts; return 1 where an upgrade is REGRESSED now, as pytest would have."""
+    """Print the verdicts; return 1 where an upgrade is REGRESSED now, and for no other verdict."""
     folder, upgrades = read_upgrades(options.results)
     replays = [
         replay_upgrade(folder, upgrade, options.tolerance, options.clock) for upgrade in upgrades

@@ -7,7 +7,6 @@ with pytest 8 and 9.
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatch
 from functools import cached_property
@@ -21,6 +20,7 @@ from pytest_mlms.cases import Case, case_of
 from pytest_mlms.config import MANIFEST_SUFFIXES
 from pytest_mlms.errors import AgentError, ManifestError, MlmsError, OutputError
 from pytest_mlms.items.selection import select_cases
+from pytest_mlms.items.warned import warn_at
 from pytest_mlms.loading import NoManifestError, load_manifest
 from pytest_mlms.manifest.datasets import DATASET_FILES
 from pytest_mlms.manifest.load import LoadedManifest
@@ -66,7 +66,7 @@ def warn_of_hidden(folder: Path, config: pytest.Config) -> None:
             if is_manifest(path, session.config.manifests) and session.worker in FIRST_WORKERS:
                 problem = f"{path} isn't collected: {hiding[0]} is in norecursedirs"
                 text = f"{problem}; name the folder, or set norecursedirs in pytest's ini file"
-                warnings.warn_explicit(text, MlmsWarning, str(path), 1)
+                warn_at(str(path), 1, text, MlmsWarning)
                 return
 
 
@@ -96,6 +96,8 @@ class ManifestFile(pytest.Module):
             return load_manifest(self.path, self._session.predictors, config.allow_code)
         except ManifestError as error:
             raise self.CollectError(str(error)) from error
+        except UserWarning as warning:  # by -W error
+            raise self.CollectError(f"{self.path}: {warning}") from None
 
     def cases(self, kind: Kind) -> list[Case]:
         """Return the cases of a kind that this session runs.

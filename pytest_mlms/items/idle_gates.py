@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterable
 
 import pytest
 
 from pytest_mlms.cases import case_of
 from pytest_mlms.expected import gates_of
+from pytest_mlms.items.warned import warn_of_run
 from pytest_mlms.session import FIRST_WORKERS, SESSION
 from pytest_mlms.warning_types import MlmsNotGated
 
@@ -33,4 +33,4 @@ def warn_of_idle_gates(config: pytest.Config, items: Iterable[pytest.Item]) -> N
         if name not in measured:
             text = f"--mlms-gate={gate} judges nothing: no upgrade of this run measures {name}"
             advice = "leave it out, or run one that does, as of a scenario with a load, or on a GPU"
-            warnings.warn_explicit(f"{text}; {advice}", MlmsNotGated, place, 1)
+            warn_of_run(config, place, f"{text}; {advice}", MlmsNotGated)

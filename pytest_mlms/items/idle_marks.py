@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Iterator, Sequence
 
 from pytest_mlms.cases import Case, cases_of
+from pytest_mlms.items.warned import warn_at
 from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.session import FIRST_WORKERS, Session
 from pytest_mlms.stacks.declared import stacks_for
@@ -37,7 +37,7 @@ def warn_of_idle_marks(loaded: LoadedManifest, cases: Sequence[Case], session: S
             place = loaded.place("marks", name, pattern)
             advice = f"name a framework, a stack, or a pattern of ids such as {possible[-1].id}"
             text = f"{name} {pattern!r} marks nothing; {advice}"
-            warnings.warn_explicit(text, MlmsWarning, str(place.path), place.line)
+            warn_at(str(place.path), place.line, text, MlmsWarning)
 
 
 def _possible_cases(loaded: LoadedManifest, session: Session) -> Iterator[Case]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
+from pytest_mlms.items.warned import warn_of_run
 from pytest_mlms.session import FIRST_WORKERS, SESSION, Session
 from pytest_mlms.warning_types import MlmsNotGated, MlmsWarning
 
@@ -24,7 +24,7 @@ def warn_of_originals(config: pytest.Config) -> None:
         return
     place = os.path.relpath(session.config.manifests[0])
     for category, text in _texts(session):
-        warnings.warn_explicit(text, category, place, 1)
+        warn_of_run(config, place, text, category)
 
 
 def _texts(session: Session) -> Iterator[tuple[type[MlmsWarning], str]]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 
 from pytest_mlms.cases import Case
 from pytest_mlms.expected import expected
 from pytest_mlms.manifest.load import LoadedManifest
-from pytest_mlms.records import Place
 from pytest_mlms.session import FIRST_WORKERS, Session
 
 __all__ = ["failure_without_limits", "warn_without_limits"]
@@ -30,14 +28,13 @@ def warn_without_limits(loaded: LoadedManifest, cases: Sequence[Case], session: 
     session.ungated.add(loaded.path)
     if loaded.origin is not None or session.worker not in FIRST_WORKERS:
         return
-    name = loaded.manifest.name
-    _warn(loaded.place(), f"no limit judges what {name} measures, so it can't fail; add thresholds")
-
-
-def _warn(place: Place, text: str) -> None:
+    from pytest_mlms.items.warned import warn_at
     from pytest_mlms.warning_types import MlmsNotGated
 
-    warnings.warn_explicit(text, MlmsNotGated, str(place.path), place.line)
+    place = loaded.place()
+    name = loaded.manifest.name
+    text = f"no limit judges what {name} measures, so it can't fail; add thresholds"
+    warn_at(str(place.path), place.line, text, MlmsNotGated)
 
 
 def failure_without_limits(case: Case, session: Session) -> str:

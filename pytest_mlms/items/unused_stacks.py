@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Iterable
 
 import pytest
 
+from pytest_mlms.items.warned import refuse, warn_of_run
 from pytest_mlms.records import Stack
 from pytest_mlms.session import FIRST_WORKERS, SESSION
-from pytest_mlms.warning_types import MlmsWarning
 
 __all__ = ["check_stacks"]
 
@@ -35,18 +34,10 @@ def _check(option: str, stacks: list[Stack], config: pytest.Config) -> None:
         return
     text = _explanation(option, unused, offered)
     if len(unused) == len(stacks):
-        _refuse(text, config)
+        refuse(text, config)
     elif session.worker in FIRST_WORKERS:
         place = config.inipath or config.rootpath
-        warnings.warn_explicit(text, MlmsWarning, str(place), 1)
-
-
-def _refuse(text: str, config: pytest.Config) -> None:
-    """Raise UsageError; a worker of xdist, whose errors of usage nobody reads, reports it."""
-    if config.stash[SESSION].worker is None:
-        raise pytest.UsageError(text)
-    report = pytest.CollectReport("stacks", "failed", longrepr=text, result=[])
-    config.hook.pytest_collectreport(report=report)
+        warn_of_run(config, str(place), text)
 
 
 def _runs(stack: Stack, offered: Collection[str]) -> bool:

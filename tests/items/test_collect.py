@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Sequence
+from fnmatch import fnmatch
 
 import pytest
 import yaml  # noqa: F401 - which pytester forgets after a test, and which can't be imported twice
@@ -262,6 +263,37 @@ def test_a_mark_that_marks_nothing_is_warned_of(project: Project) -> None:
 def test_accuracy_passes_where_warnings_are_errors(project: Project) -> None:
     project.set_thresholds("  top1: {min: 0.9}")
     project.run("-W", "error", "-k", "accuracy").assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "error"),
+    [
+        (
+            "marks: {skip: {'*-b46-*': slow}}",
+            [],
+            "digits.yaml:*: skip '*-b46-[*]' marks nothing; *",
+        ),
+        ("", [], "digits.yaml:*: no limit judges what * measures*"),
+        (
+            "",
+            ["--mlms-aa", "--mlms-gate=query_latency=3%"],
+            "--mlms-gate=query_latency=3% judges *",
+        ),
+    ],
+    ids=["mark", "limit", "gate"],
+)
+def test_a_warning_of_collection_is_an_error_of_a_line_where_warnings_are_errors(
+    project: Project, text: str, options: list[str], error: str
+) -> None:
+    """It was a traceback."""
+    project.set_thresholds("  top1: {min: 0.9}" if text else "")
+    project.manifest.write_text(f"{project.manifest.read_text()}\n{text}\n")
+    kind = "pytest_mlms.warning_types.MlmsWarning"
+    result = project.run("-W", f"error::{kind}", "--collect-only", *options)
+    lines = result.outlines + result.errlines
+    assert result.ret in (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.USAGE_ERROR)
+    assert any(fnmatch(line, f"*{error}") for line in lines), lines
+    assert not [line for line in lines if "Traceback" in line or "warned.py" in line]
 
 
 def test_an_error_that_is_not_of_the_model_is_no_expected_failure(project: Project) -> None:
