@@ -140,7 +140,7 @@ def _layers(profiles: Iterable[Profile]) -> dict[str, _Layer]:
     """Return the layers by name, in the order in which they ran first."""
     taken = defaultdict(list)
     facts: dict[str, tuple[str, Any]] = {}
-    for _, _, layers in profiles:
+    for _, _, layers, *_ in profiles:
         for name, seconds in _seconds_in_call(layers).items():
             taken[name].append(seconds)
         for name, kind, _, _, *more in layers:
