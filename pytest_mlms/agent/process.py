@@ -96,7 +96,8 @@ class Agent:
 
     ``took`` has the most seconds that each type of request took. ``pace`` has those of an agent
     that this one is compared with: a reply that takes ten times as long, and a minute, is none. A
-    longer ``timeout`` makes the minute longer. ``after_calls`` is called just after timed calls.
+    longer ``timeout`` makes the minute longer. ``after_calls`` is called just after timed calls,
+    with the type and the fields of the request.
     """
 
     process: subprocess.Popen[bytes]
@@ -107,7 +108,7 @@ class Agent:
     own_pid: int | None = None
     took: dict[str, float] = field(default_factory=dict)
     pace: Mapping[str, float] = field(default_factory=dict)
-    after_calls: Callable[[], None] | None = None
+    after_calls: Callable[[str, Mapping[str, Any]], None] | None = None
     _asked: tuple[str, float] = ("", 0.0)
     _oom_kills: int | None = field(default_factory=oom_kills)
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
@@ -145,7 +146,7 @@ class Agent:
         if reply.facts["type"] == "error":
             raise self._refusal(kind, reply.facts)
         if self.after_calls is not None and kind in _TIMED:
-            self.after_calls()
+            self.after_calls(kind, header)
         return reply
 
     @contextlib.contextmanager

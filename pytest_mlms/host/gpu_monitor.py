@@ -17,10 +17,19 @@ from mlms_predictors._run.gpus import field_value, instant_power, open_gpu_handl
 
 from pytest_mlms.errors import Unavailable
 
-__all__ = ["GpuMonitor", "GpuReading", "gpu_facts", "gpu_limits", "gpu_problems", "open_gpu"]
+__all__ = [
+    "GpuMonitor",
+    "GpuReading",
+    "gpu_facts",
+    "gpu_limits",
+    "gpu_problems",
+    "host_bound",
+    "open_gpu",
+]
 
 _CLOCK_CHANGE = 0.05  # of the SM clock under load; steps of boost are of 15 MHz, about 1 %
 _SLOWED = 0.01  # of the time: what half the clock adds to a mean by then
+_HOST_BOUND = 0.5  # of the time of calls, in which kernels run
 _PERIOD = 0.05  # seconds between glances after calls of one side
 _HW_SLOWDOWN = 0x8  # one of its causes, too much power at once, or a change of the P-state
 _ITS_CAUSES = 0x40 | 0x80
@@ -48,7 +57,8 @@ class GpuReading:
     ``processes`` are PIDs. ``loaded`` says that our agents used the GPU meanwhile: the clock is
     then the median just after their calls, ``clocks`` those of each side of an upgrade, and
     ``slowed`` the share of the ``seconds`` for which each reason held the clocks down, by counters
-    of the driver. A value that the driver doesn't give is None or missing.
+    of the driver. ``busy`` is the share of a second of calls in which a kernel ran. A value that
+    the driver doesn't give is None or missing.
     """
 
     loaded: bool
@@ -64,6 +74,7 @@ class GpuReading:
     seconds: float = 0.0
     slowed: Mapping[str, float] = field(default_factory=dict)
     clocks: Mapping[str, float] = field(default_factory=dict)
+    busy: float | None = None
 
     @property
     def is_capped(self) -> bool:
@@ -91,12 +102,19 @@ class GpuMonitor:
         self._clocks: dict[str, list[int]] = {}
         self._reasons: list[int] = []
         self._due: dict[str, float] = {}
+        self._busy: list[float] = []
 
-    def glance(self, side: str) -> None:
-        """Note the clock and what holds it down, just after calls of a side."""
-        if time.monotonic() < self._due.get(side, 0.0):
-            return
+    def glance(self, side: str, steady: bool = False) -> None:
+        """Note the clock and what holds it down, just after calls of a side.
+
+        After ``steady`` ones, which followed each other for a second, also how busy the GPU was.
+        """
         nvml = self._nvml
+        if steady:
+            rates = self._ask(nvml.nvmlDeviceGetUtilizationRates)
+            self._busy += [] if rates is None else [rates.gpu / 100]
+        elif time.monotonic() < self._due.get(side, 0.0):
+            return
         clock = self._ask(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_SM)
         if clock is not None:
             self._clocks.setdefault(side, []).append(clock)
@@ -123,6 +141,7 @@ class GpuMonitor:
             seconds=time.monotonic() - self._began,
             slowed=self._slowed() if loaded else {},
             clocks=clocks if len(clocks) > 1 else {},
+            busy=max(self._busy, default=None),
         )
         self.begin()
         return reading
@@ -321,6 +340,7 @@ def gpu_facts(readings: Sequence[GpuReading]) -> str:
         _range(clocks, "MHz"),
         _range([reading.power for reading in busy], "W"),
         _range([reading.temperature for reading in busy], "°C"),
+        _range([None if each.busy is None else 100 * each.busy for each in busy], "% busy"),
     ]
     known = [part for part in ranges if part]
     return f"GPU {', '.join(known)}" if known else ""
@@ -341,6 +361,14 @@ def gpu_limits(readings: Sequence[GpuReading]) -> str:
         a, b = (median(clocks) for clocks in zip(*sides, strict=True))
         text += f", at {a:.0f} MHz in A's turns and {b:.0f} MHz in B's"
     return text
+
+
+def host_bound(readings: Sequence[GpuReading]) -> str:
+    """Return that the GPU waited for the host for most of the time of calls, "" if it didn't."""
+    busy = [reading.busy for reading in readings if reading.busy is not None]
+    if not busy or max(busy) >= _HOST_BOUND:
+        return ""
+    return f"host-bound: kernels ran{_of_time(max(busy))}, the rest is the host's and copies"
 
 
 def _range(values: Sequence[float | None], unit: str) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import psutil
 
@@ -20,12 +20,15 @@ from pytest_mlms.host.gpu_monitor import (
     gpu_facts,
     gpu_limits,
     gpu_problems,
+    host_bound,
     open_gpu,
 )
 from pytest_mlms.units import format_quantity
 from pytest_mlms.upgrade.agents import AgentPair
 
 __all__ = ["DeviceMonitor", "monitor_device", "weights_in_l2"]
+
+_SAMPLED = 1.0  # seconds that NVML's utilization is of, or less
 
 P = ParamSpec("P")
 Opened = TypeVar("Opened", bound=Predictor | AgentPair)
@@ -75,11 +78,14 @@ class DeviceMonitor:
             return
         for side, predictor in zip("ab", predictors, strict=False):
             self._own_pids.add(predictor.agent.pid)
-            predictor.agent.after_calls = functools.partial(self.gpu.glance, side)
+            predictor.agent.after_calls = functools.partial(self._glance, self.gpu, side)
         self._l2_bytes = predictors[-1].l2_bytes
         self._agents = max(self._agents, len(predictors))
         self._is_watching = True
         self.gpu.begin()
+
+    def _glance(self, gpu: GpuMonitor, side: str, kind: str, asked: Mapping[str, Any]) -> None:
+        gpu.glance(side, steady=kind == "run" and asked["stop"]["seconds"] >= _SAMPLED)
 
     def check(self) -> list[str]:
         """Read the state after a round or process; return why nothing so far can be trusted."""
@@ -87,9 +93,10 @@ class DeviceMonitor:
             return []
         self._is_watching = False
         problems = self._read(self.gpu, loaded=True)
-        self.doubts = gpu_limits(self._readings)
+        doubts = [host_bound(self._readings), gpu_limits(self._readings)]
+        self.doubts = "; ".join(text for text in doubts if text)
         weights = weights_in_l2(self.model_bytes, self._l2_bytes)
-        self.notes = [text for text in (gpu_facts(self._readings), weights, self.doubts) if text]
+        self.notes = [text for text in (gpu_facts(self._readings), weights, *doubts) if text]
         self.note(gpu_readings=list(self._readings), gpu_notes=self.notes)
         return problems
 

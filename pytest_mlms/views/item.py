@@ -257,7 +257,7 @@ class ItemView:
         threads = self.threads_used or self.stack.threads
         if threads:
             parts.append("1 thread" if threads == 1 else f"{threads} threads")
-        if self.against is None:  # the text of an upgrade has them
+        if self.kind != "upgrade":  # whose text has them
             parts += self.gpu_notes
         if self.seconds:
             parts.append(f"took {sum(self.seconds.values()):.1f} s")

@@ -6,7 +6,7 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -41,7 +41,7 @@ class Monitored:
         with self.monitor.watching(contextlib.nullcontext)(AgentPair(a, b, {})) as pair:
             for predictor, clock in zip((pair.a, pair.b), clocks, strict=True):
                 self.says(pids, f"clock.1 {clock}")
-                call_back(predictor)()
+                call_back(predictor)("turn", {})
             return self.monitor.check()
 
     def says(self, pids: Sequence[int], *lines: str) -> None:
@@ -52,7 +52,7 @@ def predictor_of(pid: int) -> Predictor:
     return cast(Predictor, SimpleNamespace(agent=SimpleNamespace(pid=pid), l2_bytes=L2))
 
 
-def call_back(predictor: Predictor) -> Callable[[], None]:
+def call_back(predictor: Predictor) -> Callable[[str, Mapping[str, Any]], None]:
     found = predictor.agent.after_calls
     assert found is not None
     return found
@@ -80,6 +80,27 @@ def test_rounds_are_trusted_in_which_both_sides_had_the_same_clock(watched: Moni
     problem = "its clock was 1980 MHz in A's turns and 1410 MHz in B's"
     assert watched.round((1980, 1410)) == [problem]
     assert watched.round() == [problem]
+
+
+@pytest.mark.parametrize(("seconds", "busy"), [(2.0, 0.31), (0.5, None)])
+def test_calls_for_which_the_gpu_waits_are_called_host_bound(
+    watched: Monitored, seconds: float, busy: float | None
+) -> None:
+    told = "host-bound: kernels ran for 31 % of the time, the rest is the host's and copies"
+    with watched.monitor.watching(contextlib.nullcontext)(predictor_of(OURS[0])) as predictor:
+        watched.says(OURS[:1], "utilization 7 1")
+        call_back(predictor)("run", {"stop": {"seconds": seconds}})
+        watched.says(OURS[:1], "utilization 31 9")
+        call_back(predictor)("run", {"stop": {"seconds": seconds}})
+        watched.says(OURS[:1], "utilization 99 9")
+        call_back(predictor)("load_run", {})
+    assert watched.noted["gpu_readings"][-1].busy == busy
+    facts = "GPU 1980 MHz, 412 W, 47 °C"
+    if busy is None:
+        assert watched.noted["gpu_notes"] == [facts, COLD]
+    else:
+        assert watched.noted["gpu_notes"] == [f"{facts}, 31 % busy", COLD, told]
+        assert watched.monitor.with_doubts("slow") == f"slow; {told}"
 
 
 @pytest.mark.parametrize(

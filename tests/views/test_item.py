@@ -28,5 +28,13 @@ def test_the_headline_of_what_is_worse_is_that() -> None:
     assert view_of({"estimates": estimates, "limits": [limit]}).headline == "load time 2.00 s"
 
 
+def test_the_case_tells_what_the_gpu_did_where_no_text_of_an_upgrade_does() -> None:
+    notes = ["GPU 1980 MHz, 412 W, 47 °C", "L2 hot (3.0 MiB of 60.0 MiB)"]
+    text = view_of({"device_used": "cuda:0", "gpu_notes": notes}).case_text
+    assert text == f"cuda:0, batch size 1, {notes[0]}, {notes[1]}"
+    assert notes[0] not in view_of({"kind": "upgrade", "gpu_notes": notes}).case_text
+    assert view_of({"gpu_notes": 7}).case_text
+
+
 def test_the_headline_of_nothing_is_empty() -> None:
     assert view_of({}).headline == ""
