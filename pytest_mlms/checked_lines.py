@@ -161,8 +161,15 @@ class _Comparison(_Record):
     lacking: str = ""
 
 
+class _OutputFinding(_Record):
+    name: str
+    allowed: Number | None = None
+
+
 class _Outputs(_Record):
     beyond: Count = 0
+    seed: Annotated[int, Field(ge=0)] | None = None
+    outputs: list[_OutputFinding] = []
     elsewhere: list[str] = []
     repeated: dict[str, Annotated[list[Count], Field(min_length=2, max_length=2)]] = {}
 

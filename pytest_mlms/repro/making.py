@@ -21,7 +21,7 @@ from pytest_mlms.errors import MlmsError
 from pytest_mlms.evaluate.agreement import Tolerance, differences
 from pytest_mlms.evaluate.closeness import rounding_share
 from pytest_mlms.evaluate.inputs import random_batch
-from pytest_mlms.evaluate.output_sweep import SPREADS, rules_of
+from pytest_mlms.evaluate.output_sweep import rules_of
 from pytest_mlms.evaluate.random_inputs import edge_batches
 from pytest_mlms.evaluate.timed_inputs import first_batch
 from pytest_mlms.evaluate.worst_inputs import place_of
@@ -157,11 +157,12 @@ def _with_closeness(
     agreement = case.upgrade_agreement if case.kind == "upgrade" else case.agreement
     if agreement is not None and expected.kind == OUTPUTS:
         expected = expected._replace(rtol=agreement.rtol, atol=agreement.atol)
-    spreads = (line.get("outputs") or {}).get("spreads") or {}
+    found = (line.get("outputs") or {}).get("outputs") or ()
+    allowed = {one["name"]: one.get("allowed") or 0.0 for one in found}
     usual = rounding_share(np.dtype(np.float32), case.device)
     rules: dict[str, dict[str, Any]] = {}
     for name, rule in rules_of(case).items():
-        share = max(usual, SPREADS * spreads.get(name, 0.0))
+        share = max(usual, allowed.get(name, 0.0))
         rules[own.get(name, name)] = {"unlike": rule.unlike, "share": share}
     return expected._replace(rules=rules)
 

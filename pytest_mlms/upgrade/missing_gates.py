@@ -25,7 +25,7 @@ _REASONS = {
     "latency_p90": _COARSE,
     "latency_p95": _COARSE,
     "latency_p99": f"it takes {samples_for_percentile(99)} calls of a side in a round; raise "
-    "--mlms-duration",
+    "--mlms-budget",
     "throughput": _COARSE,
     "stalls": _COARSE,
     "group_latency": "the timed inputs have one shape",

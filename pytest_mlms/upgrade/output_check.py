@@ -19,7 +19,7 @@ from pytest_mlms.errors import Crashed, InvalidRun, MlmsError, OutputError
 from pytest_mlms.evaluate.agreement import Tolerance
 from pytest_mlms.evaluate.batch_sizes import BatchSizes, ByBatch
 from pytest_mlms.evaluate.closeness import Rule
-from pytest_mlms.evaluate.output_sweep import SPREADS, Nearby, OutputSweep, rules_of
+from pytest_mlms.evaluate.output_sweep import SPREADS, Nearby, OutputFinding, OutputSweep, rules_of
 from pytest_mlms.evaluate.scoring import Files, Scoring
 from pytest_mlms.evaluate.tasks.task import Evidence
 from pytest_mlms.evaluate.worst_inputs import flips_by_class, worse_inputs
@@ -39,6 +39,7 @@ from pytest_mlms.upgrade.compared_inputs import (
 )
 from pytest_mlms.upgrade.output_verdict import (
     BY_CALL,
+    BY_THREADS,
     OWN_THREADS,
     PICTURES,
     TIMED,
@@ -181,20 +182,31 @@ class OutputCheck:
         return OutputFindings([agreement, *batches, *self._accuracy], worse, found)
 
     def _measure_spread(self, pair: AgentPair, timed: _TimedOutputs) -> None:
-        """Let what the baseline's own outputs vary from call to call count as rounding."""
+        """Let what the baseline's own outputs vary from call to call count as rounding.
+
+        Raises InvalidRun where what is allowed can't be widened.
+        """
         spread = OutputSweep(self._sweep.rules, of_itself=True)
         for place, expected in enumerate(timed["a"]):
             again = self._predict(pair, "a", pair.batch_at(place))
             spread.add(self._own(expected), again, [""])
+        found = spread.outputs.values()
+        if spread.problem or any(one.ratio > 1 and not one.allowed for one in found):
+            self._refuse(pair, spread, "in a second call than in the first")
         self._widen(spread, BY_CALL)
 
     def _widen(self, spread: OutputSweep, how: str, most: float = math.inf) -> None:
-        """Note how the baseline varies, and allow twice of it: of shares below ``most``."""
+        """Note how the baseline varies, and allow twice of it: of shares below ``most``.
+
+        Of whole numbers, and of a manifest's tolerance, nothing can be allowed.
+        """
         for name, found in spread.outputs.items():
             share = SPREADS * found.ratio * found.allowed
             rule = self._sweep.rules[name]
-            if found.allowed and share > max(found.allowed, rule.share or 0.0):
-                self._about.spreads[name] = (how, share / SPREADS)
+            if not found.allowed and found.ratio > 1 and self._about.inputs >= 1:
+                self._about.spreads[name, how] = math.inf
+            if share > max(found.allowed, rule.share or 0.0):
+                self._about.spreads[name, how] = share / SPREADS
                 if share < most:
                     rule.share = share
 
@@ -250,13 +262,20 @@ class OutputCheck:
             sweep.add(again, self._first[side], self._names("timed batch 1"), nearby)
             if side == "b":
                 self._about.note("B against itself in another process", sweep)
-            elif sweep.beyond and self._about.inputs >= 1:
-                (name, *_) = [one.name for one in sweep.outputs.values() if one.ratio > 1] or [""]
-                raise InvalidRun(
-                    f"{pair.labels[side]} computed another {name!r} in round {self._rounds} than "
-                    f"in round 1 from the same inputs (by {sweep.ratio:.3g} times what rounding "
-                    f"explains); look for uninitialised memory or a race"
-                )
+            elif sweep.beyond:
+                self._refuse(pair, sweep, f"in round {self._rounds} than in round 1")
+
+    def _refuse(self, pair: AgentPair, sweep: OutputSweep, when: str) -> None:
+        """Raise InvalidRun for a baseline that differs from itself, where no input may."""
+        if self._about.inputs < 1:
+            return
+        worst = max(sweep.outputs.values(), key=lambda one: one.ratio, default=OutputFinding(""))
+        problem = f"{worst.name!r} by {worst.ratio:.3g} times what is allowed"
+        raise InvalidRun(
+            f"{pair.labels['a']} gave other outputs {when} for the same inputs: "
+            f"{sweep.problem or problem}; fix the model's seed, or look for uninitialised memory "
+            f"or a race"
+        )
 
     def _names(self, label: str) -> list[str]:
         return [label] * self.case.batch_size
@@ -276,7 +295,7 @@ class OutputCheck:
                     held = self._predict(pair, "a", batch)
                     spread.add(held, a, [""], self._nearby(pair, batch))
                     found[number] = a, b
-                self._widen(spread, "with other numbers of threads", _MOST_BY_THREADS)
+                self._widen(spread, BY_THREADS, _MOST_BY_THREADS)
                 for number, (a, b) in found.items():
                     names = self._names(f"timed batch {number + 1}")
                     sweep.add(a, b, names, self._nearby(unheld, pair.batch_at(number)))
@@ -286,7 +305,8 @@ class OutputCheck:
             self._about.unheld = f"not compared {OWN_THREADS}: {error}"
             self._about.is_killed = error.killed and error.side == "b"
             return
-        if not any(share > _MOST_BY_THREADS / SPREADS for _, share in self._about.spreads.values()):
+        by_threads = [share for (_, how), share in self._about.spreads.items() if how == BY_THREADS]
+        if max(by_threads, default=0.0) <= _MOST_BY_THREADS / SPREADS:
             self._about.note(OWN_THREADS, sweep)
             self._about.unjudged += sweep.unjudged
             self._about.timed += sweep.inputs

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import NamedTuple
 
 from pytest_mlms.agent.predictor import RepeatedCalls
@@ -17,6 +18,7 @@ from pytest_mlms.upgrade.stack_inputs import PictureSweep
 
 __all__ = [
     "BY_CALL",
+    "BY_THREADS",
     "OWN_THREADS",
     "PICTURES",
     "TIMED",
@@ -39,6 +41,7 @@ _MOST_VARYING = 0.01
 """The share by which a baseline may vary from call to call and still be a measure."""
 TIMED = "for the timed inputs"
 BY_CALL = "from call to call"
+BY_THREADS = "with other numbers of threads"
 OWN_THREADS = "at the frameworks' own number of threads"
 PICTURES = "the decoded pictures"
 """The part whose texts a ``PictureSweep`` has."""
@@ -69,8 +72,9 @@ class Circumstances:
     """All that decides beside the inputs that went through both sides once.
 
     ``inputs`` is the share of them that must agree, ``of`` how many the dataset has (0 without
-    one), ``seed`` that of a sample or of random inputs. ``spreads`` has how the baseline's own
-    outputs vary, and by how much, ``parts`` what was compared elsewhere, by the words for it, and
+    one), ``seed`` that of a sample or of random inputs. ``spreads`` has the share by which an
+    output of the baseline varies by itself, by its name and the words for how; it is infinite where
+    nothing can be allowed. ``parts`` has what was compared elsewhere, by the words for it, and
     ``unheld`` why nothing was at the frameworks' own numbers of threads: ``is_killed`` is whether
     the candidate was killed there, as by a lack of memory for the processes of both. ``unjudged``
     names those of ``timed`` inputs whose outputs rounding decides.
@@ -80,7 +84,7 @@ class Circumstances:
     inputs: float = 1.0
     of: int = 0
     seed: int | None = None
-    spreads: dict[str, tuple[str, float]] = field(default_factory=dict)
+    spreads: dict[tuple[str, str], float] = field(default_factory=dict)
     parts: dict[str, OutputSweep] = field(default_factory=dict)
     repeats: dict[SideName, _Repeats] = field(
         default_factory=lambda: {"a": _Repeats(), "b": _Repeats()}
@@ -98,7 +102,7 @@ class Circumstances:
 
     def undecided(self, sweep: OutputSweep) -> str:
         """Return why equal or close outputs show nothing, "" where they do."""
-        for name, (how, share) in self.spreads.items():
+        for (name, how), share in self.spreads.items():
             if how == BY_CALL and share > _MOST_VARYING:
                 return (
                     f"the baseline's own {name!r} varies by {share:.2g} {how}, which is no measure "
@@ -150,7 +154,9 @@ def compared(sweep: OutputSweep, about: Circumstances) -> OutputsCompared:
         nan=sweep.nan[:_MOST_NAMED],
         outputs=list(sweep.outputs.values()),
         repeated={side: (each.calls, each.differing) for side, each in about.repeats.items()},
-        spreads={name: share for name, (_, share) in about.spreads.items()},
+        spreads={
+            name: share for (name, _), share in sorted(about.spreads.items(), key=itemgetter(1))
+        },
         elsewhere=_wrong_parts(about),
     )
 
@@ -274,8 +280,9 @@ def _texts(sweep: OutputSweep, about: Circumstances, wrong: Sequence[str]) -> li
 
 def _baseline_texts(sweep: OutputSweep, about: Circumstances) -> Iterator[str]:
     """Yield what the baseline's own outputs are like, and what could not be compared."""
-    for name, (how, share) in about.spreads.items():
-        yield f"the baseline's own {name!r} varies by {share:.2g} {how}"
+    for (name, how), share in about.spreads.items():
+        by = "more than is allowed" if math.isinf(share) else f"{share:.2g}"
+        yield f"the baseline's own {name!r} varies by {by} {how}"
     unjudged = list(dict.fromkeys([*sweep.unjudged, *about.unjudged]))
     if unjudged:
         yield f"not judged for {_named(unjudged)}, where rounding decides"

@@ -21,6 +21,7 @@ from pytest_mlms.errors import MlmsError
 from pytest_mlms.evaluate.inputs import random_batch
 from pytest_mlms.repro import making
 from pytest_mlms.repro.items import FoundItem
+from pytest_mlms.repro.replay.record import OUTPUTS, Expectation
 from tests.support.bundles import PREDICTOR
 from tests.support.upgrade_case import case_of
 from tests.support.wheels import write_wheel
@@ -134,6 +135,18 @@ def test_the_random_inputs_that_an_upgrade_names_are_drawn_again(tmp_path: Path)
     np.testing.assert_array_equal(drawn("random input 17 of seed 40"), batch(42))
     np.testing.assert_array_equal(drawn("timed batch 1"), batch(None))
     assert not drawn("inputs of zeros", "random input 17 of seed 40").any()
+
+
+@pytest.mark.parametrize(("spread", "allowed"), [(0.3, 1e-4), (None, 1e-4), (0.004, 0.008)])
+def test_a_replay_takes_for_the_same_what_the_item_did(
+    tmp_path: Path, spread: float | None, allowed: float
+) -> None:
+    """What a baseline varies by too much, or without bounds (null in JSON), allows nothing."""
+    finding = {"name": "logits", "allowed": allowed}
+    line = {"outputs": {"outputs": [finding], "spreads": {"logits": spread}}}
+    expected = Expectation(OUTPUTS, "agreement", "REGRESSED", "")
+    found = making._with_closeness(expected, case_of(tmp_path), line, {})
+    assert found.rules["logits"]["share"] == allowed
 
 
 DAMAGED = (b"", b"[]", b"[" * 100_000, b'{"examples": 1}', b'{"examples": [{"input": "x"}]}')

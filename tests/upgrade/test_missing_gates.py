@@ -36,6 +36,9 @@ def test_a_gate_without_a_comparison_leaves_an_upgrade_undecided_and_says_why() 
     reason = "the model's outputs and labels don't give it"
     assert f"INCONCLUSIVE ap: not measured: {reason}" in text
     assert "INCONCLUSIVE peak_memory: not measured: this kernel can't reset the peak" in text
+    assert (
+        "latency_p99: not measured: it takes 299 calls of a side in a round; raise --mlms-b" in text
+    )
     assert "try: name no gate that isn't measured here: ap, top1, peak_memory, latency_p99" in text
 
 

@@ -833,6 +833,72 @@ def test_a_baseline_that_varies_much_is_no_measure(check: Check) -> None:
     assert find(check.run(), "agreement").verdict is REGRESSED
 
 
+def test_what_threads_change_of_a_baseline_that_varies_much_hides_not_that_it_does(
+    check: Check,
+) -> None:
+    check.case = without_accuracy(check.case)
+    check.a.give = lambda rows, call: right(rows, call) * np.float32(1 + 0.2 * (call % 2))
+    check.b.give = lambda rows, call: right(rows, call) * np.float32(1.1)
+    check.unheld = (lambda rows, call: right(rows, call) * np.float32(1.6), right)
+    agreement = find(check.run(), "agreement")
+    assert agreement.verdict is INCONCLUSIVE
+    assert "varies by 0.18 from call to call" in agreement.lacking
+    assert check.found.outputs is not None
+    assert check.found.outputs.spreads["logits"] > 0.3
+
+
+def test_a_baseline_that_varies_a_little_hides_no_fault_of_threads(check: Check) -> None:
+    check.case = without_accuracy(check.case)
+    check.a.give = lambda rows, call: right(rows, call) * np.float32(1 + 0.008 * (call % 2))
+    check.unheld = (right, wrong_on([3]))
+    assert find(check.run(), "agreement").verdict is REGRESSED
+    assert "varies by 0.008 from call to call" in check.told
+
+
+def of_whole_numbers(seed: int) -> Giving:
+    random = np.random.default_rng(seed)
+    return lambda rows, call: random.integers(0, 9, (len(rows), 10))
+
+
+def of_other_shapes(seed: int) -> Giving:
+    return lambda rows, call: right(rows, call)[:, : 9 + (seed + call) % 2]
+
+
+@pytest.mark.parametrize(
+    ("giving", "problem"),
+    [
+        (of_whole_numbers, "'logits' by inf times what is allowed"),
+        (of_other_shapes, r"'logits' is \(8, 10\), and \(8, 9\) of the baseline"),
+    ],
+)
+def test_a_baseline_whose_whole_numbers_or_shapes_vary_is_invalid(
+    check: Check, giving: Callable[[int], Giving], problem: str
+) -> None:
+    check.case = without_accuracy(check.case)
+    check.a.give, check.b.give = giving(1), giving(2)
+    message = f"baseline old gave other outputs in a second call .*: {problem}.*; fix the model's"
+    with pytest.raises(InvalidRun, match=message):
+        check.run()
+
+
+def test_a_baseline_that_varies_by_more_than_the_manifests_tolerance_is_invalid(
+    check: Check,
+) -> None:
+    check.case = without_accuracy(allowing(check.case, 1.0))
+    check.a.give = lambda rows, call: right(rows, call) * np.float32(1 + 0.2 * (call % 2))
+    with pytest.raises(InvalidRun, match="in a second call than in the first"):
+        check.run()
+
+
+def test_a_baseline_beyond_the_manifests_tolerance_with_more_threads_is_no_fault_of_the_candidate(
+    check: Check,
+) -> None:
+    check.case = without_accuracy(allowing(check.case, 1.0))
+    check.unheld = (lambda rows, call: 2 * right(rows, call), right)
+    assert find(check.run(), "agreement").verdict is PASSED
+    assert "'logits' varies by more than is allowed with other numbers of threads" in check.told
+
+
 NUMBERS = 100
 PICTURE = Input.model_validate(
     {
