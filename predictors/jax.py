@@ -13,6 +13,9 @@ Options: ``precision`` of matrix products on a GPU: default, high (three passes 
 Compiles for each new shape, when the first batch of that shape arrives. XLA sets its number of
 threads when it starts in a process; a second model with another number is refused.
 
+On a GPU XLA takes memory as it needs it (XLA_PYTHON_CLIENT_PREALLOCATE=false), unless a variable of
+its allocator is set.
+
 Layer times: the events of jax.profiler for the operations that XLA compiled. One of them is often
 several operations of the model, fused.
 """
@@ -43,7 +46,7 @@ from mlms_predictors import (
     Versions,
 )
 from mlms_predictors._run.checks import check, refuse_unknown
-from mlms_predictors._run.gpus import count_gpus, gpu_devices
+from mlms_predictors._run.gpus import count_gpus, gpu_devices, take_as_needed
 from mlms_predictors._run.products import prod
 from mlms_predictors._run.shapes import shape_of
 
@@ -100,6 +103,13 @@ _COMPUTES = re.compile(
 """Functions of XLA's libraries; others call back into Python, or run compiled code of the file."""
 _NANOSECONDS = 1e9
 _REGION = "mlms"
+
+_OF_MEMORY = (
+    "XLA_CLIENT_MEM_FRACTION",
+    "XLA_PYTHON_CLIENT_MEM_FRACTION",
+    "XLA_PYTHON_CLIENT_ALLOCATOR",
+)
+"""Variables of XLA's allocator on a GPU, beside that of taking 75 % of the memory at its start."""
 
 _threads_of_xla: List[Optional[str]] = []
 """The number of threads that XLA was started with here, or None for its own choice."""
@@ -167,6 +177,9 @@ def load(request: Load) -> Loaded:
     if kind not in exported.platforms:
         platforms = ", ".join(exported.platforms)
         raise RuntimeError("it was exported for %s, not for %s" % (platforms, kind))
+    facts = None
+    if kind != "cpu":
+        facts = take_as_needed("XLA_PYTHON_CLIENT_PREALLOCATE", "false", _OF_MEMORY)
     _start(request.threads)
     device = jax.devices(kind)[int(index or 0)]
     return Loaded(
@@ -175,6 +188,7 @@ def load(request: Load) -> Loaded:
         threads=request.threads,
         inputs=_inputs(exported),
         outputs=_tensors(exported.out_tree, exported.out_avals),
+        device_facts=facts,
     )
 
 

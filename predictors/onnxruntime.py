@@ -5,10 +5,15 @@ Versions: 1.17 and later.
 Devices: cpu, and cuda:N where this build has the CUDA execution provider and the driver lists a
 GPU.
 
+Libraries of CUDA that pip installed are loaded from where they are, by 1.21 and later; for earlier
+versions name their folders in LD_LIBRARY_PATH.
+
 Synchronises: ``session.run`` returns when its outputs are in host memory.
 
-Options: ``provider``: the default is that of the device. The provider that the session really uses
-is checked. ``provider.NAME`` are options of it. ``optimization``: all (the default), extended,
+Options: ``provider``: the default is that of the device. A session without it is refused, and one
+whose provider takes none of the model's nodes, which 1.24 and later tell. ``provider.NAME`` are
+options of it. ``cuda_graph``: whether a call on a GPU is one launch of a CUDA graph, which is
+captured once for the shapes of its inputs. ``optimization``: all (the default), extended,
 basic or none. ``tf32``: whether a GPU may use TF32. ``cache``: a folder where TensorRT keeps
 engines and timings. ``execution_mode``, ``inter_op_threads`` and the others are those of
 SessionOptions, and ``config.KEY`` its config entries. ``free_dimension.NAME`` sets a free axis.
@@ -17,14 +22,17 @@ Layer times: ONNX Runtime's own profiler in a second session, for its runs from 
 Layers are the nodes that remain after the optimization, inside the profiler's ``model_run``. On a
 GPU a node takes as long as its kernels, where this build profiles them (--enable_cuda_profiling);
 else it has the time of its launches, each of which is waited for under CUDA_LAUNCH_BLOCKING=1. The
-second session uses no CUDA graph, whose launch has no nodes. Inner outputs: a second session whose
-outputs are those of all nodes of the file.
+second session uses no CUDA graph, whose launch has no nodes. Inner outputs: a second session, also
+without one, whose outputs are those of all nodes of the file.
 """
 
+import contextlib
 import functools
+import io
 import json
 import os
 import re
+import sys
 import tempfile
 import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
@@ -70,6 +78,7 @@ OPTIONS = {
     "provider.*": "any",
     "optimization": ("all", "extended", "basic", "none"),
     "tf32": "bool",
+    "cuda_graph": "bool",
     "cache": "text",
     "execution_mode": ("sequential", "parallel"),
     "execution_order": ("default", "priority_based", "memory_efficient"),
@@ -123,6 +132,7 @@ _LEVELS = {
     "none": "ORT_DISABLE_ALL",
 }
 _FOLDER_OF_WEIGHTS = "session.model_external_initializers_file_folder_path"
+_RECORDS_PROVIDERS = "session.record_ep_graph_assignment_info"
 _DTYPES = {"float": "float32", "double": "float64"}
 _KERNEL = "_kernel_time"
 """Suffixes that the profiler adds to the name of a node."""
@@ -143,12 +153,22 @@ class _Model(NamedTuple):
 
     That takes a path or a model's bytes, and optionally where to write a profile. ``outputs`` are
     the names of the outputs that are arrays, None if all are: lists and texts are not returned.
+    ``graphs`` are CUDA's by the shapes of inputs, None where calls don't use them.
     """
 
     session: Any
     path: str
     outputs: Optional[List[str]]
     open: Callable[..., Any]
+    graphs: Optional[Dict[Any, "_Graph"]]
+
+
+class _Graph(NamedTuple):
+    """A CUDA graph: what runs it, and the values on the GPU that it reads and writes."""
+
+    run: Call
+    inputs: Dict[str, Any]
+    outputs: List[Any]
 
 
 def versions() -> Versions:
@@ -176,11 +196,9 @@ def load(request: Load) -> Loaded:
     providers = _providers(request.device, options)
     path = request.files["graph"]
     make = functools.partial(_open, request, providers)
+    unloaded = "" if request.device == "cpu" else _load_libraries()
     session = make(path)
-    asked = providers[0][0]
-    used = session.get_providers()[0]
-    if used != asked:
-        raise RuntimeError("asked for %s, ONNX Runtime would use %s" % (asked, used))
+    facts = _check_provider(session, providers[0][0], unloaded)
     session.disable_fallback()
     threads = session.get_session_options().intra_op_num_threads or None  # 0 is its own choice
     outputs = _tensors(session.get_outputs())
@@ -188,21 +206,24 @@ def load(request: Load) -> Loaded:
     others = [tensor for tensor in outputs if not _is_array(tensor)]
     names = [tensor.name for tensor in arrays] if others else None
     return Loaded(
-        model=_Model(session, path, names, make),
+        model=_Model(session, path, names, make, {} if options.get("cuda_graph") else None),
         device=request.device,
         threads=threads,
         inputs=_tensors(session.get_inputs()),
         outputs=arrays + others,
+        device_facts=facts,
     )
 
 
 def predict(loaded: Loaded, arrays: Arrays) -> Outputs:
     """Run one batch; return the outputs in the model's order."""
-    return loaded.model.session.run(loaded.model.outputs, arrays)
+    return bind(loaded, arrays)()
 
 
 def bind(loaded: Loaded, arrays: Arrays) -> Call:
     """Return ``predict`` on these arrays as a call without arguments, for the timed loop."""
+    if loaded.model.graphs is not None:
+        return _graph_call(loaded, arrays)
     return functools.partial(loaded.model.session.run, loaded.model.outputs, arrays)
 
 
@@ -245,6 +266,87 @@ def inner(loaded: Loaded, arrays: Arrays) -> InnerOutputs:
     return found
 
 
+def _graph_call(loaded, arrays):
+    """Return a call that copies the inputs to where a CUDA graph reads them, and launches it."""
+    graphs = loaded.model.graphs
+    shapes = tuple(arrays[tensor.name].shape for tensor in loaded.inputs)
+    if shapes not in graphs:
+        graphs[shapes] = _graph(loaded, arrays, number=len(graphs) + 1)
+    graph = graphs[shapes]
+
+    def call():
+        for name, value in graph.inputs.items():
+            value.update_inplace(arrays[name])
+        graph.run()
+        return [value.numpy() for value in graph.outputs]
+
+    return call
+
+
+def _graph(loaded, arrays, number):
+    """Return a graph that ONNX Runtime captures when it first runs; ``number`` tells it apart.
+
+    It needs inputs and outputs that stay where they are. A run without it tells their shapes.
+    """
+    kind, _, index = loaded.device.partition(":")
+    place = functools.partial(
+        onnxruntime.OrtValue.ortvalue_from_numpy, device_type=kind, device_id=int(index or 0)
+    )
+    session = loaded.model.session
+    names = loaded.model.outputs or [tensor.name for tensor in loaded.outputs]
+    outputs = [place(array) for array in session.run(names, arrays, _run_options(-1))]
+    inputs = {tensor.name: place(arrays[tensor.name]) for tensor in loaded.inputs}
+    binding = session.io_binding()
+    for name, value in inputs.items():
+        binding.bind_ortvalue_input(name, value)
+    for name, value in zip(names, outputs):
+        binding.bind_ortvalue_output(name, value)
+    run = functools.partial(session.run_with_iobinding, binding, _run_options(number))
+    return _Graph(run, inputs, outputs)
+
+
+def _run_options(graph):
+    """Return the options of a run by a graph of this number, -1 for none."""
+    options = onnxruntime.RunOptions()
+    options.add_run_config_entry("gpu_graph_id", str(graph))
+    return options
+
+
+def _load_libraries():
+    """Load the libraries of CUDA and cuDNN that pip installed; return which can't be loaded."""
+    if not hasattr(onnxruntime, "preload_dlls"):
+        return ""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        onnxruntime.preload_dlls()
+    sys.stderr.write(said.getvalue())
+    return ", ".join(re.findall("Failed to load (.+?): ", said.getvalue()))
+
+
+def _check_provider(session, asked, unloaded):
+    """Return on which provider how many nodes run; None for the CPU's, or where it isn't told.
+
+    Raises RuntimeError where the session is without the provider asked for, or no node runs on it.
+    """
+    used = session.get_providers()[0]
+    if used != asked:
+        reason = "; its log says why"
+        if unloaded:
+            advice = "install onnxruntime-gpu[cuda,cudnn], or name their folders in LD_LIBRARY_PATH"
+            reason = ", as these can't be loaded: %s; %s" % (unloaded, advice)
+        raise RuntimeError("asked for %s, ONNX Runtime would use %s%s" % (asked, used, reason))
+    if asked == _CPU or not hasattr(session, "get_provider_graph_assignment_info"):
+        return None
+    nodes: Dict[str, int] = {}
+    for part in session.get_provider_graph_assignment_info():
+        nodes[part.ep_name] = nodes.get(part.ep_name, 0) + len(part.get_nodes())
+    told = {"nodes on %s" % name: str(count) for name, count in sorted(nodes.items())}
+    if nodes and asked not in nodes:
+        found = ", ".join("%s %s" % (count, name) for name, count in told.items())
+        raise RuntimeError("%s takes none of the model's nodes: %s" % (asked, found))
+    return told
+
+
 def _open(request, providers, model, profile=None):
     """Open a session of a path or of bytes; ``profile`` is the prefix of a profile's path."""
     options = _session_options(request.options)
@@ -253,6 +355,9 @@ def _open(request, providers, model, profile=None):
     if profile:
         options.enable_profiling = True
         options.profile_file_prefix = profile
+    if providers[0][0] != _CPU:
+        options.add_session_config_entry(_RECORDS_PROVIDERS, "1")
+    if profile or isinstance(model, bytes):
         providers = [(name, _without_graphs(own)) for name, own in providers]
     if isinstance(model, bytes):  # weights beside the file are looked for there still
         folder = os.path.dirname(request.files["graph"])
@@ -304,6 +409,10 @@ def _providers(device, options):
         advice = "install one that has it, such as onnxruntime-gpu; this one has %s" % there
         raise RuntimeError("this build of ONNX Runtime has no %s; %s" % (provider, advice))
     own = {key: _entry(value) for key, value in within("provider.", options).items()}
+    if own != _without_graphs(own):
+        raise ValueError("a CUDA graph needs inputs that stay in place; write cuda_graph: true")
+    if kind == "cpu" and options.get("cuda_graph"):
+        raise ValueError("cuda_graph is for calls on a GPU; leave it out on %s" % device)
     if kind == "cpu":
         return [(provider, own)]
     providers = _gpu_providers(name, index or "0", options)
@@ -321,10 +430,14 @@ def _gpu_providers(name, index, options):
             tensorrt["trt_timing_cache_enable"] = "1"
             tensorrt["trt_engine_cache_path"] = options["cache"]
             tensorrt["trt_timing_cache_path"] = options["cache"]
+        if options.get("cuda_graph"):
+            tensorrt["trt_cuda_graph_enable"] = "1"
         providers.append((_TENSORRT, tensorrt))
     cuda = {"device_id": index}
     if "tf32" in options:
         cuda["use_tf32"] = str(int(options["tf32"]))
+    if options.get("cuda_graph") and name == "cuda":
+        cuda["enable_cuda_graph"] = "1"
     providers.append((_CUDA, cuda))
     return providers
 

@@ -19,6 +19,8 @@ use TF32. ``xla``: whether XLA compiles the graph (tf.config.optimizer.set_jit).
 The number of threads is that within an operator. Where it is given, operators run one at a time.
 TensorFlow sets it once in a process.
 
+On a GPU it takes memory as it needs it, unless TF_FORCE_GPU_ALLOW_GROWTH is set.
+
 Layer times: the trace of a TF1 session on the same graph, with weights as constants, optimised by
 grappler, operators one at a time. The call ends with its last operator, since the session then
 writes its trace. Inner outputs: the first output of every operator in the same session.
@@ -45,7 +47,7 @@ from mlms_predictors import (
     Versions,
 )
 from mlms_predictors._run.checks import check, in_order, read_tensors, refuse_unknown
-from mlms_predictors._run.gpus import gpu_devices
+from mlms_predictors._run.gpus import gpu_devices, take_as_needed
 from mlms_predictors._run.options import within
 from mlms_predictors._tensorflow_graph import (
     FrozenGraph,
@@ -107,6 +109,9 @@ def devices() -> Devices:
 def load(request: Load) -> Loaded:
     """Load a model; raises RuntimeError where it isn't one, or can't be had as asked."""
     options = refuse_unknown(request.options, OPTIONS)
+    facts = None
+    if request.device != "cpu":
+        facts = take_as_needed("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     place = _start(request.device, request.threads, options.get("inter_op_threads"))
     _configure(options)
     if request.device != "cpu":
@@ -127,6 +132,7 @@ def load(request: Load) -> Loaded:
         inputs=read.inputs,
         outputs=[each for each in outputs if is_array(each)]
         + [each for each in outputs if not is_array(each)],
+        device_facts=facts,
     )
 
 

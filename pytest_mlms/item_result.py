@@ -234,7 +234,10 @@ class LaunchRecord:
 
 @dataclass(frozen=True)
 class Software:
-    """The software and the device that an agent really used."""
+    """The software and the device that an agent really used.
+
+    ``device_facts`` are what its predictor set for the device and what runs where, if it tells.
+    """
 
     versions: Mapping[str, str]
     python: str
@@ -242,6 +245,7 @@ class Software:
     device_used: str
     threads_used: int | None
     cores_used: tuple[int, ...] | None
+    device_facts: Mapping[str, str] | None = omitted_if_default(None)
 
     @classmethod
     def of(cls, predictor: Predictor) -> Software:
@@ -253,6 +257,7 @@ class Software:
             device_used=predictor.device,
             threads_used=predictor.threads,
             cores_used=predictor.cores,
+            device_facts=predictor.device_facts,
         )
 
 

@@ -8,7 +8,7 @@ numbers them all, and starts the agent of each with that one.
 
 import ctypes
 import os
-from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 NVML = "libnvidia-ml.so.1"
 _TEXT = 96  # characters: of a UUID, a name or a version
@@ -63,6 +63,18 @@ def l2_bytes(device: str) -> int:
 def gpu_devices(count: int) -> List[str]:
     """Return the devices cuda:0, cuda:1, and so on of ``count`` GPUs."""
     return ["cuda:%d" % index for index in range(count)]
+
+
+def take_as_needed(variable: str, value: str, others: Sequence[str] = ()) -> Dict[str, str]:
+    """Have a framework take a GPU's memory as it needs it, by a variable that it reads later.
+
+    By themselves some take most of it, and an upgrade has two agents on a GPU at once. Where the
+    user set this variable or one of ``others``, that counts. Return those that are set.
+    """
+    names = (variable, *others)
+    if not any(name in os.environ for name in names):
+        os.environ[variable] = value
+    return {name: os.environ[name] for name in names if name in os.environ}
 
 
 def list_gpus() -> List[Gpu]:

@@ -68,7 +68,8 @@ class Loaded(NamedTuple):
     """A loaded model, with the device and the number of threads that it really uses.
 
     ``threads`` is None where the framework has its default. ``default_output`` is the output that
-    the framework gives a caller who names none, "" where it has no such one.
+    the framework gives a caller who names none, "" where it has no such one. ``device_facts`` are
+    for the record: what the predictor set for the device, and where the framework runs which part.
     """
 
     model: Any
@@ -77,6 +78,7 @@ class Loaded(NamedTuple):
     inputs: List[Tensor]
     outputs: List[Tensor]
     default_output: str = ""
+    device_facts: Optional[Dict[str, str]] = None
 
 
 class Layer(NamedTuple):

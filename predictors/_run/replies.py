@@ -60,7 +60,8 @@ class LoadReply(NamedTuple):
     are without, too. ``peak_is_since_load`` says whether the peaks of memory that
     follow began here; where the kernel cannot reset the peak, they are those of the process.
     ``l2_bytes`` is the size of a GPU's L2 cache, 0 if not told.
-    ``default_output`` is the one of a caller who names none, "" where there is no such one.
+    ``default_output`` is the one of a caller who names none, "" where there is no such one, and
+    ``device_facts`` are the predictor's for the record.
     """
 
     device: str
@@ -73,6 +74,7 @@ class LoadReply(NamedTuple):
     peak_is_since_load: bool
     default_output: str = ""
     l2_bytes: int = 0
+    device_facts: Optional[Dict[str, str]] = None
 
 
 class RunReply(NamedTuple):

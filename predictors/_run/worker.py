@@ -204,6 +204,7 @@ class Worker:
             peak_is_since_load=resettable,
             default_output=loaded.default_output,
             l2_bytes=l2_bytes(loaded.device),
+            device_facts=loaded.device_facts,
         )
         return make_reply(record)
 

@@ -332,6 +332,7 @@ def load_model(
         import_waited=hello.import_waited,
         default_output=loaded.default_output,
         l2_bytes=loaded.l2_bytes,
+        device_facts=loaded.device_facts,
     )
 
 

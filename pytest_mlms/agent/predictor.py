@@ -130,7 +130,8 @@ class Predictor:
     framework's import, and where two agents are started at once also the wait for the other.
     ``own_inputs`` and ``own_outputs`` are the model's own names by those
     of a manifest, where they differ. ``default_output`` is the model's own name of the output that
-    the framework gives a caller who names none, "" where it has no such one.
+    the framework gives a caller who names none, "" where it has no such one. ``device_facts`` are
+    for the record: what its predictor set for the device, and what runs where.
     """
 
     agent: Agent
@@ -152,6 +153,7 @@ class Predictor:
     import_waited: float = 0.0
     default_output: str = ""
     l2_bytes: int = 0
+    device_facts: Mapping[str, str] | None = None
     own_inputs: Mapping[str, str] = field(default_factory=dict)
     own_outputs: Mapping[str, str] = field(default_factory=dict)
 

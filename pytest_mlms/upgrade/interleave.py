@@ -588,6 +588,7 @@ def _side_record(predictor: Predictor, measured: Side) -> SideRecord:
         executable=predictor.executable,
         device_used=predictor.device,
         threads_used=predictor.threads,
+        device_facts=predictor.device_facts,
         start_seconds=predictor.start_seconds,
         load_seconds=measured.load_seconds,
         first_seconds=measured.first_seconds,

@@ -47,6 +47,7 @@ class SideRecord:
     import_seconds: float | None = None
     import_bytes: int | None = None
     device_memory: DeviceBytes | None = omitted_if_default(None)
+    device_facts: Mapping[str, str] | None = omitted_if_default(None)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ import pytest
 
 from pytest_mlms.agent.process import Refused
 from tests.support.frameworks import INPUT, OUTPUT, Framework, python_of, signature
-from tests.support.project import DIGITS
+from tests.support.project import DIGITS, ROOT
 
 GRAPH = DIGITS / "digits_cnn.jax"
 XLA_THREAD = "tf_XLAEigen"
@@ -83,6 +84,38 @@ def test_a_gpu_that_is_not_there_is_refused(jax: Framework) -> None:
         pytest.skip("here is a GPU")
     with pytest.raises(Refused):
         jax.load(GRAPH, device="cuda:0")
+
+
+OPTIONS_OF_XLA = """
+import sys
+from jaxlib import xla_client
+from mlms_predictors import Load, jax as predictor
+
+try:
+    predictor.load(Load({"graph": sys.argv[1]}, "cuda:0", None, {}))
+except RuntimeError as error:  # there is no GPU
+    print(error, file=sys.stderr)
+options = xla_client.generate_pjrt_gpu_plugin_options()
+print(options.get("preallocate"), options.get("memory_fraction"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        ({}, "False None"),
+        ({"XLA_CLIENT_MEM_FRACTION": "0.3"}, "None 0.3"),
+        ({"XLA_PYTHON_CLIENT_PREALLOCATE": "true"}, "True None"),
+    ],
+)
+def test_memory_of_a_gpu_is_taken_as_needed_unless_the_user_says_otherwise(
+    own: dict[str, str], expected: str, tmp_path: Path
+) -> None:
+    (tmp_path / "mlms_predictors").symlink_to(ROOT / "predictors")
+    command = [python_of("jax"), "-B", "-c", OPTIONS_OF_XLA, str(GRAPH)]
+    env = {**os.environ, "PYTHONPATH": str(tmp_path), **own}
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    assert done.stdout.strip() == expected, done.stderr
 
 
 EXPORTS = """

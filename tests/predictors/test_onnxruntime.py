@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime as ort_package
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +20,7 @@ from mlms_predictors._run.options import layer_variables_of
 from onnx.reference import ReferenceEvaluator
 
 from pytest_mlms.agent.process import Refused
+from tests.support.driver import compile_library
 from tests.support.frameworks import (
     FIRST_BYTES,
     FIRST_SHAPE,
@@ -257,3 +261,85 @@ def test_a_profile_without_kernels_is_of_launches_unless_each_is_waited_for(
     for name, value in layer_variables_of(onnxruntime.__file__).items():
         monkeypatch.setenv(name, value)
     assert not onnxruntime.layers(on_gpu, arrays).of_launches
+
+
+WITH_CUDA = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import onnxruntime
+from mlms_predictors import Load, onnxruntime as predictor
+onnxruntime.cuda_version = "12.8"
+others = onnxruntime.get_available_providers()
+onnxruntime.get_available_providers = lambda: ["CUDAExecutionProvider", *others]
+try:
+    predictor.load(Load({"graph": sys.argv[2]}, "cuda:0", None, {}))
+except Exception as error:
+    print(error)
+with open("/proc/self/maps") as maps:
+    print(*{line.split()[-1] for line in maps if sys.argv[1] in line}, sep="\\n")
+"""
+"""A load on a GPU by this build as if it were one for CUDA: its loader of libraries and its session
+are ONNX Runtime's own."""
+
+
+@pytest.mark.skipif(not hasattr(ort_package, "preload_dlls"), reason="before ONNX Runtime 1.21")
+def test_cudas_libraries_are_loaded_from_where_pip_put_them(tmp_path: Path) -> None:
+    packages = Path(ort_package.__file__).parent
+    (tmp_path / "onnxruntime").symlink_to(packages)
+    made = [
+        tmp_path / "nvidia" / part / "lib" / name
+        for part, name in (("cublas", "libcublasLt.so.12"), ("cudnn", "libcudnn.so.9"))
+    ]
+    source = tmp_path / "stub.c"
+    source.write_text("int stub;")
+    for path in made:
+        path.parent.mkdir(parents=True)
+        compile_library(source, path)
+    command = [sys.executable, "-c", WITH_CUDA, str(tmp_path), str(GRAPH)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    loaded = done.stdout.splitlines()
+    assert {str(path) for path in made} <= set(loaded), done.stderr
+    problem = (
+        "CUDAExecutionProvider, ONNX Runtime would use CPUExecutionProvider, as these can't be"
+    )
+    assert f"asked for {problem} loaded: libcublas.so.12, " in loaded[0]
+    assert loaded[0].endswith(
+        "install onnxruntime-gpu[cuda,cudnn], or name their folders in LD_LIBRARY_PATH"
+    )
+
+
+TELLS_NODES = hasattr(ort_package.InferenceSession, "get_provider_graph_assignment_info")
+
+
+@pytest.mark.skipif(not TELLS_NODES, reason="before ONNX Runtime 1.24")
+def test_a_provider_that_takes_no_node_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    azure = "AzureExecutionProvider"  # it takes only nodes that call a service
+    if azure not in ort_package.get_available_providers():
+        pytest.skip(f"this build has no {azure}")
+    monkeypatch.setitem(onnxruntime._PROVIDERS, "xnnpack", azure)
+    reason = f"{azure} takes none of the model's nodes: {LAYERS} nodes on CPUExecutionProvider"
+    with pytest.raises(RuntimeError, match=reason):
+        onnxruntime.load(Load({"graph": str(GRAPH)}, "cpu", 1, {"provider": "xnnpack"}))
+
+
+def test_calls_by_a_graph_keep_their_inputs_in_place_for_each_shape() -> None:
+    loaded = onnxruntime.load(Load({"graph": str(GRAPH)}, "cpu", 1, {}))
+    graphs: dict[Any, Any] = {}  # the CPU ignores their numbers
+    loaded = loaded._replace(model=loaded.model._replace(graphs=graphs))
+    batches = [IMAGES, IMAGES[::-1].copy(), IMAGES[:1]]
+    calls = [onnxruntime.bind(loaded, {"image": images}) for images in batches]
+    for images, call in zip(batches, calls, strict=True):
+        assert_close(call()[0], reference(images))
+    assert len(graphs) == 2
+    assert_close(onnxruntime.predict(loaded, {"image": IMAGES})[0], reference(IMAGES))
+    assert len(graphs) == 2
+
+
+def test_a_cuda_graph_is_asked_for_by_its_option() -> None:
+    names = {"provider.enable_cuda_graph": "write cuda_graph: true", "cuda_graph": "leave it out"}
+    for name, advice in names.items():
+        with pytest.raises(ValueError, match=advice):
+            onnxruntime.load(Load({"graph": str(GRAPH)}, "cpu", 1, {name: True}))
+    for provider, option in (("cuda", "enable_cuda_graph"), ("tensorrt", "trt_cuda_graph_enable")):
+        (_, own), *_ = onnxruntime._gpu_providers(provider, "0", {"cuda_graph": True})
+        assert own[option] == "1"

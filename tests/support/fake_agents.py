@@ -60,6 +60,7 @@ class FakePredictor:
         self.peak_is_since_load = True
         self.rss_before = 1 << 19
         self.interpreter_seconds = 0.1
+        self.device_facts = None
         self.import_seconds = 0.4
         self.seconds_until_loaded = 0.7
         self.leak = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import subprocess
 import sys
 
@@ -17,6 +18,7 @@ from mlms_predictors._run.gpus import (
     l2_bytes,
     list_gpus,
     open_gpu_handle,
+    take_as_needed,
     visible_gpus,
     whole_gpu,
 )
@@ -176,3 +178,19 @@ def test_the_driver_of_cuda_tells_gpus_and_their_caches(
 def test_gpus_are_devices_by_their_number() -> None:
     assert gpu_devices(2) == ["cuda:0", "cuda:1"]
     assert gpu_devices(0) == []
+
+
+@pytest.mark.parametrize(
+    ("own", "found"),
+    [
+        ({}, {"GROWS": "true"}),
+        ({"GROWS": "false"}, {"GROWS": "false"}),
+        ({"FRACTION": "0.3"}, {"FRACTION": "0.3"}),
+    ],
+)
+def test_the_users_own_setting_of_memory_counts(
+    own: dict[str, str], found: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "environ", dict(own))
+    assert take_as_needed("GROWS", "true", ["FRACTION", "POOL"]) == found
+    assert os.environ == found

@@ -47,7 +47,7 @@ from typing import Any
 import pytest
 from mlms_predictors._run import gpus
 
-__all__ = ["H200", "SLICED", "Driver", "compile_driver"]
+__all__ = ["H200", "SLICED", "Driver", "compile_driver", "compile_library"]
 
 HEAD = "driver 580.65.06\ncuda 1\nl2 62914560\n"
 H200 = f"""{HEAD}
@@ -129,10 +129,14 @@ class Driver:
 
 def compile_driver(folder: Path) -> Path:
     """Compile the libraries into a folder; skip where there is no compiler."""
+    for source, library in _LIBRARIES.items():
+        compile_library(Path(__file__).with_name(f"{source}.c"), folder / library)
+    return folder
+
+
+def compile_library(source: Path, library: Path) -> None:
+    """Compile a shared library; skip where there is no compiler."""
     compiler = shutil.which("cc")
     if compiler is None:
-        pytest.skip("there is no C compiler for the stub of NVIDIA's driver")
-    for source, library in _LIBRARIES.items():
-        path = Path(__file__).with_name(f"{source}.c")
-        subprocess.run([compiler, "-shared", "-fPIC", "-o", folder / library, path], check=True)
-    return folder
+        pytest.skip("there is no C compiler for stubs of NVIDIA's libraries")
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source], check=True)
