@@ -7,6 +7,7 @@ where it is used.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import warnings
 from collections.abc import Hashable, Iterator
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import pytest
 
-from pytest_mlms.errors import MlmsError, Unavailable
+from pytest_mlms.errors import MlmsError, StackError, Unavailable
 from pytest_mlms.session import Session
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from pytest_mlms.agent.predictor import Predictor
     from pytest_mlms.artifacts.fetch import CaseFiles
     from pytest_mlms.cases import Case
-    from pytest_mlms.records import Launch
+    from pytest_mlms.records import Launch, Stack
 
 __all__ = [
     "check_environment",
@@ -43,6 +44,7 @@ __all__ = [
 Value = TypeVar("Value")
 
 _LOCK_SECONDS = 3600  # an item's longest wait for its device
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 @contextlib.contextmanager
@@ -220,15 +222,21 @@ def launch_of(case: Case, files: CaseFiles, session: Session, item: pytest.Item)
             gpu=gpu,
             show=status.show,
         )
-    return with_packages(_for_slice(launch, selected_alone(case.device, item.config)))
+    if case.device.startswith("cuda") and not launch.device:
+        _check_gpus(case.stack, launch)
+        uuid = selected_alone(case.device, item.config)
+        if uuid:
+            launch = replace(launch, env={**launch.env, _VISIBLE: uuid}, device="cuda:0")
+    return with_packages(launch)
 
 
-def _for_slice(launch: Launch, uuid: str) -> Launch:
-    """Have a launch's agents see only the slice of a GPU with a UUID; "" for none."""
-    if not uuid or launch.device:
-        return launch
-    env = {**launch.env, "CUDA_VISIBLE_DEVICES": uuid}
-    return replace(launch, env=env, device="cuda:0")
+def _check_gpus(stack: Stack, launch: Launch) -> None:
+    """Raise StackError where agents would see other GPUs than those that pytest locks."""
+    seen = launch.env.get(_VISIBLE)
+    if seen != os.environ.get(_VISIBLE):
+        place = f"{stack.place}: " if stack.place else ""
+        problem = f"stack {stack.name} has {_VISIBLE}={seen}, and pytest locks other GPUs"
+        raise StackError(f"{place}{problem}; set it for pytest, or evaluate on another cuda:N")
 
 
 def hold_device(case: Case, item: pytest.Item) -> AbstractContextManager[None]:

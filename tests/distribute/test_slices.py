@@ -42,7 +42,7 @@ def sliced(project: Project, driver: Driver) -> Project:
     return project
 
 
-@pytest.mark.parametrize("workers", [["-n2"], pytest.param([], marks=pytest.mark.slow)])
+@pytest.mark.parametrize("workers", [[], pytest.param(["-n2"], marks=pytest.mark.slow)])
 def test_each_slice_is_measured_by_an_agent_of_its_own(sliced: Project, workers: list[str]) -> None:
     result = sliced.run("--mlms-predictors=predictors", "-kperformance", *workers)
     assert result.ret == 0, result.outlines
@@ -66,3 +66,12 @@ def test_a_slice_of_a_worker_is_its_first_device(
     assert result.ret == 0, result.outlines
     (item,) = sliced.items()
     assert item["device_uuid"] == "MIG-22"
+
+
+def test_a_stack_that_chooses_another_gpu_than_pytest_locks_is_refused(sliced: Project) -> None:
+    stacks = "other: {framework: sliced, interpreter: current, env: {CUDA_VISIBLE_DEVICES: '1'}}"
+    (sliced.path / "stacks.yaml").write_text(stacks)
+    result = sliced.run("--mlms-predictors=predictors", "-kperformance", "--mlms-stack=other")
+    assert result.ret == 1
+    problem = "stacks.yaml:1: stack other has CUDA_VISIBLE_DEVICES=1, and pytest locks other GPUs"
+    assert result.stdout.str().count(f"{problem}; set it for pytest") >= 2
