@@ -7,8 +7,9 @@ import types
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mlms_predictors import Layer
 from mlms_predictors._run import timeline
-from mlms_predictors._run.timeline import TimedLayer, in_turn, wall_offset
+from mlms_predictors._run.timeline import TimedLayer, in_queue, in_turn, wall_offset
 
 SECONDS = st.floats(0, 10)
 
@@ -28,6 +29,20 @@ def test_layers_follow_each_other_inside_their_call(
         now = layer.end
     assert profile.start == start
     assert profile.end == max(start + length, now)
+
+
+@given(st.lists(st.tuples(SECONDS, SECONDS, st.none() | SECONDS), max_size=9))
+def test_layers_of_a_queue_take_their_kernels_time_and_overlap_nothing(
+    launches: list[tuple[float, float, float | None]],
+) -> None:
+    free = 0.0
+    for start, length, on_device in sorted(launches, key=lambda launch: launch[0]):
+        layer = in_queue(Layer("x", "x", start, start + length, None, None), on_device, free)
+        assert layer.start >= max(start, free)
+        if on_device is not None:
+            assert layer.end - layer.start == pytest.approx(on_device, abs=1e-9)
+        assert layer.end >= layer.start
+        free = layer.end
 
 
 def test_the_offset_of_the_wall_clock_is_that_of_the_closest_readings(
