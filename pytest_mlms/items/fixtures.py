@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from pytest_mlms.cases import Case
     from pytest_mlms.config import Config
     from pytest_mlms.evaluate.reference import Reference
+    from pytest_mlms.items.device_monitor import DeviceMonitor
     from pytest_mlms.items.item_outputs import ItemOutputs
     from pytest_mlms.items.item_tracer import ItemTracer
     from pytest_mlms.pipeline import Dataset
     from pytest_mlms.recorder import Recorder
     from pytest_mlms.records import Launch, Stack
     from pytest_mlms.upgrade.agents import AgentPair
-    from pytest_mlms.upgrade.device_monitor import DeviceMonitor
     from pytest_mlms.upgrade.interleave import OpenPair
     from pytest_mlms.upgrade.rounds import Outputs, SideName
     from pytest_mlms.upgrade.stack_inputs import OpenPictures
@@ -325,7 +325,7 @@ def mlms_device_monitor(
 ) -> Iterator[DeviceMonitor]:
     """The monitor of the device between the processes of an item or the rounds of an upgrade."""
     from pytest_mlms.files import total_size
-    from pytest_mlms.upgrade.device_monitor import monitor_device
+    from pytest_mlms.items.device_monitor import monitor_device
 
     mlms_session.predictor.close()  # the agent that earlier items shared may be on the device
     is_needed = mlms_case.kind == "upgrade"

@@ -19,10 +19,10 @@ from pytest_mlms.evaluate.limits import judge
 from pytest_mlms.evaluate.soak import Running, SoakRun, SoakSeries
 from pytest_mlms.evaluate.soak_estimates import Blocks, estimate_soak
 from pytest_mlms.expected import expected
+from pytest_mlms.items.device_monitor import DeviceMonitor
 from pytest_mlms.recorder import Recorder
 from pytest_mlms.records import Decision, Verdict
 from pytest_mlms.report.artifacts import keep_arrays
-from pytest_mlms.upgrade.device_monitor import DeviceMonitor
 
 __all__ = ["open_side", "open_sides", "soak"]
 

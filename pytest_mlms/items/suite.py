@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from pytest_mlms.evaluate.process_result import ProcessRecord, ProcessResult
     from pytest_mlms.evaluate.reference import Reference
     from pytest_mlms.evaluate.timed_inputs import RandomInputs, TimedInputs
+    from pytest_mlms.items.device_monitor import DeviceMonitor
     from pytest_mlms.items.item_outputs import ItemOutputs
     from pytest_mlms.items.item_tracer import ItemTracer
     from pytest_mlms.pipeline import Dataset
     from pytest_mlms.recorder import Recorder
     from pytest_mlms.upgrade.agents import AgentPair
-    from pytest_mlms.upgrade.device_monitor import DeviceMonitor
     from pytest_mlms.upgrade.interleave import OpenPair
     from pytest_mlms.upgrade.stack_inputs import OpenPictures
 

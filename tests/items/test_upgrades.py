@@ -224,7 +224,7 @@ def test_a_clock_that_is_not_there_is_invalid_and_the_others_are_named(
 TAKEN = """
 import os
 from pathlib import Path
-from pytest_mlms.upgrade.device_monitor import DeviceMonitor
+from pytest_mlms.items.device_monitor import DeviceMonitor
 
 check = DeviceMonitor.check
 

@@ -14,8 +14,8 @@ import pytest
 
 from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.errors import InvalidRun, Unavailable
+from pytest_mlms.items.device_monitor import DeviceMonitor, monitor_device, weights_in_l2
 from pytest_mlms.upgrade.agents import AgentPair
-from pytest_mlms.upgrade.device_monitor import DeviceMonitor, monitor_device, weights_in_l2
 from tests.support.driver import H200, Driver
 
 pytest.importorskip("pynvml")
