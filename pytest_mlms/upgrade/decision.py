@@ -63,7 +63,7 @@ def compare_rounds(
         if figures:
             tolerance = tolerance_of(name, tolerances, baselines)
             undecided = _undecided(name, figures, tolerance, name in gates, span)
-            decided = _decide(undecided, _usable(name, rounds, orders), span)
+            decided = _decide(undecided, _usable(name, rounds, orders, span.least), span)
             comparisons.append(_one_sign(decided))
     return comparisons
 
@@ -114,13 +114,21 @@ def _own_tolerance(
 
 
 def _baseline(name: str, rounds: Sequence[Mapping[str, Figure]]) -> float:
-    values = [figure.a for figure in _counting([each[name] for each in rounds if name in each])]
+    figures = [each[name] for each in rounds if name in each]
+    values = [figure.a for figure in _counting(name, figures)]
     return median(values) if values else 0.0
 
 
-def _counting(figures: Sequence[Figure]) -> Sequence[Figure]:
-    """Return the figures that say something; all of them where none does."""
-    return [figure for figure in figures if math.isfinite(figure.error)] or figures
+def _counting(name: str, figures: Sequence[Figure]) -> Sequence[Figure]:
+    """Return the figures that say something of a quantity; all of them where none does."""
+    return [figure for figure in figures if _counts(name, figure)] or figures
+
+
+def _counts(name: str, figure: Figure) -> bool:
+    """Return whether a round says something of a quantity; a percentile takes so many calls."""
+    percent = QUANTITIES[name].percent
+    has_calls = percent is None or figure.calls >= samples_for_percentile(percent)
+    return has_calls and math.isfinite(figure.error)
 
 
 class _Usable(NamedTuple):
@@ -130,13 +138,19 @@ class _Usable(NamedTuple):
     orders: Sequence[int]
 
 
-def _usable(name: str, rounds: Sequence[Mapping[str, Figure]], orders: Sequence[int]) -> _Usable:
+def _usable(
+    name: str, rounds: Sequence[Mapping[str, Figure]], orders: Sequence[int], least: int
+) -> _Usable:
+    """Return what counts; where that is too little for a decision, all that gives an estimate."""
     sign = QUANTITIES[name].sign
+    is_enough = sum(name in each and _counts(name, each[name]) for each in rounds) >= least
     changes = []
     kept: list[int] = []
     for index, figures in enumerate(rounds):
         figure = figures.get(name)
-        if figure is not None and math.isfinite(figure.error):
+        if figure is None or not math.isfinite(figure.error):
+            continue
+        if _counts(name, figure) or not is_enough:
             changes.append(sign * figure.value)
             kept += orders[index : index + 1]
     return _Usable(changes, kept)
@@ -146,8 +160,8 @@ def _undecided(
     name: str, figures: Sequence[Figure], tolerance: QuantityTolerance, gate: bool, span: RoundSpan
 ) -> Comparison:
     quantity = QUANTITIES[name]
-    usable = sum(math.isfinite(figure.error) for figure in figures)
-    counting = _counting(figures)
+    usable = sum(_counts(name, figure) for figure in figures)
+    counting = _counting(name, figures)
     return Comparison(
         quantity=name,
         a=median([figure.a for figure in counting]),
@@ -207,7 +221,7 @@ def verdict_of_interval(low: float, high: float, limit: float) -> Verdict:
 
 def _missing(quantity: Quantity, figures: Sequence[Figure], usable: int, span: RoundSpan) -> str:
     """Return what a decision lacks, "" where nothing is missing."""
-    if quantity.percent is not None:
+    if quantity.percent is not None and usable < span.least:
         needed = samples_for_percentile(quantity.percent)
         fewest = min(figure.calls for figure in figures)
         if fewest < needed:

@@ -19,7 +19,7 @@ from pytest_mlms.statistics import (
 )
 from pytest_mlms.upgrade.device_memory import by_one_counter
 from pytest_mlms.upgrade.round_inputs import RoundInputs
-from pytest_mlms.upgrade.rounds import Array, Clock, Round
+from pytest_mlms.upgrade.rounds import Array, Clock, Round, available_clocks
 
 __all__ = [
     "OF_PROCESS",
@@ -29,6 +29,7 @@ __all__ = [
     "clock_step",
     "figures_of",
     "group_figures",
+    "slow_calls",
 ]
 
 Statistic = Callable[[Array], Any]
@@ -50,6 +51,9 @@ OF_PROCESS = {
 
 STALLED = 3
 """A call that takes so many times the median of its group has stalled."""
+
+_SLOW = 1.1
+"""A call that takes so many times the median of its group is later than a percentile may be."""
 
 _TICK = 1e-10  # seconds; the readings of a clock are good to less
 _COARSE = 0.001  # of a call
@@ -272,6 +276,19 @@ def _stalls(calls: _Calls) -> Figure:
     Neighbours in a turn count once: what disturbs one side's turn makes many short calls slow.
     """
     size = calls.a.size
+    a, b = _slower_calls(calls, STALLED)
+    return Figure(a / size, b / size, math.log((b + 0.5) / (a + 0.5)), 0.0, size)
+
+
+def slow_calls(measured: Round, inputs: RoundInputs) -> tuple[int, int]:
+    """Return how many calls of each side are among those that percentiles are about."""
+    clock = available_clocks(measured)[0]
+    calls = _calls(measured, "wall" if clock == "cpu" else clock)
+    return _slower_calls(calls._replace(inputs=inputs if inputs.is_mixed else None), _SLOW)
+
+
+def _slower_calls(calls: _Calls, times: float) -> tuple[int, int]:
+    """Return how many calls of each side took so many times the median of their group."""
     counts = []
     for seconds in (calls.a, calls.b):
         usual = np.full(seconds.shape, np.median(seconds))
@@ -280,11 +297,10 @@ def _stalls(calls: _Calls) -> Figure:
                 chosen = calls.inputs.of_group(group)
                 if chosen.any():
                     usual[chosen] = np.median(seconds[chosen])
-        stalled = seconds > STALLED * usual
-        stalled[:, 1:] &= ~stalled[:, :-1].copy()
-        counts.append(int(stalled.sum()))
-    a, b = counts
-    return Figure(a / size, b / size, math.log((b + 0.5) / (a + 0.5)), 0.0, size)
+        slow = seconds > times * usual
+        slow[:, 1:] &= ~slow[:, :-1].copy()
+        counts.append(int(slow.sum()))
+    return counts[0], counts[1]
 
 
 def _of_process(measured: Round) -> dict[str, Figure]:

@@ -33,6 +33,7 @@ from pytest_mlms.evaluate.timed_inputs import (
 )
 from pytest_mlms.statistics import is_steady
 from pytest_mlms.upgrade.agents import AgentPair, TurnPlan
+from pytest_mlms.upgrade.figures import slow_calls
 from pytest_mlms.upgrade.interleave_plan import LEAST_SECONDS, InterleavePlan
 from pytest_mlms.upgrade.late_calls import LateCalls
 from pytest_mlms.upgrade.round_growth import RoundGrowth
@@ -126,10 +127,11 @@ def run_interleaved(
 
 @dataclass(frozen=True)
 class EarlierRounds:
-    """The late calls, logs of B / A and plans of turns that an item's rounds hand on."""
+    """The late calls, logs of B / A, slow calls and plans of turns that rounds hand on."""
 
     late_calls: LateCalls
     changes: list[float] = field(default_factory=list)
+    slow_calls: list[tuple[int, int]] = field(default_factory=list)
     turn_plans: list[TurnPlan] = field(default_factory=list)
 
 
@@ -192,12 +194,15 @@ class _Rounds:
     ) -> bool:
         """Measure a round; return whether there are enough."""
         index = self.measured
-        del self.earlier.changes[index:]  # of a round in which the candidate was killed
+        earlier = self.earlier
+        del earlier.changes[index:], earlier.slow_calls[index:]  # where the candidate was killed
         began = time.monotonic()
         cores = self.plan.draw_cores(rng)
         with self.open_pair(order, cores) as pair:
-            of_round = self.plan.for_round(self.earlier.changes, self.is_for_guards())
-            runner = RoundRunner(of_round, pair, cores, rng, self.earlier)
+            of_round = self.plan.for_round(
+                earlier.changes, self.is_for_guards(), earlier.slow_calls
+            )
+            runner = RoundRunner(of_round, pair, cores, rng, earlier)
             measured = runner.run(self.batches_for, order)
             if load is not None:
                 keep = functools.partial(self.keep_part, index)
@@ -304,6 +309,7 @@ class RoundRunner:
             again=self._round_again(sides, again) if numbers_again else None,
             numbers_again=numbers_again,
         )
+        self._earlier.slow_calls.append(slow_calls(raw, inputs))
         return MeasuredRound(raw, record, first_sides, outputs, inputs=inputs)
 
     def _round_again(self, sides: Mapping[SideName, Side], again: Turns) -> Round:

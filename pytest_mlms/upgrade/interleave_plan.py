@@ -11,6 +11,7 @@ import numpy as np
 
 from pytest_mlms.evaluate.load_plan import LoadItemPlan
 from pytest_mlms.manifest.scenarios import Peak
+from pytest_mlms.statistics import samples_for_percentile
 from pytest_mlms.upgrade.load_round import SameQueries
 from pytest_mlms.upgrade.peak_round import PeakSearches
 from pytest_mlms.upgrade.round_estimate import ROUNDS, ROUNDS_TO_FAIL, RoundSpan
@@ -28,6 +29,7 @@ _LEAST_PAIRS = 12
 _LEAST_PAIRS_SOON = 8  # where turns end before their seconds; six have an interval by ranks
 _LEAST_PAIRS_SLOW = 3  # of a slow model
 _SHARE_OF_SPREAD = 3  # of the deviation between rounds, for the error of one
+_TIMES_THE_BASELINE = 2  # slow calls, from which B seems to have more
 _LOADS = 3 * ROUNDS_TO_FAIL  # both sides' take two thirds of the budget
 
 
@@ -95,22 +97,36 @@ class InterleavePlan:
         least = max(_LEAST_PAIRS, math.ceil(self.least_calls / calls))
         return spent >= self.seconds and pairs >= least
 
-    def for_round(self, changes: Sequence[float], for_guards: bool = False) -> InterleavePlan:
+    def for_round(
+        self,
+        changes: Sequence[float],
+        for_guards: bool = False,
+        slow_calls: Sequence[tuple[int, int]] = (),
+    ) -> InterleavePlan:
         """Return the plan of the round that comes after those with these ``changes`` of latency.
 
         Rounds that any item has are half as long, as there are so many of them. Beside what differs
         between rounds, an error of a third of that doesn't matter. Further ones ``for_guards`` last
-        their whole time, since rare calls decide most of these.
+        their whole time, since rare calls decide most of these, and so do those after B had more
+        ``slow_calls`` than A: they have the calls that p95 needs.
         """
         if not self.precision:
             return self
-        if for_guards and len(changes) >= self.rounds.least:
-            return replace(self, precision=0.0)
+        is_further = len(changes) >= self.rounds.least
+        seconds = self.seconds if is_further else self.seconds / 2
+        if (for_guards and is_further) or _has_more(slow_calls):
+            least = max(self.least_calls, samples_for_percentile(95))
+            return replace(self, seconds=seconds, precision=0.0, least_calls=least)
         needed = self.precision
         if len(changes) > 2:
             needed = max(needed, float(np.std(changes, ddof=1)) / _SHARE_OF_SPREAD)
-        seconds = self.seconds / 2 if len(changes) < self.rounds.least else self.seconds
         return replace(self, seconds=seconds, precision=needed)
+
+
+def _has_more(slow_calls: Sequence[tuple[int, int]]) -> bool:
+    """Return whether B seems to have more slow calls; that chance has it so costs time alone."""
+    a, b = (sum(each[side] for each in slow_calls) for side in (0, 1))
+    return b > max(1, _TIMES_THE_BASELINE * a)
 
 
 def next_look(pairs: int, calls: int, batches: int = 1) -> int:

@@ -326,6 +326,18 @@ def test_a_percentile_of_too_few_calls_is_undecided_and_says_why() -> None:
     assert p90.verdict is PASSED
 
 
+def test_rounds_with_too_few_calls_for_a_percentile_count_for_nothing() -> None:
+    few = {"latency_p95": changed(0.0, calls=13)}
+    late = {"latency_p95": changed(0.5, calls=59)}
+    (found,) = compare_rounds([*4 * [few], *5 * [late]], {})
+    assert (found.verdict, found.lacking) == (INCONCLUSIVE, "needs 59 calls a round, had 13")
+    (found,) = compare_rounds([*4 * [few], *7 * [late]], {})
+    assert (found.verdict, found.lacking) == (INCONCLUSIVE, "needs 8 rounds to fail, had 7")
+    (found,) = compare_rounds([*4 * [few], *8 * [late]], {})
+    assert found.verdict is REGRESSED
+    assert found.ratio == pytest.approx(math.exp(0.5))
+
+
 def with_load_time(rounds: Rounds, value: float) -> Rounds:
     """Return the rounds with a time to load that changed by exp(value)."""
     figure = changed(value, error=0.0)

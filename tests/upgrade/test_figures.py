@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from mlms_predictors._run.replies import DeviceBytes
 
+from pytest_mlms.evaluate.timed_inputs import Mix
 from pytest_mlms.serialization import from_plain, to_plain
-from pytest_mlms.upgrade.figures import Figure, clock_step, figures_of
+from pytest_mlms.upgrade.figures import Figure, clock_step, figures_of, slow_calls
+from pytest_mlms.upgrade.round_inputs import RoundInputs
 from pytest_mlms.upgrade.rounds import Clock, Round, Side
 from tests.support.upgrades import CALLS, PAIRS, random_side
 
@@ -31,6 +33,21 @@ def compare(b: Side, a: Side = SIDE, clock: Clock = "adj") -> dict[str, Figure]:
 def test_a_side_that_is_slower_takes_more_of_every_time(name: str) -> None:
     figure = compare(SLOWER)[name]
     assert math.exp(figure.value) == pytest.approx(2, rel=0.05)
+
+
+def test_slow_calls_are_counted_by_side_in_their_group_and_neighbours_once() -> None:
+    wall = np.full((6, 4), 0.001)
+    wall[4:] = 0.005
+    late = wall.copy()
+    late[0, :2] *= 1.2
+    late[5, 3] *= 1.2
+    late[1, 0] *= 1.05
+    groups = np.array([0, 1])
+    inputs = RoundInputs(
+        np.array([[0] * 4] * 4 + [[1] * 4] * 2), groups, Mix(("s", "l"), (0.7, 0.3))
+    )
+    sides = (random_side(RNG, wall=each, wait=None) for each in (wall, late))
+    assert slow_calls(Round(*sides), inputs) == (0, 2)
 
 
 def test_throughput_is_inputs_a_second() -> None:

@@ -186,7 +186,22 @@ def test_a_round_is_as_long_as_what_differs_between_rounds_takes(
 def test_further_rounds_for_guards_are_in_full() -> None:
     plan = replace(PLAN, seconds=1.0, precision=0.003)
     assert plan.for_round(5 * (0.0,), for_guards=True) == plan.for_round(5 * (0.0,))
-    assert plan.for_round(6 * (0.0,), for_guards=True) == replace(plan, precision=0.0)
+    assert plan.for_round(6 * (0.0,), for_guards=True) == replace(
+        plan, precision=0.0, least_calls=59
+    )
+
+
+@pytest.mark.parametrize(
+    ("slow_calls", "are_more"),
+    [([(0, 1)], False), ([(0, 1), (0, 1)], True), ([(2, 2), (0, 2)], False), ([(2, 5)], True)],
+)
+def test_rounds_have_the_calls_of_p95_once_b_has_more_slow_calls(
+    slow_calls: list[tuple[int, int]], are_more: bool
+) -> None:
+    plan = replace(PLAN, seconds=1.0, precision=0.003)
+    found = plan.for_round(2 * (0.0,), slow_calls=slow_calls)
+    in_full = replace(plan, seconds=0.5, precision=0.0, least_calls=59)
+    assert found == (in_full if are_more else replace(plan, seconds=0.5))
 
 
 def test_both_sides_have_the_same_number_of_turns() -> None:
