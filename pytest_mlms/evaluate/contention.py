@@ -5,6 +5,7 @@ The kernel counts the wait (schedstat). Where it doesn't, nothing is known, and 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -49,6 +50,7 @@ class TimesLessWait:
     batch_agreement: float
     batch_missing: str
     device_memory: DeviceBytes | None = None
+    device_seconds: float = math.nan
 
     @property
     def mean_latency(self) -> float:

@@ -26,6 +26,8 @@ __all__ = ["IDLE_SECONDS", "Batches", "WarmUp", "measure_process", "warm_up"]
 _WINDOW_CALLS = 8  # of the warm-up
 _WINDOW_SECONDS = 0.05
 _WINDOWS = 20
+_DEVICE_CALLS = 32  # whose time on a GPU is read, or as many as take these seconds
+_DEVICE_SECONDS = 0.25
 IDLE_SECONDS = 0.5  # in which the power of the idle device is measured, if it has a counter
 
 Batches: TypeAlias = Sequence[Mapping[str, Array]]
@@ -68,15 +70,28 @@ def measure_process(
 def _with_slow_quantities(
     plan: PerformancePlan, predictor: Predictor, result: ProcessResult
 ) -> ProcessResult:
-    """Return a result with what takes further calls: the bytes that a call added, and batches."""
+    """Return a result with what takes further calls: growth of memory, time on a GPU, batches."""
     growth = _memory_growth(plan, predictor, result.run)
-    record = replace(result.record, memory_growth=growth)
+    on_device = _device_seconds(predictor, result)
+    record = replace(result.record, memory_growth=growth, device_seconds=on_device)
     if plan.batch_sizes is not None:
         by_batch = plan.batch_sizes.compare(predictor)
         missing = by_batch.lacking or by_batch.refused
         ratio = None if missing else by_batch.ratio
         record = replace(record, batch_agreement=ratio, batch_missing=missing)
     return replace(result, record=record)
+
+
+def _device_seconds(predictor: Predictor, result: ProcessResult) -> float | None:
+    """Return the median seconds of some calls by a GPU's own events; None where it tells none."""
+    if predictor.device == "cpu":
+        return None
+    clocks = predictor.bind(result.batches, cycle_of(result.batches).tolist())
+    if not clocks.device:
+        return None
+    call = float(np.median(result.run.latencies))
+    count = max(1, min(_DEVICE_CALLS, int(_DEVICE_SECONDS / call))) if call else _DEVICE_CALLS
+    return float(np.median(predictor.turn(count).times["device"]))
 
 
 def _full_run(plan: PerformancePlan, predictor: Predictor) -> ScenarioRun:

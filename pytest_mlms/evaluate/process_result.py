@@ -43,7 +43,8 @@ class ProcessRecord:
     the framework was imported. ``threads_busy`` are the threads that gained CPU time in the timed
     calls, None where that isn't known. ``batch_agreement`` is how far the outputs of inputs in a
     batch are from those alone, None where ``batch_missing`` says why. ``device_memory`` is the peak
-    on a GPU, None on the CPU.
+    on a GPU, and ``device_seconds`` the median time of a call on it by its own events, None on the
+    CPU.
     """
 
     start_seconds: float
@@ -73,6 +74,7 @@ class ProcessRecord:
     energy_period: float | None = omitted_if_default(None)
     load: LoadRecord | None = omitted_if_default(None)
     device_memory: DeviceBytes | None = omitted_if_default(None)
+    device_seconds: float | None = omitted_if_default(None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,6 +125,12 @@ class ProcessResult:
     def device_memory(self) -> DeviceBytes | None:
         """Peak of memory on a GPU; None on the CPU."""
         return self.record.device_memory
+
+    @property
+    def device_seconds(self) -> float:
+        """Median time of a call on a GPU, in seconds; NaN where that isn't told."""
+        seconds = self.record.device_seconds
+        return math.nan if seconds is None else seconds
 
     @property
     def import_bytes(self) -> float:
@@ -212,4 +220,5 @@ class ProcessResult:
             batch_agreement=self.batch_agreement,
             batch_missing=record.batch_missing,
             device_memory=record.device_memory,
+            device_seconds=self.device_seconds,
         )

@@ -73,7 +73,7 @@ def measures(kind: Kind, quantity: str, load: Load | None, device: str) -> bool:
     return not isinstance(load, Peak) and quantity not in _OF_FURTHER_CALLS
 
 
-_OF_FURTHER_CALLS = ("memory_growth", "batch_agreement")
+_OF_FURTHER_CALLS = ("memory_growth", "batch_agreement", "device_time")
 """Quantities that take further calls one after the other, which loads don't make."""
 
 

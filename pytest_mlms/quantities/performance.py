@@ -44,6 +44,12 @@ def _missing_peak(process: ProcessValues) -> str:
     return "this kernel can't reset the peak, so it may be that of the import"
 
 
+def _missing_device_time(process: ProcessValues) -> str:
+    if math.isnan(process.device_seconds):
+        return "the predictor doesn't tell the time on the device"
+    return ""
+
+
 def _missing_growth(process: ProcessValues) -> str:
     if math.isnan(process.memory_growth):
         return "it is not measured under load; see test_soak (--mlms-soak)"
@@ -170,6 +176,19 @@ PERFORMANCE = [
         ),
         upgrade=UpgradeRule(tolerance=0.05, estimate="throughput"),
         column=Column("latency and throughput", "throughput"),
+    ),
+    Quantity(
+        name="device_time",
+        unit="s",
+        better="lower",
+        kind="performance",
+        description="median time of a call on a GPU, by its own events, without copies",
+        limit_key="device_time",
+        estimator=ProcessEstimator(
+            lambda process: process.device_seconds, missing=_missing_device_time
+        ),
+        column=Column("latency and throughput", "on GPU"),
+        of_gpu=True,
     ),
     Quantity(
         name="query_latency",

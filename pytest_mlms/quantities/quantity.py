@@ -57,6 +57,10 @@ class ProcessValues(Protocol):
         """Peak of memory on a GPU; None on the CPU."""
 
     @property
+    def device_seconds(self) -> float:
+        """Median time of a call on a GPU, in seconds; NaN where that isn't told."""
+
+    @property
     def import_bytes(self) -> float:
         """Resident memory before the model was loaded, in bytes; NaN where that isn't known."""
 

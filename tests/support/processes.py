@@ -74,6 +74,7 @@ class FakePredictor:
     Binding takes ``bind_seconds``. It has no clock but that of its calls. A run has at most ``capacity`` calls.
     """
 
+    device = "cpu"
     start_seconds = 0.1
     load_seconds = 0.2
     load_waited = 0.0
