@@ -46,6 +46,8 @@ class Table(NamedTuple):
 
     ``same_stack_only`` leaves out upgrades from one stack to another. The limits on ``quantities``
     decide the verdicts that a table of estimates shows; without any it shows those of the items.
+    ``if_any`` are the columns that are shown where any item has them, as each task has other
+    quantities, and GPUs further ones.
     """
 
     kind: Kind
@@ -53,6 +55,7 @@ class Table(NamedTuple):
     columns: dict[str, Cell]
     same_stack_only: bool = False
     quantities: frozenset[str] = frozenset()
+    if_any: frozenset[str] = frozenset()
 
 
 def verdict_in(table: Table, item: ItemView) -> str:
@@ -226,8 +229,16 @@ def _estimate_tables(kind: Kind) -> list[Table]:
         more = {"inputs": _inputs} if kind == "accuracy" else _MORE_COLUMNS.get(table.title, {})
         table.columns.update(more)
         is_first = not made
-        made.append(table._replace(quantities=_judged_in(table, is_first)))
+        judged = _judged_in(table, is_first)
+        made.append(table._replace(quantities=judged, if_any=_if_any(table)))
     return made
+
+
+def _if_any(table: Table) -> frozenset[str]:
+    if table.kind == "accuracy":
+        return frozenset(table.columns)
+    columns = [quantity.column for quantity in quantities_of(table.kind) if quantity.of_gpu]
+    return frozenset(column.title for column in columns if column is not None)
 
 
 def _judged_in(table: Table, is_first: bool) -> frozenset[str]:

@@ -215,15 +215,10 @@ def _order(verdict: str, item: ItemView) -> tuple[int, float]:
 
 
 def _filled(table: Table, items: Items) -> Mapping[str, Cell]:
-    """Return the columns of a table, of accuracy those that any of the items has.
-
-    Each task has other quantities.
-    """
-    if table.kind != "accuracy":
-        return table.columns
+    """Return the columns of a table, less those that none of the items has and may lack."""
     filled = {}
     for title, cell in table.columns.items():
-        if any(cell(item) != NONE for item in items):
+        if title not in table.if_any or any(cell(item) != NONE for item in items):
             filled[title] = cell
     return filled
 

@@ -96,6 +96,17 @@ def test_a_table_is_written_for_each_kind_of_item() -> None:
     assert lines[3] == "[mlms: start-up and memory, worst first]"
 
 
+def test_columns_of_gpus_are_there_where_an_item_has_them() -> None:
+    on_gpu = performance(case="here-cuda-b8")
+    memory = {"value": 2.0**30, "low": 2.0**30, "high": 2.0**30, "unit": "B", "lacking": ""}
+    on_gpu["estimates"] = {**on_gpu["estimates"], "device_memory": {**memory, "replicates": 3}}
+    for results, is_there in (([performance()], False), ([performance(), on_gpu], True)):
+        lines = written(results).lines
+        assert any("GPU memory" in line for line in lines) is is_there
+        assert not any("on GPU" in line for line in lines)
+    assert any("here-cuda-b8" in line and "1.00 GiB" in line for line in lines)
+
+
 def accuracy(case: str, *quantities: str) -> dict[str, Any]:
     """Return the line of an accuracy item with these quantities."""
     share = {"value": 0.5, "low": 0.4, "high": 0.6, "unit": "fraction", "lacking": ""}
