@@ -101,7 +101,7 @@ def test_columns_of_gpus_are_there_where_an_item_has_them() -> None:
     memory = {"value": 2.0**30, "low": 2.0**30, "high": 2.0**30, "unit": "B", "lacking": ""}
     on_gpu["estimates"] = {**on_gpu["estimates"], "device_memory": {**memory, "replicates": 3}}
     for results, is_there in (([performance()], False), ([performance(), on_gpu], True)):
-        lines = written(results).lines
+        lines = written(results, 140).lines
         assert any("GPU memory" in line for line in lines) is is_there
         assert not any("on GPU" in line for line in lines)
     assert any("here-cuda-b8" in line and "1.00 GiB" in line for line in lines)
