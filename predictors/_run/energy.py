@@ -116,4 +116,5 @@ class EnergyMeter:
 
 
 def _reasons(missing):
-    return "; ".join(sorted(set(missing.values()))) or "the device has none"
+    of_energy = {why for name, why in missing.items() if name.startswith(_COUNTED)}
+    return "; ".join(sorted(of_energy or set(missing.values()))) or "the device has none"

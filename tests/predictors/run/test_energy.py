@@ -186,4 +186,5 @@ def test_a_gpu_whose_counter_tells_nothing_is_missing(
 
 def test_a_slice_of_a_gpu_has_no_energy_of_its_own(gpu: Driver) -> None:
     gpu.says(SLICED, "energy 0+200000@0.02")
-    assert "whole GPU, and this is a slice of it" in EnergyMeter("cuda:1").missing
+    reason = "it is counted for the whole GPU, and this is a slice of it"
+    assert EnergyMeter("cuda:1").missing == f"no counter of energy; {reason}"
