@@ -79,6 +79,9 @@ def test_the_power_limit_is_told_and_is_no_failure(on_gpu: Project, driver: Driv
     idle, *busy = item["gpu_readings"]
     assert not idle["loaded"]
     assert [reading["loaded"] for reading in busy] == [True] * len(item["processes"])
+    assert item["device_uuid"] == "GPU-aa00"
+    assert idle["instant_power"] == 430
+    assert all(0 < process["energy_period"] < 1 for process in item["processes"])
 
 
 def test_a_trace_of_kernels_without_one_kernel_is_told(
