@@ -161,10 +161,11 @@ class Bisection:
 
     def _as_at_the_ends(self, judged: Judgement) -> Judgement:
         """Return a judgement: a crash of another kind than that of the ends says nothing of it."""
-        ends = [probe.judgement.reason for probe in self.record.probes if probe.purpose == "ends"]
-        if judged.quantity != CRASH or judged.outcome is not Outcome.BAD or not ends:
+        probes = [probe for probe in self.record.probes if probe.purpose == "ends"]
+        bad = [probe.judgement for probe in probes if probe.judgement.outcome is Outcome.BAD]
+        if judged.quantity != CRASH or judged.outcome is not Outcome.BAD or not bad:
             return judged
-        found, wanted = ending_of(judged.reason), ending_of(ends[-1])
+        found, wanted = ending_of(judged.reason), ending_of(bad[-1].reason)
         if found == wanted:
             return judged
         ways = f"{found or 'another error'}, not {wanted or 'that of the bad end'}"

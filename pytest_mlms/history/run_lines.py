@@ -40,9 +40,14 @@ def _moment(text: str) -> str:
     return moment.astimezone(datetime.timezone.utc).isoformat(timespec="milliseconds")
 
 
+_LATENCY: TypeAdapter[float | None] = TypeAdapter(Number | None)
+
+
 def _checked_load(load: dict[str, Any]) -> dict[str, Any]:
-    if not isinstance(load.get("latency"), float | int | None):
-        raise ValueError("the latency is no number")
+    try:
+        _LATENCY.validate_python(load.get("latency"), strict=True)
+    except ValidationError:
+        raise ValueError("the latency is no number") from None
     return load
 
 

@@ -177,6 +177,27 @@ def test_a_release_that_crashes_is_not_accused_of_a_hang(
     assert (answer.kind, answer.old, answer.new) == ("range", "1.2", "1.4")
 
 
+class CrashingAtLast(Crashing):
+    """A gate whose ends are undecided at first."""
+
+    endings: ClassVar = dict.fromkeys(["pace-1.3", "pace-1.4"], "killed by SIGSEGV; look")
+
+    def run(self, before: Stack, after: Stack, quantity: str | None, effort: int) -> GateRun:
+        done = super().run(before, after, quantity, effort)
+        if quantity is not None or effort > 1:
+            return done
+        return GateRun({**done.line, "verdict": "INCONCLUSIVE", "comparisons": []}, done.run)
+
+
+def test_a_crash_of_the_ends_is_found_that_were_undecided_at_first(tmp_path: Path) -> None:
+    """What the first judgement of them said was taken for the way in which they fail."""
+    bisected = Bisected(tmp_path, CrashingAtLast(is_slow))
+    bisected.run()
+    answer = bisected.record.answer
+    assert answer is not None
+    assert (answer.kind, answer.new) == ("found", "1.3")
+
+
 def test_a_release_that_crashes_as_the_bad_end_does_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

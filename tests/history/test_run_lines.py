@@ -53,6 +53,8 @@ def test_a_type_that_is_not_known_is_kept() -> None:
         (encode({**item_line(0), "time": "yesterday"}), "time: invalid isoformat"),
         (encode({**item_line(0), "estimates": {"top1": {}}}), "estimates.top1.value: field"),
         (encode({**item_line(0), "load": {"latency": "15 ms"}}), "load: the latency is no number"),
+        (encode({**item_line(0), "load": {"latency": 10**400}}), "load: the latency is no number"),
+        (encode({**item_line(0), "load": {"latency": True}}), "load: the latency is no number"),
         (encode({**item_line(0), "seed": float("nan")}), "NaN is no number of JSON"),
     ],
 )

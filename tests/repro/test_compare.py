@@ -58,6 +58,23 @@ def test_outputs_without_an_axis_are_compared(dtype: str) -> None:
     assert largest_difference({"y": reference}, {"y": reference}, CLOSENESS)["deviation"] == 0
 
 
+@pytest.mark.parametrize(
+    ("ours", "reference"),
+    [
+        (np.array([[2**53, 2**53 + 1]]), np.array([[2**53, 2**53]])),
+        (np.array([["cat", "cow"]]), np.array([["cat", "dog"]])),
+        (np.array([True, False]), np.array([True, True])),
+    ],
+)
+def test_large_numbers_and_texts_differ_as_for_the_gate(ours: Any, reference: Any) -> None:
+    """Numbers that are alike as float64 agreed, and texts were a traceback."""
+    found = largest_difference({"y": ours}, {"y": reference}, CLOSENESS)
+    expected = differences(ours, reference, Tolerance(0.0, 0.0)).deviation
+    assert found["deviation"] == expected.max() == np.inf
+    assert (found["place"][-1], found["elements"]) == (1, 1)
+    assert largest_difference({"y": reference}, {"y": reference}, CLOSENESS)["deviation"] == 0
+
+
 def test_shapes_that_differ_are_told() -> None:
     found = largest_difference({"y": np.ones(3)}, {"y": np.ones(4)}, CLOSENESS)
     assert found["problem"] == "'y' is (3,), and (4,) of the other side"

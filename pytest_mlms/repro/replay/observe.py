@@ -76,8 +76,8 @@ def _outputs_text(found: Dict[str, Any], differ: bool) -> str:
     )
 
 
-def _number(value: float) -> str:
-    return "%.6g" % value
+def _number(value: Any) -> str:
+    return "%.6g" % value if isinstance(value, float) else repr(value)
 
 
 def _observe_crash(task: Task, sides: Sides) -> Seen:
