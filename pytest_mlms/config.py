@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.options import OPTIONS, is_set, read_option, source_of
+from pytest_mlms.options import OPTIONS, flag_value, is_set, read_option, source_of
 from pytest_mlms.starts import OF_A_COMMAND
 
 __all__ = [
@@ -209,7 +209,7 @@ def _history(config: pytest.Config, value: str | None, results: Path) -> str | N
     address = value or os.environ.get("MLMS_HISTORY") or str(results / "history.sqlite")
     if "://" in address:
         return address
-    is_ini = config.getoption("mlms_history") is None
+    is_ini = flag_value(config, "mlms_history") is None
     folder = config.rootpath if is_ini else config.invocation_params.dir
     return os.path.normpath(folder / os.path.expanduser(address))
 
@@ -268,7 +268,7 @@ def _named_lock(against: tuple[str, ...], config: pytest.Config) -> Path | None:
     source = source_of(config, "mlms_against")
     if len(locks) > 1:
         raise pytest.UsageError(f"{source}: {' and '.join(locks)} are two lock files; name one")
-    on_command_line = config.getoption("mlms_against") is not None
+    on_command_line = flag_value(config, "mlms_against") is not None
     folder = config.invocation_params.dir if on_command_line else config.rootpath
     name = locks[0].partition(":")[2]
     path = config.rootpath / LOCK_FILE

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -23,6 +24,7 @@ __all__ = [
     "OPTIONS",
     "Option",
     "add_options",
+    "flag_value",
     "is_set",
     "read_option",
     "read_share",
@@ -32,6 +34,7 @@ __all__ = [
 
 LEAST_SOAK = 3.0
 """Seconds; in less there are too few blocks of calls to judge."""
+_OVERRIDE = re.compile("^(-o|--override-ini=)")
 _MOST_SOAK = 7 * 24 * 3600.0
 _LEVEL_NAMES = ", ".join(LEVELS)
 _FEWEST_ROUNDS = 3  # of two, Student's interval says next to nothing
@@ -537,8 +540,8 @@ def read_option(config: pytest.Config, option: Option) -> Any:
     Paths are absolute. Raises pytest.UsageError.
     """
     folder = config.invocation_params.dir
-    value = config.getoption(option.key)
-    if value is None or _is_overridden(config, option):
+    value = flag_value(config, option.key)
+    if value is None:
         value = _read_ini(config, option)
         if value is not None:
             folder = config.rootpath
@@ -556,24 +559,25 @@ def read_option(config: pytest.Config, option: Option) -> Any:
         raise pytest.UsageError(f"{source_of(config, option.key)}: {error}") from None
 
 
-def _is_overridden(config: pytest.Config, option: Option) -> bool:
-    """Return whether ``-o`` was typed for an option whose flag ``addopts`` have."""
+def flag_value(config: pytest.Config, key: str) -> Any:
+    """Return the value of an option's flag; None without one, and where -o overrides addopts'."""
+    option = next(option for option in OPTIONS if option.key == key)
     typed = [os.fspath(word) for word in config.invocation_params.args]
-    if any(word.partition("=")[0] == option.flag for word in typed):
-        return False
-    return any(word.removeprefix("-o").startswith(f"{option.key}=") for word in typed)
+    is_typed = any(word.partition("=")[0] == option.flag for word in typed)
+    is_overridden = any(_OVERRIDE.sub("", word).startswith(f"{key}=") for word in typed)
+    return config.getoption(key) if is_typed or not is_overridden else None
 
 
 def is_set(config: pytest.Config, key: str) -> bool:
     """Return whether an option is set, on the command line or in the ini file."""
     option = next(option for option in OPTIONS if option.key == key)
-    return config.getoption(key) is not None or _read_ini(config, option) is not None
+    return flag_value(config, key) is not None or _read_ini(config, option) is not None
 
 
 def source_of(config: pytest.Config, key: str) -> str:
     """Return the place where an option was set, as errors name it."""
     option = next(option for option in OPTIONS if option.key == key)
-    if config.getoption(key) is None:
+    if flag_value(config, key) is None:
         return f"{key} in {config.inipath}"
     return option.flag
 

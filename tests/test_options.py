@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.options import OPTIONS, Option, read_option, read_share, source_of
+from pytest_mlms.options import (
+    OPTIONS,
+    Option,
+    is_set,
+    read_option,
+    read_share,
+    source_of,
+)
 
 
 def option(name: str) -> Option:
@@ -159,3 +166,8 @@ def test_an_ini_key_that_is_typed_overrides_a_flag_of_addopts(
     assert all(value(pytester, name) for name in names)
     assert [value(pytester, name, *typed) for name in names] == [None] * 3
     assert value(pytester, "metrics", *typed, "--mlms-metrics=mine.txt").name == "mine.txt"
+    long = "--override-ini=mlms_metrics=other.txt"
+    config = pytester.parseconfig(long)
+    assert value(pytester, "metrics", long).name == "other.txt"
+    assert source_of(config, "mlms_metrics") == f"mlms_metrics in {config.inipath}"
+    assert not is_set(pytester.parseconfig("-omlms_metrics="), "mlms_metrics")
