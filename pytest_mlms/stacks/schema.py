@@ -57,9 +57,14 @@ _Error = tuple[int, str]
 """A line, and what is wrong there."""
 
 
+_NAME_AND_PLACE = re.compile(r"[\w.-]+(\[[^]]*\])? @ ")
+"""The beginning of a requirement that names where a package is, which uv takes as a path, too."""
+
+
 def is_wheel(text: str) -> bool:
     """Return whether a requirement is a wheel of this machine, no address of one."""
-    return text.endswith(".whl") and "://" not in text  # folders have an @, as of Jenkins
+    is_address = "://" in text or _NAME_AND_PLACE.match(text)  # folders have an @, as of Jenkins
+    return text.endswith(".whl") and not is_address
 
 
 def _check_requirement(text: str) -> str:

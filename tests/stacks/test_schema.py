@@ -10,7 +10,7 @@ import pytest
 from pytest_mlms.agent.registry import find_predictors
 from pytest_mlms.errors import ManifestError
 from pytest_mlms.records import Library, Stack
-from pytest_mlms.stacks.schema import load_stacks
+from pytest_mlms.stacks.schema import is_wheel, load_stacks
 from tests.support.project import ROOT
 
 
@@ -209,3 +209,19 @@ def test_each_shipped_stack_has_the_name_of_its_framework_and_requirements() -> 
         assert name == stack.framework
         assert stack.requirements
     assert len(set(find_predictors()) & set(stacks)) >= 5
+
+
+@pytest.mark.parametrize(
+    ("text", "is_file"),
+    [
+        ("/jobs/a@2/torch-2.0-py3-none-any.whl", True),
+        ("wheels/torch-2.0-py3-none-any.whl", True),
+        ("torch @ ./torch-2.0-py3-none-any.whl", False),
+        ("torch[a] @ file:///a/torch-2.0-py3-none-any.whl", False),
+        ("git+https://u@example.org/a.whl", False),
+    ],
+)
+def test_a_wheel_is_a_file_and_no_requirement_that_says_where_a_package_is(
+    text: str, is_file: bool
+) -> None:
+    assert is_wheel(text) == is_file

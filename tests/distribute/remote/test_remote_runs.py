@@ -194,10 +194,7 @@ def pytest_runtest_setup(item):
     "event",
     [
         '"runtest_protocol_complete", item_index=worker.item_index, duration=0.1',
-        '"runtest_protocol_complete", item_index=10**6, duration=0.1',
-        '"unscheduled", indices=[0]',
         '"teardownreport", data={}',
-        '"workerready", workerinfo={}',
     ],
 )
 def test_a_worker_that_sends_a_false_event_is_lost_and_its_item_an_error(
