@@ -1,7 +1,8 @@
-"""Upgrades whose truth is known, judged on the device by pytest: the same, and 5 % more work."""
+"""Items of pytest on the device: upgrades whose truth is known, and all that one item measures."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -9,19 +10,21 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from gpu_steps.facts import Facts
 
-__all__ = ["same", "slower", "two_of_jax"]
+__all__ = ["items", "same", "slower", "two_of_jax"]
 
 ROOT = Path(__file__).resolve().parents[2]
 JAX = ROOT / "manifests" / "digits" / "digits_cnn.jax"
 LAYERS = 20
 MORE = 21  # 5 % more
 TOLERANCE = "2 %"
+TOLD = ("machine", "launch")  # by another step, or at length
+MEASURED = ("PASSED", "INCONCLUSIVE")
 
 STACKS = """
 a: {{interpreter: current, env: {{MLMS_LAYERS: "{a}"}}}}
@@ -48,12 +51,18 @@ class Net(torch.nn.Module):
 """
 
 
-class Judged(NamedTuple):
-    """A run of pytest: its status, the end of what it printed, and the item of the upgrade."""
+class Run(NamedTuple):
+    """A run of pytest: the end of what it printed, and the lines of its results."""
 
-    status: int
     tail: str
+    items: Sequence[Mapping[str, Any]]
+
+
+class Judged(NamedTuple):
+    """The item of an upgrade, empty where there was none, and the end of what pytest printed."""
+
     item: Mapping[str, Any]
+    tail: str
 
     @property
     def verdict(self) -> str:
@@ -71,16 +80,34 @@ class Judged(NamedTuple):
         return ""
 
 
+def items(facts: Facts, device: str) -> None:
+    """Measure and trace a network as an item does; tell all of it."""
+    options = ["--mlms-trace=layer,kernel,hardware", "--mlms-processes=2", "--mlms-duration=1"]
+    with network(device, LAYERS) as folder:
+        run = run_pytest(folder, "--mlms-stack=a", "-kperf or trace", *options)
+    if not run.items:
+        facts.tell(printed=run.tail)
+        facts.hold("items", "none", "measured", False)
+    for item in run.items:
+        facts.tell(item={name: value for name, value in item.items() if name not in TOLD})
+        traced = item.get("trace") or {}
+        notes = {**traced.get("unseen", {}), **traced.get("faults", {})} or item.get("gpu_notes")
+        shown = f"{item['verdict']}; {notes or 'no notes'}"
+        facts.hold(item["kind"], shown, "measured", item["verdict"] in MEASURED)
+
+
 def same(facts: Facts, device: str) -> None:
     """Judge a network against itself: it must not be REGRESSED."""
-    judged = judge_network(facts, device, LAYERS, 70)
+    with network(device, LAYERS) as folder:
+        judged = judge(facts, folder, 70)
     holds = judged.item.get("verdict") in ("PASSED", "INCONCLUSIVE")
     facts.hold("A/A", f"{judged.verdict} {judged.ratio}", "not REGRESSED", holds)
 
 
 def slower(facts: Facts, device: str) -> None:
     """Judge a network with 5 % more work: it must be REGRESSED."""
-    judged = judge_network(facts, device, MORE, 110)
+    with network(device, MORE) as folder:
+        judged = judge(facts, folder, 110)
     holds = judged.item.get("verdict") == "REGRESSED"
     facts.hold("+5 % of work", f"{judged.verdict} {judged.ratio}", "REGRESSED", holds)
 
@@ -99,8 +126,9 @@ def two_of_jax(facts: Facts, device: str) -> None:
     facts.hold("two agents of JAX", f"{judged.verdict} {judged.ratio}", "both load", holds)
 
 
-def judge_network(facts: Facts, device: str, layers: int, seconds: int) -> Judged:
-    """Judge a network of PyTorch with so many layers against the one of 20."""
+@contextlib.contextmanager
+def network(device: str, layers: int) -> Iterator[Path]:
+    """Yield a project with a network of PyTorch, which has 20 layers in stack a, others in b."""
     import torch
 
     size, batch = (256, 64) if device == "cpu" else (2048, 2048)
@@ -113,7 +141,7 @@ def judge_network(facts: Facts, device: str, layers: int, seconds: int) -> Judge
         model = {"framework": "pytorch", "options": options}
         files = {"graph": graph, "weights": weights}
         write_project(Path(folder), model, files, device, ("x", "y", batch), layers)
-        return judge(facts, Path(folder), seconds)
+        yield Path(folder)
 
 
 def write_project(
@@ -149,24 +177,11 @@ def write_project(
 def judge(facts: Facts, folder: Path, seconds: int) -> Judged:
     """Run the upgrade of the manifest in a folder, and tell what it found."""
     began = time.monotonic()
-    own = {"MLMS_LOCKS": str(folder / "locks"), "MLMS_CACHE": str(folder / "cache")}
-    own["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # this plugin is named, installed or not
-    command = [sys.executable, "-m", "pytest", "-p", "pytest_mlms.plugin", "-qrA", "--rootdir=."]
-    options = ["--mlms-manifests=.", "--mlms-stack=b", "--mlms-against=a", "--mlms-allow-code"]
-    done = subprocess.run(
-        [*command, "-pno:cacheprovider", *options, f"--mlms-budget={seconds}"],
-        cwd=folder,
-        env={**os.environ, **own, "COLUMNS": "160", "PYTHONPATH": _paths()},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    print(done.stdout, done.stderr, flush=True)
-    items = [item for item in read_items(folder) if item.get("kind") == "upgrade"]
-    judged = Judged(done.returncode, done.stdout[-2500:], items[0] if items else {})
-    kept = ("verdict", "clock", "comparisons", "gpu_notes", "gpu_readings", "reasons", "error")
+    run = run_pytest(folder, "--mlms-stack=b", "--mlms-against=a", f"--mlms-budget={seconds}")
+    found = [item for item in run.items if item.get("kind") == "upgrade"]
+    judged = Judged(found[0] if found else {}, run.tail)
+    kept = ("verdict", "clock", "comparisons", "gpu_notes", "gpu_readings", "text")
     facts.tell(
-        status=judged.status,
         took=round(time.monotonic() - began, 1),
         rounds=len(judged.item.get("rounds") or ()),
         **{name: judged.item[name] for name in kept if name in judged.item},
@@ -174,13 +189,32 @@ def judge(facts: Facts, folder: Path, seconds: int) -> Judged:
     return judged
 
 
+def run_pytest(folder: Path, *options: str) -> Run:
+    """Run the manifest in a folder, with locks and caches of its own."""
+    own = {
+        "COLUMNS": "160",
+        "MLMS_CACHE": str(folder / "cache"),
+        "MLMS_LOCKS": str(folder / "locks"),
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # this plugin is named, installed or not
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
+    }
+    command = [sys.executable, "-m", "pytest", "-p", "pytest_mlms.plugin", "-qrA", "--rootdir=."]
+    done = subprocess.run(
+        [*command, "-pno:cacheprovider", "--mlms-manifests=.", "--mlms-allow-code", *options],
+        cwd=folder,
+        env={**os.environ, **own},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    print(done.stdout, done.stderr, flush=True)
+    return Run(done.stdout[-2500:], list(read_items(folder)))
+
+
 def read_items(folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield the lines of the results below a folder."""
-    for file in sorted(folder.glob("mlms-results/*/results.jsonl")):
+    """Yield the items of the run in a folder."""
+    for file in folder.glob("mlms-results/latest/results.jsonl"):
         for line in file.read_text().splitlines():
-            yield json.loads(line)
-
-
-def _paths() -> str:
-    found = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return os.pathsep.join(found)
+            fields = json.loads(line)
+            if "verdict" in fields:
+                yield fields

@@ -1,23 +1,33 @@
-"""The device's time of calls, as upgrades are judged by it, against kernels of known length."""
+"""The device's time of calls against kernels of known length, and instances beside each other."""
 
 from __future__ import annotations
 
 import importlib.util
 import statistics
-import tempfile
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
-import gpu_paths
 import numpy as np
 
 from gpu_steps.facts import Facts
-from gpu_steps.torch_work import SPIN
+from gpu_steps.models import batch, opened, turn
+from pytest_mlms.agent.load import LoadPlan
+from pytest_mlms.agent.predictor import Predictor
 
-__all__ = ["known_lengths"]
+__all__ = ["known_lengths", "two_instances"]
 
+SPIN = r"""
+extern "C" __global__ void spin(unsigned long long nanoseconds) {
+    unsigned long long begin, now;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(begin));
+    do {
+        asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+    } while (now - begin < nanoseconds);
+}
+"""
+"""A kernel of one thread that ends after some nanoseconds by the GPU's own clock."""
 MODEL = f'''
+import time
 import torch
 
 try:
@@ -27,7 +37,7 @@ except ImportError:
 SPIN = r"""{SPIN}"""
 
 
-class Spin(torch.nn.Module):
+class Model(torch.nn.Module):
     """As many kernels as the input has columns, each of 10 us for a row."""
 
     def __init__(self):
@@ -37,21 +47,25 @@ class Spin(torch.nn.Module):
 
     def forward(self, x):
         for _ in range(x.shape[1]):
-            self.spin(10_000 * x.shape[0])
+            self.spin(x.device, 10_000 * x.shape[0])
         return self.w + 0
 
-    def spin(self, nanoseconds):
-        if self.kernel is None:  # of a length that is only roughly known
+    def spin(self, device, nanoseconds):
+        if device.type == "cpu":
+            time.sleep(1e-9 * nanoseconds)
+        elif self.kernel is None:  # of a length that is only roughly known
             torch.cuda._sleep(int(1.9 * nanoseconds))
-            return
-        with cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream):
-            self.kernel((1,), (1,), (cupy.uint64(nanoseconds),))
+        else:
+            with cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream):
+                self.kernel((1,), (1,), (cupy.uint64(nanoseconds),))
 '''
-OPTIONS = {"class": "Spin", "inputs": "x float32[?,?]", "outputs": "y"}
 ROW = 10.0  # microseconds
 LENGTHS = (2, 10, 100, 105, 1000)  # rows
 LAUNCHES = (10, 100)  # of kernels of one row: as long as a slow host needs to launch one
+CALLS = 30
 MOST = 0.01
+QUERIES = 200  # of a kernel of 1 ms
+MOST_BESIDE = 0.6  # of the time of one instance, of kernels that leave the GPU nearly empty
 
 
 class Times(NamedTuple):
@@ -63,13 +77,9 @@ class Times(NamedTuple):
 
 def known_lengths(facts: Facts, device: str) -> None:
     """Hold the device's time of kernels against their length; tell that of many short ones."""
-    with tempfile.TemporaryDirectory() as name:
-        agent = gpu_paths.Agent("pytorch", Path(name, "log"))
-        try:
-            load(agent, Path(name), device)
-            measure(facts, lambda rows, columns: time_calls(agent, rows, columns), is_exact())
-        finally:
-            agent.close()
+    with opened(MODEL, device) as predictor:
+        is_exact = importlib.util.find_spec("cupy") is not None
+        measure(facts, lambda rows, columns: time_calls(predictor, rows, columns), is_exact)
 
 
 def measure(facts: Facts, time_of: Callable[[int, int], Times], exact: bool) -> None:
@@ -91,32 +101,28 @@ def measure(facts: Facts, time_of: Callable[[int, int], Times], exact: bool) -> 
         facts.figure(f"device time of {columns} kernels of {ROW:g} µs", f"{share:+.1%}")
 
 
-def is_exact() -> bool:
-    """Return whether kernels have a known length: CuPy compiles them."""
-    return importlib.util.find_spec("cupy") is not None
+def time_calls(predictor: Predictor, rows: int, columns: int) -> Times:
+    """Return the times of a call as upgrades take them, on an input of this shape."""
+    times = turn(predictor, batch(rows, columns), CALLS).times
+    wall = [end - start for start, end in zip(times["start"], times["end"], strict=True)]
+    return Times(_median_us(times["device"]), _median_us(wall))
 
 
-def load(agent: Any, folder: Path, device: str) -> None:
-    """Load the model that spins."""
-    import torch
-
-    (folder / "spin.py").write_text(MODEL)
-    torch.save({"w": torch.zeros(1)}, folder / "state.pt")
-    agent.ask("hello")
-    files = {"graph": str(folder / "spin.py"), "weights": str(folder / "state.pt")}
-    request = {"files": files, "device": device, "threads": None, "options": OPTIONS}
-    agent.ask("load", {**request, "allow_code": True})
+def two_instances(facts: Facts, device: str) -> None:
+    """Hold the time of queries by two instances, each on its stream, against that by one."""
+    with opened(MODEL, device) as predictor:
+        one, two = (serve(predictor, count) for count in (1, 2))
+    facts.tell(queries=QUERIES, one=one, two=two)
+    bound = f"≤ {MOST_BESIDE:g} times"
+    facts.hold("two instances, by one", f"{two / one:.2f} times", bound, two <= MOST_BESIDE * one)
 
 
-def time_calls(agent: Any, rows: int, columns: int) -> Times:
-    """Return the times of a call on an input of this shape."""
-    feed = [("x", np.zeros((rows, columns), np.float32))]
-    stop = {"seconds": 0.3, "least": 30, "longest": 5}
-    agent.ask("run", {"scenario": "single_stream", "batches": 1, "stop": stop}, feed)
-    arrays = agent.ask("run", {"scenario": "single_stream", "stop": stop}).arrays
-    wall = arrays["time:end"] - arrays["time:start"]
-    return Times(_median_us(arrays["time:device"]), _median_us(wall))
+def serve(predictor: Predictor, instances: int) -> float:
+    """Return the seconds in which so many instances serve queries that are all there."""
+    waiting = np.zeros(QUERIES, np.int64)
+    plan = LoadPlan(waiting, longest=20, scheduled=waiting, instances=instances)
+    return float(predictor.load_run([batch(100, 1)], plan).done.max() / 1e9)
 
 
-def _median_us(seconds: Any) -> float:
+def _median_us(seconds: Iterable[float]) -> float:
     return 1e6 * statistics.median(map(float, seconds))

@@ -8,15 +8,29 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from gpu_steps.facts import Facts
+from gpu_steps.models import batch, opened, turn
 from gpu_steps.torch_work import Work, event_us, products, warmed
 
 __all__ = ["counters", "stopped_neighbour"]
 
-MIB = 1 << 20
-SIZE = 4096 * MIB
+MODEL = """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.zeros(1))
+
+    def forward(self, x):  # takes a MiB for each row
+        taken = torch.empty(x.shape[0] << 20, dtype=torch.uint8, device=x.device)
+        return self.w + taken[0]
+"""
+LITTLE = 1 << 1  # MiB, which PyTorch keeps beside what it takes then
+MUCH = 1 << 12
 MOST_MEMORY = 0.02
 MOST_BESIDE = 0.005
 TIMES = 4
@@ -33,47 +47,30 @@ time.sleep(600)
 
 
 def counters(facts: Facts, device: str) -> None:
-    """Hold what the device has more of after an allocation against PyTorch's own counter."""
-    import torch
-    from mlms_predictors._run.probes.nvml import device_memory
-
-    torch.ones(1, device=device)
-    context = read_memory(facts, device, "context")
-    used = device_memory(device)
-    held = torch.ones(SIZE // 4, device=device)
-    torch.cuda.synchronize()
-    full = read_memory(facts, device, "allocated")
-    grown = (device_memory(device) or 0) - (used or 0)
-    counted = full["reserved"] - context["reserved"]
-    facts.hold_share("memory by NVML beside PyTorch's", grown / counted - 1, MOST_MEMORY)
-    own = full["own"] - context["own"]
-    if full["own"]:
-        facts.hold_share("that of the process by NVML", own / counted - 1, MOST_MEMORY)
-    else:
-        facts.figure("that of the process by NVML", "not told")
-    del held
-    torch.cuda.empty_cache()
-    read_memory(facts, device, "freed")
+    """Hold what a process holds more for an allocation, by NVML, against PyTorch's counter."""
+    with opened(MODEL, device) as predictor:
+        found = []
+        for size in (LITTLE, MUCH):
+            told = turn(predictor, batch(size, 1), 3).device_memory
+            facts.tell(mebibytes=size, counters=told.counters if told else told)
+            found.append(told.counters if told else {})
+        facts.tell(usage=predictor.usage()._asdict())
+    compare(facts, *found)
 
 
-def read_memory(facts: Facts, device: str, moment: str) -> dict[str, int]:
-    """Return and tell the bytes by PyTorch, and by NVML for the process and the device."""
-    import torch
-    from mlms_predictors._run.probes.nvml import open_nvml
-
-    nvml, handle = open_nvml(device)
-    processes = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
-    own = [process for process in processes if process.pid == os.getpid()] or processes[:1]
-    found = {
-        "allocated": torch.cuda.max_memory_allocated(),
-        "reserved": torch.cuda.memory_reserved(),
-        "own": int(sum(process.usedGpuMemory or 0 for process in own)),
-        "device": int(nvml.nvmlDeviceGetMemoryInfo(handle).used),
-    }
-    pids = [process.pid for process in processes]
-    nvml.nvmlShutdown()
-    facts.tell(moment=moment, pid=os.getpid(), pids=pids, **found)
-    return found
+def compare(facts: Facts, little: Mapping[str, int], much: Mapping[str, int]) -> None:
+    """Hold the growth of each counter against that of the first, and this against the truth."""
+    names = [name for name in little if name in much]
+    grown = {name: much[name] - little[name] for name in names}
+    if not names:
+        facts.hold("memory of the device", "no counter tells it", f"≤ {MOST_MEMORY:.0%}", False)
+        return
+    first, *others = names
+    asked = (MUCH - LITTLE) << 20
+    facts.hold_share(f"{first} beside what was allocated", grown[first] / asked - 1, MOST_MEMORY)
+    for name in others:
+        share = grown[name] / grown[first] - 1
+        facts.hold_share(f"{name} beside {first}", share, MOST_MEMORY)
 
 
 def stopped_neighbour(facts: Facts, device: str) -> None:

@@ -1,4 +1,4 @@
-"""Work for a GPU in this process: kernels of a known length, and a chain of products."""
+"""Work for a GPU in this process: a chain of products."""
 
 from __future__ import annotations
 
@@ -7,19 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["SPIN", "Work", "event_us", "products", "warmed"]
-
-SPIN = r"""
-extern "C" __global__ void spin(unsigned long long nanoseconds) {
-    unsigned long long begin, now;
-    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(begin));
-    do {
-        asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
-    } while (now - begin < nanoseconds);
-}
-"""
-"""A kernel of one thread that ends after some nanoseconds by the GPU's own clock."""
-
+__all__ = ["Work", "event_us", "products", "warmed"]
 
 Work = Callable[[], Any]
 """A call that enqueues work on the current stream."""

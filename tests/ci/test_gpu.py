@@ -23,7 +23,7 @@ from tests.support.project import DIGITS, ROOT
 def ci(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The modules of ci/gpu by name."""
     monkeypatch.syspath_prepend(ROOT / "ci")
-    names = ("bundle", "facts", "gates", "kernels", "page", "power")
+    names = ("bundle", "facts", "gates", "kernels", "memory", "page", "power")
     found = {name: importlib.import_module(f"gpu_steps.{name}") for name in names}
     return SimpleNamespace(gpu=importlib.import_module("gpu"), **found)
 
@@ -150,6 +150,24 @@ def test_a_device_time_that_has_the_launch_in_it_is_out_of_bound(
 
     ci.kernels.measure(facts, time_of, exact=True)
     assert held(ci, tmp_path)["device time of a kernel of 1 ms"] is holds
+
+
+@pytest.mark.parametrize(
+    ("little", "much", "holds"),
+    [
+        ({"own": 2, "NVML": 502}, {"own": 4096, "NVML": 4596}, [True, True]),
+        ({"own": 2, "NVML": 502}, {"own": 4096, "NVML": 4696}, [True, False]),
+        ({"own": 2, "NVML": 502}, {"own": 3996, "NVML": 4496}, [False, True]),
+        ({}, {}, [False]),
+    ],
+)
+def test_memory_by_nvml_is_held_against_the_framework_s_own_counter(
+    ci: Any, tmp_path: Path, little: dict[str, int], much: dict[str, int], holds: list[bool]
+) -> None:
+    facts = ci.facts.Facts(tmp_path / "steps.jsonl", "memory")
+    found = [{name: size << 20 for name, size in each.items()} for each in (little, much)]
+    ci.memory.compare(facts, *found)
+    assert list(held(ci, tmp_path).values()) == holds
 
 
 @pytest.mark.parametrize(("factor", "holds"), [(1.0, True), (0.96, False)])
