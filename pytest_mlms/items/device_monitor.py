@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import psutil
 
@@ -24,14 +24,16 @@ from pytest_mlms.host.gpu_monitor import (
     open_gpu,
 )
 from pytest_mlms.units import format_quantity
-from pytest_mlms.upgrade.agents import AgentPair
+
+if TYPE_CHECKING:
+    from pytest_mlms.upgrade.agents import AgentPair
 
 __all__ = ["DeviceMonitor", "monitor_device", "weights_in_l2"]
 
 _SAMPLED = 1.0  # seconds that NVML's utilization is of, or less
 
 P = ParamSpec("P")
-Opened = TypeVar("Opened", bound=Predictor | AgentPair)
+Opened = TypeVar("Opened", bound="Predictor | AgentPair")
 
 
 @dataclass
@@ -66,7 +68,7 @@ class DeviceMonitor:
         @contextlib.contextmanager
         def opened(*args: P.args, **keywords: P.kwargs) -> Iterator[Opened]:
             with opening(*args, **keywords) as made:
-                self._begin([made.a, made.b] if isinstance(made, AgentPair) else [made])
+                self._begin([made] if isinstance(made, Predictor) else [made.a, made.b])
                 yield made
                 if self._is_watching:
                     self.check()

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -37,7 +37,7 @@ class Monitored:
 
     def round(self, clocks: Sequence[int] = (1980, 1980), pids: Sequence[int] = OURS) -> list[str]:
         """Give each side a turn with its clock; return why the round can't be trusted."""
-        a, b = map(predictor_of, OURS)
+        a, b = map(StandIn, OURS)
         with self.monitor.watching(contextlib.nullcontext)(AgentPair(a, b, {})) as pair:
             for predictor, clock in zip((pair.a, pair.b), clocks, strict=True):
                 self.says(pids, f"clock.1 {clock}")
@@ -48,8 +48,11 @@ class Monitored:
         self.driver.says(H200, *lines, *[f"process {pid} 4096" for pid in pids])
 
 
-def predictor_of(pid: int) -> Predictor:
-    return cast(Predictor, SimpleNamespace(agent=SimpleNamespace(pid=pid), l2_bytes=L2))
+class StandIn(Predictor):
+    """A predictor of whose agent there is only the process id."""
+
+    def __init__(self, pid: int) -> None:
+        vars(self).update(agent=SimpleNamespace(pid=pid), l2_bytes=L2)
 
 
 def call_back(predictor: Predictor) -> Callable[[str, Mapping[str, Any]], None]:
@@ -87,7 +90,7 @@ def test_calls_for_which_the_gpu_waits_are_called_host_bound(
     watched: Monitored, seconds: float, busy: float | None
 ) -> None:
     told = "host-bound: kernels ran for 31 % of the time, the rest is the host's and copies"
-    with watched.monitor.watching(contextlib.nullcontext)(predictor_of(OURS[0])) as predictor:
+    with watched.monitor.watching(contextlib.nullcontext)(StandIn(OURS[0])) as predictor:
         watched.says(OURS[:1], "utilization 7 1")
         call_back(predictor)("run", {"stop": {"seconds": seconds}})
         watched.says(OURS[:1], "utilization 31 9")
@@ -123,7 +126,7 @@ def test_another_process_between_rounds_is_a_reason_not_to_trust_the_round(
 def test_the_last_process_is_read_when_it_ends_or_its_problems_are_asked_for(
     watched: Monitored,
 ) -> None:
-    predictor = predictor_of(OURS[0])
+    predictor = StandIn(OURS[0])
     opening = watched.monitor.watching(contextlib.nullcontext)
     with opening(predictor):
         pass
