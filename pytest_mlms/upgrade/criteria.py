@@ -90,6 +90,7 @@ def interleave_plan_of(case: Case, config: Config) -> InterleavePlan:
         rounds=rounds_of(config),
         precision=0.0 if config.full else _precision(criteria),
         least_calls=least_calls(criteria),
+        covers_batches="group_latency" in criteria.gates,
         fills_caches=case.caches == "warm",
     )
 

@@ -37,7 +37,7 @@ def compare_groups(
     ``rounds`` has the latency of each group that a round timed, and the tolerance is that of
     ``latency``. A group is REGRESSED by Holm's procedure (1979, Scandinavian Journal of Statistics
     6:65): the risk is divided by the number of groups that are not yet shown to be worse. The worst
-    one is PASSED where every group is shown to be within the tolerance.
+    one is PASSED where every group of the mix is shown to be within the tolerance.
     """
     found: dict[str, list[Figure]] = {}
     for name in mix.names:
@@ -53,7 +53,12 @@ def compare_groups(
         if name in found:
             groups.append(_group(name, share, found[name], limit, risks[name], span))
     worst = max(groups, key=lambda group: (group.verdict is Verdict.REGRESSED, group.ratio or 0.0))
-    return GroupDecision(_worst(worst, groups, latency, gate, len(found[worst.name])), groups)
+    compared = _worst(worst, groups, latency, gate, len(found[worst.name]))
+    untimed = [name for name in mix.names if name not in found]
+    if untimed and compared.verdict is Verdict.PASSED:
+        lacking = f"inputs of shape {untimed[0]} were timed in less than two rounds"
+        compared = compared.but(verdict=Verdict.INCONCLUSIVE, lacking=lacking)
+    return GroupDecision(compared, groups)
 
 
 def groups_beside(

@@ -510,12 +510,15 @@ class RoundRunner:
         turns: Turns = {"a": [], "b": []}
         first_sides: list[SideName] = []
         cycle = len(self._pair.order)
-        watch = TurnWatch(self._plan.precision, self._pair.clocks, turn_plan.count, cycle)
+        plan = self._plan
+        if plan.covers_batches:
+            plan = replace(plan, least_calls=max(plan.least_calls, cycle))
+        watch = TurnWatch(plan.precision, self._pair.clocks, turn_plan.count, cycle)
         began = time.monotonic()
         while len(first_sides) < _MOST_PAIRS:
             pairs = len(first_sides)
             spent = time.monotonic() - began
-            if self._plan.is_measured(pairs, turn_plan.count, spent):
+            if plan.is_measured(pairs, turn_plan.count, spent):
                 break
             if spent > LEAST_SECONDS and watch.is_precise(turns):
                 break

@@ -43,8 +43,9 @@ class InterleavePlan:
     ``watches_growth`` is whether each round watches the growth of memory, ``watches_late`` whether
     each has late calls.
     ``rounds`` are how many there are. A round's turns end before their seconds where the error of
-    its latency is at most ``precision``, a share; 0 is never. It has at least ``least_calls``, if
-    there is time. With ``fills_caches`` a pair of processes that doesn't count comes first.
+    its latency is at most ``precision``, a share; 0 is never. It has at least ``least_calls``, and
+    all batches where it ``covers_batches``, if there is time. With ``fills_caches`` a pair of
+    processes that doesn't count comes first.
     """
 
     seconds: float
@@ -58,6 +59,7 @@ class InterleavePlan:
     rounds: RoundSpan = ROUNDS
     precision: float = 0.0
     least_calls: int = LEAST_CALLS
+    covers_batches: bool = False
     fills_caches: bool = False
 
     def under_load(self, load: LoadItemPlan) -> InterleavePlan:

@@ -164,6 +164,16 @@ def test_a_system_that_does_not_tell_its_cores_has_none_to_choose(
 
 
 @pytest.mark.parametrize(
+    ("gates", "covers"),
+    [("{}", False), ("{latency_p95: 9 %}", False), ("{group_latency: 3 %}", True)],
+)
+def test_rounds_time_all_groups_where_these_are_a_gate(
+    tmp_path: Path, gates: str, covers: bool
+) -> None:
+    assert interleave_plan_of(case_of(tmp_path, gates), options()).covers_batches is covers
+
+
+@pytest.mark.parametrize(
     ("upgrade", "calls"),
     [
         ("{}", 30),

@@ -163,6 +163,16 @@ def test_turns_do_not_end_before_each_batch_was_timed(monkeypatch: pytest.Monkey
     assert (record.pairs, record.calls) == (20, 2)
 
 
+@pytest.mark.parametrize("covers_batches", [False, True])
+def test_a_round_times_each_batch_where_groups_of_inputs_are_a_gate(
+    monkeypatch: pytest.MonkeyPatch, covers_batches: bool
+) -> None:
+    batch = {"x": np.zeros(1)}
+    monkeypatch.setattr(f"{__name__}.batches_for", lambda predictor: 39 * [batch])
+    plan = replace(PLAN, covers_batches=covers_batches)
+    assert Run(FakePair()).run(plan).record.pairs == (20 if covers_batches else 15)
+
+
 @pytest.mark.parametrize(
     ("changes", "seconds", "precision"),
     [
