@@ -210,7 +210,9 @@ def test_a_side_whose_outputs_differ_between_processes_is_invalid(
     upgrade: LabourUpgrade,
 ) -> None:
     drift = {"fault": "drift", "count": upgrade.folder / "count"}
-    message = "baseline old computed another 'logits' in round 2 than in round 1"
+    message = (
+        "baseline old gave other outputs in round 2 than in round 1 for the same inputs: 'logits'"
+    )
     with pytest.raises(InvalidRun, match=message):
         upgrade.run(drift, {**drift, "work": 2})
     assert len(upgrade.result.rounds) == 2
