@@ -7,7 +7,8 @@ Versions: 2.6 and later; tested with 2.13.
 Devices: cpu, and cuda:N as torch.cuda counts them.
 
 Synchronises: outputs are copied to host memory. For layers torch.cuda.synchronize is called before
-and after each.
+and after each. Instances beside the first one have a stream each, which is that of their
+thread; the first one uses the default stream.
 
 Options: ``mode``: eager (the default), or compile, reduce-overhead or max-autotune by
 torch.compile. ``inputs`` and ``outputs`` declare the signature of TorchScript and modules, in the
@@ -26,6 +27,8 @@ operators and modules; for TorchScript the tensors of its frozen graph.
 """
 
 import functools
+import statistics
+import threading
 from typing import Any, Dict, NamedTuple
 
 import numpy
@@ -35,6 +38,7 @@ from mlms_predictors import (
     Call,
     CountedBytes,
     Devices,
+    EventTimes,
     InnerOutputs,
     Layer,
     Load,
@@ -91,6 +95,8 @@ _MODES = {
 _OBSERVED = 4  # calls of a model, which tell up to three buffers that take turns
 _OBSERVED_LARGE = 2  # where what they return would take much memory
 _LARGE = 64 << 20  # bytes
+_TIMED_BY_EVENTS = 5  # calls
+_HEAD_STARTS = (1 << 18, 1 << 21, 1 << 24, 1 << 27)  # cycles of a GPU: 0.1 ms to 0.1 s
 
 
 class _Model(NamedTuple):
@@ -160,6 +166,8 @@ def load(request: Load) -> Loaded:
     Raises RuntimeError where it can't be had as asked, or would run code.
     """
     options = refuse_unknown(request.options, OPTIONS)
+    if request.device != "cpu" and threading.current_thread() is not threading.main_thread():
+        torch.cuda.set_stream(torch.cuda.Stream(request.device))  # that of this thread alone
     mode = options.get("mode", "eager")
     _configure(request)
     if request.device != "cpu" and torch.cuda.is_initialized():  # by a model before this one
@@ -223,6 +231,23 @@ def device_seconds(loaded: Loaded) -> float:
     after.synchronize()
     milliseconds = before.elapsed_time(after)
     return milliseconds * 1e-3
+
+
+def event_times(loaded: Loaded, arrays: Arrays) -> EventTimes:
+    """Return the seconds between the events of a call: by itself, and with a head start.
+
+    Launches that are slower than the kernels are in the former. For the latter a kernel spins
+    meanwhile; it is None where launches wait for the GPU, or for room among those that it has.
+    """
+    tensors = _tensors(loaded, arrays)
+    alone = [_seconds_between_events(loaded, tensors)[0] for _ in range(_TIMED_BY_EVENTS)]
+    ahead = None
+    for cycles in _HEAD_STARTS:
+        timed = [_seconds_between_events(loaded, tensors, cycles) for _ in range(_TIMED_BY_EVENTS)]
+        if all(began_later for _, began_later in timed):
+            ahead = statistics.median(seconds for seconds, _ in timed)
+            break
+    return statistics.median(alone), ahead
 
 
 def device_memory(loaded: Loaded) -> CountedBytes:
@@ -353,15 +378,25 @@ def _events(device):
     return [torch.cuda.Event(enable_timing=True) for _ in range(2)]
 
 
-def _between_events(loaded, tensors):
-    """Run a call on a GPU between its two events."""
+def _between_events(loaded, tensors, head_start=0):
+    """Run a call on a GPU between its two events, after it spun for ``head_start`` cycles."""
     before, after = loaded.model.events
     stream = torch.cuda.current_stream(torch.device(loaded.device))
     moved = _moved(tensors, loaded.device)
+    if head_start:
+        with torch.cuda.device(loaded.device):
+            torch.cuda._sleep(head_start)
     before.record(stream)
     result = loaded.model.call(*moved)
     after.record(stream)
     return result
+
+
+def _seconds_between_events(loaded, tensors, head_start=0):
+    """Return the seconds of a call, and whether the GPU began it after its last launch."""
+    _between_events(loaded, tensors, head_start)
+    began_later = not loaded.model.events[0].query()
+    return device_seconds(loaded), began_later
 
 
 def _flat(result, names, most):

@@ -46,7 +46,7 @@ from mlms_predictors import (
     Versions,
 )
 from mlms_predictors._run.checks import check, refuse_unknown
-from mlms_predictors._run.cuda import Device
+from mlms_predictors._run.cuda import Buffers, Device
 from mlms_predictors._run.gpus import count_gpus, gpu_devices
 from mlms_predictors._run.shapes import shape_of
 from mlms_predictors._run.timeline import in_turn
@@ -95,7 +95,8 @@ class _LayerTimes(tensorrt.IProfiler):
 class _Model(NamedTuple):
     """An engine and what runs it.
 
-    ``runtime`` must live as long as the engine. ``bound`` are addresses of memory of bound calls.
+    ``runtime`` must live as long as the engine. ``buffers`` are those of ``predict``, whose memory
+    is kept for the next call, and then those of each bound call.
     """
 
     engine: Any
@@ -103,14 +104,7 @@ class _Model(NamedTuple):
     runtime: Any
     device: Device
     log: Log
-    bound: List[int]
-
-
-class _Queued(NamedTuple):
-    """A call that uploads, runs, downloads and waits, and the addresses that it uses on the GPU."""
-
-    call: Call
-    addresses: List[int]
+    buffers: List[Buffers]
 
 
 def versions() -> Versions:
@@ -143,7 +137,7 @@ def load(request: Load) -> Loaded:
         raise RuntimeError(error)
     context = engine.create_execution_context()
     return Loaded(
-        model=_Model(engine, context, runtime, device, log, []),
+        model=_Model(engine, context, runtime, device, log, [Buffers(device)]),
         device="cuda:%d" % index,
         threads=None,
         inputs=_tensors(engine, are_inputs=True),
@@ -153,11 +147,7 @@ def load(request: Load) -> Loaded:
 
 def predict(loaded: Loaded, arrays: Arrays) -> Outputs:
     """Run one batch; return the outputs in the model's order."""
-    queued = _queue(loaded, arrays, loaded.model.context)
-    try:
-        return queued.call()
-    finally:
-        _free(loaded.model, queued.addresses)
+    return _queue(loaded, arrays, loaded.model.context, loaded.model.buffers[0])()
 
 
 def bind(loaded: Loaded, arrays: Arrays) -> Call:
@@ -165,23 +155,21 @@ def bind(loaded: Loaded, arrays: Arrays) -> Call:
 
     Its memory is freed with the model.
     """
-    context = loaded.model.engine.create_execution_context()
-    queued = _queue(loaded, arrays, context)
-    loaded.model.bound.extend(queued.addresses)
-    return queued.call
+    buffers = Buffers(loaded.model.device)
+    loaded.model.buffers.append(buffers)
+    return _queue(loaded, arrays, loaded.model.engine.create_execution_context(), buffers)
 
 
 def layers(loaded: Loaded, arrays: Arrays) -> Profile:
     """Run one batch, the second time, and return how long each layer took."""
     context = loaded.model.engine.create_execution_context()
-    queued = _queue(loaded, arrays, context)
-    queued.call()
+    call = _queue(loaded, arrays, context, loaded.model.buffers[0])
+    call()
     times = _LayerTimes()
     context.profiler = times
     start = time.perf_counter()
-    queued.call()
+    call()
     end = time.perf_counter()
-    _free(loaded.model, queued.addresses)
     types = _layer_types(loaded.model.engine)
     ran = []
     for name, seconds in times.taken:
@@ -190,14 +178,9 @@ def layers(loaded: Loaded, arrays: Arrays) -> Profile:
 
 
 def close(loaded: Loaded) -> None:
-    """Free the GPU's memory of bound calls; the engine is freed with ``loaded``."""
-    _free(loaded.model, loaded.model.bound)
-    loaded.model.bound.clear()
-
-
-def _free(model, addresses):
-    for address in addresses:
-        model.device.free(address)
+    """Free the GPU's memory of calls; the engine is freed with ``loaded``."""
+    for buffers in loaded.model.buffers:
+        buffers.close()
 
 
 def _plan(path, options, log):
@@ -294,8 +277,8 @@ def _write_cache(config, path):
     os.replace(temporary, path)
 
 
-def _queue(loaded, arrays, context):
-    """Allocate memory for a batch and return the call that uses it."""
+def _queue(loaded, arrays, context, buffers):
+    """Return the call for a batch, in the memory of ``buffers``."""
     check(loaded.inputs, arrays)
     model = loaded.model
     device = model.device
@@ -304,12 +287,12 @@ def _queue(loaded, arrays, context):
         array = numpy.ascontiguousarray(arrays[tensor.name])
         if not context.set_input_shape(tensor.name, array.shape):
             raise ValueError("input %r: %s" % (tensor.name, model.log.reason()))
-        feeds.append((_place(context, device, tensor.name, array), array))
+        feeds.append((_place(context, buffers, tensor.name, array), array))
     fetches = []
     for tensor in loaded.outputs:
         shape = tuple(context.get_tensor_shape(tensor.name))
         array = numpy.empty(shape, tensor.dtype)
-        fetches.append((_place(context, device, tensor.name, array), array))
+        fetches.append((_place(context, buffers, tensor.name, array), array))
 
     def call():
         for address, array in feeds:
@@ -321,13 +304,12 @@ def _queue(loaded, arrays, context):
         device.synchronize()
         return [array.copy() for _, array in fetches]
 
-    addresses = [address for address, _ in feeds + fetches]
-    return _Queued(call, addresses)
+    return call
 
 
-def _place(context, device, name, array):
-    """Allocate memory on the GPU for an input or output and return its address."""
-    address = device.allocate(array.nbytes)
+def _place(context, buffers, name, array):
+    """Give an input or output its memory on the GPU and return the address."""
+    address = buffers.place(name, array.nbytes)
     context.set_tensor_address(name, address)
     return address
 

@@ -2,11 +2,11 @@
 
 For predictors whose framework has no memory of its own. The driver's library is on every machine
 that has a GPU to use, whatever toolkit is installed. Handles of its primary context can be given to
-libraries that use the CUDA runtime. Tested with hand-written fakes; no GPU has run it.
+libraries that use the CUDA runtime. Tested above a stub of the driver; no GPU has run it.
 """
 
 import ctypes
-from typing import Any
+from typing import Any, Dict, NamedTuple
 
 _Pointer = ctypes.c_void_p
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: the stream waits for no other one
@@ -83,6 +83,37 @@ class Device:
         if not text.value:
             return "error %d" % status
         return text.value.decode()
+
+
+class Buffers:
+    """Memory of a GPU by name, which is kept and only replaced by more: to free waits for all."""
+
+    def __init__(self, device: Device):
+        self._device = device
+        self._places: Dict[str, _Place] = {}
+
+    def place(self, name: str, size: int) -> int:
+        """Return the address of at least ``size`` bytes, the same one as long as they suffice."""
+        held = self._places.get(name)
+        if held is not None and held.size >= size:
+            return held.address
+        if held is not None:
+            del self._places[name]
+            self._device.free(held.address)
+        self._places[name] = _Place(self._device.allocate(size), size)
+        return self._places[name].address
+
+    def close(self) -> None:
+        """Free everything."""
+        while self._places:
+            self._device.free(self._places.popitem()[1].address)
+
+
+class _Place(NamedTuple):
+    """Some memory, in bytes."""
+
+    address: int
+    size: int
 
 
 def _size(array):

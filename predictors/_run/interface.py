@@ -10,7 +10,7 @@ The agent asks one object, ``functions_of(module)``, instead of looking names up
     call = predictor.bind(loaded, arrays)        # always there: predict with its arguments bound
     profiles = predictor.profiles(loaded, arrays, count)  # NotImplementedError without a profiler
     if predictor.has_layers: ...                 # to know that without calling
-    if predictor.device_seconds is not None: ... # the one function without a default
+    if predictor.device_seconds is not None: ... # it and event_times have no default
     predictor.close(loaded)                      # always there: does nothing by default
 
 ``bind`` returns the predictor's own callable, so that nothing is added to the timed loop.
@@ -33,6 +33,8 @@ Call = Callable[[], Outputs]
 """``predict`` without arguments: what the timed loop runs."""
 CountedBytes = Dict[str, int]
 """Bytes by the name of the counter that tells them; empty where none does."""
+EventTimes = Tuple[float, Optional[float]]
+"""Seconds between the events of a call, and of one whose launches had a head start, or None."""
 InnerOutputs = List[Tuple[str, Any]]
 """Output of each layer, by its name, in the order in which the layers ran."""
 Shapes = Dict[str, Tuple[int, ...]]
@@ -100,6 +102,12 @@ if TYPE_CHECKING:
         def device_seconds(self, loaded: Loaded) -> float:
             """Return the seconds that the last call took on the device."""
 
+    class HasEventTimes(HasDeviceSeconds, Protocol):
+        """A predictor that can give the launches of a call a head start."""
+
+        def event_times(self, loaded: Loaded, arrays: Arrays) -> EventTimes:
+            """Return the seconds between events: of a call by itself, and with a head start."""
+
     class HasDeviceMemory(Predictor, Protocol):
         """A predictor whose framework counts the memory that it takes on a GPU."""
 
@@ -119,8 +127,9 @@ class Functions(NamedTuple):
     The default of ``bind`` is a partial ``predict``, that of ``profiles`` is one call of ``layers``
     after another, that of ``takes_cupti`` says no, and that of ``close`` does nothing.
     ``profiles``, ``inner`` and ``structure`` raise NotImplementedError where the framework cannot
-    tell. ``has_layers`` says whether ``profiles`` works. ``device_seconds`` is None where there are
-    no such events, and ``device_memory`` returns nothing where there is no counter.
+    tell. ``has_layers`` says whether ``profiles`` works. ``device_seconds`` and ``event_times`` are
+    None where there are no such events, and ``device_memory`` returns nothing where there is no
+    counter.
     """
 
     versions: Callable[[], Versions]
@@ -134,6 +143,7 @@ class Functions(NamedTuple):
     takes_cupti: Callable[[Loaded], bool]
     close: Callable[[Loaded], None]
     device_seconds: Optional[Callable[[Loaded], float]]
+    event_times: Optional[Callable[[Loaded, Arrays], EventTimes]]
     device_memory: Callable[[Loaded], CountedBytes]
     has_layers: bool
 
@@ -159,6 +169,7 @@ def functions_of(module: Any) -> Functions:
         takes_cupti=getattr(module, "takes_cupti", _takes_nothing),
         close=getattr(module, "close", _close_nothing),
         device_seconds=getattr(module, "device_seconds", None),
+        event_times=getattr(module, "event_times", None),
         device_memory=getattr(module, "device_memory", _count_nothing),
         has_layers=bool(layers or profiles),
     )

@@ -47,14 +47,15 @@ class _Product(NamedTuple):
     side: int
 
 
-def measure_peaks(device: str, threads: Optional[int]) -> Peaks:
+def measure_peaks(device: str, threads: Optional[int], dtype: str = "float32") -> Peaks:
     """Measure the peaks of a device; ``threads`` None means all cores of the process.
 
-    Raises RuntimeError for a GPU where the stack has no PyTorch.
+    ``dtype`` is the type of a model's numbers, for products on a GPU. Raises RuntimeError for a GPU
+    where the stack has no PyTorch.
     """
     if device == "cpu":
         return _measure_cpu(threads or _count_cores())
-    return _measure_gpu(device)
+    return _measure_gpu(device, dtype)
 
 
 def _count_cores():
@@ -145,34 +146,46 @@ def _run_at_once(works: Sequence[Callable[[], Any]]) -> None:
         thread.join()
 
 
-def _measure_gpu(device):
+def _measure_gpu(device, dtype):
     try:
         import torch
     except ImportError:
         raise RuntimeError(
             "the peaks of a GPU are measured by PyTorch, which this stack doesn't have"
         ) from None
+    return measure_by_pytorch(device, dtype, lambda: torch.cuda.synchronize(device))
 
-    def time_on_device(work):
-        def run_to_end():
-            work()
-            torch.cuda.synchronize(device)
 
-        return _shortest(run_to_end)
+def measure_by_pytorch(device: str, dtype: str, synchronize: Callable[[], Any]) -> Peaks:
+    """Measure a device by PyTorch, with products of float16 or else float32.
 
-    factor = torch.ones(_GPU_SIDE, _GPU_SIDE, device=device)
-    product = time_on_device(lambda: torch.mm(factor, factor))
-    a = torch.ones(_GPU_ELEMENTS, device=device)
-    b = torch.ones(_GPU_ELEMENTS, device=device)
-    c = torch.ones(_GPU_ELEMENTS, device=device)
-    seconds = time_on_device(lambda: torch.add(b, c, out=a))
-    how = "torch %s, float32 (tf32 %s), %d x %d product, sum of 3 x %d MiB" % (
-        torch.__version__,
-        torch.backends.cuda.matmul.allow_tf32,
-        _GPU_SIDE,
-        _GPU_SIDE,
-        _GPU_ELEMENTS * 4 >> 20,
-    )
+    Values are random: with ones a GPU takes less power, so that its clock is one that no model
+    has. Products may use TF32 where products or convolutions of the process may.
+    """
+    import torch
+
+    def run_to_end(work):
+        work()
+        synchronize()
+
+    products = torch.backends.cuda.matmul
+    own = products.allow_tf32
+    products.allow_tf32 = own or torch.backends.cudnn.allow_tf32
+    kind = torch.float16 if dtype == "float16" else torch.float32
+    try:
+        factor = torch.randn(_GPU_SIDE, _GPU_SIDE, device=device, dtype=kind)
+        product = _shortest(lambda: run_to_end(lambda: torch.mm(factor, factor)))
+        a, b, c = (torch.randn(_GPU_ELEMENTS, device=device) for _ in range(3))
+        seconds = _shortest(lambda: run_to_end(lambda: torch.add(b, c, out=a)))
+        how = "torch %s, %s, %d x %d product of random values, sum of 3 x %d MiB" % (
+            torch.__version__,
+            "float16" if dtype == "float16" else "float32 (tf32 %s)" % products.allow_tf32,
+            _GPU_SIDE,
+            _GPU_SIDE,
+            _GPU_ELEMENTS * 4 >> 20,
+        )
+    finally:
+        products.allow_tf32 = own
     return Peaks(2.0 * _GPU_SIDE**3 / product, _traffic(_GPU_ELEMENTS) / seconds, how)
 
 

@@ -154,11 +154,13 @@ class IdleReply(NamedTuple):
 class TurnReply(NamedTuple):
     """The process's peaks of memory, of resident bytes and on the device.
 
-    None where they were not asked for; on the CPU there is none of a device.
+    None where they were not asked for; on the CPU there is none of a device. ``event_times`` are
+    the predictor's, of further calls after them.
     """
 
     peak_rss: Optional[int]
     device_memory: Optional[DeviceBytes] = None
+    event_times: Optional[Tuple[float, Optional[float]]] = None
 
 
 class RepeatsReply(NamedTuple):

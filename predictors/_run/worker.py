@@ -126,6 +126,7 @@ class Worker:
         self._calls: List[Callable[[], Any]] = []
         self._bound: List[Callable[[], Any]] = []
         self._cycle = 0
+        self._first_batch: Dict[str, Any] = {}
         self._device_clock: Optional[_DeviceClock] = None
         self._load_times = _LoadTimes(0, 0)
         self._samples = scenarios.Samples()
@@ -301,7 +302,7 @@ class Worker:
         """Make a few calls and reply with their raw times.
 
         The last outputs come with them if ``outputs`` is set, and the peaks of memory, which take
-        some milliseconds to read, if ``memory`` is.
+        some milliseconds to read, if ``memory`` is, with the times of two kinds of calls by events.
         """
         clock = self._device_clock
         if clock is not None:
@@ -317,7 +318,7 @@ class Worker:
             times.append(("device", scenarios.seconds(clock.seconds[request.skip :])))
         record = TurnReply(None)
         if header.get("memory"):
-            record = TurnReply(self._peak.read(), self._on_device.read())
+            record = TurnReply(self._peak.read(), self._on_device.read(), self._event_times())
         outputs = self._named(self._samples.outputs[0]) if header["outputs"] else []
         return make_reply(record, _as_numpy(times) + outputs)
 
@@ -420,7 +421,10 @@ class Worker:
 
     def peaks(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
         """Measure what the device can do at best, for rooflines."""
-        return make_reply(peaks.measure_peaks(self._loaded.device, self._loaded.threads))
+        loaded = self._loaded
+        types = [tensor.dtype for tensor in loaded.inputs if "float" in tensor.dtype]
+        dtype = types[0] if types else "float32"
+        return make_reply(peaks.measure_peaks(loaded.device, loaded.threads, dtype))
 
     def inner(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
         """Run one batch; reply with what each layer gave, by name, in the order they ran."""
@@ -466,6 +470,7 @@ class Worker:
         self._current = None
         self._calls = []
         self._bound = []
+        self._first_batch = {}
         self._device_clock = None
         self._samples.outputs = []
         self._library = []
@@ -504,6 +509,12 @@ class Worker:
         on_device = self._on_device.now() or 0
         return process.own_memory() + on_device, process.allocated_memory()
 
+    def _event_times(self):
+        """Return the seconds of calls on the first batch by events; None where there are none."""
+        if self._device_clock is None or self._predictor.event_times is None:
+            return None
+        return self._predictor.event_times(self._loaded, self._first_batch)
+
     def _part_sender(self, header: Header) -> Optional[SendPart]:
         """Return a function that sends a part of the reply to a request."""
         send = self.send
@@ -522,6 +533,7 @@ class Worker:
         batches = header["batches"]
         size = len(arrays) // batches
         self._calls = []
+        self._first_batch = dict(arrays[:size])
         bind_seconds = 0.0
         for first in range(0, batches * size, size):
             batch = dict(arrays[first : first + size])

@@ -82,12 +82,14 @@ class Turn(NamedTuple):
 
     ``times`` has raw times in seconds, ``outputs`` arrays, both by name. ``peak_bytes`` is the peak
     of resident memory, ``device_memory`` that of a GPU; None where they were not asked for.
+    ``event_times`` are the predictor's of a GPU, asked for with them.
     """
 
     times: Mapping[str, Array]
     outputs: Mapping[str, Array]
     peak_bytes: int | None
     device_memory: DeviceBytes | None = None
+    event_times: tuple[float, float | None] | None = None
 
 
 @dataclass(frozen=True)
@@ -370,7 +372,7 @@ class Predictor:
             arrays = self._named(arrays)
             if outputs:
                 check_outputs(self.outputs, arrays)
-        return Turn(times, arrays, record.peak_rss, record.device_memory)
+        return Turn(times, arrays, record.peak_rss, record.device_memory, record.event_times)
 
     def usage(self, collect: bool = False) -> UsageReply:
         """Return what the process holds; with ``collect`` after Python's garbage was freed.

@@ -402,7 +402,7 @@ def mlms_pair_factory(
                         batches = pair.batches
             mlms_recorder.note(**mlms_caches.facts)
         except MlmsError as error:
-            raise crash_or(error, a, batches) from error
+            raise crash_or(error, {"a": a, "b": b}, batches) from error
 
     return open_fresh
 

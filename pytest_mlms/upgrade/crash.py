@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pytest_mlms.agent.opening import PredictorSpec, open_predictor
 from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.errors import AgentError, Crashed, MlmsError, OutputError
-from pytest_mlms.records import Comparison, Verdict
+from pytest_mlms.errors import AgentError, Crashed, InvalidRun, MlmsError, OutputError
+from pytest_mlms.records import Comparison, Verdict, device_name
 from pytest_mlms.upgrade.rounds import Outputs, SideName
 
 __all__ = ["CRASH", "Exits", "crash_comparison", "crash_or"]
 
 CRASH = "crash"
 """The quantity of a candidate that fails."""
+
+_NO_ROOM = re.compile(
+    r"out.?of.?memory|\boom\b|resource.?exhausted|alloc_failed|(fail\w*|unable|cannot) to allocate",
+    re.IGNORECASE,
+)
+"""Messages of frameworks where a GPU's memory is full."""
 
 _EXIT_SECONDS = 10.0  # that a process may take to end, or ten times what the baseline takes
 _TIMES_THE_BASELINE = 10
@@ -52,24 +59,50 @@ class Exits:
             self.failures[side].append(problem)
 
 
-def crash_or(error: MlmsError, baseline: PredictorSpec, batches: Sequence[Outputs]) -> MlmsError:
+def crash_or(
+    error: MlmsError, sides: Mapping[str, PredictorSpec], batches: Sequence[Outputs]
+) -> MlmsError:
     """Return Crashed for an error of the candidate that a fresh baseline does not have, too.
 
-    The baseline loads its model, and runs a batch if there is one. Other errors are returned as
-    they are, with what the baseline says.
+    The baseline loads its model, and runs a batch if there is one. Where a side found no room on a
+    GPU that it alone has, InvalidRun is returned: both have their models there at once. Other
+    errors are returned as they are, with what the baseline says.
     """
-    if error.side != "b" or not isinstance(error, (AgentError, OutputError)):
+    if not error.side or not isinstance(error, (AgentError, OutputError)):
         return error
-    try:
-        with open_predictor(baseline) as predictor:
-            if batches:
-                predictor.bind(batches[:1])
-                predictor.turn(outputs=True)
-    except MlmsError as another:
-        return AgentError(f"the baseline {baseline.case.stack.name} fails, too: {another}\n{error}")
+    if _NO_ROOM.search(str(error)) and _has_room_alone(sides[error.side], batches):
+        device = sides[error.side].case.device
+        return InvalidRun(
+            f"both sides have their models on {device} at once, and don't fit: each "
+            f"may take half of its memory; use smaller batches or a larger GPU\n{error}"
+        )
+    if error.side != "b":
+        return error
+    another = _error_alone(sides["a"], batches)
+    if another is not None:
+        name = sides["a"].case.stack.name
+        return AgentError(f"the baseline {name} fails, too: {another}\n{error}")
     crashed = Crashed(str(error))
     crashed.side, crashed.killed = error.side, error.killed
     return crashed
+
+
+def _has_room_alone(spec: PredictorSpec, batches: Sequence[Outputs]) -> bool:
+    """Return whether a side that found a GPU's memory full runs there without the other one."""
+    on_gpu = device_name(spec.case.device) != "cpu"
+    return on_gpu and _error_alone(spec, batches) is None
+
+
+def _error_alone(spec: PredictorSpec, batches: Sequence[Outputs]) -> MlmsError | None:
+    """Return the error of a fresh process while the other side has none; None where it works."""
+    try:
+        with open_predictor(spec) as predictor:
+            if batches:
+                predictor.bind(batches[:1])
+                predictor.turn(outputs=True)
+    except MlmsError as error:
+        return error
+    return None
 
 
 def crash_comparison(reason: str) -> Comparison:

@@ -37,6 +37,7 @@ _NO_LAYER_SLOWER = (
 )
 _SLOW_START = 1.25  # ratio of both sides' starts of turns that is named
 _UNCHANGED = 5e-8  # seconds; less changes none of the digits shown
+_OF_LAUNCHES = 0.9  # share of the time between events below which kernels wait for launches
 _LONGEST_NAME = 40  # characters
 
 
@@ -266,7 +267,23 @@ def _machine(result: UpgradeResult, setting: UpgradeSetting) -> str:
         parts.append("the waiting side could not be stopped")
     if not all(record.steady for record in result.rounds):
         parts.append("warm-up did not reach a steady state")
+    parts += _launches(result)
     return ", ".join([*parts, *setting.gpu_notes])
+
+
+def _launches(result: UpgradeResult) -> list[str]:
+    """Return the sides whose time between events is that of launches: the GPU waits for these."""
+    found = []
+    for side in SIDES:
+        told = [record.sides[side].event_times for record in result.rounds]
+        known = [(alone, ahead) for alone, ahead in filter(None, told) if ahead is not None]
+        if not known:
+            continue
+        alone, ahead = map(median, zip(*known, strict=True))
+        if ahead < _OF_LAUNCHES * alone:
+            taken = " of ".join(format_quantity(seconds, "s") for seconds in (ahead, alone))
+            found.append(f"{side.upper()} is host-bound (kernels take {taken} between its events)")
+    return found
 
 
 def _processor(setting: UpgradeSetting) -> list[str]:

@@ -586,6 +586,7 @@ def _measured_side(predictor: Predictor, clocks: Clocks, turns: _SideTurns) -> S
         start_seconds=None if loaded is None else loaded + first_seconds,
         import_bytes=predictor.rss_before,
         device_memory=turns.last.device_memory,
+        event_times=turns.last.event_times,
     )
 
 
@@ -604,6 +605,7 @@ def _side_record(predictor: Predictor, measured: Side) -> SideRecord:
         peak_bytes=measured.peak_bytes,
         import_bytes=measured.import_bytes,
         device_memory=measured.device_memory,
+        event_times=measured.event_times,
         interpreter_seconds=predictor.interpreter_seconds,
         import_seconds=predictor.import_seconds,
     )

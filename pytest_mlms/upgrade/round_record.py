@@ -30,7 +30,8 @@ class SideRecord:
     """One process of a round: the software and the device that it used, seconds, and bytes.
 
     ``interpreter_seconds`` and ``import_seconds`` are parts of ``start_seconds``, None if not told.
-    ``device_memory`` is the peak on a GPU, None on the CPU.
+    ``device_memory`` is the peak on a GPU, None on the CPU. ``event_times`` are the seconds between
+    the events of a call there, and of one whose launches had a head start.
     """
 
     pid: int
@@ -48,6 +49,7 @@ class SideRecord:
     import_bytes: int | None = None
     device_memory: DeviceBytes | None = omitted_if_default(None)
     device_facts: Mapping[str, str] | None = omitted_if_default(None)
+    event_times: tuple[float, float | None] | None = omitted_if_default(None)
 
 
 @dataclass(frozen=True)

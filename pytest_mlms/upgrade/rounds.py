@@ -53,7 +53,8 @@ class Side:
     bytes that a call added, ``joules`` the energy of an input where the device counts it.
     ``idle_cpu`` are the CPU seconds of a second in which nothing is called, ``warm_up_seconds``
     those of all calls between the first one and the timed ones, ``late_seconds`` those of a call
-    after them. ``device_memory`` is the peak on a GPU.
+    after them. ``device_memory`` is the peak on a GPU, ``event_times`` are the seconds between the
+    events of a call there, and of one whose launches had a head start (None: it can't have one).
     """
 
     wall: Array
@@ -71,6 +72,7 @@ class Side:
     warm_up_seconds: float | None = None
     late_seconds: float | None = None
     device_memory: DeviceBytes | None = None
+    event_times: tuple[float, float | None] | None = None
 
     @property
     def model_bytes(self) -> int | None:

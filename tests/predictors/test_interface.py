@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         HasClose,
         HasDeviceMemory,
         HasDeviceSeconds,
+        HasEventTimes,
         HasInner,
         HasLayers,
         HasProfiles,
@@ -116,6 +117,7 @@ if TYPE_CHECKING:
         tflite,
     )
     DEVICE_SECONDS: tuple[HasDeviceSeconds, ...] = (pytorch,)
+    EVENT_TIMES: tuple[HasEventTimes, ...] = (pytorch,)
     DEVICE_MEMORY: tuple[HasDeviceMemory, ...] = (jax, pytorch, tensorflow)
     CLOSE: tuple[HasClose, ...] = (
         caffe,
@@ -134,6 +136,7 @@ TABLES = {
     "inner": "INNER",
     "structure": "STRUCTURE",
     "device_seconds": "DEVICE_SECONDS",
+    "event_times": "EVENT_TIMES",
     "device_memory": "DEVICE_MEMORY",
     "close": "CLOSE",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,6 +16,7 @@ from pytest_mlms.upgrade.crash import Exits, crash_comparison, crash_or
 from pytest_mlms.upgrade.explanation import explain_upgrade
 from pytest_mlms.upgrade.result import UpgradeResult
 from pytest_mlms.upgrade.rounds import SideName
+from tests.support.labour import LabourUpgrade
 from tests.support.upgrades import setting
 
 
@@ -78,6 +80,23 @@ def of_side(error: MlmsError, side: str = "b") -> MlmsError:
 )
 def test_errors_that_are_no_failures_of_the_candidate_stay(error: MlmsError) -> None:
     assert crash_or(error, cast(Any, None), ()) is error
+
+
+@pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
+def test_models_that_fit_on_a_gpu_one_at_a_time_are_no_crash(
+    order: Sequence[SideName], upgrade: LabourUpgrade, tmp_path: Path
+) -> None:
+    upgrade.device = "cuda:0"
+    settings = {"events": 0.001, "room": tmp_path / "room"}
+    case = upgrade.case(settings, {**settings, "version": "2.0"})
+    with pytest.raises(MlmsError) as raised, upgrade._open(case, order, ()):
+        pass
+    assert raised.value.side == order[1]
+    sides = {"a": upgrade._spec(case.baseline), "b": upgrade._spec(case)}
+    found = crash_or(raised.value, sides, ())
+    assert isinstance(found, InvalidRun)
+    assert "both sides have their models on cuda:0 at once, and don't fit" in str(found)
+    assert "CUDA out of memory" in str(found)
 
 
 CRASHED = UpgradeResult(comparisons=[crash_comparison("candidate new: SIGSEGV\nits log ends:")])

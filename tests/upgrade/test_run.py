@@ -402,6 +402,17 @@ def test_time_on_the_device_is_the_clock_where_the_predictor_reports_it(
     assert (upgrade.sink.arrays["pairs-0.npz"]["device_b"] == 0.002).all()
 
 
+def test_a_side_whose_kernels_wait_for_launches_is_named_with_both_times(
+    upgrade: LabourUpgrade,
+) -> None:
+    upgrade.device = "cuda:0"
+    upgrade.run({"events": 0.001, "ahead": 0.0002}, {"events": 0.001, "ahead": 0.00095})
+    assert "A is host-bound (kernels take 200 µs of 1.00 ms between its events)" in upgrade.text
+    assert "B is host-bound" not in upgrade.text
+    sides = upgrade.result.rounds[0].sides
+    assert to_plain(sides["b"])["event_times"] == [0.001, 0.00095]
+
+
 def test_a_predictor_without_layers_is_named_in_their_place(upgrade: LabourUpgrade) -> None:
     result = upgrade.run({"fault": "untold"}, {"fault": "untold", "work": 8})
     assert result.verdict is Verdict.REGRESSED

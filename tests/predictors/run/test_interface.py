@@ -74,5 +74,6 @@ def test_nothing_of_a_device_is_told_and_close_does_nothing_by_default() -> None
     found = functions_of(module_with())
     loaded: Any = "model"
     assert found.device_seconds is None
+    assert found.event_times is None
     assert found.device_memory(loaded) == {}
     found.close(loaded)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import pytest
 from mlms_predictors._run import peaks
-from mlms_predictors._run.peaks import measure_peaks
+from mlms_predictors._run.peaks import measure_by_pytorch, measure_peaks
 
 
 def test_peaks_of_the_cpu_come_with_how_they_were_measured(
@@ -53,3 +54,28 @@ def test_the_peaks_of_a_gpu_need_pytorch(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(RuntimeError, match="measured by PyTorch"):
         measure_peaks("cuda:0", None)
+
+
+@pytest.mark.parametrize(("dtype", "text"), [("float16", "float16"), ("int64", "float32 (tf32 ")])
+def test_products_are_of_the_models_type_and_leave_the_flags_as_they_were(
+    dtype: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    for name, value in (("_GPU_SIDE", 32), ("_GPU_ELEMENTS", 1 << 10), ("_SECONDS", 0.0)):
+        monkeypatch.setattr(peaks, name, value)
+    before = torch.backends.cuda.matmul.allow_tf32
+    made: list[Any] = []
+    product = torch.mm
+
+    def note(one: Any, other: Any) -> Any:
+        made.append(one)
+        return product(one, other)
+
+    monkeypatch.setattr(torch, "mm", note)
+    found = measure_by_pytorch("cpu", dtype, lambda: None)
+    assert found.flops > 0
+    assert found.bytes > 0
+    assert f", {text}" in found.how
+    assert str(made[0].dtype).endswith(text.split(" ", maxsplit=1)[0])
+    assert len(made[0].unique()) > 100, "values that switch a GPU's wires as a model's do"
+    assert torch.backends.cuda.matmul.allow_tf32 == before

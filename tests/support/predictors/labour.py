@@ -13,7 +13,9 @@ LABOUR_IMPORT   seconds that importing the framework takes, of the machine's clo
 LABOUR_HOARD    MiB that the model takes
 LABOUR_SLOW     seconds that loading sleeps
 LABOUR_EVENTS   seconds that the predictor's own device says each call took
+LABOUR_AHEAD    seconds that it takes where its launches had a head start
 LABOUR_GPU      MiB that the model takes on its device, by the framework's counter
+LABOUR_ROOM     a file, which stands for a device that has room for one model
 LABOUR_COUNTER  the name of that counter (default labour.peak)
 LABOUR_VERSION  the version of the framework
 LABOUR_HEAD     outputs are those of a detector's head: four rows of boxes in pixels, one of scores
@@ -40,6 +42,7 @@ LABOUR_FAULT    wrong, nan: other outputs
 """
 
 import atexit
+import fcntl
 import os
 import signal
 import subprocess
@@ -53,6 +56,7 @@ from mlms_predictors._run import process, scenarios
 
 FAULT = os.environ.get("LABOUR_FAULT", "")
 EVENTS = float(os.environ.get("LABOUR_EVENTS", "0"))
+AHEAD = float(os.environ.get("LABOUR_AHEAD", "0"))
 HOARD = int(os.environ.get("LABOUR_HOARD", "0"))
 GPU = int(os.environ.get("LABOUR_GPU", "0"))
 COUNTER = os.environ.get("LABOUR_COUNTER", "labour.peak")
@@ -125,6 +129,8 @@ def load(request):
         raise ValueError("an operator that this version lacks")
     if FAULT == "child":
         subprocess.Popen([sys.executable, "-c", "import time; time.sleep(%d)" % FOREVER])
+    if "LABOUR_ROOM" in os.environ:
+        _take_room(os.environ["LABOUR_ROOM"])
     model = {"calls": 0, "threads": request.threads, "number": 0, "hoard": numpy.ones(HOARD << 17)}
     if FAULT in ("drift", "stay"):
         model["number"] = _count_processes()
@@ -201,6 +207,11 @@ def device_seconds(loaded):
     return EVENTS
 
 
+def event_times(loaded, arrays):
+    assert len(arrays["image"]), "a batch"
+    return EVENTS, AHEAD or None
+
+
 def device_memory(loaded):
     return {COUNTER: GPU << 20} if GPU and loaded.device != "cpu" else {}
 
@@ -225,6 +236,14 @@ def _end_process():
         os._exit(7)
     if FAULT == "killed" or (FAULT == "shot" and _count_processes() == 1):
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _take_room(path):
+    leaked.append(open(path, "w"))
+    try:
+        fcntl.flock(leaked[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise RuntimeError("CUDA out of memory. Tried to allocate 40 GiB") from None
 
 
 def _count_processes():
