@@ -14,7 +14,8 @@ Options: ``mode``: eager (the default), or compile, reduce-overhead or max-autot
 torch.compile. ``inputs`` and ``outputs`` declare the signature of TorchScript and modules, in the
 order of the call: ``image float32[?,1,8,8]; mask int64[?]``. ``class``, and ``arguments`` as JSON,
 are for a .py file. That is code, and needs ``--mlms-allow-code``. ``tf32``: whether a GPU may use
-TF32. ``compile_backend``, ``compile_dynamic`` and ``compile_fullgraph`` are arguments of
+TF32. ``cuda_graph``: whether a call of an eager model on a GPU is one launch of a CUDA graph.
+``compile_backend``, ``compile_dynamic`` and ``compile_fullgraph`` are arguments of
 torch.compile, ``inductor.NAME`` settings of inductor. ``matmul_precision``: highest, high or
 medium. The others set the flags of PyTorch that are named so; those of cudnn, mkldnn and sdp are of
 torch.backends.
@@ -63,6 +64,7 @@ OPTIONS = {
     "arguments": "text",
     "tf32": "bool",
     "matmul_precision": ("highest", "high", "medium"),
+    "cuda_graph": "bool",
     "compile_backend": "text",
     "compile_dynamic": "bool",
     "compile_fullgraph": "bool",
@@ -96,6 +98,7 @@ _OBSERVED = 4  # calls of a model, which tell up to three buffers that take turn
 _OBSERVED_LARGE = 2  # where what they return would take much memory
 _LARGE = 64 << 20  # bytes
 _TIMED_BY_EVENTS = 5  # calls
+_BEFORE_CAPTURE = 3  # calls, as PyTorch's documentation has it
 _HEAD_STARTS = (1 << 18, 1 << 21, 1 << 24, 1 << 27)  # cycles of a GPU: 0.1 ms to 0.1 s
 
 
@@ -146,6 +149,44 @@ class _Habits:
         return [tensor.clone() for tensor in outputs]
 
 
+class _Graphs:
+    """A module whose calls on a GPU are launches of CUDA graphs, one for the shapes of each call.
+
+    A graph reads and writes where it was captured, so inputs are copied there.
+    """
+
+    _capturing = threading.Lock()
+
+    def __init__(self, module):
+        self._module = module
+        self._captured = {}
+
+    def __call__(self, *tensors):
+        shapes = tuple(tensor.shape for tensor in tensors)
+        if shapes not in self._captured:
+            with self._capturing, torch.cuda.device(tensors[0].device):
+                self._captured[shapes] = self._capture(tensors)
+        graph, inputs, result = self._captured[shapes]
+        for target, source in zip(inputs, tensors):
+            target.copy_(source)
+        graph.replay()
+        return result
+
+    def _capture(self, tensors):
+        """Capture a call, after calls on the same stream in which libraries choose kernels."""
+        inputs = [tensor.clone() for tensor in tensors]
+        graph = torch.cuda.CUDAGraph()
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(_BEFORE_CAPTURE):
+                self._module(*inputs)
+        torch.cuda.current_stream().wait_stream(stream)
+        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+            result = self._module(*inputs)
+        return graph, inputs, result
+
+
 def versions() -> Versions:
     """Return the versions of the framework and of numpy."""
     found = {"pytorch": torch.__version__, "numpy": numpy.__version__}
@@ -176,6 +217,11 @@ def load(request: Load) -> Loaded:
     call = read.module
     if mode != "eager":
         call = _compiled(read, options)
+    if options.get("cuda_graph"):
+        if mode != "eager" or request.device == "cpu":
+            advice = "write mode: reduce-overhead for a compiled model, and leave it out on the CPU"
+            raise ValueError("cuda_graph is for mode eager on a GPU; " + advice)
+        call = _Graphs(read.module)
     device = _device_of(read.module, request.device)
     inputs = read.inputs
     outputs = read.outputs

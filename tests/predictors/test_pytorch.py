@@ -355,6 +355,12 @@ def test_torchscript_can_not_be_compiled(torch: Framework, formats: Path) -> Non
         torch.load(formats / "digits_cnn.pt", mode="compile", **SIGNATURE)
 
 
+def test_graphs_of_cuda_are_for_eager_models_on_a_gpu(torch: Framework) -> None:
+    for device, mode in (("cpu", "eager"), ("cpu", "compile")):
+        with pytest.raises(Refused, match="cuda_graph is for mode eager on a GPU"):
+            torch.load(EXPORTED, device=device, mode=mode, cuda_graph=True)
+
+
 def test_threads_change_with_each_load(torch: Framework) -> None:
     for threads in (2, 1):
         assert torch.load(EXPORTED, threads=threads)["threads"] == threads

@@ -84,8 +84,9 @@ def test_errors_that_are_no_failures_of_the_candidate_stay(error: MlmsError) -> 
 
 @pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
 def test_models_that_fit_on_a_gpu_one_at_a_time_are_no_crash(
-    order: Sequence[SideName], upgrade: LabourUpgrade, tmp_path: Path
+    order: Sequence[SideName], tmp_path: Path
 ) -> None:
+    upgrade = LabourUpgrade(tmp_path)
     upgrade.device = "cuda:0"
     settings = {"events": 0.001, "room": tmp_path / "room"}
     case = upgrade.case(settings, {**settings, "version": "2.0"})

@@ -239,9 +239,9 @@ def _end_process():
 
 
 def _take_room(path):
-    leaked.append(open(path, "w"))
+    file = os.open(path, os.O_WRONLY | os.O_CREAT)  # until the process ends
     try:
-        fcntl.flock(leaked[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise RuntimeError("CUDA out of memory. Tried to allocate 40 GiB") from None
 
