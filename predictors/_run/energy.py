@@ -107,10 +107,10 @@ class EnergyMeter:
     def _next_step(self):
         """Wait for the counter to advance; return when it did."""
         before = self.read()
-        end = time.perf_counter() + _LONGEST_STEP
-        while time.perf_counter() < end:
+        end = time.monotonic() + _LONGEST_STEP
+        while time.monotonic() < end:
             if self.read() not in (before, {}):
-                return time.perf_counter()
+                return time.monotonic()
             time.sleep(0.001)
         raise ProbeUnavailable(self.missing or "the counter of energy stands still")
 
