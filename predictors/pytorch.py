@@ -30,7 +30,7 @@ operators and modules; for TorchScript the tensors of its frozen graph.
 import functools
 import statistics
 import threading
-from typing import Any, Dict, NamedTuple
+from typing import Any, Dict, List, NamedTuple
 
 import numpy
 import torch
@@ -287,13 +287,16 @@ def event_times(loaded: Loaded, arrays: Arrays) -> EventTimes:
     """
     tensors = _tensors(loaded, arrays)
     alone = [_seconds_between_events(loaded, tensors)[0] for _ in range(_TIMED_BY_EVENTS)]
-    ahead = None
-    for cycles in _HEAD_STARTS:
-        timed = [_seconds_between_events(loaded, tensors, cycles) for _ in range(_TIMED_BY_EVENTS)]
-        if all(began_later for _, began_later in timed):
-            ahead = statistics.median(seconds for seconds, _ in timed)
-            break
-    return statistics.median(alone), ahead
+    for cycles in _HEAD_STARTS if hasattr(torch.cuda, "_sleep") else ():
+        timed: List[float] = []
+        while len(timed) < _TIMED_BY_EVENTS:
+            seconds, began_later = _seconds_between_events(loaded, tensors, cycles)
+            if not began_later:
+                break
+            timed.append(seconds)
+        else:
+            return statistics.median(alone), statistics.median(timed)
+    return statistics.median(alone), None
 
 
 def device_memory(loaded: Loaded) -> CountedBytes:

@@ -361,6 +361,27 @@ def test_graphs_of_cuda_are_for_eager_models_on_a_gpu(torch: Framework) -> None:
             torch.load(EXPORTED, device=device, mode=mode, cuda_graph=True)
 
 
+@pytest.mark.parametrize(("enough", "ahead"), [(1 << 24, 0.001), (1 << 40, None)])
+def test_a_head_start_grows_until_all_is_launched_or_it_is_given_up(
+    enough: int, ahead: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    from mlms_predictors import pytorch
+
+    given: list[int] = []
+
+    def time_call(loaded: object, tensors: object, cycles: int = 0) -> tuple[float, bool]:
+        given.append(cycles)
+        return 0.001 if cycles else 0.002, cycles >= enough
+
+    monkeypatch.setattr(pytorch, "_seconds_between_events", time_call)
+    monkeypatch.setattr(pytorch, "_tensors", lambda loaded, arrays: [])
+    unused: Any = None
+    assert pytorch.event_times(unused, {}) == (0.002, ahead)
+    assert given == sorted(given)
+    assert len(given) < 15, "a try that is too short is one call"
+
+
 def test_threads_change_with_each_load(torch: Framework) -> None:
     for threads in (2, 1):
         assert torch.load(EXPORTED, threads=threads)["threads"] == threads
