@@ -1,7 +1,6 @@
 """Launching agents in containers, by podman or docker.
 
-A container sees the agent's files read-only, the one GPU that it is for, and no network. No GPU has
-run in one yet: the options are those of the engines' documentation.
+A container sees the agent's files read-only, the one GPU that it is for, and no network.
 """
 
 from __future__ import annotations

@@ -139,17 +139,19 @@ def held(ci: Any, folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("late", "holds"), [(3.0, True), (15.0, False)])
-def test_a_device_time_that_has_the_launch_in_it_is_out_of_bound(
+def test_times_of_kernels_by_events_are_held_against_their_length(
     ci: Any, tmp_path: Path, late: float, holds: bool
 ) -> None:
     facts = ci.facts.Facts(tmp_path / "steps.jsonl", "kernels")
 
     def time_of(rows: int, columns: int) -> Any:
-        us = 10.0 * rows * columns + late
-        return ci.kernels.Times(us, us + 20)
+        us = 10.0 * rows * columns
+        return ci.kernels.Times(us + 20, us + 40, us + late)
 
     ci.kernels.measure(facts, time_of, exact=True)
-    assert held(ci, tmp_path)["device time of a kernel of 1 ms"] is holds
+    found = held(ci, tmp_path)
+    assert found["a kernel of 1 ms, launched ahead"] is holds
+    assert found["a kernel of 1 ms, as turns time it"] is None
 
 
 @pytest.mark.parametrize(
