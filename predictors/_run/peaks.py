@@ -7,7 +7,7 @@ line of memory before it writes it (write-allocate), that traffic comes on top a
 little as in the bytes of a layer.
 
 On the CPU they are measured by numpy and its BLAS, with as many threads as the model has. On a GPU
-they are measured by PyTorch where the stack has it, which no GPU has run yet.
+they are measured by PyTorch where the stack has it.
 
 OpenBLAS takes old kernels for a CPU that it does not know. So it is also asked for those of
 AVX-512, in a process of its own: ``PYTHON peaks.py`` prints the speed of products alone.
