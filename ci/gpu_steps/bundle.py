@@ -122,8 +122,10 @@ def make_bundle() -> None:
 
 def project_requirements() -> list[Requirement]:
     """Return what pyproject.toml asks for on the machine, with the extras that it needs there."""
-    import tomllib
-
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     lines = list(project["dependencies"])
     for extra in EXTRAS:

@@ -68,27 +68,18 @@ def _commit() -> str:
 
 def _ask_driver(facts: Facts) -> None:
     import pynvml as nvml
-    from mlms_predictors._run.gpus import field_value
+    from mlms_predictors._run.gpus import instant_power
 
     nvml.nvmlInit()
     handle = nvml.nvmlDeviceGetHandleByIndex(0)
 
-    def field(name: str) -> Callable[[], Any]:
-        number = getattr(nvml, f"NVML_FI_DEV_{name}")
-        return lambda: field_value(nvml, handle, number)
-
-    def violation(policy: str) -> Callable[[], Any]:
-        number = getattr(nvml, f"NVML_PERF_POLICY_{policy}")
-        return lambda: nvml.nvmlDeviceGetViolationStatus(handle, number).violationTime
-
-    def memory(**version: Any) -> Callable[[], Any]:
-        return lambda: nvml.nvmlDeviceGetMemoryInfo(handle, **version).used
+    def braked(policy: int) -> Any:
+        return nvml.nvmlDeviceGetViolationStatus(handle, policy).violationTime
 
     asked: dict[str, Callable[[], Any]] = {
         "uuid": lambda: nvml.nvmlDeviceGetUUID(handle),
         "power": lambda: nvml.nvmlDeviceGetPowerUsage(handle),
-        "instant power": field("POWER_INSTANT"),
-        "average power": field("POWER_AVERAGE"),
+        "instant power": lambda: instant_power(nvml, handle),
         "energy": lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle),
         "power limit": lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle),
         "throttle reasons": lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),
@@ -98,12 +89,12 @@ def _ask_driver(facts: Facts) -> None:
         "set SM clock": lambda: nvml.nvmlDeviceGetApplicationsClock(handle, nvml.NVML_CLOCK_SM),
         "temperature": lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
         "utilization": lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu,
-        "memory": memory(),
-        "memory, version 2": memory(version=nvml.nvmlMemory_v2),
+        "memory": lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used,
+        "memory, version 2": lambda: nvml.nvmlDeviceGetMemoryInfo(handle, nvml.nvmlMemory_v2).used,
         "processes": lambda: len(nvml.nvmlDeviceGetComputeRunningProcesses(handle)),
         "GPM": lambda: nvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice,
-        "braked by power": violation("POWER"),
-        "braked by heat": violation("THERMAL"),
+        "braked by power": lambda: braked(nvml.NVML_PERF_POLICY_POWER),
+        "braked by heat": lambda: braked(nvml.NVML_PERF_POLICY_THERMAL),
         "ECC": lambda: nvml.nvmlDeviceGetEccMode(handle),
     }
     for name, ask in asked.items():

@@ -197,7 +197,7 @@ def test_the_driver_s_answers_are_told_call_by_call(
     assert next(fact["card"] for fact in facts if "card" in fact) == "NVIDIA H200"
     answers = {fact["nvml"]: fact for fact in facts if "nvml" in fact}
     assert answers["uuid"]["answer"] == "GPU-aa00"
-    assert answers["instant power"]["answer"] == 430000
+    assert answers["instant power"]["answer"] == 430
     assert answers["ECC"]["refused"]
 
 
