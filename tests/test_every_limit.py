@@ -208,7 +208,7 @@ def test_each_limit_on_performance_holds_and_breaks_in_items(upgrades: Project) 
 
 
 def test_each_limit_on_a_gpu_holds_and_breaks_in_items(upgrades: Project) -> None:
-    env = "{LABOUR_EVENTS: '0.001', LABOUR_WORK: '3', LABOUR_GPU: '64'}"
+    env = "{LABOUR_EVENTS: '0.001', LABOUR_AHEAD: '0.0004', LABOUR_WORK: '3', LABOUR_GPU: '64'}"
     stack = f"gpu: {{framework: labour, interpreter: current, env: {env}}}"
     (upgrades.folder / "stacks.yaml").write_text(stack)
     upgrades.edit("[single_stream, offline]", "[single_stream]")
@@ -224,7 +224,8 @@ def test_each_limit_on_a_gpu_holds_and_breaks_in_items(upgrades: Project) -> Non
     memory = item["estimates"]["device_memory"]
     assert (memory["value"], memory["unit"], memory["counter"]) == (64 << 20, "B", "labour.peak")
     times = [item["estimates"][name]["value"] for name in ("device_time", "latency_p50")]
-    assert times == pytest.approx([0.001, 0.003])
+    assert times == pytest.approx([0.0004, 0.003])
+    assert item["estimates"]["device_time"]["counter"] == "events with a head start"
     for name in ("mlms_device_memory_bytes", "mlms_device_time_seconds"):
         assert name in junit.read_text()
 

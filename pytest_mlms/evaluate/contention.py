@@ -5,7 +5,6 @@ The kernel counts the wait (schedstat). Where it doesn't, nothing is known, and 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -15,6 +14,7 @@ from mlms_predictors._run.replies import DeviceBytes
 
 from pytest_mlms.agent.process import Array
 from pytest_mlms.evaluate.limits import QUIETER
+from pytest_mlms.quantities.quantity import DeviceTime
 from pytest_mlms.records import Estimate
 from pytest_mlms.units import format_quantity
 
@@ -50,7 +50,7 @@ class TimesLessWait:
     batch_agreement: float
     batch_missing: str
     device_memory: DeviceBytes | None = None
-    device_seconds: float = math.nan
+    device_time: DeviceTime | None = None
 
     @property
     def mean_latency(self) -> float:

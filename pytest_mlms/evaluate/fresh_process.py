@@ -19,6 +19,7 @@ from pytest_mlms.evaluate.process_result import ProcessRecord, ProcessResult
 from pytest_mlms.evaluate.run_length import is_promising, may_settle
 from pytest_mlms.evaluate.settling import even_out, settling_of
 from pytest_mlms.evaluate.timed_inputs import cycle_of, groups_of
+from pytest_mlms.quantities.quantity import DeviceTime
 from pytest_mlms.statistics import is_steady
 
 __all__ = ["IDLE_SECONDS", "Batches", "WarmUp", "measure_process", "warm_up"]
@@ -72,8 +73,8 @@ def _with_slow_quantities(
 ) -> ProcessResult:
     """Return a result with what takes further calls: growth of memory, time on a GPU, batches."""
     growth = _memory_growth(plan, predictor, result.run)
-    on_device = _device_seconds(predictor, result)
-    record = replace(result.record, memory_growth=growth, device_seconds=on_device)
+    on_device = _device_time(predictor, result)
+    record = replace(result.record, memory_growth=growth, device_time=on_device)
     if plan.batch_sizes is not None:
         by_batch = plan.batch_sizes.compare(predictor)
         missing = by_batch.lacking or by_batch.refused
@@ -82,8 +83,12 @@ def _with_slow_quantities(
     return replace(result, record=record)
 
 
-def _device_seconds(predictor: Predictor, result: ProcessResult) -> float | None:
-    """Return the median seconds of some calls by a GPU's own events; None where it tells none."""
+def _device_time(predictor: Predictor, result: ProcessResult) -> DeviceTime | None:
+    """Return the median of some calls by a GPU's own events; None where it tells none.
+
+    With a head start of the launches it is the time in which the GPU works, else launches that are
+    slower than their kernels are in it.
+    """
     if predictor.device == "cpu":
         return None
     clocks = predictor.bind(result.batches, cycle_of(result.batches).tolist())
@@ -91,7 +96,10 @@ def _device_seconds(predictor: Predictor, result: ProcessResult) -> float | None
         return None
     call = float(np.median(result.run.latencies))
     count = max(1, min(_DEVICE_CALLS, int(_DEVICE_SECONDS / call))) if call else _DEVICE_CALLS
-    return float(np.median(predictor.turn(count).times["device"]))
+    turn = predictor.turn(count, memory=True)
+    if turn.event_times is not None and turn.event_times[1] is not None:
+        return DeviceTime(turn.event_times[1], "events with a head start")
+    return DeviceTime(float(np.median(turn.times["device"])), "events")
 
 
 def _full_run(plan: PerformancePlan, predictor: Predictor) -> ScenarioRun:

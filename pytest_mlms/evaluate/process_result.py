@@ -16,6 +16,7 @@ from pytest_mlms.agent.process import Array
 from pytest_mlms.evaluate.contention import TimesLessWait, latencies_less_wait
 from pytest_mlms.evaluate.load_record import LoadRecord
 from pytest_mlms.evaluate.settling import SETTLED, Settling
+from pytest_mlms.quantities.quantity import DeviceTime
 from pytest_mlms.serialization import omitted_if_default
 from pytest_mlms.statistics import persistence
 
@@ -43,7 +44,7 @@ class ProcessRecord:
     the framework was imported. ``threads_busy`` are the threads that gained CPU time in the timed
     calls, None where that isn't known. ``batch_agreement`` is how far the outputs of inputs in a
     batch are from those alone, None where ``batch_missing`` says why. ``device_memory`` is the peak
-    on a GPU, and ``device_seconds`` the median time of a call on it by its own events, None on the
+    on a GPU, and ``device_time`` the median time of a call on it by its own events, None on the
     CPU.
     """
 
@@ -74,7 +75,7 @@ class ProcessRecord:
     energy_period: float | None = omitted_if_default(None)
     load: LoadRecord | None = omitted_if_default(None)
     device_memory: DeviceBytes | None = omitted_if_default(None)
-    device_seconds: float | None = omitted_if_default(None)
+    device_time: DeviceTime | None = omitted_if_default(None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,10 +128,9 @@ class ProcessResult:
         return self.record.device_memory
 
     @property
-    def device_seconds(self) -> float:
-        """Median time of a call on a GPU, in seconds; NaN where that isn't told."""
-        seconds = self.record.device_seconds
-        return math.nan if seconds is None else seconds
+    def device_time(self) -> DeviceTime | None:
+        """Time of a call on a GPU; None where that isn't told."""
+        return self.record.device_time
 
     @property
     def import_bytes(self) -> float:
@@ -220,5 +220,5 @@ class ProcessResult:
             batch_agreement=self.batch_agreement,
             batch_missing=record.batch_missing,
             device_memory=record.device_memory,
-            device_seconds=self.device_seconds,
+            device_time=record.device_time,
         )

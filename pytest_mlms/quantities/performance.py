@@ -45,7 +45,7 @@ def _missing_peak(process: ProcessValues) -> str:
 
 
 def _missing_device_time(process: ProcessValues) -> str:
-    if math.isnan(process.device_seconds):
+    if process.device_time is None:
         return "the predictor doesn't tell the time on the device"
     return ""
 
@@ -185,7 +185,9 @@ PERFORMANCE = [
         description="median time of a call on a GPU, by its own events, without copies",
         limit_key="device_time",
         estimator=ProcessEstimator(
-            lambda process: process.device_seconds, missing=_missing_device_time
+            lambda process: process.device_time.seconds if process.device_time else math.nan,
+            missing=_missing_device_time,
+            counter=lambda process: process.device_time.counter if process.device_time else "",
         ),
         column=Column("latency and throughput", "on GPU"),
         of_gpu=True,

@@ -4,18 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 
 from pytest_mlms.records import Kind
 
 if TYPE_CHECKING:
     from mlms_predictors._run.replies import DeviceBytes
 
-__all__ = ["Column", "ProcessEstimator", "ProcessValues", "Quantity", "UpgradeRule", "percentile"]
+__all__ = [
+    "Column",
+    "DeviceTime",
+    "ProcessEstimator",
+    "ProcessValues",
+    "Quantity",
+    "UpgradeRule",
+    "percentile",
+]
 
 Samples: TypeAlias = Literal["rounds", "inputs", "groups", "calls", "outputs"]
 
 _PROPERTY_SUFFIXES = {"s": "_seconds", "B": "_bytes", "/s": "_per_second", "J": "_joules"}
+
+
+class DeviceTime(NamedTuple):
+    """The median seconds of a call on a GPU, and what told them."""
+
+    seconds: float
+    counter: str
 
 
 class ProcessValues(Protocol):
@@ -57,8 +72,8 @@ class ProcessValues(Protocol):
         """Peak of memory on a GPU; None on the CPU."""
 
     @property
-    def device_seconds(self) -> float:
-        """Median time of a call on a GPU, in seconds; NaN where that isn't told."""
+    def device_time(self) -> DeviceTime | None:
+        """Time of a call on a GPU; None where that isn't told."""
 
     @property
     def import_bytes(self) -> float:
