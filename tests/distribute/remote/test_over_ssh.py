@@ -139,7 +139,7 @@ def test_a_host_that_is_lost_costs_no_result(project: Project, hosts: Hosts, how
     use_many_items(project, "[cpu]")
     workers = [hosts.tx(number) for number in (1, 2, 2)]
     # a busy host is heard of more often than that
-    process = start(project, *workers, "--dist=load", "--mlms-worker-timeout=60")
+    process = start(project, *workers, "--dist=load", "--mlms-worker-timeout=30")
     wait_for_result_of("mlms2", project, process)
     getattr(hosts.hosts[1], how)()
     assert process.wait(timeout=900) == 1
