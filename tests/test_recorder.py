@@ -215,6 +215,7 @@ def test_the_software_that_ran_and_how_it_was_started_are_recorded(
         device="cpu",
         threads=None,
         cores=(0, 1),
+        device_facts=None,
     )
     recorder.launched(Launch(("python", "-I"), {}, lock=("numpy==2.0",)))
     recorder.ran_on(cast(Predictor, predictor))
