@@ -129,6 +129,7 @@ class SimulatedPredictor:
     A call takes ``seconds`` before any noise.
     """
 
+    device = "cpu"
     load_waited = 0.0
     peak_is_since_load = True
     rss_before = 0

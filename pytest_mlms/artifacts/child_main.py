@@ -107,8 +107,10 @@ def _follow_no_redirect(are_told: bool) -> None:
     Its addresses can't be refused instead: credentials of clouds come from there. They are an
     error here, unless the library ``are_told``: to s3fs they tell the region of a bucket.
     """
-    import aiohttp
-
+    try:
+        import aiohttp
+    except ImportError:  # the library has another way to its store
+        return
     session: Any = aiohttp.ClientSession
     request = session._request
 

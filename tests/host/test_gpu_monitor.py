@@ -76,7 +76,8 @@ def test_what_slowed_it_down_between_readings_is_counted(driver: Driver, number:
     with open_gpu("cuda:0") as gpu:
         reading = gpu.read(loaded=True)
     assert reading.throttled == ()
-    assert reading.slowed == {reason: pytest.approx(0.4, abs=0.2)}
+    assert list(reading.slowed) == [reason]
+    assert 0 < reading.slowed[reason] <= 1
     expected = [] if reading.is_capped else [f"throttled: {reason} for 40 % of the time"]
     assert gpu_problems([replace(reading, slowed={reason: 0.4})], OWN) == expected
 
