@@ -232,8 +232,13 @@ def launch_of(case: Case, files: CaseFiles, session: Session, item: pytest.Item)
 
 def _check_gpus(stack: Stack, launch: Launch) -> None:
     """Raise StackError where agents would see other GPUs than those that pytest locks."""
-    seen = launch.env.get(_VISIBLE)
-    if seen != os.environ.get(_VISIBLE):
+    from mlms_predictors._run.gpus import list_gpus, visible_gpus
+
+    seen, own = (variables.get(_VISIBLE) for variables in (launch.env, os.environ))
+    if seen == own:
+        return
+    gpus = list_gpus()
+    if not gpus or visible_gpus(gpus, seen) != visible_gpus(gpus, own):
         place = f"{stack.place}: " if stack.place else ""
         problem = f"stack {stack.name} has {_VISIBLE}={seen}, and pytest locks other GPUs"
         raise StackError(f"{place}{problem}; set it for pytest, or evaluate on another cuda:N")

@@ -32,13 +32,16 @@ class EnergyMeter:
         self.missing = ""
         self.period: Optional[float] = None
         self.shortest = SHORTEST
-        self._probe: Any = Rapl(device) if device == "cpu" else Nvml(device)
+        self._probe: Any = Rapl(device) if device == "cpu" else _EnergyOfGpu(device)
         self._first: Dict[str, float] = {}
         self._began = 0.0
         try:
             self._probe.start()
             if not self.read():
-                raise ProbeUnavailable("no counter of energy; " + _reasons(self._probe.missing))
+                reasons = "; ".join(sorted(set(self._probe.missing.values())))
+                raise ProbeUnavailable(
+                    "no counter of energy; " + (reasons or "the device has none")
+                )
             if device != "cpu":
                 self.period = self._find_period(device)
                 self.shortest = max(SHORTEST, STEPS * self.period)
@@ -115,6 +118,9 @@ class EnergyMeter:
         raise ProbeUnavailable(self.missing or "the counter of energy stands still")
 
 
-def _reasons(missing):
-    of_energy = {why for name, why in missing.items() if name.startswith(_COUNTED)}
-    return "; ".join(sorted(of_energy or set(missing.values()))) or "the device has none"
+class _EnergyOfGpu(Nvml):
+    """The counter of energy alone: the driver takes a millisecond or so for each of some others."""
+
+    def _working(self, readers):
+        counted = {name: read for name, read in readers.items() if name.startswith(_COUNTED)}
+        return super()._working(counted)

@@ -120,12 +120,23 @@ def visible_gpus(gpus: Sequence[Gpu], visible_devices: Optional[str]) -> List[Gp
     return found
 
 
+def import_pynvml() -> Any:
+    """Return the module pynvml.
+
+    Raises ImportError also where it is that of another package, or older than nvidia-ml-py 12.
+    """
+    import pynvml
+    from pynvml import nvmlGpmQueryDeviceSupport  # noqa: F401
+
+    return pynvml
+
+
 def open_gpu_handle(nvml: Any, ordinal: int) -> Any:
     """Return NVML's handle of the GPU that CUDA calls cuda:``ordinal`` in this process.
 
     ``nvml`` is the module pynvml, initialized. NVML numbers all GPUs by their place on the bus,
-    CUDA those of CUDA_VISIBLE_DEVICES; unlike GPUs in one machine also need
-    CUDA_DEVICE_ORDER=PCI_BUS_ID. Raises LookupError where no GPU has that number, and NVMLError.
+    CUDA those of CUDA_VISIBLE_DEVICES, in agents in the same order. Raises LookupError where no GPU
+    has that number, and NVMLError.
     """
     visible_devices = os.environ.get("CUDA_VISIBLE_DEVICES")
     gpus = visible_gpus(list_gpus(), visible_devices)
@@ -144,9 +155,10 @@ def whole_gpu(nvml: Any, handle: Any) -> Any:
     Clocks, power, temperature and what slows a GPU down are told of the whole GPU only.
     """
     try:
-        return nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)
-    except nvml.NVMLError:  # no slice, or a driver that knows of none
+        is_slice = nvml.nvmlDeviceIsMigDeviceHandle(handle)
+    except nvml.NVMLError:  # a driver that knows of none
         return handle
+    return nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle) if is_slice else handle
 
 
 def field_value(nvml: Any, handle: Any, field: int) -> Any:

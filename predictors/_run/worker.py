@@ -692,7 +692,8 @@ def _serve(worker: Worker, channel: AgentChannel) -> bool:
 
 
 def main() -> None:
-    """Run the agent."""
+    """Run the agent, in which cuda:N is the GPU that pytest locks and watches by that name."""
+    os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # as NVML does; CUDA's own is the fastest first
     supervised = start_supervised()
     channel = take_channel()
     if "--cores" in sys.argv:  # before anything starts a thread, which would keep the old ones

@@ -13,7 +13,13 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from mlms_predictors._run.gpus import field_value, instant_power, open_gpu_handle, whole_gpu
+from mlms_predictors._run.gpus import (
+    field_value,
+    import_pynvml,
+    instant_power,
+    open_gpu_handle,
+    whole_gpu,
+)
 
 from pytest_mlms.errors import Unavailable
 
@@ -25,12 +31,14 @@ __all__ = [
     "gpu_problems",
     "host_bound",
     "open_gpu",
+    "unlisted",
 ]
 
 _CLOCK_CHANGE = 0.05  # of the SM clock under load; steps of boost are of 15 MHz, about 1 %
 _SLOWED = 0.01  # of the time: what half the clock adds to a mean by then
 _HOST_BOUND = 0.5  # of the time of calls, in which kernels run
 _PERIOD = 0.05  # seconds between glances after calls of one side
+_SETTLED = 3.0  # seconds: the driver's means are of one at most, and it may begin with memory
 _HW_SLOWDOWN = 0x8  # one of its causes, too much power at once, or a change of the P-state
 _ITS_CAUSES = 0x40 | 0x80
 
@@ -111,8 +119,7 @@ class GpuMonitor:
         """
         nvml = self._nvml
         if steady:
-            rates = self._ask(nvml.nvmlDeviceGetUtilizationRates)
-            self._busy += [] if rates is None else [rates.gpu / 100]
+            self._busy += self._utilization()
         elif time.monotonic() < self._due.get(side, 0.0):
             return
         clock = self._ask(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_SM)
@@ -145,6 +152,23 @@ class GpuMonitor:
         )
         self.begin()
         return reading
+
+    def unlisted_work(self) -> list[str]:
+        """Return that kernels run while we run none, [] if not; the driver lists no process then.
+
+        Waits until the driver's mean of a second or less has nothing of what ran before.
+        """
+        end = time.monotonic() + _SETTLED
+        while (share := max(self._utilization(), default=0.0)) >= _HOST_BOUND:
+            if time.monotonic() > end:
+                return [f"kernels run{_of_time(share)}, of a program that the driver doesn't list"]
+            time.sleep(_PERIOD)
+        return []
+
+    def _utilization(self) -> list[float]:
+        """Return the share of the last second or less in which kernels ran, [] if not told."""
+        rates = self._ask(self._nvml.nvmlDeviceGetUtilizationRates)
+        return [] if rates is None else [rates.gpu / 100]
 
     def _bits(self) -> int:
         return self._ask(self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons) or 0
@@ -201,29 +225,31 @@ class GpuMonitor:
 
 
 def _in_words(readings: Sequence[int]) -> list[str]:
-    """Return the reasons of some readings of NVML's bits.
+    """Return the reasons of more than 1 % of some readings of NVML's bits.
 
     A slow-down of the hardware without a cause counts from the second time on: a change of the
     P-state is told as one, too.
     """
-    causes = 0x40 | 0x80
+    few = _SLOWED * len(readings)
     found = [
-        reason for bit, (reason, _) in _REASONS.items() if any(bit & each for each in readings)
+        reason
+        for bit, (reason, _) in _REASONS.items()
+        if sum(each & bit > 0 for each in readings) > few
     ]
-    unexplained = [each for each in readings if each & _HW_SLOWDOWN and not each & causes]
-    return [*found, "the hardware slowed down"] if len(unexplained) > 1 else found
+    unexplained = [each for each in readings if each & _HW_SLOWDOWN and not each & _ITS_CAUSES]
+    return [*found, "the hardware slowed down"] if len(unexplained) > max(1, few) else found
 
 
 @contextlib.contextmanager
 def open_gpu(device: str) -> Iterator[GpuMonitor]:
     """Yield a monitor of the GPU of a device such as cuda:1.
 
-    Raises Unavailable where nvidia-ml-py is not installed or the driver gives no answer.
+    Raises Unavailable where nvidia-ml-py is missing or too old, or the driver gives no answer.
     """
     try:
-        import pynvml
+        pynvml = import_pynvml()
     except ImportError:
-        problem = "its clocks are read by nvidia-ml-py"
+        problem = "its clocks are read by nvidia-ml-py from version 12 on"
         raise Unavailable(f"device {device}: {problem}; pip install 'pytest-mlms[gpu]'") from None
     try:
         pynvml.nvmlInit()
@@ -289,11 +315,16 @@ def _clock_problems(readings: Sequence[GpuReading]) -> list[str]:
         a, b = reading.clocks.get("a"), reading.clocks.get("b")
         if a and b and _is_change(a, b) and not reading.is_capped:
             return [f"its clock was {a:.0f} MHz in A's turns and {b:.0f} MHz in B's"]
-    alone = [reading for reading in readings if reading.loaded and not reading.clocks]
-    clocks = {each.sm_clock: each.is_capped for each in alone if each.sm_clock}
-    if not clocks or not _is_change(*clocks) or clocks[min(clocks)]:
+    clocks = [
+        (each.sm_clock, each.is_capped)
+        for each in readings
+        if each.loaded and each.sm_clock and not each.clocks
+    ]
+    most = max((clock for clock, _ in clocks), default=0.0)
+    least = min((clock for clock, is_capped in clocks if not is_capped), default=most)
+    if not _is_change(most, least):
         return []
-    return [f"its clock changed from {max(clocks):.0f} to {min(clocks):.0f} MHz"]
+    return [f"its clock changed from {most:.0f} to {least:.0f} MHz"]
 
 
 def _is_change(*clocks: float) -> bool:
@@ -303,8 +334,8 @@ def _is_change(*clocks: float) -> bool:
 def _power_limit_problems(readings: Sequence[GpuReading]) -> list[str]:
     limits = {reading.power_limit for reading in readings}
     known = [f"{limit:g} W" for limit in limits if limit is not None]
-    if len(known) < 2:
-        return []
+    if len(known) < 2 or not any(reading.is_capped for reading in readings):
+        return []  # some boards move it all the time, and it counts where it is reached
     shown = " and ".join(sorted(known))
     return [f"its power limit was set anew: {shown}"]
 
@@ -369,6 +400,13 @@ def host_bound(readings: Sequence[GpuReading]) -> str:
     if not busy or max(busy) >= _HOST_BOUND:
         return ""
     return f"host-bound: kernels ran{_of_time(max(busy))}, the rest is the host's and copies"
+
+
+def unlisted(readings: Sequence[GpuReading]) -> str:
+    """Return that the driver doesn't list processes, "" where it does."""
+    if any(reading.processes is not None for reading in readings):
+        return ""
+    return "whether other programs were on the GPU isn't known: its driver doesn't list them"
 
 
 def _range(values: Sequence[float | None], unit: str) -> str:

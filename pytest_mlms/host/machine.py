@@ -12,7 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from mlms_predictors._run.gpus import instant_power, list_gpus, visible_gpus, whole_gpu
+from mlms_predictors._run.gpus import (
+    import_pynvml,
+    instant_power,
+    list_gpus,
+    visible_gpus,
+    whole_gpu,
+)
 
 from pytest_mlms.cgroups import cgroup_folders, memory_limits, positive
 
@@ -238,9 +244,10 @@ def _gpus() -> list[Facts]:
     It has clocks, power, temperature, throttle reasons, and the PIDs of the processes on it.
     """
     try:
-        import pynvml
+        pynvml = import_pynvml()
     except ImportError:
-        raise _Unreadable("nvidia-ml-py isn't installed; pip install 'pytest-mlms[gpu]'") from None
+        missing = "there is no nvidia-ml-py from version 12 on"
+        raise _Unreadable(f"{missing}; pip install 'pytest-mlms[gpu]'") from None
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:

@@ -22,6 +22,7 @@ from pytest_mlms.host.gpu_monitor import (
     gpu_problems,
     host_bound,
     open_gpu,
+    unlisted,
 )
 from pytest_mlms.units import format_quantity
 
@@ -58,7 +59,9 @@ class DeviceMonitor:
 
     def check_idle(self) -> list[str]:
         """Return why the device is not free before the first process, [] where it is."""
-        return [] if self.gpu is None else self._read(self.gpu, loaded=False)
+        if self.gpu is None:
+            return []
+        return self._read(self.gpu, loaded=False) or self.gpu.unlisted_work()
 
     def watching(
         self, opening: Callable[P, AbstractContextManager[Opened]]
@@ -95,7 +98,7 @@ class DeviceMonitor:
             return []
         self._is_watching = False
         problems = self._read(self.gpu, loaded=True)
-        doubts = [host_bound(self._readings), gpu_limits(self._readings)]
+        doubts = [check(self._readings) for check in (host_bound, gpu_limits, unlisted)]
         self.doubts = "; ".join(text for text in doubts if text)
         weights = weights_in_l2(self.model_bytes, self._l2_bytes)
         self.notes = [text for text in (gpu_facts(self._readings), weights, *doubts) if text]
@@ -131,16 +134,20 @@ def weights_in_l2(model_bytes: int, l2_bytes: int) -> str:
 
 
 def _is_agent(pid: int) -> bool:
-    """Return whether a process is an agent.
+    """Return whether a process is an agent, or was started by one, as compilers start some.
 
     One that another worker of pytest keeps for its next item does nothing while we have the lock
     of the device.
     """
     try:
-        command = psutil.Process(pid).cmdline()
+        process = psutil.Process(pid)
+        return any(map(_runs_agent, (process, *process.parents())))
     except psutil.Error:
         return False
-    return any(word.endswith("/".join(WORKER.parts[-2:])) for word in command)
+
+
+def _runs_agent(process: psutil.Process) -> bool:
+    return any(word.endswith("/".join(WORKER.parts[-2:])) for word in process.cmdline())
 
 
 @contextlib.contextmanager

@@ -42,7 +42,8 @@ CAP_SYS_RESOURCE.
 """
 
 _GPU_OPTION = {"podman": "--device=nvidia.com/gpu={}", "docker": "--gpus=device={}"}
-"""The option that gives a container the GPU of a UUID; podman finds it by CDI."""
+"""The option that gives a container the GPU of a UUID; podman finds it by CDI, in which
+NVIDIA's toolkit names GPUs by their UUIDs from version 1.15 on."""
 _GPU_ADVICE = {
     "podman": "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
     "docker": "nvidia-ctk runtime configure --runtime=docker",
@@ -196,7 +197,7 @@ def _gpu_option(image: _Image, stack: str, gpu: str) -> str:
     done = _start_python(image, (*_working_options(image, stack), option))
     if done.returncode:
         problem = f"stack {stack}: {engine} can't give a container GPU {gpu}"
-        advice = f"install NVIDIA's container toolkit, and run {_GPU_ADVICE[engine]}"
+        advice = f"install NVIDIA's container toolkit 1.15 or later, and run {_GPU_ADVICE[engine]}"
         raise Unavailable(f"{problem}; {advice}{_last_lines(done.stderr)}")
     return option
 

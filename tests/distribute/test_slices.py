@@ -21,7 +21,8 @@ def devices():
     return ["cpu", "cuda:0"]
 
 def load(request):
-    sys.stderr.write("on %s\\n" % os.environ.get("CUDA_VISIBLE_DEVICES"))
+    found = map(os.environ.get, ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"))
+    sys.stderr.write("on %s by %s\\n" % tuple(found))
     return onnxruntime.load(request._replace(device="cpu"))._replace(device=request.device)
 """
 """ONNX Runtime on the CPU, which says that it runs on CUDA's only device."""
@@ -51,7 +52,7 @@ def test_each_slice_is_measured_by_an_agent_of_its_own(sliced: Project, workers:
     assert found == {"cuda": "MIG-11", "cuda:1": "MIG-22"}
     for item in (first, second):
         log = (sliced.results / item["logs"][0]).read_text()
-        assert f"on {item['device_uuid']}\n" in log
+        assert f"on {item['device_uuid']} by PCI_BUS_ID\n" in log
     memory = {gpu["uuid"]: gpu["memory"] for gpu in first["machine"]["gpus"]}
     assert memory == {"MIG-11": 16 << 30, "MIG-22": 70 << 30}
 

@@ -109,6 +109,20 @@ def test_a_slow_down_in_a_turn_is_seen_after_the_round(driver: Driver) -> None:
         assert gpu.read(loaded=True).throttled == ()
 
 
+@pytest.mark.parametrize(("seen", "told"), [(1, ()), (4, ("it was too hot (hardware)",))])
+def test_a_moment_of_a_long_soak_is_no_slow_down(
+    driver: Driver, seen: int, told: tuple[str, ...]
+) -> None:
+    with open_gpu("cuda:0") as gpu:
+        for _ in range(200):
+            gpu.glance("a", steady=True)
+        driver.says(H200, "reasons 0x48")
+        for _ in range(seen):
+            gpu.glance("a", steady=True)
+        driver.says(H200)
+        assert gpu.read(loaded=True).throttled == told
+
+
 def in_turns(driver: Driver, a: int, b: int, *lines: str) -> GpuReading:
     """Return the reading of a round in which the sides have these clocks."""
     driver.says(H200, *lines)
@@ -144,6 +158,9 @@ def test_a_clock_that_the_power_limit_moved_is_no_problem() -> None:
     assert gpu_limits([BUSY, capped]) == "it was at its power limit for 37 % of the time"
     busy = replace(BUSY, capped=("it was at its power limit",))
     assert gpu_problems([IDLE, busy, SLOWER], OWN) == ["its clock changed from 1980 to 1410 MHz"]
+    between = replace(BUSY, sm_clock=1500)
+    problem = "its clock changed from 1980 to 1500 MHz"
+    assert gpu_problems([IDLE, BUSY, between, capped], OWN) == [problem]
 
 
 def test_a_value_that_the_driver_refuses_is_none_and_no_problem(driver: Driver) -> None:
@@ -183,7 +200,8 @@ def test_a_quiet_run_has_no_problem() -> None:
 
 HOT = replace(BUSY, throttled=("it was too hot (driver)",))
 SLOWER = replace(BUSY, sm_clock=1410)
-LIMITED = replace(BUSY, power_limit=500.0)
+UNLIMITED = replace(BUSY, power_limit=900.0)
+LIMITED = replace(BUSY, power_limit=500.0, capped=("it was at its power limit",))
 IDLE_WITH_OTHER = replace(IDLE, processes=(77,))
 BUSY_WITH_OTHER = replace(BUSY, processes=(101, 102, 77))
 
@@ -215,6 +233,10 @@ def test_in_a_container_a_third_process_is_foreign() -> None:
     assert gpu_problems([IDLE, two], {11}, agents=1) == [problem]
 
 
+def test_a_power_limit_that_moves_and_is_not_reached_is_no_problem() -> None:
+    assert gpu_problems([IDLE, BUSY, UNLIMITED], OWN) == []
+
+
 def test_an_idle_clock_is_not_compared_with_that_of_work() -> None:
     assert gpu_problems([IDLE, BUSY], OWN) == []
 
@@ -239,6 +261,13 @@ def test_there_are_no_facts_of_a_driver_that_tells_nothing() -> None:
 def test_a_machine_without_a_driver_is_unavailable(driver: Driver) -> None:
     driver.says("init !9", H200)
     message = "device cuda:0: the NVIDIA driver can't be asked for its state: Driver Not Loaded"
+    with pytest.raises(Unavailable, match=message), open_gpu("cuda:0"):
+        pass
+
+
+def test_an_older_package_of_nvml_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(pynvml, "nvmlGpmQueryDeviceSupport")
+    message = "device cuda:0: .* nvidia-ml-py from version 12 on; pip install 'pytest-mlms"
     with pytest.raises(Unavailable, match=message), open_gpu("cuda:0"):
         pass
 

@@ -6,6 +6,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 
 from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.errors import InvalidRun, Unavailable
+from pytest_mlms.host import gpu_monitor
 from pytest_mlms.items.device_monitor import DeviceMonitor, monitor_device, weights_in_l2
 from pytest_mlms.upgrade.agents import AgentPair
 from tests.support.driver import H200, Driver
@@ -25,6 +27,15 @@ L2 = 60 * MIB
 COLD = "L2 cold (97.0 MiB of 60.0 MiB)"
 OURS = (os.getpid(), os.getppid())
 """The processes of both sides."""
+
+
+KEPT = """
+import subprocess, sys
+with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+    print(child.pid, flush=True)
+    sys.stdin.read()
+"""
+"""A process that started another one; both end with their input."""
 
 
 class Monitored:
@@ -145,6 +156,26 @@ def test_a_gpu_that_is_in_use_is_not_measured(driver: Driver) -> None:
     assert driver.users == 0
 
 
+def test_a_gpu_that_an_unlisted_program_keeps_busy_is_not_measured(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_monitor, "_SETTLED", 0.1)
+    driver.says(H200, "utilization 97 41")
+    message = "kernels run for 97 % of the time, of a program that the driver doesn't list; end"
+    with pytest.raises(InvalidRun, match=message), monitor_device("cuda:0", print):
+        pass
+
+
+def test_a_gpu_is_free_once_its_utilization_forgets_what_ran_before(driver: Driver) -> None:
+    driver.says(H200, "utilization 97 41")
+    forgetting = threading.Timer(0.2, driver.says, [H200, "utilization 4 1"])
+    forgetting.start()
+    with monitor_device("cuda:0", print) as monitor:
+        assert "utilization 4 1" in driver.script.read_text()
+        assert monitor.problems() == []
+    forgetting.join()
+
+
 def test_a_gpu_that_is_still_hot_while_it_is_idle_may_be_measured(driver: Driver) -> None:
     driver.says(H200, "reasons 0x60")
     with monitor_device("cuda:0", print) as monitor:
@@ -152,12 +183,25 @@ def test_a_gpu_that_is_still_hot_while_it_is_idle_may_be_measured(driver: Driver
 
 
 def test_an_agent_that_another_worker_keeps_is_no_other_process(driver: Driver) -> None:
-    kept = [sys.executable, "-c", "input()", "/site/mlms_predictors/_run/worker.py"]
-    with subprocess.Popen(kept, stdin=subprocess.PIPE) as process:
-        driver.says(H200, f"process {process.pid} 4096")
+    kept = [sys.executable, "-c", KEPT, "/site/mlms_predictors/_run/worker.py"]
+    with subprocess.Popen(kept, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        driver.says(H200, f"process {process.pid} 4096", f"process {child} 4096")
         with monitor_device("cuda:0", print) as monitor:
             assert monitor.problems() == []
-        process.kill()
+
+
+def test_a_driver_that_lists_no_processes_is_a_doubt(watched: Monitored) -> None:
+    watched.driver.says(H200, "processes !4")
+    with watched.monitor.watching(contextlib.nullcontext)(StandIn(OURS[0])):
+        pass
+    assert watched.monitor.with_doubts() == ""  # it listed them before
+    watched.monitor._readings.clear()
+    with watched.monitor.watching(contextlib.nullcontext)(StandIn(OURS[0])):
+        pass
+    doubt = "whether other programs were on the GPU isn't known: its driver doesn't list them"
+    assert watched.monitor.with_doubts() == doubt
 
 
 def test_a_driver_that_cannot_be_asked_is_a_doubt_where_it_is_not_needed(driver: Driver) -> None:

@@ -20,7 +20,8 @@ def on_gpu(project: Project, driver: Driver) -> Project:
     project.edit("onnxruntime >=1.17", "labour")
     project.edit("batch_sizes: [1, 8, 64]", "batch_sizes: [8]")
     project.edit("devices: [cpu]", "devices: [cuda]")
-    env = f"env: {{LABOUR_EVENTS: '0.001', MLMS_STUB_GPUS: {driver.script}}}"
+    same = "CUDA_VISIBLE_DEVICES: GPU-aa"  # all that pytest sees
+    env = f"env: {{LABOUR_EVENTS: '0.001', MLMS_STUB_GPUS: {driver.script}, {same}}}"
     stack = f"gpu: {{framework: labour, interpreter: current, {env}}}\n"
     (project.folder / "stacks.yaml").write_text(stack)
     project.set_thresholds("  latency_p50: {max: 1000 s}\n  soak_threads: {max: 1000}")

@@ -388,8 +388,8 @@ def test_an_engine_that_knows_no_gpus_is_told_how_to(fake: Path, tmp_path: Path)
     )
     write_program(tmp_path / "podman", refusing.format(log=fake))
     message = (
-        f"stack boxed: podman can't give a container GPU {GPU}; install NVIDIA's container toolkit, "
-        "and run nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml\n    unresolvable CDI devices"
+        f"stack boxed: podman can't give a container GPU {GPU}; install NVIDIA's container toolkit "
+        "1.15 or later, and run nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml\n    unresolvable CDI devices"
     )
     with pytest.raises(Unavailable, match=message):
         prepare(boxed(), tmp_path, gpu=GPU)

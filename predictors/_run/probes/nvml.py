@@ -7,7 +7,7 @@ device, whoever uses it. Of a slice (MIG), clocks, power and temperature are tho
 import functools
 from typing import Any, Dict, Optional
 
-from ..gpus import instant_power, open_gpu_handle, whole_gpu
+from ..gpus import import_pynvml, instant_power, open_gpu_handle, whole_gpu
 from ..probe import Probe, ProbeUnavailable
 
 STEPS = 10
@@ -90,10 +90,10 @@ def open_nvml(device):
     if not device.startswith("cuda"):
         raise ProbeUnavailable("the device is %s; NVML reads NVIDIA's GPUs" % device)
     try:
-        import pynvml
+        pynvml = import_pynvml()
     except ImportError:
         raise ProbeUnavailable(
-            "nvidia-ml-py isn't installed in the stack; pip install nvidia-ml-py there"
+            "the stack has no nvidia-ml-py from version 12 on; pip install 'nvidia-ml-py>=12' there"
         ) from None
     try:
         pynvml.nvmlInit()

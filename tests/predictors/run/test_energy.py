@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import time
 from pathlib import Path
 
@@ -180,8 +181,25 @@ def test_a_gpu_whose_counter_tells_nothing_is_missing(
     gpu: Driver, monkeypatch: pytest.MonkeyPatch, line: str, reason: str
 ) -> None:
     monkeypatch.setattr(energy, "_LONGEST_STEP", 0.01)
-    gpu.says(H200, line)
+    gpu.says(H200, line, "temperature.0 !15")
     assert EnergyMeter("cuda:0").missing == reason
+
+
+def test_a_stack_with_an_older_package_of_nvml_is_missing(
+    gpu: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(sys.modules["pynvml"], "nvmlGpmQueryDeviceSupport")
+    reason = (
+        "the stack has no nvidia-ml-py from version 12 on; pip install 'nvidia-ml-py>=12' there"
+    )
+    assert EnergyMeter("cuda:0").missing == reason
+
+
+def test_energy_asks_the_driver_for_nothing_else(gpu: Driver) -> None:
+    gpu.says(H200, "energy 0+200000@0.02")
+    meter = EnergyMeter("cuda:0")
+    assert list(meter._probe.read()) == ["gpu energy"]
+    meter.close()
 
 
 def test_a_slice_of_a_gpu_has_no_energy_of_its_own(gpu: Driver) -> None:

@@ -62,12 +62,13 @@ field.186 430000
 power_limit 700000
 energy 0+412300@0.1
 reasons 0
-utilization 97 41
+utilization 0 0
 """
-"""A GPU at work."""
+"""A GPU, at work but for its utilization."""
 
 SLICED = f"""{H200}
 mig_mode 1
+utilization !3
 process 201 ?
 process 202 ?
 mig MIG-11

@@ -307,8 +307,7 @@ int nvmlDeviceIsMigDeviceHandle(Device *device, unsigned *answer)
 
 int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(Device *slice, Device **device)
 {
-    if (!*slice->gpu) return INVALID_ARGUMENT;
-    *device = handle_of(slice->gpu, "");
+    *device = *slice->gpu ? handle_of(slice->gpu, "") : slice; /* of a GPU it isn't documented */
     return SUCCESS;
 }
 

@@ -74,7 +74,7 @@ def test_a_package_that_is_not_installed_is_the_reason(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert "pip install nvidia-ml-py" in refusal(name, "cuda:0")
+    assert "pip install 'nvidia-ml-py>=12'" in refusal(name, "cuda:0")
 
 
 def test_a_machine_without_a_driver_is_the_reason(driver: Driver) -> None:
