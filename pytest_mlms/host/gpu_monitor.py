@@ -403,8 +403,8 @@ def host_bound(readings: Sequence[GpuReading]) -> str:
 
 
 def unlisted(readings: Sequence[GpuReading]) -> str:
-    """Return that the driver doesn't list processes, "" where it does."""
-    if any(reading.processes is not None for reading in readings):
+    """Return that the driver lists no processes, "" where it lists ours at least."""
+    if any(reading.loaded and reading.processes for reading in readings):
         return ""
     return "whether other programs were on the GPU isn't known: its driver doesn't list them"
 
