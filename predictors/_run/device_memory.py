@@ -4,14 +4,16 @@ A framework counts what it takes from its pool. NVML has what the process holds,
 CUDA, at the moment: its peak is the largest of the readings, which are taken between calls.
 """
 
+import functools
 import os
 from typing import Callable, Dict, Optional
 
+from .gpus import NvmlDevice
 from .probe import ProbeUnavailable
-from .probes.nvml import memory_by_process, read_memory
 from .replies import DeviceBytes
 
 NVML = "NVML"
+_open = functools.lru_cache(maxsize=None)(NvmlDevice)  # for the rest of the process
 
 
 class DeviceMemory:
@@ -26,7 +28,7 @@ class DeviceMemory:
         self._largest = 0
         self._own: Optional[int] = None
         try:
-            self._others = set(memory_by_process(device))
+            self._others = set(_open(device).memory_by_process())
         except ProbeUnavailable:
             self._others = set()
 
@@ -54,7 +56,7 @@ class DeviceMemory:
         except ProbeUnavailable:
             pass
         try:
-            return int(read_memory(self._device).used)
+            return _open(self._device).memory().used
         except ProbeUnavailable:
             return None
 
@@ -65,19 +67,19 @@ class DeviceMemory:
         """
         try:
             held = self._held()
-            free = int(read_memory(self._device).free)
+            free = _open(self._device).memory().free
         except ProbeUnavailable:
             return None
         return free + max(0, held - first_of(self.count(), held))
 
     def _held(self) -> int:
-        by_process = memory_by_process(self._device)
+        by_process = _open(self._device).memory_by_process()
         if self._own not in by_process:
             self._own = self._find(set(by_process))
         held = by_process[self._own]
         if held is None:
             raise ProbeUnavailable("NVML doesn't tell the memory of single processes here")
-        return int(held)
+        return held
 
     def _find(self, running):
         """Return the id under which NVML lists this process: in a container one that is new."""

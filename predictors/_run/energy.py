@@ -8,8 +8,9 @@ and what has no counter is missing.
 import time
 from typing import Any, Dict, Optional
 
-from .probe import ProbeUnavailable
-from .probes.nvml import STEPS, Nvml
+from .gpus import NvmlDevice
+from .probe import Probe, ProbeUnavailable
+from .probes.nvml import STEPS
 from .probes.rapl import Rapl
 
 SHORTEST = 0.1  # seconds; those of GPUs need STEPS of their counter
@@ -32,16 +33,15 @@ class EnergyMeter:
         self.missing = ""
         self.period: Optional[float] = None
         self.shortest = SHORTEST
-        self._probe: Any = Rapl(device) if device == "cpu" else _EnergyOfGpu(device)
+        self._probe: Any = Rapl(device) if device == "cpu" else _GpuEnergy(device)
         self._first: Dict[str, float] = {}
         self._began = 0.0
         try:
             self._probe.start()
             if not self.read():
                 reasons = "; ".join(sorted(set(self._probe.missing.values())))
-                raise ProbeUnavailable(
-                    "no counter of energy; " + (reasons or "the device has none")
-                )
+                why = self.missing or reasons or "the device has none"
+                raise ProbeUnavailable("no counter of energy; " + why)
             if device != "cpu":
                 self.period = self._find_period(device)
                 self.shortest = max(SHORTEST, STEPS * self.period)
@@ -57,6 +57,9 @@ class EnergyMeter:
             return {}
         try:
             counters = self._probe.read()
+        except ProbeUnavailable as error:
+            self.missing = str(error)
+            return {}
         except Exception as error:  # a driver may end; the load goes on
             self.missing = "%s: %s" % (type(error).__name__, error)
             return {}
@@ -79,12 +82,12 @@ class EnergyMeter:
             self.missing = "timed for %.3f s, and counters need %.2g s" % (seconds, self.shortest)
         if self.missing:
             return {}
-        joules = {name: last[name] - value for name, value in self._first.items()}
-        for name, value in joules.items():
-            if value < 0:
-                self.missing = "the counter %s went backwards" % name
+        for name, value in self._first.items():
+            if last.get(name, -1.0) < value:
+                what = "went backwards" if name in last else "ended"
+                self.missing = "the counter %s %s" % (name, what)
                 return {}
-        return joules
+        return {name: last[name] - value for name, value in self._first.items()}
 
     def idle_watts(self, seconds: float) -> Dict[str, float]:
         """Sleep for some seconds or longer; return the mean power by counter. None for 0 s."""
@@ -118,9 +121,18 @@ class EnergyMeter:
         raise ProbeUnavailable(self.missing or "the counter of energy stands still")
 
 
-class _EnergyOfGpu(Nvml):
-    """The counter of energy alone: the driver takes a millisecond or so for each of some others."""
+class _GpuEnergy(Probe):
+    """The counter of a GPU; the probe ``nvml`` would ask for all else at each reading, too."""
 
-    def _working(self, readers):
-        counted = {name: read for name, read in readers.items() if name.startswith(_COUNTED)}
-        return super()._working(counted)
+    _gpu: Optional[NvmlDevice] = None
+
+    def start(self):
+        self._gpu = NvmlDevice(self.device)
+
+    def read(self):
+        return {"gpu energy": self._gpu.joules()}
+
+    def stop(self):
+        if self._gpu is not None:
+            self._gpu.close()
+            self._gpu = None

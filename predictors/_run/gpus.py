@@ -10,9 +10,17 @@ import ctypes
 import os
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
+from .probe import ProbeUnavailable
+
 NVML = "libnvidia-ml.so.1"
 _TEXT = 96  # characters: of a UUID, a name or a version
 _L2_SIZE = 38  # CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE
+_TOO_SMALL = 7  # NVML_ERROR_INSUFFICIENT_SIZE: of a list that has more
+_UNTOLD = 2**64 - 1  # NVML_VALUE_NOT_AVAILABLE
+_PROCESSES = (  # with the same answer; drivers before 510 have the second one
+    "nvmlDeviceGetComputeRunningProcesses_v3",
+    "nvmlDeviceGetComputeRunningProcesses_v2",
+)
 _INSTANT_POWER = 186  # NVML_FI_DEV_POWER_INSTANT
 _MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")  # by nvmlValueType_t
 
@@ -120,6 +128,88 @@ def visible_gpus(gpus: Sequence[Gpu], visible_devices: Optional[str]) -> List[Gp
     return found
 
 
+class Memory(NamedTuple):
+    """Bytes of a device, whoever uses them."""
+
+    free: int
+    used: int
+
+
+class NvmlDevice:
+    """What NVML tells of a device such as cuda:1 without the package pynvml.
+
+    Everything raises ProbeUnavailable with NVML's reason.
+    """
+
+    def __init__(self, device: str):
+        if not device.startswith("cuda"):
+            raise ProbeUnavailable("the device is %s; NVML reads NVIDIA's GPUs" % device)
+        try:
+            self._nvml = ctypes.CDLL(NVML)
+        except OSError:
+            raise ProbeUnavailable("there is no NVIDIA driver (%s)" % NVML) from None
+        self._nvml.nvmlErrorString.restype = ctypes.c_char_p
+        self._handle = ctypes.c_void_p()
+        self._call("nvmlInit_v2")
+        try:
+            uuid = uuid_of(int(device.partition(":")[2] or 0)).encode()
+            self._call("nvmlDeviceGetHandleByUUID", uuid, ctypes.byref(self._handle))
+        except (LookupError, ProbeUnavailable) as error:
+            self.close()
+            raise ProbeUnavailable("NVML has no %s: %s" % (device, error)) from None
+
+    def memory(self) -> Memory:
+        """Return the memory of the whole device."""
+        found = (ctypes.c_ulonglong * 3)()
+        self._call("nvmlDeviceGetMemoryInfo", self._handle, found)
+        return Memory(free=found[1], used=found[2])
+
+    def memory_by_process(self) -> Dict[int, Optional[int]]:
+        """Return the bytes that processes hold, by id; None where it isn't told.
+
+        In a container the ids may be those outside.
+        """
+        name = next((name for name in _PROCESSES if hasattr(self._nvml, name)), _PROCESSES[0])
+        count = ctypes.c_uint(0)
+        self._call(name, self._handle, ctypes.byref(count), None)
+        running = (_Process * (2 * count.value + 5))()  # more may start meanwhile
+        count.value = len(running)
+        self._call(name, self._handle, ctypes.byref(count), running)
+        told = running[: count.value]
+        return {each.pid: None if each.bytes == _UNTOLD else each.bytes for each in told}
+
+    def joules(self) -> float:
+        """Return the counter of energy."""
+        if _answer(self._nvml, "nvmlDeviceIsMigDeviceHandle", ctypes.c_uint, self._handle).value:
+            raise ProbeUnavailable("it is counted for the whole GPU, and this is a slice of it")
+        found = ctypes.c_ulonglong()
+        self._call("nvmlDeviceGetTotalEnergyConsumption", self._handle, ctypes.byref(found))
+        return found.value / 1000.0
+
+    def close(self) -> None:
+        """Leave NVML."""
+        self._nvml.nvmlShutdown()
+
+    def _call(self, name, *arguments):
+        function = getattr(self._nvml, name, None)
+        if function is None:
+            raise ProbeUnavailable("this driver has no %s" % name)
+        status = function(*arguments)
+        if status not in (0, _TOO_SMALL):
+            raise ProbeUnavailable("NVML: %s" % self._nvml.nvmlErrorString(status).decode())
+
+
+class _Process(ctypes.Structure):
+    """A nvmlProcessInfo_t of its versions 2 and 3."""
+
+    _fields_ = [
+        ("pid", ctypes.c_uint),
+        ("bytes", ctypes.c_ulonglong),
+        ("gpu_instance", ctypes.c_uint),
+        ("compute_instance", ctypes.c_uint),
+    ]
+
+
 def import_pynvml() -> Any:
     """Return the module pynvml.
 
@@ -138,6 +228,11 @@ def open_gpu_handle(nvml: Any, ordinal: int) -> Any:
     CUDA those of CUDA_VISIBLE_DEVICES, in agents in the same order. Raises LookupError where no GPU
     has that number, and NVMLError.
     """
+    return nvml.nvmlDeviceGetHandleByUUID(uuid_of(ordinal).encode())
+
+
+def uuid_of(ordinal: int) -> str:
+    """Return the UUID of cuda:``ordinal`` in this process, or raise LookupError."""
     visible_devices = os.environ.get("CUDA_VISIBLE_DEVICES")
     gpus = visible_gpus(list_gpus(), visible_devices)
     if ordinal >= len(gpus):
@@ -146,7 +241,7 @@ def open_gpu_handle(nvml: Any, ordinal: int) -> Any:
             "there is no cuda:%d among %d visible GPUs; CUDA_VISIBLE_DEVICES is %s"
             % (ordinal, len(gpus), shown)
         )
-    return nvml.nvmlDeviceGetHandleByUUID(gpus[ordinal].uuid.encode())
+    return gpus[ordinal].uuid
 
 
 def whole_gpu(nvml: Any, handle: Any) -> Any:

@@ -10,7 +10,7 @@ from mlms_predictors._run.replies import DeviceBytes
 if TYPE_CHECKING:
     from pytest_mlms.upgrade.round_record import RoundRecord
 
-__all__ = ["by_one_counter", "is_told_apart", "reason_apart"]
+__all__ = ["by_one_counter", "is_untold", "reason_untold"]
 
 
 def by_one_counter(
@@ -27,16 +27,15 @@ def by_one_counter(
     return None, None
 
 
-def is_told_apart(rounds: Sequence[RoundRecord]) -> bool:
-    """Return whether a side tells its memory, and the other not by the same counter."""
+def is_untold(rounds: Sequence[RoundRecord]) -> bool:
+    """Return whether a side runs on a GPU, and no counter tells the memory of both."""
     if not rounds:
         return False
     a, b = (rounds[-1].sides[side].device_memory for side in ("a", "b"))
-    is_told = any(found is not None and found.counters for found in (a, b))
-    return is_told and by_one_counter(a, b) == (None, None)
+    return (a, b) != (None, None) and by_one_counter(a, b) == (None, None)
 
 
-def reason_apart(record: RoundRecord) -> str:
+def reason_untold(record: RoundRecord) -> str:
     """Return why a round doesn't compare it."""
     texts = []
     for name, side in sorted(record.sides.items()):

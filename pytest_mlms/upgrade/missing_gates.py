@@ -9,7 +9,7 @@ from pytest_mlms.quantities import QUANTITIES
 from pytest_mlms.records import Comparison
 from pytest_mlms.statistics import samples_for_percentile
 from pytest_mlms.upgrade.criteria import Criteria
-from pytest_mlms.upgrade.device_memory import is_told_apart, reason_apart
+from pytest_mlms.upgrade.device_memory import is_untold, reason_untold
 from pytest_mlms.upgrade.late_calls import LEAST_CALLS, SECONDS
 from pytest_mlms.upgrade.round_record import RoundRecord
 
@@ -42,11 +42,11 @@ def missing_gates(
 ) -> list[Comparison]:
     """Return an open comparison for each gate that has none.
 
-    There is also one for memory of a GPU that the sides tell, but not by the same counter.
+    There is also one for memory of a GPU that no counter tells of both sides.
     """
     compared = {comparison.quantity for comparison in comparisons}
     names = [*criteria.gates]
-    if is_told_apart(rounds) and _DEVICE_MEMORY not in names:
+    if is_untold(rounds) and _DEVICE_MEMORY not in names:
         names.append(_DEVICE_MEMORY)
     return [_missing(name, criteria, rounds) for name in names if name not in compared]
 
@@ -55,7 +55,7 @@ def _missing(name: str, criteria: Criteria, rounds: Sequence[RoundRecord]) -> Co
     quantity = QUANTITIES[name]
     reason = _REASONS.get(name, "no round measured it")
     if name == _DEVICE_MEMORY and rounds:
-        reason = reason_apart(rounds[-1])
+        reason = reason_untold(rounds[-1])
     if quantity.kind == "accuracy":
         reason = "the model's outputs and labels don't give it"
     return Comparison(

@@ -4,8 +4,7 @@ It needs nvidia-ml-py in the stack's interpreter. Memory and utilization are tho
 device, whoever uses it. Of a slice (MIG), clocks, power and temperature are those of its GPU.
 """
 
-import functools
-from typing import Any, Dict, Optional
+from typing import Any
 
 from ..gpus import import_pynvml, instant_power, open_gpu_handle, whole_gpu
 from ..probe import Probe, ProbeUnavailable
@@ -105,34 +104,6 @@ def open_nvml(device):
     except (LookupError, pynvml.NVMLError) as error:
         pynvml.nvmlShutdown()
         raise ProbeUnavailable("NVML has no %s: %s" % (device, error)) from None
-
-
-_open_once = functools.lru_cache(maxsize=None)(open_nvml)
-
-
-def read_memory(device: str) -> Any:
-    """Return the bytes of the whole device: its attributes are ``total``, ``free`` and ``used``.
-
-    Raises ProbeUnavailable where NVML can't tell.
-    """
-    return _ask(device, "nvmlDeviceGetMemoryInfo")
-
-
-def memory_by_process(device: str) -> Dict[int, Optional[int]]:
-    """Return the bytes of the device that processes hold, by id; None where it isn't told.
-
-    In a container the ids may be those outside. Raises ProbeUnavailable where NVML can't tell.
-    """
-    running = _ask(device, "nvmlDeviceGetComputeRunningProcesses")
-    return {process.pid: process.usedGpuMemory for process in running}
-
-
-def _ask(device, function):
-    nvml, handle = _open_once(device)
-    try:
-        return getattr(nvml, function)(handle)
-    except nvml.NVMLError as error:
-        raise ProbeUnavailable("NVML: %s" % error) from None
 
 
 def _readers(nvml, handle):

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 import numpy as np
 import pytest
 from mlms_predictors import Load, Loaded
+from mlms_predictors._run import device_memory, gpus
 from mlms_predictors._run.device_memory import DeviceMemory
 from mlms_predictors._run.instances import Instances
 from mlms_predictors._run.interface import functions_of
-from mlms_predictors._run.probes import nvml
 from mlms_predictors._run.worker import Worker
 
 from pytest_mlms.agent.load import LoadPlan, request_fields, schedule_arrays
@@ -25,7 +26,7 @@ MB = 10**6
 
 @pytest.fixture(autouse=True)
 def gpu(driver: Driver) -> Driver:
-    nvml._open_once.cache_clear()
+    device_memory._open.cache_clear()
     return driver
 
 
@@ -50,6 +51,22 @@ def test_nvml_tells_what_this_process_holds_and_its_largest_reading_is_the_peak(
     assert counters(memory) == [("NVML", 3000)]
     driver.says(H200, "process 77 5000", "process self 1000")
     assert (counters(memory), memory.now()) == ([("NVML", 3000)], 1000)
+
+
+def test_an_older_driver_lists_processes_by_another_function(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpus, "_PROCESSES", ("nvmlNoSuchFunction", gpus._PROCESSES[1]))
+    assert counters(memory_after(driver, "process self 3000")) == [("NVML", 3000)]
+    monkeypatch.setattr(gpus, "_PROCESSES", ("nvmlNoSuchFunction",))
+    found = DeviceMemory("cuda:0").read()
+    assert found is not None
+    assert found.missing == "this driver has no nvmlNoSuchFunction"
+
+
+def test_no_package_of_the_stack_is_needed(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert counters(memory_after(driver, "process self 3000")) == [("NVML", 3000)]
 
 
 def test_the_frameworks_own_counter_comes_first(driver: Driver) -> None:

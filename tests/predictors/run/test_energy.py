@@ -106,6 +106,17 @@ def test_a_counter_that_goes_backwards_is_missing(powercap: Powercap, seconds: S
     assert meter.missing == f"the counter {PACKAGE} went backwards"
 
 
+def test_a_counter_that_ends_is_missing(
+    tmp_path: Path, powercap: Powercap, seconds: Seconds
+) -> None:
+    meter = EnergyMeter("cpu")
+    meter.begin()
+    seconds.now += 1
+    (tmp_path / "intel-rapl:0:2" / "energy_uj").unlink()
+    assert meter.joules() == {}
+    assert meter.missing == f"the counter {DRAM} ended"
+
+
 def test_idle_power_is_measured_over_a_sleep(seconds: Seconds) -> None:
     assert EnergyMeter("cpu").idle_watts(2.0) == pytest.approx({PACKAGE: 0.25, DRAM: 0.25})
     assert EnergyMeter("cpu").idle_watts(0.0) == {}
@@ -173,7 +184,7 @@ def test_an_interval_of_a_few_steps_of_a_gpus_counter_is_missing(gpu: Driver) ->
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("energy !3", "no counter of energy; Not Supported"),
+        ("energy !3", "no counter of energy; NVML: Not Supported"),
         ("energy 5000", "the counter of energy stands still"),
     ],
 )
@@ -181,24 +192,25 @@ def test_a_gpu_whose_counter_tells_nothing_is_missing(
     gpu: Driver, monkeypatch: pytest.MonkeyPatch, line: str, reason: str
 ) -> None:
     monkeypatch.setattr(energy, "_LONGEST_STEP", 0.01)
-    gpu.says(H200, line, "temperature.0 !15")
+    gpu.says(H200, line)
     assert EnergyMeter("cuda:0").missing == reason
 
 
-def test_a_stack_with_an_older_package_of_nvml_is_missing(
-    gpu: Driver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delattr(sys.modules["pynvml"], "nvmlGpmQueryDeviceSupport")
-    reason = (
-        "the stack has no nvidia-ml-py from version 12 on; pip install 'nvidia-ml-py>=12' there"
-    )
-    assert EnergyMeter("cuda:0").missing == reason
-
-
-def test_energy_asks_the_driver_for_nothing_else(gpu: Driver) -> None:
+def test_a_gpu_needs_no_package_of_the_stack(gpu: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
     gpu.says(H200, "energy 0+200000@0.02")
     meter = EnergyMeter("cuda:0")
-    assert list(meter._probe.read()) == ["gpu energy"]
+    assert (meter.missing, list(meter.read())) == ("", ["gpu energy"])
+    meter.close()
+
+
+def test_a_counter_of_a_gpu_that_ends_in_a_run_is_missing(gpu: Driver) -> None:
+    gpu.says(H200, "energy 0+200000@0.02")
+    meter = EnergyMeter("cuda:0")
+    meter.begin()
+    gpu.says(H200, "energy !15")
+    assert meter.joules() == {}
+    assert meter.missing == "NVML: Another Error"
     meter.close()
 
 

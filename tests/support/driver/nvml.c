@@ -226,6 +226,11 @@ int nvmlDeviceGetComputeRunningProcesses_v3(Device *device, unsigned *size, Proc
     return status;
 }
 
+int nvmlDeviceGetComputeRunningProcesses_v2(Device *device, unsigned *size, Process *processes)
+{
+    return nvmlDeviceGetComputeRunningProcesses_v3(device, size, processes);
+}
+
 /* Return the handle of a UUID, which stays the same. */
 static Device *handle_of(const char *uuid, const char *gpu)
 {
