@@ -26,7 +26,10 @@ ATOL = 1e-4
 
 
 class Way(NamedTuple):
-    """A path to a GPU: a predictor, what it loads, and the script that makes that if need be."""
+    """A path to a GPU: a predictor, what it loads, and the script that makes that if need be.
+
+    ``variables`` are those of its agents, by name.
+    """
 
     name: str
     predictor: str
@@ -34,10 +37,12 @@ class Way(NamedTuple):
     options: Fields
     weights: str = ""
     made_by: str = ""
+    variables: Tuple[Tuple[str, str], ...] = ()
 
 
 FP32 = {"tf32": False}  # throughout, since TF32 differs by 1e-3
-TENSORRT = {"tf32": False, "provider": "tensorrt"}
+TENSORRT = {"provider": "tensorrt"}
+NO_TF32 = (("NVIDIA_TF32_OVERRIDE", "0"),)  # for what has no option of it
 COMPILED = {"tf32": False, "mode": "compile"}
 SCRIPTED = {"tf32": False, "inputs": "image float32[?,1,8,8]", "outputs": "logits"}
 STATE = dict(SCRIPTED, **{"class": "Digits"})
@@ -52,7 +57,7 @@ SAVED_MODEL = "digits_cnn_savedmodel.zip"
 
 PATHS = [
     Way("onnxruntime, CUDA", "onnxruntime", ONNX, FP32),
-    Way("onnxruntime, TensorRT", "onnxruntime", ONNX, TENSORRT),
+    Way("onnxruntime, TensorRT", "onnxruntime", ONNX, TENSORRT, variables=NO_TF32),
     Way("pytorch, .pt2 eager", "pytorch", PROGRAM, FP32, made_by=PYTORCH),
     Way("pytorch, .pt2 compiled", "pytorch", PROGRAM, COMPILED, made_by=PYTORCH),
     Way("pytorch, TorchScript", "pytorch", SCRIPT, SCRIPTED, made_by=PYTORCH),
@@ -260,7 +265,7 @@ def try_path(way: Way, folder: Path, device: str = "cuda:0") -> Result:
     """
     from mlms_predictors._run.options import layer_variables_of
 
-    agent = Agent(way.predictor, folder / "log")
+    agent = Agent(way.predictor, folder / "log", **dict(way.variables))
     try:
         used = load(agent, way, folder, device)
         p50 = {}
@@ -274,7 +279,7 @@ def try_path(way: Way, folder: Path, device: str = "cuda:0") -> Result:
             return Result(used, p50, count_layers(agent, feed), lines)
     finally:
         agent.close()
-    agent = Agent(way.predictor, folder / "log", **variables)
+    agent = Agent(way.predictor, folder / "log", **dict(way.variables, **variables))
     try:
         load(agent, way, folder, device)
         return Result(used, p50, count_layers(agent, feed), lines)

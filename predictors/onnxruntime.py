@@ -13,10 +13,11 @@ Synchronises: ``session.run`` returns when its outputs are in host memory.
 Options: ``provider``: the default is that of the device. A session without it is refused, and one
 whose provider takes none of the model's nodes, which 1.24 and later tell. ``provider.NAME`` are
 options of it. ``cuda_graph``: whether a call on a GPU is one launch of a CUDA graph, which is
-captured once for the shapes of its inputs. ``optimization``: all (the default), extended,
-basic or none. ``tf32``: whether a GPU may use TF32. ``cache``: a folder where TensorRT keeps
-engines and timings. ``execution_mode``, ``inter_op_threads`` and the others are those of
-SessionOptions, and ``config.KEY`` its config entries. ``free_dimension.NAME`` sets a free axis.
+captured once for the shapes of its inputs, and by TensorRT for one shape; 1.18 and later do so.
+``optimization``: all (the default), extended, basic or none. ``tf32``: whether a GPU may use TF32.
+``cache``: a folder where TensorRT keeps engines and timings. ``execution_mode``,
+``inter_op_threads`` and the others are those of SessionOptions, and ``config.KEY`` its config
+entries. ``free_dimension.NAME`` sets a free axis.
 
 Layer times: ONNX Runtime's own profiler in a second session, for its runs from the second one on.
 Layers are the nodes that remain after the optimization, inside the profiler's ``model_run``. On a
@@ -171,6 +172,16 @@ class _Graph(NamedTuple):
     outputs: List[Any]
 
 
+class _Session(onnxruntime.InferenceSession):
+    """A session without a fallback, neither in calls nor when it is made.
+
+    Where a provider refuses its options or the model, another session would take its place, without
+    the options: on CUDA's first GPU, and in 1.18 for any session of CUDA.
+    """
+
+    _enable_fallback = property(lambda self: False, lambda self, value: None)
+
+
 def versions() -> Versions:
     """Return the versions of the framework and of numpy."""
     return {"onnxruntime": onnxruntime.__version__, "numpy": numpy.__version__}
@@ -179,7 +190,8 @@ def versions() -> Versions:
 def devices() -> Devices:
     """Return the devices that a model can be loaded on in this process."""
     count = 0
-    if _CUDA in onnxruntime.get_available_providers():
+    is_for_cuda = getattr(onnxruntime, "cuda_version", "")  # its provider may be a plugin
+    if is_for_cuda or _CUDA in onnxruntime.get_available_providers():
         count = count_gpus()
     return ["cpu", *gpu_devices(count)]
 
@@ -193,13 +205,17 @@ def load(request: Load) -> Loaded:
     for name in options:
         if "." in name and _LOADS_CODE.search(name):
             refuse_code(name, request.allow_code)
+    missing = "" if request.device == "cpu" else _load_libraries()
     providers = _providers(request.device, options)
     path = request.files["graph"]
     make = functools.partial(_open, request, providers)
-    unloaded = "" if request.device == "cpu" else _load_libraries()
-    session = make(path)
-    facts = _check_provider(session, providers[0][0], unloaded)
-    session.disable_fallback()
+    try:
+        session = make(path)
+        facts = _check_provider(session, providers[0][0])
+    except RuntimeError as error:
+        if not missing:
+            raise
+        raise RuntimeError("%s; %s" % (str(error).strip(), missing)) from error
     threads = session.get_session_options().intra_op_num_threads or None  # 0 is its own choice
     outputs = _tensors(session.get_outputs())
     arrays = [tensor for tensor in outputs if _is_array(tensor)]
@@ -271,7 +287,13 @@ def _graph_call(loaded, arrays):
     graphs = loaded.model.graphs
     shapes = tuple(arrays[tensor.name].shape for tensor in loaded.inputs)
     if shapes not in graphs:
-        graphs[shapes] = _graph(loaded, arrays, number=len(graphs) + 1)
+        number = len(graphs) + 1
+        if loaded.model.session.get_providers()[0] == _TENSORRT:
+            number = 0  # the only one that this provider knows, whatever it is asked for
+        if graphs and not number:
+            advice = "leave out cuda_graph, or call it with one shape"
+            raise ValueError("TensorRT's provider captures a graph for one shape; " + advice)
+        graphs[shapes] = _graph(loaded, arrays, number)
     graph = graphs[shapes]
 
     def call():
@@ -313,28 +335,30 @@ def _run_options(graph):
 
 
 def _load_libraries():
-    """Load the libraries of CUDA and cuDNN that pip installed; return which can't be loaded."""
+    """Load the libraries of CUDA and cuDNN that pip installed; return what to do about the others.
+
+    Where CUDA's provider is a plugin, it is there once these are loaded.
+    """
     if not hasattr(onnxruntime, "preload_dlls"):
         return ""
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
         onnxruntime.preload_dlls()
     sys.stderr.write(said.getvalue())
-    return ", ".join(re.findall("Failed to load (.+?): ", said.getvalue()))
+    names = ", ".join(re.findall("Failed to load (.+?): ", said.getvalue()))
+    advice = "install onnxruntime-gpu[cuda,cudnn], or name their folders in LD_LIBRARY_PATH"
+    return names and "these can't be loaded: %s; %s" % (names, advice)
 
 
-def _check_provider(session, asked, unloaded):
+def _check_provider(session, asked):
     """Return on which provider how many nodes run; None for the CPU's, or where it isn't told.
 
     Raises RuntimeError where the session is without the provider asked for, or no node runs on it.
     """
     used = session.get_providers()[0]
     if used != asked:
-        reason = "; its log says why"
-        if unloaded:
-            advice = "install onnxruntime-gpu[cuda,cudnn], or name their folders in LD_LIBRARY_PATH"
-            reason = ", as these can't be loaded: %s; %s" % (unloaded, advice)
-        raise RuntimeError("asked for %s, ONNX Runtime would use %s%s" % (asked, used, reason))
+        text = "asked for %s, ONNX Runtime would use %s; its log says why"
+        raise RuntimeError(text % (asked, used))
     if asked == _CPU or not hasattr(session, "get_provider_graph_assignment_info"):
         return None
     nodes: Dict[str, int] = {}
@@ -364,7 +388,7 @@ def _open(request, providers, model, profile=None):
         options.add_session_config_entry(_FOLDER_OF_WEIGHTS, folder)
     names = read_list(request.options.get("disabled_optimizers", ""))
     facts = {"disabled_optimizers": names} if names else {}
-    return onnxruntime.InferenceSession(model, options, providers=providers, **facts)
+    return _Session(model, options, providers=providers, **facts)
 
 
 def _session_options(asked):
@@ -415,6 +439,11 @@ def _providers(device, options):
         raise ValueError("cuda_graph is for calls on a GPU; leave it out on %s" % device)
     if kind == "cpu":
         return [(provider, own)]
+    if "device_id" in own:
+        raise ValueError("provider.device_id is that of the device; write devices: [cuda:N]")
+    version = tuple(int(part) for part in onnxruntime.__version__.split(".")[:2])
+    if options.get("cuda_graph") and version < (1, 18):  # it would capture any run
+        raise RuntimeError("cuda_graph needs ONNX Runtime 1.18 or later")
     providers = _gpu_providers(name, index or "0", options)
     providers[0][1].update(own)
     return providers
@@ -424,6 +453,9 @@ def _gpu_providers(name, index, options):
     """Return the providers of a GPU; CUDA runs the nodes that TensorRT can't."""
     providers: _Providers = []
     if name == "tensorrt":
+        if options.get("tf32") is False:
+            advice = 'write NVIDIA_TF32_OVERRIDE: "0" into env of the stack, and leave out tf32'
+            raise ValueError("TensorRT's provider always uses TF32; " + advice)
         tensorrt = {"device_id": index}
         if "cache" in options:
             tensorrt["trt_engine_cache_enable"] = "1"

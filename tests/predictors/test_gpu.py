@@ -48,6 +48,16 @@ def test_the_same_steps_succeed_on_the_cpu(tmp_path: Path) -> None:
     assert any("TFLOP/s" in line for line in result.lines)
 
 
+def test_no_path_asks_for_what_its_predictor_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU's time is too short to learn that there."""
+    onnxruntime = pytest.importorskip("mlms_predictors.onnxruntime")
+    known = list(onnxruntime._PROVIDERS.values())
+    monkeypatch.setattr("onnxruntime.get_available_providers", lambda: known)
+    for path in GPU.PATHS:
+        if path.predictor == "onnxruntime":
+            assert onnxruntime._providers("cuda:0", path.options)
+
+
 def test_wrong_outputs_do_not_pass(tmp_path: Path) -> None:
     model = (DIGITS / "digits_cnn.onnx").read_bytes()
     name = b"conv2d_5_biasJ"  # TensorProto.name, and then the tag of its raw_data

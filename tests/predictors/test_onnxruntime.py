@@ -299,10 +299,8 @@ def test_cudas_libraries_are_loaded_from_where_pip_put_them(tmp_path: Path) -> N
     done = subprocess.run(command, capture_output=True, text=True)
     loaded = done.stdout.splitlines()
     assert {str(path) for path in made} <= set(loaded), done.stderr
-    problem = (
-        "CUDAExecutionProvider, ONNX Runtime would use CPUExecutionProvider, as these can't be"
-    )
-    assert f"asked for {problem} loaded: libcublas.so.12, " in loaded[0]
+    problem = "CUDAExecutionProvider, ONNX Runtime would use CPUExecutionProvider; its log says why"
+    assert f"asked for {problem}; these can't be loaded: libcublas.so.12, " in loaded[0]
     assert loaded[0].endswith(
         "install onnxruntime-gpu[cuda,cudnn], or name their folders in LD_LIBRARY_PATH"
     )
@@ -333,6 +331,41 @@ def test_calls_by_a_graph_keep_their_inputs_in_place_for_each_shape() -> None:
     assert len(graphs) == 2
     assert_close(onnxruntime.predict(loaded, {"image": IMAGES})[0], reference(IMAGES))
     assert len(graphs) == 2
+
+
+def test_tensorrt_captures_a_graph_for_one_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnxruntime, "_TENSORRT", "CPUExecutionProvider")
+    loaded = onnxruntime.load(Load({"graph": str(GRAPH)}, "cpu", 1, {}))
+    loaded = loaded._replace(model=loaded.model._replace(graphs={}))
+    for images in (IMAGES, IMAGES[::-1].copy()):
+        assert_close(onnxruntime.predict(loaded, {"image": images})[0], reference(images))
+    with pytest.raises(ValueError, match="captures a graph for one shape; leave out cuda_graph"):
+        onnxruntime.bind(loaded, {"image": IMAGES[:1]})
+
+
+def test_what_a_provider_of_gpus_would_not_do_or_do_elsewhere_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    providers = ["CUDAExecutionProvider", "CPUExecutionProvider"]
+    monkeypatch.setattr(ort_package, "get_available_providers", lambda: providers)
+    with pytest.raises(ValueError, match=r"write devices: \[cuda:N\]"):
+        onnxruntime._providers("cuda:0", {"provider.device_id": 1})
+    assert onnxruntime._providers("cuda:0", {"cuda_graph": True})
+    monkeypatch.setattr(ort_package, "__version__", "1.17.3")
+    with pytest.raises(RuntimeError, match=r"cuda_graph needs ONNX Runtime 1\.18"):
+        onnxruntime._providers("cuda:0", {"cuda_graph": True})
+    assert onnxruntime._gpu_providers("tensorrt", "0", {"tf32": True})
+    with pytest.raises(ValueError, match='NVIDIA_TF32_OVERRIDE: "0"'):
+        onnxruntime._gpu_providers("tensorrt", "0", {"tf32": False})
+
+
+def test_a_session_that_cannot_be_made_is_not_made_without_its_options(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    options = {"config.session.intra_op_thread_affinities": "none"}
+    with pytest.raises(RuntimeError, match="none"):
+        onnxruntime.load(Load({"graph": str(GRAPH)}, "cpu", 2, options))
+    assert "Falling back" not in capsys.readouterr().out
 
 
 def test_a_cuda_graph_is_asked_for_by_its_option() -> None:
