@@ -95,8 +95,9 @@ class _LayerTimes(tensorrt.IProfiler):
 class _Model(NamedTuple):
     """An engine and what runs it.
 
-    ``runtime`` must live as long as the engine. ``buffers`` are those of ``predict``, whose memory
-    is kept for the next call, and then those of each bound call.
+    ``runtime`` must live as long as the engine. ``context`` and ``buffers`` are those of
+    ``predict``, whose memory is kept for the next call, and ``bound`` has both for bound calls, by
+    the shapes of their inputs: each context has the memory of a call.
     """
 
     engine: Any
@@ -104,7 +105,8 @@ class _Model(NamedTuple):
     runtime: Any
     device: Device
     log: Log
-    buffers: List[Buffers]
+    buffers: Buffers
+    bound: Dict[Any, Any]
 
 
 def versions() -> Versions:
@@ -135,9 +137,9 @@ def load(request: Load) -> Loaded:
     error = engine_error(engine is not None, log.messages, tensorrt.__version__)
     if error:
         raise RuntimeError(error)
-    context = engine.create_execution_context()
+    context = _context(engine, log)
     return Loaded(
-        model=_Model(engine, context, runtime, device, log, [Buffers(device)]),
+        model=_Model(engine, context, runtime, device, log, Buffers(device), {}),
         device="cuda:%d" % index,
         threads=None,
         inputs=_tensors(engine, are_inputs=True),
@@ -147,7 +149,7 @@ def load(request: Load) -> Loaded:
 
 def predict(loaded: Loaded, arrays: Arrays) -> Outputs:
     """Run one batch; return the outputs in the model's order."""
-    return _queue(loaded, arrays, loaded.model.context, loaded.model.buffers[0])()
+    return _queue(loaded, arrays, loaded.model.context, loaded.model.buffers)()
 
 
 def bind(loaded: Loaded, arrays: Arrays) -> Call:
@@ -155,15 +157,17 @@ def bind(loaded: Loaded, arrays: Arrays) -> Call:
 
     Its memory is freed with the model.
     """
-    buffers = Buffers(loaded.model.device)
-    loaded.model.buffers.append(buffers)
-    return _queue(loaded, arrays, loaded.model.engine.create_execution_context(), buffers)
+    model = loaded.model
+    shapes = tuple((name, arrays[name].shape) for name in sorted(arrays))
+    if shapes not in model.bound:
+        model.bound[shapes] = _context(model.engine, model.log), Buffers(model.device)
+    return _queue(loaded, arrays, *model.bound[shapes])
 
 
 def layers(loaded: Loaded, arrays: Arrays) -> Profile:
     """Run one batch, the second time, and return how long each layer took."""
-    context = loaded.model.engine.create_execution_context()
-    call = _queue(loaded, arrays, context, loaded.model.buffers[0])
+    context = _context(loaded.model.engine, loaded.model.log)
+    call = _queue(loaded, arrays, context, loaded.model.buffers)
     call()
     times = _LayerTimes()
     context.profiler = times
@@ -179,8 +183,17 @@ def layers(loaded: Loaded, arrays: Arrays) -> Profile:
 
 def close(loaded: Loaded) -> None:
     """Free the GPU's memory of calls; the engine is freed with ``loaded``."""
-    for buffers in loaded.model.buffers:
+    loaded.model.buffers.close()
+    for _, buffers in loaded.model.bound.values():
         buffers.close()
+
+
+def _context(engine, log):
+    """Return a context with memory for a call; raises RuntimeError where there is none."""
+    context = engine.create_execution_context()
+    if context is None:
+        raise RuntimeError("TensorRT can't make a context for calls: %s" % log.reason())
+    return context
 
 
 def _plan(path, options, log):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 from mlms_predictors._tensorrt_engine import engine_error
 
 from pytest_mlms.agent.process import Refused
+from tests.support.driver import H200, Driver
 from tests.support.frameworks import Framework, python_of
 from tests.support.project import DIGITS, ROOT
 
@@ -42,6 +44,95 @@ def tensorrt(python: str, tmp_path: Path) -> Iterator[Framework]:
     framework = Framework(python, "tensorrt", tmp_path / "log")
     yield framework
     framework.agent.close()
+
+
+STAND_IN = """
+import ctypes
+import numpy
+
+__version__ = "10.0"
+made, most = [], 3
+
+class ILogger:
+    WARNING = 2
+
+class IProfiler:
+    pass
+
+class TensorIOMode:
+    INPUT, OUTPUT = 0, 1
+
+class Context:
+    def set_input_shape(self, name, shape):
+        self.shape = shape
+        return True
+
+    def get_tensor_shape(self, name):
+        return self.shape
+
+    def set_tensor_address(self, name, address):
+        setattr(self, name, address)
+
+    def execute_async_v3(self, stream):
+        ctypes.memmove(self.y, self.x, 4 * int(numpy.prod(self.shape)))
+        return True
+
+class Engine:
+    num_io_tensors = 2
+    get_tensor_name = staticmethod("xy".__getitem__)
+    get_tensor_mode = staticmethod("xy".index)
+
+    def get_tensor_shape(self, name):
+        return [-1]
+
+    def get_tensor_dtype(self, name):
+        return "float32"
+
+    def create_execution_context(self):
+        if len(made) == most:
+            self.log.log(1, "Error Code 2: OutOfMemory")
+            return None
+        made.append(Context())
+        return made[-1]
+
+class Runtime:
+    def __init__(self, log):
+        Engine.log = log
+
+    def deserialize_cuda_engine(self, plan):
+        return Engine()
+
+nptype = numpy.dtype
+"""
+"""As much of TensorRT as calls need: an engine whose output is its input."""
+BINDS = """
+import numpy
+import tensorrt
+from mlms_predictors import Load, tensorrt as predictor
+
+loaded = predictor.load(Load({"graph": __file__}, "cuda:0", None, {}))
+given = [numpy.full(size, number, "float32") for number, size in enumerate((2, 2, 5, 2))]
+calls = [predictor.bind(loaded, {"x": array}) for array in given]
+for array, call in zip(given * 2, calls * 2):
+    assert (call()[0] == array).all()
+assert (predictor.predict(loaded, {"x": given[2]})[0] == given[2]).all()
+print(len(tensorrt.made))
+predictor.close(loaded)
+predictor.bind(loaded, {"x": numpy.zeros(7, "float32")})
+"""
+
+
+def test_bound_calls_of_a_shape_share_a_context_and_one_without_room_says_so(
+    driver: Driver, tmp_path: Path
+) -> None:
+    driver.says(H200)
+    (tmp_path / "mlms_predictors").symlink_to(ROOT / "predictors")
+    (tmp_path / "tensorrt.py").write_text(STAND_IN)
+    (tmp_path / "binds.py").write_text(BINDS)
+    command = [sys.executable, "-B", str(tmp_path / "binds.py")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.stdout.split() == ["3"], done.stderr
+    assert "TensorRT can't make a context for calls: Error Code 2: OutOfMemory" in done.stderr
 
 
 def test_it_is_refused_without_a_driver(tensorrt: Framework) -> None:
