@@ -13,8 +13,8 @@ Options: ``precision`` of matrix products on a GPU: default, high (three passes 
 Compiles for each new shape, when the first batch of that shape arrives. XLA sets its number of
 threads when it starts in a process; a second model with another number is refused.
 
-On a GPU XLA takes memory as it needs it (XLA_PYTHON_CLIENT_PREALLOCATE=false), unless a variable of
-its allocator is set.
+For a model on the CPU XLA starts there alone, unless JAX_PLATFORMS is set. On a GPU it takes memory
+as it needs it (XLA_PYTHON_CLIENT_PREALLOCATE=false), unless a variable of its allocator is set.
 
 Layer times: the events of jax.profiler for the operations that XLA compiled. One of them is often
 several operations of the model, fused.
@@ -180,6 +180,8 @@ def load(request: Load) -> Loaded:
     facts = None
     if kind != "cpu":
         facts = take_as_needed("XLA_PYTHON_CLIENT_PREALLOCATE", "false", _OF_MEMORY)
+    elif not jax.config.jax_platforms:  # by itself XLA starts on the machine's GPUs, too
+        jax.config.update("jax_platforms", kind)
     _start(request.threads)
     device = jax.devices(kind)[int(index or 0)]
     return Loaded(

@@ -118,6 +118,32 @@ def test_memory_of_a_gpu_is_taken_as_needed_unless_the_user_says_otherwise(
     assert done.stdout.strip() == expected, done.stderr
 
 
+STARTS = """
+import sys
+from jax._src import xla_bridge
+from mlms_predictors import Load, jax as predictor
+
+def start():
+    print("started")
+    raise RuntimeError
+
+xla_bridge.register_backend_factory("another", start, fail_quietly=True)
+for _ in range(2):
+    print(predictor.load(Load({"graph": sys.argv[1]}, "cpu", None, {})).device)
+"""
+
+
+@pytest.mark.parametrize("platforms", ["", "another,cpu"])
+def test_a_model_on_the_cpu_starts_no_other_device_unless_the_user_says_so(
+    platforms: str, tmp_path: Path
+) -> None:
+    (tmp_path / "mlms_predictors").symlink_to(ROOT / "predictors")
+    command = [python_of("jax"), "-B", "-c", STARTS, str(GRAPH)]
+    env = {**os.environ, "PYTHONPATH": str(tmp_path), "JAX_PLATFORMS": platforms}
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    assert done.stdout.split()[:2] == (["started"] if platforms else ["cpu", "cpu"]), done.stderr
+
+
 EXPORTS = """
 import sys
 import jax
