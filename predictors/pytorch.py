@@ -28,8 +28,10 @@ operators and modules; for TorchScript the tensors of its frozen graph.
 """
 
 import functools
+import os
 import statistics
 import threading
+import time
 from typing import Any, Dict, List, NamedTuple
 
 import numpy
@@ -55,6 +57,7 @@ from mlms_predictors._pytorch_layers import inner_of_script, profiled, run_by_la
 from mlms_predictors._run.checks import in_order, read_tensors, refuse_unknown
 from mlms_predictors._run.gpus import gpu_devices
 from mlms_predictors._run.options import within
+from torch.torch_version import TorchVersion
 
 OPTIONS = {
     "mode": ("eager", "compile", "reduce-overhead", "max-autotune"),
@@ -97,9 +100,14 @@ _MODES = {
 _OBSERVED = 4  # calls of a model, which tell up to three buffers that take turns
 _OBSERVED_LARGE = 2  # where what they return would take much memory
 _LARGE = 64 << 20  # bytes
-_TIMED_BY_EVENTS = 5  # calls
+_TIMED_BY_EVENTS = 5  # calls, or as many as begin within these seconds
+_EVENTS_SECONDS = 0.2
 _BEFORE_CAPTURE = 3  # calls, as PyTorch's documentation has it
 _HEAD_STARTS = (1 << 18, 1 << 21, 1 << 24, 1 << 27)  # cycles of a GPU: 0.1 ms to 0.1 s
+_CYCLE = 0.5e-9  # seconds
+_OF_PROFILES = {"DISABLE_CUPTI_LAZY_REINIT": "1", "TEARDOWN_CUPTI": "0"}
+"""Variables without which torch.profiler may crash the second time that it sees CUDA graphs, before
+CUDA 12.6. It sets them itself only where inductor's own setting asks for graphs."""
 
 
 class _Model(NamedTuple):
@@ -286,17 +294,13 @@ def event_times(loaded: Loaded, arrays: Arrays) -> EventTimes:
     meanwhile; it is None where launches wait for the GPU, or for room among those that it has.
     """
     tensors = _tensors(loaded, arrays)
-    alone = [_seconds_between_events(loaded, tensors)[0] for _ in range(_TIMED_BY_EVENTS)]
-    for cycles in _HEAD_STARTS if hasattr(torch.cuda, "_sleep") else ():
-        timed: List[float] = []
-        while len(timed) < _TIMED_BY_EVENTS:
-            seconds, began_later = _seconds_between_events(loaded, tensors, cycles)
-            if not began_later:
-                break
-            timed.append(seconds)
-        else:
-            return statistics.median(alone), statistics.median(timed)
-    return statistics.median(alone), None
+    alone = _seconds_between_events(loaded, tensors)
+    if not hasattr(torch.cuda, "_sleep"):
+        return alone, None
+    # One that is short beside the call is likely over before the last launch.
+    starts = [each for each in _HEAD_STARTS if each * _CYCLE > alone / 4] or _HEAD_STARTS[-1:]
+    tries = (_seconds_between_events(loaded, tensors, start) for start in starts)
+    return alone, next(filter(None, tries), None)
 
 
 def device_memory(loaded: Loaded) -> CountedBytes:
@@ -363,6 +367,10 @@ def _configure(request):
     for name, value in request.options.items():
         if name in _FLAGS:
             _FLAGS[name](value)
+    mode = request.options.get("mode")
+    has_graphs = request.options.get("cuda_graph") or mode in ("reduce-overhead", "max-autotune")
+    if has_graphs and TorchVersion(torch.version.cuda or "13") < "12.6":
+        os.environ.update(_OF_PROFILES)
 
 
 def _set_tf32(allowed):
@@ -442,10 +450,15 @@ def _between_events(loaded, tensors, head_start=0):
 
 
 def _seconds_between_events(loaded, tensors, head_start=0):
-    """Return the seconds of a call, and whether the GPU began it after its last launch."""
-    _between_events(loaded, tensors, head_start)
-    began_later = not loaded.model.events[0].query()
-    return device_seconds(loaded), began_later
+    """Return the median seconds of a few calls; None where a head start was over too early."""
+    timed: List[float] = []
+    end = time.monotonic() + _EVENTS_SECONDS
+    while not timed or (len(timed) < _TIMED_BY_EVENTS and time.monotonic() < end):
+        _between_events(loaded, tensors, head_start)
+        if head_start and loaded.model.events[0].query():  # the GPU began before the last launch
+            return None
+        timed.append(device_seconds(loaded))
+    return statistics.median(timed)
 
 
 def _flat(result, names, most):
