@@ -188,13 +188,12 @@ def run_here(options: argparse.Namespace) -> int:
     sys.path.append(str(ROOT))  # where this project isn't installed
     (step,) = [step for step in STEPS if step.name == options.step]
     module, _, function = step.function.partition(".")
-    run = getattr(importlib.import_module("gpu_steps." + module), function)
     facts = Facts(options.out / "steps.jsonl", step.name)
     arguments: List[Any] = [facts, options.device]
     if step.argument:
         arguments.append(step.argument)
     try:
-        run(*arguments)
+        getattr(importlib.import_module("gpu_steps." + module), function)(*arguments)
     except ImportError as error:
         facts.tell(not_run="%s in %s" % (error, sys.executable))
     return 0

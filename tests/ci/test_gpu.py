@@ -93,6 +93,28 @@ def test_a_step_that_fails_is_told_with_its_status(
     assert "wrong" in (tmp_path / "log.txt").read_text()
 
 
+def test_wheels_that_the_interpreter_does_not_take_cost_no_other_step(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')  # without this project
+    python.chmod(0o755)
+    (tmp_path / "ci").mkdir()
+    (tmp_path / "ci" / "gpu").write_text((ROOT / "ci" / "gpu").read_text())
+    (tmp_path / "ci" / "gpu.py").write_text("print('steps')")
+    (tmp_path / ".lease").mkdir()
+    (tmp_path / ".lease" / "another-1.0-cp27-none-any.whl").touch()
+    command = ["bash", str(tmp_path / "ci" / "gpu"), str(python)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "steps\n")
+    assert "the wheels in .lease are for another Python" in done.stderr
+
+
+def test_a_step_whose_packages_are_missing_tells_so(ci: Any, tmp_path: Path) -> None:
+    command = [sys.executable, "-S", "-B", str(ROOT / "ci" / "gpu.py"), "--step", "machine"]
+    subprocess.run([*command, "--out", str(tmp_path)], check=True)
+    (fact,) = kept(ci, tmp_path)
+    assert "No module named" in fact["not_run"]
+
+
 FIGURES = [
     {"step": "machine", "at": 1.8e9, "card": "H200", "driver": "580", "commit": "abc"},
     {"step": "energy", "at": 1, "what": "a|b", "shown": "+4 %", "bound": "≤ 3 %", "holds": False},
