@@ -127,11 +127,12 @@ def run_interleaved(
 
 @dataclass(frozen=True)
 class EarlierRounds:
-    """The late calls, logs of B / A, slow calls and plans of turns that rounds hand on."""
+    """The late calls, logs of B / A, slow calls, probes and plans of turns that rounds hand on."""
 
     late_calls: LateCalls
     changes: list[float] = field(default_factory=list)
     slow_calls: list[tuple[int, int]] = field(default_factory=list)
+    probes: list[Mapping[SideName, Array]] = field(default_factory=list)
     turn_plans: list[TurnPlan] = field(default_factory=list)
 
 
@@ -258,6 +259,7 @@ class RoundRunner:
         pair.bind(batches)
         first_turns = self._turn_with_outputs(started_order)
         warm_up = self._warm_up()
+        self._call_other_shapes()
         calling_core = self._hold_calling_threads(warm_up)
         turn_plan, starts = self._plan_turns(warm_up)
         memory = RoundGrowth(pair, self._plan.watches_growth, self._plan.longest_turns)
@@ -393,6 +395,16 @@ class RoundRunner:
                 break
         return warm_up
 
+    def _call_other_shapes(self) -> None:
+        """Make a call of each shape that the warm-up lacks: for a new one frameworks compile."""
+        end = time.monotonic() + self._plan.longest_turns / 2
+        groups = self._pair.groups
+        for group in [each for each in dict.fromkeys(groups) if each != groups[0]]:
+            for side in self._draw_order():
+                self._pair.turn(side, TurnPlan(), groups.index(group))
+            if time.monotonic() > end:
+                break
+
     def _warm_up_window(self, end: float) -> dict[SideName, list[float]]:
         """Run a window of single calls, one pair at least; return their seconds by side."""
         window: dict[SideName, list[float]] = {"a": [], "b": []}
@@ -444,27 +456,31 @@ class RoundRunner:
         """Return the length of turns, and how much slower each side's first call of a turn is.
 
         Turns take some milliseconds. The calls that fill the caches again, or wake threads, are not
-        timed: as many as either side takes until its calls are steady. Of long calls that can't be
-        found out in time. After some rounds it is known: what a call of chance adds is in one only.
+        timed: as many as either side takes until its calls are steady, by the mean of the rounds
+        that probed it. Of long calls that can't be found out in time.
         """
         known = self._earlier.turn_plans
         if len(known) == _PLANNED_ROUNDS:
-            return min(known, key=lambda plan: (plan.skip, -plan.count)), {}
-        plan, starts = self._plan_by_trying(warm_up)
-        known.append(plan)
-        return plan, starts
-
-    def _plan_by_trying(self, warm_up: _WarmUp) -> tuple[TurnPlan, dict[SideName, float]]:
+            return known[-1], {}
         if warm_up.slowest > _PROBE_SECONDS / _WINDOW_PAIRS:
             return TurnPlan(), {}
         calls = min(_PROBED_CALLS, max(2, int(_PROBED_SECONDS / warm_up.slowest)))
         probed = {side: self._probe(side, calls) for side in SIDES}
-        skip = max(_calls_of_start(probed[side]) for side in SIDES)
-        starts = {side: float(probed[side][0]) for side in SIDES}
+        self._earlier.probes.append(probed)
+        known.append(self._plan_by_probes(warm_up))
+        return known[-1], {side: float(probed[side][0]) for side in SIDES}
+
+    def _plan_by_probes(self, warm_up: _WarmUp) -> TurnPlan:
+        skip = 0
+        for side in SIDES:
+            probes = [of_round[side] for of_round in self._earlier.probes]
+            calls = min(map(len, probes))
+            mean = np.mean([probe[:calls] for probe in probes], axis=0)
+            skip = max(skip, _calls_of_start(mean))
         if warm_up.slowest >= _TURN_SECONDS:
-            return TurnPlan(skip + 1, skip), starts
+            return TurnPlan(skip + 1, skip)
         skip = max(1, skip)
-        return TurnPlan(self._calls_of_turn(skip), skip), starts
+        return TurnPlan(self._calls_of_turn(skip), skip)
 
     def _probe(self, side: SideName, calls: int) -> Array:
         """Return the seconds of a turn's calls, as multiples of those of its second half.

@@ -12,6 +12,7 @@ import pytest
 
 from pytest_mlms.agent.energy import Energy
 from pytest_mlms.agent.predictor import Clocks, Predictor
+from pytest_mlms.evaluate.timed_inputs import Mix, TimedBatches
 from pytest_mlms.upgrade.agents import AgentPair
 from pytest_mlms.upgrade.interleave import MeasuredRound, run_interleaved
 from pytest_mlms.upgrade.interleave_plan import InterleavePlan
@@ -258,17 +259,54 @@ def test_a_call_that_fills_the_caches_is_not_timed() -> None:
     assert (record.calls, record.skipped) == (2, 1)
 
 
-def test_a_start_that_one_of_two_rounds_shows_is_chance() -> None:
-    class Once(Run):
-        def after_round(self, index: int, measured: MeasuredRound, pair: AgentPair) -> bool:
-            self.fakes.a.first_factor = 1.0
-            return super().after_round(index, measured, pair)
+class InTurn(Run):
+    """Rounds whose A has these seconds of a call, and these factors of a turn's first, in turn."""
 
-    fakes = FakePair(0.01, 0.01)
-    fakes.a.first_factor = 1.5
-    run = Once(fakes, rounds=3)
+    def __init__(self, *of_rounds: tuple[float, float]) -> None:
+        super().__init__(FakePair(0.01, 0.01), len(of_rounds))
+        self.of_rounds = of_rounds
+
+    def open_pair(
+        self, order: Sequence[SideName], cores: Sequence[int]
+    ) -> contextlib.AbstractContextManager[AgentPair]:
+        self.fakes.a.seconds, self.fakes.a.first_factor = self.of_rounds[len(self.measured)]
+        return super().open_pair(order, cores)
+
+    @property
+    def skipped(self) -> list[int]:
+        return [measured.record.skipped for measured in self.measured]
+
+
+@pytest.mark.parametrize(
+    ("factors", "skipped"),
+    [((1.03, 1.0, 1.03), [1, 0, 0]), ((1.06, 1.01, 1.06), [1, 1, 1]), ((1.0, 1.06), [0, 1])],
+)
+def test_the_start_of_turns_is_the_mean_of_the_rounds_that_probed_it(
+    factors: Sequence[float], skipped: list[int]
+) -> None:
+    run = InTurn(*((0.01, factor) for factor in factors))
     run.run()
-    assert [measured.record.skipped for measured in run.measured] == [1, 0, 0]
+    assert run.skipped == skipped
+
+
+def test_a_round_of_calls_too_long_to_probe_tells_later_ones_nothing() -> None:
+    run = InTurn((0.2, 1.5), (0.01, 1.5), (0.01, 1.5), (0.01, 1.0))
+    run.run()
+    assert run.skipped == [0, 1, 1, 1]
+
+
+def test_a_call_of_each_other_shape_comes_before_the_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    batches = [{"x": np.zeros(size)} for size in (1, 1, 2, 3)]
+    mix = Mix(("1", "2", "3"), (0.5, 0.25, 0.25))
+    mixed = TimedBatches(batches, [()] * 4, [0, 0, 1, 2], mix, [0, 2, 1, 3])
+    monkeypatch.setattr(f"{__name__}.batches_for", lambda predictor: mixed)
+    run = InTurn(*[(0.01, 1.0)] * 3)
+    run.run()
+    of_last = run.fakes.b.turns[len(run.fakes.b.turns) * 2 // 3 :]
+    firsts = [first for _, _, first in of_last]
+    assert firsts.index(1) < firsts.index(3) < firsts.index(2)
 
 
 def test_a_call_so_long_that_the_caches_do_not_matter_is_timed_at_once() -> None:
