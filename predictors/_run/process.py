@@ -152,16 +152,13 @@ def _thread_times():
     return found
 
 
-def use_cores(cores: Collection[int], with_all_threads: bool = False) -> None:
-    """Hold this thread, and all that it starts, to these cores; other threads where asked.
+def use_cores(cores: Collection[int]) -> None:
+    """Hold this thread, and all that it starts, to these cores.
 
     Raises OSError where the system does not give all of them.
     """
     if not hasattr(os, "sched_setaffinity"):
         raise OSError("this system holds no process to cores")
-    for thread in os.listdir("/proc/self/task") if with_all_threads else ():
-        with contextlib.suppress(ProcessLookupError):  # it has ended
-            os.sched_setaffinity(int(thread), cores)
     os.sched_setaffinity(0, cores)
     given = os.sched_getaffinity(0)
     if set(given) != set(cores):

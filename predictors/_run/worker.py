@@ -287,9 +287,9 @@ class Worker:
     def hold(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
         """Hold the thread that makes the calls to these cores.
 
-        The framework's own threads stay where they are, but where ``all`` is set.
+        The framework's own threads stay where they are.
         """
-        process.use_cores(header["cores"], header.get("all", False))
+        process.use_cores(header["cores"])
         return OutgoingReply({}, [])
 
     def idle(self, header: Header, arrays: NamedArrays) -> OutgoingReply:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import os
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -25,6 +27,7 @@ from mlms_predictors._run.replies import (
     UsageReply,
 )
 
+from pytest_mlms.agent.affinity import are_beyond, move_threads
 from pytest_mlms.agent.energy import UNTOLD, Energy
 from pytest_mlms.agent.load import (
     LoadInterrupted,
@@ -332,10 +335,18 @@ class Predictor:
         """Hold the thread that makes the calls to these cores. Raises AgentError."""
         self.agent.request("hold", {"cores": list(cores)})
 
-    def moved_to(self, cores: Sequence[int]) -> Predictor:
-        """Hold all threads to these cores, and return the predictor there. Raises AgentError."""
-        self.agent.request("hold", {"cores": list(cores), "all": True})
-        return replace(self, cores=tuple(cores))
+    def moved(self, places: Mapping[int, int]) -> Predictor:
+        """Move all threads from cores to others, one for one; return the predictor there."""
+        move_threads(self.agent.pid, places)
+        cores: Collection[int] = places.values()
+        with contextlib.suppress(ProcessLookupError):  # it has ended, as its next request tells
+            cores = os.sched_getaffinity(self.agent.pid)
+        return replace(self, cores=tuple(sorted(cores)))
+
+    @property
+    def has_strays(self) -> bool:
+        """True if threads may use cores that are none of the predictor's."""
+        return are_beyond(self.agent.pid, self.cores or ())
 
     def idle(self, seconds: float) -> float:
         """Return the CPU seconds that the process takes while nothing is called for ``seconds``."""

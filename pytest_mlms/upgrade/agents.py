@@ -145,7 +145,8 @@ def open_pair(
 
     They start at once, since the side that starts first may be slower for as long as it lives. On
     a device other than the CPU, and where memory may be short, they do so in ``order``. Until both
-    have loaded, and when they end, the second one is on other cores, if there are enough.
+    have loaded, and when they end, the second one is on other cores, if there are enough, and if
+    all its threads were on those of the round in ``exits``' rounds before.
 
     Raises as ``open_predictor`` does, with the name of the side, and at the end as ``exits``.
     Raises MlmsError where both sides are the same software, InvalidRun where they do not run on the
@@ -159,9 +160,9 @@ def open_pair(
     together = _may_load_together(sides)
     in_container = any(spec.case.stack.container for spec in sides.values())
     second = order[1]
-    beside = [] if in_container else _cores_beside(cores, sides)
+    places = _places_beside(cores, sides, exits)
     with contextlib.ExitStack() as opened:
-        held = {order[0]: cores, second: beside or cores}
+        held = {order[0]: cores, second: sorted(places.values()) or cores}
         starting = {side: start_predictor(_held_to(sides[side], held[side])) for side in order}
         started: dict[SideName, Started] = {}
         predictors: dict[SideName, Predictor] = {}
@@ -172,9 +173,9 @@ def open_pair(
                     predictors[side] = started[side].load()
         if together:
             predictors = _load_together(started, labels)
-        if beside:
-            with _naming(labels, second):
-                predictors[second] = predictors[second].moved_to(cores)
+        if places:
+            back = {beside: core for core, beside in places.items()}
+            predictors[second] = predictors[second].moved(back)
         a = predictors["a"]
         b = predictors["b"]
         if sides["a"].case.threads == sides["b"].case.threads:
@@ -182,10 +183,9 @@ def open_pair(
         _check_same_cores(a, b)
         yield AgentPair(a, b, labels, in_container, together)
         if exits is not None:
-            if beside:
-                with _naming(labels, second):
-                    predictors[second].agent.resume()
-                    predictors[second].moved_to(beside)
+            if places:
+                exits.binds_threads = predictors[second].has_strays
+                predictors[second].moved(places)
             with _naming(labels, "b"):
                 exits.end(predictors)
 
@@ -201,7 +201,16 @@ def _may_load_together(sides: Mapping[SideName, PredictorSpec]) -> bool:
     return _COPIES * size < available_memory()
 
 
-def _cores_beside(cores: Sequence[int], sides: Mapping[SideName, PredictorSpec]) -> list[int]:
+def _places_beside(
+    cores: Sequence[int], sides: Mapping[SideName, PredictorSpec], exits: Exits | None
+) -> dict[int, int]:
+    """Return for each core of a round the one beside it that the second side starts on.
+
+    There is none where a side can't be moved: in a container, or as it binds its threads to cores.
+    """
+    in_container = any(spec.case.stack.container for spec in sides.values())
+    if in_container or (exits is not None and exits.binds_threads):
+        return {}
     allowed = [set(spec.case.stack.cores) for spec in sides.values() if spec.case.stack.cores]
     return cores_beside(cores, set.intersection(*allowed) if allowed else ())
 

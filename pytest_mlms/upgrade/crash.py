@@ -32,8 +32,12 @@ _LEAST_FAILURES = 2  # of exits: what happens once may happen to the baseline, t
 
 @dataclass
 class Exits:
-    """How the processes of an upgrade ended: the failures of each side, over all rounds."""
+    """How the processes of an upgrade ended: the failures of each side, over all rounds.
 
+    ``binds_threads`` is whether one had threads on cores that it started on, after it was moved.
+    """
+
+    binds_threads: bool = False
     failures: dict[SideName, list[str]] = field(default_factory=lambda: {"a": [], "b": []})
 
     def end(self, predictors: Mapping[SideName, Predictor]) -> None:

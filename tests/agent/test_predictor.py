@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from tests.support.agents import faulty_spec, open_faulty
 from tests.support.cases import faulty_case
 from tests.support.project import PREDICTORS, launch
 
+CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 BATCH = {"image": np.zeros((4, 1, 8, 8), np.float32)}
 
 
@@ -48,6 +50,19 @@ def test_a_scenario_returns_raw_times_outputs_and_their_digest(predictor: Predic
     assert run.energy.total is None
     again = predictor.run("single_stream", seconds=0, least=1, longest=60)
     assert again.sha256 == run.sha256, "without batches those of the last run are taken"
+
+
+@pytest.mark.skipif(len(CORES) < 2, reason="there are no two cores to move between")
+def test_all_threads_of_an_agent_move_to_other_cores(tmp_path: Path) -> None:
+    first, second = CORES[:2]
+
+    spec = replace(faulty_spec(tmp_path), launch=replace(held, cores=(first,)))
+    with open_predictor(spec) as predictor:
+        moved = predictor.moved({first: second})
+        assert (predictor.cores, moved.cores) == ((first,), (second,))
+        assert predictor.has_strays
+        assert not moved.has_strays
+    assert moved.moved({second: first}).cores == (first,), "an agent that has ended is no error"
 
 
 def test_latencies_are_from_start_to_end() -> None:

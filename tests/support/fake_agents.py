@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -33,7 +33,7 @@ class FakePredictor:
 
     The first call of a turn takes ``first_factor`` times as long, and a call of a thread that is
     held to one core ``held_factor`` times. ``turns`` are the turns so far, as (count, skip, first
-    batch); ``held`` are the cores that it was held to, ``moves`` those that it was moved to.
+    batch); ``held`` are the cores that it was held to, ``moves`` how it was moved.
     """
 
     def __init__(self, pid: int, seconds: float = 0.001) -> None:
@@ -45,7 +45,8 @@ class FakePredictor:
         self.turns: list[tuple[int, int, int]] = []
         self.held: list[Sequence[int]] = []
         self.cores: tuple[int, ...] = ()
-        self.moves: list[Sequence[int]] = []
+        self.moves: list[Mapping[int, int]] = []
+        self.has_strays = False
         self.outputs: dict[str, Array] = {"y": np.ones(2)}
         self.profiles: list[Any] = []
         self.versions = {"fake": "1.0"}
@@ -69,9 +70,9 @@ class FakePredictor:
         self.calls = 0
         self.idle_share = 0.0
 
-    def moved_to(self, cores: Sequence[int]) -> FakePredictor:
-        self.moves.append(cores)
-        self.cores = tuple(cores)
+    def moved(self, places: Mapping[int, int]) -> FakePredictor:
+        self.moves.append(places)
+        self.cores = tuple(places.values())
         return self
 
     def usage(self, collect: bool = False) -> UsageReply:

@@ -166,7 +166,22 @@ def test_the_second_side_starts_and_ends_on_other_cores_than_those_of_the_round(
         assert [spec.launch.cores for spec in opened] == [(2,), (3,)]
         assert (pair.a.cores, pair.b.cores) == ((2,), (2,))
         fakes = (cast(FakePredictor, pair.a), cast(FakePredictor, pair.b))
-    assert [fake.moves for fake in fakes] == [[[2], [3]], []]
+    assert [fake.moves for fake in fakes] == [[{3: 2}, {2: 3}], []]
+
+
+def test_sides_that_bind_their_threads_to_cores_start_on_those_of_the_round_from_then_on(
+    opened: list[PredictorSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pytest_mlms.host.cores._node_of", lambda core: {0, 1})
+    monkeypatch.setattr(os, "sched_getaffinity", lambda number: {0, 1})
+    monkeypatch.setattr(Exits, "end", lambda exits, predictors: None)
+    exits = Exits()
+    for strays in (False, True, False):
+        with open_pair(sides_of(OLD, NEW), ORDER, [0], exits) as pair:
+            for fake in (pair.a, pair.b):
+                cast(FakePredictor, fake).has_strays = strays
+    starts = [spec.launch.cores for spec in opened]
+    assert starts == [(0,), (1,), (0,), (1,), (0,), (0,)]
 
 
 @pytest.mark.parametrize("cores", [(2,), (2, 3), (1, 2)])

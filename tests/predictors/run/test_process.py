@@ -109,22 +109,6 @@ def test_a_thread_is_held_to_cores() -> None:
 
 
 @linux
-def test_all_threads_are_held_to_cores_where_asked() -> None:
-    own = process.cores() or []
-    core = max(own)
-    ended = threading.Event()
-    thread = threading.Thread(target=ended.wait)
-    thread.start()
-    try:
-        process.use_cores([core], with_all_threads=True)
-        assert os.sched_getaffinity(thread.native_id or 0) == os.sched_getaffinity(0) == {core}
-    finally:
-        process.use_cores(own, with_all_threads=True)
-        ended.set()
-        thread.join()
-
-
-@linux
 def test_cores_that_the_system_does_not_give_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_setaffinity", lambda number, cores: None)
     monkeypatch.setattr(os, "sched_getaffinity", lambda number: {0, 1})
