@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import lfilter
 
-from pytest_mlms.upgrade.figures import Figure, figures_of
+from pytest_mlms.upgrade.figures import Figure, figures_of, slow_calls
 from pytest_mlms.upgrade.interleave_plan import LEAST_SECONDS, next_look
+from pytest_mlms.upgrade.round_inputs import RoundInputs
 from pytest_mlms.upgrade.rounds import Round, Side
 
 __all__ = [
@@ -203,10 +204,11 @@ UNLIKE_NOISES: Sequence[Noise] = (
 
 
 class Look(NamedTuple):
-    """The figures of a round after so many pairs of turns."""
+    """The figures of a round after so many pairs of turns, and how many calls were slow by side."""
 
     pairs: int
     figures: dict[str, Figure]
+    slow: tuple[int, int]
 
 
 def simulated_looks(
@@ -227,8 +229,11 @@ def simulated_looks(
     pairs = 0
     while pairs < most:
         pairs = min(most, max(LEAST_PAIRS, next_look(pairs, calls)))
-        figures = figures_of(Round(_first(a, pairs), _first(b, pairs)), "adj", batch_size=1)
-        looks.append(Look(pairs, {name: figures[name] for name in OF_CALLS if name in figures}))
+        measured = Round(_first(a, pairs), _first(b, pairs))
+        figures = figures_of(measured, "adj", batch_size=1)
+        kept = {name: figures[name] for name in OF_CALLS if name in figures}
+        inputs = RoundInputs(np.zeros((pairs, calls), int), np.zeros(1, int))
+        looks.append(Look(pairs, kept, slow_calls(measured, inputs)))
     return looks
 
 

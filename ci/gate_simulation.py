@@ -7,12 +7,12 @@ its rounds from some hundred of a kind of noise, and the offsets of its processe
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, abc
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from statistics import fmean
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from gate_many import Decided, Library, simulate_many
@@ -32,8 +32,13 @@ from gate_report import row_of
 
 from pytest_mlms.quantities import QUANTITIES, upgrade_rules
 from pytest_mlms.records import Verdict
-from pytest_mlms.upgrade.criteria import SHARE_OF_TOLERANCE
-from pytest_mlms.upgrade.decision import compare_rounds, is_decided, verdict_of
+from pytest_mlms.upgrade.criteria import SHARE_OF_TOLERANCE, Criteria, least_calls, precision_of
+from pytest_mlms.upgrade.decision import (
+    are_gates_decided,
+    compare_rounds,
+    is_decided,
+    verdict_of,
+)
 from pytest_mlms.upgrade.figures import Figure
 from pytest_mlms.upgrade.interleave_plan import InterleavePlan
 from pytest_mlms.upgrade.round_estimate import ROUNDS, RoundSpan
@@ -81,6 +86,10 @@ class SimulatedRound(NamedTuple):
     order: int = 0
 
 
+Rounds: TypeAlias = abc.Generator[SimulatedRound, bool, None]
+"""Rounds of an item, each after being told whether it is for guards only."""
+
+
 class Decision(NamedTuple):
     """The verdict of an item after its rounds and seconds, and the quantities that regressed."""
 
@@ -95,19 +104,19 @@ class Decision(NamedTuple):
         return self.verdict is Verdict.REGRESSED and self.seconds <= SOON
 
 
-def decide(
-    rounds: Iterator[SimulatedRound], gates: Sequence[str], span: RoundSpan = ROUNDS
-) -> Decision:
+def decide(rounds: Rounds, gates: Sequence[str], span: RoundSpan = ROUNDS) -> Decision:
     """Decide as an item does: after each round, until it is decided."""
     seen: list[SimulatedRound] = []
+    for_guards = False
     for count in range(1, span.most + 1):
-        seen.append(next(rounds))
+        seen.append(rounds.send(for_guards) if seen else next(rounds))
         if count < span.least:
             continue
         figures = [one.figures for one in seen]
         comparisons = compare_rounds(figures, {}, gates, span, [one.order for one in seen])
         if is_decided(comparisons, count, span.least):
             break
+        for_guards = are_gates_decided(comparisons)
     regressed = [one.quantity for one in comparisons if one.verdict is Verdict.REGRESSED]
     seconds = sum(START + PAIR * one.pairs for one in seen)
     return Decision(verdict_of(comparisons), count, seconds, regressed)
@@ -160,33 +169,36 @@ class Simulation:
             decisions.append(decide(rounds, (name,), self.plan.span))
         return decisions
 
-    def _rounds(self, effect: float, generator: Generator) -> Iterator[SimulatedRound]:
-        for measured in self._rounds_of_calls(effect, generator):
+    def _rounds(self, effect: float, generator: Generator) -> Rounds:
+        rounds = self._rounds_of_calls(effect, generator, "latency")
+        measured = next(rounds)
+        while True:
             once = figures_of_process(OF_PROCESS, generator)
-            yield measured._replace(figures={**measured.figures, **once})
+            for_guards = yield measured._replace(figures={**measured.figures, **once})
+            measured = rounds.send(for_guards)
 
-    def _rounds_of(
-        self, name: str, effect: float, generator: Generator
-    ) -> Iterator[SimulatedRound]:
+    def _rounds_of(self, name: str, effect: float, generator: Generator) -> Rounds:
         if name in OF_CALLS:
-            for measured in self._rounds_of_calls(effect, generator):
+            for measured in self._rounds_of_calls(effect, generator, name):
                 yield measured._replace(figures={name: measured.figures[name]})
         while True:
             equal = figures_of_process({name: OF_PROCESS[name]}, generator)
             yield SimulatedRound({name: worse_figure(name, equal[name], math.log1p(effect))})
 
-    def _rounds_of_calls(self, effect: float, generator: Generator) -> Iterator[SimulatedRound]:
+    def _rounds_of_calls(self, effect: float, generator: Generator, gate: str) -> Rounds:
         """Yield rounds of the library, whose processes have offsets of their own.
 
         Its sides are equal, so either of them may be B. A round ends as a real one does.
         """
-        plan = InterleavePlan(TURNS, BUDGET, seed=0, rounds=self.plan.span, precision=PRECISION)
+        plan = self._plan_of(gate)
         changes: list[float] = []
+        slow_calls: list[tuple[int, int]] = []
+        for_guards = False
         b_first = False
         while True:
             b_first = bool(generator.integers(2)) if len(changes) % 2 == 0 else not b_first
             looks = self.library[int(generator.integers(len(self.library)))]
-            drawn = _end_of(looks, plan.for_round(changes))
+            drawn = _end_of(looks, plan.for_round(changes, for_guards, slow_calls))
             order = np.array(1 if b_first else -1)
             change = float(self.noise.log_ratios(generator, order)) - self.noise.mean
             direction = float(generator.choice([-1, 1]))
@@ -197,7 +209,20 @@ class Simulation:
                 figures[name] = worse_figure(name, equal, change)
             told = int(order) if self.noise.first else 0
             changes.append(figures["latency"].value)
-            yield SimulatedRound(figures, drawn.pairs, told)
+            a, b = drawn.slow
+            slow_calls.append((a, b) if direction > 0 else (b, a))
+            for_guards = yield SimulatedRound(figures, drawn.pairs, told)
+
+    def _plan_of(self, gate: str) -> InterleavePlan:
+        criteria = Criteria({"latency": 0.03}, (gate,))
+        return InterleavePlan(
+            TURNS,
+            BUDGET,
+            seed=0,
+            rounds=self.plan.span,
+            precision=precision_of(criteria),
+            least_calls=least_calls(criteria),
+        )
 
 
 def _end_of(looks: Sequence[Look], plan: InterleavePlan) -> Look:

@@ -23,6 +23,7 @@ __all__ = [
     "criteria_of",
     "interleave_plan_of",
     "least_calls",
+    "precision_of",
     "rounds_of",
 ]
 
@@ -88,14 +89,14 @@ def interleave_plan_of(case: Case, config: Config) -> InterleavePlan:
         watches_growth="memory_growth" in criteria.gates,
         watches_late="late_latency" in criteria.gates,
         rounds=rounds_of(config),
-        precision=0.0 if config.full else _precision(criteria),
+        precision=0.0 if config.full else precision_of(criteria),
         least_calls=least_calls(criteria),
         covers_batches="group_latency" in criteria.gates,
         fills_caches=case.caches == "warm",
     )
 
 
-def _precision(criteria: Criteria) -> float:
+def precision_of(criteria: Criteria) -> float:
     """Return the error of a round's latency that is small beside its tolerance.
 
     It is 0 where a gate needs the calls of the whole time.

@@ -398,10 +398,13 @@ class RoundRunner:
     def _call_other_shapes(self) -> None:
         """Make a call of each shape that the warm-up lacks: for a new one frameworks compile."""
         end = time.monotonic() + self._plan.longest_turns / 2
-        groups = self._pair.groups
-        for group in [each for each in dict.fromkeys(groups) if each != groups[0]]:
+        places: dict[object, int] = {}
+        for place in range(len(self._pair.order)):
+            arrays = self._pair.batch_at(place).values()
+            places.setdefault(tuple(array.shape for array in arrays), place)
+        for place in list(places.values())[1:]:
             for side in self._draw_order():
-                self._pair.turn(side, TurnPlan(), groups.index(group))
+                self._pair.turn(side, TurnPlan(), place)
             if time.monotonic() > end:
                 break
 

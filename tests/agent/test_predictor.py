@@ -55,8 +55,7 @@ def test_a_scenario_returns_raw_times_outputs_and_their_digest(predictor: Predic
 @pytest.mark.skipif(len(CORES) < 2, reason="there are no two cores to move between")
 def test_all_threads_of_an_agent_move_to_other_cores(tmp_path: Path) -> None:
     first, second = CORES[:2]
-
-    spec = replace(faulty_spec(tmp_path), launch=replace(held, cores=(first,)))
+    spec = replace(faulty_spec(tmp_path), launch=replace(launch(), cores=(first,)))
     with open_predictor(spec) as predictor:
         moved = predictor.moved({first: second})
         assert (predictor.cores, moved.cores) == ((first,), (second,))

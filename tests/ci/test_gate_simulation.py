@@ -14,7 +14,7 @@ from tests.support.project import ROOT
 sys.path.insert(0, str(ROOT / "ci"))
 
 from gate_noise import NOISES, UNLIKE_NOISES
-from gate_simulation import Decision, Simulation, SimulationPlan, process_rows
+from gate_simulation import START, TURNS, Decision, Simulation, SimulationPlan, process_rows
 
 PLAN = SimulationPlan(decisions=80, library=12)
 BY_NAME = {noise.name: noise for noise in (*NOISES, *UNLIKE_NOISES)}
@@ -60,6 +60,14 @@ def test_a_kind_of_process_that_six_rounds_may_not_show_takes_more() -> None:
     more = replace(PLAN, decisions=40, span=RoundSpan(11, 12))
     beyond = Simulation.of(noise, more).gates("latency", 0.047)
     assert count(beyond, Verdict.PASSED) <= 6
+
+
+def test_rounds_are_in_full_where_the_gate_is_a_percentile() -> None:
+    simulation = Simulation.of(BY_NAME["independent"], replace(PLAN, decisions=10))
+    ended = simulation.gates("latency", 0.0)
+    in_full = simulation.gates("latency_p95", 0.0)
+    assert min(one.seconds / one.rounds for one in in_full) >= START + TURNS
+    assert max(one.seconds / one.rounds for one in ended) < START + TURNS / 2
 
 
 def test_there_is_a_row_for_each_quantity_that_a_process_has_once() -> None:

@@ -299,8 +299,8 @@ def test_a_call_of_each_other_shape_comes_before_the_turns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     batches = [{"x": np.zeros(size)} for size in (1, 1, 2, 3)]
-    mix = Mix(("1", "2", "3"), (0.5, 0.25, 0.25))
-    mixed = TimedBatches(batches, [()] * 4, [0, 0, 1, 2], mix, [0, 2, 1, 3])
+    mix = Mix(("1", "2 to 3"), (0.5, 0.5))
+    mixed = TimedBatches(batches, [()] * 4, [0, 0, 1, 1], mix, [0, 2, 1, 3])
     monkeypatch.setattr(f"{__name__}.batches_for", lambda predictor: mixed)
     run = InTurn(*[(0.01, 1.0)] * 3)
     run.run()
