@@ -11,7 +11,7 @@ import os
 import resource
 import sys
 import time
-from typing import Any, Collection, Dict, List, Optional
+from typing import Any, Collection, Dict, List, Mapping, Optional, Set
 
 _PR_SET_TIMERSLACK = 29  # of prctl(2)
 _libc = ctypes.CDLL(None)
@@ -163,6 +163,37 @@ def use_cores(cores: Collection[int]) -> None:
     given = os.sched_getaffinity(0)
     if set(given) != set(cores):
         raise OSError("asked for cores %s, the system gave %s" % (sorted(cores), sorted(given)))
+
+
+def move_threads(places: Mapping[int, int]) -> bool:
+    """Move all threads of this process group from cores to others, one for one.
+
+    A thread that a framework has bound to some of the cores is bound to those in their place. Those
+    that start meanwhile may have the cores of one that was not yet moved, and are moved, too.
+    Return whether any was on other cores before.
+    """
+    were_beyond = False
+    moved: Set[int] = set()
+    fresh = _threads_of_group()
+    while fresh:
+        for thread in fresh:
+            with contextlib.suppress(OSError):  # it has ended, or is the kernel's (of io_uring)
+                held = os.sched_getaffinity(thread)
+                were_beyond |= not moved and not held.issubset(places)
+                os.sched_setaffinity(thread, {places.get(core, core) for core in held})
+        moved |= fresh
+        fresh = _threads_of_group() - moved
+    return were_beyond
+
+
+def _threads_of_group() -> Set[int]:
+    found: Set[int] = set()
+    group = os.getpgrp()
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):  # it has ended
+            if os.getpgid(int(name)) == group:
+                found.update(map(int, os.listdir("/proc/%s/task" % name)))
+    return found
 
 
 def cores() -> Optional[List[int]]:

@@ -145,6 +145,16 @@ class BindReply(NamedTuple):
     energy_seconds: float = 0.0
 
 
+class MoveReply(NamedTuple):
+    """The cores that the process has now, and whether it had threads on others than it moved from.
+
+    ``cores`` is None where the system doesn't tell.
+    """
+
+    cores: Optional[List[int]]
+    were_beyond: bool
+
+
 class IdleReply(NamedTuple):
     """The CPU seconds of the process while nothing was called."""
 

@@ -94,6 +94,7 @@ from mlms_predictors._run.replies import (  # noqa: E402
     IdleReply,
     LoadGenReply,
     LoadReply,
+    MoveReply,
     RepeatsReply,
     RunReply,
     TurnReply,
@@ -291,6 +292,11 @@ class Worker:
         """
         process.use_cores(header["cores"])
         return OutgoingReply({}, [])
+
+    def move(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
+        """Move all threads of this process and its children by pairs of cores, from and to."""
+        were_beyond = process.move_threads(dict(header["places"]))
+        return make_reply(MoveReply(process.cores(), were_beyond))
 
     def idle(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
         """Call nothing for some seconds; reply with the CPU time that other threads take."""
@@ -568,6 +574,7 @@ REQUESTS = (
     "outputs",
     "bind",
     "hold",
+    "move",
     "turn",
     "usage",
     "repeats",

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -19,6 +17,7 @@ from mlms_predictors._run.replies import (
     IdleReply,
     LoadGenReply,
     LoadRunReply,
+    MoveReply,
     ProfileReply,
     RepeatsReply,
     RunReply,
@@ -27,7 +26,6 @@ from mlms_predictors._run.replies import (
     UsageReply,
 )
 
-from pytest_mlms.agent.affinity import are_beyond, move_threads
 from pytest_mlms.agent.energy import UNTOLD, Energy
 from pytest_mlms.agent.load import (
     LoadInterrupted,
@@ -335,18 +333,15 @@ class Predictor:
         """Hold the thread that makes the calls to these cores. Raises AgentError."""
         self.agent.request("hold", {"cores": list(cores)})
 
-    def moved(self, places: Mapping[int, int]) -> Predictor:
-        """Move all threads from cores to others, one for one; return the predictor there."""
-        move_threads(self.agent.pid, places)
-        cores: Collection[int] = places.values()
-        with contextlib.suppress(ProcessLookupError):  # it has ended, as its next request tells
-            cores = os.sched_getaffinity(self.agent.pid)
-        return replace(self, cores=tuple(sorted(cores)))
+    def moved(self, places: Mapping[int, int]) -> tuple[Predictor, bool]:
+        """Move all threads from cores to others, one for one; return the predictor there.
 
-    @property
-    def has_strays(self) -> bool:
-        """True if threads may use cores that are none of the predictor's."""
-        return are_beyond(self.agent.pid, self.cores or ())
+        Also return whether any was on other cores before. Raises AgentError.
+        """
+        facts = self.agent.request("move", {"places": list(places.items())}).facts
+        with self.agent.checking("move"):
+            record = read_record(MoveReply, facts)
+        return replace(self, cores=tuple(record.cores or ())), record.were_beyond
 
     def idle(self, seconds: float) -> float:
         """Return the CPU seconds that the process takes while nothing is called for ``seconds``."""

@@ -174,8 +174,9 @@ def open_pair(
         if together:
             predictors = _load_together(started, labels)
         if places:
-            back = {beside: core for core, beside in places.items()}
-            predictors[second] = predictors[second].moved(back)
+            with _naming(labels, second):
+                back = {beside: core for core, beside in places.items()}
+                predictors[second], _ = predictors[second].moved(back)
         a = predictors["a"]
         b = predictors["b"]
         if sides["a"].case.threads == sides["b"].case.threads:
@@ -183,9 +184,10 @@ def open_pair(
         _check_same_cores(a, b)
         yield AgentPair(a, b, labels, in_container, together)
         if exits is not None:
-            if places:
-                exits.binds_threads = predictors[second].has_strays
-                predictors[second].moved(places)
+            if places and predictors[second].agent.alive:
+                with _naming(labels, second):
+                    predictors[second].agent.resume()
+                    _, exits.binds_threads = predictors[second].moved(places)
             with _naming(labels, "b"):
                 exits.end(predictors)
 

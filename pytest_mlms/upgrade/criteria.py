@@ -101,8 +101,9 @@ def precision_of(criteria: Criteria) -> float:
 
     It is 0 where a gate needs the calls of the whole time.
     """
-    others = {"throughput", *(name for name in criteria.gates if QUANTITIES[name].percent)}
-    if "latency" not in criteria.gates or others & set(criteria.gates):
+    percentiles = {name for name in criteria.gates if QUANTITIES[name].percent}
+    of_rare_calls = percentiles.union({"throughput", "stalls"}.intersection(criteria.gates))
+    if "latency" not in criteria.gates or of_rare_calls:
         return 0.0
     return SHARE_OF_TOLERANCE * criteria.tolerances["latency"]
 

@@ -20,6 +20,7 @@ class FakeAgent:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.running = True
+        self.alive = True
 
     def pause(self) -> None:
         self.running = False
@@ -70,10 +71,11 @@ class FakePredictor:
         self.calls = 0
         self.idle_share = 0.0
 
-    def moved(self, places: Mapping[int, int]) -> FakePredictor:
+    def moved(self, places: Mapping[int, int]) -> tuple[FakePredictor, bool]:
+        assert self.agent.running, "a stopped process was asked"
         self.moves.append(places)
         self.cores = tuple(places.values())
-        return self
+        return self, self.has_strays
 
     def usage(self, collect: bool = False) -> UsageReply:
         assert self.agent.running, "a stopped process was asked"

@@ -74,6 +74,7 @@ def test_criteria_have_the_keys_that_results_document() -> None:
         ("{tolerance: 10 %}", {"full": True}, 0.0),
         ("{latency_p90: 9 %}", {}, 0.0),
         ("{throughput: 9 %}", {}, 0.0),
+        ("{stalls: 100 %}", {}, 0.0),
     ],
 )
 def test_rounds_may_be_short_where_latency_alone_is_to_be_shown(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import mmap
 import os
 import subprocess
@@ -106,6 +107,51 @@ def test_a_thread_is_held_to_cores() -> None:
     thread.start()
     thread.join()
     assert found == [[core]]
+
+
+MOVES = """
+import itertools, json, os, subprocess, sys, threading
+from mlms_predictors._run import process
+first, second = json.loads(sys.argv[1])
+ended = threading.Event()
+def bind():
+    os.sched_setaffinity(0, {first})
+    ids.append(threading.get_native_id())
+    bound.set()
+    ended.wait()
+os.sched_setaffinity(0, {first, second})
+ids, bound = [os.getpid()], threading.Event()
+thread = threading.Thread(target=bind)
+thread.start()
+bound.wait()
+child = subprocess.Popen(["sleep", "60"])
+ids.append(child.pid)
+threads = process._threads_of_group
+if sys.argv[2] == "late":  # all but one start while that is moved
+    lists = itertools.chain([set(ids[:1])], itertools.repeat(set(ids)))
+    process._threads_of_group = lambda: next(lists)
+were_beyond = process.move_threads({first: second, second: first})
+print(json.dumps([were_beyond, *[sorted(os.sched_getaffinity(each)) for each in ids]]))
+ended.set()
+child.kill()
+process._threads_of_group = threads
+print(json.dumps(process.move_threads({first: second})))
+"""
+
+
+@linux
+@pytest.mark.parametrize("start", ["before", "late"])
+def test_all_threads_and_children_are_moved_and_bound_ones_stay_bound(start: str) -> None:
+    own = sorted(os.sched_getaffinity(0))
+    if len(own) < 2:
+        pytest.skip("there are no two cores to move between")
+    command = [sys.executable, "-c", MOVES, json.dumps(own[:2]), start]
+    found = subprocess.run(
+        command, check=True, capture_output=True, text=True, start_new_session=True
+    ).stdout
+    moved, again = map(json.loads, found.splitlines())
+    assert moved == [False, own[:2], own[1:2], own[:2]]
+    assert again is True, "a thread that is on other cores than it is moved from is told"
 
 
 @linux
