@@ -127,11 +127,15 @@ def run_interleaved(
 
 @dataclass(frozen=True)
 class EarlierRounds:
-    """The late calls, logs of B / A, slow calls, probes and plans of turns that rounds hand on."""
+    """What rounds hand on: late calls, logs of B / A, slow calls, and how turns are planned.
+
+    ``call_seconds`` are those that a call of both sides takes in turns, with all that is beside it.
+    """
 
     late_calls: LateCalls
     changes: list[float] = field(default_factory=list)
     slow_calls: list[tuple[int, int]] = field(default_factory=list)
+    call_seconds: list[float] = field(default_factory=list)
     probes: list[Mapping[SideName, Array]] = field(default_factory=list)
     turn_plans: list[TurnPlan] = field(default_factory=list)
 
@@ -201,7 +205,10 @@ class _Rounds:
         cores = self.plan.draw_cores(rng)
         with self.open_pair(order, cores) as pair:
             of_round = self.plan.for_round(
-                earlier.changes, self.is_for_guards(), earlier.slow_calls
+                earlier.changes,
+                self.is_for_guards(),
+                earlier.slow_calls,
+                max(earlier.call_seconds, default=0.0),
             )
             runner = RoundRunner(of_round, pair, cores, rng, earlier)
             measured = runner.run(self.batches_for, order)
@@ -549,6 +556,7 @@ class RoundRunner:
             first_sides.append(order[0])
         self._earlier.changes.append(watch.change(turns))
         calls = np.arange(len(first_sides) * turn_plan.count)
+        self._earlier.call_seconds.append((time.monotonic() - began) / len(calls))
         return turns, first_sides, calls.reshape(-1, turn_plan.count) % cycle
 
 

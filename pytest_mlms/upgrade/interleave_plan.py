@@ -104,20 +104,23 @@ class InterleavePlan:
         changes: Sequence[float],
         for_guards: bool = False,
         slow_calls: Sequence[tuple[int, int]] = (),
+        call_seconds: float = 0.0,
     ) -> InterleavePlan:
         """Return the plan of the round that comes after those with these ``changes`` of latency.
 
         Rounds that any item has are half as long, as there are so many of them. Beside what differs
         between rounds, an error of a third of that doesn't matter. Further ones ``for_guards`` last
         their whole time, since rare calls decide most of these, and so do those after B had more
-        ``slow_calls`` than A: they have the calls that p95 needs.
+        ``slow_calls`` than A: they have the calls that p95 needs, if there is the time for so many
+        ``call_seconds``, of both sides.
         """
         if not self.precision:
             return self
         is_further = len(changes) >= self.rounds.least
         seconds = self.seconds if is_further else self.seconds / 2
-        if (for_guards and is_further) or _has_more(slow_calls):
-            least = max(self.least_calls, samples_for_percentile(95))
+        least = max(self.least_calls, samples_for_percentile(95))
+        has_time = least * call_seconds <= self.longest_turns
+        if (for_guards and is_further) or (has_time and _has_more(slow_calls)):
             return replace(self, seconds=seconds, precision=0.0, least_calls=least)
         needed = self.precision
         if len(changes) > 2:
