@@ -306,7 +306,8 @@ class OutputCheck:
             self._about.is_killed = error.killed and error.side == "b"
             return
         by_threads = [share for (_, how), share in self._about.spreads.items() if how == BY_THREADS]
-        if max(by_threads, default=0.0) <= _MOST_BY_THREADS / SPREADS:
+        is_measure = max(by_threads, default=0.0) <= _MOST_BY_THREADS / SPREADS
+        if is_measure or sweep.problem or sweep.lost:
             self._about.note(OWN_THREADS, sweep)
             self._about.unjudged += sweep.unjudged
             self._about.timed += sweep.inputs

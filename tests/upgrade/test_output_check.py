@@ -677,6 +677,15 @@ def test_a_baseline_that_is_wrong_with_more_threads_is_said_and_hides_nothing(ch
     assert find(check.run(), "agreement").verdict is REGRESSED
 
 
+def test_a_baseline_that_varies_by_threads_hides_no_nan_there(check: Check) -> None:
+    check.case = without_accuracy(check.case)
+    check.unheld = (
+        lambda rows, call: 2 * right(rows, call),
+        lambda rows, call: np.full_like(right(rows, call), np.nan),
+    )
+    assert find(check.run(), "agreement").verdict is REGRESSED
+
+
 def test_a_baseline_of_random_values_hides_no_nan(check: Check) -> None:
     check.case = without_accuracy(check.case)
     check.a.give = lambda rows, call: right(rows, call) + np.float32(call % 2)
