@@ -275,11 +275,11 @@ class InTurn(Run):
         super().__init__(FakePair(0.01, 0.01), len(of_rounds))
         self.of_rounds = of_rounds
 
-    def open_pair(
-        self, order: Sequence[SideName], cores: Sequence[int]
-    ) -> contextlib.AbstractContextManager[AgentPair]:
+    @contextlib.contextmanager
+    def open_pair(self, order: Sequence[SideName], cores: Sequence[int]) -> Iterator[AgentPair]:
         self.fakes.a.seconds, self.fakes.a.first_factor = self.of_rounds[len(self.measured)]
-        return super().open_pair(order, cores)
+        with super().open_pair(order, cores) as pair:
+            yield pair
 
     @property
     def skipped(self) -> list[int]:
