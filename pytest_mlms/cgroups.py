@@ -7,7 +7,14 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["cgroup_folders", "memory_left", "memory_limits", "oom_kills", "positive"]
+__all__ = [
+    "cgroup_folders",
+    "cpu_limits",
+    "memory_left",
+    "memory_limits",
+    "oom_kills",
+    "positive",
+]
 
 _ROOT = Path("/sys/fs/cgroup")
 
@@ -23,6 +30,16 @@ def cgroup_folders() -> list[Path]:
                 if above.is_relative_to(root):
                     folders.append(above)
     return folders
+
+
+def cpu_limits(folder: Path) -> Iterator[float]:
+    """Yield how many CPUs a control group may use on average, if it has a limit."""
+    with contextlib.suppress(OSError, ValueError):
+        quota, period = (folder / "cpu.max").read_text().split()
+        yield float(quota) / float(period)
+    with contextlib.suppress(OSError, ValueError):
+        microseconds = positive(folder / "cpu.cfs_quota_us")
+        yield microseconds / positive(folder / "cpu.cfs_period_us")
 
 
 def memory_limits(folder: Path) -> Iterator[int]:

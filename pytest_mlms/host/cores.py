@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Collection, Iterable
 from pathlib import Path
+
+from pytest_mlms.cgroups import cgroup_folders, cpu_limits
 
 __all__ = ["cores_beside"]
 
@@ -17,9 +20,10 @@ def cores_beside(cores: Collection[int], allowed: Collection[int] = ()) -> dict[
 
     This process may use them, and they are ``allowed`` if any are. They have the same memory, since
     what a process has taken stays where it is (numa(7)), and are of the same kind. Threads of one
-    physical core are again threads of one, as frameworks count these. Others come first.
+    physical core are again threads of one, as frameworks count these. Others come first. There are
+    none where a control group's limit of CPUs would slow both sides down together.
     """
-    if not cores or not hasattr(os, "sched_getaffinity"):
+    if not cores or not hasattr(os, "sched_getaffinity") or not _may_use(2 * len(cores)):
         return {}
     near = os.sched_getaffinity(0).intersection(*(_node_of(core) for core in cores))
     if allowed:
@@ -38,6 +42,13 @@ def cores_beside(cores: Collection[int], allowed: Collection[int] = ()) -> dict[
         else:
             return {}
     return places
+
+
+def _may_use(count: int) -> bool:
+    """Return whether control groups allow so many CPUs at once."""
+    with contextlib.suppress(OSError):  # a system without control groups
+        return all(count <= each for folder in cgroup_folders() for each in cpu_limits(folder))
+    return True
 
 
 def _by_physical_core(cores: Iterable[int]) -> list[list[int]]:

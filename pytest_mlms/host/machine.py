@@ -6,7 +6,7 @@ import contextlib
 import os
 import platform
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from mlms_predictors._run.gpus import (
     whole_gpu,
 )
 
-from pytest_mlms.cgroups import cgroup_folders, memory_limits, positive
+from pytest_mlms.cgroups import cgroup_folders, cpu_limits, memory_limits
 
 __all__ = ["CpuTimes", "machine_state"]
 
@@ -158,18 +158,9 @@ def _cgroup_limits() -> Facts:
     cpus: list[float] = []
     memory: list[int] = []
     for folder in cgroup_folders():
-        cpus += _cpu_limits(folder)
+        cpus += cpu_limits(folder)
         memory += [limit for limit in memory_limits(folder) if limit < _memory()]
     return {"cpus": min(cpus, default=None), "memory": min(memory, default=None)}
-
-
-def _cpu_limits(folder: Path) -> Iterator[float]:
-    with contextlib.suppress(OSError, ValueError):
-        quota, period = (folder / "cpu.max").read_text().split()
-        yield float(quota) / float(period)
-    with contextlib.suppress(OSError, ValueError):
-        microseconds = positive(folder / "cpu.cfs_quota_us")
-        yield microseconds / positive(folder / "cpu.cfs_period_us")
 
 
 def _affinity() -> list[int]:

@@ -30,6 +30,7 @@ class Kernel:
 @pytest.fixture
 def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernel:
     monkeypatch.setattr(cores, "_DEVICES", tmp_path)
+    monkeypatch.setattr(cores, "cgroup_folders", lambda: [tmp_path])
     monkeypatch.setattr(os, "sched_getaffinity", lambda number: set(range(12)))
     return Kernel(tmp_path)
 
@@ -68,3 +69,11 @@ def test_cores_beside_are_of_the_same_kind(kernel: Kernel, maker: str) -> None:
     assert cores_beside([5]) == {5: 2}
     assert cores_beside([1, 2]) == {1: 6, 2: 3}
     assert cores_beside([2, 3, 4]) == {}
+
+
+@pytest.mark.parametrize(("microseconds", "found"), [(150_000, {}), (200_000, {1: 2})])
+def test_there_are_none_where_a_limit_of_cpus_would_slow_both_sides(
+    kernel: Kernel, microseconds: int, found: dict[int, int]
+) -> None:
+    kernel.write("cpu.max", f"{microseconds} 100000")
+    assert cores_beside([1]) == found

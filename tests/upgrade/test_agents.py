@@ -136,6 +136,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[PredictorSpec]:
         yield FakeStart(spec, fake)
 
     monkeypatch.setattr("pytest_mlms.upgrade.agents.start_predictor", start_fake)
+    monkeypatch.setattr("pytest_mlms.host.cores.cgroup_folders", list)
     return specs
 
 
