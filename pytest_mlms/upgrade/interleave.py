@@ -23,6 +23,7 @@ import numpy as np
 
 from pytest_mlms.agent.predictor import Clocks, Predictor, Turn
 from pytest_mlms.errors import MlmsError
+from pytest_mlms.evaluate.memory_growth import SUSPECT
 from pytest_mlms.evaluate.settling import even_out
 from pytest_mlms.evaluate.timed_inputs import (
     cycle_of,
@@ -127,7 +128,7 @@ def run_interleaved(
 
 @dataclass(frozen=True)
 class EarlierRounds:
-    """What rounds hand on: late calls, logs of B / A, slow calls, and how turns are planned.
+    """What rounds hand on: late calls, logs of B / A, slow calls, growths, and plans of turns.
 
     ``call_seconds`` are those that a call of both sides takes in turns, with all that is beside it.
     """
@@ -136,6 +137,7 @@ class EarlierRounds:
     changes: list[float] = field(default_factory=list)
     slow_calls: list[tuple[int, int]] = field(default_factory=list)
     call_seconds: list[float] = field(default_factory=list)
+    growths: list[Mapping[SideName, float]] = field(default_factory=list)
     probes: list[Mapping[SideName, Array]] = field(default_factory=list)
     turn_plans: list[TurnPlan] = field(default_factory=list)
 
@@ -269,16 +271,18 @@ class RoundRunner:
         self._call_other_shapes()
         calling_core = self._hold_calling_threads(warm_up)
         turn_plan, starts = self._plan_turns(warm_up)
-        memory = RoundGrowth(pair, self._plan.watches_growth, self._plan.longest_turns)
+        earlier = self._earlier
+        watches_growth = self._plan.watches_growth or _seems_to_leak(earlier.growths)
+        memory = RoundGrowth(pair, watches_growth, self._plan.longest_turns)
         turns, first_sides, places = self._run_turns(turn_plan)
         again, numbers_again = self._time_again(turn_plan)
         last_turns = self._turn_with_outputs(self._draw_order())
         calls = len(first_sides) * (turn_plan.skip + turn_plan.count)
         calls += len(numbers_again) * (turn_plan.skip + 1)
-        growth = memory.growth(calls, warm_up.slowest)
-        change = self._earlier.changes[-1]
-        late_calls = self._earlier.late_calls
-        late = late_calls.run(pair, turn_plan, warm_up.slowest, change, self._draw_order)
+        growth = memory.growth(calls, warm_up.slowest, is_first=not earlier.growths)
+        earlier.growths.append(growth)
+        change = earlier.changes[-1]
+        late = earlier.late_calls.run(pair, turn_plan, warm_up.slowest, change, self._draw_order)
         joules = self._joules_per_input()
         idle = self._idle_cpu()
         sides: dict[SideName, Side] = {}
@@ -318,7 +322,7 @@ class RoundRunner:
             again=self._round_again(sides, again) if numbers_again else None,
             numbers_again=numbers_again,
         )
-        self._earlier.slow_calls.append(slow_calls(raw, inputs))
+        earlier.slow_calls.append(slow_calls(raw, inputs))
         return MeasuredRound(raw, record, first_sides, outputs, inputs=inputs)
 
     def _round_again(self, sides: Mapping[SideName, Side], again: Turns) -> Round:
@@ -566,6 +570,11 @@ class _SideTurns(NamedTuple):
     first: Turn
     timed: Sequence[Turn]
     last: Turn
+
+
+def _seems_to_leak(growths: Sequence[Mapping[SideName, float]]) -> bool:
+    """Return whether the candidate's memory grew by more than the baseline's in the first round."""
+    return bool(growths) and growths[0]["b"] - growths[0]["a"] >= SUSPECT
 
 
 def _cpu_seconds(turn: Turn) -> float:

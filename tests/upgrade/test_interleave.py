@@ -440,6 +440,17 @@ def test_energy_is_that_of_a_run_as_long_as_the_slower_counter_needs() -> None:
     assert fakes.a.seconds_run == fakes.b.seconds_run == [1.2]
 
 
+@pytest.mark.usefixtures("no_least_time")
+def test_a_leak_of_slow_calls_shows_in_the_first_round_and_is_watched_from_then_on() -> None:
+    plan = replace(PLAN, seconds=600, precision=0.003)
+    fakes = FakePair(0.01, 0.01)
+    fakes.b.leak = 2000
+    run = Run(fakes, rounds=2)
+    run.run(plan)
+    assert [measured.record.pairs for measured in run.measured] == [8, 8]
+    assert [measured.raw.b.growth for measured in run.measured] == [2000, 2000]
+
+
 def test_a_side_that_leaks_is_watched_and_a_clean_one_is_not() -> None:
     fakes = FakePair()
     fakes.b.leak = 2000
