@@ -227,6 +227,7 @@ MODULES = {
     "tensorflow": {"h5py", "keras", "tensorflow"},
     "tensorrt": {"tensorrt", "tensorrt_rtx"},
     "tflite": {"ai_edge_litert", "tensorflow"},
+    "gpus": {"pynvml"},
     "nvml": {"pynvml"},
     "peaks": {"torch"},
 }
