@@ -124,7 +124,7 @@ class EnergyMeter:
 class _GpuEnergy(Probe):
     """The counter of a GPU; the probe ``nvml`` would ask for all else at each reading, too."""
 
-    _gpu: Optional[NvmlDevice] = None
+    _gpu: Any = None
 
     def start(self):
         self._gpu = NvmlDevice(self.device)
