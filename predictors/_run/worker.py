@@ -17,6 +17,13 @@ The agent is NOT aware of
 
 import os
 import sys
+import time
+
+_BEGAN = time.monotonic()
+"""When the interpreter had started: the agent's own files, which users don't have, come next.
+
+They are compiled at each start on another Python than the one that installed them.
+"""
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # Python puts this folder first on the path. Frameworks must not find its files by their own names.
@@ -28,7 +35,6 @@ import functools  # noqa: E402
 import hashlib  # noqa: E402
 import importlib.util  # noqa: E402
 import platform  # noqa: E402
-import time  # noqa: E402
 import traceback  # noqa: E402
 from typing import Any, Callable, Dict, List, NamedTuple, Optional  # noqa: E402
 
@@ -120,7 +126,6 @@ class Worker:
     def __init__(self, path: str, supervised: bool = False):
         self._path = path
         self._supervised = supervised
-        self._ready = time.monotonic()
         self._functions: Optional[Functions] = None
         self._current: Optional[Loaded] = None
         self._code: Optional[EmbeddedCode] = None
@@ -158,7 +163,7 @@ class Worker:
             versions=versions,
             devices=devices,
             cores=process.cores(),
-            ready=self._ready,
+            ready=_BEGAN,
             import_seconds=time.monotonic() - began,
             import_waited=queue.read() - waited_before,
         )

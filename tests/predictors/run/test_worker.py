@@ -70,6 +70,27 @@ def test_hello_has_the_version_of_the_protocol() -> None:
     }
 
 
+STARTED = """
+import builtins, runpy, sys, time
+imports = builtins.__import__
+first = []
+def noting(name, *arguments, **options):
+    if name.startswith("mlms_predictors"):
+        first.append(time.monotonic())
+    return imports(name, *arguments, **options)
+builtins.__import__ = noting
+worker = runpy.run_path(sys.argv[1], run_name="worker")["Worker"](sys.argv[2])
+assert worker.hello({}, []).fields["ready"] <= first[0]
+"""
+
+
+def test_the_files_of_the_agent_are_no_part_of_the_start_of_the_interpreter(tmp_path: Path) -> None:
+    predictor = tmp_path / "bare.py"
+    predictor.write_text(BARE)
+    command = [sys.executable, "-c", STARTED, str(ROOT / "predictors/_run/worker.py")]
+    subprocess.run([*command, str(predictor)], check=True)
+
+
 def test_a_model_that_is_loaded_is_traced(worker: Worker) -> None:
     header = {"level": "hardware", "probes": ["perf", "io"], "count": 3, "plain": 2, "options": {}}
     fields, arrays = worker.trace(header, [("image", IMAGES)])
