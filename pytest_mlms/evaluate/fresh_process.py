@@ -87,7 +87,8 @@ def _device_time(predictor: Predictor, result: ProcessResult) -> DeviceTime | No
     """Return the median of some calls by a GPU's own events; None where it tells none.
 
     With a head start of the launches it is the time in which the GPU works, else launches that are
-    slower than their kernels are in it.
+    slower than their kernels are in it. Only the first batch has one, so inputs of several shapes
+    are timed without.
     """
     if predictor.device == "cpu":
         return None
@@ -97,8 +98,9 @@ def _device_time(predictor: Predictor, result: ProcessResult) -> DeviceTime | No
     call = float(np.median(result.run.latencies))
     count = max(1, min(_DEVICE_CALLS, int(_DEVICE_SECONDS / call))) if call else _DEVICE_CALLS
     turn = predictor.turn(count, memory=True)
-    if turn.event_times is not None and turn.event_times[1] is not None:
-        return DeviceTime(turn.event_times[1], "events with a head start")
+    ahead = turn.event_times[1] if turn.event_times else None
+    if ahead is not None and len(set(groups_of(result.batches))) < 2:
+        return DeviceTime(ahead, "events with a head start")
     return DeviceTime(float(np.median(turn.times["device"])), "events")
 
 

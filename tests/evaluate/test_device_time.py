@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,6 +11,7 @@ import pytest
 
 from pytest_mlms.agent.predictor import Clocks, Predictor, Turn
 from pytest_mlms.evaluate.fresh_process import _device_time
+from pytest_mlms.evaluate.timed_inputs import Mix, TimedBatches
 from pytest_mlms.quantities.quantity import DeviceTime
 from tests.support.processes import result_of, scenario_run
 
@@ -43,3 +45,15 @@ def test_launches_are_left_out_where_they_can_have_a_head_start(
     told: dict[str, Any], time: DeviceTime | None
 ) -> None:
     assert _device_time(predictor(**told), result_of(scenario_run([0.002] * 9))) == time
+
+
+@pytest.mark.parametrize(("second", "seconds"), [(0, 0.0004), (1, 0.001)])
+def test_inputs_of_several_shapes_have_not_the_time_of_the_first(
+    second: int, seconds: float
+) -> None:
+    mix = Mix(("short", "long"), (0.5, 0.5))
+    batches = TimedBatches([{}, {}], [(0,), (1,)], [0, second], mix, [0, 1])
+    result = replace(result_of(scenario_run([0.002] * 9)), batches=batches)
+    found = _device_time(predictor(events=(0.001, 0.0004)), result)
+    assert found is not None
+    assert found.seconds == seconds
