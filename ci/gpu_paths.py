@@ -44,6 +44,7 @@ FP32 = {"tf32": False}  # throughout, since TF32 differs by 1e-3
 TENSORRT = {"provider": "tensorrt"}
 NO_TF32 = (("NVIDIA_TF32_OVERRIDE", "0"),)  # for what has no option of it
 COMPILED = {"tf32": False, "mode": "compile"}
+GRAPH = {"tf32": False, "cuda_graph": True}
 SCRIPTED = {"tf32": False, "inputs": "image float32[?,1,8,8]", "outputs": "logits"}
 STATE = dict(SCRIPTED, **{"class": "Digits"})
 EXACT = {"precision": "highest"}
@@ -60,6 +61,7 @@ PATHS = [
     Way("onnxruntime, TensorRT", "onnxruntime", ONNX, TENSORRT, variables=NO_TF32),
     Way("pytorch, .pt2 eager", "pytorch", PROGRAM, FP32, made_by=PYTORCH),
     Way("pytorch, .pt2 compiled", "pytorch", PROGRAM, COMPILED, made_by=PYTORCH),
+    Way("pytorch, CUDA graph", "pytorch", PROGRAM, GRAPH, made_by=PYTORCH),
     Way("pytorch, TorchScript", "pytorch", SCRIPT, SCRIPTED, made_by=PYTORCH),
     Way("pytorch, state dict", "pytorch", PYTORCH, STATE, "digits_state.pt", PYTORCH),
     Way("tensorflow, SavedModel", "tensorflow", SAVED_MODEL, FP32),

@@ -25,11 +25,8 @@ MORE = 21  # 5 % more
 TOLERANCE = "2 %"
 TOLD = ("machine", "launch")  # by another step, or at length
 MEASURED = ("PASSED", "INCONCLUSIVE")
+CARRIED = ("PYTHONPATH",)  # where cupti-python is: agents get it from their stack alone
 
-STACKS = """
-a: {{interpreter: current, env: {{MLMS_LAYERS: "{a}"}}}}
-b: {{interpreter: current, env: {{MLMS_LAYERS: "{b}", MLMS_SIDE: b}}}}
-"""
 NETWORK = """
 import os
 import torch
@@ -171,7 +168,11 @@ def write_project(
         "thresholds": {"upgrade": {"tolerance": TOLERANCE}},
     }
     (folder / "planted.yaml").write_text(json.dumps(manifest, indent=1))
-    (folder / "stacks.yaml").write_text(STACKS.format(a=LAYERS, b=layers))
+    carried = {name: os.environ[name] for name in CARRIED if name in os.environ}
+    a = {**carried, "MLMS_LAYERS": str(LAYERS)}
+    b = {**carried, "MLMS_LAYERS": str(layers), "MLMS_SIDE": "b"}
+    stacks = {name: {"interpreter": "current", "env": env} for name, env in (("a", a), ("b", b))}
+    (folder / "stacks.yaml").write_text(json.dumps(stacks, indent=1))
 
 
 def judge(facts: Facts, folder: Path, seconds: int) -> Judged:

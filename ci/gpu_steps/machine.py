@@ -39,10 +39,10 @@ def describe(facts: Facts, device: str) -> None:
     card, driver = first.get("name", "no GPU"), first.get("driver", "none")
     facts.tell(card=card, driver=driver, commit=_commit(), cores=sorted(os.sched_getaffinity(0)))
     facts.tell(machine=state.get("gpus"), unavailable=state.get("unavailable"))
+    if device != "cpu":
+        _ask_driver(facts)  # first, as a command may take 15 s
     for name, command in _COMMANDS.items():
         facts.tell(**{name: shell(command)})
-    if device != "cpu":
-        _ask_driver(facts)
 
 
 def shell(command: str, seconds: float = 15) -> str:

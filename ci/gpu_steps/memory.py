@@ -11,6 +11,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from mlms_predictors._run.device_memory import NVML
+
 from gpu_steps.facts import Facts
 from gpu_steps.models import batch, opened, turn
 from gpu_steps.torch_work import Work, event_us, products, warmed
@@ -66,6 +68,8 @@ def compare(facts: Facts, little: Mapping[str, int], much: Mapping[str, int]) ->
         facts.hold("memory of the device", "no counter tells it", f"≤ {MOST_MEMORY:.0%}", False)
         return
     first, *others = names
+    if NVML not in names:
+        facts.figure(f"{NVML} beside {first}", "the driver doesn't tell it of a process")
     asked = (MUCH - LITTLE) << 20
     facts.hold_share(f"{first} beside what was allocated", grown[first] / asked - 1, MOST_MEMORY)
     for name in others:

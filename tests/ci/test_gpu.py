@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.version import Version
 
@@ -115,6 +116,30 @@ def test_a_step_whose_packages_are_missing_tells_so(ci: Any, tmp_path: Path) -> 
     assert "No module named" in fact["not_run"]
 
 
+def test_a_name_that_our_own_modules_lack_is_a_failure(
+    ci: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = importlib.import_module("gpu_steps.machine")
+
+    def describe(*arguments: Any) -> None:
+        from pytest_mlms import nothing_there  # noqa: F401
+
+    monkeypatch.setattr(machine, "describe", describe)
+    options = SimpleNamespace(out=tmp_path, step="machine", device="cpu")
+    with pytest.raises(ImportError, match="nothing_there"):
+        ci.gpu.run_here(options)
+
+
+def test_stacks_of_the_gates_have_the_packages_that_were_carried(
+    ci: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/carried")
+    ci.gates.write_project(tmp_path, {}, {}, "cuda:0", ("x", "y", 1), 21)
+    stacks = yaml.safe_load((tmp_path / "stacks.yaml").read_text())
+    assert [stacks[name]["env"]["PYTHONPATH"] for name in "ab"] == ["/carried", "/carried"]
+    assert [stacks[name]["env"]["MLMS_LAYERS"] for name in "ab"] == ["20", "21"]
+
+
 FIGURES = [
     {"step": "machine", "at": 1.8e9, "card": "H200", "driver": "580", "commit": "abc"},
     {"step": "energy", "at": 1, "what": "a|b", "shown": "+4 %", "bound": "≤ 3 %", "holds": False},
@@ -179,6 +204,7 @@ def test_times_of_kernels_by_events_are_held_against_their_length(
 @pytest.mark.parametrize(
     ("little", "much", "holds"),
     [
+        ({"own": 2}, {"own": 4096}, [None, True]),
         ({"own": 2, "NVML": 502}, {"own": 4096, "NVML": 4596}, [True, True]),
         ({"own": 2, "NVML": 502}, {"own": 4096, "NVML": 4696}, [True, False]),
         ({"own": 2, "NVML": 502}, {"own": 3996, "NVML": 4496}, [False, True]),
