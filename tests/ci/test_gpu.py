@@ -122,7 +122,7 @@ def test_a_name_that_our_own_modules_lack_is_a_failure(
     machine = importlib.import_module("gpu_steps.machine")
 
     def describe(*arguments: Any) -> None:
-        from pytest_mlms import nothing_there  # noqa: F401
+        from pytest_mlms import nothing_there  # type: ignore[attr-defined]  # noqa: F401
 
     monkeypatch.setattr(machine, "describe", describe)
     options = SimpleNamespace(out=tmp_path, step="machine", device="cpu")
