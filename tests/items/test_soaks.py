@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from pytest_mlms.quantities.soak import SOAK_LIMITS
-from tests.support.project import HANG_GUARD, PREDICTORS, QUICK, Project
+from tests.support.project import HANG_GUARD, PREDICTORS, QUICK, Project, SharedRuns
 
 STACKS = """
 clean: {framework: leaky, interpreter: current, env: {LEAKY_SECONDS: "0.001"}}
@@ -131,9 +131,19 @@ def wait_for_agent(run: subprocess.Popen[str]) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("value", ["2s", "0", "-1min", "nan", "10 bananas", "99999min", "10"])
-def test_a_nonsense_duration_is_refused(soaks: Project, value: str) -> None:
-    result = soaks.run(f"--mlms-soak={value}")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert "argument --mlms-soak: " in result.stderr.str()
-    assert f"{value!r} is not a time of a soak; write seconds or minutes" in result.stderr.str()
+NONSENSE = ["2s", "0", "-1min", "nan", "10 bananas", "99999min", "10"]
+
+
+def run_nonsense(project: Project) -> pytest.RunResult:
+    return project.run_in_one_process(*([f"--mlms-soak={value}"] for value in NONSENSE))
+
+
+@pytest.mark.parametrize("value", NONSENSE)
+def test_a_nonsense_duration_is_refused(
+    soaks: Project, shared_runs: SharedRuns, value: str
+) -> None:
+    result = shared_runs.of(run_nonsense, soaks).result
+    status = int(pytest.ExitCode.USAGE_ERROR)
+    assert result.outlines.count(f"== {status}") == len(NONSENSE)
+    message = f"{value!r} is not a time of a soak; write seconds or minutes"
+    assert f"argument --mlms-soak: {message}" in result.stderr.str()
