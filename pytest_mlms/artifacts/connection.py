@@ -162,6 +162,8 @@ def _check_redirect(url: str, target: str, response: requests.Response) -> None:
     problem = ""
     if not is_safer_or_alike(url, target):
         problem = f"it redirects from https to {urlsplit(target).scheme}"
+    elif "\\" in urlsplit(target).netloc:  # where urllib3 ends the host
+        problem = f"it redirects to a host with a backslash, {urlsplit(target).hostname}"
     elif _is_inside(target) and not _is_inside(url):
         problem = f"it redirects into this machine, to {urlsplit(target).hostname}"
     if problem:

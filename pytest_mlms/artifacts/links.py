@@ -27,7 +27,7 @@ def resolved(page: str, address: str) -> str:
         theirs = urlsplit(url)
     except ValueError:  # such as http://[
         return ""
-    if not is_safer_or_alike(page, url):
+    if "\\" in theirs.netloc or not is_safer_or_alike(page, url):  # clients end the host there
         return ""
     _, user_ends, host = mine.netloc.rpartition("@")
     is_same_host = (theirs.scheme, theirs.netloc) == (mine.scheme, host)
