@@ -157,6 +157,8 @@ class ResultReceiver:
             self._incoming = None
 
     def _begin(self, message: FileBegin) -> None:
+        if self._incoming is not None:
+            self._lose("another file came before its end")
         self._path = message.path
         if not _is_writable(message.path):
             self._lose("its path leads out of the items of the run")

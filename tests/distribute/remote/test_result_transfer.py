@@ -123,6 +123,18 @@ def test_half_of_a_file_is_removed_when_its_worker_is_gone(ends: Ends) -> None:
     assert files_below(ends.run) == []
 
 
+def test_a_file_that_another_one_interrupts_is_removed_and_named(ends: Ends) -> None:
+    for message in (
+        FileBegin("items/x"),
+        FileChunk(b"half"),
+        FileBegin("items/y"),
+        FileEnd(hashlib.sha256(b"").hexdigest(), ""),
+    ):
+        ends.worker_channel.send(message)
+    assert ends.receiver.lost == {"items/x": "another file came before its end"}
+    assert files_below(ends.run) == [ends.run / "items" / "y"]
+
+
 @pytest.mark.parametrize(
     "path",
     [
@@ -131,6 +143,7 @@ def test_half_of_a_file_is_removed_when_its_worker_is_gone(ends: Ends) -> None:
         "items/../../b",
         "results.jsonl",
         "items/a\0b",
+        "items/\ud800",
         ".",
         "",
     ],
