@@ -225,7 +225,7 @@ class _Rounds:
 class _WarmUp(NamedTuple):
     """Medians of the warm-up's windows in seconds, by side, and how many pairs it took.
 
-    ``spent`` are the seconds of all its calls, by side.
+    ``spent`` are the seconds of all its calls, those of other shapes too, by side.
     """
 
     medians: Mapping[SideName, Sequence[float]]
@@ -268,7 +268,6 @@ class RoundRunner:
         pair.bind(batches)
         first_turns = self._turn_with_outputs(started_order)
         warm_up = self._warm_up()
-        self._call_other_shapes()
         calling_core = self._hold_calling_threads(warm_up)
         turn_plan, starts = self._plan_turns(warm_up)
         earlier = self._earlier
@@ -391,7 +390,7 @@ class RoundRunner:
         return turns
 
     def _warm_up(self) -> _WarmUp:
-        """Run windows of pairs until neither side's median falls any more."""
+        """Run windows of pairs until neither side's median falls, then calls of other shapes."""
         end = time.monotonic() + self._plan.longest_turns / 2
         medians: dict[SideName, list[float]] = {"a": [], "b": []}
         spent = dict.fromkeys(SIDES, 0.0)
@@ -404,10 +403,14 @@ class RoundRunner:
             warm_up = _WarmUp(medians, warm_up.pairs + len(window["a"]), spent)
             if warm_up.steady or time.monotonic() > end:
                 break
+        self._call_other_shapes(spent)
         return warm_up
 
-    def _call_other_shapes(self) -> None:
-        """Make a call of each shape that the warm-up lacks: for a new one frameworks compile."""
+    def _call_other_shapes(self, spent: dict[SideName, float]) -> None:
+        """Make a call of each shape that the windows lack: for a new one frameworks compile.
+
+        Its seconds are added to what each side has ``spent``.
+        """
         end = time.monotonic() + self._plan.longest_turns / 2
         places: dict[object, int] = {}
         for place in range(len(self._pair.order)):
@@ -415,7 +418,7 @@ class RoundRunner:
             places.setdefault(tuple(array.shape for array in arrays), place)
         for place in list(places.values())[1:]:
             for side in self._draw_order():
-                self._pair.turn(side, TurnPlan(), place)
+                spent[side] += self._time_call(side, place)
             if time.monotonic() > end:
                 break
 
@@ -431,8 +434,8 @@ class RoundRunner:
                 break
         return window
 
-    def _time_call(self, side: SideName) -> float:
-        turn = self._pair.turn(side, TurnPlan())
+    def _time_call(self, side: SideName, place: int = 0) -> float:
+        turn = self._pair.turn(side, TurnPlan(), place)
         return float(durations(turn)[0])
 
     def _hold_calling_threads(self, warm_up: _WarmUp) -> int | None:

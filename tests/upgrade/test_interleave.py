@@ -6,21 +6,29 @@ import contextlib
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from pytest_mlms.agent.energy import Energy
-from pytest_mlms.agent.predictor import Clocks, Predictor
+from pytest_mlms.agent.predictor import Clocks, Predictor, Turn
 from pytest_mlms.evaluate.timed_inputs import Mix, TimedBatches
 from pytest_mlms.upgrade.agents import AgentPair
 from pytest_mlms.upgrade.interleave import MeasuredRound, run_interleaved
 from pytest_mlms.upgrade.interleave_plan import InterleavePlan
 from pytest_mlms.upgrade.rounds import Outputs, SideName
-from tests.support.fake_agents import FakePair
+from tests.support.fake_agents import FakePair, FakePredictor
 
 PLAN = InterleavePlan(seconds=0.0, budget=3600, seed=7, cores=(0, 1, 2), threads=1)
 BATCHES = [{"x": np.zeros(2)}, {"x": np.ones(2)}]
+THREE_SHAPES = TimedBatches(
+    [{"x": np.zeros(size)} for size in (1, 1, 2, 3)],
+    elements=4 * [()],
+    groups=[0, 0, 1, 1],
+    mix=Mix(("1", "2 to 3"), (0.5, 0.5)),
+    cycle=[0, 2, 1, 3],
+)
 
 
 def batches_for(predictor: Predictor) -> Sequence[Outputs]:
@@ -307,15 +315,32 @@ def test_a_round_of_calls_too_long_to_probe_tells_later_ones_nothing() -> None:
 def test_a_call_of_each_other_shape_comes_before_the_turns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    batches = [{"x": np.zeros(size)} for size in (1, 1, 2, 3)]
-    mix = Mix(("1", "2 to 3"), (0.5, 0.5))
-    mixed = TimedBatches(batches, [()] * 4, [0, 0, 1, 1], mix, [0, 2, 1, 3])
-    monkeypatch.setattr(f"{__name__}.batches_for", lambda predictor: mixed)
+    monkeypatch.setattr(f"{__name__}.batches_for", lambda predictor: THREE_SHAPES)
     run = InTurn(*[(0.01, 1.0)] * 3)
     run.run()
     of_last = run.fakes.b.turns[len(run.fakes.b.turns) * 2 // 3 :]
     firsts = [first for _, _, first in of_last]
     assert firsts.index(1) < firsts.index(3) < firsts.index(2)
+
+
+class Compiling(FakePredictor):
+    """A predictor whose first call from each place of the order takes 2 s more."""
+
+    def turn(self, count: int, skip: int = 0, first: int = 0, **options: Any) -> Turn:
+        is_new = all(first != place for _, _, place in self.turns)
+        turn = super().turn(count, skip, first, **options)
+        return turn._replace(times={**turn.times, "end": turn.times["end"] + 2 * is_new})
+
+
+def test_the_warm_up_time_has_the_calls_of_each_other_shape(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(f"{__name__}.batches_for", lambda predictor: THREE_SHAPES)
+    fakes = FakePair(0.01, 0.01)
+    fakes.b = Compiling(102, 0.01)
+    of_a, of_b = (side.warm_up_seconds for side in Run(fakes).run().raw)
+    assert of_a is not None
+    assert of_b == pytest.approx(of_a + 2 * 2)  # two shapes beside that of the first call
 
 
 def test_a_call_so_long_that_the_caches_do_not_matter_is_timed_at_once() -> None:
