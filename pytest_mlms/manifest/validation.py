@@ -237,9 +237,9 @@ def _task_advice(names: Sequence[str]) -> str:
 
 
 def _idle_tolerances(manifest: Manifest) -> Iterator[Error]:
-    for name, tolerance in manifest.thresholds.upgrade.tolerances().items():
+    for name in manifest.thresholds.upgrade.tolerances():
         problem = _idle_quantity(manifest, name)
-        if tolerance and problem:
+        if problem:
             yield ("thresholds", "upgrade", name), f"{name} judges nothing; {problem}"
 
 

@@ -40,6 +40,9 @@ def test_two_models_of_one_framework_are_an_error(tmp_path: Path) -> None:
             {"upgrade": {"device_memory": 0.1}},
             "device_memory judges nothing; the CPU has none: add",
         ),
+        ({"upgrade": {"device_memory": "0 %"}}, "device_memory judges nothing; the CPU has none"),
+        ({"device_memory": {"max": "0 B"}}, "device_memory judges nothing; the CPU has none: add"),
+        ({"upgrade": {"top1": 0}}, "top1 judges nothing; add a dataset"),
         (
             {"latency_p50": {"max": "1 s", "batch_sizes": [3]}},
             "latency_p50 names batch_sizes that nothing is evaluated with; write some of 1",
