@@ -5,12 +5,14 @@ from __future__ import annotations
 import platform
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from pytest_mlms.repro.replay.environments import (
     THREAD_VARIABLES,
+    _content_of,
     agent_variables,
     find_pip,
     make_environment,
@@ -59,6 +61,21 @@ def test_the_environment_of_another_bundle_in_a_folder_is_made_anew(tmp_path: Pa
         made.append((output.strip(), mark.stat().st_mtime_ns))
     assert [version for version, _ in made] == ["1.0", "1.0", "2.0", "2.0"]
     assert made[0] == made[1] != made[2] == made[3]
+
+
+def test_a_wheel_that_comes_along_is_not_read_into_memory_whole(tmp_path: Path) -> None:
+    python = Interpreter(sys.executable, platform.python_version())
+    side = BundleSide("tiny", "tiny", python.version, ("tiny==1.0",))
+    with (tmp_path / "tiny-1.0-py3-none-any.whl").open("wb") as wheel:
+        wheel.truncate(1 << 26)
+    tracemalloc.start()
+    try:
+        content = _content_of(side, python, str(tmp_path))
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert "tiny-1.0" in content
+    assert most < 1 << 23
 
 
 def test_agents_have_your_variables_that_change_what_they_compute_and_no_secrets() -> None:

@@ -17,6 +17,7 @@ from .record import BundleSide
 from .task import CannotRun
 
 _LAST_LINES = 12
+_PART = 1 << 20  # bytes
 _PIP_WITH_PYTHON = (22, 3)  # the first with --python
 _OLDEST_FOR_PIP = (3, 9)  # that today's pip installs for
 _USER = re.compile(r"(?<=://)[^\s/?#]+@")
@@ -167,7 +168,10 @@ def _content_of(side: BundleSide, interpreter: Interpreter, wheels: Optional[str
     found = {}
     for name in sorted(os.listdir(wheels)) if wheels else []:
         with open(os.path.join(str(wheels), name), "rb") as file:
-            found[name] = hashlib.sha256(file.read()).hexdigest()
+            digest = hashlib.sha256()
+            for part in iter(lambda: file.read(_PART), b""):
+                digest.update(part)
+        found[name] = digest.hexdigest()
     return json.dumps([list(map(str, interpreter)), install_arguments(side, None), found])
 
 
