@@ -1,6 +1,7 @@
 """--mlms-resume: continue a run that was stopped, without the items that it had finished.
 
-An item whose manifest, stacks or options have changed since is not finished: it runs again.
+An item whose manifest, stacks or options have changed since is not finished: it runs again, and so
+does one that was skipped.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class Resume:
                 for name, line in self.lines.items()
                 if _has_its_packages(line, installed)
                 and self._has_its_variables(line, config.stash[SESSION])
-                and not (self._config.strict and line["verdict"] == "SKIPPED")
+                and line["verdict"] != "SKIPPED"  # what the machine lacked may be there
             }
         else:
             self._finished = dict(worker["mlms_done"])
@@ -155,8 +156,8 @@ class Resume:
         text = f"mlms: resumed: {len(self.lines)} earlier results kept"
         if self._again:
             items = "item" if self._again == 1 else "items"
-            text += f", {self._again} {items} ran again: manifest, stack, options or variables"
-            text += " changed"
+            text += f", {self._again} {items} ran again: skipped before, or manifest, stack,"
+            text += " options or variables changed"
         if self._open:
             text += f", {len(self._open)} with an error or interrupted did not run again"
         terminalreporter.write_line(text)

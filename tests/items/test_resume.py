@@ -162,6 +162,21 @@ def test_an_item_runs_again_that_strict_fails_and_did_not_when_it_ran(
     result.stdout.fnmatch_lines(["mlms: resumed: 0 earlier results kept, 1 item ran again: *"])
 
 
+@pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["alone", "xdist"])
+def test_a_skipped_item_runs_again_as_its_reason_may_be_gone(
+    project: Project, workers: list[str]
+) -> None:
+    project.use_faulty()
+    project.set_thresholds("  top1: {min: 0.01}\nhardware: {memory: '>= 900000 GiB'}")
+    project.run("-k", "accuracy")
+    assert [item["verdict"] for item in project.items()] == ["SKIPPED"]
+    without_end(project)
+    result = project.run("-k", "accuracy", "--mlms-resume", "-rs", *workers)
+    result.assert_outcomes(skipped=1, deselected=0 if workers else 1)
+    result.stdout.fnmatch_lines(["mlms: resumed: 0 earlier results kept, 1 item ran again: *skip*"])
+    assert [item["verdict"] for item in project.items()] == ["SKIPPED", "SKIPPED"]
+
+
 @pytest.mark.slow
 def test_an_upgrade_runs_again_where_its_baseline_would_get_other_variables(
     project: Project, monkeypatch: pytest.MonkeyPatch
