@@ -11,7 +11,9 @@ from typing import NamedTuple
 
 from pytest_mlms.host.requirements import Needs
 
-__all__ = ["ItemQueue", "ItemTable", "Retry"]
+__all__ = ["ItemQueue", "ItemTable", "Retry", "plausible"]
+
+_LONGEST = 1e9  # seconds of an item
 
 
 class Retry(NamedTuple):
@@ -57,7 +59,7 @@ class ItemTable:
         self.unfinished = 0
         self._needs = needs
         self._rows = rows
-        self._seconds = dict(seconds)
+        self._seconds = {nodeid: plausible(one) for nodeid, one in seconds.items()}
         self._of_outputs = _by_outputs(needs, rows)
         self._queue_of_row = _queues_by_row(needs)
         self.queues = list(dict.fromkeys(self._queue_of_row))
@@ -148,6 +150,11 @@ class ItemTable:
     def _priority(self, index: int) -> tuple[int, float]:
         visit = self.needs(index)["visit"]
         return visit, -self.expected_seconds(index)
+
+
+def plausible(seconds: float) -> float:
+    """Return a duration that a host or a history tells, as a number that adds up."""
+    return min(max(0.0, seconds), _LONGEST)  # in this order, which makes NaN 0
 
 
 def _queues_by_row(table: Sequence[Needs]) -> list[ItemQueue]:

@@ -18,7 +18,7 @@ import pytest
 
 from pytest_mlms.distribute.messages import ItemRefusal, ItemRetry, RefusedOutcome
 from pytest_mlms.distribute.notices import Notices
-from pytest_mlms.distribute.queue import ItemQueue, ItemTable
+from pytest_mlms.distribute.queue import ItemQueue, ItemTable, plausible
 from pytest_mlms.distribute.recovery import AbandonedItem, abandon_items, recover_items
 from pytest_mlms.distribute.work_stealing import steal_for
 from pytest_mlms.distribute.workers import PendingRetry, WorkerState, are_free
@@ -141,6 +141,7 @@ class FleetScheduler:
     def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
         """Note that an item has run, with whatever result."""
         worker = self._workers[node]
+        duration = plausible(duration)
         worker.assigned.complete(item_index, duration)
         if not self.items.is_of_manifest(item_index):
             self._other_items.complete(node, item_index, duration)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import re
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -13,6 +16,7 @@ from pytest_mlms.distribute.messages import (
     RefusedOutcome,
     WorkerAnnouncement,
 )
+from pytest_mlms.distribute.progress import summary
 from pytest_mlms.distribute.scheduler import FleetScheduler, RunInfo
 from pytest_mlms.distribute.workers import Connection, WorkerState
 from pytest_mlms.host.requirements import Needs
@@ -171,6 +175,16 @@ def test_slow_items_are_sent_before_quick_ones() -> None:
     seconds.update(all_take(4, 0.3))
     run = begin(["a", "a"], 40, seconds)
     assert run.received() == [[0], [1]]
+
+
+@pytest.mark.parametrize("false", [-1.7e308, math.inf, math.nan])
+def test_a_duration_that_no_item_takes_leaves_the_time_of_a_run_a_number(false: float) -> None:
+    run = begin(["a", "b"], 36, {"34": false, "35": false})
+    for item in (0, 2):
+        run.complete(0, item, seconds=false)
+    line = summary(run.scheduler.items, run.workers, now=time.monotonic())
+    assert re.search(r"about \d[\d.]* (s|min|h) left", line)
+    assert math.isfinite(run.workers[0].assigned._average_seconds)
 
 
 def test_items_that_few_hosts_can_run_go_first() -> None:
