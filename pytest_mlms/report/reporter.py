@@ -162,7 +162,7 @@ class Reporter:
             return
         self._write_benchmark_json()
         self._write_documents()
-        self._check_upgrades()
+        self._check_asked()
         self._fail_on_errors(session)
         file.finish(int(session.exitstatus))
         self._write_for_ci()
@@ -311,13 +311,14 @@ class Reporter:
             )
             self._notes.append(f"{note} (--mlms-keep)")
 
-    def _check_upgrades(self) -> None:
-        """Fail a run whose upgrades were all skipped: none of them was judged."""
-        upgrades = [result for result in self._results if result["kind"] == "upgrade"]
-        if upgrades and _all_skipped(upgrades):
-            self._errors.append(
-                "no upgrade was judged: all were skipped, which is no answer; -rs says why"
-            )
+    def _check_asked(self) -> None:
+        """Fail a run whose upgrades, or soaks, were all skipped: none of them was judged."""
+        for kind in ("upgrade", "soak"):
+            asked = [result for result in self._results if result["kind"] == kind]
+            if asked and _all_skipped(asked):
+                self._errors.append(
+                    f"no {kind} was judged: all were skipped, which is no answer; -rs says why"
+                )
 
     def _fail_on_errors(self, session: pytest.Session) -> None:
         """Have the run end as failed where there are errors, even if all its items passed."""
@@ -337,8 +338,8 @@ class Reporter:
 
     def _write_nothing_measured(self, terminal: pytest.TerminalReporter) -> None:
         """Warn where all items were skipped, which ends with status 0 as in every pytest run."""
-        has_upgrades = any(result["kind"] == "upgrade" for result in self._results)
-        if not self._results or has_upgrades or not _all_skipped(self._results):
+        was_asked = any(result["kind"] in ("upgrade", "soak") for result in self._results)
+        if not self._results or was_asked or not _all_skipped(self._results):
             return
         count = len(self._results)
         skipped = f"all {count:,} items were skipped"

@@ -101,11 +101,26 @@ def test_where_all_was_skipped_the_summary_says_so(pytester: pytest.Pytester) ->
     assert text in summary(reporter)
 
 
-def test_a_run_whose_upgrades_were_all_skipped_fails(pytester: pytest.Pytester) -> None:
+@pytest.mark.parametrize("kind", ["upgrade", "soak"])
+def test_a_run_whose_upgrades_or_soaks_were_all_skipped_fails(
+    pytester: pytest.Pytester, kind: str
+) -> None:
     reporter = make_reporter(pytester)
-    reporter.add({**SKIPPED, "kind": "upgrade"})
+    reporter.add({**SKIPPED, "verdict": "PASSED"})
+    reporter.add({**SKIPPED, "kind": kind})
     assert finish(reporter) == pytest.ExitCode.TESTS_FAILED
-    assert any("no upgrade was judged" in line for line in summary(reporter))
+    lines = summary(reporter)
+    assert any(f"no {kind} was judged" in line for line in lines)
+    assert not any("nothing was measured" in line for line in lines)
+
+
+def test_a_soak_that_was_judged_beside_one_that_was_skipped_is_an_answer(
+    pytester: pytest.Pytester,
+) -> None:
+    reporter = make_reporter(pytester)
+    reporter.add({**SKIPPED, "kind": "soak", "verdict": "PASSED"})
+    reporter.add({**SKIPPED, "kind": "soak"})
+    assert finish(reporter) == 0
 
 
 def test_a_benchmark_document_that_can_not_be_written_fails_the_run(
