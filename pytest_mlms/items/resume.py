@@ -83,19 +83,19 @@ class Resume:
             last = _last_lines(config.stash[SESSION].run_folder)
             self.lines = {name: line for name, line in last.items() if _is_final(line)}
             self._open = {name: line for name, line in last.items() if not _is_final(line)}
+            session = config.stash[SESSION]
             installed = _installed_here()
             self._finished = {
                 name: line.get("digest", "")
                 for name, line in self.lines.items()
-                if _has_its_packages(line, installed)
-                and self._has_its_variables(line, config.stash[SESSION])
-                and line["verdict"] != "SKIPPED"  # what the machine lacked may be there
+                if line["verdict"] != "SKIPPED"  # what the machine lacked may be there
+                and self._is_as_it_was(line, session, installed)
             }
         else:
             self._finished = dict(worker["mlms_done"])
 
-    def _has_its_variables(self, line: Line, session: Session) -> bool:
-        """Return whether an item would get the same variables, by what its line tells of stacks.
+    def _is_as_it_was(self, line: Line, session: Session, installed: set[str]) -> bool:
+        """Return whether both sides would find the same packages and variables, by their line.
 
         Workers, which have to agree, can't compare their own.
         """
@@ -106,7 +106,8 @@ class Resume:
             known = {stack.name: stack for stack in (*session.chosen_stacks, *stacks)}
             baseline = known.get(against["name"])  # none of a lock file
             declared.update({"launch_against": declaration_of(baseline)} if baseline else {})
-        return _has_variables(line, declared, self._config.env_passthrough)
+        has_packages = _has_packages(line, declared, installed)
+        return has_packages and _has_variables(line, declared, self._config.env_passthrough)
 
     @property
     def earlier(self) -> list[Line]:
@@ -195,12 +196,18 @@ def _installed_here() -> set[str]:
     return {f"{package.name}=={package.version}" for package in distributions()}
 
 
-def _has_its_packages(line: Line, installed: set[str]) -> bool:
-    """Return whether an item that ran in this interpreter would find the same packages again."""
-    declared = (line.get("stack") or {}).get("declared") or {}
-    if declared.get("interpreter") != "current" or not _is_of_this_host(line):
+def _has_packages(
+    line: Line, declared: Mapping[str, Mapping[str, Any]], installed: set[str]
+) -> bool:
+    """Return whether the sides that ran in this interpreter would find the same packages again."""
+    if not _is_of_this_host(line):
         return True
-    packages = {text.partition(NOT_FROM_INDEX)[0] for text in recorded_launch(line).packages}
+    packages = {
+        text.partition(NOT_FROM_INDEX)[0]
+        for key, of_stack in declared.items()
+        if of_stack.get("interpreter") == "current"
+        for text in recorded_launch(line, key).packages
+    }
     return packages <= installed
 
 

@@ -112,6 +112,23 @@ def test_an_item_of_this_interpreter_runs_again_where_a_package_changed(project:
     project.run("-k", "accuracy", "--mlms-resume").assert_outcomes(passed=1, deselected=1)
 
 
+def test_an_upgrade_runs_again_where_a_package_of_its_baseline_here_changed(
+    project: Project,
+) -> None:
+    project.use_faulty()
+    upgrade = ["-k", "upgrade", "--mlms-stack=here+KMP_BLOCKTIME=1", "--mlms-against=here"]
+    assert project.run(*upgrade).ret == 0
+    sides = [f"pytest=={version}" for version in (pytest.__version__, "8.0.0")]
+    path = project.results / "results.jsonl"
+    before, key, after = path.read_text().partition('"launch_against"')
+    assert sides[0] in after
+    path.write_text(f"{before}{key}{after.replace(*sides, 1)}")
+    without_end(project)
+    project.run(*upgrade, "--mlms-resume", "--collect-only").stdout.fnmatch_lines(
+        ["*1 test collected*"]
+    )
+
+
 @pytest.mark.parametrize(
     ("changed", "workers"),
     [("variables", []), ("variables", ["-n1"]), ("labels", [])],
