@@ -297,8 +297,8 @@ def is_decided(comparisons: Sequence[Comparison], rounds: int, least: int = ROUN
 
 
 def are_gates_decided(comparisons: Sequence[Comparison]) -> bool:
-    """Return whether all gates that rounds decide are decided."""
-    gates = [compared for compared in comparisons if compared.of == "rounds" and compared.gate]
+    """Return whether all gates that rounds decide, or their calls, are decided."""
+    gates = [one for one in comparisons if one.of in ("rounds", "calls") and one.gate]
     return all(compared.verdict is not Verdict.INCONCLUSIVE for compared in gates)
 
 
@@ -310,6 +310,8 @@ def _is_suspect(compared: Comparison) -> bool:
     """
     if compared.verdict is not Verdict.INCONCLUSIVE or not compared.ratio > 0:
         return False
+    if compared.quantity == "stalls":  # which are compared only where they are suspect, or a gate
+        return True
     sign = QUANTITIES[compared.quantity].sign
     worse = sign * math.log(compared.ratio)
     farthest = compared.high

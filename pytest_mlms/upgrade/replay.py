@@ -36,6 +36,7 @@ from pytest_mlms.upgrade.rounds import (
     SideName,
     available_clocks,
 )
+from pytest_mlms.upgrade.stalls import compare_stalls
 
 __all__ = ["RecordedUpgrade", "Replay", "read_upgrades", "replay_upgrade"]
 
@@ -202,9 +203,11 @@ def _decide(
     upgrade: RecordedUpgrade, measured: Sequence[_Measured], tolerances: Mapping[str, float]
 ) -> _Decision:
     """Decide after the first round, and after each further one until every gate is decided."""
-    rules = {*upgrade_rules(), *(["group_latency"] if upgrade.input_groups else [])}
+    again = {*upgrade_rules(), "stalls", *(["group_latency"] if upgrade.input_groups else [])}
     lasting = [
-        one for one in upgrade.comparisons if one.of != "rounds" or one.quantity not in rules
+        one
+        for one in upgrade.comparisons
+        if one.of not in ("rounds", "calls") or one.quantity not in again
     ]
     terms = upgrade.terms
     orders = start_orders(upgrade.rounds)
@@ -214,8 +217,9 @@ def _decide(
             figures[:count], tolerances, terms.gates, terms.rounds, orders[:count]
         )
         of_groups = groups_beside(of_rounds, upgrade.mix, groups[:count], tolerances, terms)
-        worst = [of_groups.worst] if of_groups else []
-        comparisons = [*lasting, *of_rounds, *worst]
+        worst = of_groups and of_groups.worst
+        stalls = compare_stalls(figures[:count], tolerances.get("stalls"), terms.rounds)
+        comparisons = [*lasting, *of_rounds, *filter(None, (worst, stalls))]
         decision = _Decision(verdict_of(comparisons), comparisons, count)
         if is_decided(comparisons, count, terms.rounds.least):
             break

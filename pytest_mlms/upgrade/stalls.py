@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from pytest_mlms.quantities import upgrade_rules
 from pytest_mlms.records import Comparison, Verdict
-from pytest_mlms.statistics import fisher_probability
+from pytest_mlms.statistics import binomial_bounds, fisher_probability, samples_for_percentile
 from pytest_mlms.upgrade.figures import STALLED, Figure
 from pytest_mlms.upgrade.round_estimate import ROUNDS, RoundSpan, estimate_change
 
@@ -21,7 +21,7 @@ RISK = 0.0015
 """Of calling a B that stalls as much more often as is allowed REGRESSED, at each look."""
 
 _SUSPECT = 0.25  # probability by chance below which a candidate is worth more rounds
-_ERRORS = 1.28  # standard errors from the estimate to an end of its interval
+_SEEN = 99  # the percentile whose calls show a B that never stalls
 
 
 def compare_stalls(
@@ -32,8 +32,9 @@ def compare_stalls(
     """Return the verdict on stalls over all rounds.
 
     ``tolerance`` is the one that was named, which makes them a gate. Otherwise there is nothing to
-    tell where B doesn't stall more often than chance has it, and None is returned. It is REGRESSED
-    where neither chance nor what differs between rounds explains it.
+    tell where B doesn't stall more often than chance has it, and None is returned. The interval is
+    the wider one of both: by chance, of so many stalls, and by what differs between rounds. A B
+    that never stalls is PASSED after the calls that would show one in a hundred.
     """
     figures = [found["stalls"] for found in rounds if "stalls" in found]
     if not figures:
@@ -43,15 +44,15 @@ def compare_stalls(
     hits_a = sum(round(figure.a * figure.calls) for figure in figures)
     hits_b = sum(round(figure.b * figure.calls) for figure in figures)
     chance = fisher_probability(hits_a, count, hits_b, count, 1 + allowed)
-    change = math.log((hits_b + 0.5) / (hits_a + 0.5))
-    error = _ERRORS * math.sqrt(1 / (hits_a + 0.5) + 1 / (hits_b + 0.5))
-    low, ratio, high = (math.exp(change + n * error) for n in (-1, 0, 1))
-    verdict = Verdict.INCONCLUSIVE
     of_rounds = estimate_change([figure.value for figure in figures], span)
-    is_shown = of_rounds.low > math.log1p(allowed)
-    if len(figures) >= span.to_fail and chance <= RISK and is_shown:
+    of_calls = binomial_bounds(hits_b, hits_a + hits_b, RISK, span.risk_of_passing)
+    low = min(_odds(of_calls.low), _exp(of_rounds.low))
+    high = max(_odds(of_calls.high), _exp(of_rounds.high))
+    is_rare = hits_b == 0 and count >= samples_for_percentile(_SEEN)
+    verdict = Verdict.INCONCLUSIVE
+    if len(figures) >= span.to_fail and low > 1 + allowed:
         verdict = Verdict.REGRESSED
-    elif high < 1 + allowed or hits_b == 0:
+    elif len(figures) >= span.least and (high < 1 + allowed or is_rare):
         verdict = Verdict.PASSED
     if tolerance is None and (verdict is Verdict.PASSED or chance > _SUSPECT):
         return None
@@ -64,10 +65,18 @@ def compare_stalls(
         gate=tolerance is not None,
         replicates=count,
         of="calls",
-        ratio=ratio,
+        ratio=(hits_b + 0.5) / (hits_a + 0.5),
         low=low,
         high=high,
         verdict=verdict,
         about=f"A had {hits_a:,} calls of {STALLED} times the median or more, B {hits_b:,}, "
         f"of {count:,} each",
     )
+
+
+def _odds(share: float) -> float:
+    return share / (1 - share) if share < 1 else math.inf
+
+
+def _exp(value: float) -> float:
+    return math.exp(min(value, 700.0))

@@ -15,6 +15,7 @@ from pytest_mlms.arrays import read_arrays, write_arrays
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.records import Comparison, Verdict
 from pytest_mlms.serialization import to_plain
+from pytest_mlms.upgrade.criteria import Criteria
 from pytest_mlms.upgrade.replay import read_upgrades
 from tests.support.paced import Pace, paced_upgrade
 from tests.support.upgrade_results import RunFolder, line_of
@@ -258,3 +259,15 @@ def test_what_a_group_of_inputs_decided_is_kept(folder: RunFolder) -> None:
     group = latency.but(quantity="group_latency", verdict=Verdict.REGRESSED)
     folder.write(comparisons=[*folder.upgrade.comparisons, group])
     assert folder.replay(tolerance=0.5).verdict is Verdict.REGRESSED
+
+
+@pytest.mark.parametrize("has_pairs", [True, False])
+def test_stalls_are_decided_again(folder: RunFolder, has_pairs: bool) -> None:
+    (folder.write_with_pairs if has_pairs else folder.write)()
+    (latency,) = [one for one in folder.upgrade.comparisons if one.quantity == "latency"]
+    passed = latency.but(quantity="stalls", of="calls", verdict=Verdict.PASSED)
+    terms = Criteria({"latency": 0.03, "stalls": 0.5}, gates=("latency", "stalls"))
+    names = folder.upgrade.artifacts
+    folder.write(comparisons=[latency, passed], terms=terms, artifacts=names)
+    stalls = find(folder.replay().comparisons, "stalls")
+    assert stalls.about == "A had 0 calls of 3 times the median or more, B 0, of 1,440 each"
