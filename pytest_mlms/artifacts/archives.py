@@ -34,6 +34,7 @@ __all__ = ["ArchiveTooLarge", "MissingMember", "UnsafeArchive", "extract", "is_a
 _SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 
 _MOST_MEMBERS = 2_000_000
+_SHOWN = 100  # characters of a name
 _DEEPEST = 100  # folders: they are removed by calls within calls
 _CHUNK = 1 << 16  # bytes
 _LONGEST_HEADER = 1 << 20
@@ -179,11 +180,16 @@ def _write_members(members: Iterator[_Member], target: Path, most: int) -> dict[
             continue
         _claim(member, names)
         path = target / member.name
-        if member.open is None:
-            path.mkdir(parents=True, exist_ok=True)
-        else:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            digests[member.name] = _write_file(path, member.open)
+        try:
+            if member.open is None:
+                path.mkdir(parents=True, exist_ok=True)
+            else:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                digests[member.name] = _write_file(path, member.open)
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
+            raise UnsafeArchive(f"{error.strerror}: {member.name[:_SHOWN]!r}") from None
     return digests
 
 

@@ -101,6 +101,7 @@ class Uploads:
             return "unchanged"
         if not _begins_with(unpacked / RESULTS_FILE, folder / RESULTS_FILE):
             raise Conflict(f"{name}: the portal has another run of this name, with other results")
+        _check_places(unpacked, folder)
         _continue_run(unpacked, folder)
         return "longer"
 
@@ -169,6 +170,17 @@ def _begins_with(whole: Path, part: Path) -> bool:
             if left.read(len(chunk)) != chunk:
                 return False
     return True
+
+
+def _check_places(unpacked: Path, folder: Path) -> None:
+    """Raise Conflict where a file would take the place of a folder, or a folder that of a file."""
+    for path in _files(unpacked):
+        above = next((part for part in Path(path).parents if (folder / part).is_file()), None)
+        if above or (folder / path).is_dir():
+            raise Conflict(
+                f"{folder.name}: {above or path} is a folder in one of this run and the portal's, "
+                f"and a file in the other"
+            )
 
 
 def _continue_run(unpacked: Path, folder: Path) -> None:

@@ -86,6 +86,22 @@ def test_a_run_that_went_on_is_continued_and_never_cut_short(portal: Portal) -> 
     assert len(portal.get(f"/api/v1/runs/{run_name(3)}").json["items"]) == 2
 
 
+@pytest.mark.parametrize(("first", "second"), [("items/x", "items/x/y"), ("items/x/y", "items/x")])
+def test_a_run_whose_file_is_a_folder_of_what_was_pushed_is_refused_and_replaces_nothing(
+    tmp_path: Path, first: str, second: str
+) -> None:
+    results = tmp_path / "results"
+    results.mkdir()
+    lines = list(run_lines(3, items=2))
+    with serving(results) as portal:
+        push(portal, pack({"results.jsonl": results_of(lines[:2]), "items/a": b"1", first: b""}))
+        files = {"results.jsonl": results_of(lines), "items/a": b"2", second: b""}
+        answer = push(portal, pack(files))
+    assert answer.status == 409
+    assert "items/x is a folder" in answer.json["detail"]
+    assert (results / run_name(3) / "items" / "a").read_bytes() == b"1"
+
+
 def test_another_run_of_the_same_name_is_refused(portal: Portal) -> None:
     push(portal, pack_run(4))
     answer = push(portal, pack_run(4, ratio=2.0))
@@ -153,6 +169,7 @@ NO_RUNS = {
     "lock": (pack({"results.jsonl": GOOD, ".lock": b""}), "and nothing else"),
     "up": (pack({"results.jsonl": GOOD, "items/../../x": b""}), "can't be unpacked"),
     "absolute": (pack({"results.jsonl": GOOD, "/tmp/x": b""}), "can't be unpacked"),
+    "long name": (pack({"results.jsonl": GOOD, f"items/{'x' * 300}": b""}), "File name too long"),
     "link": (pack({"results.jsonl": link("results.jsonl", "/etc/passwd")}), "is a link"),
     "linked folder": (pack({"results.jsonl": GOOD, "items": link("items", "/")}), "is a link"),
     "linked in zip": (zip_with_link(), "is a link"),
