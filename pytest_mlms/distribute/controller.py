@@ -107,7 +107,7 @@ class Controller:
         server = ArtifactServer(self._workspace, channel)
         worker = self._connect(Connection(node, channel, receiver), server)
         give_up = partial(self._give_up, worker)
-        node.process_from_remote = CheckedEvents(node.process_from_remote, give_up)
+        node.process_from_remote = CheckedEvents(node.process_from_remote, give_up, self._config)
         check_worker(node.gateway)
         self._workspace.send(node.gateway, run_folder.name)
         node.workerinput["mlms_options"] = self._workspace.options()

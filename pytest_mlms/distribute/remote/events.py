@@ -6,8 +6,12 @@ the run.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypedDict
+
+import pytest
+from xdist.workermanage import Marker
 
 from pytest_mlms.distribute.message_types import misfit, types_of
 
@@ -16,24 +20,65 @@ __all__ = ["CheckedEvents"]
 _Place = tuple[str, int | None, str]
 
 
+class _Crash(TypedDict):
+    path: str
+    lineno: int
+    message: str
+
+
+class _Lines(TypedDict):
+    lines: Sequence[str]
+
+
+class _Arguments(TypedDict):
+    args: Sequence[tuple[str, Any]]
+
+
+class _EntryData(_Lines, total=False):
+    reprfuncargs: _Arguments | None
+    reprlocals: _Lines | None
+    reprfileloc: _Crash | None
+    style: str
+
+
+class _Entry(TypedDict):
+    type: str
+    data: _EntryData
+
+
+class _Traceback(TypedDict):
+    reprentries: Sequence[_Entry]
+    extraline: str | None
+    style: str
+
+
 class _Trace(TypedDict):
-    reprcrash: Any
-    reprtraceback: Any
+    reprcrash: _Crash | None
+    reprtraceback: _Traceback
+    sections: Sequence[tuple[str, str, str]]
+    chain: Sequence[tuple[_Traceback, _Crash | None, str | None]] | None
 
 
-_Reason = str | tuple[str, int, str] | _Trace
-_Report = TypedDict(
-    "_Report",
-    {"$report_type": str, "nodeid": str, "sections": Sequence[tuple[str, str]]},
-)
+_Skip = tuple[str, int, str]
+_Reason = str | _Skip | _Trace
+
+
+class _Report(TypedDict):
+    nodeid: str
+    sections: Sequence[tuple[str, str]]
 
 
 class _CollectReport(_Report):
     outcome: Literal["failed", "skipped"]
     longrepr: _Reason
+    result: None
 
 
-class _TestReport(_Report):
+class _Expected(TypedDict, total=False):
+    wasxfail: str
+
+
+class _TestReport(_Report, _Expected):
     item_index: int
     outcome: str
     longrepr: _Reason | None
@@ -58,11 +103,15 @@ class _Output(TypedDict):
 class _Warning(TypedDict):
     message_module: str | None
     message_class_name: str | None
+    message_args: Sequence[Any] | None
     message_str: str
     category_module: str | None
     category_class_name: str | None
     filename: str
     lineno: int
+    file: Any
+    line: str | None
+    source: Any
 
 
 class _Ready(TypedDict):
@@ -129,6 +178,7 @@ _EVENTS: Mapping[str, Any] = {
     "warning_recorded": _Recorded,
 }
 _READ_BY_KEY = ("collectionstart", "collectionfinish", "testreport", "collectreport")
+_REPORTS = {"testreport": pytest.TestReport, "collectreport": pytest.CollectReport}
 _ONCE = ("workerready", "collectionfinish", "workerfinished")
 
 
@@ -139,15 +189,18 @@ class CheckedEvents:
     connection, which no other process can send, always goes on.
     """
 
-    def __init__(self, take: Callable[[Any], None], give_up: Callable[[str], object]) -> None:
+    def __init__(
+        self, take: Callable[[Any], None], give_up: Callable[[str], object], config: pytest.Config
+    ) -> None:
         self._take = take
         self._give_up = give_up
+        self._config = config
         self._seen: set[str] = set()
         self._is_over = False
 
     def __call__(self, event: Any) -> None:
         """Take an event, in the thread of the gateway that receives."""
-        if not isinstance(event, (tuple, list)):
+        if event is Marker.END:
             self._take(event)
         elif not self._is_over:
             problem = self._problem_in(event)
@@ -157,8 +210,9 @@ class CheckedEvents:
             else:
                 self._take(event)
 
-    def _problem_in(self, event: Sequence[Any]) -> str:
-        name, fields = event if len(event) == 2 else ("", None)
+    def _problem_in(self, event: Any) -> str:
+        is_pair = isinstance(event, (tuple, list)) and len(event) == 2
+        name, fields = event if is_pair else ("", None)
         kind = _EVENTS.get(name) if isinstance(name, str) else None
         if kind is None or not isinstance(fields, dict):
             return "an event of an unknown kind"
@@ -171,4 +225,21 @@ class CheckedEvents:
         if is_early or (name in _ONCE and name in self._seen):
             return f"{name} out of turn"
         self._seen.add(name)
+        return self._problem_in_report(name, fields["data"]) if name in _REPORTS else ""
+
+    def _problem_in_report(self, name: str, data: dict[str, Any]) -> str:
+        """Return what keeps pytest from making and telling a report of its right parts."""
+        if isinstance(data["longrepr"], list):
+            data["longrepr"] = tuple(data["longrepr"])  # a key of what pytest counts
+        try:
+            report = self._config.hook.pytest_report_from_serializable(
+                config=self._config, data=copy.deepcopy(data)
+            )
+        except Exception as error:  # whatever a plugin makes of it
+            return f"a report that can't be read ({type(error).__name__})"
+        if not isinstance(report, _REPORTS[name]):
+            return "a report of a kind that no plugin knows here"
+        is_plain_skip = report.skipped and not hasattr(report, "wasxfail")
+        if is_plain_skip and not isinstance(report.longrepr, tuple):
+            return "a skip without its place and reason"
         return ""
