@@ -121,7 +121,8 @@ class InterleavePlan:
         least = max(self.least_calls, samples_for_percentile(95))
         has_time = least * call_seconds <= self.longest_turns
         if (for_guards and is_further) or (has_time and _has_more(slow_calls)):
-            return replace(self, seconds=seconds, precision=0.0, least_calls=least)
+            calls = least if has_time else self.least_calls
+            return replace(self, seconds=seconds, precision=0.0, least_calls=calls)
         needed = self.precision
         if len(changes) > 2:
             needed = max(needed, float(np.std(changes, ddof=1)) / _SHARE_OF_SPREAD)

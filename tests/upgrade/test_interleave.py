@@ -224,12 +224,14 @@ def test_rounds_have_the_calls_of_p95_once_b_has_more_slow_calls(
 
 
 @pytest.mark.parametrize(("call_seconds", "calls"), [(0.06, 59), (0.07, 30)])
-def test_rounds_are_no_longer_for_slow_calls_than_these_take(
+def test_rounds_are_no_longer_for_slow_calls_or_guards_than_these_take(
     call_seconds: float, calls: int
 ) -> None:
     plan = replace(PLAN, seconds=1.0, precision=0.003, budget=60.0)
     found = plan.for_round((0.0,), slow_calls=[(0, 2)], call_seconds=call_seconds)
     assert found.least_calls == calls
+    for_guards = plan.for_round(6 * (0.0,), for_guards=True, call_seconds=call_seconds)
+    assert for_guards == replace(plan, precision=0.0, least_calls=calls)
 
 
 def test_both_sides_have_the_same_number_of_turns() -> None:
