@@ -203,6 +203,7 @@ class _Rounds:
         index = self.measured
         earlier = self.earlier
         del earlier.changes[index:], earlier.slow_calls[index:]  # where the candidate was killed
+        del earlier.call_seconds[index:], earlier.growths[index:]
         began = time.monotonic()
         cores = self.plan.draw_cores(rng)
         with self.open_pair(order, cores) as pair:

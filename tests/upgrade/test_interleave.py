@@ -13,11 +13,13 @@ import pytest
 
 from pytest_mlms.agent.energy import Energy
 from pytest_mlms.agent.predictor import Clocks, Predictor, Turn
+from pytest_mlms.errors import AgentError
 from pytest_mlms.evaluate.timed_inputs import Mix, TimedBatches
 from pytest_mlms.upgrade.agents import AgentPair
 from pytest_mlms.upgrade.interleave import MeasuredRound, run_interleaved
 from pytest_mlms.upgrade.interleave_plan import InterleavePlan
 from pytest_mlms.upgrade.rounds import Outputs, SideName
+from pytest_mlms.warning_types import MlmsKilled
 from tests.support.fake_agents import FakePair, FakePredictor
 
 PLAN = InterleavePlan(seconds=0.0, budget=3600, seed=7, cores=(0, 1, 2), threads=1)
@@ -487,3 +489,23 @@ def test_a_side_that_leaks_is_watched_and_a_clean_one_is_not() -> None:
     clean = FakePair()
     Run(clean).run()
     assert clean.b.calls < 2000
+
+
+def test_a_round_in_which_the_candidate_was_killed_tells_later_ones_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fakes = FakePair()
+    fakes.b.leak = 2000
+
+    def be_killed(seconds: float) -> float:
+        monkeypatch.undo()
+        fakes.b.leak = fakes.b.calls = 0
+        error = AgentError("killed by SIGKILL")
+        error.killed = True
+        raise error
+
+    monkeypatch.setattr(fakes.b, "idle", be_killed)
+    run = Run(fakes, rounds=2)
+    with pytest.warns(MlmsKilled):
+        run.run()
+    assert fakes.b.calls < 2000  # it was watched for no leak
