@@ -18,6 +18,7 @@ from pytest_mlms.upgrade.round_estimate import LEAST_ROUNDS, ROUNDS, RoundSpan
 from pytest_mlms.upgrade.rounds import Clock
 
 __all__ = [
+    "SHARE_OF_DURATION",
     "SHARE_OF_TOLERANCE",
     "Criteria",
     "criteria_of",
@@ -30,7 +31,8 @@ __all__ = [
 SHARE_OF_TOLERANCE = 0.2
 """Of the tolerance of latency: the error of a round that is small beside it."""
 
-_SHARE_OF_DURATION = 0.75  # of --mlms-duration, for the turns of both sides together
+SHARE_OF_DURATION = 0.75
+"""Of --mlms-duration, for the turns of both sides of a round together."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ def interleave_plan_of(case: Case, config: Config) -> InterleavePlan:
     """
     criteria = criteria_of(case, config)
     return InterleavePlan(
-        seconds=_SHARE_OF_DURATION * config.duration,
+        seconds=SHARE_OF_DURATION * config.duration,
         budget=config.budget,
         seed=draw_seed(config.seed),
         cores=_common_cores(case),

@@ -29,6 +29,7 @@ __all__ = [
     "clock_step",
     "figures_of",
     "group_figures",
+    "seconds_of_turns",
     "slow_calls",
 ]
 
@@ -174,14 +175,22 @@ def _centre(calls: _Calls) -> Figure:
     """
     if calls.inputs is not None:
         return _mixed_centre(calls, calls.inputs)
-    statistic = np.mean if calls.is_coarse else np.median
-    turns = _Calls(statistic(calls.a, axis=1), statistic(calls.b, axis=1))
+    turns = _Calls(*seconds_of_turns(calls.a, calls.b))
     if not turns.advance or calls.is_too_coarse:
         unknown = turns.figure(np.mean, 0.0, math.inf)
         return unknown._replace(calls=calls.a.size)
     ratios = np.log(turns.b / turns.a)
     centre, error = centre_of(ratios)
-    return calls.figure(statistic, centre, error)
+    return calls.figure(np.mean if calls.is_coarse else np.median, centre, error)
+
+
+def seconds_of_turns(a: Array, b: Array) -> tuple[Array, Array]:
+    """Return the seconds of both sides' turns, given those of their calls, as turns x calls.
+
+    They are medians, or means by a coarse clock.
+    """
+    statistic = np.mean if _Calls(a, b).is_coarse else np.median
+    return statistic(a, axis=1), statistic(b, axis=1)
 
 
 def clock_step(times: Array) -> float:

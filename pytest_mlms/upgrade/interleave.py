@@ -34,18 +34,32 @@ from pytest_mlms.evaluate.timed_inputs import (
 )
 from pytest_mlms.statistics import is_steady
 from pytest_mlms.upgrade.agents import AgentPair, TurnPlan
-from pytest_mlms.upgrade.figures import slow_calls
-from pytest_mlms.upgrade.interleave_plan import LEAST_SECONDS, InterleavePlan
+from pytest_mlms.upgrade.figures import centre_of, slow_calls
+from pytest_mlms.upgrade.interleave_plan import InterleavePlan
 from pytest_mlms.upgrade.late_calls import LateCalls
 from pytest_mlms.upgrade.round_growth import RoundGrowth
 from pytest_mlms.upgrade.round_inputs import RoundInputs
 from pytest_mlms.upgrade.round_load import LoadRunner, LoadStrategy, RoundLoad
 from pytest_mlms.upgrade.round_record import RoundRecord, SideRecord
 from pytest_mlms.upgrade.rounds import SIDES, Array, Outputs, Round, Side, SideName
-from pytest_mlms.upgrade.turn_watch import TurnWatch, durations, undisturbed, waits
+from pytest_mlms.upgrade.turn_watch import TurnWatch, durations, ratios_of, undisturbed, waits
 from pytest_mlms.warning_types import MlmsKilled
 
-__all__ = ["KeepPart", "MeasuredRound", "OpenPair", "run_interleaved"]
+__all__ = [
+    "LEAST_SKIPPED",
+    "TURNS_AGAIN",
+    "KeepPart",
+    "MeasuredRound",
+    "OpenPair",
+    "calls_of_turn",
+    "run_interleaved",
+]
+
+LEAST_SKIPPED = 1
+"""Calls at the start of each turn of short calls that aren't timed, at least."""
+
+TURNS_AGAIN = 3
+"""Turns of each input that earlier rounds showed as slower."""
 
 OpenPair = Callable[[Sequence[SideName], Sequence[int]], AbstractContextManager[AgentPair]]
 """Starts both sides, in the order and on the cores given."""
@@ -62,7 +76,6 @@ Turns = dict[SideName, list[Turn]]
 _WINDOW_PAIRS = 8  # of the warm-up
 _WINDOW_SECONDS = 0.03  # after which half of its pairs are enough
 _MOST_WINDOWS = 6
-_MOST_PAIRS = 2000
 _TURN_SECONDS = 0.002  # so that waking up is a small part of a turn
 _MOST_CALLS = 200  # in a turn
 _MUCH_SLOWER = 1.5
@@ -73,7 +86,6 @@ _STEADY = 1.02  # ratio of a call of a turn to later ones from which it isn't on
 _PROBED_CALLS = 16  # of a turn
 _PROBED_SECONDS = 0.025  # of a turn
 _MOST_SKIPPED = 8
-_TURNS_AGAIN = 3  # of each input that earlier rounds showed as slower
 _IDLE_SECONDS = 0.05
 _PLANNED_ROUNDS = 2  # that find out how long turns are
 
@@ -497,8 +509,8 @@ class RoundRunner:
             skip = max(skip, _calls_of_start(mean))
         if warm_up.slowest >= _TURN_SECONDS:
             return TurnPlan(skip + 1, skip)
-        skip = max(1, skip)
-        return TurnPlan(self._calls_of_turn(skip), skip)
+        skip = max(LEAST_SKIPPED, skip)
+        return TurnPlan(calls_of_turn(self._slowest_call(skip)), skip)
 
     def _probe(self, side: SideName, calls: int) -> Array:
         """Return the seconds of a turn's calls, as multiples of those of its second half.
@@ -512,12 +524,13 @@ class RoundRunner:
         medians = np.median(latencies, axis=0)
         return np.asarray(medians / np.median(medians[calls // 2 :]))
 
-    def _calls_of_turn(self, skip: int) -> int:
+    def _slowest_call(self, skip: int) -> float:
+        """Return the seconds of a call of the slower side, in turns that skip the first ones."""
         medians = []
         for side in SIDES:
             turn = self._pair.turn(side, TurnPlan(_WINDOW_PAIRS, skip=skip))
             medians.append(float(np.median(durations(turn))))
-        return min(_MOST_CALLS, math.ceil(_TURN_SECONDS / max(medians)))
+        return max(medians)
 
     def _time_again(self, turn_plan: TurnPlan) -> tuple[Turns, list[int]]:
         """Time the batches that earlier rounds showed as slower, by themselves.
@@ -529,7 +542,7 @@ class RoundRunner:
         single = TurnPlan(1, turn_plan.skip)
         cycle = len(self._pair.order)
         for place, number in enumerate(self._pair.watched):
-            for _ in range(_TURNS_AGAIN):
+            for _ in range(TURNS_AGAIN):
                 for side in self._draw_order():
                     turns[side].append(self._pair.turn(side, single, cycle + place))
                 numbers.append(number)
@@ -547,22 +560,21 @@ class RoundRunner:
         plan = self._plan
         if plan.covers_batches:
             plan = replace(plan, least_calls=max(plan.least_calls, cycle))
-        watch = TurnWatch(plan.precision, self._pair.clocks, turn_plan.count, cycle)
+        watch = TurnWatch(plan, turn_plan.count, cycle)
+        clocks = self._pair.clocks
+
+        def error() -> float:
+            return centre_of(ratios_of(turns, clocks))[1]
+
         began = time.monotonic()
-        while len(first_sides) < _MOST_PAIRS:
-            pairs = len(first_sides)
-            spent = time.monotonic() - began
-            if plan.is_measured(pairs, turn_plan.count, spent):
-                break
-            if spent > LEAST_SECONDS and watch.is_precise(turns):
-                break
-            first = pairs * turn_plan.count % cycle
+        while not watch.is_enough(len(first_sides), time.monotonic() - began, error):
+            first = len(first_sides) * turn_plan.count % cycle
             order = self._draw_order()
             for side in order:
                 turn = self._pair.turn(side, turn_plan, first)
                 turns[side].append(turn)
             first_sides.append(order[0])
-        self._earlier.changes.append(watch.change(turns))
+        self._earlier.changes.append(float(np.median(ratios_of(turns, clocks))))
         calls = np.arange(len(first_sides) * turn_plan.count)
         self._earlier.call_seconds.append((time.monotonic() - began) / len(calls))
         return turns, first_sides, calls.reshape(-1, turn_plan.count) % cycle
@@ -574,6 +586,11 @@ class _SideTurns(NamedTuple):
     first: Turn
     timed: Sequence[Turn]
     last: Turn
+
+
+def calls_of_turn(seconds: float) -> int:
+    """Return how many calls a turn times, of calls that take so many seconds each."""
+    return min(_MOST_CALLS, math.ceil(_TURN_SECONDS / seconds))
 
 
 def _seems_to_leak(growths: Sequence[Mapping[SideName, float]]) -> bool:

@@ -1,18 +1,20 @@
-"""The error of a round's latency while its turns run, to end them once it is small."""
+"""The end of a round's turns: after their time, or once the error of its latency is small."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from pytest_mlms.agent.predictor import Clocks, Turn
 from pytest_mlms.evaluate.contention import call_waits
-from pytest_mlms.upgrade.figures import centre_of
-from pytest_mlms.upgrade.interleave_plan import next_look
+from pytest_mlms.upgrade.figures import seconds_of_turns
+from pytest_mlms.upgrade.interleave_plan import LEAST_SECONDS, InterleavePlan, next_look
 from pytest_mlms.upgrade.rounds import SIDES, Array, SideName
 
-__all__ = ["TurnWatch", "durations", "seconds_of", "undisturbed", "waits"]
+__all__ = ["TurnWatch", "durations", "ratios_of", "seconds_of", "undisturbed", "waits"]
+
+_MOST_PAIRS = 2000
 
 
 def durations(turn: Turn) -> Array:
@@ -40,40 +42,33 @@ def seconds_of(turn: Turn, clocks: Mapping[SideName, Clocks]) -> float:
     return float(np.median(undisturbed(turn, clocks)))
 
 
+def ratios_of(turns: Mapping[SideName, Sequence[Turn]], clocks: Mapping[SideName, Clocks]) -> Array:
+    """Return the logs of B / A of pairs of turns; a clock that stood still tells nothing."""
+    calls = (np.array([undisturbed(turn, clocks) for turn in turns[side]]) for side in SIDES)
+    a, b = seconds_of_turns(*calls)
+    told = (a > 0) & (b > 0)
+    if not told.any():
+        return np.zeros(1)
+    return np.asarray(np.log(b[told] / a[told]))
+
+
 class TurnWatch:
-    """Watches the turns of a round; ``needed`` is the error at which they may end, 0 for never.
+    """Tells when a round of a plan has enough turns, of so many ``calls`` over ``batches``."""
 
-    A turn has so many ``calls``, over so many ``batches`` in turn.
-    """
-
-    def __init__(
-        self, needed: float, clocks: Mapping[SideName, Clocks], calls: int, batches: int
-    ) -> None:
-        self._needed = needed
-        self._clocks = clocks
+    def __init__(self, plan: InterleavePlan, calls: int, batches: int = 1) -> None:
+        self._plan = plan
         self._calls = calls
         self._look = next_look(0, calls, batches)
 
-    def is_precise(self, turns: Mapping[SideName, Sequence[Turn]]) -> bool:
-        """Return whether the turns so far show the change of latency well enough."""
-        pairs = len(turns["a"])
-        if not self._needed or pairs < self._look:
+    def is_enough(self, pairs: int, spent: float, error: Callable[[], float]) -> bool:
+        """Return whether so many pairs of turns are enough, which took the seconds ``spent``.
+
+        ``error`` returns that of the change of latency, and is called only at a look at it.
+        """
+        plan = self._plan
+        if pairs >= _MOST_PAIRS or plan.is_measured(pairs, self._calls, spent):
+            return True
+        if not plan.precision or spent <= LEAST_SECONDS or pairs < self._look:
             return False
         self._look = next_look(pairs, self._calls)
-        _, error = centre_of(self._ratios(turns))
-        return error <= self._needed
-
-    def change(self, turns: Mapping[SideName, Sequence[Turn]]) -> float:
-        """Return the median of the logs of B / A over pairs of turns."""
-        return float(np.median(self._ratios(turns)))
-
-    def _ratios(self, turns: Mapping[SideName, Sequence[Turn]]) -> Array:
-        """Return the logs of B / A of pairs of turns; a clock that stood still tells nothing."""
-        a, b = (self._seconds(turns[side]) for side in SIDES)
-        told = (a > 0) & (b > 0)
-        if not told.any():
-            return np.zeros(1)
-        return np.asarray(np.log(b[told] / a[told]))
-
-    def _seconds(self, turns: Sequence[Turn]) -> Array:
-        return np.array([seconds_of(turn, self._clocks) for turn in turns])
+        return error() <= plan.precision

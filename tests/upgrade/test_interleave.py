@@ -155,7 +155,7 @@ def test_a_round_ends_with_enough_pairs_or_at_its_longest(
 @pytest.fixture
 def no_least_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let turns end at once, as those of fakes take no time."""
-    monkeypatch.setattr("pytest_mlms.upgrade.interleave.LEAST_SECONDS", 0.0)
+    monkeypatch.setattr("pytest_mlms.upgrade.turn_watch.LEAST_SECONDS", 0.0)
 
 
 @pytest.mark.usefixtures("no_least_time")
