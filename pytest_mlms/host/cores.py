@@ -64,8 +64,12 @@ def _siblings_of(core: int) -> set[int]:
 
 
 def _node_of(core: int) -> set[int]:
-    """Return the cores of a core's memory node; only itself where the kernel doesn't tell."""
-    return {core} | _listed(f"system/cpu/cpu{core}/node*/cpulist")
+    """Return the cores of a core's memory node; only itself where the kernel doesn't tell.
+
+    A kernel that is built without nodes has all its cores in one.
+    """
+    of_node = _listed(f"system/cpu/cpu{core}/node*/cpulist")
+    return {core} | (of_node or _listed("system/cpu/present"))
 
 
 def _kind_of(core: int) -> tuple[bool, set[int]]:

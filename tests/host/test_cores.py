@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,14 @@ def test_cores_beside_have_the_same_memory_and_are_the_next_ones() -> None:
     assert cores_beside([0, 8]) == {}
     assert cores_beside(range(8)) == {}
     assert cores_beside([]) == {}
+
+
+def test_a_kernel_that_knows_no_memory_nodes_has_one(kernel: Kernel) -> None:
+    shutil.rmtree(kernel.folder / "system")
+    assert cores_beside([2, 3]) == {}  # nor does it tell its cores
+    kernel.write("system/cpu/present", "0-11")
+    assert cores_beside([2, 3]) == {2: 4, 3: 5}
+    assert cores_beside([7]) == {7: 8}
 
 
 def test_threads_of_a_physical_core_are_again_those_of_one(kernel: Kernel) -> None:
