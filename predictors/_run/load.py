@@ -9,11 +9,12 @@ import gc
 import sys
 import threading
 from array import array
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from .arrivals import ClosedLoop, OpenLoop, Taken, clock
 from .instances import Instance, Instances
 from .process import QueueWait, cpu_time, use_timer_slack
+from .served import ServedCalls
 
 RECORD = ("query", "scheduled", "issued", "started", "done", "inputs")
 """The columns of a record: the number of a query, four times in nanoseconds from the start of the
@@ -54,13 +55,6 @@ class Queries(NamedTuple):
         """Return the places in the library of the samples that one call takes."""
         first = taken.first * self.per_query % len(self.samples)
         return self.samples[first : first + taken.number * self.per_query]
-
-
-class Served(NamedTuple):
-    """The samples of the last call of the first instance, and their outputs."""
-
-    samples: Tuple[int, ...]
-    outputs: Any
 
 
 class Recorder:
@@ -155,10 +149,13 @@ class Reporter:
 
 def run_load(
     instances: Instances, arrivals: Arrivals, queries: Queries, recorder: Recorder
-) -> Served:
-    """Serve the queries of ``arrivals`` until there are no more; raises what a call raised."""
+) -> List[ServedCalls]:
+    """Serve the queries of ``arrivals`` until there are no more; raises what a call raised.
+
+    Return the calls of each instance whose outputs are held.
+    """
     barrier = threading.Barrier(instances.count, lambda: _begin(arrivals, recorder))
-    last: Dict[Instance, Served] = {}
+    served: List[ServedCalls] = []
 
     def serve(instance: Instance) -> None:
         wait = QueueWait()
@@ -166,14 +163,14 @@ def run_load(
         use_timer_slack(1)
         try:
             barrier.wait()
-            last[instance] = _serve(instance, arrivals, queries, recorder)
+            served.append(_serve(instance, arrivals, queries, recorder))
         finally:
             arrivals.stop()
             use_timer_slack(0)
 
     with undisturbed():
         instances.run(serve)
-    return max(last.values(), key=lambda served: len(served.samples))
+    return served
 
 
 @contextlib.contextmanager
@@ -196,21 +193,21 @@ def _begin(arrivals, recorder):
 
 
 def _serve(instance, arrivals, queries, recorder):
-    """Serve queries with one instance; return the last ones with their outputs."""
+    """Serve queries with one instance; return its calls."""
     free = arrivals.start
-    samples: Sequence[int] = ()
-    outputs = None
+    served = ServedCalls()
     while clock() < free:
         pass
     while True:
         taken = arrivals.take(free)
         if taken is None:
-            return Served(tuple(samples), outputs)
+            return served
         started = clock()
         samples = queries.of(taken)
         outputs = instance.serve(samples)
         free = clock()
         recorder.add(arrivals, taken, len(samples) * queries.rows, (started, free))
+        served.add(samples, outputs)
 
 
 def _freeze_garbage():

@@ -9,6 +9,7 @@ from .load import Queries, Recorder, Reporter, run_load
 from .process import BusyThreads, PeakMemory
 from .protocol import TIME, NamedArrays, OutgoingReply, Tensor
 from .replies import LoadRunReply, make_reply
+from .served import Call, most_telling
 
 SAMPLES = TIME + "samples"
 SCHEDULED = TIME + "scheduled"
@@ -72,8 +73,8 @@ def answer_load(
     schedule: Dict[str, Any],
     send: Optional[SendPart],
     peak: PeakMemory,
-) -> Tuple[OutgoingReply, Any]:
-    """Run a load with prepared instances; return its reply, and the outputs that go with it."""
+) -> Tuple[OutgoingReply, List[Call]]:
+    """Run a load with prepared instances; return its reply, and a few calls with their outputs."""
     samples = schedule[SAMPLES]
     queries = Queries(memoryview(samples), request.per_query, rows_of(library))
     arrivals = _arrivals(request, schedule.get(SCHEDULED))
@@ -95,9 +96,9 @@ def answer_load(
         busy = threads.count()
         record = LoadRunReply(
             peak_rss=peak.read(),
-            own_bytes=sum(array.nbytes for array in schedule.values()),
+            own_bytes=sum(array.nbytes for array in schedule.values())
+            + sum(instance.bytes for instance in served),
             instance_bytes=instances.bytes,
-            output_samples=[int(sample) for sample in served.samples],
             joules=joules,
             idle_watts=idle_watts,
             energy_missing=meter.missing,
@@ -105,7 +106,8 @@ def answer_load(
             energy_period=meter.period,
             device_memory=instances.memory.read(),
         )
-        return make_reply(record, _named_block(*recorder.take_block())), served.outputs
+        calls = most_telling([call for instance in served for call in instance.calls])
+        return make_reply(record, _named_block(*recorder.take_block())), calls
     except BaseException:
         if send is not None:
             send(_named_block(*recorder.take_block()))

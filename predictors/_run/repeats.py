@@ -41,7 +41,7 @@ class Repeats:
     def _add(self, batch, output):
         import numpy
 
-        digest = _digest(output)
+        digest = digest_of(output)
         counts = self._counts.setdefault(batch, {})
         usual = max(counts, key=counts.get) if counts else digest
         if digest != usual and len(self.kept) < _MOST_KEPT:  # the first may be the wrong one
@@ -53,7 +53,8 @@ class Repeats:
         self.calls += 1
 
 
-def _digest(arrays):
+def digest_of(arrays):
+    """Return a number that tells outputs apart."""
     value = 0
     for array in arrays:
         value = zlib.crc32(_bytes_of(array), value)

@@ -103,24 +103,29 @@ class LoadRunReply(NamedTuple):
     """The end of a load; its records came before, in blocks, and the last of them come with it.
 
     ``peak_rss`` is the process's peak of resident memory in bytes, ``own_bytes`` the part of it
-    that the schedule takes. ``instance_bytes`` has the resident memory that each instance after the
-    first took. ``output_samples`` are the samples whose outputs come with the reply. ``joules`` are
-    those of each counter of energy during the load, ``idle_watts`` the power before it, and
-    ``energy_missing`` says why there is no counter, or is empty. ``busy`` are the threads that
-    gained CPU time in the load, None where the kernel doesn't tell. ``device_memory`` is None on
+    that the schedule and outputs that are held take. ``instance_bytes`` has the resident memory
+    that each instance after the first took. ``joules`` are those of each counter of energy during
+    the load, ``idle_watts`` the power before it, and ``energy_missing`` says why there is no
+    counter, or is empty. ``busy`` are the threads that gained CPU time in the load, None where the
+    kernel doesn't tell. ``device_memory`` is None on
     the CPU.
     """
 
     peak_rss: int
     own_bytes: int
     instance_bytes: List[int]
-    output_samples: List[int]
     joules: Dict[str, float]
     idle_watts: Dict[str, float]
     energy_missing: str
     busy: Optional[int] = None
     energy_period: Optional[float] = None
     device_memory: Optional[DeviceBytes] = None
+
+
+class ServedReply(NamedTuple):
+    """The samples of each of the calls of the last load whose outputs are held."""
+
+    samples: List[List[int]]
 
 
 class LoadGenReply(NamedTuple):

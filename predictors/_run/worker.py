@@ -103,10 +103,12 @@ from mlms_predictors._run.replies import (  # noqa: E402
     MoveReply,
     RepeatsReply,
     RunReply,
+    ServedReply,
     TurnReply,
     UsageReply,
     make_reply,
 )
+from mlms_predictors._run.served import Call  # noqa: E402
 from mlms_predictors._run.supervisor import start_supervised  # noqa: E402
 from mlms_predictors._run.trace_reply import trace_reply  # noqa: E402
 
@@ -139,6 +141,7 @@ class Worker:
         self._repeats = Repeats()
         self._instances: Optional[Instances] = None
         self._library: Library = []
+        self._served: List[Call] = []
         self._model_bytes = 0
         self._peak = process.PeakMemory()
         self._on_device = DeviceMemory("cpu")
@@ -361,7 +364,7 @@ class Worker:
     def load_run(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
         """Serve queries by instances of the model, as they arrive or one after the other.
 
-        Reply with the records of the queries, in parts, and with the last outputs.
+        Reply with the records of the queries, in parts.
         """
         request = request_of(header)
         schedule, library = take_library(request, arrays)
@@ -374,9 +377,20 @@ class Worker:
         sizes = sizes_of(request, len(schedule.get(SCHEDULED, ())))
         instances.run(lambda instance: instance.prepare(self._library, sizes))
         send = self._part_sender(header)
-        reply, outputs = answer_load(instances, self._library, request, schedule, send, self._peak)
-        named = [] if outputs is None else self._named(outputs)
-        return OutgoingReply(reply.fields, reply.arrays + named)
+        self._served = []
+        library = self._library
+        reply, self._served = answer_load(instances, library, request, schedule, send, self._peak)
+        return reply
+
+    def served(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
+        """Reply with the samples of a few calls of the last load.
+
+        The outputs of the one with the number ``place`` come with it.
+        """
+        record = ServedReply([[int(sample) for sample in samples] for samples, _ in self._served])
+        place = header["place"]
+        outputs = self._served[place][1] if place < len(self._served) else []
+        return make_reply(record, self._named(outputs))
 
     def loadgen(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
         """Let MLPerf's LoadGen send queries to instances of the model; reply with its logs."""
@@ -485,6 +499,7 @@ class Worker:
         self._device_clock = None
         self._samples.outputs = []
         self._library = []
+        self._served = []
         try:
             self._pool.close()
             self._predictor.close(loaded)
@@ -585,6 +600,7 @@ REQUESTS = (
     "repeats",
     "idle",
     "load_run",
+    "served",
     "loadgen",
     "profile",
     "trace",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -103,9 +103,7 @@ class LoadRun:
         complete: True if the load came to its end, and all queries of a schedule were served.
         instances: The copies of the model.
         instance_bytes: The resident memory that each copy after the first took.
-        peak_bytes: The peak of resident memory, without our own schedule; None if not told.
-        outputs: Outputs of one call by name, for ``output_samples``, the places of its inputs.
-        output_samples: See ``outputs``.
+        peak_bytes: The peak of resident memory, without what is our own; None if not told.
         energy: The energy of the device; None if not told.
         busy: The threads that gained CPU time; None if not told.
         device_memory: The peak on a GPU; None on the CPU, or if not told.
@@ -122,8 +120,6 @@ class LoadRun:
     instances: int
     instance_bytes: tuple[int, ...] = ()
     peak_bytes: int | None = None
-    outputs: Mapping[str, Array] = field(default_factory=dict)
-    output_samples: tuple[int, ...] = ()
     energy: Energy | None = None
     busy: int | None = None
     device_memory: DeviceBytes | None = None
@@ -245,7 +241,6 @@ def _with_end(run: LoadRun, record: LoadRunReply) -> LoadRun:
         run,
         instance_bytes=tuple(record.instance_bytes),
         peak_bytes=record.peak_rss - record.own_bytes,
-        output_samples=tuple(record.output_samples),
         energy=Energy(
             record.joules, record.idle_watts, record.energy_missing, record.energy_period
         ),

@@ -21,6 +21,7 @@ from mlms_predictors._run.replies import (
     ProfileReply,
     RepeatsReply,
     RunReply,
+    ServedReply,
     TraceReply,
     TurnReply,
     UsageReply,
@@ -44,7 +45,7 @@ from pytest_mlms.agent.tensor_names import named_tensors
 from pytest_mlms.errors import AgentError
 from pytest_mlms.manifest.load import LoadedManifest
 
-__all__ = ["Clocks", "Predictor", "RepeatedCalls", "ScenarioRun", "Turn"]
+__all__ = ["Clocks", "Predictor", "RepeatedCalls", "ScenarioRun", "ServedCall", "Turn"]
 
 _RUN_TIMES = ("start", "end", "wait", "cpu", "at")
 _DEVICE_TIMES = (*_RUN_TIMES, "device")
@@ -76,6 +77,20 @@ class RepeatedCalls(NamedTuple):
     calls: int
     differing: int
     kept: Sequence[tuple[int, Mapping[str, Array]]] = ()
+
+
+class ServedCall(NamedTuple):
+    """A call under load: the places of its samples, in their order, and its outputs by name."""
+
+    samples: Sequence[int]
+    outputs: Mapping[str, Array]
+
+    def batch(self, batches: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
+        """Return its inputs: samples of ``batches``, joined on the first axis if several."""
+        inputs = [batches[sample] for sample in self.samples]
+        if len(inputs) == 1:
+            return dict(inputs[0])
+        return {name: np.concatenate([each[name] for each in inputs]) for name in inputs[0]}
 
 
 class Turn(NamedTuple):
@@ -275,14 +290,24 @@ class Predictor:
             with self.agent.checking("load_run"):
                 record = read_record(LoadRunReply, facts)
                 records.add(named)
-                outputs = self._named(named)
-                if record.output_samples:
-                    check_outputs(self.outputs, outputs)
         except AgentError as error:
             raise LoadLost(error, records.run()) from error
         except KeyboardInterrupt as error:
             raise LoadInterrupted(records.run()) from error
-        return replace(records.run(record), outputs=outputs)
+        return records.run(record)
+
+    def served_calls(self) -> list[ServedCall]:
+        """Return a few calls of the last load, if any: those that tell most. Raises AgentError."""
+        found: list[ServedCall] = []
+        while True:
+            facts, arrays = self.agent.request("served", {"place": len(found)})
+            with self.agent.checking("served"):
+                record = read_record(ServedReply, facts)
+                if len(found) == len(record.samples):
+                    return found
+                outputs = self._named(arrays)
+                check_outputs(self.outputs, outputs)
+            found.append(ServedCall(record.samples[len(found)], outputs))
 
     def run_loadgen(
         self, batches: Sequence[Mapping[str, Array]], plan: LoadGenPlan

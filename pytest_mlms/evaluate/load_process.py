@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -85,7 +86,7 @@ def measure_load_process(
     warmed = warm_up(single_calls(plan), predictor)
     check_fastest(plan, warmed)
     served = _serve_until_decided(plan, predictor, batches, number, began, keep_part)
-    _check_outputs(predictor, batches, served.run)
+    _check_outputs(predictor, batches)
     view = scenario_run(served.run, served.times)
     load = load_record(
         served.run, served.times, served.verdict, seed=plan.seed + number, runs=served.runs
@@ -248,33 +249,33 @@ def _joules_per_input(plan: LoadItemPlan, served: _Served) -> float | None:
     return joules / inputs if joules is not None and inputs else None
 
 
-def _check_outputs(predictor: Predictor, batches: Batches, run: LoadRun) -> None:
+def _check_outputs(predictor: Predictor, batches: Batches) -> None:
     """Raise OutputError where outputs under load aren't those of the same inputs alone.
 
     A batcher joins inputs in any way, and instances run beside each other.
     """
-    for name, output in run.outputs.items():
-        check_finite(name, finite_rows(output))
-    if not run.output_samples:
-        return
-    given = [batches[sample] for sample in run.output_samples]
-    alone = _joined([predictor.predict(batch) for batch in given])
+    predict = functools.cache(lambda sample: predictor.predict(batches[sample]))
+    for call in predictor.served_calls():
+        for name, output in call.outputs.items():
+            check_finite(name, finite_rows(output))
+        alone = _joined([predict(sample) for sample in call.samples])
+        given = [batches[sample] for sample in call.samples]
 
-    def nearby() -> NearbyOutputs:
-        of_samples = [nearby_outputs(predictor.predict, batch) for batch in given]
-        parts = zip(*of_samples, strict=True)
-        return NearbyOutputs(
-            *([_joined(each) for each in zip(*part, strict=False)] for part in parts)
-        )
+        def nearby(given: Batches = given) -> NearbyOutputs:
+            of_samples = [nearby_outputs(predictor.predict, batch) for batch in given]
+            parts = zip(*of_samples, strict=True)
+            return NearbyOutputs(
+                *([_joined(each) for each in zip(*part, strict=False)] for part in parts)
+            )
 
-    outputs = {name: np.atleast_1d(output) for name, output in run.outputs.items()}
-    name, difference = largest_difference(outputs, alone, "one by one", nearby)
-    if name:
-        raise OutputError(
-            f"the model computed another {name!r} under load than alone from the same inputs, "
-            f"{difference}; what is timed must be right: look for state that calls share, and for "
-            f"a first axis that is not that of the batch"
-        )
+        outputs = {name: np.atleast_1d(output) for name, output in call.outputs.items()}
+        name, difference = largest_difference(outputs, alone, "one by one", nearby)
+        if name:
+            raise OutputError(
+                f"the model computed another {name!r} under load than alone from the same inputs, "
+                f"{difference}; what is timed must be right: look for state that calls share, and "
+                f"for a first axis that is not that of the batch"
+            )
 
 
 def _joined(outputs: Sequence[Mapping[str, Array]]) -> dict[str, Array]:

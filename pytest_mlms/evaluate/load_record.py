@@ -130,7 +130,7 @@ def scenario_run(run: LoadRun, times: QueryTimes) -> ScenarioRun:
             "cpu": run.readings["cpu"] * _NANO,
             "read": run.readings["at"] * _NANO,
         },
-        outputs=run.outputs,
+        outputs={},
         sha256="",
         peak_bytes=run.peak_bytes or 0,
         energy=run.energy or UNTOLD,

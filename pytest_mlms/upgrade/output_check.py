@@ -40,6 +40,8 @@ from pytest_mlms.upgrade.compared_inputs import (
 from pytest_mlms.upgrade.output_verdict import (
     BY_CALL,
     BY_THREADS,
+    JOINED,
+    OF_LOAD,
     OWN_THREADS,
     PICTURES,
     TIMED,
@@ -160,6 +162,7 @@ class OutputCheck:
         self._add_timed(pair, timed)
         self._add_repeats(pair, timed)
         self._check_processes(pair, timed)
+        self._check_loads(pair)
         if self._rounds == 1:
             self._compare_batch_sizes(pair)
             self._compare_all(pair)
@@ -264,6 +267,33 @@ class OutputCheck:
                 self._about.note("B against itself in another process", sweep)
             elif sweep.beyond:
                 self._refuse(pair, sweep, f"in round {self._rounds} than in round 1")
+
+    def _check_loads(self, pair: AgentPair) -> None:
+        """Compare what each side gave under the load of the round with what it gives at rest.
+
+        Batches that queries were joined to are compared between both sides, too. Raises InvalidRun
+        where the baseline gives something else under load.
+        """
+        for side in SIDES:
+            with pair.running(side) as predictor:
+                served = predictor.served_calls()
+            for call in served:
+                batch = call.batch(pair.batches)
+                names = [f"{len(call.samples)} queries in a call"] * self.case.batch_size
+                names *= len(call.samples)
+                at_rest = self._predict(pair, side, batch)
+                sweep = OutputSweep(self._sweep.rules, of_itself=True)
+                nearby = self._nearby(pair, batch, side)
+                sweep.add(at_rest, self._own(call.outputs), names, nearby)
+                if side == "a" and sweep.beyond:
+                    self._refuse(pair, sweep, "under load than at rest")
+                if side == "b":
+                    self._about.note(OF_LOAD, sweep)
+                if side == "b" and len(call.samples) > 1:
+                    joined = OutputSweep(self._sweep.rules)
+                    expected = self._predict(pair, "a", batch)
+                    joined.add(expected, at_rest, names, self._nearby(pair, batch))
+                    self._about.note(JOINED, joined)
 
     def _refuse(self, pair: AgentPair, sweep: OutputSweep, when: str) -> None:
         """Raise InvalidRun for a baseline that differs from itself, where no input may."""

@@ -19,6 +19,8 @@ from pytest_mlms.upgrade.stack_inputs import PictureSweep
 __all__ = [
     "BY_CALL",
     "BY_THREADS",
+    "JOINED",
+    "OF_LOAD",
     "OWN_THREADS",
     "PICTURES",
     "TIMED",
@@ -43,6 +45,8 @@ TIMED = "for the timed inputs"
 BY_CALL = "from call to call"
 BY_THREADS = "with other numbers of threads"
 OWN_THREADS = "at the frameworks' own number of threads"
+OF_LOAD = "B against itself under load"
+JOINED = "in the batches that queries under load were joined to"
 PICTURES = "the decoded pictures"
 """The part whose texts a ``PictureSweep`` has."""
 

@@ -46,8 +46,8 @@ def test_each_query_of_a_schedule_is_served_once(server: Predictor) -> None:
     assert (run.started >= run.issued).all()
     assert (run.done >= run.started).all()
     assert (run.batch_sizes == 1).all()
-    (place,) = run.output_samples
-    assert run.outputs["y"].tolist() == [place]
+    told = [(call.samples, call.outputs["y"].tolist()) for call in server.served_calls()]
+    assert sorted(told) == [([place], [place]) for place in range(len(LIBRARY))]
     assert run.peak_bytes is not None
     assert run.peak_bytes > 0
 
@@ -67,8 +67,9 @@ def test_a_query_of_several_samples_is_one_batch(server: Predictor) -> None:
     plan = LoadPlan(np.array([0, 1, 2, 3, 2, 1]), 60, samples_per_query=3, least=2)
     run = server.load_run(LIBRARY, plan)
     assert run.batch_sizes.tolist() == [3, 3]
-    assert run.output_samples == (3, 2, 1)
-    assert run.outputs["y"].tolist() == [3, 2, 1]
+    for call, samples in zip(server.served_calls(), ([0, 1, 2], [3, 2, 1]), strict=True):
+        assert call.samples == call.outputs["y"].tolist() == samples
+        assert call.batch(LIBRARY)["x"][:, 0].tolist() == samples
 
 
 def test_a_batcher_joins_queries_that_wait(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from pytest_mlms.agent.load import LoadLost, LoadPlan, LoadRun
-from pytest_mlms.agent.predictor import Predictor, ScenarioRun
+from pytest_mlms.agent.predictor import Predictor, ScenarioRun, ServedCall
 from pytest_mlms.errors import AgentError, MlmsError, OutputError
 from pytest_mlms.evaluate.limits import explain
 from pytest_mlms.evaluate.load_performance import measure_load
@@ -59,6 +59,10 @@ class FakeServer:
             raise LoadLost(AgentError("the agent ended"), run)
         return run
 
+    def served_calls(self) -> list[ServedCall]:
+        sample = int(self.loads[-1].samples[0])
+        return [ServedCall([sample], {"y": np.array([sample + self.wrong], np.float32)})]
+
     def _served(self, plan: LoadPlan, scheduled: np.ndarray) -> LoadRun:
         free = 0
         done = []
@@ -66,7 +70,6 @@ class FakeServer:
             free = max(free, time) + round(self.seconds * SECOND)
             done.append(free)
         count = len(done)
-        sample = int(plan.samples[0])
         return LoadRun(
             queries=np.arange(count),
             scheduled=scheduled[:count],
@@ -78,8 +81,6 @@ class FakeServer:
             complete=True,
             instances=1,
             peak_bytes=1000,
-            outputs={"y": np.array([sample + self.wrong], np.float32)},
-            output_samples=(sample,),
         )
 
 

@@ -111,3 +111,29 @@ def test_a_peak_that_the_budget_can_not_have_is_an_error(stacks: Project) -> Non
     result.assert_outcomes(failed=1)
     assert "p99 takes" in result.stdout.str()
     assert "of which --mlms-budget allows 5 s; raise it to" in result.stdout.str()
+
+
+@pytest.mark.parametrize(
+    ("fault", "more", "text"),
+    [
+        ("SERVER_RACE", "  instances: 2", "B against itself under load, outputs differ by"),
+        (
+            "SERVER_MIX",
+            "  batcher: {max_batch: 32, max_delay: 300 ms}",
+            "in the batches that queries under load were joined to, outputs differ by",
+        ),
+    ],
+)
+def test_outputs_that_are_wrong_under_load_alone_regress(
+    stacks: Project, fault: str, more: str, text: str
+) -> None:
+    new = f'new: {{framework: server, interpreter: current, env: {{{fault}: "8"}}}}'
+    (stacks.folder / "stacks.yaml").write_text(f"{STACKS.splitlines()[1]}\n{new}\n")
+    server = "server: {rate: 100 /s, latency: 10 s, percentile: 50}"
+    write_manifest(stacks, server, options="seconds: 0.03", more=more)
+    result = stacks.run(*UPGRADE, "-k", "upgrade and server", "--mlms-budget=20")
+    result.assert_outcomes(failed=1)
+    (item,) = stacks.items()
+    found = by_quantity(item)["agreement"]
+    assert found["verdict"] == "REGRESSED"
+    assert text in found["told"]

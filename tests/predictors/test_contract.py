@@ -187,9 +187,12 @@ def test_instances_under_load_give_the_outputs_of_each_alone(
     alone = model.predict()
     fields, arrays = load_fields(batcher, instances)
     parts: list[Any] = []
-    reply = model.agent.request("load_run", fields, arrays, 60, parts.append)
-    places = reply.facts["output_samples"]
-    assert_close(reply.arrays["logits"], alone[places])
+    model.agent.request("load_run", fields, arrays, 60, parts.append)
+    count = len(model.agent.request("served", {"place": 0}).facts["samples"])
+    assert count > 1
+    for place in range(count):
+        reply = model.agent.request("served", {"place": place})
+        assert_close(reply.arrays["logits"], alone[reply.facts["samples"][place]])
 
 
 @pytest.mark.parametrize("name", FRAMEWORKS)

@@ -17,7 +17,7 @@ from mlms_predictors import Tensor
 from mlms_predictors._run.pictures import decode
 from PIL import Image
 
-from pytest_mlms.agent.predictor import Predictor, RepeatedCalls, Turn
+from pytest_mlms.agent.predictor import Predictor, RepeatedCalls, ServedCall, Turn
 from pytest_mlms.agent.process import Refused
 from pytest_mlms.errors import Crashed, DatasetError, InvalidRun, MlmsError
 from pytest_mlms.evaluate.agreement import Tolerance
@@ -155,6 +155,7 @@ class Side(FakePredictor):
         self.outputs = [Tensor("logits", "float32", (None, 10))]  # type: ignore[assignment]
         self.calls = 0
         self.repeated = RepeatedCalls(0, 0)
+        self.served: Sequence[ServedCall] = ()
         self.batches: Sequence[Outputs] = ()
 
     def bind(self, batches: Sequence[Outputs], order: Sequence[int] = (), cycle: int = 0) -> Any:
@@ -181,6 +182,9 @@ class Side(FakePredictor):
 
     def repeated_calls(self) -> RepeatedCalls:
         return self.repeated
+
+    def served_calls(self) -> Sequence[ServedCall]:
+        return self.served
 
 
 class Check:
@@ -1079,3 +1083,28 @@ def test_a_baseline_that_gives_nan_in_one_call_is_no_measure(check: Check, nan_c
     agreement = find(check.run(), "agreement")
     assert agreement.verdict is INCONCLUSIVE
     assert "the baseline's own 'logits' varies by inf from call to call" in agreement.lacking
+
+
+@pytest.mark.parametrize("samples", [[1], [2, 0]])
+def test_outputs_under_load_are_those_at_rest(check: Check, samples: list[int]) -> None:
+    rows = np.concatenate([np.arange(8) + 8 * sample for sample in samples])
+    check.a.served = [ServedCall(samples, {"logits": SCORES[rows]})]
+    check.b.served = check.a.served
+    assert find(check.run(), "agreement").verdict is Verdict.PASSED
+    check.b.served = [ServedCall(samples, {"logits": SCORES[rows[::-1]]})]
+    assert find(check.run(), "agreement").verdict is Verdict.REGRESSED
+    assert "B against itself under load, outputs differ by up to" in check.told
+    check.a.served = check.b.served
+    with pytest.raises(InvalidRun, match="baseline old gave other outputs under load than at rest"):
+        check.run()
+
+
+def test_batches_that_queries_are_joined_to_are_compared_between_both_sides(check: Check) -> None:
+    def give(rows: Array, call: int) -> Array:
+        return right(rows[::-1] if len(rows) > 8 else rows, call)
+
+    check.b.give = give
+    assert find(check.run(), "agreement").verdict is Verdict.PASSED
+    check.b.served = [ServedCall([0, 1], {"logits": SCORES[np.arange(16)[::-1]]})]
+    assert find(check.run(), "agreement").verdict is Verdict.REGRESSED
+    assert "in the batches that queries under load were joined to, outputs differ" in check.told

@@ -10,7 +10,8 @@ single    loading a second copy raises
 hoard     MiB that the model takes
 gpu       MiB that the model takes on its device, by the framework's counter
 
-SERVER_FACTOR in the environment multiplies the seconds.
+In the environment SERVER_FACTOR multiplies the seconds, SERVER_RACE makes calls beside another one
+wrong, and SERVER_MIX those of larger batches than its number.
 
 The output is the input's mean over each row, which tells what was joined.
 """
@@ -24,6 +25,7 @@ from mlms_predictors import Loaded, Tensor
 
 STALL = 0.1  # seconds
 _LOADS = []
+_RUNNING = []
 
 
 def versions():
@@ -61,10 +63,18 @@ def predict(loaded, arrays):
     if number == options.get("fault"):
         raise RuntimeError("call %d is one too many" % number)
     factor = float(os.environ.get("SERVER_FACTOR", "1"))
+    _RUNNING.append(number)
+    is_beside = len(_RUNNING) > 1
     _spend(factor * options.get("seconds", 0), options.get("hold"))
+    _RUNNING.pop()
     if number == options.get("stall"):
         time.sleep(STALL)
-    return [arrays["x"].mean(axis=1)]
+    means = arrays["x"].mean(axis=1)
+    if is_beside and "SERVER_RACE" in os.environ:
+        means = means + 1
+    if len(means) > int(os.environ.get("SERVER_MIX", len(means))):
+        means = means[::-1]
+    return [means]
 
 
 def _spend(seconds, hold):

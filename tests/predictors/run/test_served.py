@@ -1,0 +1,50 @@
+"""The calls under load whose outputs are held."""
+
+from __future__ import annotations
+
+import numpy as np
+from mlms_predictors._run.served import ServedCalls, most_telling
+
+MEGABYTE = 1 << 20
+
+
+def outputs(value: float, size: int = 4) -> list[np.ndarray]:
+    return [np.full(size // 4, value, np.float32)]
+
+
+def test_calls_are_spread_over_the_load_with_the_last_one() -> None:
+    served = ServedCalls()
+    for number in range(10_001):
+        served.add([number], outputs(number))
+    numbers = [samples[0] for samples, _ in served.calls]
+    assert 256 < len(numbers) <= 513
+    assert numbers[0] == 0
+    assert numbers[-1] == 10_000
+    assert np.ptp(np.diff(numbers[:-1])) == 0
+
+
+def test_what_is_held_does_not_grow_with_the_outputs() -> None:
+    served = ServedCalls()
+    for number in range(100):
+        served.add([number], outputs(number, MEGABYTE // 10))
+    assert 4 < len(served.calls) <= 11
+    assert served.bytes <= MEGABYTE
+    for number in range(100):
+        served.add([number], outputs(number, MEGABYTE))
+    assert served.calls[-1][0] == (99,), "of outputs that are larger there is the last one alone"
+    assert served.bytes <= MEGABYTE
+
+
+def test_a_call_that_gave_something_else_once_is_told_first() -> None:
+    served = ServedCalls()
+    for number in range(400):
+        served.add([number % 20], outputs(number % 20 if number != 123 else -1))
+    told = most_telling(served.calls)
+    assert len(told) == 8
+    assert [samples for samples, _ in told[:2]] == [(3,), (3,)]
+    assert {float(found[0][0]) for _, found in told[:2]} == {3.0, -1.0}
+
+
+def test_larger_batches_are_told_before_single_queries() -> None:
+    calls = [((0,), outputs(0)), ((1, 2), outputs(1)), ((1,), outputs(2)), ((2, 0), outputs(3))]
+    assert [samples for samples, _ in most_telling(calls)] == [(1, 2), (2, 0), (0,), (1,)]
