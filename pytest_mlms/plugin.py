@@ -185,10 +185,13 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Judge the limits that a user's test has set, once it has run to its end."""
-    result = yield
-    if _uses_case(item):
-        from pytest_mlms.items.own_limits import judge_own_limits
+    if not _uses_case(item):
+        return (yield)
+    from pytest_mlms.items.own_limits import judge_own_limits
+    from pytest_mlms.report.outcome import calling
 
+    with calling(item):
+        result = yield
         judge_own_limits(item)
     return result
 

@@ -7,8 +7,9 @@ reporter writes both; with xdist, that is in the controller.
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -27,6 +28,7 @@ from pytest_mlms.session import SESSION
 from pytest_mlms.warning_types import MlmsWarning
 
 __all__ = [
+    "calling",
     "category_of",
     "finish_report",
     "interrupted_result",
@@ -40,16 +42,35 @@ Category: TypeAlias = tuple[str, str, tuple[str, Mapping[str, bool]]]
 _UNDECIDED: Category = ("undecided", "u", ("UNDECIDED", {"yellow": True}))
 
 _REPEAT_PARAMETER = "__pytest_repeat_step_number"
+_FAILURES = (AssertionError, pytest.fail.Exception)  # other exceptions are errors
 _LOG_TAIL = 4000  # characters
 _SETUP_SECONDS = pytest.StashKey[float]()
 _LINE = pytest.StashKey[dict[str, Any]]()
 """The key of an item's stash that has the line of the last time that it was decided."""
 
+_IN_CALL = pytest.StashKey[bool]()
+_FAILED_SUBTESTS = pytest.StashKey[list[tuple[BaseException | None, str]]]()
+"""The key of the errors and messages of an item's subtests that failed."""
+
+
+@contextlib.contextmanager
+def calling(item: pytest.Item) -> Iterator[None]:
+    """Take the reports that are made of an item meanwhile for those of its subtests."""
+    item.stash[_IN_CALL] = True
+    item.stash[_FAILED_SUBTESTS] = []
+    try:
+        yield
+    finally:
+        item.stash[_IN_CALL] = False
+
 
 def finish_report(
     item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport
 ) -> None:
-    """Complete the report of a phase, and attach the result to the one that decides the item."""
+    """Complete the report of a phase, and attach the result to the one that decides the item.
+
+    The report of a subtest decides nothing by itself: where one failed, the item has failed.
+    """
     case = case_of(item)
     if report.when == "teardown":
         _forget(item)
@@ -59,8 +80,14 @@ def finish_report(
         _explain_failure(report, error, case, item)
     if report.skipped:
         _locate_skip(report, item)
+    failed = item.stash.get(_FAILED_SUBTESTS, [])
+    if item.stash.get(_IN_CALL, False):
+        failed += [(error, _message(report) or "")] if report.failed else []
+        return
     if report.when == "setup":
         item.stash[_SETUP_SECONDS] = report.duration
+    if report.when == "call" and failed and not report.failed:
+        error = _fail_by_subtests(report, failed)
     if case is not None and _decides(report):
         _attach_result(report, error, case, item)
 
@@ -91,6 +118,18 @@ def _attach_result(
     properties = junit_properties(line)
     report.user_properties += properties
     _replace_properties(item, properties)  # JUnit XML takes those of the tear-down's report
+
+
+def _fail_by_subtests(
+    report: pytest.TestReport, failed: Sequence[tuple[BaseException | None, str]]
+) -> BaseException | None:
+    """Fail a test whose subtests failed, as pytest does later; return what decides its verdict."""
+    count = f"{len(failed)} failed subtest" + ("s" if len(failed) > 1 else "")
+    report.outcome = "failed"
+    report.longrepr = "\n".join([f"contains {count}", *(message for _, message in failed)])
+    report.__dict__.pop("wasxfail", None)
+    errors = [error for error, _ in failed]
+    return next((error for error in errors if not isinstance(error, _FAILURES)), errors[0])
 
 
 def _fail_unwritten(report: pytest.TestReport, line: dict[str, Any]) -> None:
@@ -256,7 +295,7 @@ def _verdict(
         return Verdict.PASSED
     if report.skipped:
         return Verdict.SKIPPED
-    if error is None or isinstance(error, (AssertionError, pytest.fail.Exception)):
+    if error is None or isinstance(error, _FAILURES):
         return Verdict.FAILED  # without an error, it passed where xfail_strict expects a failure
     return Verdict.ERROR
 

@@ -25,6 +25,19 @@ def test_own(mlms_case, mlms_recorder):
 """
 
 
+SUBTESTS = """
+import pytest
+
+@pytest.mark.mlms(manifest="manifests/digits.yaml")
+def test_own(subtests, mlms_case, mlms_recorder):
+    with subtests.test("right"):
+        pass
+    with subtests.test("wrong"):
+        assert mlms_case.batch_size == "none"
+    {end}
+"""
+
+
 CRASHES = """
 import os
 
@@ -36,6 +49,20 @@ def test_crash():
 def rows(result: pytest.RunResult) -> list[str]:
     """Return the rows of tables, without their measured values."""
     return [line[:60] for line in result.outlines if line.startswith(("PASSED ", "no limit "))]
+
+
+@pytest.mark.parametrize("end", ["pass", "pytest.skip('late')", "mlms_case.nowhere"])
+def test_an_item_with_a_failed_subtest_has_one_line_which_failed(
+    project: Project, pytestconfig: pytest.Config, end: str
+) -> None:
+    if not pytestconfig.pluginmanager.hasplugin("subtests"):
+        pytest.importorskip("pytest_subtests")
+    project.pytester.makepyfile(test_own=SUBTESTS.format(end=end))
+    assert project.run("test_own.py").ret == 1
+    (item,) = project.items()
+    is_error = end == "mlms_case.nowhere"
+    assert (item["verdict"], item["outcome"]) == ("ERROR" if is_error else "FAILED", "failed")
+    assert ("'none'" in item["message"]) is not is_error
 
 
 def test_an_item_that_is_run_again_is_marked_and_shown_once(project: Project) -> None:
