@@ -9,6 +9,7 @@ import argparse
 import math
 import os
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -560,12 +561,17 @@ def read_option(config: pytest.Config, option: Option) -> Any:
 
 
 def flag_value(config: pytest.Config, key: str) -> Any:
-    """Return the value of an option's flag; None without one, and where -o overrides addopts'."""
+    """Return the value of an option's flag; None without one, and where a later -o overrides it."""
     option = next(option for option in OPTIONS if option.key == key)
-    typed = [os.fspath(word) for word in config.invocation_params.args]
-    is_typed = any(word.partition("=")[0] == option.flag for word in typed)
-    is_overridden = any(_OVERRIDE.sub("", word).startswith(f"{key}=") for word in typed)
-    return config.getoption(key) if is_typed or not is_overridden else None
+    from_environment = shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
+    flag_at = override_at = 0  # of addopts in the ini file, the environment, the command line
+    for place, words in enumerate((from_environment, config.invocation_params.args), start=1):
+        texts = [os.fspath(word) for word in words]
+        if any(text.partition("=")[0] == option.flag for text in texts):
+            flag_at = place
+        if any(_OVERRIDE.sub("", text).startswith(f"{key}=") for text in texts):
+            override_at = place
+    return config.getoption(key) if flag_at >= override_at else None
 
 
 def is_set(config: pytest.Config, key: str) -> bool:

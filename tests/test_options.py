@@ -171,3 +171,28 @@ def test_an_ini_key_that_is_typed_overrides_a_flag_of_addopts(
     assert value(pytester, "metrics", long).name == "other.txt"
     assert source_of(config, "mlms_metrics") == f"mlms_metrics in {config.inipath}"
     assert not is_set(pytester.parseconfig("-omlms_metrics="), "mlms_metrics")
+
+
+@pytest.mark.parametrize(
+    ("variable", "typed", "expected"),
+    [
+        ("-omlms_metrics=variable.txt", [], "variable.txt"),
+        ("--override-ini mlms_metrics=variable.txt", [], "variable.txt"),
+        ("--mlms-metrics=variable.txt", [], "variable.txt"),
+        ("-omlms_metrics=variable.txt --mlms-metrics=flag.txt", [], "flag.txt"),
+        ("-omlms_metrics=variable.txt", ["--mlms-metrics=typed.txt"], "typed.txt"),
+        ("-omlms_metrics=variable.txt", ["-omlms_metrics=typed.txt"], "typed.txt"),
+        ("--mlms-metrics=variable.txt", ["-omlms_metrics=typed.txt"], "typed.txt"),
+        ("", [], "own.txt"),
+    ],
+)
+def test_addopts_of_the_environment_come_after_those_of_the_ini_file_and_before_what_is_typed(
+    pytester: pytest.Pytester,
+    monkeypatch: pytest.MonkeyPatch,
+    variable: str,
+    typed: list[str],
+    expected: str,
+) -> None:
+    pytester.makeini("[pytest]\naddopts = --mlms-metrics=own.txt\n")
+    monkeypatch.setenv("PYTEST_ADDOPTS", variable)
+    assert value(pytester, "metrics", *typed).name == expected
