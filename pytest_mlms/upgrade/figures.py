@@ -285,20 +285,27 @@ def _stalls(calls: _Calls) -> Figure:
     Neighbours in a turn count once: what disturbs one side's turn makes many short calls slow.
     """
     size = calls.a.size
-    a, b = _slower_calls(calls, STALLED)
+    a, b = (_slower(each, STALLED) for each in _by_usual(calls))
     return Figure(a / size, b / size, math.log((b + 0.5) / (a + 0.5)), 0.0, size)
 
 
 def slow_calls(measured: Round, inputs: RoundInputs) -> tuple[int, int]:
-    """Return how many calls of each side are among those that percentiles are about."""
+    """Return how many calls of each side are among those that percentiles are about.
+
+    That is beyond the middle of both sides' p95, so that those of a side whose slow calls are as
+    many as the other's, but slower, are more.
+    """
     clock = available_clocks(measured)[0]
     calls = _calls(measured, "wall" if clock == "cpu" else clock)
-    return _slower_calls(calls._replace(inputs=inputs if inputs.is_mixed else None), _SLOW)
+    a, b = _by_usual(calls._replace(inputs=inputs if inputs.is_mixed else None))
+    middle = math.sqrt(float(np.percentile(a, 95)) * float(np.percentile(b, 95)))
+    later = max(_SLOW, middle)
+    return _slower(a, later), _slower(b, later)
 
 
-def _slower_calls(calls: _Calls, times: float) -> tuple[int, int]:
-    """Return how many calls of each side took so many times the median of their group."""
-    counts = []
+def _by_usual(calls: _Calls) -> tuple[Array, Array]:
+    """Return the times of the calls of each side as multiples of the median of their group."""
+    found = []
     for seconds in (calls.a, calls.b):
         usual = np.full(seconds.shape, np.median(seconds))
         if calls.inputs is not None:
@@ -306,10 +313,15 @@ def _slower_calls(calls: _Calls, times: float) -> tuple[int, int]:
                 chosen = calls.inputs.of_group(group)
                 if chosen.any():
                     usual[chosen] = np.median(seconds[chosen])
-        slow = seconds > times * usual
-        slow[:, 1:] &= ~slow[:, :-1].copy()
-        counts.append(int(slow.sum()))
-    return counts[0], counts[1]
+        found.append(np.divide(seconds, usual, out=np.ones(seconds.shape), where=usual > 0))
+    return found[0], found[1]
+
+
+def _slower(calls: Array, times: float) -> int:
+    """Return how many calls took more than so many times the usual, neighbours once."""
+    slow = calls > times
+    slow[:, 1:] &= ~slow[:, :-1].copy()
+    return int(slow.sum())
 
 
 def _of_process(measured: Round) -> dict[str, Figure]:

@@ -50,6 +50,16 @@ def test_slow_calls_are_counted_by_side_in_their_group_and_neighbours_once() -> 
     assert slow_calls(Round(*sides), inputs) == (0, 2)
 
 
+def test_slow_calls_that_are_as_many_on_both_sides_but_slower_on_b_are_more_of_b() -> None:
+    slow = np.full((40, 1), 0.001)
+    slow[::10] *= 1.5
+    slower = np.where(slow > 0.001, 1.9 / 1.5, 1.0) * slow
+    inputs = RoundInputs(np.zeros((40, 1), int), np.array([0]), Mix(("all",), (1.0,)))
+    a, b = (random_side(RNG, wall=each, wait=None) for each in (slow, slower))
+    assert slow_calls(Round(a, b), inputs) == (0, 4)
+    assert slow_calls(Round(b, a), inputs) == (4, 0)
+
+
 def test_throughput_is_inputs_a_second() -> None:
     throughput = compare(SLOWER)["throughput"]
     assert throughput.a == pytest.approx(8000, rel=0.02)
