@@ -111,7 +111,7 @@ def differences(
     size = np.abs(b)
     is_whole = reference.dtype.kind in "iub"
     with np.errstate(all="ignore"):  # infinities, and divisions by 0
-        distance = np.abs(a - b)
+        distance = _whole_distance(ours, reference) if is_whole else np.abs(a - b)
         allowed = tolerance.atol + tolerance.rtol * size
         if is_whole:
             allowed = np.floor(tolerance.atol)
@@ -120,6 +120,16 @@ def differences(
         deviation = _infinite_where_unknown(absolute / allowed, same)
     relative = np.where(size == 0, np.nan, quotient)
     return ElementDifferences(absolute, relative, deviation)
+
+
+def _whole_distance(ours: Array, reference: Array) -> Array:
+    """Return |a - b| of whole numbers, which float64 can't tell apart from 2^53 on."""
+    kind = np.result_type(ours, reference)
+    if kind.kind not in "iub":
+        return np.abs(ours.astype(np.float64) - reference)
+    wide = np.uint64 if kind.kind == "u" else np.int64
+    a, b = (each.astype(wide).view(np.uint64) for each in (ours, reference))
+    return np.where(ours > reference, a - b, b - a).astype(np.float64)
 
 
 def _infinite_where_unknown(values: Array, same: Array) -> Array:

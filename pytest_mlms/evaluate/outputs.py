@@ -13,10 +13,12 @@ __all__ = ["check_finite", "finite_rows"]
 
 
 def finite_rows(values: Array) -> Array:
-    """Return for each row whether all of it is finite; a single number is a row."""
+    """Return for each row whether all of it is finite; a single number is a row.
+
+    There may be none, as of a detector that finds nothing.
+    """
     rows = np.atleast_1d(values)
-    flat = np.isfinite(rows).reshape(len(rows), -1)
-    return np.asarray(flat.all(axis=1))
+    return np.asarray(np.isfinite(rows).all(axis=tuple(range(1, rows.ndim))))
 
 
 def check_finite(name: str, finite: Array, name_of: Callable[[int], str] | None = None) -> None:

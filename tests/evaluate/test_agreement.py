@@ -104,6 +104,25 @@ def test_large_whole_numbers_that_float64_can_not_tell_apart_differ() -> None:
     assert np.isinf(differences(reference - 1, reference, USUAL).deviation[0])
 
 
+@pytest.mark.parametrize(
+    ("ours", "reference", "off"),
+    [
+        (np.array([2**60 + 100]), np.array([2**60]), 100),
+        (np.array([2**63 - 1]), np.array([-(2**63)]), 2**64),
+        (np.array([2**64 - 3], np.uint64), np.array([2**64 - 1], np.uint64), 2),
+        (np.array([0], np.uint8), np.array([255], np.uint8), 255),
+        (np.array([True]), np.array([False]), 1),
+        (np.array([-3], np.int32), np.array([2**60]), 2**60 + 3),
+    ],
+)
+def test_whole_numbers_are_as_far_apart_as_they_are_whatever_their_size(
+    ours: Any, reference: Any, off: int
+) -> None:
+    for a, b in ((ours, reference), (reference, ours)):
+        found = differences(a, b, Tolerance(0.0, 1.0))
+        assert found.absolute.tolist() == found.deviation.tolist() == [float(off)]
+
+
 def test_complex_values_differ_in_their_imaginary_parts() -> None:
     found = differences(np.array([1 + 2j]), np.array([1 + 1j]), USUAL)
     assert found.absolute[0] == 1

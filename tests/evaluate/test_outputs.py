@@ -18,6 +18,13 @@ def test_a_single_number_is_a_row() -> None:
     assert finite_rows(np.array(3.0)).tolist() == [True]
 
 
+@pytest.mark.parametrize("shape", [(0,), (0, 4), (0, 4, 0)])
+def test_an_output_without_rows_has_none_that_is_not_finite(shape: tuple[int, ...]) -> None:
+    found = finite_rows(np.zeros(shape))
+    assert found.tolist() == []
+    check_finite("boxes", found)
+
+
 def test_the_error_names_the_first_input_that_is_not_finite() -> None:
     message = "'y' has NaN or infinity for 2 of 4 inputs, first for number 1; check"
     with pytest.raises(OutputError, match=message):
