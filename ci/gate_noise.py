@@ -1,7 +1,7 @@
 """Simulated rounds for ``ci/gate_study --simulate``: the times of calls by kinds of noise.
 
-Calls of 1 ms scatter by 5 %, in turns of two as the gate makes them of such calls. One thing varies
-beside that.
+Calls of 1 ms scatter by 5 %, and one thing varies beside that. Turns are as the gate makes them of
+such calls, and a round ends by its rule.
 """
 
 from __future__ import annotations
@@ -15,24 +15,38 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import lfilter
 
-from pytest_mlms.upgrade.figures import Figure, figures_of, slow_calls
-from pytest_mlms.upgrade.interleave_plan import LEAST_SECONDS, next_look
+from pytest_mlms.options import OPTIONS
+from pytest_mlms.upgrade.agents import TurnPlan
+from pytest_mlms.upgrade.criteria import SHARE_OF_DURATION, Criteria, least_calls, precision_of
+from pytest_mlms.upgrade.figures import (
+    Figure,
+    centre_of,
+    figures_of,
+    seconds_of_turns,
+    slow_calls,
+)
+from pytest_mlms.upgrade.interleave import LEAST_SKIPPED, WINDOW_PAIRS, calls_of_turn
+from pytest_mlms.upgrade.interleave_plan import LEAST_SECONDS, InterleavePlan
 from pytest_mlms.upgrade.round_inputs import RoundInputs
 from pytest_mlms.upgrade.rounds import Round, Side
+from pytest_mlms.upgrade.turn_watch import TurnWatch
 
 __all__ = [
+    "BESIDE",
     "NOISES",
     "OF_CALLS",
     "OF_PROCESS",
-    "PAIR",
+    "TURNS",
     "UNLIKE_NOISES",
     "Array",
+    "EqualRound",
     "Generator",
     "Kind",
     "Look",
     "Noise",
     "figures_of_process",
-    "simulated_looks",
+    "pairs_at_end",
+    "plan_of",
 ]
 
 Array: TypeAlias = NDArray[Any]
@@ -40,13 +54,14 @@ Generator: TypeAlias = np.random.Generator
 Factors: TypeAlias = Callable[[Generator, int], Array]
 """Factors of so many calls in their order."""
 
+DEFAULTS = {option.name: option.default for option in OPTIONS}
+TURNS: float = SHARE_OF_DURATION * DEFAULTS["duration"]
+"""Seconds that the turns of a round take at most."""
+
 CALL = 1e-3  # seconds
-CALLS = 2  # of a turn
 SCATTER = 0.05
 STEADY = 0.01  # of short calls by a coarse clock
-TURN = 2e-3  # seconds, of calls that are shorter
-PAIR = 4e-3  # seconds of a pair of turns
-LEAST_PAIRS = round(LEAST_SECONDS / PAIR)
+FASTER = 1.25  # times the pairs of a round that noise may add
 CPU_SCATTER = 0.02
 BURST_CALLS = 50
 BURST_SHARE = 0.1
@@ -56,6 +71,9 @@ SLOW_CALL = 1.5
 
 OF_CALLS = ("latency", "cpu_time", "wall_time", "latency_p90", "latency_p95", "throughput")
 """Quantities that follow the calls of a round."""
+
+BESIDE = ("warm_up_time", "stalls")
+"""What a round has of its calls beside these, which no candidate of a simulation changes."""
 
 OF_PROCESS = {
     "start_time": 0.10,
@@ -203,51 +221,117 @@ UNLIKE_NOISES: Sequence[Noise] = (
 """Noises that the two sides may not share, beside some that they do."""
 
 
-class Look(NamedTuple):
-    """The figures of a round after so many pairs of turns, and how many calls were slow by side."""
+def plan_of(criteria: Criteria) -> InterleavePlan:
+    """Return the plan of an item, with the defaults of the command line."""
+    return InterleavePlan(
+        TURNS,
+        DEFAULTS["budget"],
+        seed=0,
+        rounds=criteria.rounds,
+        precision=precision_of(criteria),
+        least_calls=least_calls(criteria),
+    )
 
-    pairs: int
+
+def pairs_at_end(
+    plan: InterleavePlan,
+    spent: Array,
+    error: Callable[[int], float],
+    calls: int,
+    batches: int = 1,
+) -> int:
+    """Return after how many pairs of turns, of so many ``calls``, a round ends as real ones do.
+
+    ``spent`` are the seconds after 0, 1, 2… pairs, and ``error`` returns that of so many.
+    """
+    watch = TurnWatch(plan, calls, batches)
+    least = min(LEAST_SECONDS, plan.seconds, plan.longest_turns)  # no round ends before
+    pairs = int(np.searchsorted(spent, least))
+
+    def error_now() -> float:
+        return error(pairs)
+
+    while not watch.is_enough(pairs, spent[pairs], error_now):
+        pairs += 1
+    return pairs
+
+
+class Look(NamedTuple):
+    """A round after some pairs of turns: its figures, and what it hands on to later rounds.
+
+    ``change`` is the median of log(B / A), and ``slow`` how many calls were slow by side.
+    """
+
     figures: dict[str, Figure]
+    change: float
     slow: tuple[int, int]
 
 
-def simulated_looks(
-    noise: Noise, most: int, generator: Generator, change: float = 0.0
-) -> list[Look]:
-    """Return a round as it is after 20 pairs and more, by the functions that compute real ones.
+class EqualRound:
+    """A simulated round of equal sides, whose figures are computed as those of real ones.
 
     B takes exp(``change``) times as long as A, without the processes' offsets. What a process has
     once is left out.
     """
-    order = generator.integers(2, size=most)
-    rows = np.arange(most)
-    calls = CALLS if noise.call == CALL else round(TURN / noise.call)
-    shared = noise.shared(generator, 2 * calls * most).reshape(most, 2, calls)
-    a = _simulated_side(noise, shared[rows, order], generator)
-    b = _simulated_side(noise, math.exp(change) * shared[rows, 1 - order], generator)
-    looks = []
-    pairs = 0
-    while pairs < most:
-        pairs = min(most, max(LEAST_PAIRS, next_look(pairs, calls)))
-        measured = Round(_first(a, pairs), _first(b, pairs))
+
+    def __init__(self, noise: Noise, generator: Generator, change: float = 0.0) -> None:
+        turns = TurnPlan(calls_of_turn(noise.call), LEAST_SKIPPED)
+        count = turns.skip + turns.count
+        most = math.ceil(FASTER * TURNS / (2 * count * noise.call))
+        order = generator.integers(2, size=most)
+        rows = np.arange(most)
+        shared = noise.shared(generator, 2 * count * most).reshape(most, 2, count)
+        windows = noise.shared(generator, 4 * WINDOW_PAIRS).reshape(-1, 2)
+        a = _times(noise, shared[rows, order], generator)
+        b = _times(noise, math.exp(change) * shared[rows, 1 - order], generator)
+        self._calls = turns.count
+        self._spent = np.concatenate([[0.0], np.cumsum((a + b).sum(axis=1))])
+        self._a, self._b = (
+            _side(noise, times[:, turns.skip :], _times(noise, warm_up, generator), generator)
+            for times, warm_up in ((a, windows[:, 0]), (b, windows[:, 1]))
+        )
+        self._errors: dict[int, float] = {}
+        self._looks: dict[int, Look] = {}
+
+    def end(self, plan: InterleavePlan, longer: float = 1.0) -> tuple[Look, float, float]:
+        """Return the round as it ends by a plan, its seconds, and those of a call of both sides.
+
+        These are ``longer`` by a factor than the calls that were simulated.
+        """
+        spent = longer * self._spent
+        pairs = pairs_at_end(plan, spent, self._error, self._calls)
+        if pairs not in self._looks:
+            self._looks[pairs] = self._look(pairs)
+        seconds = float(spent[pairs])
+        return self._looks[pairs], seconds, seconds / (pairs * self._calls)
+
+    def _error(self, pairs: int) -> float:
+        if pairs not in self._errors:
+            self._errors[pairs] = centre_of(self._ratios(pairs))[1]
+        return self._errors[pairs]
+
+    def _ratios(self, pairs: int) -> Array:
+        a, b = seconds_of_turns(self._a.wall[:pairs], self._b.wall[:pairs])
+        return np.asarray(np.log(b / a))
+
+    def _look(self, pairs: int) -> Look:
+        measured = Round(_first(self._a, pairs), _first(self._b, pairs))
         figures = figures_of(measured, "adj", batch_size=1)
-        kept = {name: figures[name] for name in OF_CALLS if name in figures}
-        inputs = RoundInputs(np.zeros((pairs, calls), int), np.zeros(1, int))
-        looks.append(Look(pairs, kept, slow_calls(measured, inputs)))
-    return looks
+        kept = {name: figures[name] for name in (*OF_CALLS, *BESIDE) if name in figures}
+        inputs = RoundInputs(np.zeros((pairs, self._calls), int), np.zeros(1, int))
+        change = float(np.median(self._ratios(pairs)))
+        return Look(kept, change, slow_calls(measured, inputs))
 
 
-def _first(side: Side, pairs: int) -> Side:
-    """Return the first turns of a side."""
-    return replace(
-        side, wall=side.wall[:pairs], wait=np.zeros(side.wall[:pairs].shape), cpu=side.cpu[:pairs]
-    )
-
-
-def _simulated_side(noise: Noise, shared: Array, generator: Generator) -> Side:
+def _times(noise: Noise, shared: Array, generator: Generator) -> Array:
+    """Return the seconds of calls of a side, given what both sides share."""
     scatter = np.exp((SCATTER if noise.step == 0 else STEADY) * generator.normal(size=shared.shape))
     own = noise.own(generator, shared.size).reshape(shared.shape)
-    wall = noise.call * shared * scatter * own
+    return np.asarray(noise.call * shared * scatter * own)
+
+
+def _side(noise: Noise, wall: Array, warm_up: Array, generator: Generator) -> Side:
+    """Return a side as its clock shows the calls that are timed, after those of a warm-up."""
     if noise.step:
         ends = np.cumsum(wall, axis=1) + generator.uniform(0, noise.step, (len(wall), 1))
         wall = noise.step * np.diff(np.floor(ends / noise.step), axis=1, prepend=0)
@@ -260,6 +344,14 @@ def _simulated_side(noise: Noise, shared: Array, generator: Generator) -> Side:
         load_seconds=0.0,
         first_seconds=0.0,
         peak_bytes=None,
+        warm_up_seconds=float(warm_up.sum()),
+    )
+
+
+def _first(side: Side, pairs: int) -> Side:
+    """Return the first turns of a side."""
+    return replace(
+        side, wall=side.wall[:pairs], wait=np.zeros(side.wall[:pairs].shape), cpu=side.cpu[:pairs]
     )
 
 

@@ -6,33 +6,33 @@ its rounds from some hundred of a kind of noise, and the offsets of its processe
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import Counter, abc
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from gate_many import Decided, Library, simulate_many
 from gate_noise import (
+    BESIDE,
     NOISES,
     OF_CALLS,
     OF_PROCESS,
-    PAIR,
     UNLIKE_NOISES,
+    EqualRound,
     Generator,
-    Look,
     Noise,
     figures_of_process,
-    simulated_looks,
+    plan_of,
 )
 from gate_report import row_of
 
 from pytest_mlms.quantities import QUANTITIES, upgrade_rules
 from pytest_mlms.records import Verdict
-from pytest_mlms.upgrade.criteria import SHARE_OF_TOLERANCE, Criteria, least_calls, precision_of
+from pytest_mlms.upgrade.criteria import Criteria
 from pytest_mlms.upgrade.decision import (
     are_gates_decided,
     compare_rounds,
@@ -40,17 +40,15 @@ from pytest_mlms.upgrade.decision import (
     verdict_of,
 )
 from pytest_mlms.upgrade.figures import Figure
-from pytest_mlms.upgrade.interleave_plan import InterleavePlan
 from pytest_mlms.upgrade.round_estimate import ROUNDS, RoundSpan
+from pytest_mlms.upgrade.stalls import compare_stalls
 
 __all__ = ["Decision", "Simulation", "SimulationPlan", "simulation_report", "unlike_report"]
 
 Figures = Mapping[str, Figure]
 
-BUDGET = 60.0  # seconds
-PRECISION = SHARE_OF_TOLERANCE * 0.03
+TOLERANCE = upgrade_rules()["latency"].tolerance
 START = 0.65  # seconds of a round beside its turns: two processes of ONNX Runtime, the warm-up
-TURNS = 0.75  # seconds
 SOON = 10.0  # seconds
 
 ITEMS_HEADER = (
@@ -70,7 +68,7 @@ UNLIKE_HEADER = (
     "what varies",
     "mean",
     "at it: REGRESSED, PASSED",
-    "no change: REGRESSED, PASSED, rounds",
+    "no change: REGRESSED, PASSED, rounds, s",
     "+3 %: REGRESSED, PASSED",
     "+4.5 %: PASSED",
     "+5 %: REGRESSED, rounds",
@@ -79,10 +77,10 @@ UNLIKE_HEADER = (
 
 
 class SimulatedRound(NamedTuple):
-    """The figures of a round, its pairs of turns, and its order of start as decisions take it."""
+    """The figures of a round, the seconds of its turns, and its order of start in decisions."""
 
     figures: Figures
-    pairs: int = 0
+    seconds: float = 0.0
     order: int = 0
 
 
@@ -114,11 +112,13 @@ def decide(rounds: Rounds, gates: Sequence[str], span: RoundSpan = ROUNDS) -> De
             continue
         figures = [one.figures for one in seen]
         comparisons = compare_rounds(figures, {}, gates, span, [one.order for one in seen])
+        stalls = compare_stalls(figures, span=span)
+        comparisons += [stalls] if stalls else []
         if is_decided(comparisons, count, span.least):
             break
         for_guards = are_gates_decided(comparisons)
     regressed = [one.quantity for one in comparisons if one.verdict is Verdict.REGRESSED]
-    seconds = sum(START + PAIR * one.pairs for one in seen)
+    seconds = sum(START + one.seconds for one in seen)
     return Decision(verdict_of(comparisons), count, seconds, regressed)
 
 
@@ -140,16 +140,10 @@ class SimulationPlan:
 
 @dataclass(frozen=True)
 class Simulation:
-    """Items with one kind of noise, whose rounds are drawn from a ``library``."""
+    """Items with one kind of noise, whose rounds are drawn from a library."""
 
     noise: Noise
-    library: Sequence[Sequence[Look]]
     plan: SimulationPlan
-
-    @classmethod
-    def of(cls, noise: Noise, plan: SimulationPlan) -> Simulation:
-        """Simulate the rounds of the library."""
-        return cls(noise, simulated_library(noise, plan), plan)
 
     def items(self, effect: float) -> list[Decision]:
         """Decide on whole items, whose candidate takes ``effect`` longer by every clock."""
@@ -170,7 +164,7 @@ class Simulation:
         return decisions
 
     def _rounds(self, effect: float, generator: Generator) -> Rounds:
-        rounds = self._rounds_of_calls(effect, generator, "latency")
+        rounds = self._rounds_of_calls(effect, generator, (*OF_CALLS, *BESIDE))
         measured = next(rounds)
         while True:
             once = figures_of_process(OF_PROCESS, generator)
@@ -179,72 +173,74 @@ class Simulation:
 
     def _rounds_of(self, name: str, effect: float, generator: Generator) -> Rounds:
         if name in OF_CALLS:
-            for measured in self._rounds_of_calls(effect, generator, name):
-                yield measured._replace(figures={name: measured.figures[name]})
+            yield from self._rounds_of_calls(effect, generator, (name,), ("latency", name))
         while True:
             equal = figures_of_process({name: OF_PROCESS[name]}, generator)
             yield SimulatedRound({name: worse_figure(name, equal[name], math.log1p(effect))})
 
-    def _rounds_of_calls(self, effect: float, generator: Generator, gate: str) -> Rounds:
-        """Yield rounds of the library, whose processes have offsets of their own.
+    def _rounds_of_calls(
+        self,
+        effect: float,
+        generator: Generator,
+        names: Sequence[str],
+        gates: Sequence[str] = ("latency",),
+    ) -> Rounds:
+        """Yield the quantities ``names`` of rounds of the library, in an item with these gates.
 
-        Its sides are equal, so either of them may be B. A round ends as a real one does.
+        Processes have offsets of their own. Sides of the library are equal, so either of them may
+        be B, but by a coarse clock, which makes steps of the effect. A round ends as a real one.
         """
-        plan = self._plan_of(gate)
+        plan = plan_of(Criteria({"latency": TOLERANCE}, gates, rounds=self.plan.span))
+        shift = math.log1p(effect)
+        in_calls = shift if self.noise.step else 0.0
+        shift -= in_calls
+        library = simulated_library(self.noise, self.plan, in_calls)
         changes: list[float] = []
         slow_calls: list[tuple[int, int]] = []
-        for_guards = False
-        b_first = False
+        call_seconds = 0.0
+        for_guards = b_first = False
         while True:
-            b_first = bool(generator.integers(2)) if len(changes) % 2 == 0 else not b_first
-            looks = self.library[int(generator.integers(len(self.library)))]
-            drawn = _end_of(looks, plan.for_round(changes, for_guards, slow_calls))
+            count = len(changes)
+            if count:
+                b_first = not b_first if count % 2 else bool(generator.integers(2))
+            drawn = library[int(generator.integers(len(library)))]
             order = np.array(1 if b_first else -1)
-            change = float(self.noise.log_ratios(generator, order)) - self.noise.mean
-            direction = float(generator.choice([-1, 1]))
-            change += math.log1p(effect)
+            change = shift + float(self.noise.log_ratios(generator, order)) - self.noise.mean
+            swaps = not self.noise.step and bool(generator.integers(2))
+            of_round = plan.for_round(changes, for_guards, slow_calls, call_seconds)
+            look, seconds, of_call = drawn.end(of_round, (1 + math.exp(change)) / 2)
             figures = {}
-            for name, figure in drawn.figures.items():
-                equal = figure._replace(value=direction * figure.value)
-                figures[name] = worse_figure(name, equal, change)
+            for name in names:
+                if name in look.figures:
+                    figure = look.figures[name]
+                    figures[name] = worse_figure(name, swapped(figure) if swaps else figure, change)
+            changes.append(change + (-look.change if swaps else look.change))
+            slow_calls.append(look.slow[::-1] if swaps else look.slow)
+            call_seconds = max(call_seconds, of_call)
             told = int(order) if self.noise.first else 0
-            changes.append(figures["latency"].value)
-            a, b = drawn.slow
-            slow_calls.append((a, b) if direction > 0 else (b, a))
-            for_guards = yield SimulatedRound(figures, drawn.pairs, told)
-
-    def _plan_of(self, gate: str) -> InterleavePlan:
-        criteria = Criteria({"latency": 0.03}, (gate,))
-        return InterleavePlan(
-            TURNS,
-            BUDGET,
-            seed=0,
-            rounds=self.plan.span,
-            precision=precision_of(criteria),
-            least_calls=least_calls(criteria),
-        )
+            for_guards = yield SimulatedRound(figures, seconds, told)
 
 
-def _end_of(looks: Sequence[Look], plan: InterleavePlan) -> Look:
-    """Return the look with which a round ends."""
-    most = plan.seconds / PAIR
-    for look in looks:
-        if look.pairs >= most or look.figures["latency"].error <= plan.precision:
-            break
-    return look
-
-
-def simulated_library(noise: Noise, plan: SimulationPlan) -> list[list[Look]]:
-    """Return rounds of equal sides."""
+@functools.lru_cache(maxsize=2)
+def simulated_library(
+    noise: Noise, plan: SimulationPlan, change: float = 0.0
+) -> Sequence[EqualRound]:
+    """Return rounds of equal sides, but for a change of B."""
     generator = np.random.default_rng(plan.seed)
-    pairs = round(TURNS / PAIR)
-    return [simulated_looks(noise, pairs, generator) for _ in range(plan.library)]
+    return [EqualRound(noise, generator, change) for _ in range(plan.library)]
+
+
+def swapped(figure: Figure) -> Figure:
+    """Return the figure of a round whose sides have changed their places."""
+    return figure._replace(a=figure.b, b=figure.a, value=-figure.value)
 
 
 def worse_figure(name: str, figure: Figure, change: float) -> Figure:
-    """Return the figure of a B that is worse by ``change``, a logarithm."""
-    value = figure.value + QUANTITIES[name].sign * change
-    return figure._replace(b=figure.a * math.exp(value), value=value)
+    """Return the figure of a B that is worse by ``change``, a logarithm, in what that changes."""
+    if name in BESIDE:
+        return figure
+    worse = QUANTITIES[name].sign * change
+    return figure._replace(b=figure.b * math.exp(worse), value=figure.value + worse)
 
 
 def simulation_report(plan: SimulationPlan) -> Iterator[str]:
@@ -263,15 +259,17 @@ def simulation_report(plan: SimulationPlan) -> Iterator[str]:
         "at the edge",
         "worse: REGRESSED",
     ]
-    yield from _table(header, process_rows(plan))
+    of_process = replace(plan, decisions=3 * plan.decisions)
+    yield from _table(header, process_rows(of_process))
 
 
 def unlike_report(plan: SimulationPlan) -> Iterator[str]:
     """Yield the lines of the table of noises that the two sides may not share, as they come."""
     yield row_of(UNLIKE_HEADER)
     yield "|" + "---|" * len(UNLIKE_HEADER)
-    for noise in UNLIKE_NOISES:
-        yield row_of(unlike_cells(noise, plan))
+    with ProcessPoolExecutor(plan.processes) as pool:
+        plans = [plan] * len(UNLIKE_NOISES)
+        yield from map(row_of, pool.map(unlike_cells, UNLIKE_NOISES, plans))
 
 
 def unlike_cells(noise: Noise, plan: SimulationPlan) -> list[str]:
@@ -280,35 +278,30 @@ def unlike_cells(noise: Noise, plan: SimulationPlan) -> list[str]:
     Changes are those of the mean over processes. Where the noise has a mean itself, its first cell
     is of a candidate whose processes are otherwise those of the baseline.
     """
-    generator = np.random.default_rng(plan.seed)
-    most = round(TURNS / PAIR)
-    rounds = InterleavePlan(TURNS, BUDGET, seed=0, rounds=plan.span, precision=PRECISION)
-    library = Library.of(noise, plan.library, most, generator)
+    simulation = Simulation(noise, plan)
 
-    def decided(effect: float) -> Decided:
-        changed = library.with_change(math.log1p(effect), most, generator)
-        return simulate_many(changed, rounds, PAIR, plan.decisions, generator)
+    def decided(effect: float) -> list[Decision]:
+        return simulation.gates("latency", effect)
 
     own = math.expm1(noise.mean)
     none = decided(0.0)
-    seconds = START * none.rounds.mean() + PAIR * none.pairs.mean()
     return [
         noise.name,
         f"{100 * own:+.1f} %",
-        _risks(decided(own)) if own > 0 else "",
-        f"{_risks(none)}, {none.rounds.mean():.1f}, {seconds:.1f} s",
-        _risks(decided(0.03)),
-        f"{100 * decided(0.0451).passed.mean():.1f}",
+        _both(decided(own)) if own > 0 else "",
+        f"{_both(none)}, {_rounds_of(none)}, {_seconds(none)}",
+        _both(decided(TOLERANCE)),
+        _share(decided(1.5 * TOLERANCE), Verdict.PASSED),
         *[_found_after(decided(effect)) for effect in (0.05, 0.08)],
     ]
 
 
-def _risks(decided: Decided) -> str:
-    return f"{100 * decided.regressed.mean():.1f}, {100 * decided.passed.mean():.1f}"
+def _rounds_of(decisions: Sequence[Decision]) -> str:
+    return f"{fmean(decision.rounds for decision in decisions):.1f}"
 
 
-def _found_after(decided: Decided) -> str:
-    return f"{100 * decided.regressed.mean():.1f}, {decided.rounds.mean():.1f}"
+def _found_after(decisions: Sequence[Decision]) -> str:
+    return f"{_share(decisions, Verdict.REGRESSED)}, {_rounds_of(decisions)}"
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -326,7 +319,7 @@ class Rows(NamedTuple):
 
 def simulated_rows(noise: Noise, plan: SimulationPlan) -> Rows:
     """Return the rows of a kind of noise."""
-    simulation = Simulation.of(noise, plan)
+    simulation = Simulation(noise, plan)
     gates = [_edge(simulation, name) for name in OF_CALLS]
     return Rows(_item_cells(simulation), [noise.name, *gates])
 
@@ -349,7 +342,7 @@ def _item_cells(simulation: Simulation) -> list[str]:
 
 def process_rows(plan: SimulationPlan) -> list[list[str]]:
     """Return the rows of what a process has once: at the edge, and as far beyond it again."""
-    simulation = Simulation(plan.noises[0], (), plan)
+    simulation = Simulation(plan.noises[0], plan)
     rows = []
     for name, deviation in OF_PROCESS.items():
         worse = 3 * upgrade_rules()[name].tolerance

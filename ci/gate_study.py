@@ -3,6 +3,7 @@
     bash ci/gate_study [--quick] [--minutes 20] [--items 60 15] [--threads 1] [--beside-load]
                        [--models digits] [--gate-only] [--coin] [--output FILE]
     bash ci/gate_study --simulate [--decisions 1000] [--unlike | --outputs | --inputs]
+                       [--rounds 6 12] [--processes 2]
 
 Writes docs/gate.md, or another page. Identical models (A/A) are compared, and candidates that do
 about 2, 5 and 10 % more work: extra layers, whose size is found for each model by a line through
@@ -54,11 +55,13 @@ from pytest_mlms.records import Stack
 from pytest_mlms.stacks.launch import prepare
 from pytest_mlms.upgrade.agents import AgentPair, open_pair
 from pytest_mlms.upgrade.criteria import SHARE_OF_TOLERANCE, Criteria
+from pytest_mlms.upgrade.decision import are_gates_decided
 from pytest_mlms.upgrade.figures import figures_of
 from pytest_mlms.upgrade.interleave import MeasuredRound, run_interleaved
 from pytest_mlms.upgrade.interleave_plan import InterleavePlan
 from pytest_mlms.upgrade.output_check import OutputFindings, check_outputs
 from pytest_mlms.upgrade.result import UpgradeResult
+from pytest_mlms.upgrade.round_estimate import ROUNDS, RoundSpan
 from pytest_mlms.upgrade.rounds import Outputs, SideName
 from pytest_mlms.upgrade.run import UpgradeRun
 
@@ -191,6 +194,7 @@ class Study:
         seconds: float,
         after_round: AfterRound,
         precision: float = 0.0,
+        is_for_guards: Callable[[], bool] = lambda: False,
     ) -> None:
         """Run rounds of the model and its variant until ``after_round`` returns True."""
         cores: list[int] = []
@@ -211,7 +215,7 @@ class Study:
         def batches_for(predictor: Predictor) -> Sequence[Outputs]:
             return [network.batch]
 
-        run_interleaved(plan, open_fresh, batches_for, after_round)
+        run_interleaved(plan, open_fresh, batches_for, after_round, is_for_guards=is_for_guards)
 
     def is_spared(self) -> bool:
         """Return whether the candidate's next process does no more work: by a coin with --coin."""
@@ -261,7 +265,11 @@ class Study:
         began = time.monotonic()
         self.judges = True
         precision = SHARE_OF_TOLERANCE * TOLERANCE
-        self.run_interleaved(network, extra, self.seconds, after_round, precision)
+
+        def is_for_guards() -> bool:
+            return are_gates_decided(upgrade.result.comparisons)
+
+        self.run_interleaved(network, extra, self.seconds, after_round, precision, is_for_guards)
         seconds = time.monotonic() - began
         item = item_of(network.name, effect, upgrade.result, seconds)
         others = {}
@@ -358,6 +366,14 @@ def parse_options() -> argparse.Namespace:
     )
     parser.add_argument("--processes", type=int, help="of --simulate; default: one a core")
     parser.add_argument("--decisions", type=int, default=1000, help="of each cell of --simulate")
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        nargs=2,
+        default=ROUNDS,
+        metavar=("LEAST", "MOST"),
+        help="of each item of --simulate; default: 6 12",
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
         "--output", type=Path, help="default: docs/gate.md, or docs/gate_beside_load.md"
@@ -416,7 +432,12 @@ def main() -> int:
             print(line, flush=True)
         return 0
     if options.simulate:
-        plan = SimulationPlan(options.decisions, seed=options.seed, processes=options.processes)
+        plan = SimulationPlan(
+            options.decisions,
+            seed=options.seed,
+            processes=options.processes,
+            span=RoundSpan(*options.rounds),
+        )
         for line in unlike_report(plan) if options.unlike else simulation_report(plan):
             print(line, flush=True)
         return 0

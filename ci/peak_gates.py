@@ -18,9 +18,9 @@ import numpy as np
 from pytest_mlms.records import Verdict
 from pytest_mlms.upgrade.decision import compare_rounds, is_decided, verdict_of
 from pytest_mlms.upgrade.figures import Figure
-from pytest_mlms.upgrade.peak_round import PeakSearches
+from pytest_mlms.upgrade.interleave_plan import InterleavePlan
 from pytest_mlms.upgrade.round_estimate import MOST_ROUNDS
-from pytest_mlms.upgrade.rounds import SideName
+from pytest_mlms.upgrade.rounds import SIDES, SideName
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # of the tests' support
 from tests.support.queue_pair import QueuePair, peak_plan
@@ -67,14 +67,17 @@ def _upgrade(setting: _Setting, slower: float, seed: int) -> _Upgrade:
     rng = np.random.default_rng(seed)
     candidate = replace(setting.queue, service=slower * setting.queue.service)
     sides: dict[SideName, Queue] = {"a": setting.queue, "b": candidate}
-    plan = peak_plan(setting.limit * setting.queue.service, setting.share, _BUDGET)
-    strategy = PeakSearches(plan, _BUDGET / 10)
+    peak = peak_plan(setting.limit * setting.queue.service, setting.share, _BUDGET)
+    strategy = InterleavePlan(0.0, _BUDGET, seed=0).under_load(peak).load_strategy()
+    assert strategy is not None, "there is a load"
     rounds: list[dict[str, Figure]] = []
     seconds = 0.0
     runs = 0
     for count in range(1, MOST_ROUNDS + 1):
         pair = QueuePair(sides, rng)
-        measured = strategy.run(pair.runner(), ("a", "b"), int(rng.integers(1 << 31)))
+        measured = strategy.run(
+            pair.runner(), SIDES[:: rng.choice([1, -1])], int(rng.integers(1 << 31))
+        )
         rounds.append(dict(measured.figures))
         seconds += pair.seconds
         runs += len(measured.runs)

@@ -7,11 +7,13 @@ shape, or any, which nothing tells from the others.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
+from gate_noise import FASTER, TURNS, pairs_at_end, plan_of
 from gate_report import row_of
 from numpy.typing import NDArray
 
@@ -24,10 +26,18 @@ from pytest_mlms.evaluate.timed_inputs import (
 )
 from pytest_mlms.manifest.schema import Input
 from pytest_mlms.pipeline import Dataset
+from pytest_mlms.quantities import upgrade_rules
 from pytest_mlms.records import Comparison, Verdict
-from pytest_mlms.upgrade.decision import compare_rounds, is_decided, verdict_of
-from pytest_mlms.upgrade.figures import Figure, figures_of, group_figures
-from pytest_mlms.upgrade.group_decision import compare_groups
+from pytest_mlms.upgrade.criteria import Criteria
+from pytest_mlms.upgrade.decision import (
+    are_gates_decided,
+    compare_rounds,
+    is_decided,
+    verdict_of,
+)
+from pytest_mlms.upgrade.figures import Figure, centre_of, figures_of, group_figures, slow_calls
+from pytest_mlms.upgrade.group_decision import groups_beside
+from pytest_mlms.upgrade.interleave import TURNS_AGAIN
 from pytest_mlms.upgrade.round_estimate import MOST_ROUNDS
 from pytest_mlms.upgrade.round_inputs import RoundInputs
 from pytest_mlms.upgrade.rounds import Round, Side
@@ -38,9 +48,9 @@ __all__ = ["CELLS", "Cell", "decide", "workload_report"]
 
 Array = NDArray[Any]
 
-_PAIRS = 60
-_CALL = 3e-3
-_TURNS_AGAIN = 3
+_CALL = 3e-3  # a turn of its own, ahead of which nothing needs to go
+_PAIRS = math.ceil(FASTER * TURNS / (2 * _CALL))
+_TERMS = Criteria({"latency": upgrade_rules()["latency"].tolerance})
 _CHUNK = 50  # decisions of a task of a process
 
 
@@ -120,46 +130,82 @@ def _round_of(times: tuple[Array, Array]) -> Round:
     return Round(*sides)
 
 
-def decide(cell: Cell, seed: Sequence[int]) -> Decision:
-    """Return the decision on a simulated upgrade, after as many rounds as it takes."""
-    random = np.random.default_rng(seed)
-    sides = _Sides(cell, random)
-    arrays: list[Any] = [np.zeros(size, np.float32) for size in sides.sizes]
-    spec = Input(name="x", type="tensor", element_type="float32")
-    dataset = _Prepared("simulated", (spec,), {"x": arrays}, None)
-    timed = TimedInputs(dataset, 1, seed=0, run_seed=int(random.integers(1 << 32)))
-    slow_inputs = SlowInputs()
-    figures: list[Mapping[str, Figure]] = []
-    groups: list[Mapping[str, Figure]] = []
-    for count in range(1, MOST_ROUNDS + 1):
-        timed.watch = slow_inputs.watch
-        batches = timed()
+class _Item:
+    """The rounds of a simulated upgrade so far, and the decision on them."""
+
+    def __init__(self, cell: Cell, seed: Sequence[int]) -> None:
+        random = np.random.default_rng(seed)
+        self._sides = _Sides(cell, random)
+        arrays: list[Any] = [np.zeros(size, np.float32) for size in self._sides.sizes]
+        spec = Input(name="x", type="tensor", element_type="float32")
+        dataset = _Prepared("simulated", (spec,), {"x": arrays}, None)
+        self._timed = TimedInputs(dataset, 1, seed=0, run_seed=int(random.integers(1 << 32)))
+        self._plan = plan_of(_TERMS)
+        self._slow_inputs = SlowInputs()
+        self._changes: list[float] = []
+        self._slow_calls: list[tuple[int, int]] = []
+        self._call_seconds = 0.0
+        self._figures: list[Mapping[str, Figure]] = []
+        self._groups: list[Mapping[str, Figure]] = []
+        self.comparisons: list[Comparison] = []
+
+    def add_round(self) -> None:
+        """Measure a round, and compare all of them."""
+        self._timed.watch = self._slow_inputs.watch
+        batches = self._timed()
         elements = np.array(elements_of(batches))[:, 0]
-        cycle = cycle_of(batches)
-        numbers = cycle[np.arange(_PAIRS) % len(cycle)][:, None]
-        again = np.repeat(watched_of(batches), _TURNS_AGAIN)[:, None]
-        measured = _round_of(sides.times(elements[numbers]))
+        again = np.repeat(watched_of(batches), TURNS_AGAIN)[:, None]
+        measured, numbers = self._turns(elements, cycle_of(batches))
         inputs = RoundInputs(
             numbers,
             groups_of(batches),
             batches.mix,
             batches.elements,
-            _round_of(sides.times(elements[again])) if len(again) else None,
+            _round_of(self._sides.times(elements[again])) if len(again) else None,
             again[:, 0].tolist(),
         )
-        figures.append(figures_of(measured, "adj", 1, inputs))
-        groups.append(group_figures(measured, "adj", inputs) if inputs.is_mixed else {})
-        slow_inputs.add(inputs, measured, "adj")
-        comparisons = compare_rounds(figures, {})
-        found: list[Comparison | None] = [slow_inputs.compare(), compare_stalls(figures)]
-        if inputs.is_mixed:
-            of_groups = compare_groups(inputs.mix, groups, comparisons[0], gate=False)
-            found.append(of_groups.worst if of_groups else None)
-        comparisons += [compared for compared in found if compared is not None]
-        if is_decided(comparisons, count):
+        self._slow_calls.append(slow_calls(measured, inputs))
+        self._figures.append(figures_of(measured, "adj", 1, inputs))
+        groups = group_figures(measured, "adj", inputs) if inputs.is_mixed else {}
+        self._groups.append(groups)
+        self._slow_inputs.add(inputs, measured, "adj")
+        of_rounds = compare_rounds(self._figures, {})
+        of_groups = groups_beside(of_rounds, inputs.mix, self._groups, {}, _TERMS)
+        found = [
+            *of_rounds,
+            of_groups and of_groups.worst,
+            self._slow_inputs.compare(),
+            compare_stalls(self._figures),
+        ]
+        self.comparisons = [compared for compared in found if compared is not None]
+
+    def _turns(self, elements: Array, cycle: Array) -> tuple[Round, Array]:
+        """Return the turns of a round, and the batch of each call."""
+        numbers = cycle[np.arange(_PAIRS) % len(cycle)][:, None]
+        a, b = self._sides.times(elements[numbers])
+        ratios = np.log(b / a)[:, 0]
+        spent = np.concatenate([[0.0], np.cumsum(a + b)])
+        plan = self._plan.for_round(
+            self._changes,
+            are_gates_decided(self.comparisons),
+            self._slow_calls,
+            self._call_seconds,
+        )
+        pairs = pairs_at_end(plan, spent, lambda count: centre_of(ratios[:count])[1], 1, len(cycle))
+        self._changes.append(float(np.median(ratios[:pairs])))
+        self._call_seconds = max(self._call_seconds, float(spent[pairs]) / pairs)
+        return _round_of((a[:pairs], b[:pairs])), numbers[:pairs]
+
+
+def decide(cell: Cell, seed: Sequence[int]) -> Decision:
+    """Return the decision on a simulated upgrade, after as many rounds as it takes."""
+    item = _Item(cell, seed)
+    for count in range(1, MOST_ROUNDS + 1):
+        item.add_round()
+        if is_decided(item.comparisons, count):
             break
-    regressed = [each.quantity for each in comparisons if each.verdict is Verdict.REGRESSED]
-    return Decision(verdict_of(comparisons), regressed, count)
+    regressed = [each.quantity for each in item.comparisons if each.verdict is Verdict.REGRESSED]
+    return Decision(verdict_of(item.comparisons), regressed, count)
 
 
 def _decide_some(cell: Cell, seeds: Sequence[Sequence[int]]) -> list[Decision]:

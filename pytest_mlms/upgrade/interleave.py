@@ -48,6 +48,7 @@ from pytest_mlms.warning_types import MlmsKilled
 __all__ = [
     "LEAST_SKIPPED",
     "TURNS_AGAIN",
+    "WINDOW_PAIRS",
     "KeepPart",
     "MeasuredRound",
     "OpenPair",
@@ -61,6 +62,9 @@ LEAST_SKIPPED = 1
 TURNS_AGAIN = 3
 """Turns of each input that earlier rounds showed as slower."""
 
+WINDOW_PAIRS = 8
+"""Pairs of a window of the warm-up, which has two windows at least."""
+
 OpenPair = Callable[[Sequence[SideName], Sequence[int]], AbstractContextManager[AgentPair]]
 """Starts both sides, in the order and on the cores given."""
 
@@ -73,7 +77,6 @@ KeepPart = Callable[[int, Mapping[str, Array]], None]
 T = TypeVar("T")
 Turns = dict[SideName, list[Turn]]
 
-_WINDOW_PAIRS = 8  # of the warm-up
 _WINDOW_SECONDS = 0.03  # after which half of its pairs are enough
 _MOST_WINDOWS = 6
 _TURN_SECONDS = 0.002  # so that waking up is a small part of a turn
@@ -439,11 +442,11 @@ class RoundRunner:
         """Run a window of single calls, one pair at least; return their seconds by side."""
         window: dict[SideName, list[float]] = {"a": [], "b": []}
         enough = time.monotonic() + _WINDOW_SECONDS
-        for pair in range(1, _WINDOW_PAIRS + 1):
+        for pair in range(1, WINDOW_PAIRS + 1):
             for side in self._draw_order():
                 window[side].append(self._time_call(side))
             now = time.monotonic()
-            if now > end or (now > enough and pair >= _WINDOW_PAIRS // 2):
+            if now > end or (now > enough and pair >= WINDOW_PAIRS // 2):
                 break
         return window
 
@@ -465,7 +468,7 @@ class RoundRunner:
         core = self._rng.choice(list(self._cores))
         self._hold_to([core])
         tries = int(_PROBE_SECONDS / warm_up.slowest)
-        tries = max(1, min(_WINDOW_PAIRS, tries))
+        tries = max(1, min(WINDOW_PAIRS, tries))
         held = {side: self._median_call(side, tries) for side in SIDES}
         for side in SIDES:
             if held[side] > _MUCH_SLOWER * warm_up.medians[side][-1]:
@@ -492,7 +495,7 @@ class RoundRunner:
         known = self._earlier.turn_plans
         if len(known) == _PLANNED_ROUNDS:
             return known[-1], {}
-        if warm_up.slowest > _PROBE_SECONDS / _WINDOW_PAIRS:
+        if warm_up.slowest > _PROBE_SECONDS / WINDOW_PAIRS:
             return TurnPlan(), {}
         calls = min(_PROBED_CALLS, max(2, int(_PROBED_SECONDS / warm_up.slowest)))
         probed = {side: self._probe(side, calls) for side in SIDES}
@@ -518,7 +521,7 @@ class RoundRunner:
         Each is the median of several turns, in which a call is compared with others of its
         group.
         """
-        turns = [self._pair.turn(side, TurnPlan(calls)) for _ in range(_WINDOW_PAIRS // 2)]
+        turns = [self._pair.turn(side, TurnPlan(calls)) for _ in range(WINDOW_PAIRS // 2)]
         times = [undisturbed(turn, self._pair.clocks) for turn in turns]
         latencies = even_out(times, self._pair.groups)
         medians = np.median(latencies, axis=0)
@@ -528,7 +531,7 @@ class RoundRunner:
         """Return the seconds of a call of the slower side, in turns that skip the first ones."""
         medians = []
         for side in SIDES:
-            turn = self._pair.turn(side, TurnPlan(_WINDOW_PAIRS, skip=skip))
+            turn = self._pair.turn(side, TurnPlan(WINDOW_PAIRS, skip=skip))
             medians.append(float(np.median(durations(turn))))
         return max(medians)
 
