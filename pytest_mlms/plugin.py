@@ -354,8 +354,10 @@ def _report_interrupted(item: pytest.Item) -> None:
     reporter = plugins.getplugin(REPORTER) or plugins.getplugin(WORKER)
     if reporter is None or not _uses_case(item):
         return
-    from pytest_mlms.report.outcome import interrupted_result
-
+    try:
+        from pytest_mlms.report.outcome import interrupted_result
+    except ImportError:  # the first import of numpy was interrupted, before anything was measured
+        return
     result = interrupted_result(item)
     if result and not reporter.has(result):
         reporter.add(result)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from pytest_mlms.cli.arguments import (
     add_cache,
     add_predictors,
     add_results,
+    print_error,
     say,
     show_step,
 )
@@ -27,11 +27,12 @@ from pytest_mlms.draft.opening import stacks_of
 from pytest_mlms.draft.request import DraftRequest
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.files import write_atomically
+from pytest_mlms.history.child_session import run_to_end
 from pytest_mlms.history.recorded_manifest import COMPARED
 from pytest_mlms.records import Stack
 from pytest_mlms.stacks.declared import choose, declared_stacks
 from pytest_mlms.stacks.launch import prepare
-from pytest_mlms.starts import module_command, without_own_settings
+from pytest_mlms.starts import without_own_settings
 from pytest_mlms.text import file_stem
 
 __all__ = ["add_compare"]
@@ -106,8 +107,11 @@ def _compare(options: argparse.Namespace) -> int:
     except OSError as error:
         raise MlmsError(f"{target} can't be written: {error.strerror}; name --keep FILE") from error
     say(f"wrote {target}")
-    command = _command(target, options)
-    return subprocess.run(command, check=False, env=without_own_settings()).returncode
+    try:
+        return run_to_end(_arguments(target, options), without_own_settings())
+    except KeyboardInterrupt:
+        print_error(f"{target} is kept, and in {options.results} what was measured")
+        raise
 
 
 def _one(
@@ -167,9 +171,9 @@ def _target(options: argparse.Namespace, model: ModelFiles) -> Path:
     return path
 
 
-def _command(target: Path, options: argparse.Namespace) -> list[str]:
-    """Return the command of the upgrade; settings of a project's own tests are left out."""
-    command = [*module_command("pytest", with_folder=True), str(target), f"-c{os.devnull}"]
+def _arguments(target: Path, options: argparse.Namespace) -> list[str]:
+    """Return pytest's arguments; settings of a project's own tests are left out."""
+    command = [str(target), f"-c{os.devnull}"]
     command += [f"--rootdir={Path.cwd()}", "-pno:cacheprovider", "-Wignore:no limit judges"]
     command += [f"--mlms-stack={options.new}", f"--mlms-against={options.old}"]
     command.append(f"--mlms-results={options.results}")

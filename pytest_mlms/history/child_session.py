@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from types import FrameType
-from typing import IO
+from typing import IO, Any
 
 from pytest_mlms.results_reader import read_results
 from pytest_mlms.starts import OF_A_COMMAND, module_command
 
-__all__ = ["ChildOptions", "ChildResult", "run_child"]
+__all__ = ["ChildOptions", "ChildResult", "run_child", "run_to_end"]
 
 _GRACE_SECONDS = 60  # for a child that was interrupted: it writes results and ends its agents
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
@@ -65,33 +65,44 @@ def run_child(
     """Run pytest to its end, with its output on our standard error, or in the file ``output``.
 
     ``marker`` is a part of one of the arguments that no other session has: its run is found by it.
-    Where this process is interrupted, terminated or hung up, the child is interrupted and waited
-    for, so that neither it nor its agents stay. On Linux it is interrupted also where this process
-    is killed. The link ``latest`` stays at the run that it names. A portal, a history and documents
-    that the project's settings, or PYTEST_ADDOPTS, have for its own runs get nothing of it.
+    It ends with us as that of ``run_to_end``. The link ``latest`` stays at the run that it names. A
+    portal, a history and documents that the project's settings, or PYTEST_ADDOPTS, have for its own
+    runs get nothing of it.
     """
     before = _runs(options.results)
     latest = _latest(options.results)
-    pytest = module_command("pytest", with_folder=True)
-    words = [*pytest, *arguments, *options.arguments]
+    words = [*arguments, *options.arguments]
+    environment = {**os.environ, OF_A_COMMAND: "1", **options.variables}
+    try:
+        status = run_to_end(words, environment, stdout=output or sys.stderr, stderr=output)
+    finally:
+        run = _find(_runs(options.results) - before, marker)
+        if run is not None and latest and _latest(options.results) == run.name:
+            _set_latest(options.results, latest)
+    return ChildResult(status, run)
+
+
+def run_to_end(arguments: Sequence[str], environment: Mapping[str, str], **streams: Any) -> int:
+    """Run pytest to its end; return its status. ``streams`` are those of ``subprocess.Popen``.
+
+    Where this process is interrupted, terminated or hung up, the child is interrupted and waited
+    for, so that neither it nor its agents stay: KeyboardInterrupt is raised after that. On Linux it
+    is interrupted also where this process is killed.
+    """
+    words = [*module_command("pytest", with_folder=True), *arguments]
     with _interrupts_held() as release, _ended_by_signals():
         child = subprocess.Popen(
             words,
-            stdout=output or sys.stderr,
-            stderr=output,
-            env={**os.environ, OF_A_COMMAND: "1", **options.variables},
+            env=environment,
             start_new_session=True,
             preexec_fn=_bind_to(os.getpid()),  # noqa: PLW1509  no thread of ours runs Python
+            **streams,
         )
         try:
             release()
-            status = child.wait()
+            return child.wait()
         finally:
             _end(child)
-            run = _find(_runs(options.results) - before, marker)
-            if run is not None and latest and _latest(options.results) == run.name:
-                _set_latest(options.results, latest)
-    return ChildResult(status, run)
 
 
 def _latest(results: Path) -> str:

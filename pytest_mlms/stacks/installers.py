@@ -28,6 +28,7 @@ _KEPT_LINES = 10_000  # of an installer's output; `pip freeze` needs all of its 
 _SHOWN_LINES = 12  # of an installer that failed
 _POLL = 0.2  # seconds between two looks at whether an installer that prints nothing has ended
 _CHUNK = 1 << 16  # bytes
+_GRACE_SECONDS = 5  # for an installer that was interrupted
 _STEP = re.compile(
     r"(Collecting|Downloading|Building|Installing|Preparing|Resolved|Prepared|Installed) ?.*"
 )
@@ -60,7 +61,7 @@ def install(
 class _InstallerRunner:
     """Runs the programs of one installation and shows their steps.
 
-    An interruption kills the running program with all of its children.
+    An interruption ends the running program with all of its children.
     """
 
     def __init__(self, stack: Stack, interpreter: Interpreter, show: Show) -> None:
@@ -127,7 +128,10 @@ def _lines_of(process: subprocess.Popen[bytes]) -> Iterator[str]:
 def _started(
     command: Sequence[str], variables: Mapping[str, str]
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a command in a process group of its own, which is killed where the block fails."""
+    """Start a command in a process group of its own, which is ended where the block fails.
+
+    It is interrupted and then killed: pip removes its temporary files, gigabytes of some packages.
+    """
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -141,6 +145,9 @@ def _started(
             yield process
         finally:
             if process.poll() is None:
+                with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                    os.killpg(process.pid, signal.SIGINT)
+                    process.wait(_GRACE_SECONDS)
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +15,8 @@ import pytest
 from pytest_mlms.cli import compare as command
 from pytest_mlms.cli.main import main
 from pytest_mlms.manifest import load
-from tests.support.project import DIGITS, PREDICTORS, TWIN
+from tests.support.project import DIGITS, HANG_GUARD, PREDICTORS, TWIN
+from tests.support.waiting import wait_until
 
 assert command  # imported here: numpy can't be imported again once a test has dropped it
 
@@ -42,6 +47,34 @@ def test_a_slower_stack_ends_with_the_status_of_pytest_and_leaves_a_manifest() -
     (results,) = Path("mlms-results").glob("2*/results.jsonl")
     assert '"verdict": "REGRESSED"' in results.read_text()
     assert compare(*words, *QUICK) == pytest.ExitCode.USAGE_ERROR, "the manifest is there"
+
+
+def test_ctrl_c_keeps_what_was_measured_and_says_where(tmp_path: Path) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    words = ["labour=net.onnx", "--old", "here+LABOUR_WORK=1", "--new", "here", *LABOUR, *QUICK]
+    with subprocess.Popen(
+        [sys.executable, "-m", "pytest_mlms", "compare", *words],
+        env={**os.environ, "TMPDIR": str(temporary)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as run:
+        wait_until(lambda: any(tmp_path.glob("mlms-results/2*/items/*/pairs-0.npz")))
+        os.killpg(run.pid, signal.SIGINT)  # as a terminal sends it: to all of its processes
+        output, errors = run.communicate(timeout=HANG_GUARD)
+    assert run.returncode == 130
+    assert "Traceback" not in output + errors
+    kept = "mlms-results/compared/net.yaml"
+    assert f"mlms: {kept} is kept, and in mlms-results what was measured\n" in errors
+    assert load(Path(kept)).manifest.models[0].name == "labour"
+    lines = Path("mlms-results/latest/results.jsonl").read_text().splitlines()
+    types = [json.loads(line)["type"] for line in lines]
+    assert types == ["run", "item", "end"]
+    item = json.loads(lines[1])
+    assert (item["outcome"], item["complete"], len(item["rounds"])) == ("interrupted", False, 1)
+    assert list(temporary.iterdir()) == []
 
 
 def test_two_frameworks_are_compared_by_the_stacks_that_are_for_them(

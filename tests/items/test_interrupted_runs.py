@@ -90,6 +90,22 @@ def test_with_xdist_an_interrupted_item_is_written_with_its_samples(project: Pro
     assert (project.results / item["artifacts"]["samples-1.npz"]).exists()
 
 
+IN_AN_IMPORT = """
+import sys
+
+def pytest_runtest_setup(item):
+    sys.modules["numpy"] = None  # as it refuses to be imported again
+    raise KeyboardInterrupt
+"""
+
+
+def test_ctrl_c_in_the_first_import_of_numpy_is_no_internal_error(small: Project) -> None:
+    small.pytester.makeconftest(IN_AN_IMPORT)
+    result = small.run()
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    assert "INTERNALERROR" not in result.stdout.str()
+
+
 OCCUPY_RESULTS = """
 def pytest_collection_finish():
     with open("results", "w") as file:

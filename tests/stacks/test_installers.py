@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from pytest_mlms.errors import StackError, Unavailable
 from pytest_mlms.records import Stack
 from pytest_mlms.stacks.installers import install
 from pytest_mlms.stacks.interpreters import Interpreter
+from tests.support.waiting import wait_until
 
 PIP = """#!/bin/sh
 echo "$*" >> "{log}"
@@ -180,28 +180,47 @@ wait
 """
 
 
+def interrupt_in(installer: Installer, program: str, begun: Path) -> None:
+    """Press Ctrl-C once a program that is called as Python has written a file and a step."""
+    python = installer.folder.parent / "python"
+    python.write_text(program)
+
+    def interrupt(step: str) -> None:
+        if step.startswith("Collecting"):
+            wait_until(lambda: begun.exists() and begun.read_text())
+            raise KeyboardInterrupt
+
+    interpreter = Interpreter(python, "3.11.7", "CPython", "linux-x86_64", Path(sys.prefix))
+    with pytest.raises(KeyboardInterrupt):
+        install(MINE, interpreter, installer.folder, ["tiny"], interrupt)
+
+
 def test_an_interruption_kills_the_installer_with_its_children(
     installer: Installer, tmp_path: Path
 ) -> None:
     pids = tmp_path / "pids"
-    (tmp_path / "python").write_text(WAITING.format(pids=pids))
-
-    def interrupt(step: str) -> None:
-        if step.startswith("Collecting"):
-            while not pids.exists() or not pids.read_text():
-                pass
-            raise KeyboardInterrupt
-
-    interpreter = Interpreter(
-        tmp_path / "python", "3.11.7", "CPython", "linux-x86_64", Path(sys.prefix)
-    )
-    with pytest.raises(KeyboardInterrupt):
-        install(MINE, interpreter, installer.folder, ["tiny"], interrupt)
+    interrupt_in(installer, WAITING.format(pids=pids), pids)
     child = int(pids.read_text())
-    end = time.monotonic() + 300
-    while _is_running(child):
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    wait_until(lambda: not _is_running(child))
+
+
+TIDY = """#!{python}
+import pathlib, signal, tempfile
+signal.signal(signal.SIGINT, signal.default_int_handler)
+with tempfile.TemporaryDirectory(dir={folder!r}) as folder:
+    pathlib.Path({begun!r}).write_text(folder)
+    print("Collecting tiny", flush=True)
+    signal.pause()
+"""
+
+
+def test_an_installer_that_is_interrupted_removes_its_temporary_files(
+    installer: Installer, tmp_path: Path
+) -> None:
+    begun = tmp_path / "begun"
+    program = TIDY.format(python=sys.executable, folder=str(tmp_path), begun=str(begun))
+    interrupt_in(installer, program, begun)
+    assert not Path(begun.read_text()).exists()
 
 
 def _is_running(pid: int) -> bool:
