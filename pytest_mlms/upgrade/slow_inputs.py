@@ -41,6 +41,11 @@ class _Suspect:
     again: list[float] = field(default_factory=list)
     seconds: list[tuple[float, float]] = field(default_factory=list)
 
+    @property
+    def change(self) -> float:
+        """How much slower it was when it was timed again, else how slow it looked."""
+        return float(np.median(self.again)) if self.again else self.first
+
 
 class SlowInputs:
     """The inputs that look slower on B than its others, over rounds."""
@@ -49,6 +54,7 @@ class SlowInputs:
         self._is_gate = tolerance is not None
         default = upgrade_rules("groups")["slow_inputs"].tolerance
         self._tolerance = default if tolerance is None else tolerance
+        self._limit = math.log1p(self._tolerance)
         self._suspects: dict[Elements, _Suspect] = {}
         self._seen: set[Elements] = set()
         self._again: list[float] = []
@@ -57,13 +63,20 @@ class SlowInputs:
 
     @property
     def watch(self) -> list[Elements]:
-        """The inputs that the next round times again, those that were slow most often first."""
-        ordered = sorted(self._suspects.items(), key=lambda each: -_standing(each[1]))
-        return [elements for elements, _ in ordered[:_MOST]]
+        """The inputs that the next round times again: those beyond the tolerance come first.
+
+        Of these and of the others, it is those that were timed again most often.
+        """
+
+        def standing(elements: Elements) -> tuple[bool, int, float]:
+            suspect = self._suspects[elements]
+            return suspect.change > self._limit, len(suspect.again), suspect.first
+
+        return sorted(self._suspects, key=standing, reverse=True)[:_MOST]
 
     def add(self, inputs: RoundInputs, measured: Round, clock: Clock) -> None:
         """Take a round: first what it says of earlier suspects, then its own."""
-        limit = math.log1p(self._tolerance)
+        limit = self._limit
         if not any(inputs.elements):  # random ones, which no other round has
             return
         clock = "wall" if clock == "cpu" else clock
@@ -97,7 +110,7 @@ class SlowInputs:
     def _drop(self, noticed: float) -> None:
         """Forget the suspects that are no longer slow."""
         for elements, suspect in list(self._suspects.items()):
-            if suspect.again and np.median(suspect.again) < noticed:
+            if suspect.again and suspect.change < noticed:
                 del self._suspects[elements]
 
     @property
@@ -106,7 +119,7 @@ class SlowInputs:
 
         Of so many inputs, none is slow so often by chance, as often as inputs are as much faster.
         """
-        limit = math.log1p(self._tolerance)
+        limit = self._limit
         faster = sum(change < -limit for change in self._again) / max(1, len(self._again))
         share = max(faster, (self._mirrored + 1) / (self._observed + 2))
         found = {}
@@ -121,20 +134,23 @@ class SlowInputs:
     def compare(self) -> Comparison | None:
         """Return the verdict; None where there is nothing to tell, and nobody named a tolerance.
 
+        It is PASSED where none was slow again, and all that looks slower has been timed again.
+
         That inputs are slow again is compared with how often inputs of all rounds are as much
         faster, in as many calls, by Fisher's exact test.
         """
-        limit = math.log1p(self._tolerance)
+        limit = self._limit
         again = self._again
         slow = sum(change > limit for change in again)
         if not self._seen or not (slow or self._is_gate):
             return None
         chance = fisher_probability(self._mirrored, self._observed, slow, len(again))
         confirmed = self.confirmed
+        is_pending = any(each.change > limit and not each.again for each in self._suspects.values())
         verdict = Verdict.INCONCLUSIVE
         if confirmed and chance <= RISK:
             verdict = Verdict.REGRESSED
-        elif not slow:
+        elif not slow and not is_pending:
             verdict = Verdict.PASSED
         changes = [change for change in again if change > limit] or [0.0]
         sides = list(confirmed.values()) or [
@@ -164,11 +180,6 @@ def _at_least(hits: int, count: int, share: float) -> float:
     """Return the probability of so many hits or more of a count, where each has this share."""
     numbers = range(hits, count + 1)
     return sum(math.comb(count, n) * share**n * (1 - share) ** (count - n) for n in numbers)
-
-
-def _standing(suspect: _Suspect) -> float:
-    """Return what orders suspects: how often they were slow again, else how slow they looked."""
-    return len(suspect.again) + suspect.first / 100
 
 
 def _changes(

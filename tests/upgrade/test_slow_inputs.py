@@ -1,0 +1,68 @@
+"""Inputs that got slower, on rounds whose times are known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from pytest_mlms.records import Verdict
+from pytest_mlms.upgrade.round_inputs import RoundInputs
+from pytest_mlms.upgrade.rounds import Round, Side
+from pytest_mlms.upgrade.slow_inputs import SlowInputs
+
+
+def side(seconds: Sequence[float]) -> Side:
+    wall = np.array(seconds)[:, None]
+    return Side(wall, None, wall[:, 0], None, 0.1, 0.01, None)
+
+
+def add_round(slow_inputs: SlowInputs, slow: Mapping[int, float], inputs: Sequence[int]) -> None:
+    """Add a round that times ``inputs``, of which those in ``slow`` take so many times as long."""
+    watched = [elements[0] for elements in slow_inputs.watch]
+    timed = [*inputs, *watched]
+    times = np.array([slow.get(each, 1.0) for each in timed])
+    again = np.repeat(np.arange(len(inputs), len(timed)), 3)
+    slow_inputs.add(
+        RoundInputs(
+            numbers=np.arange(len(inputs))[:, None],
+            groups=np.zeros(len(timed), int),
+            elements=[(each,) for each in timed],
+            again=Round(side(np.ones(len(again))), side(times[again])) if watched else None,
+            numbers_again=again.tolist(),
+        ),
+        Round(side(np.ones(len(inputs))), side(times[: len(inputs)])),
+        "wall",
+    )
+
+
+def test_inputs_within_the_tolerance_do_not_keep_a_slower_one_from_being_timed_again() -> None:
+    slow_inputs = SlowInputs()
+    slow = {**dict.fromkeys(range(20), 1.35), 99: 3.0}
+    for _ in range(3):
+        add_round(slow_inputs, slow, range(90))
+    assert len(slow_inputs.watch) == 16
+    add_round(slow_inputs, slow, range(30, 100))
+    assert (99,) in slow_inputs.watch
+    for _ in range(4):
+        add_round(slow_inputs, slow, range(30, 90))
+    found = slow_inputs.compare()
+    assert found is not None
+    assert found.verdict is Verdict.REGRESSED
+    assert list(slow_inputs.confirmed) == [(99,)]
+
+
+def test_a_gate_on_slow_inputs_is_open_until_what_looks_slower_was_timed_again() -> None:
+    slow_inputs = SlowInputs(0.5)
+    add_round(slow_inputs, {}, range(60))
+    passed = slow_inputs.compare()
+    assert passed is not None
+    assert passed.verdict is Verdict.PASSED
+    add_round(slow_inputs, {7: 3.0}, range(60))
+    open_gate = slow_inputs.compare()
+    assert open_gate is not None
+    assert open_gate.verdict is Verdict.INCONCLUSIVE
+    add_round(slow_inputs, {}, range(60))
+    again = slow_inputs.compare()
+    assert again is not None
+    assert again.verdict is Verdict.PASSED
