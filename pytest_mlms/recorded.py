@@ -7,6 +7,7 @@ and a file of a line are no texts and no paths. Nothing can run or open them but
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Any
 __all__ = [
     "Recorded",
     "RecordedLaunch",
+    "folder_of_item",
     "is_file_of_run",
     "recorded_artifacts",
     "recorded_launch",
@@ -104,6 +106,17 @@ def recorded_artifacts(line: Mapping[str, Any]) -> dict[str, Recorded]:
     found = line.get("artifacts")
     fields = found if isinstance(found, Mapping) else {}
     return {name: Recorded(path) for name, path in fields.items() if isinstance(path, str)}
+
+
+def folder_of_item(nodeid: str) -> str:
+    """Return a folder's name that a person can read and that no two items share.
+
+    An item that runs again has a number behind it, as in ``NAME-2``.
+    """
+    readable = re.sub(r"[^A-Za-z0-9._-]+", "-", nodeid)
+    short = readable.strip("-.")[-100:]
+    digest = hashlib.sha256(nodeid.encode()).hexdigest()
+    return f"{short}-{digest[:8]}"
 
 
 def is_file_of_run(path: str) -> bool:

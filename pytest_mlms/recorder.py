@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -33,6 +31,7 @@ from pytest_mlms.own_quantities import (
     estimate_own,
     place_of,
 )
+from pytest_mlms.recorded import folder_of_item
 from pytest_mlms.records import Decision, Estimate, Launch, Limit, OwnScale, Place, Verdict
 from pytest_mlms.text import visible
 from pytest_mlms.warning_types import (
@@ -299,21 +298,13 @@ RECORDER = pytest.StashKey[Recorder]()
 
 def _new_folder(items: Path, nodeid: str) -> Path:
     """Return a folder for an item that is not there yet, as an item may run again."""
-    name = _folder_name(nodeid)
+    name = folder_of_item(nodeid)
     folder = items / name
     number = 1
     while folder.exists():
         number += 1
         folder = items / f"{name}-{number}"
     return folder
-
-
-def _folder_name(nodeid: str) -> str:
-    """Return a folder's name that a person can read and that no two items share."""
-    readable = re.sub(r"[^A-Za-z0-9._-]+", "-", nodeid)
-    short = readable.strip("-.")[-100:]
-    digest = hashlib.sha256(nodeid.encode()).hexdigest()
-    return f"{short}-{digest[:8]}"
 
 
 def _with_verdict(decisions: Sequence[Decision], *verdicts: Verdict) -> list[Decision]:

@@ -6,9 +6,11 @@ check for silent workers, and the messages to the user.
 
 from __future__ import annotations
 
+import re
 import time
+from collections import defaultdict
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from operator import itemgetter
 from typing import Any
 
@@ -41,6 +43,7 @@ from pytest_mlms.distribute.silence import SilenceMonitor
 from pytest_mlms.distribute.workers import Connection, WorkerState
 from pytest_mlms.distribute.xdist_patches import XdistPatches
 from pytest_mlms.host.matching import are_constraints
+from pytest_mlms.recorded import folder_of_item
 from pytest_mlms.report.durations import known_durations
 from pytest_mlms.session import REPORTER, Session
 
@@ -103,7 +106,7 @@ class Controller:
         Raises UnfitHost where it can't be one.
         """
         run_folder = self._session.run_folder
-        receiver = ResultReceiver(run_folder, channel)
+        receiver = ResultReceiver(run_folder, channel, partial(self._is_file_of, node))
         server = ArtifactServer(self._workspace, channel)
         worker = self._connect(Connection(node, channel, receiver), server)
         give_up = partial(self._give_up, worker)
@@ -131,6 +134,8 @@ class Controller:
             if problem:
                 give_up(f"InterruptedResult that is no result: {problem}")
             else:
+                if connection.receiver:
+                    connection.receiver.note_lost_files(message.result)
                 self._interrupted.append((worker, message.result))
 
         handlers: dict[type, Handler] = {
@@ -200,6 +205,30 @@ class Controller:
 
     def _is_assigned(self, worker: WorkerState, index: Any) -> bool:
         return isinstance(index, int) and index in worker.assigned.order
+
+    def _is_file_of(self, node: Any, path: str) -> bool:
+        """Return whether a file of the run is one of a worker's agents, or of an item it was sent.
+
+        Called in the thread of the gateway that receives.
+        """
+        folder, name, *others = path.split("/")
+        worker = self._workers[node]
+        if folder == "agents":
+            is_log = re.fullmatch(rf".+-{re.escape(worker.id)}-[0-9]+\.log", name)
+            return bool(is_log) and not others
+        if not others or not worker.assigned.sent:
+            return False
+        first = re.sub("-[0-9]{1,4}$", "", name)  # an item that ran again has a number
+        indices = self._item_folders.get(name) or self._item_folders.get(first, [])
+        return any(index in worker.assigned.sent for index in indices)
+
+    @cached_property
+    def _item_folders(self) -> Mapping[str, list[int]]:
+        """The items by the names of their folders, asked for when some were sent."""
+        found = defaultdict(list)
+        for index, nodeid in enumerate(self._scheduler.items.ids):
+            found[folder_of_item(nodeid)].append(index)
+        return dict(found)
 
     def _was_sent(self, worker: WorkerState, result: Mapping[str, Any]) -> bool:
         """Return whether a result is of an item that a worker was sent."""

@@ -349,6 +349,7 @@ class FleetScheduler:
 
     def _retry_after_full_disk(self, worker: WorkerState, retry: PendingRetry) -> None:
         worker.retry = None
+        worker.assigned.sent.discard(retry.item)  # its files are another host's from now on
         cause = f"{worker.name} had a full disk"
         earlier = f"{cause}: {retry.reason}"
         self.items.retry_elsewhere(retry.item, worker.host_name, earlier)

@@ -172,14 +172,9 @@ def mlms_recorder(
     from pytest_mlms.host.machine import CpuTimes
     from pytest_mlms.items.ungated import failure_without_limits
     from pytest_mlms.recorder import RECORDER, Recorder
-    from pytest_mlms.report.outcome import repetition_of
 
-    name = request.node.nodeid
-    repetition = repetition_of(request.node)
-    if repetition > 1:
-        name = f"{name}#{repetition}"  # with a folder of its own
     recorder = Recorder(
-        name,
+        request.node.nodeid,
         mlms_session.run_folder,
         mlms_case.place(),
         cpu_shares=CpuTimes().shares,

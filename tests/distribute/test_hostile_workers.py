@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
+from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,13 +15,16 @@ import pytest
 
 from pytest_mlms.distribute.assigned_items import AssignedItems, StealRequest
 from pytest_mlms.distribute.controller import Controller
+from pytest_mlms.distribute.remote.result_transfer import ResultReceiver
 from pytest_mlms.distribute.workers import WorkerState
+from pytest_mlms.recorded import folder_of_item
 from tests.support.project import ROOT
 from tests.support.worker_fuzzing import connected, schedule
 
 MESSAGES = json.loads((ROOT / "tests" / "corpus" / "messages" / "worker.json").read_text())
 ACCURACY = "m.yaml::test_accuracy[a]"
 PERFORMANCE = "m.yaml::test_performance[a]"
+OWN, OTHERS = folder_of_item(ACCURACY), folder_of_item(PERFORMANCE)
 LINE: dict[str, Any] = {
     "nodeid": ACCURACY,
     "kind": "accuracy",
@@ -173,9 +178,11 @@ def test_an_interrupted_result_of_an_item_that_a_worker_was_not_sent_is_left_out
     patches: Any = SimpleNamespace(report_in_flight=None, drain=lambda: None)
     controller._patches = patches
     for nodeid in (ACCURACY, PERFORMANCE):
-        worker.connection.channel._receive(("InterruptedResult", {**LINE, "nodeid": nodeid}))
+        line = {**LINE, "nodeid": nodeid, "artifacts": {"x": f"items/{OWN}/x"}}
+        worker.connection.channel._receive(("InterruptedResult", line))
     controller.pytest_keyboard_interrupt()
     assert [line["nodeid"] for line in added] == [ACCURACY]
+    assert added[0]["artifacts_lost"] == {"x": "it did not arrive"}
 
 
 def test_the_end_of_an_item_counts_once_its_result_is_there(tmp_path: Path) -> None:
@@ -217,6 +224,60 @@ def test_only_what_a_worker_was_asked_for_is_taken_back(
         worker.assigned.steal_requests.append(StealRequest(asked))
     assert controller.may_give_back(worker.node, indices) == is_right
     assert worker.node.shutting_down != is_right
+
+
+@pytest.mark.parametrize(
+    ("path", "is_own"),
+    [
+        (f"items/{OWN}/outputs.npz", True),
+        (f"items/{OWN}-2/images/a.png", True),
+        ("agents/onnxruntime-gw0-3.log", True),
+        (f"items/{OTHERS}/outputs.npz", False),
+        (f"items/{OTHERS}-2/outputs.npz", False),
+        (f"items/{OWN}", False),
+        ("items/x/y", False),
+        ("agents/onnxruntime-gw1-0.log", False),
+        ("agents/onnxruntime-main-0.log", False),
+        ("agents/onnxruntime-gw1-0.log/a-gw0-0.log", False),
+    ],
+)
+def test_a_host_writes_no_file_of_another_item_or_worker(
+    tmp_path: Path, path: str, is_own: bool
+) -> None:
+    """It could replace the outputs and logs of other hosts."""
+    controller, worker = with_first_item(tmp_path)
+    channel = worker.connection.channel
+    is_file_of = partial(controller._is_file_of, worker.node)
+    receiver = ResultReceiver(tmp_path / "run", channel, is_file_of)
+    channel._handlers = {**channel._handlers, **receiver.handlers}
+    for message in (
+        ("FileBegin", path),
+        ("FileChunk", b"x"),
+        ("FileEnd", sha256(b"x").hexdigest(), ""),
+    ):
+        channel._receive(message)
+    assert (tmp_path / "run" / path).is_file() == is_own
+    reason = "it is a file of another item or worker"
+    assert receiver.lost == ({} if is_own else {path: reason})
+    result: dict[str, Any] = {"artifacts": {"outputs": path}}
+    receiver.note_lost_files(result)
+    assert result["artifacts"] == ({"outputs": path} if is_own else {})
+
+
+def test_a_result_names_no_file_of_another_item(tmp_path: Path) -> None:
+    controller, worker = with_first_item(tmp_path)
+    is_file_of = partial(controller._is_file_of, worker.node)
+    receiver = ResultReceiver(tmp_path / "run", worker.connection.channel, is_file_of)
+    (tmp_path / "run" / "items" / OTHERS).mkdir(parents=True)
+    (tmp_path / "run" / "items" / OTHERS / "outputs.npz").write_bytes(b"")
+    result: dict[str, Any] = {
+        "artifacts": {"a": f"items/{OTHERS}/outputs.npz", "b": f"items/{OWN}/b"},
+        "logs": ("agents/jax-gw1-0.log",),  # execnet has tuples, too
+    }
+    receiver.note_lost_files(result)
+    others = "it is a file of another item or worker"
+    lost = {"a": others, "b": "it did not arrive", "agents/jax-gw1-0.log": others}
+    assert result == {"artifacts": {}, "artifacts_lost": lost, "logs": []}
 
 
 def with_first_item(folder: Path) -> tuple[Controller, WorkerState]:

@@ -263,6 +263,7 @@ def test_an_item_that_a_full_disk_spoiled_runs_on_another_host_once() -> None:
     assert neighbour.disk_full
     run.complete(0, item=0)
     assert run.nodes[0].received == [0]  # its host takes nothing that another one can run
+    assert 0 not in one.assigned.sent, "it writes no files of that item any more"
     (loss,) = run.losses
     assert loss.startswith("a (gw0) had a full disk in 0, which is run again elsewhere: No space")
     run.complete(1, item=1)

@@ -108,7 +108,7 @@ def connected(run: Path) -> tuple[Controller, WorkerState]:
     controller._workers = {}
     controller._interrupted = []
     controller._notices = make_notices(_Terminal())
-    controller._connect(Connection(node, channel, ResultReceiver(run, channel)))
+    controller._connect(Connection(node, channel, ResultReceiver(run, channel, lambda path: True)))
     return controller, controller._workers[node]
 
 

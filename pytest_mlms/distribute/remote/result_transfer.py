@@ -1,14 +1,17 @@
 """Transfer of the files of results from a remote worker to the controller's folder of the run.
 
-Files are sent in chunks, checked by their digest, and never held in memory whole.
+Files are sent in chunks, checked by their digest, and never held in memory whole. A worker may
+write those of its own items and agents only, and neither more than ``MOST`` nor the last part of
+the disk.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +19,16 @@ from pytest_mlms.distribute.messages import FileBegin, FileChunk, FileEnd, FileS
 from pytest_mlms.distribute.side_channel import Handlers, SideChannel
 from pytest_mlms.recorded import is_file_of_run
 
-__all__ = ["ResultReceiver", "ResultSender"]
+__all__ = ["MOST", "ResultReceiver", "ResultSender"]
+
+MOST = 64 << 30
+"""The bytes that the files of a worker may have together."""
 
 _CHUNK = 1 << 18  # bytes
+_BLOCK = 1 << 14  # bytes that a file counts beside its content, as disks have so many files
+_RESERVE, _RESERVED_SHARE = 1 << 30, 50
+"""What files of workers leave of the disk: a GiB, or a fiftieth of a smaller disk."""
+_MOST_LOST = 10_000  # files, of which the reasons are kept
 
 
 class ResultSender:
@@ -93,6 +103,7 @@ class _IncomingFile:
     """
 
     def __init__(self, path: Path) -> None:
+        self.size = _BLOCK
         self._path = path
         self._partial = path.with_name(f"{path.name}.part")
         self._sha256 = hashlib.sha256()
@@ -100,6 +111,8 @@ class _IncomingFile:
         self._file = self._partial.open("wb")
 
     def write(self, data: bytes) -> None:
+        _check_room(self._file.fileno(), len(data))
+        self.size += len(data)
         self._sha256.update(data)
         self._file.write(data)
 
@@ -108,6 +121,8 @@ class _IncomingFile:
         self._file.close()
         if sha256 != self._sha256.hexdigest():
             return False
+        with contextlib.suppress(FileNotFoundError):  # such as a log that has grown
+            self.size -= _BLOCK + self._path.stat().st_size
         os.replace(self._partial, self._path)
         return True
 
@@ -121,13 +136,16 @@ class _IncomingFile:
 class ResultReceiver:
     """The controller's end, for one worker; ``folder`` is that of the run.
 
-    ``lost`` has the reason for each file that did not arrive, by its path in the folder.
+    ``is_own`` says whether a path is one of the worker's items and agents. ``lost`` has the reason
+    for each file that did not arrive, by its path in the folder.
     """
 
-    def __init__(self, folder: Path, channel: SideChannel) -> None:
+    def __init__(self, folder: Path, channel: SideChannel, is_own: Callable[[str], bool]) -> None:
         self.lost: dict[str, str] = {}
         self._folder = folder
         self._channel = channel
+        self._is_own = is_own
+        self._stored = 0  # bytes
         self._path = ""
         self._incoming: _IncomingFile | None = None
 
@@ -141,14 +159,30 @@ class ResultReceiver:
         artifacts = result.get("artifacts") or {}
         lost = result["artifacts_lost"] = result.get("artifacts_lost") or {}
         for name, path in list(artifacts.items()):
-            if path in self.lost:
+            if reason := self._reason_of_loss(path):
                 del artifacts[name]
-                lost[name] = self.lost.pop(path)
-        logs = result.get("logs") or []
-        for path in list(logs):
-            if path in self.lost:
-                logs.remove(path)
-                lost[path] = self.lost.pop(path)
+                lost[name] = reason
+        logs = result.get("logs") or ()
+        reasons = {path: self._reason_of_loss(path) for path in logs}
+        lost.update({path: reason for path, reason in reasons.items() if reason})
+        if logs:
+            result["logs"] = [path for path in logs if not reasons[path]]
+
+    def _reason_of_loss(self, path: str) -> str:
+        """Return why a file of a result isn't there; "" where it is."""
+        reason = self.lost.pop(path, "") or self._refusal(path)
+        return reason or ("" if (self._folder / path).is_file() else "it did not arrive")
+
+    def _refusal(self, path: str) -> str:
+        """Return why a worker may not write a file of this path, which it chose itself."""
+        if not is_file_of_run(path):
+            return "its path leads out of the items of the run"
+        return "" if self._is_own(path) else "it is a file of another item or worker"
+
+    def _excess(self, size: int) -> str:
+        """Return why so many bytes more are too many; "" where they aren't."""
+        most = f"its worker's files have more than {MOST >> 30} GiB"
+        return most if self._stored + size > MOST else ""
 
     def close(self) -> None:
         """Remove the file that the worker had not sent whole, because it is gone."""
@@ -160,8 +194,8 @@ class ResultReceiver:
         if self._incoming is not None:
             self._lose("another file came before its end")
         self._path = message.path
-        if not _is_writable(message.path):
-            self._lose("its path leads out of the items of the run")
+        if refusal := self._refusal(message.path) or self._excess(_BLOCK):
+            self._lose(refusal)
             return
         try:
             self._incoming = _IncomingFile(self._folder / message.path)
@@ -170,6 +204,9 @@ class ResultReceiver:
 
     def _write(self, message: FileChunk) -> None:
         if self._incoming is None:
+            return
+        if excess := self._excess(self._incoming.size + len(message.data)):
+            self._lose(excess)
             return
         try:
             self._incoming.write(message.data)
@@ -188,19 +225,24 @@ class ResultReceiver:
             self._lose(_no_room(error))
             return
         if is_whole:
+            self._stored += self._incoming.size
             self._incoming = None
             self._channel.send(FileStored(self._path))
         else:
             self._lose("it was damaged on its way")
 
     def _lose(self, reason: str) -> None:
-        self.lost[self._path] = reason
+        if len(self.lost) < _MOST_LOST:
+            self.lost[self._path] = reason
         self.close()
 
 
-def _is_writable(path: str) -> bool:
-    """Return whether a worker may write a file of this path, which it chose itself."""
-    return isinstance(path, str) and is_file_of_run(path)
+def _check_room(descriptor: int, size: int) -> None:
+    """Raise OSError where so many bytes more would fill the disk of an open file."""
+    disk = os.fstatvfs(descriptor)
+    reserve = min(_RESERVE, disk.f_blocks * disk.f_frsize // _RESERVED_SHARE)
+    if disk.f_blocks and disk.f_bavail * disk.f_frsize < size + reserve:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _no_room(error: OSError) -> str:

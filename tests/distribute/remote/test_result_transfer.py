@@ -9,9 +9,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from pytest_mlms.distribute.messages import FileBegin, FileChunk, FileEnd
+from pytest_mlms.distribute.remote import result_transfer
 from pytest_mlms.distribute.remote.result_transfer import ResultReceiver, ResultSender
 from pytest_mlms.distribute.side_channel import SideChannel
 from tests.distribute.fakes import channel_pair
+from tests.support.small_disk import mount_small_disk
 
 
 class Ends(NamedTuple):
@@ -31,7 +33,7 @@ def ends(tmp_path: Path) -> Ends:
     (away / "items").mkdir(parents=True)
     (away / "agents").mkdir()
     here, there = channel_pair()
-    receiver = ResultReceiver(run, here)
+    receiver = ResultReceiver(run, here, lambda path: True)
     sender = ResultSender(away, there)
     here.listen(receiver.handlers)
     there.listen(sender.handlers)
@@ -82,6 +84,8 @@ def test_a_file_that_can_not_be_read_there_is_named(ends: Ends) -> None:
 
 
 def test_a_damaged_file_is_lost_and_the_result_says_so(ends: Ends) -> None:
+    (ends.away / "items" / "y").write_bytes(b"whole")
+    ends.sender.send({"artifacts": {"y": "items/y"}})
     ends.worker_channel.send(FileBegin("items/a/x.npz"))
     ends.worker_channel.send(FileChunk(b"half"))
     ends.worker_channel.send(FileEnd("0" * 64, ""))
@@ -98,7 +102,53 @@ def test_a_damaged_file_is_lost_and_the_result_says_so(ends: Ends) -> None:
         "agents/log": "could not be read on its host: no such file",
     }
     assert result == {"artifacts": {"y": "items/y"}, "artifacts_lost": lost, "logs": []}
-    assert files_below(ends.run) == []
+    assert files_below(ends.run) == [ends.run / "items" / "y"]
+
+
+def send_file(ends: Ends, path: str, *chunks: bytes) -> None:
+    """Send a file as a worker does that a host made."""
+    ends.worker_channel.send(FileBegin(path))
+    for chunk in chunks:
+        ends.worker_channel.send(FileChunk(chunk))
+    ends.worker_channel.send(FileEnd(hashlib.sha256(b"".join(chunks)).hexdigest(), ""))
+
+
+def test_a_worker_sends_so_much_and_what_is_beyond_it_is_named(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(result_transfer, "MOST", 3 << 19)
+    half = bytes(1 << 19)
+    for name in ("a", "a", "a"):  # it takes the place of the one before
+        send_file(ends, f"items/{name}", half)
+    send_file(ends, "items/b", half[:1000], half, half)
+    send_file(ends, "items/c", b"small")
+    assert {path.name for path in files_below(ends.run)} == {"a", "c"}
+    assert list(ends.receiver.lost) == ["items/b"]
+    for number in range(100):
+        send_file(ends, f"items/empty/{number}")
+    assert len(files_below(ends.run / "items" / "empty")) < 64
+
+
+def test_the_files_of_hosts_leave_a_part_of_the_disk(ends: Ends) -> None:
+    with mount_small_disk(ends.run, "8m"):
+        send_file(ends, "items/a", *[bytes(1 << 16)] * 200)
+        send_file(ends, "items/b", b"small")
+        assert files_below(ends.run) == [ends.run / "items" / "b"]
+        assert ends.receiver.lost == {"items/a": "No space left on device; make room"}
+        number = 0
+        while ends.receiver.lost.keys() == {"items/a"}:
+            number += 1
+            send_file(ends, f"items/{number}", bytes(1 << 16))
+        (ends.run / "results.jsonl").write_bytes(bytes(100_000))
+
+
+def test_a_worker_that_names_files_without_end_takes_bounded_memory(ends: Ends) -> None:
+    for number in range(20_000):
+        ends.worker_channel.send(FileBegin(f"results/{number}"))
+    assert len(ends.receiver.lost) <= 10_000
+    result: dict[str, Any] = {"artifacts": {"x": "items/19999"}}
+    ends.receiver.note_lost_files(result)
+    assert result == {"artifacts": {}, "artifacts_lost": {"x": "it did not arrive"}}
 
 
 @pytest.mark.parametrize("path", ["items", "agents", "items/", "items//x", "items/\x1b[2J", "."])
