@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_mlms.evaluate.agreement import Rounding, Tolerance, differences
+from pytest_mlms.evaluate.object_order import ObjectOrder
 from pytest_mlms.manifest.schema import Output
 
 __all__ = ["Closeness", "Rule", "problem_of", "rounding_share", "unlike_axis"]
@@ -97,13 +98,14 @@ class Rule:
     ``tolerance`` is a manifest's, None for the default: a ``share`` of the size of like values,
     None for that of the output's type. The size is the largest of the input's own like values, or
     what is usual among the inputs so far, so that values which happen to cancel out are not judged
-    by what rounding left of them.
+    by what rounding left of them. ``order`` is that of the objects that the output is of.
     """
 
     tolerance: Tolerance | None = None
     unlike: int | None = None
     share: float | None = None
     device: str = "cpu"
+    order: ObjectOrder | None = None
     _logs: dict[tuple[int, ...], tuple[Array, Array]] = field(default_factory=dict)
 
     def share_of(self, expected: Array) -> float:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pytest_mlms.cases import Case
 from pytest_mlms.evaluate.agreement import Rounding, Tolerance
 from pytest_mlms.evaluate.closeness import Closeness, Rule, problem_of, unlike_axis
+from pytest_mlms.evaluate.object_order import order_of
 from pytest_mlms.evaluate.outputs import finite_rows
 from pytest_mlms.evaluate.rounding import NearbyOutputs
 
@@ -128,6 +129,8 @@ class OutputSweep:
         lost = np.zeros(len(names), bool)
         unjudged = np.zeros(len(names), bool)
         known: NearbyOutputs | None = None
+        tolerances = {name: rule.tolerance_of(expected[name]) for name, rule in self.rules.items()}
+        ours = self._in_order(ours, expected, tolerances)
         for name, rule in self.rules.items():
             problem = problem_of(name, ours.get(name), expected[name], "the baseline")
             if problem and nearby is not None and self.beyond < _MOST_JUDGED:
@@ -139,7 +142,7 @@ class OutputSweep:
                 self.problem = self.problem or f"{problem}, for {names[0]}"
                 beyond[:] = True
                 continue
-            tolerance = rule.tolerance_of(expected[name])
+            tolerance = tolerances[name]
             found = rule.compare(ours[name], expected[name], tolerance)
             rows = len(found.deviation)
             if nearby is not None and found.largest > 1 and self.beyond < _MOST_JUDGED:
@@ -166,6 +169,18 @@ class OutputSweep:
         self.nan += [name for name, has in zip(names, nan, strict=True) if has]
         self.unjudged += [name for name, has in zip(names, unjudged, strict=True) if has]
         self._count_flips(expected, ours)
+
+    def _in_order(
+        self,
+        ours: Mapping[str, Array],
+        expected: Mapping[str, Array],
+        tolerances: Mapping[str, Tolerance | Rounding],
+    ) -> Mapping[str, Array]:
+        """Return our outputs, with objects of equal scores in the order that was expected."""
+        for order in (rule.order for rule in self.rules.values()):
+            if order is not None and set(order.names) <= self.rules.keys():
+                return order.aligned(ours, expected, tolerances[order.scores])
+        return ours
 
     def _note(
         self, name: str, rule: Rule, found: Any, expected: Array, ours: Array, names: Sequence[str]
@@ -289,10 +304,13 @@ def rules_of(case: Case) -> dict[str, Rule]:
     manifest = case.loaded.manifest
     agreement = case.upgrade_agreement
     tolerance = Tolerance(agreement.rtol, agreement.atol) if agreement else None
-    return {
-        output.name: Rule(tolerance, unlike_axis(output, manifest.task), device=case.device)
-        for output in manifest.outputs
-    }
+    order = order_of(manifest.outputs)
+    rules = {}
+    for output in manifest.outputs:
+        unlike = unlike_axis(output, manifest.task)
+        of_objects = order if order and output.name in order.names else None
+        rules[output.name] = Rule(tolerance, unlike, device=case.device, order=of_objects)
+    return rules
 
 
 def largest_difference(

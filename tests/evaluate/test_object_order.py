@@ -1,0 +1,133 @@
+"""The order of objects whose scores are equal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pytest_mlms.evaluate.agreement import Tolerance
+from pytest_mlms.evaluate.closeness import Rule
+from pytest_mlms.evaluate.object_order import ObjectOrder, order_of
+from pytest_mlms.evaluate.output_sweep import OutputSweep
+from pytest_mlms.manifest.schema import Output
+
+Outputs = dict[str, Any]
+
+COUNT = 60
+RANDOM = np.random.default_rng(0)
+SCORES = np.sort(RANDOM.uniform(0.05, 1, COUNT).astype(np.float32))[::-1].copy()
+SCORES[10:13] = SCORES[10]
+SCORES[20] = SCORES[21] * np.float32(1 + 1e-6)
+SCORES[40:] = 0  # fill up the list
+BOXES = RANDOM.uniform(0, 640, (COUNT, 4)).astype(np.float32)
+BOXES[40:] = 0
+CLASSES = RANDOM.integers(0, 80, COUNT)
+TIES = np.arange(COUNT)
+TIES[[10, 11, 12, 20, 21]] = [12, 10, 11, 21, 20]
+
+
+def apart(order: Any, scores: Any = SCORES) -> Outputs:
+    masks = np.repeat(BOXES, 40, axis=1).reshape(COUNT, 4, 40)
+    found = {"boxes": BOXES, "scores": scores, "classes": CLASSES, "masks": masks}
+    return {name: values[order] for name, values in found.items()}
+
+
+def batched(order: Any, scores: Any = SCORES) -> Outputs:
+    """Return the same for two inputs, the second with all in the order that is usual."""
+    usual = apart(np.arange(COUNT), scores)
+    return {name: np.stack([each, usual[name]]) for name, each in apart(order, scores).items()}
+
+
+def columns(order: Any, scores: Any = SCORES) -> Outputs:
+    table = np.column_stack([np.zeros(COUNT), CLASSES, scores, BOXES])[order]
+    return {"boxes": table[np.newaxis, np.newaxis].astype(np.float32)}
+
+
+FORMS = [(apart, None), (batched, None), (columns, 2)]
+
+
+def beyond(a: Outputs, b: Outputs, column: int | None) -> int:
+    order = ObjectOrder(list(a), "boxes" if column else "scores", column)
+    unlike = None if column is None else -1
+    sweep = OutputSweep({name: Rule(unlike=unlike, order=order) for name in a})
+    names = ["picture"] * (2 if a["boxes"].ndim == 3 else 1)
+    sweep.add(a, b, names)
+    return sweep.beyond
+
+
+@pytest.mark.parametrize(("form", "column"), FORMS)
+def test_objects_of_equal_scores_may_come_in_any_order(form: Any, column: int | None) -> None:
+    usual = np.arange(COUNT)
+    assert beyond(form(usual), form(usual), column) == 0
+    assert beyond(form(usual), form(TIES), column) == 0
+    assert beyond(form(TIES), form(usual), column) == 0
+
+
+@pytest.mark.parametrize(("form", "column"), FORMS)
+def test_objects_of_other_scores_may_not(form: Any, column: int | None) -> None:
+    usual = np.arange(COUNT)
+    swapped = usual.copy()
+    swapped[[30, 31]] = swapped[[31, 30]]
+    assert beyond(form(usual), form(swapped), column) == 1
+    assert beyond(form(usual), form(usual[::-1]), column) == 1
+
+
+@pytest.mark.parametrize(("form", "column"), FORMS)
+@pytest.mark.parametrize("place", [10, 11, 20, 30, 50])
+def test_an_object_that_is_another_one_is_found_in_any_order(
+    form: Any, column: int | None, place: int
+) -> None:
+    wrong = form(TIES)
+    values = wrong["boxes"].reshape(-1, COUNT, wrong["boxes"].shape[-1])
+    values[0, place, -1] += 5
+    assert beyond(form(np.arange(COUNT)), wrong, column) == 1
+
+
+def test_an_object_twice_is_not_the_two_that_were_expected() -> None:
+    twice = np.arange(COUNT)
+    twice[11] = 10
+    assert beyond(apart(np.arange(COUNT)), apart(twice), None) == 1
+
+
+def test_objects_that_are_not_sorted_by_score_are_compared_as_they_are() -> None:
+    usual = np.arange(COUNT)
+    assert beyond(apart(usual[::-1]), apart(TIES[::-1]), None) == 1
+
+
+def test_a_score_for_each_of_four_classes_is_no_list_of_objects() -> None:
+    scores = np.array([[0.9, 0.0, 0.0, 0.0]], np.float32)
+    boxes = np.array([[1, 2, 3, 4]], np.float32)
+    ours = {"boxes": boxes[:, [0, 2, 1, 3]], "scores": scores}
+    order = ObjectOrder(["boxes", "scores"], "scores")
+    assert order.aligned(ours, {"boxes": boxes, "scores": scores}, Tolerance(0, 0)) is ours
+
+
+def part(name: str, kind: str, *steps: Any) -> Output:
+    return Output.model_validate({"name": name, "type": kind, "steps": list(steps)})
+
+
+def test_the_outputs_of_objects_are_those_of_the_manifest() -> None:
+    apart = [
+        part("num", "count"),
+        part("s", "scores"),
+        part("c", "classes"),
+        part("b", "boxes", {"boxes": {"format": "xyxy"}}),
+    ]
+    assert order_of(apart) == ObjectOrder(["b", "s", "c"], "s")
+    names = ["image", "class", "score", "x1", "y1", "x2", "y2"]
+    assert order_of([part("d", "boxes", {"columns": {"names": names}})]) == ObjectOrder(
+        ["d"], "d", 2
+    )
+    assert order_of([part("head", "boxes", {"yolo": {}})]) is None
+    assert order_of([part("y", "tensor")]) is None
+
+
+def test_what_is_not_there_or_of_another_shape_is_left_as_it_is() -> None:
+    order = ObjectOrder(["boxes", "scores"], "scores")
+    a = {"boxes": BOXES, "scores": SCORES}
+    for ours in ({"scores": SCORES}, {"boxes": BOXES[:5], "scores": SCORES[:5]}):
+        assert order.aligned(ours, a, Tolerance(0, 0)) is ours
+    nothing = {"boxes": BOXES[:0], "scores": SCORES[:0]}
+    assert order.aligned(nothing, nothing, Tolerance(0, 0)) is nothing
