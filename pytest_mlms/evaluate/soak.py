@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pytest_mlms.agent.predictor import Predictor, ScenarioRun
+from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.agent.process import Array
 from pytest_mlms.evaluate.closeness import Rule
 from pytest_mlms.evaluate.contention import latencies_less_wait
@@ -40,7 +40,8 @@ class SoakSeries:
 
     ``latency`` is the median of a call and ``mean`` the mean, in seconds less the wait for a core.
     ``difference`` is that of its outputs from the first ones, as a multiple of rounding; 0 where
-    rounding decides them.
+    rounding decides them. ``repeat`` is where they differ that of two more calls in a row: a model
+    that draws numbers gives something else each time.
     """
 
     seconds: list[float] = field(default_factory=list)
@@ -51,6 +52,7 @@ class SoakSeries:
     threads: list[int] = field(default_factory=list)
     descriptors: list[int] = field(default_factory=list)
     difference: list[float] = field(default_factory=list)
+    repeat: list[float] = field(default_factory=list)
 
     def arrays(self) -> dict[str, Array]:
         """Return the columns by name, of the blocks that are whole."""
@@ -69,6 +71,7 @@ class SoakRun:
         self, sides: Mapping[str, Running], batch: Mapping[str, Array], seconds: float
     ) -> None:
         self._sides = sides
+        self._batch = batch
         self._nearby = functools.partial(nearby_outputs, batch=batch)
         self._seconds = seconds
         block = seconds / _BLOCKS / len(sides)
@@ -100,11 +103,16 @@ class SoakRun:
         series.threads.append(usage.threads)
         series.descriptors.append(usage.descriptors)
         nearby = functools.partial(self._nearby, predictor.predict)
-        series.difference.append(_difference(run, first, nearby))
+        difference = _difference(run.outputs, first, nearby)
+        again = [predictor.predict(self._batch) for _ in range(2 if difference > 1 else 0)]
+        series.difference.append(difference)
+        series.repeat.append(_difference(*again) if again else 0.0)
 
 
-def _difference(run: ScenarioRun, first: Mapping[str, Array], nearby: Nearby) -> float:
+def _difference(
+    outputs: Mapping[str, Array], first: Mapping[str, Array], nearby: Nearby | None = None
+) -> float:
     """Return the largest difference of outputs from the first ones, as a multiple of rounding."""
     sweep = OutputSweep({name: Rule() for name in first}, of_itself=True)
-    sweep.add(first, run.outputs, [""], nearby)
+    sweep.add(first, outputs, [""], nearby)
     return math.inf if sweep.problem else sweep.ratio

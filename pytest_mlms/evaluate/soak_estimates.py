@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from pytest_mlms.agent.process import Array
+from pytest_mlms.evaluate.output_sweep import SPREADS
 from pytest_mlms.records import Estimate
 from pytest_mlms.statistics import theil_sen, theil_sen_interval
 
@@ -99,8 +101,22 @@ def _medians_of_groups(values: Array) -> Array:
 
 
 def _outputs(sides: Sides) -> Estimate:
-    differences = sides[0]["difference"]
-    return _exactly(float(differences.max()), sides)
+    """Return the largest difference; nothing is known where calls in a row differ from the start.
+
+    A model that draws numbers is so by design. What is NaN, or ends farther off, is known.
+    """
+    difference, repeat = (sides[0][name] for name in ("difference", "repeat"))
+    found = _exactly(float(difference.max()), sides)
+    first, _, last = np.array_split(np.arange(len(difference)), _PARTS)
+    by_call = float(np.median(repeat[first]))
+    is_farther = np.median(difference[last]) > SPREADS * repeat[first].max()
+    if not 1 < by_call < math.inf or is_farther or np.isinf(difference).any():
+        return found
+    return replace(
+        found,
+        lacking=f"outputs vary by {by_call:.2g} times rounding from call to call, which is no "
+        "measure of what time does; fix the model's seed",
+    )
 
 
 def _beyond(function: Callable[[Blocks], Any], sides: Sides) -> Any:

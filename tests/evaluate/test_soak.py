@@ -65,3 +65,20 @@ def test_outputs_of_later_blocks_differ_by_more_than_rounding_decides(
         soak.run()
     assert found[0] == 0
     assert least <= max(found[1:]) <= most
+
+
+@pytest.mark.parametrize("draws", [True, False])
+def test_calls_in_a_row_tell_a_model_that_draws_numbers(draws: bool) -> None:
+    numbers = np.random.default_rng(1)
+
+    def drawn(x: Any) -> Any:
+        return numbers.normal(size=x.shape).astype(np.float32)
+
+    model: Any = Model(drawn, again=drawn if draws else lambda x: chaos(x) + 10)
+    soak = SoakRun({"b": lambda: contextlib.nullcontext(model)}, BATCH, 0.001)
+    found = soak.series["b"]
+    while len(found.repeat) < 2:
+        soak.run()
+    assert found.difference[1] > 100
+    assert found.repeat[0] == 0
+    assert (found.repeat[1] > 100) is draws

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pytest_mlms.evaluate.limits import judge
 from pytest_mlms.evaluate.soak_estimates import estimate_soak
+from pytest_mlms.records import Limit, Verdict
 from pytest_mlms.statistics import theil_sen_interval
 
 COUNT = 240
@@ -25,6 +27,7 @@ def blocks(**columns: Any) -> dict[str, np.ndarray]:
         "threads": np.full(COUNT, 4),
         "descriptors": np.full(COUNT, 9),
         "difference": np.zeros(COUNT),
+        "repeat": np.zeros(COUNT),
     }
     return {name: np.asarray(values) for name, values in {**steady, **columns}.items()}
 
@@ -71,6 +74,35 @@ def test_what_the_baseline_does_too_is_no_regression() -> None:
     assert found["soak_latency_drift"].value == pytest.approx(0)
     worse = estimate_soak(blocks(memory=LEAK), blocks())
     assert worse["soak_growth"].low == pytest.approx(1000)
+
+
+RNG = np.random.default_rng(1)
+DRAWN = RNG.normal(500.0, 50.0, (2, COUNT))
+
+
+def test_outputs_of_a_model_that_draws_numbers_are_no_measure_of_drift() -> None:
+    found = estimate_soak(blocks(difference=DRAWN[0], repeat=DRAWN[1]))["soak_outputs"]
+    assert "times rounding from call to call, which is no measure of" in found.lacking
+    assert judge([Limit("soak_outputs", 1.0, "m.yaml:1")], {"soak_outputs": found})[0].verdict is (
+        Verdict.INCONCLUSIVE
+    )
+
+
+@pytest.mark.parametrize(
+    ("difference", "repeat"),
+    [
+        (3.0 + TIME, np.full(COUNT, 3.0)),  # each call adds to what the one before gave
+        (np.where(TIME > 200, np.inf, DRAWN[0]), DRAWN[1]),
+        (np.where(TIME > 120, DRAWN[0], 0), np.where(TIME > 120, DRAWN[1], 0)),
+        (np.full(COUNT, 3.0), np.zeros(COUNT)),  # they changed once, soon
+        (np.full(COUNT, np.inf), np.full(COUNT, np.inf)),  # NaN from then on
+    ],
+)
+def test_outputs_that_end_farther_off_than_calls_in_a_row_are_drift(
+    difference: np.ndarray, repeat: np.ndarray
+) -> None:
+    found = estimate_soak(blocks(difference=difference, repeat=repeat))["soak_outputs"]
+    assert (found.lacking, found.value) == ("", difference.max())
 
 
 def test_a_soak_that_was_too_short_lacks_blocks() -> None:

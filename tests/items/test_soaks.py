@@ -21,6 +21,7 @@ threads: {framework: leaky, interpreter: current, env: {LEAKY_BY: threads, LEAKY
   LEAKY_SECONDS: "0.001"}}
 slower: {framework: leaky, interpreter: current, env: {LEAKY_SECONDS: "0.001", LEAKY_SLOWER: "0.01"}}
 wrong: {framework: leaky, interpreter: current, env: {LEAKY_SECONDS: "0.001", LEAKY_WRONG: "600"}}
+drawing: {framework: leaky, interpreter: current, env: {LEAKY_SECONDS: "0.001", LEAKY_DRAWS: ""}}
 """
 
 
@@ -52,7 +53,9 @@ def test_a_soak_is_an_item_beside_the_others(soaks: Project) -> None:
 
 @pytest.mark.slow
 def test_soaks_judge_what_time_does_and_other_items_stay(soaks: Project) -> None:
-    stacks = [f"--mlms-stack={name}" for name in ("clean", "leaking", "threads", "wrong")]
+    stacks = [
+        f"--mlms-stack={name}" for name in ("clean", "leaking", "threads", "wrong", "drawing")
+    ]
     result = soaks.run("--mlms-soak=4s", *stacks, "-k", "soak", "-n2")
     found = only_soaks(soaks)
     assert {name: item["verdict"] for name, item in found.items()} == {
@@ -60,6 +63,7 @@ def test_soaks_judge_what_time_does_and_other_items_stay(soaks: Project) -> None
         "leaking": "FAILED",
         "threads": "FAILED",
         "wrong": "FAILED",
+        "drawing": "INCONCLUSIVE",
     }
     assert found["leaking"]["estimates"]["soak_growth"]["value"] == pytest.approx(5000, rel=0.2)
     broken = {

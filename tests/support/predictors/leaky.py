@@ -7,6 +7,7 @@ LEAKY_BY       how, one or several with + between: python (objects; the default)
 LEAKY_SECONDS  seconds of a call
 LEAKY_SLOWER   share of that by which each call is slower than the one before
 LEAKY_WRONG    call from which on outputs are wrong
+LEAKY_DRAWS    outputs are random numbers
 LEAKY_IMPORT   seconds that the import sleeps
 LEAKY_VERSION  the version of the framework
 """
@@ -64,6 +65,8 @@ def predict(loaded, arrays):
         time.sleep(SECONDS * (1 + SLOWER * calls))
     logits = numpy.zeros((len(arrays["image"]), 10), numpy.float32)
     logits[:, 3] = 2 if WRONG and calls >= WRONG else 1
+    if "LEAKY_DRAWS" in os.environ:
+        logits += numpy.random.default_rng().random(logits.shape, numpy.float32)
     return [logits]
 
 
