@@ -124,7 +124,9 @@ class Controller:
 
         def note_announcement(message: WorkerAnnouncement) -> None:
             problem = _problem_in(message)
-            if problem:
+            if worker.announcement:
+                give_up("a second WorkerAnnouncement")
+            elif problem:
                 give_up(f"WorkerAnnouncement with {problem}")
             else:
                 worker.announcement = message

@@ -75,6 +75,15 @@ def test_an_announcement_that_nobody_can_use_gives_the_worker_up(
     assert losses == ["gw0 is left out: it did not say what its host has"]
 
 
+def test_a_host_announces_itself_once(tmp_path: Path) -> None:
+    """By another host's name it could have that one's disk count as full."""
+    worker, _ = announce(tmp_path, lambda host, needs, rows: None)
+    name, host, needs, rows = copy.deepcopy(MESSAGES[0])
+    worker.connection.channel._receive((name, {**host, "host": "another"}, needs, rows))
+    assert worker.host_name == "h"
+    assert worker.node.shutting_down
+
+
 def test_a_worker_that_tells_the_needs_of_some_of_its_items_is_left_out(tmp_path: Path) -> None:
     _, losses = announce(tmp_path, lambda host, needs, rows: rows.pop())
     assert losses == ["h (gw0) is left out: it did not say what each of its items needs"]
