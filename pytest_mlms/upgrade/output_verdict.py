@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from pytest_mlms.agent.predictor import RepeatedCalls
 from pytest_mlms.evaluate.agreement import Tolerance
-from pytest_mlms.evaluate.output_sweep import OutputFinding, OutputSweep
+from pytest_mlms.evaluate.output_sweep import SPREADS, OutputFinding, OutputSweep
 from pytest_mlms.records import Comparison, Verdict
-from pytest_mlms.statistics import binomial_bounds
+from pytest_mlms.statistics import Interval, binomial_bounds
 from pytest_mlms.upgrade.rounds import SideName
 from pytest_mlms.upgrade.stack_inputs import PictureSweep
 
@@ -39,6 +39,7 @@ _SEEN = 0.95
 _MOST_NAMED = 3
 _WRITTEN_OUT = 100
 _MOST_UNJUDGED = 0.1
+_MUCH_WORSE = 10  # times the difference of the baseline's own calls
 _MOST_VARYING = 0.01
 """The share by which a baseline may vary from call to call and still be a measure."""
 TIMED = "for the timed inputs"
@@ -64,6 +65,11 @@ class _Repeats:
         self.calls += found.calls
         self.differing += found.differing
         self.ratio = max(self.ratio, math.inf if sweep.problem else sweep.ratio)
+
+    @property
+    def share(self) -> Interval:
+        """The bounds of the share of calls that gave something else."""
+        return binomial_bounds(self.differing, self.calls, _BOUND_OF_FAILING, _BOUND_OF_PASSING)
 
     @property
     def is_faulty(self) -> bool:
@@ -119,8 +125,15 @@ class Circumstances:
 
     @property
     def intermittent(self) -> bool:
-        """True if repeated calls of B give something else now and then, and those of A do not."""
-        return self.repeats["b"].is_faulty and not self.repeats["a"].is_faulty
+        """True if repeated calls of B give something else now and then, and those of A do not.
+
+        Where A's do, B is worse where its own are off by far more, or as much and twice as often.
+        """
+        a, b = self.repeats["a"], self.repeats["b"]
+        if not b.is_faulty or not a.is_faulty:
+            return b.is_faulty
+        is_often = b.ratio >= a.ratio and b.share.low > SPREADS * a.share.high
+        return is_often or b.ratio > _MUCH_WORSE * a.ratio
 
 
 class OutputsCompared(NamedTuple):
@@ -263,7 +276,7 @@ def _texts(sweep: OutputSweep, about: Circumstances, wrong: Sequence[str]) -> li
     """Return the parts of the text, the worst first."""
     texts = []
     if about.intermittent:
-        texts.append(_repeats_text(about.repeats["b"]))
+        texts.append(_repeats_text("B", about.repeats["b"]))
     if sweep.beyond:
         texts.append(_differing(sweep))
     pictures = about.parts.get(PICTURES)
@@ -284,6 +297,8 @@ def _texts(sweep: OutputSweep, about: Circumstances, wrong: Sequence[str]) -> li
 
 def _baseline_texts(sweep: OutputSweep, about: Circumstances) -> Iterator[str]:
     """Yield what the baseline's own outputs are like, and what could not be compared."""
+    if about.repeats["a"].is_faulty:
+        yield _repeats_text("the baseline", about.repeats["a"])
     for (name, how), share in about.spreads.items():
         by = "more than is allowed" if math.isinf(share) else f"{share:.2g}"
         yield f"the baseline's own {name!r} varies by {by} {how}"
@@ -297,12 +312,12 @@ def _baseline_texts(sweep: OutputSweep, about: Circumstances) -> Iterator[str]:
         yield about.unheld
 
 
-def _repeats_text(repeats: _Repeats) -> str:
+def _repeats_text(who: str, repeats: _Repeats) -> str:
     """Return that repeated calls differ, how often and by how much."""
     every = repeats.calls / repeats.differing
     return (
-        f"B gives something else on {repeats.differing:,} of {repeats.calls:,} repeated calls on "
-        f"the same input (1 of {every:.2g}), by {_times(repeats.ratio)} what is allowed"
+        f"{who} gives something else on {repeats.differing:,} of {repeats.calls:,} repeated calls "
+        f"on the same input (1 of {every:.2g}), by {_times(repeats.ratio)} what is allowed"
     )
 
 

@@ -539,6 +539,23 @@ def test_repeated_calls_may_differ_by_rounding_and_as_those_of_the_baseline(chec
     assert find(check.run(), "agreement").verdict is PASSED
     check.a.repeated = check.b.repeated = repeats(20, 0.9)
     assert find(check.run(), "agreement").verdict is PASSED
+    assert check.told.endswith(
+        "the baseline gives something else on 20 of 140 repeated calls on the same input (1 of 7), "
+        "by up to 1,000 times what is allowed"
+    )
+
+
+@pytest.mark.parametrize(
+    ("baseline", "candidate"),
+    [((20, 0.999), (20, 0.9)), ((1, 0.9), (20, 0.9)), ((20, 0.9), (20, math.nan))],
+)
+def test_a_baseline_that_is_wrong_now_and_then_hides_no_worse_candidate(
+    check: Check, baseline: tuple[int, float], candidate: tuple[int, float]
+) -> None:
+    check.a.repeated = repeats(*baseline)
+    check.b.repeated = repeats(*candidate)
+    assert find(check.run(), "agreement").verdict is REGRESSED
+    assert check.told.startswith("B gives something else on 20 of 140 repeated calls")
 
 
 def test_a_candidate_that_differs_from_process_to_process_regresses(check: Check) -> None:
