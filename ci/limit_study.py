@@ -1,13 +1,13 @@
 """Study how often the limits of performance items are decided wrongly, and what an early end saves.
 
     bash ci/limit_study [--decisions 1000] [--quantity latency_p50] [--call '1 ms'] [--early 3]
-                         [--noise NAME]
+                         [--noise NAME] [--budget 60]
 
 Simulated processes go through the same functions as real ones, once with an early look and once
 without, as --mlms-full has it. The true value is at the limit, 10 % to either side of it, and at
 half of it. It prints the first table of "How often it is wrong" in docs/methodology.md; the second
-one has --quantity latency_p90, _p95 and _p99 with --call '200 ms', where processes have the least
-number of calls. The whole takes 10 minutes.
+one has --quantity latency_p90, _p95 and _p99 with --call '200 ms' and --budget 10000, where
+processes have the least number of calls. The whole takes 10 minutes.
 """
 
 from __future__ import annotations
@@ -28,12 +28,15 @@ from pytest_mlms.evaluate.looks import EARLY_PROCESSES
 from pytest_mlms.evaluate.performance import Measurement, measure_performance
 from pytest_mlms.evaluate.performance_plan import PerformancePlan
 from pytest_mlms.evaluate.process_result import ProcessResult
+from pytest_mlms.options import OPTIONS
 from pytest_mlms.quantities import QUANTITIES
 from pytest_mlms.records import Limit, Place
 from pytest_mlms.units import parse_quantity
 
 RATIOS = (0.5, 0.9, 1.0, 1.1)
 """True values as shares of the limit."""
+
+DEFAULTS = {option.name: option.default for option in OPTIONS}
 
 _PLACE = Place(Path("study.yaml"), 1)
 _CALLS = 2000  # of a process, for the true value
@@ -43,13 +46,15 @@ _CALLS = 2000  # of a process, for the true value
 class Setting:
     """The quantity that is limited, and how it is studied.
 
-    ``early`` short processes come before an early look. ``decisions`` are those of each cell, and
+    ``early`` short processes come before an early look, and an item may take the seconds of
+    ``budget``. ``decisions`` are those of each cell, and
     ``processes`` those whose mean is the true value.
     """
 
     quantity: str = "latency_p50"
     call: float = CALL
     early: int = EARLY_PROCESSES
+    budget: float = DEFAULTS["budget"]
     noises: Sequence[Noise] = NOISES
     decisions: int = 1000
     processes: int = 2000
@@ -94,23 +99,27 @@ def true_value(noise: Noise, setting: Setting, generator: np.random.Generator) -
     return 1 / value if estimator.is_rate else value
 
 
-def measure(noise: Noise, limit: Limit, early: int, machine: Machine, call: float) -> Measurement:
-    """Decide on a limit by simulated processes."""
+def measure(
+    noise: Noise, limit: Limit, early: int, machine: Machine, setting: Setting
+) -> Measurement:
+    """Decide on a limit by simulated processes, whose machine has the time."""
     plan = PerformancePlan(
         scenario="single_stream",
         batch_size=1,
-        processes=3,
-        duration=1.0,
-        budget=1e9,
+        processes=DEFAULTS["processes"],
+        duration=DEFAULTS["duration"],
+        budget=setting.budget,
         limits=(limit,),
         early=early,
     )
 
     @contextlib.contextmanager
     def new_predictor() -> Iterator[Any]:
-        yield SimulatedPredictor(machine, noise, call)
+        yield SimulatedPredictor(machine, noise, setting.call)
 
-    return measure_performance(plan, new_predictor, lambda _: (), lambda number, result: None)
+    return measure_performance(
+        plan, new_predictor, lambda _: (), lambda number, result: None, lambda: machine.seconds
+    )
 
 
 def study_cell(noise: Noise, ratio: float, truth: float, early: int, setting: Setting) -> Cell:
@@ -124,7 +133,7 @@ def study_cell(noise: Noise, ratio: float, truth: float, early: int, setting: Se
     seconds = 0.0
     for _ in range(setting.decisions):
         machine = Machine(generator)
-        found = measure(noise, limit, early, machine, setting.call)
+        found = measure(noise, limit, early, machine, setting)
         verdicts[found.decisions[0].verdict.value] += 1
         endings[found.ended] += 1
         seconds += machine.seconds
@@ -184,12 +193,16 @@ def parse_options(arguments: Sequence[str] | None = None) -> Setting:
     parser.add_argument(
         "--noise", action="append", choices=[noise.name for noise in NOISES], help="default: all"
     )
+    parser.add_argument(
+        "--budget", type=float, default=DEFAULTS["budget"], help="seconds of an item, at most"
+    )
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(arguments)
     return Setting(
         quantity=options.quantity,
         call=parse_quantity(options.call, "s"),
         early=options.early,
+        budget=options.budget,
         noises=[noise for noise in NOISES if options.noise is None or noise.name in options.noise],
         decisions=options.decisions,
         seed=options.seed,

@@ -75,12 +75,14 @@ class _Processes:
         new_predictor: Callable[[], AbstractContextManager[Predictor]],
         batches_for: Callable[[Predictor], Batches],
         keep: Callable[[int, ProcessResult], None],
+        clock: Callable[[], float],
     ) -> None:
         self._plan = plan
         self._new_predictor = new_predictor
         self._batches_for = batches_for
         self._keep = keep
-        self._began = time.monotonic()
+        self._clock = clock
+        self._began = clock()
         self._longest = 0.0
         self._looks: list[Look] = []
         self._same_outputs = _SameOutputs(plan)
@@ -105,11 +107,11 @@ class _Processes:
 
     def add(self, early: bool) -> ProcessResult:
         """Measure one more process, ``early`` for a short time if that may be enough."""
-        began = time.monotonic()
+        began = self._clock()
         with self._new_predictor() as predictor:
             batches = self._batches_for(predictor)
             result = measure_process(self._plan, predictor, batches, early)
-            self._longest = max(self._longest, time.monotonic() - began)
+            self._longest = max(self._longest, self._clock() - began)
             self.results.append(result)
             self._keep(len(self.results) - 1, result)
             self._same_outputs.check(len(self.results), predictor, result.run, batches)
@@ -117,7 +119,7 @@ class _Processes:
 
     def is_spent(self) -> bool:
         """Return whether one more process would pass the budget if it took as long as any."""
-        spent = time.monotonic() - self._began
+        spent = self._clock() - self._began
         return spent + self._longest > self._plan.budget
 
     def look(self, confidence: float) -> Measurement:
@@ -164,16 +166,17 @@ def measure_performance(
     new_predictor: Callable[[], AbstractContextManager[Predictor]],
     batches_for: Callable[[Predictor], Batches],
     keep: Callable[[int, ProcessResult], None],
+    clock: Callable[[], float] = time.monotonic,
 ) -> Measurement:
     """Time fresh processes until the limits are decided, and return what they say together.
 
     The processes are the replicates. A few short ones may decide every limit clearly. Otherwise
     there are N of them in full, then twice as many and twice that again while a limit lies inside
-    its interval and the budget lasts. ``keep`` gets the number and the result of each process when
-    it is done. Raises OutputError where outputs aren't finite, or where two processes compute
-    different ones.
+    its interval and the budget lasts, by the ``clock``. ``keep`` gets the number and the result of
+    each process when it is done. Raises OutputError where outputs aren't finite, or where two
+    processes compute different ones.
     """
-    processes = _Processes(plan, new_predictor, batches_for, keep)
+    processes = _Processes(plan, new_predictor, batches_for, keep, clock)
     if _measure_early(plan, processes):
         measurement = processes.look(plan.early_confidence)
         room = max(needed_room(result.run.latencies) for result in processes.results)

@@ -45,6 +45,13 @@ def test_processes_in_two_states_seldom_pass_or_fail_wrongly() -> None:
     assert two_states.share("INCONCLUSIVE") >= 0.8
 
 
+def test_an_item_ends_with_its_budget_of_simulated_seconds() -> None:
+    few = replace(SETTING, decisions=3, budget=6.0)
+    found = study_cell(BY_NAME["two states, ±20 %"], 1.0, truth=1e-3, early=0, setting=few)
+    assert found.seconds <= 6
+    assert found.endings["budget"] == 3
+
+
 def test_a_limit_that_is_far_away_takes_half_of_the_time() -> None:
     noise = BY_NAME["processes differ by 1 %"]
     early = cell(noise, 0.5)

@@ -44,7 +44,6 @@ class FakeProcesses:
         self._latencies = iter(latencies)
         self._seconds = seconds
         monkeypatch.setattr(performance, "measure_process", self._measure)
-        monkeypatch.setattr("pytest_mlms.evaluate.performance.time.monotonic", lambda: self.now)
 
     def _measure(self, *arguments: Any) -> ProcessResult:
         self.now += self._seconds
@@ -58,7 +57,9 @@ class FakeProcesses:
         self.kept.append(number)
 
     def measure(self, plan: PerformancePlan) -> Measurement:
-        return measure_performance(plan, self._predictor, lambda predictor: [], self._keep)
+        return measure_performance(
+            plan, self._predictor, lambda predictor: [], self._keep, lambda: self.now
+        )
 
 
 def verdicts(measurement: Measurement) -> list[Verdict]:
