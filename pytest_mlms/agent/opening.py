@@ -35,6 +35,7 @@ __all__ = [
     "PredictorSpec",
     "Started",
     "check_agent",
+    "import_problem",
     "load_model",
     "open_predictor",
     "start_predictor",
@@ -196,14 +197,10 @@ def _say_hello(agent: Agent, spec: PredictorSpec) -> HelloReply:
     try:
         facts = agent.request("hello").facts
     except Refused as error:
-        agent.close()  # so that its log is complete
-        advice = _advice_on_numpy(agent, error, spec.case.stack)
-        if not advice and error.error not in ("ImportError", "ModuleNotFoundError"):
+        problem = import_problem(agent, error, spec.case.stack, spec.environment)
+        if not problem:
             raise
-        framework = spec.case.stack.framework
-        problem = f"{framework} can't be imported in {spec.environment}"
-        text = f"{problem}; {advice or _advice_on_stack(spec.case.stack)}: {error}"
-        raise _import_error(text, spec.case.stack) from None
+        raise _import_error(problem, spec.case.stack) from None
     _check_protocol(facts, spec)
     with agent.checking("hello"):
         hello = read_record(HelloReply, facts, _LONGEST_TEXT)
@@ -211,6 +208,19 @@ def _say_hello(agent: Agent, spec: PredictorSpec) -> HelloReply:
     _check_version(hello, spec)
     _check_device(hello, spec)
     return hello
+
+
+def import_problem(agent: Agent, error: Refused, stack: Stack, environment: str) -> str:
+    """Return what is wrong where the framework can't be imported, and what to do; "" elsewhere.
+
+    ``error`` answered "hello". The agent is closed. ``environment`` is how errors name the stack.
+    """
+    agent.close()  # so that its log is complete
+    advice = _advice_on_numpy(agent, error, stack)
+    if not advice and error.error not in ("ImportError", "ModuleNotFoundError"):
+        return ""
+    problem = f"{stack.framework} can't be imported in {environment}"
+    return f"{problem}; {advice or _advice_on_stack(stack)}: {error}"
 
 
 def _seconds_until_ready(began: float, hello: HelloReply) -> float | None:
@@ -242,7 +252,7 @@ def _advice_on_numpy(agent: Agent, error: Refused, stack: Stack) -> str:
         return ""
     if stack.requirements and stack.place is None:
         wanted = " ".join([*filter(_is_not_numpy, stack.requirements), "numpy<2"])
-        advice = f"ask for --mlms-stack '{wanted}'"
+        advice = f"ask for '{wanted}'"
     elif stack.requirements:
         advice = f"write numpy<2 into the requirements at {stack.place}"
     else:

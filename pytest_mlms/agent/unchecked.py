@@ -11,13 +11,12 @@ from typing import Any
 
 from mlms_predictors._run.replies import HelloReply
 
-from pytest_mlms.agent.opening import load_model
+from pytest_mlms.agent.opening import import_problem, load_model
 from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.agent.process import Agent, Refused, start_agent
 from pytest_mlms.agent.replies import read_record
 from pytest_mlms.errors import AgentError, Unavailable
 from pytest_mlms.records import Launch, Stack
-from pytest_mlms.stacks.declared import install_advice
 
 __all__ = ["UncheckedModel", "open_unchecked"]
 
@@ -70,12 +69,11 @@ def _say_hello(agent: Agent, model: UncheckedModel) -> HelloReply:
     try:
         facts = agent.request("hello").facts
     except Refused as error:
-        if error.error not in ("ImportError", "ModuleNotFoundError"):
+        environment = f"stack {model.stack.name} ({model.launch.command[0]})"
+        problem = import_problem(agent, error, model.stack, environment)
+        if not problem:
             raise
-        framework = model.stack.framework
-        interpreter = model.launch.command[0]
-        problem = f"{framework} can't be imported in stack {model.stack.name} ({interpreter})"
-        raise Unavailable(f"{problem}; {install_advice(framework)}: {error}") from None
+        raise Unavailable(problem) from None
     with agent.checking("hello"):
         hello: HelloReply = read_record(HelloReply, facts, _LONGEST_TEXT)
     agent.learn_pid(hello.process)

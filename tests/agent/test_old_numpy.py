@@ -42,7 +42,7 @@ def spec_of(requirements: str, folder: Path) -> PredictorSpec:
 @pytest.mark.slow
 def test_an_old_framework_with_a_new_numpy_offers_a_constraint_that_works(tmp_path: Path) -> None:
     spec = spec_of(OLD, tmp_path)
-    advice = r"it was built for numpy 1, .*; ask for --mlms-stack '(.*)': "
+    advice = r"it was built for numpy 1, .*; ask for '(.*)': "
     with pytest.raises(AgentError, match=advice) as caught, open_predictor(spec):
         pass
     found = re.search(advice, str(caught.value))

@@ -143,7 +143,7 @@ AD_HOC = Stack("old==1.0", "old", requirements=("old==1.0", "numpy"))
 @pytest.mark.parametrize(
     ("stack", "advice"),
     [
-        (AD_HOC, "ask for --mlms-stack 'old==1.0 numpy<2'"),
+        (AD_HOC, "ask for 'old==1.0 numpy<2'"),
         (replace(AD_HOC, place=Place(Path("stacks.yaml"), 3)), "numpy<2 into .* at stacks.yaml:3"),
         (Stack("here", "old", interpreter="current"), "pip install 'numpy<2' there"),
     ],

@@ -122,6 +122,20 @@ def test_a_mistake_is_told_in_a_line(
     assert len(error.splitlines()) == 1
 
 
+def test_a_baseline_that_was_built_for_an_older_numpy_is_told_what_to_ask_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("more").mkdir()
+    Path("more/old.py").write_text("raise ImportError('numpy.core: _ARRAY_API not found')\n")
+    words = ["old=net.onnx", "--old", "here", "--new", "here+A=1", "--mlms-predictors", "more"]
+    assert compare(*words) == pytest.ExitCode.USAGE_ERROR
+    error = capsys.readouterr().err
+    assert (
+        "; it was built for numpy 1, and there is a newer one; pip install 'numpy<2' there" in error
+    )
+    assert len(error.splitlines()) == 1
+
+
 def test_an_index_that_can_not_be_reached_is_told_in_a_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
