@@ -123,10 +123,8 @@ class Controller:
         give_up = partial(self._give_up, worker)
 
         def note_announcement(message: WorkerAnnouncement) -> None:
-            problem = _problem_in(message)
-            if worker.announcement:
-                give_up("a second WorkerAnnouncement")
-            elif problem:
+            problem = "a new host" if worker.announcement else _problem_in(message)
+            if problem:
                 give_up(f"WorkerAnnouncement with {problem}")
             else:
                 worker.announcement = message

@@ -6,9 +6,10 @@ digest. A worker gets only files that a manifest of the run names.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import queue
 import threading
-from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import lru_cache
@@ -27,7 +28,7 @@ from pytest_mlms.distribute.messages import (
     DownloadRequest,
 )
 from pytest_mlms.distribute.remote.workspace_sync import WorkspaceSync
-from pytest_mlms.distribute.side_channel import Handler, Handlers, SideChannel
+from pytest_mlms.distribute.side_channel import Handlers, SideChannel
 from pytest_mlms.errors import ArtifactError, MlmsError
 from pytest_mlms.loading import load_manifest
 from pytest_mlms.manifest.load import LoadedManifest
@@ -38,23 +39,42 @@ __all__ = ["ArtifactClient", "ArtifactServer"]
 
 _CHUNK = 1 << 18  # bytes
 _CACHE_FOLDER = "travelled"
+_MOST_WAITING = 4  # requests of a worker
 
 
 class ArtifactServer:
-    """The controller's end, for one worker."""
+    """The controller's end, for one worker.
+
+    It works in a thread of its own, not in the receiving one. A worker asks one thing at a time, so
+    requests that come while many wait are dropped.
+    """
 
     def __init__(self, workspace: WorkspaceSync, channel: SideChannel) -> None:
         self._workspace = workspace
         self._channel = channel
         self._path = Path()
+        self._requests: queue.Queue[ArtifactRequest | DownloadRequest] = queue.Queue(_MOST_WAITING)
+        self._thread: threading.Thread | None = None
 
     @property
     def handlers(self) -> Handlers:
-        """The handlers of a worker's messages; they work in threads, not in the receiving one."""
-        return {
-            ArtifactRequest: _in_thread(self._find),
-            DownloadRequest: _in_thread(self._send_file),
-        }
+        """The handlers of a worker's messages."""
+        return {ArtifactRequest: self._take, DownloadRequest: self._take}
+
+    def _take(self, request: ArtifactRequest | DownloadRequest) -> None:
+        with contextlib.suppress(queue.Full):
+            self._requests.put_nowait(request)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._answer_all, daemon=True)
+            self._thread.start()
+
+    def _answer_all(self) -> None:
+        while True:
+            request = self._requests.get()
+            if isinstance(request, ArtifactRequest):
+                self._find(request)
+            else:
+                self._send_file()
 
     def _find(self, request: ArtifactRequest) -> None:
         try:
@@ -80,7 +100,7 @@ class ArtifactServer:
                 return Path(artifact.source)
         return None
 
-    def _send_file(self, request: DownloadRequest) -> None:
+    def _send_file(self) -> None:
         try:
             with self._path.open("rb") as file:
                 while data := file.read(_CHUNK):
@@ -202,13 +222,6 @@ class ArtifactClient:
     def _fail(self, reason: str) -> None:
         if not self._answer.done():
             self._answer.set_exception(_TransferError(reason))
-
-
-def _in_thread(target: Handler) -> Callable[[object], None]:
-    def handle(message: object) -> None:
-        threading.Thread(target=target, args=(message,), daemon=True).start()
-
-    return handle
 
 
 def _relative(source: str, manifest: Path) -> str:

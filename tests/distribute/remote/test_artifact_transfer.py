@@ -60,6 +60,24 @@ def test_a_worker_gets_only_what_a_manifest_of_the_run_names(
     assert answers == [found if is_of_run else refused]
 
 
+def test_a_worker_that_asks_without_end_takes_one_thread(tmp_path: Path) -> None:
+    controller, worker = channel_pair()
+    asked, go_on = threading.Event(), threading.Event()
+
+    def answer(message: object) -> None:
+        asked.set()
+        go_on.wait(300)
+
+    worker.listen({ArtifactRefused: answer})
+    use_server(controller, tmp_path, {})
+    before = threading.active_count()
+    for _ in range(200):
+        worker.send(ArtifactRequest("m.yaml", "x"))
+    assert asked.wait(300)
+    assert threading.active_count() <= before + 1
+    go_on.set()
+
+
 class Client:
     """A worker's end whose controller answers a download by ``answers``."""
 
