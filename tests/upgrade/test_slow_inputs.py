@@ -8,12 +8,12 @@ import numpy as np
 
 from pytest_mlms.records import Verdict
 from pytest_mlms.upgrade.round_inputs import RoundInputs
-from pytest_mlms.upgrade.rounds import Round, Side
+from pytest_mlms.upgrade.rounds import Array, Round, Side
 from pytest_mlms.upgrade.slow_inputs import SlowInputs
 
 
-def side(seconds: Sequence[float]) -> Side:
-    wall = np.array(seconds)[:, None]
+def side(seconds: Array) -> Side:
+    wall = seconds[:, None]
     return Side(wall, None, wall[:, 0], None, 0.1, 0.01, None)
 
 
