@@ -197,7 +197,7 @@ class Simulation:
         library = simulated_library(self.noise, self.plan, in_calls)
         changes: list[float] = []
         slow_calls: list[tuple[int, int]] = []
-        call_seconds = 0.0
+        call_seconds: list[float] = []
         for_guards = b_first = False
         while True:
             count = len(changes)
@@ -216,7 +216,7 @@ class Simulation:
                     figures[name] = worse_figure(name, swapped(figure) if swaps else figure, change)
             changes.append(change + (-look.change if swaps else look.change))
             slow_calls.append(look.slow[::-1] if swaps else look.slow)
-            call_seconds = max(call_seconds, of_call)
+            call_seconds.append(of_call)
             told = int(order) if self.noise.first else 0
             for_guards = yield SimulatedRound(figures, seconds, told)
 

@@ -144,7 +144,7 @@ class _Item:
         self._slow_inputs = SlowInputs()
         self._changes: list[float] = []
         self._slow_calls: list[tuple[int, int]] = []
-        self._call_seconds = 0.0
+        self._call_seconds: list[float] = []
         self._figures: list[Mapping[str, Figure]] = []
         self._groups: list[Mapping[str, Figure]] = []
         self.comparisons: list[Comparison] = []
@@ -193,7 +193,7 @@ class _Item:
         )
         pairs = pairs_at_end(plan, spent, lambda count: centre_of(ratios[:count])[1], 1, len(cycle))
         self._changes.append(float(np.median(ratios[:pairs])))
-        self._call_seconds = max(self._call_seconds, float(spent[pairs]) / pairs)
+        self._call_seconds.append(float(spent[pairs]) / pairs)
         return _round_of((a[:pairs], b[:pairs])), numbers[:pairs]
 
 

@@ -226,7 +226,7 @@ class _Rounds:
                 earlier.changes,
                 self.is_for_guards(),
                 earlier.slow_calls,
-                max(earlier.call_seconds, default=0.0),
+                earlier.call_seconds,
             )
             runner = RoundRunner(of_round, pair, cores, rng, earlier)
             measured = runner.run(self.batches_for, order)

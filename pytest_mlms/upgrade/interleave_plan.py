@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 
 import numpy as np
 
@@ -104,7 +105,7 @@ class InterleavePlan:
         changes: Sequence[float],
         for_guards: bool = False,
         slow_calls: Sequence[tuple[int, int]] = (),
-        call_seconds: float = 0.0,
+        call_seconds: Sequence[float] = (),
     ) -> InterleavePlan:
         """Return the plan of the round that comes after those with these ``changes`` of latency.
 
@@ -112,14 +113,14 @@ class InterleavePlan:
         between rounds, an error of a third of that doesn't matter. Further ones ``for_guards`` last
         their whole time, since rare calls decide most of these, and so do those after B had more
         ``slow_calls`` than A: they have the calls that p95 needs, if there is the time for so many
-        ``call_seconds``, of both sides.
+        calls of both sides, which took ``call_seconds`` in the median of these rounds.
         """
         if not self.precision:
             return self
         is_further = len(changes) >= self.rounds.least
         seconds = self.seconds if is_further else self.seconds / 2
         least = max(self.least_calls, samples_for_percentile(95))
-        has_time = least * call_seconds <= self.longest_turns
+        has_time = least * median(call_seconds or [0.0]) <= self.longest_turns
         if (for_guards and is_further) or (has_time and _has_more(slow_calls)):
             calls = least if has_time else self.least_calls
             return replace(self, seconds=seconds, precision=0.0, least_calls=calls)

@@ -225,9 +225,12 @@ def test_rounds_have_the_calls_of_p95_once_b_has_more_slow_calls(
     assert found == (in_full if are_more else replace(plan, seconds=0.5))
 
 
-@pytest.mark.parametrize(("call_seconds", "calls"), [(0.06, 59), (0.07, 30)])
+@pytest.mark.parametrize(
+    ("call_seconds", "calls"),
+    [([0.06], 59), ([0.07], 30), ([0.06, 0.5, 0.06], 59)],  # one of the rounds was disturbed
+)
 def test_rounds_are_no_longer_for_slow_calls_or_guards_than_these_take(
-    call_seconds: float, calls: int
+    call_seconds: list[float], calls: int
 ) -> None:
     plan = replace(PLAN, seconds=1.0, precision=0.003, budget=60.0)
     found = plan.for_round((0.0,), slow_calls=[(0, 2)], call_seconds=call_seconds)
