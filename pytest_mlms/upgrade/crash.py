@@ -68,7 +68,7 @@ def crash_or(
 ) -> MlmsError:
     """Return Crashed for an error of the candidate that a fresh baseline does not have, too.
 
-    The baseline loads its model, and runs a batch if there is one. Where a side found no room on a
+    The baseline loads its model, and runs the batches if there are some. Where a side found no room on a
     GPU that it alone has, InvalidRun is returned: both have their models there at once. Other
     errors are returned as they are, with what the baseline says.
     """
@@ -102,8 +102,8 @@ def _error_alone(spec: PredictorSpec, batches: Sequence[Outputs]) -> MlmsError |
     try:
         with open_predictor(spec) as predictor:
             if batches:
-                predictor.bind(batches[:1])
-                predictor.turn(outputs=True)
+                predictor.bind(batches)
+                predictor.turn(len(batches), outputs=True)
     except MlmsError as error:
         return error
     return None

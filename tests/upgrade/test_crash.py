@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from pytest_mlms.agent.predictor import Predictor
@@ -98,6 +99,29 @@ def test_models_that_fit_on_a_gpu_one_at_a_time_are_no_crash(
     assert isinstance(found, InvalidRun)
     assert "both sides have their models on cuda:0 at once, and don't fit" in str(found)
     assert "CUDA out of memory" in str(found)
+
+
+def test_a_batch_size_on_which_both_sides_fail_is_no_crash(tmp_path: Path) -> None:
+    upgrade = LabourUpgrade(tmp_path)
+    upgrade.run({"fault": "refuses"}, {"fault": "dies"})
+    assert upgrade.result.verdict is not Verdict.REGRESSED, upgrade.text
+    (tmp_path / "other").mkdir()
+    upgrade = LabourUpgrade(tmp_path / "other")
+    with pytest.raises(MlmsError, match="ended while it did .predict."):
+        upgrade.run({}, {"fault": "dies"})
+
+
+def test_a_batch_on_which_both_sides_fail_is_no_crash_though_the_first_one_works(
+    tmp_path: Path,
+) -> None:
+    upgrade = LabourUpgrade(tmp_path)
+    spec = upgrade._spec(upgrade.case({"fault": "refuses"}, {"fault": "dies"}).baseline)
+    batches = [{"image": np.zeros((size, 1, 8, 8), np.float32)} for size in (1, 2, 3)]
+    error = of_side(AgentError("it ended"))
+    found = crash_or(error, {"a": spec}, batches)
+    assert not isinstance(found, Crashed)
+    assert "the baseline old fails, too: " in str(found)
+    assert isinstance(crash_or(error, {"a": spec}, batches[:2]), Crashed)
 
 
 CRASHED = UpgradeResult(comparisons=[crash_comparison("candidate new: SIGSEGV\nits log ends:")])
