@@ -37,7 +37,7 @@ def _locked_stack(point: Point, name: str) -> Stack:
     stack = Stack(point.item or framework, framework)
     where = (model, stack, point.device, point.batch_size, None)
     case = Case("upgrade", point.loaded, *where, shape=point.shape)
-    declared = declared_stacks(Path.cwd(), [point.path])
+    declared = declared_stacks(Path.cwd(), [point.path.absolute()])
     try:
         return locked_stack(case, file, stack.name, declared)
     except Unavailable as error:

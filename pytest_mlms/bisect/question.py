@@ -127,10 +127,12 @@ def question_of(
     stack: str | None = None,
     like: Stack | None = None,
     predictors: Iterable[Path] = (),
+    words: Iterable[str] = (),
 ) -> Question:
     """Return the question of a bisection on this machine.
 
-    ``like`` is the stack whose settings those of the probes are.
+    ``like`` is the stack whose settings those of the probes are, and ``words`` are options of
+    pytest that these have.
     """
     model = model_of(point, framework)
     good, bad = ends
@@ -149,13 +151,17 @@ def question_of(
         machine=machine_class(to_plain(machine_state()), point.device),
         stack=stack,
         shape=point.shape,
-        settings=_settings(point, model, like or Stack("", framework), predictors),
+        settings=_settings(point, model, like or Stack("", framework), predictors, words),
         scenario=point.scenario,
     )
 
 
 def _settings(
-    point: Point, model: Model, stack: Stack, predictors: Iterable[Path]
+    point: Point,
+    model: Model,
+    stack: Stack,
+    predictors: Iterable[Path],
+    words: Iterable[str],
 ) -> dict[str, str]:
     """Return digests of what probes depend on beside what was asked for, by name."""
     where = (point.device, point.batch_size, point.scenario)
@@ -167,6 +173,7 @@ def _settings(
         "the installer's configuration": deciding_settings(stack),
         "a predictor": [digest_of(file) for file in files],
         "what the case measures": definition_of(case),
+        "an option of pytest": list(words),
     }
     return {
         name: hashlib.sha256(json.dumps(part).encode()).hexdigest()[:16]

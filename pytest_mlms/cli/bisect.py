@@ -6,14 +6,20 @@ import argparse
 import datetime
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_mlms.cli.arguments import positive, print_error, seconds_above_0, show_step
+from pytest_mlms.cli.arguments import (
+    add_folders,
+    positive,
+    print_error,
+    seconds_above_0,
+    show_step,
+)
 from pytest_mlms.cli.history_confirm import add_session_arguments, child_options
-from pytest_mlms.options import read_share
+from pytest_mlms.options import OPTIONS, read_share
 
 if TYPE_CHECKING:
     from pytest_mlms.artifacts.package_index import PipSettings
@@ -28,6 +34,8 @@ _STATUS = {"found": 0, "same": 1, "range": 2, "gradual": 2}
 _RECORD = Path("bisect.json")
 _LOCKS = (".lock", ".toml")
 _BUDGET = 60.0  # seconds of an upgrade, as pytest's --mlms-budget
+_OF_UPGRADES = ("outputs", "clock", "seed")
+"""Options of pytest that each judgement has, too."""
 _DURATION = 1.0  # seconds of a process, as pytest's --mlms-duration
 
 
@@ -70,6 +78,11 @@ def add_question(parser: argparse.ArgumentParser) -> None:
     )
     _add_search(parser)
     add_session_arguments(parser)
+    add_folders(parser, "manifests", "folder in which stacks are declared, too; may be repeated")
+    for option in OPTIONS:
+        if option.name in _OF_UPGRADES:
+            reading: dict[str, Any] = {"type": option.read, "metavar": option.metavar}
+            parser.add_argument(option.flag, dest=option.name, help=option.help, **reading)
 
 
 def _add_search(parser: argparse.ArgumentParser) -> None:
@@ -128,6 +141,18 @@ def bisect(options: argparse.Namespace) -> int:
         return search(point, options)
 
 
+def _absolute(paths: Iterable[Path]) -> list[Path]:
+    return [path.absolute() for path in paths]
+
+
+def _words_of_upgrades(options: argparse.Namespace) -> tuple[str, ...]:
+    """Return the options of pytest that each judgement has."""
+    values = {name: getattr(options, name) for name in _OF_UPGRADES}
+    if values["outputs"] == 0:
+        values["outputs"] = "all"
+    return tuple(f"--mlms-{name}={value}" for name, value in values.items() if value is not None)
+
+
 def _is_lock(text: str) -> bool:
     return text.startswith("git:") or text.endswith(_LOCKS) or Path(text).is_file()
 
@@ -142,7 +167,7 @@ def _bisect_releases(point: Point, options: argparse.Namespace) -> int:
     good = exact_release(options.good, "--good")
     bad = exact_release(options.bad, "--bad")
     framework = framework_for(point, [options.good, *options.more])
-    declared = declared_stacks(Path.cwd(), [point.path])
+    declared = declared_stacks(Path.cwd(), _absolute([point.path, *options.manifests]))
     like = _like(declared, options)
     record = _record(point, framework, (End(str(good)), End(str(bad))), options, like)
     if not record.releases:
@@ -232,6 +257,7 @@ def _record(
         options.stack,
         like,
         child_options(options).predictors,
+        _words_of_upgrades(options),
     )
     if options.resume:
         record = read_record(options.file, question)
@@ -250,7 +276,7 @@ def _bisection(point: Point, record: Record, options: argparse.Namespace) -> Bis
 
     gate = Gate(
         point=point,
-        child=child_options(options),
+        child=replace(child_options(options), more=_words_of_upgrades(options)),
         seconds=(options.budget, _DURATION),
         tolerance=options.tolerance,
         tell_step=show_step,

@@ -30,7 +30,7 @@ _PR_SET_PDEATHSIG = 1  # of prctl(2)
 class ChildOptions:
     """Common settings of the children of a command; paths as for pytest.
 
-    ``variables`` are added to their environment.
+    ``variables`` are added to their environment, and ``more`` to their arguments.
     """
 
     results: Path
@@ -39,6 +39,7 @@ class ChildOptions:
     allow_code: bool = False
     variables: Mapping[str, str] = field(default_factory=dict)
     env_passthrough: tuple[str, ...] = ()
+    more: tuple[str, ...] = ()
 
     @property
     def arguments(self) -> list[str]:
@@ -48,7 +49,7 @@ class ChildOptions:
         arguments += [f"--mlms-env-passthrough={name}" for name in self.env_passthrough]
         if self.allow_code:
             arguments.append("--mlms-allow-code")
-        return arguments
+        return [*arguments, *self.more]
 
 
 @dataclass(frozen=True)

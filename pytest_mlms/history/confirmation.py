@@ -91,7 +91,7 @@ def _make_stacks(
     folder: Path, plan: Plan, options: ChildOptions, show: Show, trusted: Collection[str]
 ) -> StackNames:
     """Declare both stacks in ``folder`` and make them; return their names."""
-    declared = declared_stacks(Path.cwd(), [plan.manifest.path])
+    declared = declared_stacks(Path.cwd(), [plan.manifest.path.absolute()])
     names = _free_names(declared)
     sides = dict(zip(names, (plan.before, plan.after), strict=True))
     stacks = {}

@@ -365,7 +365,8 @@ def mlms_pair_factory(
     changed = changed_packages(before.exact, after.exact)
     predictor = mlms_session.predictors[mlms_case.stack.framework]
     told = told_changes(mlms_case, predictor, changed)
-    words = [*stack_words(mlms_case), *session_words(mlms_session.config)]
+    root = mlms_session.config.root  # of node ids, by which reports name manifests
+    words = [*stack_words(mlms_case, root), *session_words(mlms_session.config, root)]
     mlms_recorder.note(launch_against=before, changed_packages=told, culprit_options=words)
     exits = Exits()
     pace: dict[str, float] = {}

@@ -63,12 +63,11 @@ def culprit_command(item: ItemView) -> str:
     compared = regressed_comparison(item.comparisons)
     if compared is None:
         return culprit.culprit_command(point, good, bad, "crash", _options(item))
-    quantity = compared.quantity
-    command = culprit.culprit_command(point, good, bad, quantity, _options(item))
+    more = _options(item)
     places = item.terms.places if item.terms else {}
     if places.get(compared.quantity, "").startswith("--"):
-        command += f" --tolerance {shlex.quote(percent(compared.tolerance))}"
-    return command
+        more += ["--tolerance", percent(compared.tolerance)]
+    return culprit.culprit_command(point, good, bad, compared.quantity, more)
 
 
 def running_commands(bundle: str) -> Iterator[str]:

@@ -28,6 +28,7 @@ __all__ = [
     "check_labels",
     "choose",
     "declared_stacks",
+    "folders_of",
     "framework_of",
     "install_advice",
     "package_of",
@@ -113,7 +114,7 @@ def declared_stacks(root: Path, manifests: Iterable[Path] = ()) -> dict[str, Sta
 def _stack_files(root: Path, manifests: Iterable[Path]) -> Iterator[Path]:
     """Yield the files that may declare stacks, each once."""
     seen = set()
-    for folder in _folders(root, manifests):
+    for folder in folders_of(root, manifests):
         for name in _FILES:
             path = folder / name
             if path.is_file() and path.resolve() not in seen:
@@ -121,7 +122,8 @@ def _stack_files(root: Path, manifests: Iterable[Path]) -> Iterator[Path]:
                 yield path
 
 
-def _folders(root: Path, manifests: Iterable[Path]) -> Iterator[Path]:
+def folders_of(root: Path, manifests: Iterable[Path]) -> Iterator[Path]:
+    """Yield the folders in which stacks are declared; of absolute paths, all."""
     yield root
     for path in manifests:
         folder = path if path.is_dir() else path.parent

@@ -96,7 +96,9 @@ def _culprit(result: UpgradeResult, setting: UpgradeSetting) -> list[str]:
             if "://" in f"{old} {new}":  # a wheel, of which no index has releases
                 return []
             releases = (f"{package}=={old}", f"{package}=={new}")
-            more = setting.culprit_words
+            more = list(setting.culprit_words)
+            if compared.quantity in setting.typed:
+                more += ["--tolerance", percent(compared.tolerance)]
             command = culprit_command(setting.point, *releases, compared.quantity, more)
             return [f"which release, in which layer, and a report to send upstream: {command}"]
     return []

@@ -11,9 +11,9 @@ from pytest_mlms.cases import Case
 from pytest_mlms.config import Config
 from pytest_mlms.redaction import redact
 from pytest_mlms.stacks.declaration import HIDDEN
-from pytest_mlms.stacks.declared import framework_of, package_of
+from pytest_mlms.stacks.declared import folders_of, framework_of, package_of
 
-__all__ = ["culprit_command", "from_here", "point_id", "session_words", "stack_words"]
+__all__ = ["culprit_command", "point_id", "session_words", "stack_words", "written_in"]
 
 
 def point_id(
@@ -37,34 +37,44 @@ def culprit_command(
     return shlex.join(map(redact, words))
 
 
-def stack_words(case: Case) -> Iterator[str]:
-    """Yield the options for what stacks have beside the framework's release.
+def stack_words(case: Case, folder: Path) -> Iterator[str]:
+    """Yield the options for what stacks have beside the framework's release, typed in ``folder``.
 
-    These are the settings of a candidate that has some, and the requirements of both sides. One
-    with a secret in its name can't be written.
+    These are the settings of a candidate that has some, the place of its declaration where the
+    command wouldn't look for it, and the requirements of both sides. One with a secret in its name
+    can't be written.
     """
     stack = case.stack
     if (stack.place is not None or stack.env) and HIDDEN not in stack.name:
         yield from ("--stack", stack.name)
+        if stack.place is not None:
+            declared = stack.place.path.absolute().parent
+            if declared not in folders_of(folder, [case.loaded.path.absolute()]):
+                yield f"--mlms-manifests={written_in(folder, declared)}"
     for text in stack.requirements:
         is_release = framework_of(package_of(text)) == stack.framework
         if text in case.baseline.stack.requirements and not is_release:
             yield from ("--with", text)
 
 
-def session_words(config: Config) -> Iterator[str]:
-    """Yield the options of this session that stacks and predictors depend on."""
-    for folder in config.predictors:
-        yield f"--mlms-predictors={from_here(folder)}"
+def session_words(config: Config, folder: Path) -> Iterator[str]:
+    """Yield the options of this session that an upgrade depends on, as typed in ``folder``."""
+    for predictors in config.predictors:
+        yield f"--mlms-predictors={written_in(folder, predictors)}"
     if config.cache is not None and config.cache != default_cache():
-        yield f"--mlms-cache={from_here(config.cache)}"
+        yield f"--mlms-cache={written_in(folder, config.cache)}"
     for pattern in config.env_passthrough:
         yield f"--mlms-env-passthrough={pattern}"
     if config.allow_code:
         yield "--mlms-allow-code"
+    if config.outputs is not None:
+        yield f"--mlms-outputs={config.outputs or 'all'}"
+    if config.clock is not None:
+        yield f"--mlms-clock={config.clock}"
+    if config.seed is not None:
+        yield f"--mlms-seed={config.seed}"
 
 
-def from_here(path: Path) -> str:
-    """Return a path as a person in the current folder writes it."""
-    here = Path.cwd()
-    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+def written_in(folder: Path, path: Path) -> str:
+    """Return a path as a person in a folder writes it."""
+    return str(path.relative_to(folder) if path.is_relative_to(folder) else path)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pytest_mlms.cases import Case
 from pytest_mlms.config import Config
+from pytest_mlms.expected import gates_of
 from pytest_mlms.host.machine import machine_state
 from pytest_mlms.units import format_quantity
 from pytest_mlms.upgrade.criteria import rounds_of
-from pytest_mlms.upgrade.culprit import from_here, point_id, session_words, stack_words
+from pytest_mlms.upgrade.culprit import point_id, session_words, stack_words, written_in
 from pytest_mlms.upgrade.labels import with_variant
 from pytest_mlms.upgrade.round_estimate import ROUNDS, RoundSpan
 
@@ -28,7 +30,8 @@ class UpgradeSetting:
     are the busy and the stolen share of the host's CPUs, ``gpu_notes`` what the driver said of the
     GPU. ``framework`` and ``point`` are the case: the point is the id that ``mlms culprit`` takes.
     ``changed_packages`` differ between the sides, as in "numpy 2.3.0 → 2.4.6", and
-    ``culprit_words`` are more options of that command. ``rounds`` are how many there may be.
+    ``culprit_words`` are more options of that command, to which the tolerances of ``typed``
+    quantities belong, too. ``rounds`` are how many there may be.
     ``caches`` is what processes found of these, with the bytes that they left on each side.
     """
 
@@ -46,6 +49,7 @@ class UpgradeSetting:
     changed_packages: Sequence[str] = ()
     rounds: RoundSpan = ROUNDS
     culprit_words: Sequence[str] = ()
+    typed: Sequence[str] = ()
     caches: str = ""
 
 
@@ -71,7 +75,7 @@ def setting_of(
         framework=case.model.name,
         rounds=rounds_of(config),
         point=point_id(
-            from_here(case.loaded.path),
+            written_in(Path.cwd(), case.loaded.path),
             case.device,
             case.batch_size,
             case.model.variant,
@@ -79,7 +83,10 @@ def setting_of(
             case.shape,
         ),
         changed_packages=changed_packages,
-        culprit_words=(*stack_words(case), *session_words(config)),
+        culprit_words=(*stack_words(case, Path.cwd()), *session_words(config, Path.cwd())),
+        typed=[
+            name for name, gate in gates_of(case, config).items() if gate.place.startswith("--")
+        ],
         caches=_caches_text(case, cache_bytes),
     )
 

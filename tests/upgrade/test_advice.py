@@ -84,6 +84,12 @@ def test_the_package_is_the_one_that_pip_lists(
     assert ("mlms culprit" in found) == bool(ends)
 
 
+def test_the_command_has_a_tolerance_that_was_typed() -> None:
+    made = with_versions(result_of([{"latency": changed(0.2)}] * 8), "1.30.0", "1.31.1")
+    assert "--tolerance '3 %'" in "".join(advice_on(made, replace(LABOUR, typed=["latency"])))
+    assert "--tolerance" not in "".join(advice_on(made, replace(LABOUR, typed=["load_time"])))
+
+
 def test_wrong_outputs_of_another_release_name_that_command_too() -> None:
     wrong = check_outputs({"y": np.ones(3)}, {"y": np.full(3, 2.0)})
     made = result_of([{"latency": changed(0.0)}] * 2)

@@ -6,10 +6,11 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
+from pytest_mlms.cli.bisect import _words_of_upgrades
 from pytest_mlms.records import Place, Stack
-from pytest_mlms.upgrade.culprit import culprit_command, point_id, stack_words
+from pytest_mlms.upgrade.culprit import culprit_command, point_id, session_words, stack_words
 from tests.support.printed import mlms_options
-from tests.support.upgrade_case import case_of
+from tests.support.upgrade_case import case_of, options
 
 
 def test_the_command_survives_a_shell_whatever_the_manifest_is_called() -> None:
@@ -34,12 +35,35 @@ NEW = Stack("new", "torch", requirements=("torch==2.2.0", "scipy[all]<2", "numpy
 
 def test_the_command_has_what_both_stacks_have_beside_the_release(tmp_path: Path) -> None:
     case = case_of(tmp_path, old=OLD, new=NEW)
-    assert list(stack_words(case)) == ["--with", "scipy[all]<2"]
-    declared = replace(NEW, place=Place(Path("stacks.yaml"), 3))
-    words = list(stack_words(replace(case, stack=declared)))
+    assert list(stack_words(case, tmp_path)) == ["--with", "scipy[all]<2"]
+    declared = replace(NEW, place=Place(tmp_path / "stacks.yaml", 3))
+    words = list(stack_words(replace(case, stack=declared), tmp_path))
     command = culprit_command("m.yaml", "torch==2.1.0", "torch==2.2.0", "crash", words)
-    options = mlms_options(shlex.split(command))
-    assert (options.stack, options.more) == ("new", ["scipy[all]<2"])
+    read = mlms_options(shlex.split(command))
+    assert (read.stack, read.more) == ("new", ["scipy[all]<2"])
+
+
+def test_the_command_names_the_folder_of_a_stack_that_is_declared_above_its_own(
+    tmp_path: Path,
+) -> None:
+    case = case_of(tmp_path / "models", old=OLD, new=NEW)
+    declared = replace(case, stack=replace(NEW, place=Place(tmp_path / "stacks.yaml", 3)))
+    below = tmp_path / "below"
+    assert f"--mlms-manifests={tmp_path}" not in list(stack_words(declared, tmp_path))
+    words = list(stack_words(declared, below))
+    command = culprit_command("m.yaml", "torch==2.1.0", "torch==2.2.0", "crash", words)
+    assert mlms_options(shlex.split(command)).manifests == [tmp_path]
+
+
+def test_the_command_has_the_options_of_the_session_that_decide_an_upgrade(
+    tmp_path: Path,
+) -> None:
+    asked = options(outputs=0, clock="wall", seed=3, predictors=(tmp_path / "own",))
+    words = list(session_words(asked, tmp_path))
+    command = culprit_command("m.yaml", "torch==2.1.0", "torch==2.2.0", "crash", words)
+    read = mlms_options(shlex.split(command))
+    assert (read.outputs, read.clock, read.seed, read.predictors) == (0, "wall", 3, [Path("own")])
+    assert _words_of_upgrades(read) == ("--mlms-outputs=all", "--mlms-clock=wall", "--mlms-seed=3")
 
 
 def test_the_command_names_a_stack_that_has_variables_though_it_is_not_declared(
@@ -47,9 +71,9 @@ def test_the_command_names_a_stack_that_has_variables_though_it_is_not_declared(
 ) -> None:
     new = replace(NEW, name="torch==2.2.0+A=1", env=(("A", "1"),))
     case = case_of(tmp_path, old=OLD, new=new)
-    assert list(stack_words(case))[:2] == ["--stack", "torch==2.2.0+A=1"]
+    assert list(stack_words(case, tmp_path))[:2] == ["--stack", "torch==2.2.0+A=1"]
     secret = replace(new, name="torch==2.2.0+TOKEN=***", env=(("TOKEN", "1"),))
-    assert "--stack" not in list(stack_words(replace(case, stack=secret)))
+    assert "--stack" not in list(stack_words(replace(case, stack=secret), tmp_path))
 
 
 def test_the_command_has_the_wheels_that_both_stacks_have_beside_the_release(
@@ -60,4 +84,4 @@ def test_the_command_has_the_wheels_that_both_stacks_have_beside_the_release(
     old = replace(OLD, requirements=(*OLD.requirements, beside, nightly))
     new = replace(NEW, framework="pytorch", requirements=(nightly, beside, "numpy"))
     case = case_of(tmp_path, old=old, new=new)
-    assert list(stack_words(case)) == ["--with", beside]
+    assert list(stack_words(case, tmp_path)) == ["--with", beside]
