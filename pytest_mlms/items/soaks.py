@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -14,17 +15,19 @@ import pytest
 from pytest_mlms.agent.process import Array
 from pytest_mlms.cases import Case
 from pytest_mlms.config import Config
-from pytest_mlms.errors import InvalidRun
+from pytest_mlms.errors import Crashed, InvalidRun
 from pytest_mlms.evaluate.limits import judge
 from pytest_mlms.evaluate.soak import Running, SoakRun, SoakSeries
 from pytest_mlms.evaluate.soak_estimates import Blocks, estimate_soak
 from pytest_mlms.expected import expected
+from pytest_mlms.item_result import Judgement
 from pytest_mlms.items.device_monitor import DeviceMonitor
 from pytest_mlms.recorder import Recorder
 from pytest_mlms.records import Decision, Verdict
 from pytest_mlms.report.artifacts import keep_arrays
+from pytest_mlms.upgrade.crash import CRASH_SUMMARY, crash_comparison
 
-__all__ = ["open_side", "open_sides", "soak"]
+__all__ = ["open_side", "open_sides", "settle_crash", "soak"]
 
 _SHOWN = 200  # blocks in the item's line
 
@@ -61,7 +64,7 @@ def soak(
     """Run a soak and judge it; keep what was measured, however it ends.
 
     At Ctrl-C it is judged as far as it goes, and then interrupted. Raises AgentError where a
-    process died.
+    process died; that of a candidate is Crashed once its context ends.
     """
     assert config.soak is not None, "there are soaks only where their time was given"
     run = SoakRun(*opened, config.soak)
@@ -76,6 +79,14 @@ def soak(
         _keep(run.series, recorder)
         raise
     _judge(case, _keep(run.series, recorder), recorder, config, monitor)
+
+
+def settle_crash(case: Case, error: Crashed, recorder: Recorder, config: Config) -> None:
+    """Fail a soak whose candidate died where the baseline doesn't, as an upgrade in rounds."""
+    recorder.note(comparisons=[crash_comparison(str(error))])
+    headline = f"{case.stack.name} (B) against {case.baseline.stack.name} (A): {CRASH_SUMMARY}"
+    judgement = Judgement(Verdict.REGRESSED, math.inf, text=f"{headline}\n  {error}")
+    recorder.settle_upgrade(judgement, case.place(), config.strict)
 
 
 def _keep(series: Mapping[str, SoakSeries], recorder: Recorder) -> dict[str, Blocks]:

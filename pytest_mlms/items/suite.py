@@ -298,7 +298,9 @@ def test_soak(
 ) -> None:
     """Call a process for a long time, or one of either stack in turns: what time does to it."""
     from pytest_mlms.config import draw_seed
-    from pytest_mlms.items.soaks import open_side, open_sides, soak
+    from pytest_mlms.errors import Crashed
+    from pytest_mlms.items.soaks import open_side, open_sides, settle_crash, soak
+    from pytest_mlms.upgrade.interleave import KilledOnce
 
     seed = draw_seed(mlms_config.seed)
     batches_for = _timed_inputs(mlms_case, mlms_dataset, seed)
@@ -306,8 +308,15 @@ def test_soak(
     is_alone = mlms_case.against is None
     factory = request.getfixturevalue("mlms_predictor_factory" if is_alone else "mlms_pair_factory")
     open_processes = mlms_device_monitor.watching(factory)
-    with (open_side if is_alone else open_sides)(open_processes, batches_for) as opened:
-        soak(mlms_case, opened, mlms_config, mlms_recorder, mlms_device_monitor)
+
+    def soak_once() -> None:
+        with (open_side if is_alone else open_sides)(open_processes, batches_for) as opened:
+            soak(mlms_case, opened, mlms_config, mlms_recorder, mlms_device_monitor)
+
+    try:
+        KilledOnce().unless_killed(soak_once)
+    except Crashed as error:
+        settle_crash(mlms_case, error, mlms_recorder, mlms_config)
 
 
 def _timed_inputs(case: Case, dataset: Dataset | None, run_seed: int) -> TimedInputs | RandomInputs:

@@ -13,7 +13,7 @@ __all__ = ["failure_without_limits", "warn_without_limits"]
 
 
 def warn_without_limits(loaded: LoadedManifest, cases: Sequence[Case], session: Session) -> None:
-    """Warn once of a manifest none of whose cases must decide anything.
+    """Warn once of a manifest none of whose cases must decide anything but a soak's defaults.
 
     A model without a manifest needs no limit, and neither do the control of a host, and hosts that
     are compared. Of originals, one warning tells of all.
@@ -23,7 +23,7 @@ def warn_without_limits(loaded: LoadedManifest, cases: Sequence[Case], session: 
     config = session.config
     if loaded.manifest.control or config.sides or config.model:
         return
-    if not cases or any(expected(case, config) for case in cases):
+    if not cases or any(not limit.default for case in cases for limit in expected(case, config)):
         return
     session.ungated.add(loaded.path)
     if loaded.origin is not None or session.worker not in FIRST_WORKERS:
@@ -40,9 +40,9 @@ def warn_without_limits(loaded: LoadedManifest, cases: Sequence[Case], session: 
 def failure_without_limits(case: Case, session: Session) -> str:
     """Return why an item fails under --mlms-strict if no limit judges it.
 
-    It is "" where other items of the manifest are judged.
+    It is "" where other items of the manifest are judged, and for a soak, which has limits.
     """
-    if case.loaded.path not in session.ungated:
+    if case.loaded.path not in session.ungated or expected(case, session.config):
         return ""
     return (
         f"no limit judges what was measured, and --mlms-strict asks for one\n"

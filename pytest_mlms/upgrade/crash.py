@@ -14,10 +14,12 @@ from pytest_mlms.errors import AgentError, Crashed, InvalidRun, MlmsError, Outpu
 from pytest_mlms.records import Comparison, Verdict, device_name
 from pytest_mlms.upgrade.rounds import Outputs, SideName
 
-__all__ = ["CRASH", "Exits", "crash_comparison", "crash_or"]
+__all__ = ["CRASH", "CRASH_SUMMARY", "Exits", "crash_comparison", "crash_or"]
 
 CRASH = "crash"
 """The quantity of a candidate that fails."""
+
+CRASH_SUMMARY = "REGRESSED (crash), B fails where A does not"
 
 _NO_ROOM = re.compile(
     r"out.?of.?memory|\boom\b|resource.?exhausted|alloc_failed|(fail\w*|unable|cannot) to allocate",

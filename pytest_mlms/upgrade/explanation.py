@@ -8,6 +8,7 @@ from statistics import median
 from pytest_mlms.records import Comparison, Verdict
 from pytest_mlms.units import format_quantity
 from pytest_mlms.upgrade.advice import advice_on
+from pytest_mlms.upgrade.crash import CRASH_SUMMARY
 from pytest_mlms.upgrade.labels import (
     NOT_SHOWN,
     change_text,
@@ -65,7 +66,7 @@ def explain_upgrade(result: UpgradeResult, setting: UpgradeSetting) -> str:
 
 def _summary(result: UpgradeResult) -> str:
     if result.crashed:
-        return "REGRESSED (crash), B fails where A does not"
+        return CRASH_SUMMARY
     if result.wrong_outputs:
         effects = f"{_lost_accuracy(result)}{_faster_because_wrong(result)}"
         return f"REGRESSED, B computes something else{effects}"

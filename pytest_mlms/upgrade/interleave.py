@@ -157,12 +157,30 @@ class EarlierRounds:
     turn_plans: list[TurnPlan] = field(default_factory=list)
 
 
+class KilledOnce:
+    """Tries once more what the candidate was killed in, which may happen once."""
+
+    def __init__(self) -> None:
+        self._is_spent = False
+
+    def unless_killed(self, step: Callable[[], T]) -> T:
+        """Return what a step returns, the first time that the candidate is killed of a second try.
+
+        The kernel or a person may kill any process.
+        """
+        try:
+            return step()
+        except MlmsError as error:
+            if self._is_spent or not error.killed or error.side != "b":
+                raise
+            self._is_spent = True
+            warnings.warn(f"{error}\n  it was started once more", MlmsKilled, stacklevel=3)
+        return step()
+
+
 @dataclass
 class _Rounds:
-    """The rounds of a run: how many were ``measured``, and the seconds that they ``spent``.
-
-    The candidate may be ``killed`` once.
-    """
+    """The rounds of a run: how many were ``measured``, and the seconds that they ``spent``."""
 
     plan: InterleavePlan
     open_pair: OpenPair
@@ -173,36 +191,22 @@ class _Rounds:
     earlier: EarlierRounds
     measured: int = 0
     spent: float = 0.0
-    killed: bool = False
+    kills: KilledOnce = field(default_factory=KilledOnce)
 
     def run(self) -> None:
         """Run rounds until they are enough, and one again where the candidate was killed in it."""
         rng = random.Random(self.plan.seed)
         load = self.plan.load_strategy()
         if self.plan.fills_caches:
-            self._unless_killed(lambda: self._fill_caches(self.plan.draw_cores(rng)))
+            self.kills.unless_killed(lambda: self._fill_caches(self.plan.draw_cores(rng)))
         order = list(SIDES)  # at first, as what the baseline takes bounds what the candidate may
         for index in range(self.plan.rounds.most):
             if index:
                 order = order[::-1] if index % 2 else rng.sample(SIDES, 2)  # in blocks of two
-            if self._unless_killed(functools.partial(self._round, order, rng, load)):
+            if self.kills.unless_killed(functools.partial(self._round, order, rng, load)):
                 return
             if self.spent + self.spent / (index + 1) > self.plan.budget:
                 return
-
-    def _unless_killed(self, step: Callable[[], T]) -> T:
-        """Return what a step returns, the first time that the candidate is killed of a second try.
-
-        The kernel or a person may kill any process.
-        """
-        try:
-            return step()
-        except MlmsError as error:
-            if self.killed or not error.killed or error.side != "b":
-                raise
-            self.killed = True
-            warnings.warn(f"{error}\n  it was started once more", MlmsKilled, stacklevel=2)
-        return step()
 
     def _fill_caches(self, cores: Sequence[int]) -> None:
         with self.open_pair(SIDES, cores) as pair:

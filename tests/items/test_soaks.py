@@ -20,6 +20,7 @@ leaking: {framework: leaky, interpreter: current, env: {LEAKY_SECONDS: "0.001", 
 threads: {framework: leaky, interpreter: current, env: {LEAKY_BY: threads, LEAKY_BYTES: "50",
   LEAKY_SECONDS: "0.001"}}
 slower: {framework: leaky, interpreter: current, env: {LEAKY_SECONDS: "0.001", LEAKY_SLOWER: "0.01"}}
+dying: {framework: leaky, interpreter: current, env: {LEAKY_SECONDS: "0.001", LEAKY_DIES: "300"}}
 wrong: {framework: leaky, interpreter: current, env: {LEAKY_SECONDS: "0.001", LEAKY_WRONG: "600"}}
 drawing: {framework: leaky, interpreter: current, env: {LEAKY_SECONDS: "0.001", LEAKY_DRAWS: ""}}
 """
@@ -99,6 +100,25 @@ def test_a_soak_against_another_stack_judges_what_it_does_not_do(soaks: Project)
     (same,) = soaks.items()
     assert same["verdict"] in ("PASSED", "INCONCLUSIVE")
     assert same["estimates"]["soak_growth"]["value"] == pytest.approx(0, abs=50)
+
+
+def test_a_candidate_that_dies_in_a_soak_has_regressed_and_a_baseline_that_does_is_an_error(
+    soaks: Project,
+) -> None:
+    against = ["--mlms-soak=8s", "-k", "soak", "--tb=short"]
+    result = soaks.run(*against, "--mlms-stack=dying", "--mlms-against=clean")
+    (item,) = soaks.items()
+    assert item["verdict"] == "REGRESSED"
+    (crash,) = item["comparisons"]
+    assert (crash["quantity"], crash["verdict"]) == ("crash", "REGRESSED")
+    assert "soak-b.npz" in item["artifacts"]
+    text = "*dying (B) against clean (A): REGRESSED (crash), B fails where A does not"
+    result.stdout.fnmatch_lines([text])
+    result.stdout.fnmatch_lines(["REGRESSED *"])
+    assert "Traceback" not in result.stdout.str()
+    soaks.run(*against, "--mlms-stack=clean", "--mlms-against=dying")
+    (error,) = soaks.items()
+    assert error["verdict"] == "ERROR"
 
 
 @pytest.mark.slow

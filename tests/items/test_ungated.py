@@ -45,6 +45,12 @@ def test_a_manifest_without_limits_fails_under_strict(ungated: Project) -> None:
     assert all(item["estimates"] for item in ungated.items())
 
 
+def test_the_default_limits_of_a_soak_are_none_of_its_manifest(ungated: Project) -> None:
+    result = ungated.run(SHOW_WARNING, "--mlms-soak=3s", "--collect-only")
+    assert "test_soak[" in result.stdout.str()
+    assert result.stdout.str().count("MlmsNotGated") == 1
+
+
 def test_a_manifest_that_limits_some_of_its_items_neither_warns_nor_fails(
     ungated: Project,
 ) -> None:

@@ -22,6 +22,7 @@ def options(**fields: Any) -> Config:
         "tolerance": None,
         "gate": (),
         "clock": None,
+        "outputs": None,
         "rounds": None,
         "full": False,
         "duration": 1.0,

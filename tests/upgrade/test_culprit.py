@@ -46,7 +46,9 @@ def test_the_command_has_what_both_stacks_have_beside_the_release(tmp_path: Path
 def test_the_command_names_the_folder_of_a_stack_that_is_declared_above_its_own(
     tmp_path: Path,
 ) -> None:
-    case = case_of(tmp_path / "models", old=OLD, new=NEW)
+    folder = tmp_path / "models"
+    folder.mkdir()
+    case = case_of(folder, old=OLD, new=NEW)
     declared = replace(case, stack=replace(NEW, place=Place(tmp_path / "stacks.yaml", 3)))
     below = tmp_path / "below"
     assert f"--mlms-manifests={tmp_path}" not in list(stack_words(declared, tmp_path))

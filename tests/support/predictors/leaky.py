@@ -8,6 +8,7 @@ LEAKY_SECONDS  seconds of a call
 LEAKY_SLOWER   share of that by which each call is slower than the one before
 LEAKY_WRONG    call from which on outputs are wrong
 LEAKY_DRAWS    outputs are random numbers
+LEAKY_DIES     call in which the process ends with status 3
 LEAKY_IMPORT   seconds that the import sleeps
 LEAKY_VERSION  the version of the framework
 """
@@ -24,6 +25,7 @@ BYTES = int(os.environ.get("LEAKY_BYTES", "0"))
 BY = os.environ.get("LEAKY_BY", "python").split("+")
 SECONDS = float(os.environ.get("LEAKY_SECONDS", "0"))
 SLOWER = float(os.environ.get("LEAKY_SLOWER", "0"))
+DIES = int(os.environ.get("LEAKY_DIES", "0"))
 WRONG = int(os.environ.get("LEAKY_WRONG", "0"))
 MIB = 1 << 20
 
@@ -59,6 +61,8 @@ def load(request):
 def predict(loaded, arrays):
     global calls  # noqa: PLW0603
     calls += 1
+    if calls == DIES:
+        os._exit(3)
     for way in BY if BYTES else ():
         WAYS[way]()
     if SECONDS:
