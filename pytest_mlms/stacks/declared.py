@@ -18,7 +18,7 @@ from pytest_mlms.manifest.types import instead
 from pytest_mlms.records import Stack
 from pytest_mlms.redaction import redact
 from pytest_mlms.stacks.declaration import HIDDEN
-from pytest_mlms.stacks.schema import STACK_FILES, is_wheel, load_stacks
+from pytest_mlms.stacks.schema import STACK_FILES, is_wheel, load_stacks, names_place
 from pytest_mlms.stacks.variables import is_secret
 
 __all__ = [
@@ -228,7 +228,8 @@ def resolve(
         shown = [f"+{name}={_shown_value(name, text)}" for name, text in variables]
         env = {**dict(stack.env), **dict(variables)}
         return replace(stack, name="".join([stack.name, *shown]), env=tuple(env.items()))
-    if "/" in value and "@" not in value and not value.endswith(".whl"):
+    is_place = any(map(names_place, _split(value)))
+    if "/" in value and not is_place and not value.endswith(".whl"):
         path = Path(os.path.expanduser(value))
         return Stack(value, "", interpreter=str(path.absolute()))
     try:

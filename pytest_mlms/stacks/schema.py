@@ -23,7 +23,7 @@ from pytest_mlms.records import Library, Place, Stack
 from pytest_mlms.stacks.variables import VARIABLE_PATTERN
 from pytest_mlms.text import find_control
 
-__all__ = ["STACK_FILES", "is_wheel", "load_stacks"]
+__all__ = ["STACK_FILES", "is_wheel", "load_stacks", "names_place"]
 
 STACK_FILES = ("stacks.yaml", "stacks.yml")
 
@@ -57,13 +57,23 @@ _Error = tuple[int, str]
 """A line, and what is wrong there."""
 
 
-_NAME_AND_PLACE = re.compile(r"[\w.-]+(\[[^]]*\])? @ ")
-"""The beginning of a requirement that names where a package is, which uv takes as a path, too."""
+_NAME_AND_PLACE = re.compile(
+    r"[\w.-]+\s*(\[[^]]*\])?(\s+@\s+|@\s*(\.{0,2}/|[a-z][a-z+]*:))", re.IGNORECASE
+)
+"""The beginning of a requirement that names where a package is, which uv takes as a path, too.
+
+A folder may have such a sign in its name, as of Jenkins or of a version.
+"""
+
+
+def names_place(text: str) -> bool:
+    """Return whether a requirement is a name and where its package is."""
+    return _NAME_AND_PLACE.match(text) is not None
 
 
 def is_wheel(text: str) -> bool:
     """Return whether a requirement is a wheel of this machine, no address of one."""
-    is_address = "://" in text or _NAME_AND_PLACE.match(text)  # folders have an @, as of Jenkins
+    is_address = "://" in text or names_place(text)
     return text.endswith(".whl") and not is_address
 
 

@@ -151,6 +151,20 @@ def test_a_path_is_an_interpreter() -> None:
     assert stack.framework == ""
 
 
+@pytest.mark.parametrize("path", ["/opt/py@3.12/bin/python", "py@3.12/bin/python", "./a@b/python"])
+def test_a_path_with_an_at_sign_is_an_interpreter(path: str) -> None:
+    assert resolve(path, {}, KNOWN).interpreter == str(Path.cwd() / path)
+
+
+@pytest.mark.parametrize("sign", [" @ ", "@"])
+@pytest.mark.parametrize("place", ["https://a.example/source.zip", "file:///source", "./source"])
+def test_a_name_with_a_place_is_a_requirement(sign: str, place: str) -> None:
+    stack = resolve(f"onnxruntime{sign}{place}", {}, KNOWN)
+    assert stack.requirements == (str(Requirement(f"onnxruntime @ {place}")), "numpy")
+    beside = resolve(f"onnxruntime==1.30.0 scipy{sign}{place}", {}, KNOWN)
+    assert beside.requirements[1] == str(Requirement(f"scipy @ {place}"))
+
+
 def test_an_ad_hoc_stack_gets_numpy_which_is_not_in_its_name() -> None:
     stack = resolve("torch==2.13.0", {}, KNOWN)
     assert stack.name == "torch==2.13.0"
