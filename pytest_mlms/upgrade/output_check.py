@@ -314,7 +314,6 @@ class OutputCheck:
         """Compare the timed batches at the frameworks' own numbers of threads, too."""
         if self.open_unheld is None:
             return
-        sweep = OutputSweep(self._sweep.rules)
         spread = OutputSweep(self._sweep.rules)
         found = {}
         try:
@@ -326,21 +325,37 @@ class OutputCheck:
                     spread.add(held, a, [""], self._nearby(pair, batch))
                     found[number] = a, b
                 self._widen(spread, BY_THREADS, _MOST_BY_THREADS)
+                measured, unmeasured = self._by_threads()
                 for number, (a, b) in found.items():
                     names = self._names(f"timed batch {number + 1}")
-                    sweep.add(a, b, names, self._nearby(unheld, pair.batch_at(number)))
+                    for sweep in (measured, unmeasured):
+                        sweep.add(a, b, names, self._nearby(unheld, pair.batch_at(number)))
         except MlmsError as error:
             if isinstance(error, Crashed) and not error.killed:
                 raise
             self._about.unheld = f"not compared {OWN_THREADS}: {error}"
             self._about.is_killed = error.killed and error.side == "b"
             return
-        by_threads = [share for (_, how), share in self._about.spreads.items() if how == BY_THREADS]
-        is_measure = max(by_threads, default=0.0) <= _MOST_BY_THREADS / SPREADS
-        if is_measure or sweep.problem or sweep.lost:
+        judged = [measured] if measured.rules else []
+        judged += [unmeasured] if unmeasured.problem or unmeasured.lost else []
+        for sweep in judged:
             self._about.note(OWN_THREADS, sweep)
             self._about.unjudged += sweep.unjudged
             self._about.timed += sweep.inputs
+
+    def _by_threads(self) -> tuple[OutputSweep, OutputSweep]:
+        """Return sweeps of the outputs of which the baseline is a measure, and of the others.
+
+        Threads change the others by so much that it is a fault.
+        """
+        most = _MOST_BY_THREADS / SPREADS
+        spreads = self._about.spreads.items()
+        faulty = {name for (name, how), share in spreads if how == BY_THREADS and share > most}
+        rules = self._sweep.rules.items()
+        return (
+            OutputSweep({name: rule for name, rule in rules if name not in faulty}),
+            OutputSweep({name: rule for name, rule in rules if name in faulty}),
+        )
 
     def _compare_batch_sizes(self, pair: AgentPair) -> None:
         """Compare each side with itself: inputs alone, and in a batch of 8.

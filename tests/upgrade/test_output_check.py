@@ -698,6 +698,36 @@ def test_a_baseline_that_is_wrong_with_more_threads_is_said_and_hides_nothing(ch
     assert find(check.run(), "agreement").verdict is REGRESSED
 
 
+def test_an_output_that_varies_by_threads_hides_no_fault_of_another_one(check: Check) -> None:
+    check.case = without_accuracy(check.case)
+    logits = check.manifest.outputs[0]
+    check.set_manifest(outputs=[logits, logits.model_copy(update={"name": "best"})])
+
+    def classes(side: Side, give: Giving, wrong: int) -> None:
+        def predict(batch: Outputs) -> dict[str, Any]:
+            scores = give(batch["image"].reshape(len(batch["image"]), -1)[:, 0].astype(int), 0)
+            return {"logits": scores, "best": scores.argmax(axis=1) + wrong}
+
+        side.predict = predict  # type: ignore[method-assign]
+
+    def tenth(rows: Array, call: int) -> Array:
+        return np.float32(0.9) * right(rows, call)
+
+    for side in (check.a, check.b):
+        classes(side, right, 0)
+    for give, verdict in ((right, PASSED), (tenth, REGRESSED)):
+        unheld = Side(201, right), Side(202, give)
+        classes(unheld[0], right, 1)
+        classes(unheld[1], give, 0)
+        check.unheld = (right, give)
+        check.open_unheld = lambda unheld=unheld: (  # type: ignore[method-assign, misc]
+            contextlib.nullcontext(check.pair(*unheld))
+        )
+        check.dataset = dataset(labels=None)
+        assert find(check.run(), "agreement").verdict is verdict, check.told
+        assert "'best' varies by more than is allowed with other numbers" in check.told
+
+
 def test_a_baseline_that_varies_by_threads_hides_no_nan_there(check: Check) -> None:
     check.case = without_accuracy(check.case)
     check.unheld = (
