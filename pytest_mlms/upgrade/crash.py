@@ -70,8 +70,8 @@ def crash_or(
 ) -> MlmsError:
     """Return Crashed for an error of the candidate that a fresh baseline does not have, too.
 
-    The baseline loads its model, and runs the batches if there are some. Where a side found no room on a
-    GPU that it alone has, InvalidRun is returned: both have their models there at once. Other
+    The baseline loads its model, and runs the batches if there are some. Where a side found no room
+    on a GPU that it alone has, InvalidRun is returned: both have their models there at once. Other
     errors are returned as they are, with what the baseline says.
     """
     if not error.side or not isinstance(error, (AgentError, OutputError)):

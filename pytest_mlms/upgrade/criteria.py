@@ -95,6 +95,7 @@ def interleave_plan_of(case: Case, config: Config) -> InterleavePlan:
         least_calls=least_calls(criteria),
         covers_batches="group_latency" in criteria.gates,
         fills_caches=case.caches == "warm",
+        batch_size=case.batch_size,
     )
 
 

@@ -395,8 +395,7 @@ class RoundRunner:
         for side in self._draw_order():
             with self._pair.running(side) as predictor:
                 run = predictor.run("single_stream", seconds=seconds, least=1, longest=60)
-            batch = next(iter(self._pair.batches[0].values()))
-            joules = run.energy.per_input(len(run.latencies) * len(batch))
+            joules = run.energy.per_input(len(run.latencies) * self._plan.batch_size)
             if joules is None:
                 return {}
             found[side] = joules

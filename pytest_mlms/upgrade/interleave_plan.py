@@ -46,7 +46,7 @@ class InterleavePlan:
     ``rounds`` are how many there are. A round's turns end before their seconds where the error of
     its latency is at most ``precision``, a share; 0 is never. It has at least ``least_calls``, and
     all batches where it ``covers_batches``, if there is time. With ``fills_caches`` a pair of
-    processes that doesn't count comes first.
+    processes that doesn't count comes first. A call has ``batch_size`` inputs.
     """
 
     seconds: float
@@ -62,6 +62,7 @@ class InterleavePlan:
     least_calls: int = LEAST_CALLS
     covers_batches: bool = False
     fills_caches: bool = False
+    batch_size: int = 1
 
     def under_load(self, load: LoadItemPlan) -> InterleavePlan:
         """Return the plan with a load in each round; instances may use all cores.

@@ -187,3 +187,8 @@ def test_a_round_has_the_calls_that_its_gates_need(
     tmp_path: Path, upgrade: str, calls: int
 ) -> None:
     assert interleave_plan_of(case_of(tmp_path, upgrade), options()).least_calls == calls
+
+
+def test_the_plan_has_the_inputs_of_a_call(tmp_path: Path) -> None:
+    case = case_of(tmp_path)
+    assert interleave_plan_of(replace(case, batch_size=8), options()).batch_size == 8

@@ -22,7 +22,7 @@ from pytest_mlms.upgrade.rounds import Outputs, SideName
 from pytest_mlms.warning_types import MlmsKilled
 from tests.support.fake_agents import FakePair, FakePredictor
 
-PLAN = InterleavePlan(seconds=0.0, budget=3600, seed=7, cores=(0, 1, 2), threads=1)
+PLAN = InterleavePlan(seconds=0.0, budget=3600, seed=7, cores=(0, 1, 2), threads=1, batch_size=2)
 BATCHES = [{"x": np.zeros(2)}, {"x": np.ones(2)}]
 THREE_SHAPES = TimedBatches(
     [{"x": np.zeros(size)} for size in (1, 1, 2, 3)],
@@ -461,6 +461,20 @@ def test_energy_of_an_input_is_there_where_both_sides_count_it() -> None:
     fakes.b.energy = Energy({}, {}, "the counter package-0 went backwards")
     found = Run(fakes).run().raw
     assert (found.a.joules, found.b.joules) == (None, None)
+
+
+def test_energy_is_shared_by_the_inputs_of_calls_whatever_their_first_axis_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fakes = FakePair()
+    for side in fakes.both:
+        side.clocks = side.clocks._replace(energy=True)
+        side.energy = Energy({"package-0": 1.0}, {}, "")
+    whole = Run(fakes).run().raw
+    batch = {"threshold": np.float32(0.5), "x": np.zeros((3, 8), np.float32)}
+    monkeypatch.setattr(f"{__name__}.batches_for", lambda predictor: [batch])
+    found = Run(fakes).run(replace(PLAN, batch_size=8)).raw
+    assert found.a.joules == pytest.approx(whole.a.joules / 4)
 
 
 def test_energy_is_that_of_a_run_as_long_as_the_slower_counter_needs() -> None:
