@@ -261,11 +261,11 @@ class OutputCheck:
         for side in SIDES:
             again = self._predict(pair, side, self._probe)
             sweep = OutputSweep(self._sweep.rules, of_itself=True)
+            if side == "b":
+                sweep = self._about.part("B against itself in another process", sweep)
             nearby = self._nearby(pair, self._probe, side)
             sweep.add(again, self._first[side], self._names("timed batch 1"), nearby)
-            if side == "b":
-                self._about.note("B against itself in another process", sweep)
-            elif sweep.beyond:
+            if side == "a" and sweep.beyond:
                 self._refuse(pair, sweep, f"in round {self._rounds} than in round 1")
 
     def _check_loads(self, pair: AgentPair) -> None:
@@ -283,17 +283,16 @@ class OutputCheck:
                 names *= len(call.samples)
                 at_rest = self._predict(pair, side, batch)
                 sweep = OutputSweep(self._sweep.rules, of_itself=True)
+                if side == "b":
+                    sweep = self._about.part(OF_LOAD, sweep)
                 nearby = self._nearby(pair, batch, side)
                 sweep.add(at_rest, self._own(call.outputs), names, nearby)
                 if side == "a" and sweep.beyond:
                     self._refuse(pair, sweep, "under load than at rest")
-                if side == "b":
-                    self._about.note(OF_LOAD, sweep)
                 if side == "b" and len(call.samples) > 1:
-                    joined = OutputSweep(self._sweep.rules)
+                    joined = self._about.part(JOINED, OutputSweep(self._sweep.rules))
                     expected = self._predict(pair, "a", batch)
                     joined.add(expected, at_rest, names, self._nearby(pair, batch))
-                    self._about.note(JOINED, joined)
 
     def _refuse(self, pair: AgentPair, sweep: OutputSweep, when: str) -> None:
         """Raise InvalidRun for a baseline that differs from itself, where no input may."""

@@ -104,6 +104,13 @@ class Circumstances:
     unjudged: list[str] = field(default_factory=list)
     timed: int = 0
 
+    def part(self, where: str, fresh: OutputSweep) -> OutputSweep:
+        """Return what was compared elsewhere so far, to be added to: ``fresh`` at first.
+
+        The few inputs of a call or a round would not show which share of them differs.
+        """
+        return self.parts.setdefault(where, fresh)
+
     def note(self, where: str, sweep: OutputSweep) -> None:
         """Keep what was compared elsewhere; of several comparisons there the worst one."""
         earlier = self.parts.get(where)

@@ -244,7 +244,7 @@ class Check:
 
     def _round(self, check: OutputCheck) -> OutputFindings:
         pair = self.pair(self.a, self.b)
-        timed = self.timed.reshape(3, 8, -1)
+        timed = self.timed.reshape(3, self.case.batch_size, -1)
         batches = [{"image": batch} for batch in timed]
         pair.bind(batches)
         first: dict[SideName, Outputs] = {}
@@ -1144,6 +1144,29 @@ def test_outputs_under_load_are_those_at_rest(check: Check, samples: list[int]) 
     check.a.served = check.b.served
     with pytest.raises(InvalidRun, match="baseline old gave other outputs under load than at rest"):
         check.run()
+
+
+def test_calls_under_load_add_up_to_the_inputs_of_which_a_share_must_agree(
+    check: Check,
+) -> None:
+    check.case = without_accuracy(replace(allowing(check.case, 0.9), batch_size=1))
+    check.timed = np.arange(3.0)
+    check.b.served = [ServedCall([n], {"logits": SCORES[[n + 9]]}) for n in range(3)]
+    assert find(check.run(), "agreement").verdict is Verdict.REGRESSED
+    assert "B against itself under load, outputs differ by up to" in check.told
+
+
+def test_processes_add_up_to_the_inputs_of_which_a_share_must_agree(check: Check) -> None:
+    check.case = without_accuracy(replace(allowing(check.case, 0.9), batch_size=1))
+    check.timed = np.arange(3.0)
+    assert find(check.run(), "agreement").verdict is Verdict.PASSED
+    of_round = check.b.calls
+    check.b.calls = 0
+    check.rounds = 4
+    wrong = wrong_on([0])
+    check.b.give = lambda rows, call: (wrong if call > of_round else right)(rows, call)
+    assert find(check.run(), "agreement").verdict is Verdict.REGRESSED
+    assert "B against itself in another process, outputs differ by up to" in check.told
 
 
 def test_batches_that_queries_are_joined_to_are_compared_between_both_sides(check: Check) -> None:
