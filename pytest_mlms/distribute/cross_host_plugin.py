@@ -28,7 +28,8 @@ _NARROWEST = 80  # columns
 
 _LIMITS_OF_DESIGN = (
     "The sides are unpaired: what differs between the hosts is in these differences too, and the "
-    "noise is how each host drifted between visits. Two stacks on one host are the stronger design."
+    "noise is how each host drifted between visits. Outputs are not compared: limits of accuracy "
+    "or of agreement judge those of each host. Two stacks on one host are the stronger design."
 )
 
 
