@@ -53,6 +53,9 @@ class _Starter:
             raise HTTPException(400, str(error)) from None
         except Busy as error:
             raise HTTPException(409, str(error)) from None
+        except OSError as error:
+            problem = f"the evaluation can't be written: {error.strerror}"
+            raise HTTPException(507, problem) from None
 
     def known(self, name: str) -> Evaluation:
         """Return an evaluation by its id."""

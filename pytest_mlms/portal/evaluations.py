@@ -173,6 +173,7 @@ class Evaluations:
     async def _start(self, request: EvaluationRequest) -> _Child:
         name = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.urandom(3).hex()}"
         (self._folder / name).mkdir(parents=True)
+        (self._folder / name / "output.log").touch()
         evaluation = Evaluation(name, request, _now())
         self._write(evaluation)
         reading, writing = os.pipe()
@@ -209,20 +210,22 @@ class Evaluations:
         ]
 
     async def _follow(self, child: _Child) -> None:
-        """Keep what a child prints until it ends."""
+        """Keep what a child prints until it ends; a full disk costs what it can't keep of that."""
         assert child.process.stdout is not None
         kept = 0
         with (self._folder / child.evaluation.id / "output.log").open("ab", buffering=0) as log:
             while part := await child.process.stdout.read(_CHUNK):
                 shown = part[: _MOST_OUTPUT - kept]
-                kept += log.write(shown) or 0
+                with contextlib.suppress(OSError):
+                    kept += log.write(shown) or 0
                 self._note_run(child, shown)
                 await _notify(child)
         status = await child.process.wait()
         os.close(child.lifeline)
         ended = replace(child.evaluation, ended=_now(), status=status)
         child.evaluation = ended
-        self._write(ended)
+        with contextlib.suppress(OSError):
+            self._write(ended)
         self._child = None
         await _notify(child)
 

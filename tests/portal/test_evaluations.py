@@ -20,6 +20,7 @@ from pytest_mlms.portal.evaluations import whole_characters
 from pytest_mlms.portal.settings import Limits
 from tests.support.portals import TOKEN, Answer, Portal, serving
 from tests.support.project import PREDICTORS, Project, copy_digits
+from tests.support.small_disk import fill, mount_small_disk
 from tests.support.waiting import wait_until
 
 HOSTILE = [
@@ -309,3 +310,24 @@ def test_options_become_one_word_each() -> None:
     assert list(EvaluationRequest("a.yaml").options()) == []
     with pytest.raises(BadRequest, match="'args' is no field; there are manifest, stack"):
         read_request({"args": "x"}, [], [])
+
+
+def test_a_full_disk_ends_an_evaluation_and_the_next_one_starts_once_there_is_room(
+    tmp_path: Path, in_steps: Path
+) -> None:
+    """It was "busy" until somebody started the portal anew."""
+    with mount_small_disk(tmp_path / "disk", "8m") as disk, allowing(disk, in_steps) as portal:
+        name = start(portal).json["id"]
+        with follow(portal, name) as events:
+            receive(events, b"it took 5 ")
+            filler = fill(disk)
+            refused = start(portal)
+            for step in ("second", "third"):
+                (in_steps / step).touch()
+            receive(events, b"event: end")
+        assert refused.status == 409
+        refused = start(portal)
+        assert (refused.status, "No space left" in refused.text) == (507, True)
+        filler.unlink()
+        assert start(portal).status == 201
+        assert "Traceback" not in portal.end()[2]
