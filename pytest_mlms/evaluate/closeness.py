@@ -2,7 +2,7 @@
 
 By default values may differ by a small share of the size of like values: those of a row of the last
 axis, or where an output's columns are unlike (boxes beside scores, a table) those of a column. One
-large value of another kind therefore hides nothing.
+large value of another kind therefore hides nothing, and neither does what a mask is filled with.
 """
 
 from __future__ import annotations
@@ -29,6 +29,15 @@ _GPU_SHARE = 2.0**-8
 """The same where GPUs multiply float32 as TF32, by its unit of rounding (2^-11) times eight."""
 
 _EPSILONS = 8
+
+_LEAST_FILL = 1e4
+_FILL_RATIO = 1e3  # to the largest result
+_LARGEST = [65504.0, 2.0**128 - 2.0**120, *(float(np.finfo(each).max) for each in "fd")]
+_FILLS = np.array(
+    [digit * 10.0**power for power in range(4, 39) for digit in range(1, 10)]
+    + [*_LARGEST, *(value / 2 for value in _LARGEST)]
+)
+"""What masks are filled with: round numbers, and the largest of float16, bfloat16 and longer."""
 
 
 def rounding_share(kind: np.dtype[Any], device: str = "cpu") -> float:
@@ -139,13 +148,17 @@ class Rule:
         share = self.share_of(expected)
         if not share:
             return Rounding(np.zeros(()))
-        sizes = _sizes(expected)
+        all_sizes = _sizes(expected)
+        filled = _is_fill(all_sizes, expected.dtype)
+        sizes = np.where(filled, 0.0, all_sizes)
         scale = _largest_of_like(sizes, self.unlike)
         allowed = share * np.maximum(scale, self._usual(scale))
         epsilon = _EPSILONS * _epsilon(expected.dtype)
         if self.unlike is None and sizes.ndim > 1:
             whole = sizes.max(axis=tuple(range(1, sizes.ndim)), keepdims=True, initial=0.0)
             allowed = np.maximum(allowed, epsilon * whole)
+        if filled.any():
+            allowed = np.where(filled, share * all_sizes, allowed)
         return Rounding(np.maximum(allowed, _EPSILONS * np.finfo(np.float32).tiny))
 
     def _usual(self, scale: Array) -> Array:
@@ -179,6 +192,21 @@ def _is_nan(values: Array) -> Array:
 def _sizes(values: Array) -> Array:
     sizes = np.abs(values.astype(np.complex128 if values.dtype.kind == "c" else np.float64))
     return np.where(np.isfinite(sizes), sizes, 0.0)
+
+
+def _is_fill(sizes: Array, kind: np.dtype[Any]) -> Array:
+    """Return which values are no results: masks fill in round numbers, or the largest there are.
+
+    They are far beyond all others, of whose size they tell nothing.
+    """
+    is_large = sizes >= _LEAST_FILL
+    if kind.kind != "f" or not is_large.any():
+        return np.zeros(sizes.shape, bool)
+    with np.errstate(over="ignore"):
+        fills = _FILLS.astype(kind).astype(np.float64)
+    is_known = is_large & np.isin(sizes, fills)
+    others = sizes.max(where=~is_known, initial=0.0)
+    return np.asarray(is_known & (sizes >= _FILL_RATIO * others))
 
 
 def _largest_of_like(sizes: Array, unlike: int | None) -> Array:

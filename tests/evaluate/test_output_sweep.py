@@ -64,3 +64,41 @@ def test_a_detector_that_finds_nothing_on_both_sides_agrees() -> None:
     assert swept(detector(1), detector(LIMIT)).problem == (
         "'boxes' is (23, 4), and (0, 4) of the baseline, for a picture"
     )
+
+
+def off_by_a_tenth(values: Any, rule: Rule) -> int:
+    """Return how many of some inputs differ where the first value of each is off by a tenth."""
+    other = values.copy()
+    other[..., 0] *= np.float32(0.9)
+    sweep = OutputSweep({"y": rule})
+    sweep.add({"y": values}, {"y": other}, [""] * len(values))
+    return sweep.beyond
+
+
+LARGEST = {kind: float(np.finfo(kind).max) for kind in (np.float16, np.float32, np.float64)}
+FILLS = [
+    (kind, fill)
+    for kind, largest in LARGEST.items()
+    for fill in (1e4, -5e4, 1e9, -2e9, -1e30, -largest, -largest / 2)
+    if abs(fill) <= largest
+]
+
+
+@pytest.mark.parametrize("shape", [(1, 9), (8, 9), (8, 3, 9)])
+@pytest.mark.parametrize(("kind", "fill"), FILLS)
+def test_what_a_mask_is_filled_with_hides_no_fault(shape: Any, kind: Any, fill: float) -> None:
+    values = np.random.default_rng(0).uniform(1, 9, shape).astype(kind)
+    values[..., 5:] = fill
+    assert off_by_a_tenth(values, Rule()) == len(values)
+    near = values.copy()
+    near[..., 5:] *= kind(1 - 1e-5)
+    sweep = OutputSweep({"y": Rule()})
+    sweep.add({"y": values}, {"y": near}, [""] * len(values))
+    assert sweep.beyond == 0, "a fill may be off by rounding, too"
+
+
+def test_a_large_result_is_a_measure_of_those_beside_it() -> None:
+    values = np.random.default_rng(0).uniform(1, 9, (8, 9)).astype(np.float32)
+    for large in (123456.7, 2e8 / 3):
+        values[:, 5] = large
+        assert off_by_a_tenth(values, Rule()) == 0
