@@ -137,6 +137,7 @@ class ManifestFile(pytest.Module):
         have cases; suite.py has no fixtures and no set-up that pytest would have to look for.
         """
         from pytest_mlms.items.idle_marks import warn_of_idle_marks
+        from pytest_mlms.items.thread_variables import warn_of_thread_variables
         from pytest_mlms.items.ungated import warn_without_limits
 
         try:
@@ -149,6 +150,7 @@ class ManifestFile(pytest.Module):
         cases = [case for kind in KINDS for case in self.cases(kind)]
         warn_without_limits(loaded, cases, self._session)
         warn_of_idle_marks(loaded, cases, self._session)
+        warn_of_thread_variables(loaded, cases, self._session)
         for kind in KINDS:
             if self.cases(kind):
                 for item in self._items(f"test_{kind}"):
