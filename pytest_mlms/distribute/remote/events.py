@@ -178,7 +178,10 @@ _EVENTS: Mapping[str, Any] = {
     "warning_recorded": _Recorded,
 }
 _READ_BY_KEY = ("collectionstart", "collectionfinish", "testreport", "collectreport")
-_REPORTS = {"testreport": pytest.TestReport, "collectreport": pytest.CollectReport}
+_REPORTS: Mapping[str, type[pytest.TestReport] | type[pytest.CollectReport]] = {
+    "testreport": pytest.TestReport,
+    "collectreport": pytest.CollectReport,
+}
 _ONCE = ("workerready", "collectionfinish", "workerfinished")
 
 

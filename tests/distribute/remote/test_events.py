@@ -28,7 +28,7 @@ REPORT: dict[str, Any] = {
     "user_properties": [("mlms", {"a": None})],
     "duration": 0.1,
 }
-FAILED = {
+FAILED: dict[str, Any] = {
     "$report_type": "CollectReport",
     "nodeid": "a",
     "outcome": "failed",
