@@ -7,13 +7,20 @@ import re
 import shutil
 import sys
 import textwrap
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from pytest_mlms.agent.registry import find_predictors
-from pytest_mlms.cli.arguments import add_cache, add_folders, add_predictors, print_error
+from pytest_mlms.cli.arguments import (
+    add_cache,
+    add_folders,
+    add_predictors,
+    positive,
+    print_error,
+)
 from pytest_mlms.errors import MlmsError, StackError
 from pytest_mlms.files import write_atomically
 from pytest_mlms.records import Stack
@@ -24,6 +31,7 @@ from pytest_mlms.stacks.environments import (
     clear_strays,
     environments,
     existing,
+    last_use,
     provide,
     remove,
 )
@@ -36,6 +44,7 @@ _ELSEWHERE = "--mlms-manifests DIR says where else"
 _HEADER = ("stack", "framework", "state", "what")
 _WIDTH = 80  # columns of a list that is not on a terminal
 _INDENT = "  "
+_DAY = 24 * 3600  # seconds
 
 _Thing = TypeVar("_Thing")
 
@@ -55,7 +64,17 @@ def add_stack_commands(commands: Any) -> None:
         parser = actions.add_parser(name, help=action.help)
         if name != "list":
             parser.add_argument(
-                "stacks", nargs="+", metavar="STACK", help="a name, a requirement, or 'all'"
+                "stacks",
+                nargs="*" if name == "remove" else "+",
+                metavar="STACK",
+                help="a name, a requirement, or 'all'",
+            )
+        if name == "remove":
+            parser.add_argument(
+                "--unused",
+                type=positive,
+                metavar="DAYS",
+                help="only what nobody has used for so many days; of all stacks, if none is named",
             )
         add_folders(parser, "manifests", "folder with a stacks.yaml; may be repeated")
         add_predictors(parser)
@@ -185,9 +204,19 @@ def _remove(options: argparse.Namespace) -> int:
         remove(made)
         print(f"{made.stack}: {made.folder} removed, {size}")
 
+    if not options.stacks:
+        if options.unused is None:
+            raise MlmsError("name a stack to remove, 'all', or --unused DAYS")
+        options.stacks = ["all"]
     if "all" in options.stacks:
         clear_strays(options.cache)
-    return _for_each(_to_remove(options), remove_one)
+    found = _to_remove(options)
+    if options.unused is not None:
+        oldest = time.time() - options.unused * _DAY
+        found = [made for made in found if last_use(made) < oldest]
+        if not found:
+            print_error(f"each was used in the last {options.unused} days")
+    return _for_each(found, remove_one)
 
 
 def _to_remove(options: argparse.Namespace) -> list[Environment]:

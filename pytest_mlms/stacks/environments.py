@@ -5,7 +5,8 @@ Layout below ``stacks/`` in the cache:
 - ``DIGEST/``: a complete environment. It is made as ``DIGEST-….new`` and renamed when everything
   is in it, so an environment with its final name is complete even if a process was killed. The
   digest is of all that decides what is installed: the Python, the platform, the requirements.
-- ``DIGEST.use``: held by a shared lock by every process that uses the environment.
+- ``DIGEST.use``: held by a shared lock by every process that uses the environment, and as old as
+  its last use.
 - ``DIGEST.lock``: held by the one process that makes or removes it, while the others wait.
 - ``seeds/``: environments with pip and nothing else, of pytest_mlms/stacks/seeds.py.
 """
@@ -18,6 +19,7 @@ import hashlib
 import json
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -40,6 +42,7 @@ __all__ = [
     "clear_strays",
     "environments",
     "existing",
+    "last_use",
     "provide",
     "release",
     "remove",
@@ -303,6 +306,22 @@ def use(environment: Environment) -> None:
     if path not in _held:
         _held[path] = _opened(path)
         fcntl.flock(_held[path], fcntl.LOCK_SH)
+    os.utime(_held[path])
+
+
+def last_use(environment: Environment) -> float:
+    """Return when a process began to use an environment last, as the clock tells: now if one does.
+
+    Raises OSError where the system refuses.
+    """
+    descriptor = _opened(environment.use_file)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.fstat(descriptor).st_mtime
+    except BlockingIOError:
+        return time.time()
+    finally:
+        os.close(descriptor)
 
 
 def _opened(path: Path) -> int:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
+import os
 import re
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from pytest_mlms.cli.main import main
-from pytest_mlms.stacks.environments import release
+from pytest_mlms.stacks.environments import Environment, release, use
 from tests.support.wheels import offline, share_seeds, write_wheel  # noqa: F401
 
 pytestmark = pytest.mark.usefixtures("offline")
@@ -197,3 +201,35 @@ def test_removing_a_stack_without_an_environment_is_a_note(command: Command) -> 
         f"mlms: free has no environment in {cache}",
         f"mlms: there is no environment in {cache}",
     ]
+
+
+def test_what_nobody_has_used_for_so_many_days_is_removed(command: Command) -> None:
+    made = {name: fake_environment(command.folder, name) for name in ("old", "new", "held")}
+    month_ago = time.time() - 31 * 24 * 3600
+    for environment in made.values():
+        environment.use_file.touch()
+        os.utime(environment.use_file, (month_ago, month_ago))
+    use(made["new"])
+    release()
+    with made["held"].use_file.open("a") as held:
+        fcntl.flock(held, fcntl.LOCK_SH)
+        assert command.run("remove", "--unused", "40") == 0
+        assert "each was used in the last 40 days" in command.errors
+        assert command.run("remove", "new", "--unused", "30") == 0
+        assert command.run("remove", "--unused", "30") == 0
+    assert command.output.startswith("old: ")
+    assert [name for name, each in made.items() if each.folder.exists()] == ["new", "held"]
+
+
+def test_removing_takes_a_name_or_days(command: Command) -> None:
+    assert command.run("remove") == 2
+    assert command.errors == "mlms: name a stack to remove, 'all', or --unused DAYS\n"
+
+
+def fake_environment(folder: Path, name: str) -> Environment:
+    """Return the environment of a stack, which has nothing in it."""
+    made = folder / "cache" / "stacks" / name
+    made.mkdir(parents=True)
+    facts = {"stack": name, "python": "3.11.7", "platform": "linux-x86_64"}
+    (made / "mlms-stack.json").write_text(json.dumps({**facts, "requirements": [], "lock": []}))
+    return Environment(made, **facts, requirements=(), lock=())
