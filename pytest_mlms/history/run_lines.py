@@ -37,7 +37,10 @@ def _moment(text: str) -> str:
     moment = datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
     if moment.tzinfo is None:
         raise ValueError("has no time zone")
-    return moment.astimezone(datetime.timezone.utc).isoformat(timespec="milliseconds")
+    try:
+        return moment.astimezone(datetime.timezone.utc).isoformat(timespec="milliseconds")
+    except OverflowError:
+        raise ValueError("is out of range") from None
 
 
 _LATENCY: TypeAdapter[float | None] = TypeAdapter(Number | None)
