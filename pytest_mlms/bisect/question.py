@@ -20,7 +20,7 @@ from pytest_mlms.errors import MlmsError
 from pytest_mlms.history.machine_class import machine_class
 from pytest_mlms.history.releases import parse_requirement
 from pytest_mlms.host.machine import machine_state
-from pytest_mlms.manifest.load import LoadedManifest, load
+from pytest_mlms.manifest.load import LoadedManifest, find_manifests, load
 from pytest_mlms.manifest.schema import Model
 from pytest_mlms.records import Stack
 from pytest_mlms.serialization import to_plain
@@ -191,6 +191,7 @@ def read_point(nodeid: str) -> Point:
     if not file or not path.is_file():
         problem = f"{nodeid!r} names no manifest: there is no {file or 'file'} below {Path.cwd()}"
         raise MlmsError(f"{problem}; write FILE::test_upgrade[…], an id that pytest lists")
+    (path,) = find_manifests([path])
     loaded = load(path)
     _, _, rest = function.partition("[")
     return _point_of(loaded, path, rest.removesuffix("]"))

@@ -25,7 +25,7 @@ from pytest_mlms.doctor.search import Diagnosis, diagnose
 from pytest_mlms.doctor.variants import step_lines
 from pytest_mlms.errors import MlmsError, StackError
 from pytest_mlms.loading import load_manifest
-from pytest_mlms.manifest.load import shown
+from pytest_mlms.manifest.load import find_manifests, shown
 from pytest_mlms.quantities import Quantity
 from pytest_mlms.report.table import format_table
 from pytest_mlms.stacks.declared import choose, declared_stacks, stacks_for
@@ -72,6 +72,7 @@ def _doctor(options: argparse.Namespace) -> int:
     """Print the scores of the variants; return 1 where one is surely better than as written."""
     if not options.manifest.is_file():
         raise MlmsError(f"there is no manifest {options.manifest}; name a .yaml file")
+    (options.manifest,) = find_manifests([options.manifest])
     with open_patient(_examination(options)) as patient:
         if not any(spec.type == "image" for spec in patient.manifest.inputs):
             print_error("no input is an image: only the numbers of labels are tried")

@@ -134,6 +134,8 @@ def _regression(item: ItemView, before: str, evidence: Evidence) -> str:
     if compared.quantity == "agreement" and has_regressed:
         subject = f"{code(evidence.operator)} gives " if evidence.operator else ""
         return f"{subject}other outputs than in {before}"
+    if compared.quantity == "crash" and has_regressed:
+        return f"it fails, and {before} does not"
     name = compared.quantity.replace("_", " ")
     verdict = "" if has_regressed else f", {verdict_label(compared)}"
     return f"{name} {format_change(compared)} against {before}{verdict}"

@@ -81,7 +81,7 @@ def test_a_manifest_with_one_point_needs_no_case(manifest: Path) -> None:
         ("{}::test_upgrade[cuda-b8]", "no device and batch size of it ends 'cuda-b8'"),
         ("{}::test_accuracy[onnxruntime-cpu]", "it has cpu-b1"),
         ("{}", "there are several items"),
-        ("manifests/labels.txt::test_upgrade", "labels.txt:1: "),
+        ("manifests/labels.txt::test_upgrade", "labels.txt is not a .yaml file; name a manifest"),
     ],
 )
 def test_a_node_id_that_is_none_is_an_error(manifest: Path, nodeid: str, problem: str) -> None:

@@ -125,6 +125,8 @@ def test_nothing_is_better_than_the_digits_as_they_are(
 def test_what_can_not_be_examined_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "nowhere.yaml"]) == 2
     assert "there is no manifest nowhere.yaml; name a .yaml" in capsys.readouterr().err
+    assert main(["doctor", str(DIGITS / "digits_cnn.onnx")]) == 2
+    assert "digits_cnn.onnx is not a .yaml file; name a manifest" in capsys.readouterr().err
     manifest = copy_digits(folder / "m")
     kept, _, _ = manifest.read_text().partition("dataset:")
     manifest.write_text(kept)

@@ -185,6 +185,12 @@ def test_the_operator_that_gives_other_outputs_is_in_the_title() -> None:
     assert title == "# `onnxruntime 1.31.0`: `MaxPool` gives other outputs than in `1.30.0`"
 
 
+def test_a_candidate_that_fails_is_said_to_in_the_title() -> None:
+    (latency,) = upgrade()["comparisons"]
+    title, *_ = report(comparisons=[{**latency, "quantity": "crash", "ratio": None}]).splitlines()
+    assert title == "# `onnxruntime 1.31.0`: it fails, and `1.30.0` does not"
+
+
 def test_what_a_regression_left_open_is_left_out() -> None:
     (latency,) = upgrade()["comparisons"]
     agreement = {**latency, "quantity": "agreement", "ratio": 3.0, "of": "outputs"}
