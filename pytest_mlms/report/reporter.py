@@ -328,10 +328,10 @@ class Reporter:
     def _write_unfinished(self, terminal: pytest.TerminalReporter) -> None:
         """Name the folder of a run that was interrupted during its first item.
 
-        With xdist, workers may have written artifacts there.
+        With xdist, workers may have written artifacts there. A draft of --mlms-model is none.
         """
         folder = self._session.run_folder
-        if folder.exists():
+        if any(path.is_dir() for path in folder.glob("*")):
             terminal.write_line(
                 f"mlms: no item was finished; what they had measured is in {folder}"
             )

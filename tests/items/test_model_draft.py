@@ -12,6 +12,7 @@ from tests.support.project import DIGITS, QUICK, TWIN, copy_digits
 def test_a_model_without_a_manifest_has_items(pytester: pytest.Pytester) -> None:
     shutil.copy(DIGITS / "digits_cnn.onnx", pytester.path / "model.onnx")
     run = pytester.runpytest_subprocess("--mlms-model=model.onnx", "--collect-only", "-q")
+    run.stdout.no_fnmatch_line("*no item was finished*")
     run.stdout.fnmatch_lines(
         [
             "model.yaml::test_performance[[]onnxruntime-cpu-b1-single_stream]",

@@ -193,6 +193,6 @@ def test_a_tear_down_that_fails_makes_its_item_an_error_without_a_second_line(
 def test_an_interrupted_run_names_the_folder_of_what_was_measured(
     pytester: pytest.Pytester,
 ) -> None:
-    pytester.mkdir("run")
+    pytester.mkdir("run").joinpath("items").mkdir()
     (line,) = summary(make_reporter(pytester))
     assert line.startswith("mlms: no item was finished; what they had measured is in")
