@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
@@ -283,7 +284,10 @@ def _check_different(a: PredictorSpec, b: PredictorSpec) -> None:
 
 def _software_of(spec: PredictorSpec) -> tuple[object, ...]:
     launch = spec.launch
-    return (launch.command, launch.env, launch.lock, spec.predictor, spec.case.options)
+    program, *flags = launch.command
+    # Links beside each other, as python and python3; those of two environments are to one file.
+    place = (os.path.realpath(os.path.dirname(program)), os.path.realpath(program))
+    return (place, flags, launch.env, launch.lock, spec.predictor, spec.case.options)
 
 
 def _check_same_threads(a: Predictor, b: Predictor) -> None:

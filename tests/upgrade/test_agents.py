@@ -16,7 +16,7 @@ from pytest_mlms.agent.opening import PredictorSpec
 from pytest_mlms.agent.predictor import Clocks
 from pytest_mlms.errors import AgentError, InvalidRun, MlmsError
 from pytest_mlms.records import Launch, Stack
-from pytest_mlms.upgrade.agents import TurnPlan, open_pair
+from pytest_mlms.upgrade.agents import TurnPlan, _check_different, open_pair
 from pytest_mlms.upgrade.crash import Exits
 from pytest_mlms.upgrade.rounds import SideName
 from tests.support.fake_agents import FakePair, FakePredictor
@@ -250,6 +250,25 @@ def test_stacks_of_two_names_that_start_the_same_software_are_refused(
     with pytest.raises(MlmsError, match=message), open_pair(sides_of(OLD, twin), ORDER, []):
         pass
     assert opened == []
+
+
+def test_links_to_one_interpreter_in_a_folder_are_the_same_and_those_of_two_folders_are_not(
+    opened: list[PredictorSpec], tmp_path: Path
+) -> None:
+    base = tmp_path / "base"
+    base.touch()
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        for name in ("python", "python3"):
+            (tmp_path / folder / name).symlink_to(base)
+    python, python3, other = (
+        spec_of(name, str(tmp_path / name), threads=1)
+        for name in ("a/python", "a/python3", "b/python")
+    )
+    message = "both sides are the same: a/python and a/python3 start the same interpreter"
+    with pytest.raises(MlmsError, match=message), open_pair(sides_of(python, python3), ORDER, []):
+        pass
+    _check_different(python, other)
 
 
 def test_a_stack_may_be_compared_with_itself(opened: list[PredictorSpec]) -> None:
