@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.loading import load_manifest
+from pytest_mlms.text import encodable
 
 __all__ = ["ManifestEntry", "Manifests"]
 
@@ -32,7 +33,7 @@ class ManifestEntry:
 
 
 class Manifests:
-    """The manifests of a folder that can be read; links are left out."""
+    """The manifests of a folder that can be read, but for links and names that are no UTF-8."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
@@ -58,6 +59,8 @@ class Manifests:
         """Yield each manifest, read again where its file has changed."""
         for path in self._files():
             name = str(path.relative_to(self._folder or path))
+            if encodable(name) != name:
+                continue
             modified = path.stat().st_mtime_ns
             known = self._entries.get(name)
             if known is None or known[0] != modified:
