@@ -18,7 +18,7 @@ from pytest_mlms.evaluate.output_sweep import OutputSweep
 from pytest_mlms.records import Verdict
 from pytest_mlms.upgrade.output_verdict import Circumstances, agreement_of
 
-__all__ = ["FAULTS", "OUTPUTS", "Sides", "output_report", "sides_of", "verdict_on"]
+__all__ = ["FAULTS", "HEADER", "OUTPUTS", "Sides", "output_report", "sides_of", "verdict_on"]
 
 Array = NDArray[Any]
 

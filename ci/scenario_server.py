@@ -13,6 +13,8 @@ from pytest_mlms.load.verdict import RunVerdict, hold_back, is_settled, judge_ru
 from pytest_mlms.records import Verdict
 from tests.support.queues import Queue, poisson
 
+HEADER = "| busy | limit / p99 | by LoadGen's rule: PASSED, FAILED | here: PASSED, FAILED | load |"
+
 _SERVICE = 0.005  # seconds of a call
 _SHARE = 0.99
 _PRECISION = 0.05
@@ -33,7 +35,7 @@ class Ending(NamedTuple):
 
 def print_server_table(processes: int, queries: int) -> None:
     """Print a row for each share of time that the model is busy, and each limit."""
-    print("| busy | limit / p99 | LoadGen's rule: PASSED, FAILED | PASSED, FAILED | load |")
+    print(HEADER)
     print("|---|---|---|---|---|")
     for busy in _BUSY:
         rate = busy / _SERVICE

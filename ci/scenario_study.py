@@ -32,6 +32,7 @@ from scenario_server import print_server_table
 
 from tests.support.queues import Queue
 
+HEADER = "| model | limit | busy at the peak | inside | within 5 % | precision | load |"
 _PRECISION = 0.05
 _RESOLUTION = 1.005  # of the true peaks
 
@@ -85,7 +86,7 @@ def _row(setting: _Setting, budget: float, runs: int) -> str:
 
 
 def _print_peak_table(runs: int, budget: float) -> None:
-    print("| model | limit | busy at the peak | inside | within 5 % | precision | load |")
+    print(HEADER)
     print("|---|---|---|---|---|---|---|")
     for setting in _SETTINGS:
         print(_row(setting, budget, runs), flush=True)

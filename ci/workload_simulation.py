@@ -44,7 +44,7 @@ from pytest_mlms.upgrade.rounds import Round, Side
 from pytest_mlms.upgrade.slow_inputs import SlowInputs
 from pytest_mlms.upgrade.stalls import compare_stalls
 
-__all__ = ["CELLS", "Cell", "decide", "workload_report"]
+__all__ = ["CELLS", "HEADER", "Cell", "decide", "workload_report"]
 
 Array = NDArray[Any]
 
@@ -73,7 +73,7 @@ CELLS = [
     Cell(600, 0.01, one_shape=False),
 ]
 
-_HEADER = ("inputs", "three times slower", "REGRESSED", "by", "rounds")
+HEADER = ("inputs", "three times slower", "REGRESSED", "by", "rounds")
 
 
 class Decision(NamedTuple):
@@ -214,8 +214,8 @@ def _decide_some(cell: Cell, seeds: Sequence[Sequence[int]]) -> list[Decision]:
 
 def workload_report(decisions: int, seed: int, processes: int | None = None) -> Iterator[str]:
     """Yield a table with a row for each cell."""
-    yield row_of(_HEADER)
-    yield row_of(["---"] * len(_HEADER))
+    yield row_of(HEADER)
+    yield row_of(["---"] * len(HEADER))
     with ProcessPoolExecutor(processes) as pool:
         for number, cell in enumerate(CELLS):
             seeds = [[seed, number, index] for index in range(decisions)]
