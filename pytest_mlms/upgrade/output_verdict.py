@@ -340,6 +340,8 @@ def _differing(sweep: OutputSweep) -> str:
 
 def _agreeing(sweep: OutputSweep, about: Circumstances) -> str:
     on = _on(sweep, about)
+    if sweep.flips:
+        on += f", of which {sweep.flips:,} have another best class"
     if not sweep.ratio:
         return f"outputs are equal on {on}"
     worst = max(sweep.outputs.values(), key=lambda found: found.ratio)

@@ -1178,3 +1178,18 @@ def test_batches_that_queries_are_joined_to_are_compared_between_both_sides(chec
     check.b.served = [ServedCall([0, 1], {"logits": SCORES[np.arange(16)[::-1]]})]
     assert find(check.run(), "agreement").verdict is Verdict.REGRESSED
     assert "in the batches that queries under load were joined to, outputs differ" in check.told
+
+
+def test_best_classes_that_rounding_changes_are_counted_of_an_upgrade_that_passes(
+    check: Check,
+) -> None:
+    check.a.give = lambda rows, call: np.ones((len(rows), 10), np.float32)
+
+    def flipped(rows: Array, call: int) -> Array:
+        scores = check.a.give(rows, call)
+        scores[rows < 3, 7] += np.float32(1e-6)
+        return np.asarray(scores)
+
+    check.b.give = flipped
+    assert find(check.run(), "agreement").verdict is PASSED
+    assert "on 600 of 600 inputs, of which 3 have another best class" in check.told
