@@ -11,7 +11,9 @@ import mlms_predictors
 
 from pytest_mlms.errors import Unavailable
 
-__all__ = ["find_predictors"]
+__all__ = ["find_predictors", "is_ours"]
+
+_OURS = Path(str(mlms_predictors.__file__)).parent
 
 ENTRY_POINTS = "mlms_predictors"
 """The group of entry points by which installed packages announce predictors."""
@@ -23,12 +25,17 @@ def find_predictors(folders: Iterable[Path] = ()) -> dict[str, Path]:
     Later ones replace earlier ones: our own, those of installed packages, those in ``folders``.
     Raises Unavailable where an installed package announces a module that isn't there.
     """
-    found = _predictors_in(Path(str(mlms_predictors.__file__)).parent)
+    found = _predictors_in(_OURS)
     for point in entry_points(group=ENTRY_POINTS):
         found[point.name] = _file_of(point)
     for folder in folders:
         found.update(_predictors_in(folder))
     return found
+
+
+def is_ours(predictor: Path) -> bool:
+    """Return whether a predictor's file is one of those that come with this package."""
+    return predictor.parent == _OURS
 
 
 def _predictors_in(folder: Path) -> dict[str, Path]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.agent.registry import find_predictors
+from pytest_mlms.agent.registry import find_predictors, is_ours
 from pytest_mlms.artifacts.fetch import default_cache
 from pytest_mlms.cli.arguments import (
     add_allow_code,
@@ -22,7 +22,7 @@ from pytest_mlms.cli.arguments import (
 from pytest_mlms.draft.data import recognise_data
 from pytest_mlms.draft.drafting import draft_manifest
 from pytest_mlms.draft.measuring import measurable
-from pytest_mlms.draft.model_files import ModelFiles, recognise_models
+from pytest_mlms.draft.model_files import ModelFiles, openers_of, recognise_models
 from pytest_mlms.draft.opening import stacks_of
 from pytest_mlms.draft.request import DraftRequest
 from pytest_mlms.errors import MlmsError
@@ -148,9 +148,17 @@ def _make(stack: Stack, cache: Path) -> None:
 def _models(
     named: str, stacks: Sequence[Stack], predictors: Mapping[str, Path]
 ) -> list[ModelFiles]:
-    """Return the model's file for each framework of the stacks."""
+    """Return the model's file for each framework of the stacks.
+
+    Raises MlmsError where its name tells that one can't open it: making a stack takes minutes.
+    """
     (model,) = recognise_models([named], predictors)
     wanted = dict.fromkeys(stack.framework or model.framework for stack in stacks)
+    able = openers_of(model)
+    for name in wanted:
+        if able and name not in able and is_ours(predictors[name]):
+            advice = f"name stacks of {' or '.join(able)}"
+            raise MlmsError(f"{model.graph}: {name} can't open such a file; {advice}")
     if [*wanted] == [model.framework]:
         return [model]
     return recognise_models([f"{name}={model.graph}" for name in wanted], predictors)

@@ -13,7 +13,7 @@ from pytest_mlms.errors import MlmsError
 from pytest_mlms.manifest.types import instead
 from pytest_mlms.text import close_words, file_stem
 
-__all__ = ["SAVED_MODEL", "ModelFiles", "recognise_models"]
+__all__ = ["SAVED_MODEL", "ModelFiles", "openers_of", "recognise_models"]
 
 _FRAMEWORKS = {
     ".dnn": "cntk",
@@ -37,6 +37,9 @@ _FRAMEWORKS = {
     ".xml": "openvino",
 }
 """Suffix of a graph -> the framework that runs it unless the user names another."""
+
+_ALSO_OPEN = {".onnx": ("opencv", "openvino", "tensorrt"), ".prototxt": ("opencv",)}
+"""Suffix of a graph -> the other frameworks that run it."""
 
 _WEIGHTS_ONLY = (".bin", ".ckpt", ".gguf", ".h5", ".joblib", ".npz", ".pkl", ".safetensors")
 _ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz")
@@ -83,6 +86,19 @@ def recognise_models(named: Sequence[str], frameworks: Collection[str]) -> list[
             names = _distinguished([file_stem(str(model.graph)) for model in group])
             variants.update(zip(group, names, strict=True))
     return [replace(model, variant=variants.get(model, "")) for model in models]
+
+
+def openers_of(model: ModelFiles) -> list[str]:
+    """Return the frameworks whose predictors of ours open a model's file, as its name tells.
+
+    There are none where it doesn't tell the model's own framework.
+    """
+    try:
+        first = "tensorflow" if model.graph.is_dir() else _framework_of(model.graph)
+    except MlmsError:
+        return []
+    names = [first, *_ALSO_OPEN.get(model.graph.suffix, ())]
+    return names if model.framework in names else []
 
 
 def _distinguished(stems: Sequence[str]) -> list[str]:

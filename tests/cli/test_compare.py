@@ -122,6 +122,18 @@ def test_a_mistake_is_told_in_a_line(
     assert len(error.splitlines()) == 1
 
 
+def test_a_framework_that_can_not_open_the_file_is_refused_before_its_stack_is_made(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")  # should it be made
+    monkeypatch.setenv("PIP_RETRIES", "0")
+    words = ["--old", "torch==2.0", "--new", "onnxruntime==1.30.0", "--mlms-cache", "cache"]
+    assert compare("net.onnx", *words) == pytest.ExitCode.USAGE_ERROR
+    message = "net.onnx: pytorch can't open such a file; name stacks of onnxruntime or opencv or op"
+    assert message in capsys.readouterr().err
+    assert not Path("cache").exists()
+
+
 def test_a_baseline_that_was_built_for_an_older_numpy_is_told_what_to_ask_for(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
