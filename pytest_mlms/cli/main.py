@@ -107,11 +107,20 @@ def _run(words: Sequence[str]) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose paths may begin at the home, as those of pytest's options."""
+    """A parser whose paths may begin at the home, as those of pytest's options.
+
+    What it doesn't take is its own error, with its own usage, not that of the parser above.
+    """
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
         self.register("type", Path, lambda text: Path(os.path.expanduser(text)))
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        options, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return options, unknown
 
 
 def _parser(subcommands: Iterable[str]) -> argparse.ArgumentParser:

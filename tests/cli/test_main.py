@@ -32,6 +32,23 @@ def test_the_command_can_be_run_as_a_module() -> None:
     assert done.stdout.startswith("pytest-mlms ")
 
 
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        ("compare m.onnx --old a --new b --foo", "mlms compare"),
+        ("stack list no", "mlms stack list"),
+    ],
+)
+def test_what_a_subcommand_does_not_take_is_told_with_its_own_usage(
+    words: str, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(words.split())
+    first, *_, last = capsys.readouterr().err.splitlines()
+    assert first.startswith(f"usage: {command} [-h] ")
+    assert last == f"{command}: error: unrecognized arguments: {words.rsplit(maxsplit=1)[-1]}"
+
+
 def test_paths_may_begin_at_the_home(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
