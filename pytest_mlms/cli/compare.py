@@ -165,13 +165,15 @@ def _models(
 
 
 def _target(options: argparse.Namespace, model: ModelFiles) -> Path:
-    """Return the path of the manifest; its folder is made."""
+    """Return the path of the manifest; its folder is made where the user didn't name it."""
     name = f"{file_stem(model.graph.name)}.yaml"
     path: Path = options.keep or options.results / COMPARED / name
     if path.suffix not in (".yaml", ".yml"):
         raise MlmsError(f"--keep {path}: the name of a manifest ends in .yaml")
     if options.keep and path.exists() and not options.force:
         raise MlmsError(f"{path} is there already; --force replaces it")
+    if options.keep and not path.parent.is_dir():
+        raise MlmsError(f"there is no folder {path.parent}; make it, or name another with --keep")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

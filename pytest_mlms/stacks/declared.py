@@ -89,6 +89,7 @@ _VARIANT = re.compile(rf"""(?:^|[{{,\s])variant:[ \t]*["']?({_WORD})""")
 _VARIABLE = re.compile(r"\+([A-Za-z_]\w*)=(?!=)")
 """The beginning of a variable behind a stack; a local version such as +cpu has no equals sign."""
 
+_VERSION = re.compile(r"[=\s]*(\d+(?:\.\w+)*(?:\+[\w.]+)?)")
 _COMMA = re.compile(r",(?=\s*[A-Za-z0-9])(?![^\[]*\])")
 _BLANK = re.compile(r"(?<![\s,@=<>!~])\s+(?=[A-Za-z])(?![^\[]*\])")
 """Between two requirements, not behind the operator or the comma of one."""
@@ -240,8 +241,8 @@ def resolve(
     first = canonicalize_name(requirements[0].name)
     framework = framework_of(first)
     if framework not in frameworks:
-        problem = _unknown(value, declared)
-        raise StackError(f"{option}: {problem}; no framework is known by {first!r}")
+        other = "" if _VERSION.fullmatch(value) else f"; no framework is known by {first!r}"
+        raise StackError(f"{option}: {_unknown(value, declared)}{other}")
     return _ad_hoc(framework, requirements)
 
 
@@ -293,6 +294,9 @@ def _split(value: str) -> list[str]:
 
 def _unknown(value: str, declared: Mapping[str, Stack]) -> str:
     known = instead(value, sorted(declared))
+    version = _VERSION.fullmatch(value)
+    if version:
+        known = f"for a release write NAME=={version[1]}; {known}"
     problem = f"{value!r} is neither a stack nor a requirement such as onnxruntime==1.30.0"
     variants = [name for name, stack in declared.items() if stack.variant and stack.name != name]
     also = f"; the variants of models are {', '.join(variants)}" if variants else ""

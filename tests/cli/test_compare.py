@@ -110,7 +110,12 @@ def test_two_frameworks_are_compared_by_the_stacks_that_are_for_them(
         (["no.onnx", "--old", "here", "--new", "onnxruntime==1.30.0"], "there is no no.onnx"),
         (["net.onnx", "--old", "here", "--new", "here"], "--old and --new are both here"),
         (["net.onnx", "--old", "here", "--new", "onnxrt==1"], "--new: 'onnxrt==1' is neither a"),
+        (["net.onnx", "--old", "1.30.0", "--new", "here"], "; for a release write NAME==1.30.0; "),
         (["net.onnx", "--old", "here", "--new", "here+A=1", "--keep", "a.txt"], "ends in .yaml"),
+        (
+            ["net.onnx", "--old", "here", "--new", "here+A=1", "--keep", "no/a.yaml"],
+            "there is no folder no; make it, or name another with --keep",
+        ),
     ],
 )
 def test_a_mistake_is_told_in_a_line(
