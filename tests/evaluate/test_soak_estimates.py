@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from pytest_mlms.evaluate.limits import judge
 from pytest_mlms.evaluate.soak_estimates import estimate_soak
@@ -66,6 +68,57 @@ def test_a_step_is_no_growth_and_a_thread_that_came_once_is_none() -> None:
     found = estimate_soak(blocks(memory=step, threads=np.where(TIME < 100, 4, 5)))
     assert found["soak_growth"].low == 0
     assert found["soak_threads"].value == 0
+
+
+@pytest.mark.parametrize("place", range(25, COUNT, 7))
+def test_a_step_anywhere_keeps_no_soak_from_passing(place: int) -> None:
+    found = estimate_soak(blocks(memory=(place <= TIME) * (1 << 20)))["soak_growth"]
+    assert (found.low, found.value, found.high) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("steps", "verdict"), [(5, "INCONCLUSIVE"), (8, "INCONCLUSIVE"), (20, "FAILED"), (60, "FAILED")]
+)
+def test_a_leak_in_chunks_never_passes_and_is_found_where_there_are_many(
+    steps: int, verdict: str
+) -> None:
+    memory = TIME * steps // COUNT * (1 << 22)
+    found = estimate_soak(blocks(memory=memory))
+    assert judge([Limit("soak_growth", 100.0, "m.yaml:1")], found)[0].verdict.name == verdict
+
+
+def test_memory_that_wanders_is_growth_as_seldom_as_the_confidence_says() -> None:
+    rng = np.random.default_rng(1)
+    missed = 0
+    for _ in range(500):
+        memory = (1 << 40) + np.cumsum(rng.normal(0, 1e6, COUNT))
+        found = estimate_soak(blocks(memory=memory))["soak_growth"]
+        missed += not found.low <= 0 <= found.high
+    assert missed <= 15
+
+
+def readings(least: float, most: float) -> st.SearchStrategy[list[float]]:
+    return st.lists(st.floats(least, most), min_size=27, max_size=27)
+
+
+COUNTERS = st.fixed_dictionaries(
+    {name: readings(0, 1 << 40) for name in ("memory", "threads", "descriptors", "difference")}
+)
+DURATIONS = st.fixed_dictionaries(
+    {name: readings(1, 1000) for name in ("calls", "latency", "mean")}
+)
+
+
+@settings(max_examples=50, suppress_health_check=list(HealthCheck), deadline=None)
+@given(st.lists(st.tuples(COUNTERS, DURATIONS), min_size=1, max_size=2))
+def test_a_value_is_within_its_interval_whatever_was_read(drawn: Any) -> None:
+    sides = []
+    for counters, durations in drawn:
+        columns = {name: values[:27] for name, values in blocks().items()}
+        changed = {name: np.array(values) for name, values in {**counters, **durations}.items()}
+        sides.append({**columns, **changed})
+    for found in estimate_soak(*sides).values():
+        assert found.low <= found.value <= found.high
 
 
 def test_what_the_baseline_does_too_is_no_regression() -> None:
