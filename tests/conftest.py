@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,33 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 
+_FAILED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed:
+        item.stash[_FAILED] = True
+    return report
+
+
+@pytest.fixture
+def pytester(
+    pytester: pytest.Pytester, request: pytest.FixtureRequest
+) -> Iterator[pytest.Pytester]:
+    """pytester, whose folder goes with a test that passed, as tmp_path does: it may be large."""
+    shared = None
+    if "shared_runs" in request.fixturenames:
+        shared = request.getfixturevalue("shared_runs")
+    yield pytester
+    is_shared = shared is not None and pytester.path in shared.folders
+    if not request.node.stash.get(_FAILED, False) and not is_shared:
+        shutil.rmtree(pytester.path, ignore_errors=True)
+
+
 @pytest.fixture
 def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Project:
     # No test of the project depends on speed, so none has to wait for the device.
@@ -56,8 +84,13 @@ def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, tmp_path
 
 
 @pytest.fixture(scope="module")
-def shared_runs() -> SharedRuns:
-    return SharedRuns()
+def shared_runs(request: pytest.FixtureRequest) -> Iterator[SharedRuns]:
+    failed = request.session.testsfailed
+    shared = SharedRuns()
+    yield shared
+    if request.session.testsfailed == failed:
+        for folder in shared.folders:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ import argparse
 import json
 import math
 import platform
+import shutil
 import signal
 import sys
 import time
@@ -46,7 +47,7 @@ HISTORY = {
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory, seeds: Path) -> Path:
+def shared(tmp_path_factory: pytest.TempPathFactory, seeds: Path) -> Iterator[Path]:
     """A folder with the wheels of all releases, and the cache with the environments."""
     folder = tmp_path_factory.mktemp("shared")
     share_seeds(folder / "cache", seeds)
@@ -54,7 +55,8 @@ def shared(tmp_path_factory: pytest.TempPathFactory, seeds: Path) -> Path:
     write_releases(wheels, HISTORY)
     for version in ("1.0", "2.0"):
         write_wheel(wheels, "sounds", version)
-    return folder
+    yield folder
+    shutil.rmtree(folder / "cache")
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -28,12 +29,13 @@ HISTORY = {"1.0": Release(100), "1.1": Release(120), "1.2": Release(100)}
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory, seeds: Path) -> Path:
+def shared(tmp_path_factory: pytest.TempPathFactory, seeds: Path) -> Iterator[Path]:
     """A folder with the wheels of all releases, and the cache with the environments."""
     folder = tmp_path_factory.mktemp("shared")
     share_seeds(folder / "cache", seeds)
     write_releases(folder / "wheels", HISTORY)
-    return folder
+    yield folder
+    shutil.rmtree(folder / "cache")
 
 
 @pytest.fixture

@@ -233,6 +233,11 @@ class SharedRuns:
     def __init__(self) -> None:
         self._made: dict[Callable[[Project], pytest.RunResult], Ran] = {}
 
+    @property
+    def folders(self) -> list[Path]:
+        """The folders of the projects that runs were made of."""
+        return [ran.project.path for ran in self._made.values()]
+
     def of(self, run: Callable[[Project], pytest.RunResult], project: Project) -> Ran:
         """Return what ``run`` made of an earlier test's project, or else makes of this one."""
         if run not in self._made:
