@@ -13,7 +13,7 @@ import pytest
 
 from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.errors import InvalidRun, untrusted
-from pytest_mlms.evaluate.limits import explain, judge, margin, summarize, worst
+from pytest_mlms.evaluate.limits import alike, explain, judge, margin, summarize, worst
 from pytest_mlms.files import replacing
 from pytest_mlms.item_result import (
     EstimateRecord,
@@ -219,8 +219,8 @@ class Recorder:
             lines = [explain(decision) for decision in failed + undecided]
             lines += cause().splitlines()
             _fail(lines)
-        for decision in undecided:
-            self._leave_undecided(summarize(decision), decision.limit.place)
+        for group in alike(undecided):
+            self._leave_undecided(summarize(group), group[0].limit.place)
 
     def settle_upgrade(self, judgement: Judgement, place: Place, strict: bool) -> None:
         """Record the verdict on an upgrade, with the text that explains it.

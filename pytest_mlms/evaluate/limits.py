@@ -10,7 +10,17 @@ from pytest_mlms.quantities import QUANTITIES, Quantity
 from pytest_mlms.records import Decision, Estimate, Limit, OwnScale, Verdict
 from pytest_mlms.units import format_apart, format_quantity
 
-__all__ = ["QUIETER", "decide", "explain", "judge", "margin", "scale_of", "summarize", "worst"]
+__all__ = [
+    "QUIETER",
+    "alike",
+    "decide",
+    "explain",
+    "judge",
+    "margin",
+    "scale_of",
+    "summarize",
+    "worst",
+]
 
 _WORST_FIRST = list(Verdict)
 _NOT_MEASURED = Estimate(
@@ -167,11 +177,28 @@ def explain(decision: Decision) -> str:
     return "\n".join(lines)
 
 
-def summarize(decision: Decision) -> str:
-    """Return the text of ``explain`` in one line, without the place of the limit."""
-    if decision.verdict is Verdict.INCONCLUSIVE:
-        return f"{_measurement(decision)}; {_advice(decision)}"
-    return _measurement(decision)
+def summarize(decisions: Sequence[Decision]) -> str:
+    """Return the text of ``explain`` in one line, without the place of the limit.
+
+    Of several decisions without a value for the same reason, it names their quantities.
+    """
+    first, *others = decisions
+    if others:
+        names = ", ".join(_name(decision) for decision in decisions)
+        return f"{names}: {_advice(first)}"
+    if first.verdict is Verdict.INCONCLUSIVE:
+        return f"{_measurement(first)}; {_advice(first)}"
+    return _measurement(first)
+
+
+def alike(undecided: Iterable[Decision]) -> list[list[Decision]]:
+    """Return decisions in groups: one of those without a value for the same reason."""
+    groups: dict[object, list[Decision]] = {}
+    for decision in undecided:
+        estimate = decision.estimate
+        cause = estimate.lacking if math.isnan(estimate.value) else id(decision)
+        groups.setdefault(cause, []).append(decision)
+    return list(groups.values())
 
 
 def _measurement(decision: Decision) -> str:
@@ -183,8 +210,12 @@ def _measurement(decision: Decision) -> str:
     side = "at least" if quantity.bound == "min" else "at most"
     value, bound = format_apart(decision.estimate.value, limit.value, quantity.unit)
     interval = _describe_interval(decision.estimate, quantity.unit)
+    return f"{_name(decision)} {verb} {side} {bound}: measured {value}{interval}"
+
+
+def _name(decision: Decision) -> str:
     inputs = f" with inputs of shape {decision.group}" if decision.group else ""
-    return f"{limit.quantity}{inputs} {verb} {side} {bound}: measured {value}{interval}"
+    return f"{decision.limit.quantity}{inputs}"
 
 
 def _describe_interval(estimate: Estimate, unit: str) -> str:

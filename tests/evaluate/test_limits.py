@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_mlms.evaluate.limits import decide, explain, judge, margin, worst
+from pytest_mlms.evaluate.limits import alike, decide, explain, judge, margin, summarize, worst
 from pytest_mlms.records import Decision, Estimate, Limit, Place, Verdict
 
 PLACE = Place(Path("manifests/digits.yaml"), 44)
@@ -108,6 +108,20 @@ def test_a_quantity_that_was_not_measured_is_inconclusive() -> None:
     (decision,) = judge([AT_MOST], {})
     assert decision.verdict is Verdict.INCONCLUSIVE
     assert "it was not measured" in explain(decision)
+
+
+def test_quantities_without_a_value_for_one_reason_are_one_warning_and_others_have_their_own() -> (
+    None
+):
+    found = {
+        "latency_p90": estimate(math.nan, 0, math.inf, "needs 29 calls"),
+        "throughput": estimate(math.nan, 0, math.inf, "needs 29 calls"),
+        "latency_p50": estimate(0.006, 0.005, 0.007, "needs 29 calls"),
+    }
+    limits = [Limit(name, 0.005, PLACE) for name in found]
+    together, alone = [summarize(group) for group in alike(judge(limits, found))]
+    assert together == "latency_p90, throughput: undecided: needs 29 calls"
+    assert "latency_p50 may not be at most 5.00 ms: measured 6.00 ms" in alone
 
 
 def test_a_failure_shows_value_interval_limit_and_the_line_that_set_it() -> None:

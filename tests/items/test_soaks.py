@@ -137,13 +137,15 @@ def test_an_interrupted_soak_keeps_what_was_measured_and_judges_it(soaks: Projec
         wait_for_agent(run)
         time.sleep(4)
         run.send_signal(signal.SIGINT)
-        run.communicate(timeout=HANG_GUARD)
+        output, _ = run.communicate(timeout=HANG_GUARD)
     assert run.returncode == pytest.ExitCode.INTERRUPTED
     (item,) = soaks.items()
     assert item["outcome"] == "interrupted"
     assert len(item["soak"]["b"]["calls"]) >= 1
     assert "soak-b.npz" in item["message"]
     assert item["message"].endswith(f"as far as it goes it is {item['verdict']}")
+    (warning,) = (line for line in output.splitlines() if "MlmsInconclusive" in line)
+    assert f": {', '.join(SOAK_LIMITS)}: undecided: needs 24 blocks of calls" in warning
 
 
 def wait_for_agent(run: subprocess.Popen[str]) -> None:
