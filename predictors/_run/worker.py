@@ -688,7 +688,7 @@ def _error_name(error):
 def _message_of(error):
     """Return the text of an error, which may be unable to give one."""
     try:
-        return str(error)[:_LONGEST_MESSAGE]
+        return str(error).strip()[:_LONGEST_MESSAGE]  # readers take its first line
     except Exception as another:
         return "its text raised %s" % type(another).__name__
 

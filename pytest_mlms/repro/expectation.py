@@ -30,6 +30,9 @@ from pytest_mlms.upgrade.output_verdict import PICTURES
 __all__ = ["can_reduce", "can_replay", "expectation_of"]
 
 _PROCESS = re.compile(r" \(process \d+\)")
+_ADVICE = re.compile(r"(?<= can't be imported in )(.*); [^;]*: (?='hello' raised )")
+"""What to change in files of the run, which a reader of the bundle hasn't."""
+
 _AT_EXIT = re.compile(r"failed at its exit|had not ended")
 _MOST_TEXT = 500  # characters of a summary
 _SURE = 4  # times as many calls as give one other output: of 50 replays one doesn't see it
@@ -104,7 +107,7 @@ def _of_crash(line: Line, text: str) -> Expectation:
         problem = f"{line['nodeid']} ended with an error that is not the framework's"
         raise MlmsError(f"{problem}: {first}")
     at_exit = _AT_EXIT.search(first) is not None
-    first = _PROCESS.sub("", first)
+    first = _ADVICE.sub(r"\1: ", _PROCESS.sub("", first)).partition(" (log: ")[0]
     first = anonymous(first, (line.get("machine") or {}).get("host") or "")
     summary = f"the new side fails: {first}"[:_MOST_TEXT]
     return Expectation(CRASHES, CRASH, str(line["verdict"]), summary, crash=how, at_exit=at_exit)

@@ -61,6 +61,25 @@ def test_a_crash_is_told_without_paths_and_host() -> None:
     assert "somebody" not in expected.summary
 
 
+@pytest.mark.parametrize(
+    ("advice", "kept"),
+    [
+        ("it was built for numpy 1; write numpy<2 into the requirements at /x/stacks.yaml:9", True),
+        ("change its requirements at /x/stacks.yaml:9", False),
+    ],
+)
+def test_a_crash_is_told_without_what_to_change_in_files_of_the_run(
+    advice: str, kept: bool
+) -> None:
+    problem = f"onnxruntime can't be imported in stack new; {advice}: 'hello' raised ImportError"
+    line = upgrade("ERROR", message=f"m.yaml:9: d: candidate here: {problem} (log: /x/b.log)")
+    why = "; it was built for numpy 1" * kept
+    assert expectation_of(line).summary == (
+        f"the new side fails: onnxruntime can't be imported in stack new{why}: "
+        "'hello' raised ImportError"
+    )
+
+
 def test_an_error_of_the_framework_is_its_class() -> None:
     message = "m.yaml:9: digits: candidate here: 'load' raised Fail: no such operator (log: x)"
     assert expectation_of(upgrade("ERROR", message=message)).crash == "Fail"

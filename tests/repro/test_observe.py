@@ -63,6 +63,16 @@ def test_an_error_of_the_framework_is_expected_by_its_class(tmp_path: Path) -> N
     assert not see(tmp_path, expected).shows
 
 
+@pytest.mark.parametrize(("text", "told"), [("''", ""), (r"'\nno kernel\n'", ": no kernel")])
+def test_an_error_without_a_text_or_with_an_empty_first_line_is_told_without_a_gap(
+    tmp_path: Path, text: str, told: str
+) -> None:
+    expected = Expectation("crash", "crash", "ERROR", "It fails.", crash="ImportError")
+    seen = see(tmp_path, expected, new=f"raise ImportError({text})")
+    assert seen.shows
+    assert seen.summary == f"the new side fails: ImportError{told}"
+
+
 def test_an_old_side_that_fails_can_show_nothing(tmp_path: Path) -> None:
     with pytest.raises(CannotRun, match="the old side can't run the model here: ValueError"):
         see(tmp_path, OUTPUTS, old="ENDING = 'no such kernel'")

@@ -109,7 +109,7 @@ class Agent:
         finally:
             slow.cancel()
         if facts["type"] == "error":
-            raise Failed("%s: %s" % (facts["error"], facts["message"]))
+            raise Failed(": ".join(filter(None, (facts["error"], facts["message"]))))
         return facts, found
 
     def pause(self) -> None:
