@@ -41,8 +41,8 @@ def stack_words(case: Case, folder: Path) -> Iterator[str]:
     """Yield the options for what stacks have beside the framework's release, typed in ``folder``.
 
     These are the settings of a candidate that has some, the place of its declaration where the
-    command wouldn't look for it, and the requirements of both sides. One with a secret in its name
-    can't be written.
+    command wouldn't look for it, and the requirements that hold on both sides. One with a secret
+    in its name can't be written.
     """
     stack = case.stack
     if (stack.place is not None or stack.env) and HIDDEN not in stack.name:
@@ -51,10 +51,19 @@ def stack_words(case: Case, folder: Path) -> Iterator[str]:
             declared = stack.place.path.absolute().parent
             if declared not in folders_of(folder, [case.loaded.path.absolute()]):
                 yield f"--mlms-manifests={written_in(folder, declared)}"
-    for text in stack.requirements:
-        is_release = framework_of(package_of(text)) == stack.framework
-        if text in case.baseline.stack.requirements and not is_release:
+    for text in _shared(stack.requirements, case.baseline.stack.requirements):
+        if framework_of(package_of(text)) != stack.framework:
             yield from ("--with", text)
+
+
+def _shared(ours: Sequence[str], others: Sequence[str]) -> Iterator[str]:
+    """Yield the requirements that hold on both sides: alike, or where one takes any version."""
+    for text in ours:
+        if text in others or package_of(text) in others:
+            yield text
+    for text in others:
+        if text not in ours and package_of(text) in ours:
+            yield text
 
 
 def session_words(config: Config, folder: Path) -> Iterator[str]:

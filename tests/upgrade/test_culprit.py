@@ -6,8 +6,12 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from pytest_mlms.agent.registry import find_predictors
 from pytest_mlms.cli.bisect import _words_of_upgrades
 from pytest_mlms.records import Place, Stack
+from pytest_mlms.stacks.declared import resolve
 from pytest_mlms.upgrade.culprit import culprit_command, point_id, session_words, stack_words
 from tests.support.printed import mlms_options
 from tests.support.upgrade_case import case_of, options
@@ -86,4 +90,21 @@ def test_the_command_has_the_wheels_that_both_stacks_have_beside_the_release(
     old = replace(OLD, requirements=(*OLD.requirements, beside, nightly))
     new = replace(NEW, framework="pytorch", requirements=(nightly, beside, "numpy"))
     case = case_of(tmp_path, old=old, new=new)
-    assert list(stack_words(case, tmp_path)) == ["--with", beside]
+    words = list(stack_words(case, tmp_path))
+    assert words == ["--with", beside, "--with", "numpy==1.26.4"]
+
+
+@pytest.mark.parametrize("typed", ["old", "new"])
+def test_the_command_has_the_versions_that_one_side_asks_for_and_the_other_leaves_open(
+    tmp_path: Path, typed: str
+) -> None:
+    frameworks = find_predictors()
+    texts = {"old": "onnxruntime==1.17.0", "new": "onnxruntime==1.18.0"}
+    texts[typed] += " numpy>=2"
+    sides = {side: resolve(text, {}, frameworks) for side, text in texts.items()}
+    case = case_of(tmp_path, **sides)
+    assert list(stack_words(case, tmp_path)) == ["--with", "numpy>=2"]
+    (other,) = {"old", "new"} - {typed}
+    sides[other] = resolve(f"{texts[other]} numpy<2", {}, frameworks)
+    apart = replace(case, stack=sides["new"], against=sides["old"])
+    assert list(stack_words(apart, tmp_path)) == []
