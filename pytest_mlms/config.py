@@ -23,6 +23,7 @@ __all__ = [
     "MANIFEST_SUFFIXES",
     "SENT",
     "Config",
+    "check_named",
     "draw_seed",
     "typed_flags",
     "typed_paths",
@@ -219,14 +220,25 @@ def _named_manifests(config: pytest.Config, roots: tuple[Path, ...]) -> Iterator
 
     Other plugins collect YAML, too.
     """
-    files = [argument.partition("::")[0] for argument in config.args]
-    for name in dict.fromkeys(files):
-        if not name.endswith(MANIFEST_SUFFIXES):
-            continue
-        path = Path(os.path.normpath(config.invocation_params.dir / name))
+    for path in _yaml_arguments(config):
         is_below = any(path.is_relative_to(root) for root in roots)
         if not is_below and path.is_file() and _has_key_of_manifests(path.read_bytes()):
             yield path
+
+
+def _yaml_arguments(config: pytest.Config) -> Iterator[Path]:
+    """Yield the absolute paths of the YAML files that the command line names, there or not."""
+    for name in dict.fromkeys(argument.partition("::")[0] for argument in config.args):
+        if name.endswith(MANIFEST_SUFFIXES):
+            yield Path(os.path.normpath(config.invocation_params.dir / name))
+
+
+def check_named(config: pytest.Config) -> None:
+    """Raise UsageError for a YAML file on the command line that isn't there."""
+    for path in _yaml_arguments(config):
+        if not path.exists():
+            name = os.path.relpath(path, config.invocation_params.dir)
+            raise pytest.UsageError(f"there is no {name}; name a manifest that is there")
 
 
 def _has_key_of_manifests(data: bytes) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from pytest_mlms import hookspecs
-from pytest_mlms.config import Config, typed_flags, typed_paths
+from pytest_mlms.config import Config, check_named, typed_flags, typed_paths
 from pytest_mlms.items import fixtures
 from pytest_mlms.options import add_options
 from pytest_mlms.report.reporter import Reporter
@@ -52,7 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[SESSION] = session
     options = session.config
     if options.stack or options.against:
-        _check_stacks(session)
+        _check_stacks(session, config)
     config.pluginmanager.register(fixtures, "mlms-fixtures")
     if session.worker is None:
         config.pluginmanager.register(Reporter(config, session), REPORTER)
@@ -289,7 +289,7 @@ def _check_push(session: Session) -> None:
         raise pytest.UsageError(f"--mlms-push: {error}") from None
 
 
-def _check_stacks(session: Session) -> None:
+def _check_stacks(session: Session, config: pytest.Config) -> None:
     """Report an error of the stacks once, instead of once for each manifest."""
     from pytest_mlms.errors import MlmsError
 
@@ -306,6 +306,7 @@ def _check_stacks(session: Session) -> None:
         candidates = session.chosen_stacks or [session.declared_stacks["here"]]
         baselines = session.baseline_stacks
     except MlmsError as error:
+        check_named(config)  # its variants are stacks, too
         raise pytest.UsageError(str(error)) from None
     if baselines and all(stack == baselines[0] for stack in (*candidates, *baselines)):
         raise pytest.UsageError(

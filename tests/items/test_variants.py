@@ -76,6 +76,15 @@ def test_an_unknown_variant_is_a_usage_error_that_names_what_there_is(variants: 
     )
 
 
+def test_a_manifest_that_is_not_there_is_named_before_the_variants_that_it_would_have(
+    project: Project,
+) -> None:
+    words = ("net.yaml::test_upgrade", "--mlms-stack=int8", "--mlms-against=fp32")
+    result = project.pytester.runpytest_subprocess(*words)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: there is no net.yaml; name a manifest that is there"])
+
+
 def test_a_variable_is_one_side_of_an_upgrade(project: Project) -> None:
     project.edit("onnxruntime >=1.17", "labour")
     project.edit("batch_sizes: [1, 8, 64]", "batch_sizes: [8]")
