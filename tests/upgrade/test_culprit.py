@@ -102,7 +102,7 @@ def test_the_command_has_the_versions_that_one_side_asks_for_and_the_other_leave
     texts = {"old": "onnxruntime==1.17.0", "new": "onnxruntime==1.18.0"}
     texts[typed] += " numpy>=2"
     sides = {side: resolve(text, {}, frameworks) for side, text in texts.items()}
-    case = case_of(tmp_path, **sides)
+    case = case_of(tmp_path, old=sides["old"], new=sides["new"])
     assert list(stack_words(case, tmp_path)) == ["--with", "numpy>=2"]
     (other,) = {"old", "new"} - {typed}
     sides[other] = resolve(f"{texts[other]} numpy<2", {}, frameworks)
