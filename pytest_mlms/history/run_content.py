@@ -78,7 +78,7 @@ def gather(lines: Iterable[RunLine]) -> RunContent | None:
 def _new_run(line: RunLine) -> dict[str, Any]:
     return {
         "id": line.fields["run"],
-        "started": line.time,
+        "started": line.began,
         "host": None,
         "machine_class": None,
         "plugin": None,

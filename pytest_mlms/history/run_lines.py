@@ -83,6 +83,7 @@ class _Job(_Record):
 
 
 class _RunLine(_Line):
+    began: _Time | None = None
     plugin: Text | None = None
     git: _Git | None = None
     ci: _Job | None = None
@@ -215,6 +216,12 @@ class RunLine:
     def time(self) -> str:
         """The time when it was written, as UTC."""
         return _moment(self.fields["time"])
+
+    @property
+    def began(self) -> str:
+        """The time when the session began, as UTC; of other and old lines, that of the line."""
+        began = self.fields.get("began") if self.type == "run" else None
+        return self.time if began is None else _moment(began)
 
 
 def read_run(lines: Iterable[bytes], where: str) -> Iterator[RunLine]:

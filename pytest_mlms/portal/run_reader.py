@@ -57,6 +57,7 @@ def run_row(line: Mapping[str, Any]) -> dict[str, Any]:
     status = _whole(line.get("exit_status")) if kind == "end" else None
     row = {"started": _text(line, "time"), "exit_status": status}
     if kind == "run":
+        row["started"] = _text(line, "began") or row["started"]  # old lines have their time only
         row["plugin"] = _text(line, "plugin")
     elif kind == "item":
         row["host"] = _text(line, "machine", "host")

@@ -6,6 +6,7 @@ It runs in the process that the user started; with xdist that is the controller.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +72,7 @@ class Reporter:
     def __init__(self, config: pytest.Config, session: Session) -> None:
         self._config = config
         self._session = session
+        self._began = time.time()
         self._opened_file: ResultsFile | None = None
         self._results: list[dict[str, Any]] = []
         self._earlier: dict[str, dict[str, Any]] = {}
@@ -89,7 +91,9 @@ class Reporter:
         if self._opened_file is None:
             from pytest_mlms.report.results import ResultsFile
 
-            self._opened_file = ResultsFile(self._session.run_folder, self._config.rootpath)
+            self._opened_file = ResultsFile(
+                self._session.run_folder, self._config.rootpath, self._began
+            )
         return self._opened_file
 
     def take_run(self) -> None:

@@ -55,13 +55,15 @@ class _Tail(NamedTuple):
 class ResultsFile:
     """Appends lines to results.jsonl in a run's folder, which is made for the first one.
 
-    ``root`` is the folder whose revision the run is of; without one, none is told. ``error`` is why
-    lines can't be written at the moment, or empty.
+    ``root`` is the folder whose revision the run is of; without one, none is told. ``began`` is
+    the time since the epoch when the session did, in s, else now. ``error`` is why lines can't be
+    written at the moment, or empty.
     """
 
-    def __init__(self, folder: Path, root: Path | None = None) -> None:
+    def __init__(self, folder: Path, root: Path | None = None, began: float | None = None) -> None:
         self.path = folder / "results.jsonl"
         self._root = root
+        self._began = _utc(time.time() if began is None else began)
         self.error = ""
         self._tail = _Tail(0)
         self._synced = -_SYNC_SECONDS
@@ -103,7 +105,7 @@ class ResultsFile:
     def append(self, item: Mapping[str, Any]) -> None:
         """Write an item's line; before the first one, the line of the run."""
         if self.items == 0:
-            self.note("run", _about_run(self._root))
+            self.note("run", {"began": self._began, **_about_run(self._root)})
         self.note("item", item)
 
     def note(self, kind: str, fields: Mapping[str, Any]) -> None:
@@ -131,11 +133,10 @@ class ResultsFile:
         return {"exit_status": exit_status, "items": self.items}
 
     def _encode(self, kind: str, fields: Mapping[str, Any]) -> str:
-        now = datetime.datetime.now(datetime.timezone.utc)
         line = {
             "format": FORMAT,
             "run": self.path.parent.name,
-            "time": now.isoformat(timespec="milliseconds"),
+            "time": _utc(time.time()),
             "type": kind,
             **fields,
         }
@@ -189,6 +190,12 @@ def _append(descriptor: int, data: bytes, end: int) -> None:
     if os.write(descriptor, data) != len(data):
         os.ftruncate(descriptor, end)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _utc(seconds: float) -> str:
+    """Return a time since the epoch as lines have it: ISO 8601, UTC."""
+    moment = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
+    return moment.isoformat(timespec="milliseconds")
 
 
 def _about_run(root: Path | None) -> dict[str, Any]:

@@ -140,7 +140,8 @@ class _Sessions:
     def take(self, line: Mapping[str, Any]) -> None:
         """Add what a line tells."""
         time = str(line.get("time") or "")
-        self.first_time = self.first_time or time
+        began = line.get("began") if line.get("type") == "run" else None  # old lines have none
+        self.first_time = self.first_time or (began if isinstance(began, str) else "") or time
         self.last_time = time or self.last_time
         self.about.setdefault("run", line.get("run"))
         self.exit_status = line.get("exit_status") if line.get("type") == "end" else None

@@ -53,6 +53,7 @@ def test_a_type_that_is_not_known_is_kept() -> None:
         (encode({**item_line(0), "time": "yesterday"}), "time: invalid isoformat"),
         (encode({**item_line(0), "time": "0001-01-01T00:00:00+14:00"}), "time: is out of range"),
         (encode({**item_line(0), "time": "9999-12-31T23:59:59-14:00"}), "time: is out of range"),
+        (encode({**next(run_lines(0)), "began": "yesterday"}), "began: invalid isoformat"),
         (encode({**item_line(0), "estimates": {"top1": {}}}), "estimates.top1.value: field"),
         (encode({**item_line(0), "load": {"latency": "15 ms"}}), "load: the latency is no number"),
         (encode({**item_line(0), "load": {"latency": 10**400}}), "load: the latency is no number"),

@@ -7,6 +7,7 @@ import sqlite3
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_mlms.history import run_lines as history_lines
+from pytest_mlms.history.run_content import gather
 from pytest_mlms.portal.catalog import Catalog
 from pytest_mlms.portal.run_index import RunIndex
 from pytest_mlms.portal.run_views import RunViews
@@ -136,6 +139,27 @@ def test_a_results_file_that_is_written_anew_in_place_is_read_anew(tmp_path: Pat
         row = Catalog(index).run(folder.name)
     assert row is not None
     assert row.counts == {"FAILED": 3}
+
+
+@pytest.mark.parametrize("began", [None, "2025-12-31T23:59:09.000+00:00"])
+def test_a_run_started_when_its_first_session_began_and_an_old_one_at_its_first_line(
+    tmp_path: Path, began: str | None
+) -> None:
+    folder = tmp_path / run_name(0)
+    first, *others = run_lines(0)
+    lines = [first if began is None else {**first, "began": began}, *others]
+    write_lines(folder, [*lines, {**first, "began": "2026-03-01T00:00:00.000+00:00"}])
+    with closing(RunIndex(tmp_path, 1 << 24)) as index:
+        index.refresh(wait=True)
+        row = Catalog(index).run(folder.name)
+    assert row is not None
+    data = (folder / "results.jsonl").read_bytes().splitlines(keepends=True)
+    content = gather(history_lines.read_run(data, "it"))
+    assert content is not None
+    moments = (row.started, read_run(folder).time, content.run["started"])
+    assert {datetime.fromisoformat(text) for text in moments} == {
+        datetime.fromisoformat(began or first["time"])
+    }
 
 
 def test_a_line_that_is_too_long_is_left_out_of_the_page_of_its_run(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -40,6 +42,19 @@ def make_reporter(pytester: pytest.Pytester, *arguments: str) -> Reporter:
     config = pytester.parseconfigure(*arguments)
     session = Session(Config.from_pytest(config), pytester.path / "run")
     return Reporter(config, session)
+
+
+def test_the_line_of_a_run_says_when_its_session_began_however_long_its_first_item_takes(
+    pytester: pytest.Pytester,
+) -> None:
+    before = datetime.now(timezone.utc)
+    reporter = make_reporter(pytester)
+    configured = datetime.now(timezone.utc)
+    time.sleep(0.01)
+    reporter.add(SKIPPED)
+    run = lines_of(pytester.path)[0]
+    began, written = (datetime.fromisoformat(run[name]) for name in ("began", "time"))
+    assert before - timedelta(milliseconds=1) <= began <= configured < written
 
 
 def finish(reporter: Reporter, status: int = 0) -> int:
