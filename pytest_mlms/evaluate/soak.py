@@ -106,7 +106,7 @@ class SoakRun:
         difference = _difference(run.outputs, first, nearby)
         again = [predictor.predict(self._batch) for _ in range(2 if difference > 1 else 0)]
         series.difference.append(difference)
-        series.repeat.append(_difference(*again) if again else 0.0)
+        series.repeat.append(_difference(again[0], again[1]) if again else 0.0)
 
 
 def _difference(

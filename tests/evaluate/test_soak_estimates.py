@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,10 @@ from hypothesis import strategies as st
 
 from pytest_mlms.evaluate.limits import judge
 from pytest_mlms.evaluate.soak_estimates import estimate_soak
-from pytest_mlms.records import Limit, Verdict
+from pytest_mlms.records import Limit, Place, Verdict
 from pytest_mlms.statistics import theil_sen_interval
 
+PLACE = Place(Path("m.yaml"), 1)
 COUNT = 240
 TIME = np.arange(COUNT, dtype=float)
 
@@ -84,7 +86,7 @@ def test_a_leak_in_chunks_never_passes_and_is_found_where_there_are_many(
 ) -> None:
     memory = TIME * steps // COUNT * (1 << 22)
     found = estimate_soak(blocks(memory=memory))
-    assert judge([Limit("soak_growth", 100.0, "m.yaml:1")], found)[0].verdict.name == verdict
+    assert judge([Limit("soak_growth", 100.0, PLACE)], found)[0].verdict.name == verdict
 
 
 def test_memory_that_wanders_is_growth_as_seldom_as_the_confidence_says() -> None:
@@ -136,7 +138,7 @@ DRAWN = RNG.normal(500.0, 50.0, (2, COUNT))
 def test_outputs_of_a_model_that_draws_numbers_are_no_measure_of_drift() -> None:
     found = estimate_soak(blocks(difference=DRAWN[0], repeat=DRAWN[1]))["soak_outputs"]
     assert "times rounding from call to call, which is no measure of" in found.lacking
-    assert judge([Limit("soak_outputs", 1.0, "m.yaml:1")], {"soak_outputs": found})[0].verdict is (
+    assert judge([Limit("soak_outputs", 1.0, PLACE)], {"soak_outputs": found})[0].verdict is (
         Verdict.INCONCLUSIVE
     )
 
