@@ -230,6 +230,7 @@ def fake_environment(folder: Path, name: str) -> Environment:
     """Return the environment of a stack, which has nothing in it."""
     made = folder / "cache" / "stacks" / name
     made.mkdir(parents=True)
+    environment = Environment(made, name, "3.11.7", "linux-x86_64", requirements=(), lock=())
     facts = {"stack": name, "python": "3.11.7", "platform": "linux-x86_64"}
     (made / "mlms-stack.json").write_text(json.dumps({**facts, "requirements": [], "lock": []}))
-    return Environment(made, **facts, requirements=(), lock=())
+    return environment

@@ -474,6 +474,7 @@ def test_energy_is_shared_by_the_inputs_of_calls_whatever_their_first_axis_is(
     batch = {"threshold": np.float32(0.5), "x": np.zeros((3, 8), np.float32)}
     monkeypatch.setattr(f"{__name__}.batches_for", lambda predictor: [batch])
     found = Run(fakes).run(replace(PLAN, batch_size=8)).raw
+    assert whole.a.joules is not None
     assert found.a.joules == pytest.approx(whole.a.joules / 4)
 
 
