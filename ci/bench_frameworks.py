@@ -21,10 +21,10 @@ import bare
 import numpy as np
 from bench_row import Row, in_random_order
 
-from pytest_mlms.agent.process import Agent, start_agent
-from pytest_mlms.artifacts.fetch import default_cache, fetch_files
+from pytest_mlms.core.records import Launch
 from pytest_mlms.manifest import load
-from pytest_mlms.records import Launch
+from pytest_mlms.measure.agent.process import Agent, start_agent
+from pytest_mlms.provide.artifacts.fetch import default_cache, fetch_files
 
 __all__ = ["names", "rows_of"]
 

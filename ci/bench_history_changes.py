@@ -14,9 +14,9 @@ from bench_row import ROOT, Row
 
 sys.path.insert(0, str(ROOT))  # of the tests' support
 
-from pytest_mlms.history import schema
-from pytest_mlms.history.bulk import Rows, insert_rows
-from pytest_mlms.history.store import open_history, writing
+from pytest_mlms.keep.history import schema
+from pytest_mlms.keep.history.bulk import Rows, insert_rows
+from pytest_mlms.keep.history.store import open_history, writing
 from tests.support.histories import run_name
 
 SERIES = 10_000
@@ -89,7 +89,7 @@ def _search(address: str) -> None:
     """Search once, and print the seconds and the most memory of this process, in MiB."""
     import time
 
-    from pytest_mlms.history.change_scan import scan
+    from pytest_mlms.keep.history.change_scan import scan
 
     history = open_history(address)
     began = time.perf_counter()

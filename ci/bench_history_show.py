@@ -17,11 +17,11 @@ from bench_row import ROOT, Row
 sys.path.insert(0, str(ROOT))  # of the tests' support
 
 from pytest_mlms.cli.main import main
-from pytest_mlms.history import schema
-from pytest_mlms.history.bulk import Rows, insert_rows
-from pytest_mlms.history.series import Series, points_of
-from pytest_mlms.history.stacks import software_of
-from pytest_mlms.history.store import open_history, writing
+from pytest_mlms.keep.history import schema
+from pytest_mlms.keep.history.bulk import Rows, insert_rows
+from pytest_mlms.keep.history.series import Series, points_of
+from pytest_mlms.keep.history.stacks import software_of
+from pytest_mlms.keep.history.store import open_history, writing
 from tests.support.histories import item_line, run_name
 from tests.support.postgresql import find_binaries, running_server
 

@@ -120,9 +120,9 @@ def p50_of(times: dict[str, np.ndarray]) -> float:
 @contextmanager
 def started_agent() -> Iterator[Any]:
     """Give an agent of this interpreter that has the network loaded."""
-    from pytest_mlms.agent.process import start_agent
-    from pytest_mlms.stacks.declared import HERE
-    from pytest_mlms.stacks.launch import prepare
+    from pytest_mlms.measure.agent.process import start_agent
+    from pytest_mlms.provide.stacks.declared import HERE
+    from pytest_mlms.provide.stacks.launch import prepare
 
     with tempfile.TemporaryDirectory() as folder:
         agent = start_agent(prepare(HERE, ROOT), PREDICTOR, Path(folder, "log"), 60)

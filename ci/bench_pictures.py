@@ -77,9 +77,9 @@ def _write_pictures(folder: Path) -> None:
 
 def _pass(folder: Path) -> float:
     """Return the seconds of a pass through the dataset by this project."""
+    from pytest_mlms.core.records import Place
     from pytest_mlms.manifest.schema import Input
-    from pytest_mlms.pipeline import open_dataset
-    from pytest_mlms.records import Place
+    from pytest_mlms.measure.pipeline import open_dataset
 
     fields = {"name": "x", "type": "image", "element_type": "float32", "layout": "NCHW"}
     spec = Input.model_validate({**fields, "steps": STEPS})
@@ -94,7 +94,7 @@ class _Torchvision(contextlib.AbstractContextManager["_Torchvision"]):
     """A process that times passes by torchvision, one when it is asked."""
 
     def __init__(self, python: str, folder: Path) -> None:
-        from pytest_mlms.pipeline.dataset import DECODERS
+        from pytest_mlms.measure.pipeline.dataset import DECODERS
 
         program = str(ROOT / "ci" / "torchvision_loader.py")
         self._process = subprocess.Popen(

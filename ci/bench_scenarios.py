@@ -189,7 +189,7 @@ def clients_of(worker: Any, inputs: dict[str, np.ndarray]) -> dict[str, Client]:
 
 def arrivals(rate: float, seconds: float) -> np.ndarray:
     """Return LoadGen's schedule of a rate."""
-    from pytest_mlms.load.arrivals import poisson_arrivals
+    from pytest_mlms.measure.load.arrivals import poisson_arrivals
 
     return poisson_arrivals(rate, SEED, int(seconds * SECOND), 1)
 
@@ -198,7 +198,7 @@ def run_agent(worker: Any, inputs: dict[str, np.ndarray], rate: float, seconds: 
     """Run a load of the agent."""
     from mlms_predictors._run.load_request import RECORDS
 
-    from pytest_mlms.agent.load import LoadPlan, request_fields, schedule_arrays
+    from pytest_mlms.measure.agent.load import LoadPlan, request_fields, schedule_arrays
 
     scheduled = arrivals(rate, seconds)
     plan = LoadPlan(np.zeros(len(scheduled), np.int32), seconds + LONGEST_DRAIN, scheduled)

@@ -27,8 +27,8 @@ def measure_tasks() -> Iterator[Row]:
 
 
 def _measure_average_precision() -> Iterator[Row]:
-    from pytest_mlms.evaluate.average_precision import coco_figures
-    from pytest_mlms.evaluate.object_matching import ObjectMatcher, joined_matches
+    from pytest_mlms.measure.evaluate.average_precision import coco_figures
+    from pytest_mlms.measure.evaluate.object_matching import ObjectMatcher, joined_matches
 
     sys.path.insert(0, str(ROOT))  # for tests
     from tests.support.detections import compose_images, figures_of_pycocotools
@@ -57,7 +57,7 @@ def _measure_average_precision() -> Iterator[Row]:
 
 def _measure_fixed_cost() -> Iterator[Row]:
     """Measure what a task adds to an item of a few inputs, beside the model."""
-    from pytest_mlms.evaluate.estimates import estimate_evidence
+    from pytest_mlms.measure.evaluate.estimates import estimate_evidence
 
     sys.path.insert(0, str(ROOT))  # for tests
     from tests.support.scored import evidence_of

@@ -55,9 +55,9 @@ def run_process(kernels: int, target: Path | None) -> TraceCost:
 
 def make_trace(kernels: int) -> Any:
     """Return a trace of LAYERS layers with so many launches and kernels in each."""
-    from pytest_mlms.trace.builder import TraceBuilder
-    from pytest_mlms.trace.runs import TraceRun
-    from pytest_mlms.trace.spans import Track
+    from pytest_mlms.measure.trace.builder import TraceBuilder
+    from pytest_mlms.measure.trace.runs import TraceRun
+    from pytest_mlms.measure.trace.spans import Track
 
     builder = TraceBuilder()
     builder.add_run(TraceRun("kernel"))
@@ -105,8 +105,8 @@ def make_trace(kernels: int) -> Any:
 
 def measure_one(kernels: int, target: Path | None) -> TraceCost:
     """Correlate and write a trace in this process."""
-    from pytest_mlms.trace.correlate import find_parents
-    from pytest_mlms.trace.exporters.perfetto import write_perfetto
+    from pytest_mlms.measure.trace.correlate import find_parents
+    from pytest_mlms.measure.trace.exporters.perfetto import write_perfetto
 
     trace = make_trace(kernels)
     began = time.perf_counter()

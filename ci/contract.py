@@ -20,11 +20,11 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from pytest_mlms.artifacts.fetch import default_cache
-from pytest_mlms.errors import MlmsError, Unavailable
-from pytest_mlms.records import Stack
-from pytest_mlms.stacks.launch import prepare
-from pytest_mlms.stacks.schema import load_stacks
+from pytest_mlms.core.errors import MlmsError, Unavailable
+from pytest_mlms.core.records import Stack
+from pytest_mlms.provide.artifacts.fetch import default_cache
+from pytest_mlms.provide.stacks.launch import prepare
+from pytest_mlms.provide.stacks.schema import load_stacks
 
 ROOT = Path(__file__).parent.parent
 GPU_ONLY = {"tensorrt"}

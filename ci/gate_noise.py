@@ -15,21 +15,26 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import lfilter
 
-from pytest_mlms.options import OPTIONS
-from pytest_mlms.upgrade.agents import TurnPlan
-from pytest_mlms.upgrade.criteria import SHARE_OF_DURATION, Criteria, least_calls, precision_of
-from pytest_mlms.upgrade.figures import (
+from pytest_mlms.decide.upgrade.agents import TurnPlan
+from pytest_mlms.decide.upgrade.criteria import (
+    SHARE_OF_DURATION,
+    Criteria,
+    least_calls,
+    precision_of,
+)
+from pytest_mlms.decide.upgrade.figures import (
     Figure,
     centre_of,
     figures_of,
     seconds_of_turns,
     slow_calls,
 )
-from pytest_mlms.upgrade.interleave import LEAST_SKIPPED, WINDOW_PAIRS, calls_of_turn
-from pytest_mlms.upgrade.interleave_plan import LEAST_SECONDS, InterleavePlan
-from pytest_mlms.upgrade.round_inputs import RoundInputs
-from pytest_mlms.upgrade.rounds import Round, Side
-from pytest_mlms.upgrade.turn_watch import TurnWatch
+from pytest_mlms.decide.upgrade.interleave import LEAST_SKIPPED, WINDOW_PAIRS, calls_of_turn
+from pytest_mlms.decide.upgrade.interleave_plan import LEAST_SECONDS, InterleavePlan
+from pytest_mlms.decide.upgrade.round_inputs import RoundInputs
+from pytest_mlms.decide.upgrade.rounds import Round, Side
+from pytest_mlms.decide.upgrade.turn_watch import TurnWatch
+from pytest_mlms.options import OPTIONS
 
 __all__ = [
     "BESIDE",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from gate_models import SOURCES, Network
 
-from pytest_mlms.host.machine import machine_state
+from pytest_mlms.provide.host.machine import machine_state
 
 EFFECTS = (0.0, 0.02, 0.05, 0.10)
 TOLERANCE = 0.03

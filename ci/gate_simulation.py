@@ -30,18 +30,18 @@ from gate_noise import (
 )
 from gate_report import row_of
 
-from pytest_mlms.quantities import QUANTITIES, upgrade_rules
-from pytest_mlms.records import Verdict
-from pytest_mlms.upgrade.criteria import Criteria
-from pytest_mlms.upgrade.decision import (
+from pytest_mlms.core.quantities import QUANTITIES, upgrade_rules
+from pytest_mlms.core.records import Verdict
+from pytest_mlms.decide.upgrade.criteria import Criteria
+from pytest_mlms.decide.upgrade.decision import (
     are_gates_decided,
     compare_rounds,
     is_decided,
     verdict_of,
 )
-from pytest_mlms.upgrade.figures import Figure
-from pytest_mlms.upgrade.round_estimate import ROUNDS, RoundSpan
-from pytest_mlms.upgrade.stalls import compare_stalls
+from pytest_mlms.decide.upgrade.figures import Figure
+from pytest_mlms.decide.upgrade.round_estimate import ROUNDS, RoundSpan
+from pytest_mlms.decide.upgrade.stalls import compare_stalls
 
 __all__ = [
     "GATES_HEADER",

@@ -46,24 +46,24 @@ from output_simulation import output_report
 from pytest_benchmark.utils import parse_compare_fail
 from workload_simulation import workload_report
 
-from pytest_mlms.agent.opening import PredictorSpec, open_predictor
-from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.cases import Case
-from pytest_mlms.host.machine import CpuTimes
+from pytest_mlms.core.records import Stack
+from pytest_mlms.decide.upgrade.agents import AgentPair, open_pair
+from pytest_mlms.decide.upgrade.criteria import SHARE_OF_TOLERANCE, Criteria
+from pytest_mlms.decide.upgrade.decision import are_gates_decided
+from pytest_mlms.decide.upgrade.figures import figures_of
+from pytest_mlms.decide.upgrade.interleave import MeasuredRound, run_interleaved
+from pytest_mlms.decide.upgrade.interleave_plan import InterleavePlan
+from pytest_mlms.decide.upgrade.output_check import OutputFindings, check_outputs
+from pytest_mlms.decide.upgrade.result import UpgradeResult
+from pytest_mlms.decide.upgrade.round_estimate import ROUNDS, RoundSpan
+from pytest_mlms.decide.upgrade.rounds import Outputs, SideName
+from pytest_mlms.decide.upgrade.run import UpgradeRun
 from pytest_mlms.manifest import load
-from pytest_mlms.records import Stack
-from pytest_mlms.stacks.launch import prepare
-from pytest_mlms.upgrade.agents import AgentPair, open_pair
-from pytest_mlms.upgrade.criteria import SHARE_OF_TOLERANCE, Criteria
-from pytest_mlms.upgrade.decision import are_gates_decided
-from pytest_mlms.upgrade.figures import figures_of
-from pytest_mlms.upgrade.interleave import MeasuredRound, run_interleaved
-from pytest_mlms.upgrade.interleave_plan import InterleavePlan
-from pytest_mlms.upgrade.output_check import OutputFindings, check_outputs
-from pytest_mlms.upgrade.result import UpgradeResult
-from pytest_mlms.upgrade.round_estimate import ROUNDS, RoundSpan
-from pytest_mlms.upgrade.rounds import Outputs, SideName
-from pytest_mlms.upgrade.run import UpgradeRun
+from pytest_mlms.measure.agent.opening import PredictorSpec, open_predictor
+from pytest_mlms.measure.agent.predictor import Predictor
+from pytest_mlms.provide.cases import Case
+from pytest_mlms.provide.host.machine import CpuTimes
+from pytest_mlms.provide.stacks.launch import prepare
 
 AfterRound = Callable[[int, MeasuredRound, AgentPair], bool]
 

@@ -28,8 +28,8 @@ def ours(values: Sequence[float], risk: float) -> list[tuple[int, int]]:
     """Return the shifts of our rule with this risk as [night, place]."""
     import numpy as np
 
-    from pytest_mlms.history.change_points import find_shifts
-    from pytest_mlms.history.shifts import Sensitivity
+    from pytest_mlms.keep.history.change_points import find_shifts
+    from pytest_mlms.keep.history.shifts import Sensitivity
 
     shifts = find_shifts(np.log(np.asarray(values)), Sensitivity(LEAST, risk=risk))
     return [(shift.found, shift.first) for shift in shifts]

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pytest_mlms.records import Verdict
+from pytest_mlms.core.records import Verdict
 
 __all__ = ["CASES", "PLANT", "KnownCase", "planted_cases"]
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import lfilter
 
-from pytest_mlms.agent.predictor import ScenarioRun
+from pytest_mlms.measure.agent.predictor import ScenarioRun
 
 __all__ = ["NOISES", "Machine", "SimulatedPredictor"]
 

@@ -24,14 +24,14 @@ from typing import Any
 import numpy as np
 from limit_noise import CALL, NOISES, Machine, Noise, SimulatedPredictor
 
-from pytest_mlms.evaluate.looks import EARLY_PROCESSES
-from pytest_mlms.evaluate.performance import Measurement, measure_performance
-from pytest_mlms.evaluate.performance_plan import PerformancePlan
-from pytest_mlms.evaluate.process_result import ProcessResult
+from pytest_mlms.core.quantities import QUANTITIES
+from pytest_mlms.core.records import Limit, Place
+from pytest_mlms.core.units import parse_quantity
+from pytest_mlms.measure.evaluate.looks import EARLY_PROCESSES
+from pytest_mlms.measure.evaluate.performance import Measurement, measure_performance
+from pytest_mlms.measure.evaluate.performance_plan import PerformancePlan
+from pytest_mlms.measure.evaluate.process_result import ProcessResult
 from pytest_mlms.options import OPTIONS
-from pytest_mlms.quantities import QUANTITIES
-from pytest_mlms.records import Limit, Place
-from pytest_mlms.units import parse_quantity
 
 RATIOS = (0.5, 0.9, 1.0, 1.1)
 """True values as shares of the limit."""

@@ -13,10 +13,10 @@ import numpy as np
 from gate_report import row_of
 from numpy.typing import NDArray
 
-from pytest_mlms.evaluate.closeness import Rule
-from pytest_mlms.evaluate.output_sweep import OutputSweep
-from pytest_mlms.records import Verdict
-from pytest_mlms.upgrade.output_verdict import Circumstances, agreement_of
+from pytest_mlms.core.records import Verdict
+from pytest_mlms.decide.upgrade.output_verdict import Circumstances, agreement_of
+from pytest_mlms.measure.evaluate.closeness import Rule
+from pytest_mlms.measure.evaluate.output_sweep import OutputSweep
 
 __all__ = ["FAULTS", "HEADER", "OUTPUTS", "Sides", "output_report", "sides_of", "verdict_on"]
 

@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pytest_mlms.records import Verdict
-from pytest_mlms.upgrade.decision import compare_rounds, is_decided, verdict_of
-from pytest_mlms.upgrade.figures import Figure
-from pytest_mlms.upgrade.interleave_plan import InterleavePlan
-from pytest_mlms.upgrade.round_estimate import MOST_ROUNDS
-from pytest_mlms.upgrade.rounds import SIDES, SideName
+from pytest_mlms.core.records import Verdict
+from pytest_mlms.decide.upgrade.decision import compare_rounds, is_decided, verdict_of
+from pytest_mlms.decide.upgrade.figures import Figure
+from pytest_mlms.decide.upgrade.interleave_plan import InterleavePlan
+from pytest_mlms.decide.upgrade.round_estimate import MOST_ROUNDS
+from pytest_mlms.decide.upgrade.rounds import SIDES, SideName
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # of the tests' support
 from tests.support.queue_pair import QueuePair, peak_plan

@@ -17,32 +17,38 @@ from gate_noise import FASTER, TURNS, pairs_at_end, plan_of
 from gate_report import row_of
 from numpy.typing import NDArray
 
-from pytest_mlms.evaluate.timed_inputs import (
+from pytest_mlms.core.quantities import upgrade_rules
+from pytest_mlms.core.records import Comparison, Verdict
+from pytest_mlms.decide.upgrade.criteria import Criteria
+from pytest_mlms.decide.upgrade.decision import (
+    are_gates_decided,
+    compare_rounds,
+    is_decided,
+    verdict_of,
+)
+from pytest_mlms.decide.upgrade.figures import (
+    Figure,
+    centre_of,
+    figures_of,
+    group_figures,
+    slow_calls,
+)
+from pytest_mlms.decide.upgrade.group_decision import groups_beside
+from pytest_mlms.decide.upgrade.interleave import TURNS_AGAIN
+from pytest_mlms.decide.upgrade.round_estimate import MOST_ROUNDS
+from pytest_mlms.decide.upgrade.round_inputs import RoundInputs
+from pytest_mlms.decide.upgrade.rounds import Round, Side
+from pytest_mlms.decide.upgrade.slow_inputs import SlowInputs
+from pytest_mlms.decide.upgrade.stalls import compare_stalls
+from pytest_mlms.manifest.schema import Input
+from pytest_mlms.measure.evaluate.timed_inputs import (
     TimedInputs,
     cycle_of,
     elements_of,
     groups_of,
     watched_of,
 )
-from pytest_mlms.manifest.schema import Input
-from pytest_mlms.pipeline import Dataset
-from pytest_mlms.quantities import upgrade_rules
-from pytest_mlms.records import Comparison, Verdict
-from pytest_mlms.upgrade.criteria import Criteria
-from pytest_mlms.upgrade.decision import (
-    are_gates_decided,
-    compare_rounds,
-    is_decided,
-    verdict_of,
-)
-from pytest_mlms.upgrade.figures import Figure, centre_of, figures_of, group_figures, slow_calls
-from pytest_mlms.upgrade.group_decision import groups_beside
-from pytest_mlms.upgrade.interleave import TURNS_AGAIN
-from pytest_mlms.upgrade.round_estimate import MOST_ROUNDS
-from pytest_mlms.upgrade.round_inputs import RoundInputs
-from pytest_mlms.upgrade.rounds import Round, Side
-from pytest_mlms.upgrade.slow_inputs import SlowInputs
-from pytest_mlms.upgrade.stalls import compare_stalls
+from pytest_mlms.measure.pipeline import Dataset
 
 __all__ = ["CELLS", "HEADER", "Cell", "decide", "workload_report"]
 

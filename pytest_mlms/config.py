@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from pytest_mlms.core.starts import OF_A_COMMAND
 from pytest_mlms.options import OPTIONS, flag_value, is_set, read_option, source_of
-from pytest_mlms.starts import OF_A_COMMAND
 
 __all__ = [
     "LOCK",
@@ -437,7 +437,7 @@ def _check_gates(options: Config, typed: Collection[str]) -> None:
     """Refuse gates by which hosts aren't compared, and two tolerances of one quantity."""
     names = [gate.partition("=")[0] for gate in options.gate]
     if options.sides and "--mlms-gate" in typed:
-        from pytest_mlms.quantities import upgrade_rules
+        from pytest_mlms.core.quantities import upgrade_rules
 
         known = [name for name, rule in upgrade_rules(None).items() if rule.estimate]
         for name in set(names).difference(known):

@@ -16,9 +16,9 @@ from typing import Any, Literal, NamedTuple
 
 import pytest
 
-from pytest_mlms.artifacts.limits import DownloadLimits
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.trace import LEVELS
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.measure.trace import LEVELS
+from pytest_mlms.provide.artifacts.limits import DownloadLimits
 
 __all__ = [
     "LEAST_SOAK",
@@ -85,7 +85,7 @@ def read_share(text: str) -> float:
 
     Raises ArgumentTypeError, which says what to write.
     """
-    from pytest_mlms.units import parse_share
+    from pytest_mlms.core.units import parse_share
 
     try:
         return parse_share(text if "%" in text else float(text))
@@ -134,7 +134,7 @@ def _seconds(least: float) -> Callable[[str], float]:
 
 
 def _time(text: str) -> float:
-    from pytest_mlms.units import parse_quantity
+    from pytest_mlms.core.units import parse_quantity
 
     try:
         seconds = parse_quantity(text, "s")
@@ -149,7 +149,7 @@ def _time(text: str) -> float:
 
 
 def _size(text: str) -> float:
-    from pytest_mlms.units import parse_quantity
+    from pytest_mlms.core.units import parse_quantity
 
     try:
         return parse_quantity(text, "B")
@@ -159,7 +159,7 @@ def _size(text: str) -> float:
 
 def _gate(text: str) -> str:
     """Return a quantity and its tolerance, as in latency_p90=5%."""
-    from pytest_mlms.quantities import upgrade_rules
+    from pytest_mlms.core.quantities import upgrade_rules
 
     name, equals, share = text.partition("=")
     known = list(dict.fromkeys([*upgrade_rules(), *upgrade_rules(None)]))
@@ -187,7 +187,7 @@ def _rounds(text: str) -> tuple[int | None, int]:
 
 
 def _portal_url(text: str) -> str:
-    from pytest_mlms.portal_address import read_url
+    from pytest_mlms.core.portal_address import read_url
 
     try:
         return read_url(text)

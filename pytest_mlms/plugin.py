@@ -19,8 +19,8 @@ from pytest_mlms import hookspecs
 from pytest_mlms.config import Config, check_named, typed_flags, typed_paths
 from pytest_mlms.items import fixtures
 from pytest_mlms.options import add_options
-from pytest_mlms.report.reporter import Reporter
 from pytest_mlms.session import REPORTER, SESSION, WORKER, Session
+from pytest_mlms.show.report.reporter import Reporter
 
 MARKER = (
     "mlms(manifest, kind): a case of a manifest; "
@@ -188,7 +188,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     if not _uses_case(item):
         return (yield)
     from pytest_mlms.items.own_limits import judge_own_limits
-    from pytest_mlms.report.outcome import calling
+    from pytest_mlms.show.report.outcome import calling
 
     with calling(item):
         result = yield
@@ -202,7 +202,7 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     if _uses_case(item):
-        from pytest_mlms.report.outcome import finish_report
+        from pytest_mlms.show.report.outcome import finish_report
 
         finish_report(item, call, report)
     return report
@@ -214,7 +214,7 @@ def pytest_report_teststatus(
     """Give undecided items a category of their own."""
     if not hasattr(report, "mlms_undecided"):
         return None
-    from pytest_mlms.report.outcome import category_of
+    from pytest_mlms.show.report.outcome import category_of
 
     return category_of(report)
 
@@ -262,7 +262,7 @@ def _run_folder(options: Config) -> Path:
 
 def _draft_manifest(session: Session) -> None:
     """Draft a manifest for --mlms-model, and have it collected as one that is named."""
-    from pytest_mlms.errors import MlmsError
+    from pytest_mlms.core.errors import MlmsError
     from pytest_mlms.items.model_draft import draft_model
 
     try:
@@ -273,15 +273,15 @@ def _draft_manifest(session: Session) -> None:
 
 def _check_history(session: Session) -> None:
     """Refuse an address of a history that is wrong, before anything is measured."""
-    from pytest_mlms.report.run_history import check_address
+    from pytest_mlms.show.report.run_history import check_address
 
     session.history_notices = check_address(session.config)
 
 
 def _check_push(session: Session) -> None:
     """Refuse a token of a portal that is none, before anything is measured."""
-    from pytest_mlms.errors import MlmsError
-    from pytest_mlms.portal_address import read_token
+    from pytest_mlms.core.errors import MlmsError
+    from pytest_mlms.core.portal_address import read_token
 
     try:
         read_token(session.config.push_token_file)
@@ -291,7 +291,7 @@ def _check_push(session: Session) -> None:
 
 def _check_stacks(session: Session, config: pytest.Config) -> None:
     """Report an error of the stacks once, instead of once for each manifest."""
-    from pytest_mlms.errors import MlmsError
+    from pytest_mlms.core.errors import MlmsError
 
     options = session.config
     if options.aa and options.against:
@@ -300,7 +300,7 @@ def _check_stacks(session: Session, config: pytest.Config) -> None:
         )
     try:
         if options.lock is not None:
-            from pytest_mlms.lockfile.reading import read_lock
+            from pytest_mlms.keep.lockfile.reading import read_lock
 
             read_lock(options.lock)
         candidates = session.chosen_stacks or [session.declared_stacks["here"]]
@@ -321,7 +321,7 @@ def _resume(config: pytest.Config) -> None:
     reporter = config.pluginmanager.getplugin(REPORTER)
     if reporter is not None:
         take_run(reporter)
-    from pytest_mlms.errors import MlmsError
+    from pytest_mlms.core.errors import MlmsError
 
     try:
         resume = Resume(config)
@@ -356,7 +356,7 @@ def _report_interrupted(item: pytest.Item) -> None:
     if reporter is None or not _uses_case(item):
         return
     try:
-        from pytest_mlms.report.outcome import interrupted_result
+        from pytest_mlms.show.report.outcome import interrupted_result
     except ImportError:  # the first import of numpy was interrupted, before anything was measured
         return
     result = interrupted_result(item)

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import pytest
 
-from pytest_mlms.errors import MlmsError, StackError, Unavailable
+from pytest_mlms.core.errors import MlmsError, StackError, Unavailable
 from pytest_mlms.session import Session
 
 if TYPE_CHECKING:
-    from pytest_mlms.agent.opening import PredictorSpec
-    from pytest_mlms.agent.predictor import Predictor
-    from pytest_mlms.artifacts.fetch import CaseFiles
-    from pytest_mlms.cases import Case
-    from pytest_mlms.records import Launch, Stack
+    from pytest_mlms.core.records import Launch, Stack
+    from pytest_mlms.measure.agent.opening import PredictorSpec
+    from pytest_mlms.measure.agent.predictor import Predictor
+    from pytest_mlms.provide.artifacts.fetch import CaseFiles
+    from pytest_mlms.provide.cases import Case
 
 __all__ = [
     "check_environment",
@@ -108,7 +108,7 @@ def check_known(case: Case, session: Session) -> None:
 
 
 def _check_stack(case: Case, session: Session) -> None:
-    from pytest_mlms.stacks.launch import check_host
+    from pytest_mlms.provide.stacks.launch import check_host
 
     check_host(case.stack)
     missing = _missing_here(case, session)
@@ -117,7 +117,7 @@ def _check_stack(case: Case, session: Session) -> None:
 
 
 def _missing_here(case: Case, session: Session) -> list[str]:
-    from pytest_mlms.host.capabilities import missing_here
+    from pytest_mlms.provide.host.capabilities import missing_here
 
     if case.stack.interpreter != "current":
         return []
@@ -128,7 +128,7 @@ def _missing_here(case: Case, session: Session) -> list[str]:
 
 
 def _missing_text(case: Case, module: str) -> str:
-    from pytest_mlms.stacks.declared import install_advice
+    from pytest_mlms.provide.stacks.declared import install_advice
 
     stack = case.stack
     problem = f"{stack.framework} can't be imported in stack {stack.name} ({sys.executable})"
@@ -140,7 +140,7 @@ def check_environment(case: Case, session: Session, item: pytest.Item) -> None:
 
     Starts an agent that loads no model, unless what is needed is known already.
     """
-    from pytest_mlms.agent.opening import check_agent
+    from pytest_mlms.measure.agent.opening import check_agent
 
     check_known(case, session)
     if _environment_of(case) in session.available or _is_this_interpreter_on_cpu(case):
@@ -178,10 +178,10 @@ def _environment_of(case: Case) -> Hashable:
 
 def files_of(case: Case, session: Session, item: pytest.Item) -> CaseFiles:
     """Return the local files of a case; those that are not here yet are fetched and checked."""
-    from pytest_mlms.artifacts.fetch import fetch_files
-    from pytest_mlms.artifacts.limits import DownloadLimits
     from pytest_mlms.manifest.scenarios import Replay
-    from pytest_mlms.report.progress import Status, waiting_in
+    from pytest_mlms.provide.artifacts.fetch import fetch_files
+    from pytest_mlms.provide.artifacts.limits import DownloadLimits
+    from pytest_mlms.show.report.progress import Status, waiting_in
 
     status = Status(f"the files of {case.loaded.manifest.name}")
     config = session.config
@@ -201,10 +201,10 @@ def files_of(case: Case, session: Session, item: pytest.Item) -> CaseFiles:
 
 def launch_of(case: Case, files: CaseFiles, session: Session, item: pytest.Item) -> Launch:
     """Return how to start an agent of the case's stack; its environment is made if need be."""
-    from pytest_mlms.host.capabilities import selected_alone, uuid_of
-    from pytest_mlms.report.progress import Status, waiting_in
-    from pytest_mlms.stacks.installed import with_packages
-    from pytest_mlms.stacks.launch import prepare
+    from pytest_mlms.provide.host.capabilities import selected_alone, uuid_of
+    from pytest_mlms.provide.stacks.installed import with_packages
+    from pytest_mlms.provide.stacks.launch import prepare
+    from pytest_mlms.show.report.progress import Status, waiting_in
 
     predictor = session.predictors[case.stack.framework]
     mounts = [predictor.parent, *files.model.values()]
@@ -246,9 +246,9 @@ def _check_gpus(stack: Stack, launch: Launch) -> None:
 
 def hold_device(case: Case, item: pytest.Item) -> AbstractContextManager[None]:
     """Return a context in which no other session on this host measures on the case's device."""
-    from pytest_mlms.host.capabilities import uuid_of
-    from pytest_mlms.host.locks import exclusive
-    from pytest_mlms.report.progress import waiting_in
+    from pytest_mlms.provide.host.capabilities import uuid_of
+    from pytest_mlms.provide.host.locks import exclusive
+    from pytest_mlms.show.report.progress import waiting_in
 
     uuid = uuid_of(case.device, item.config)
     waiting = waiting_in(item)
@@ -259,8 +259,8 @@ def predictor_spec(
     case: Case, files: CaseFiles, launch: Launch, session: Session, item: pytest.Item
 ) -> PredictorSpec:
     """Return what is needed to load the case's model in a new agent, with a log of its own."""
-    from pytest_mlms.agent.opening import PredictorSpec
-    from pytest_mlms.report.progress import waiting_in
+    from pytest_mlms.measure.agent.opening import PredictorSpec
+    from pytest_mlms.show.report.progress import waiting_in
 
     framework = case.stack.framework
     return PredictorSpec(
@@ -278,7 +278,7 @@ def predictor_spec(
 @contextlib.contextmanager
 def open_other(case: Case, session: Session, item: pytest.Item) -> Iterator[Predictor]:
     """Load the model of another case than the item's, in an agent of its own."""
-    from pytest_mlms.agent.opening import open_predictor
+    from pytest_mlms.measure.agent.opening import open_predictor
 
     files = files_of(case, session, item)
     launch = launch_of(case, files, session, item)

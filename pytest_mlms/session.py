@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_mlms.config import Config
-from pytest_mlms.single_entry_cache import SingleEntryCache
+from pytest_mlms.core.single_entry_cache import SingleEntryCache
 
 if TYPE_CHECKING:
-    from pytest_mlms.agent.embedded_code import CodeAgent
-    from pytest_mlms.agent.predictor import Predictor
-    from pytest_mlms.evaluate.kept_outputs import OutputsStore
-    from pytest_mlms.evaluate.reference import Reference
+    from pytest_mlms.core.records import Stack
     from pytest_mlms.manifest.load import Origin
-    from pytest_mlms.pipeline import Dataset
-    from pytest_mlms.records import Stack
+    from pytest_mlms.measure.agent.embedded_code import CodeAgent
+    from pytest_mlms.measure.agent.predictor import Predictor
+    from pytest_mlms.measure.evaluate.kept_outputs import OutputsStore
+    from pytest_mlms.measure.evaluate.reference import Reference
+    from pytest_mlms.measure.pipeline import Dataset
 
 __all__ = ["FIRST_WORKERS", "REPORTER", "SESSION", "WORKER", "Session"]
 
@@ -85,14 +85,14 @@ class Session:
     @cached_property
     def outputs(self) -> OutputsStore:
         """The outputs of models for whole datasets that items share."""
-        from pytest_mlms.evaluate.kept_outputs import OutputsStore
+        from pytest_mlms.measure.evaluate.kept_outputs import OutputsStore
 
         return OutputsStore()
 
     @cached_property
     def predictors(self) -> dict[str, Path]:
         """The file of each framework's predictor."""
-        from pytest_mlms.agent.registry import find_predictors
+        from pytest_mlms.measure.agent.registry import find_predictors
 
         return find_predictors(self.config.predictors)
 
@@ -102,15 +102,15 @@ class Session:
 
         Raises ManifestError with every error of those files.
         """
-        from pytest_mlms.stacks.declared import declared_stacks
+        from pytest_mlms.provide.stacks.declared import declared_stacks
 
         return declared_stacks(self.config.root, self.config.manifests)
 
     @cached_property
     def chosen_stacks(self) -> list[Stack]:
         """The stacks that --mlms-stack names; none without it. Raises MlmsError."""
-        from pytest_mlms.stacks.declared import check_labels, choose
-        from pytest_mlms.stacks.labels import side_stacks
+        from pytest_mlms.provide.stacks.declared import check_labels, choose
+        from pytest_mlms.provide.stacks.labels import side_stacks
 
         if self.config.sides:
             check_labels(self.config.sides, self.predictors)
@@ -120,7 +120,7 @@ class Session:
     @cached_property
     def baseline_stacks(self) -> list[Stack]:
         """The stacks that --mlms-against names, beside those of a lock file. Raises MlmsError."""
-        from pytest_mlms.stacks.declared import choose
+        from pytest_mlms.provide.stacks.declared import choose
 
         if self.config.sides:
             return []  # each side has items of its own, on hosts of its own
@@ -130,7 +130,7 @@ class Session:
     @cached_property
     def _stacks_by_name(self) -> dict[str, Stack]:
         """The declared stacks, and those of the variants that options name."""
-        from pytest_mlms.stacks.declared import variant_stacks
+        from pytest_mlms.provide.stacks.declared import variant_stacks
 
         declared = self.declared_stacks
         if all(name in declared or name == "all" for name in self._stack_names):
@@ -146,14 +146,14 @@ class Session:
         """The manifest that is drafted for --mlms-model, in the run's folder; None without it."""
         if not self.config.model:
             return None
-        from pytest_mlms.text import file_stem
+        from pytest_mlms.core.text import file_stem
 
         return self.run_folder / f"{file_stem(self.config.model[0])}.yaml"
 
     @cached_property
     def cache(self) -> Path:
         """The folder for fetched artifacts."""
-        from pytest_mlms.artifacts.fetch import default_cache
+        from pytest_mlms.provide.artifacts.fetch import default_cache
 
         return self.config.cache or default_cache()
 

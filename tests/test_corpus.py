@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.errors import MlmsError
+from pytest_mlms.core.errors import MlmsError
 from tests.support.fuzzing import CORPUS, TARGETS, Outcome, Target
 from tests.support.project import ROOT
 

@@ -25,7 +25,7 @@ from pytest_mlms.cli import main as command
 from pytest_mlms.manifest import load
 from pytest_mlms.manifest.schema import Manifest
 from pytest_mlms.manifest.yaml12 import parse
-from pytest_mlms.stacks.schema import load_stacks
+from pytest_mlms.provide.stacks.schema import load_stacks
 from tests.support.legacy_manifests import A1
 from tests.support.project import HANG_GUARD, QUICK, ROOT, copy_digits
 

@@ -13,24 +13,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_mlms.evaluate.estimates import estimate_evidence
-from pytest_mlms.evaluate.limits import judge
-from pytest_mlms.evaluate.soak_estimates import estimate_soak
-from pytest_mlms.evaluate.tasks.task import Array, Evidence
+from pytest_mlms.core.quantities import QUANTITIES, Quantity, quantities_of, upgrade_rules
+from pytest_mlms.core.records import Limit, Place, Verdict
+from pytest_mlms.decide.upgrade.decision import compare_rounds
+from pytest_mlms.decide.upgrade.figures import Figure
+from pytest_mlms.decide.upgrade.paired_evidence import compare_evidence
 from pytest_mlms.manifest.points import measures
 from pytest_mlms.manifest.thresholds import Thresholds, UpgradeThresholds, value_of
-from pytest_mlms.quantities import QUANTITIES, Quantity, quantities_of, upgrade_rules
-from pytest_mlms.records import Limit, Place, Verdict
-from pytest_mlms.upgrade.decision import compare_rounds
-from pytest_mlms.upgrade.figures import Figure
-from pytest_mlms.upgrade.paired_evidence import compare_evidence
-from tests.evaluate.test_load_performance import FakeServer, measure
-from tests.evaluate.test_load_plan import plan_of, server
-from tests.evaluate.test_soak_estimates import LEAK, SLOWER, TIME, blocks
+from pytest_mlms.measure.evaluate.estimates import estimate_evidence
+from pytest_mlms.measure.evaluate.limits import judge
+from pytest_mlms.measure.evaluate.soak_estimates import estimate_soak
+from pytest_mlms.measure.evaluate.tasks.task import Array, Evidence
 from tests.items.test_load import loads, write_manifest
 from tests.items.test_loadgen import needs_loadgen
 from tests.items.test_soaks import only_soaks, soaks
 from tests.items.test_upgrades import upgrades
+from tests.measure.evaluate.test_load_performance import FakeServer, measure
+from tests.measure.evaluate.test_load_plan import plan_of, server
+from tests.measure.evaluate.test_soak_estimates import LEAK, SLOWER, TIME, blocks
 from tests.support.project import PREDICTORS, ROOT, Project
 from tests.support.scored import Means
 

@@ -85,22 +85,22 @@ HEAVY = {
 
 IDLE = {
     "pytest_mlms",
-    "pytest_mlms.artifacts",
-    "pytest_mlms.artifacts.limits",
+    "pytest_mlms.provide.artifacts",
+    "pytest_mlms.provide.artifacts.limits",
     "pytest_mlms.config",
-    "pytest_mlms.errors",
+    "pytest_mlms.core.errors",
     "pytest_mlms.hookspecs",
     "pytest_mlms.items",
     "pytest_mlms.items.fixtures",
     "pytest_mlms.options",
-    "pytest_mlms.starts",
+    "pytest_mlms.core.starts",
     "pytest_mlms.plugin",
-    "pytest_mlms.report",
-    "pytest_mlms.report.reporter",
+    "pytest_mlms.show.report",
+    "pytest_mlms.show.report.reporter",
     "pytest_mlms.resources",
     "pytest_mlms.session",
-    "pytest_mlms.single_entry_cache",
-    "pytest_mlms.trace",
+    "pytest_mlms.core.single_entry_cache",
+    "pytest_mlms.measure.trace",
 }
 """Modules that every run of pytest imports with the plugin; a module more is time for all."""
 
@@ -188,7 +188,7 @@ def test_collection_imports_nothing_heavy_but_what_reads_manifests(tmp_path: Pat
     imported = imported_by_a_run(tmp_path, *options)
     heavy = HEAVY & {name.partition(".")[0] for name in imported}
     assert "pytest_mlms.items.suite" in imported
-    assert not [name for name in imported if name.startswith("pytest_mlms.legacy")]
+    assert not [name for name in imported if name.startswith("pytest_mlms.author.legacy")]
     assert heavy <= COLLECTING
 
 

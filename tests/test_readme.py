@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.host.machine import machine_state
+from pytest_mlms.core.quantities import QUANTITIES
 from pytest_mlms.manifest import load
 from pytest_mlms.manifest.thresholds import AgreementThreshold
 from pytest_mlms.options import OPTIONS
-from pytest_mlms.quantities import QUANTITIES
+from pytest_mlms.provide.host.machine import machine_state
 from tests.support.project import DIGITS, ROOT, Project
 
 README = (ROOT / "README.md").read_text()

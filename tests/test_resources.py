@@ -8,9 +8,9 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from pytest_mlms.artifacts.fetch import CaseFiles
 from pytest_mlms.config import Config
-from pytest_mlms.errors import Unavailable
+from pytest_mlms.core.errors import Unavailable
+from pytest_mlms.provide.artifacts.fetch import CaseFiles
 from pytest_mlms.resources import open_or_skip, predictor_spec, skip_if_unavailable
 from pytest_mlms.session import Session
 from tests.support.cases import digits_case

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pytest_mlms.config import Config
-from pytest_mlms.errors import MlmsError
+from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.session import Session
 
 

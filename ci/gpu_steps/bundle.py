@@ -25,10 +25,10 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from pytest_mlms.artifacts.fetch import default_cache
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.records import Stack
-from pytest_mlms.stacks.launch import prepare
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.records import Stack
+from pytest_mlms.provide.artifacts.fetch import default_cache
+from pytest_mlms.provide.stacks.launch import prepare
 
 __all__ = ["make_bundle"]
 

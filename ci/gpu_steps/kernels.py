@@ -11,8 +11,8 @@ import numpy as np
 
 from gpu_steps.facts import Facts
 from gpu_steps.models import batch, opened, turn
-from pytest_mlms.agent.load import LoadPlan
-from pytest_mlms.agent.predictor import Predictor
+from pytest_mlms.measure.agent.load import LoadPlan
+from pytest_mlms.measure.agent.predictor import Predictor
 
 __all__ = ["known_lengths", "two_instances"]
 

@@ -13,7 +13,7 @@ from typing import Any
 from measured_commit import measured_commit
 
 from gpu_steps.facts import Facts
-from pytest_mlms.host.machine import machine_state
+from pytest_mlms.provide.host.machine import machine_state
 
 __all__ = ["describe", "shell"]
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from pytest_mlms.agent.predictor import Predictor, Turn
-from pytest_mlms.agent.unchecked import UncheckedModel, open_unchecked
-from pytest_mlms.records import Stack
-from pytest_mlms.stacks.launch import prepare
+from pytest_mlms.core.records import Stack
+from pytest_mlms.measure.agent.predictor import Predictor, Turn
+from pytest_mlms.measure.agent.unchecked import UncheckedModel, open_unchecked
+from pytest_mlms.provide.stacks.launch import prepare
 
 __all__ = ["Batch", "batch", "opened", "turn"]
 

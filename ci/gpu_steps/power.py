@@ -35,7 +35,7 @@ class Reading(NamedTuple):
 
 def clocks(facts: Facts, device: str) -> None:
     """Tell how far the clock moves under a load of each kind, why, and how long it stays after."""
-    from pytest_mlms.host.gpu_monitor import gpu_facts, gpu_limits, gpu_problems, open_gpu
+    from pytest_mlms.provide.host.gpu_monitor import gpu_facts, gpu_limits, gpu_problems, open_gpu
 
     with open_gpu(device) as monitor:
         for dtype, seconds in LOADS.items():

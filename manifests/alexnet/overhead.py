@@ -14,10 +14,10 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pytest_mlms.serialization import from_plain
-from pytest_mlms.trace.runs import TraceRun
-from pytest_mlms.trace.summary import TraceSummary
-from pytest_mlms.units import format_quantity
+from pytest_mlms.core.serialization import from_plain
+from pytest_mlms.core.units import format_quantity
+from pytest_mlms.measure.trace.runs import TraceRun
+from pytest_mlms.measure.trace.summary import TraceSummary
 
 LEVELS = ("layer", "library", "kernel", "hardware", "layer+hardware")
 

@@ -22,11 +22,11 @@ import make
 import network
 import onnx
 
-from pytest_mlms.artifacts.fetch import default_cache
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.records import Stack
-from pytest_mlms.stacks.declared import declared_stacks
-from pytest_mlms.stacks.launch import prepare
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.records import Stack
+from pytest_mlms.provide.artifacts.fetch import default_cache
+from pytest_mlms.provide.stacks.declared import declared_stacks
+from pytest_mlms.provide.stacks.launch import prepare
 
 HERE = Path(__file__).parent
 CONVERT = HERE.parent / "convert"

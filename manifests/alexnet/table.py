@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pytest_mlms.statistics import student_interval
-from pytest_mlms.units import format_quantity
+from pytest_mlms.core.statistics import student_interval
+from pytest_mlms.core.units import format_quantity
 
 
 class Item(NamedTuple):

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.artifacts.fetch import default_cache, fetch
 from pytest_mlms.manifest.load import LoadedManifest, load
+from pytest_mlms.provide.artifacts.fetch import default_cache, fetch
 
 __all__ = ["HEAD", "row_of"]
 

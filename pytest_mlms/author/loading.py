@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.errors import ManifestError
+from pytest_mlms.core.errors import ManifestError
 from pytest_mlms.manifest import yaml12
 from pytest_mlms.manifest.load import LoadedManifest, load_document
 from pytest_mlms.manifest.reading import read
@@ -34,7 +34,7 @@ def load_manifest(
     """
     document = read(path)
     if _may_be_original(document, path):
-        from pytest_mlms.legacy.loading import load_original
+        from pytest_mlms.author.legacy.loading import load_original
 
         loaded = load_original(path, frameworks, allow_code)
         if loaded is not None:

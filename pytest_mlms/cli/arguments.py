@@ -7,8 +7,8 @@ import math
 import sys
 from pathlib import Path
 
-from pytest_mlms.artifacts.fetch import default_cache
-from pytest_mlms.text import visible
+from pytest_mlms.core.text import visible
+from pytest_mlms.provide.artifacts.fetch import default_cache
 
 __all__ = [
     "add_allow_code",

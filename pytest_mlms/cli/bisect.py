@@ -22,11 +22,11 @@ from pytest_mlms.cli.history_confirm import add_session_arguments, child_options
 from pytest_mlms.options import OPTIONS, read_share
 
 if TYPE_CHECKING:
-    from pytest_mlms.artifacts.package_index import PipSettings
-    from pytest_mlms.bisect.bisection import Bisection
-    from pytest_mlms.bisect.question import End, Point
-    from pytest_mlms.bisect.record import Probe, Record
-    from pytest_mlms.records import Stack
+    from pytest_mlms.core.records import Stack
+    from pytest_mlms.explain.bisect.bisection import Bisection
+    from pytest_mlms.explain.bisect.question import End, Point
+    from pytest_mlms.explain.bisect.record import Probe, Record
+    from pytest_mlms.provide.artifacts.package_index import PipSettings
 
 __all__ = ["add_bisect", "add_question", "bisect"]
 
@@ -126,10 +126,10 @@ def bisect(options: argparse.Namespace) -> int:
 
     ``file`` of the options is the record, with which ``resume`` goes on.
     """
-    from pytest_mlms.bisect.gate import check_quantity
-    from pytest_mlms.bisect.question import read_point
-    from pytest_mlms.bisect.record_lock import hold_record
-    from pytest_mlms.errors import MlmsError
+    from pytest_mlms.core.errors import MlmsError
+    from pytest_mlms.explain.bisect.gate import check_quantity
+    from pytest_mlms.explain.bisect.question import read_point
+    from pytest_mlms.explain.bisect.record_lock import hold_record
 
     point = read_point(options.nodeid)
     check_quantity(options.quantity, options.tolerance, point)
@@ -159,10 +159,14 @@ def _is_lock(text: str) -> bool:
 
 def _bisect_releases(point: Point, options: argparse.Namespace) -> int:
     """Search the releases of one package."""
-    from pytest_mlms.bisect.question import End, exact_release, framework_for
-    from pytest_mlms.bisect.releases import bisect_releases, release_stacks, releases_between
-    from pytest_mlms.bisect.search import most_probes
-    from pytest_mlms.stacks.declared import declared_stacks
+    from pytest_mlms.explain.bisect.question import End, exact_release, framework_for
+    from pytest_mlms.explain.bisect.releases import (
+        bisect_releases,
+        release_stacks,
+        releases_between,
+    )
+    from pytest_mlms.explain.bisect.search import most_probes
+    from pytest_mlms.provide.stacks.declared import declared_stacks
 
     good = exact_release(options.good, "--good")
     bad = exact_release(options.bad, "--bad")
@@ -187,10 +191,10 @@ def _bisect_releases(point: Point, options: argparse.Namespace) -> int:
 
 def _like(declared: Mapping[str, Stack], options: argparse.Namespace) -> Stack | None:
     """Return the stack that --stack names; raises MlmsError for none, and for a container."""
-    from pytest_mlms.agent.registry import find_predictors
-    from pytest_mlms.errors import MlmsError
-    from pytest_mlms.stacks.declared import resolve
-    from pytest_mlms.stacks.interpreters import probe
+    from pytest_mlms.core.errors import MlmsError
+    from pytest_mlms.measure.agent.registry import find_predictors
+    from pytest_mlms.provide.stacks.declared import resolve
+    from pytest_mlms.provide.stacks.interpreters import probe
 
     if options.stack is None:
         return None
@@ -204,10 +208,10 @@ def _like(declared: Mapping[str, Stack], options: argparse.Namespace) -> Stack |
 
 
 def _pip_settings(like: Stack | None) -> PipSettings:
-    from pytest_mlms.artifacts.package_index import pip_settings
-    from pytest_mlms.artifacts.transfer import DownloadError
-    from pytest_mlms.errors import MlmsError
-    from pytest_mlms.history.recreation import settings_of
+    from pytest_mlms.core.errors import MlmsError
+    from pytest_mlms.keep.history.recreation import settings_of
+    from pytest_mlms.provide.artifacts.package_index import pip_settings
+    from pytest_mlms.provide.artifacts.transfer import DownloadError
 
     try:
         return settings_of(like) if like else pip_settings()
@@ -217,9 +221,9 @@ def _pip_settings(like: Stack | None) -> PipSettings:
 
 def _bisect_locks(point: Point, options: argparse.Namespace) -> int:
     """Search the packages that differ between two lock files, then the releases of one."""
-    from pytest_mlms.bisect.locks import end_of, locked_stacks
-    from pytest_mlms.bisect.packages import bisect_packages, ends_of
-    from pytest_mlms.errors import MlmsError
+    from pytest_mlms.core.errors import MlmsError
+    from pytest_mlms.explain.bisect.locks import end_of, locked_stacks
+    from pytest_mlms.explain.bisect.packages import bisect_packages, ends_of
 
     if options.more or options.stack:
         raise MlmsError("lock files have all of a stack; leave out --with and --stack")
@@ -244,8 +248,8 @@ def _record(
     like: Stack | None,
 ) -> Record:
     """Return the record to go on with, or a new one; an old file is set aside then."""
-    from pytest_mlms.bisect.question import question_of
-    from pytest_mlms.bisect.record import Record, read_record
+    from pytest_mlms.explain.bisect.question import question_of
+    from pytest_mlms.explain.bisect.record import Record, read_record
 
     question = question_of(
         point,
@@ -269,10 +273,10 @@ def _record(
 
 def _bisection(point: Point, record: Record, options: argparse.Namespace) -> Bisection:
     """Return the bisection of a record, whose file is there then."""
-    from pytest_mlms.bisect.bisection import Bisection
-    from pytest_mlms.bisect.gate import Gate
-    from pytest_mlms.bisect.record import set_aside
-    from pytest_mlms.bisect.text import probe_lines
+    from pytest_mlms.explain.bisect.bisection import Bisection
+    from pytest_mlms.explain.bisect.gate import Gate
+    from pytest_mlms.explain.bisect.record import set_aside
+    from pytest_mlms.explain.bisect.text import probe_lines
 
     gate = Gate(
         point=point,
@@ -295,8 +299,8 @@ def _bisection(point: Point, record: Record, options: argparse.Namespace) -> Bis
 
 def _finish(bisection: Bisection, search: Callable[[], None], options: argparse.Namespace) -> int:
     """Search, and print the answer; where that is interrupted, say how to go on."""
-    from pytest_mlms.bisect.text import answer_lines
-    from pytest_mlms.errors import MlmsError
+    from pytest_mlms.core.errors import MlmsError
+    from pytest_mlms.explain.bisect.text import answer_lines
 
     record = bisection.record
     try:

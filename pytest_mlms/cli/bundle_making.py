@@ -16,7 +16,7 @@ from pytest_mlms.cli.arguments import (
 )
 
 if TYPE_CHECKING:
-    from pytest_mlms.repro.making import Making
+    from pytest_mlms.explain.repro.making import Making
 
 __all__ = ["add_making", "making_of"]
 
@@ -40,8 +40,8 @@ def making_of(
 
     ``trusted`` are runs that the command itself has made.
     """
-    from pytest_mlms.agent.registry import find_predictors
-    from pytest_mlms.repro.making import Making
+    from pytest_mlms.explain.repro.making import Making
+    from pytest_mlms.measure.agent.registry import find_predictors
 
     return Making(
         predictors=find_predictors(options.predictors),

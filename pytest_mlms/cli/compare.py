@@ -8,8 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.agent.registry import find_predictors, is_ours
-from pytest_mlms.artifacts.fetch import default_cache
+from pytest_mlms.author.draft.data import recognise_data
+from pytest_mlms.author.draft.drafting import draft_manifest
+from pytest_mlms.author.draft.measuring import measurable
+from pytest_mlms.author.draft.model_files import ModelFiles, openers_of, recognise_models
+from pytest_mlms.author.draft.opening import stacks_of
+from pytest_mlms.author.draft.request import DraftRequest
 from pytest_mlms.cli.arguments import (
     add_allow_code,
     add_cache,
@@ -19,21 +23,17 @@ from pytest_mlms.cli.arguments import (
     say,
     show_step,
 )
-from pytest_mlms.draft.data import recognise_data
-from pytest_mlms.draft.drafting import draft_manifest
-from pytest_mlms.draft.measuring import measurable
-from pytest_mlms.draft.model_files import ModelFiles, openers_of, recognise_models
-from pytest_mlms.draft.opening import stacks_of
-from pytest_mlms.draft.request import DraftRequest
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.files import write_atomically
-from pytest_mlms.history.child_session import run_to_end
-from pytest_mlms.history.recorded_manifest import COMPARED
-from pytest_mlms.records import Stack
-from pytest_mlms.stacks.declared import choose, declared_stacks
-from pytest_mlms.stacks.launch import prepare
-from pytest_mlms.starts import without_own_settings
-from pytest_mlms.text import file_stem
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.files import write_atomically
+from pytest_mlms.core.records import Stack
+from pytest_mlms.core.starts import without_own_settings
+from pytest_mlms.core.text import file_stem
+from pytest_mlms.keep.history.child_session import run_to_end
+from pytest_mlms.keep.history.recorded_manifest import COMPARED
+from pytest_mlms.measure.agent.registry import find_predictors, is_ours
+from pytest_mlms.provide.artifacts.fetch import default_cache
+from pytest_mlms.provide.stacks.declared import choose, declared_stacks
+from pytest_mlms.provide.stacks.launch import prepare
 
 __all__ = ["add_compare"]
 

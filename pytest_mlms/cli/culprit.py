@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 from pytest_mlms.cli.arguments import print_error, seconds_above_0
 from pytest_mlms.cli.bisect import add_question, bisect
 from pytest_mlms.cli.culprit_bundle import BUNDLE, Attachment, attach_bundle
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.text import file_stem
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.text import file_stem
 
 if TYPE_CHECKING:
-    from pytest_mlms.bisect.question import Point
-    from pytest_mlms.bisect.record import Conclusion, Record
-    from pytest_mlms.repro.items import FoundItem
+    from pytest_mlms.explain.bisect.question import Point
+    from pytest_mlms.explain.bisect.record import Conclusion, Record
+    from pytest_mlms.explain.repro.items import FoundItem
 
 __all__ = ["add_culprit"]
 
@@ -63,8 +63,8 @@ def add_culprit(commands: Any) -> None:
 
 def _culprit(options: argparse.Namespace) -> int:
     """Do all of it; return the exit status of the bisection."""
-    from pytest_mlms.bisect.question import read_point
-    from pytest_mlms.bisect.record import load_record
+    from pytest_mlms.explain.bisect.question import read_point
+    from pytest_mlms.explain.bisect.record import load_record
 
     folder = options.out or Path(_default_name(read_point(options.nodeid)))
     _prepare(folder, options)
@@ -85,7 +85,7 @@ def _default_name(point: Point) -> str:
 
 def _prepare(folder: Path, options: argparse.Namespace) -> None:
     """Make the folder; what an earlier search has left is renamed, unless this one goes on."""
-    from pytest_mlms.bisect.record import set_aside
+    from pytest_mlms.explain.bisect.record import set_aside
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -102,7 +102,7 @@ def _prepare(folder: Path, options: argparse.Namespace) -> None:
 
 def _report(record: Record, folder: Path, options: argparse.Namespace) -> None:
     """Write the report as far as it is known, then make the bundle, and write the report again."""
-    from pytest_mlms.repro.items import find_item
+    from pytest_mlms.explain.repro.items import find_item
 
     answer = record.answer
     assert answer is not None, "a bisection ends with an answer"
@@ -128,10 +128,10 @@ def _item_of(record: Record, answer: Conclusion) -> str:
 
 
 def _write(record: Record, found: FoundItem, folder: Path, attachment: Attachment) -> None:
-    from pytest_mlms.files import write_atomically
-    from pytest_mlms.report.upgrade_file import results_name
-    from pytest_mlms.report.upgrade_report import Evidence, item_report
-    from pytest_mlms.views.run import item_of
+    from pytest_mlms.core.files import write_atomically
+    from pytest_mlms.show.report.upgrade_file import results_name
+    from pytest_mlms.show.report.upgrade_report import Evidence, item_report
+    from pytest_mlms.show.views.run import item_of
 
     item = item_of(found.line, found.run / "results.jsonl", 1)
     evidence = Evidence(

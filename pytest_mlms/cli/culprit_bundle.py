@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 from pytest_mlms.cli.arguments import print_error, show_step
 from pytest_mlms.cli.bundle_making import making_of
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.extras import INSTALL, missing_extra
-from pytest_mlms.redaction import anonymous
-from pytest_mlms.repro.small_model import SmallModel, small_model
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.extras import INSTALL, missing_extra
+from pytest_mlms.core.redaction import anonymous
+from pytest_mlms.explain.repro.small_model import SmallModel, small_model
 
 if TYPE_CHECKING:
-    from pytest_mlms.bisect.record import Record
-    from pytest_mlms.reduce.result import Reduction
-    from pytest_mlms.repro.bundle import Bundle
-    from pytest_mlms.repro.items import FoundItem
+    from pytest_mlms.explain.bisect.record import Record
+    from pytest_mlms.explain.reduce.result import Reduction
+    from pytest_mlms.explain.repro.bundle import Bundle
+    from pytest_mlms.explain.repro.items import FoundItem
 
 __all__ = ["BUNDLE", "Attachment", "attach_bundle"]
 
@@ -80,8 +80,8 @@ def _is_finished(path: Path) -> bool:
 
 def _make(found: FoundItem, record: Record, path: Path, options: argparse.Namespace) -> None:
     """Make the bundle, first with the whole model, so that it is there whatever happens next."""
-    from pytest_mlms.repro.archive import write_bundle
-    from pytest_mlms.repro.making import bundle_of_item
+    from pytest_mlms.explain.repro.archive import write_bundle
+    from pytest_mlms.explain.repro.making import bundle_of_item
 
     print("making the bundle", flush=True)
     whole = bundle_of_item(found, making_of(options, record.quantity, [found.run.name]))
@@ -105,10 +105,10 @@ def _smaller(whole: Bundle, folder: Path, options: argparse.Namespace) -> Bundle
 
 
 def _reduce(whole: Bundle, folder: Path, options: argparse.Namespace) -> Reduction:
-    from pytest_mlms.reduce.judges import check_reducible
-    from pytest_mlms.reduce.reduction import ReductionPlan, reduce_bundle
-    from pytest_mlms.reduce.stacks import StackSettings, sides_of
-    from pytest_mlms.reduce.text import result_lines, step_line
+    from pytest_mlms.explain.reduce.judges import check_reducible
+    from pytest_mlms.explain.reduce.reduction import ReductionPlan, reduce_bundle
+    from pytest_mlms.explain.reduce.stacks import StackSettings, sides_of
+    from pytest_mlms.explain.reduce.text import result_lines, step_line
 
     check_reducible(whole)
     print("reducing the model", flush=True)
@@ -128,7 +128,7 @@ def _reduce(whole: Bundle, folder: Path, options: argparse.Namespace) -> Reducti
 
 def _reduced(whole: Bundle, reduction: Reduction) -> Bundle:
     """Return the bundle of a reduction, with notes on what was found."""
-    from pytest_mlms.reduce.text import departure_text, reduction_text
+    from pytest_mlms.explain.reduce.text import departure_text, reduction_text
 
     notes = []
     if reduction.layer is not None:
@@ -140,7 +140,7 @@ def _reduced(whole: Bundle, reduction: Reduction) -> Bundle:
 
 def _checked(bundle: Bundle, options: argparse.Namespace) -> Bundle:
     """Replay a bundle here, and note what was seen."""
-    from pytest_mlms.repro.check import shows
+    from pytest_mlms.explain.repro.check import shows
 
     print("replaying the bundle", flush=True)
     try:
@@ -164,7 +164,7 @@ def _noted(bundle: Bundle, *notes: str) -> Bundle:
 
 def _described(path: Path) -> Attachment:
     """Return what a bundle and its notes tell."""
-    from pytest_mlms.repro.archive import read_bundle
+    from pytest_mlms.explain.repro.archive import read_bundle
 
     with tempfile.TemporaryDirectory(prefix="mlms-culprit-") as folder:
         bundle = read_bundle(path, Path(folder))

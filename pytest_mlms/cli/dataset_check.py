@@ -7,16 +7,16 @@ from pathlib import Path
 
 import numpy as np
 
-from pytest_mlms.artifacts.fetch import fetch
-from pytest_mlms.artifacts.unpinned import without_record
 from pytest_mlms.cli.model_check import known_classes
-from pytest_mlms.errors import ArtifactError, DatasetError
-from pytest_mlms.evaluate.tasks.classification import check_labels
+from pytest_mlms.core.errors import ArtifactError, DatasetError
 from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.manifest.schema import Input
 from pytest_mlms.manifest.sources import is_remote
-from pytest_mlms.pipeline import Dataset, open_dataset, read_labels
-from pytest_mlms.pipeline.step_files import class_numbers_of, with_local_files
+from pytest_mlms.measure.evaluate.tasks.classification import check_labels
+from pytest_mlms.measure.pipeline import Dataset, open_dataset, read_labels
+from pytest_mlms.measure.pipeline.step_files import class_numbers_of, with_local_files
+from pytest_mlms.provide.artifacts.fetch import fetch
+from pytest_mlms.provide.artifacts.unpinned import without_record
 
 __all__ = ["check_dataset"]
 

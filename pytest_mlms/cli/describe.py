@@ -11,8 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.agent.registry import find_predictors
-from pytest_mlms.cases import Case
+from pytest_mlms.author.loading import load_manifest
 from pytest_mlms.cli.arguments import (
     add_allow_code,
     add_cache,
@@ -22,21 +21,22 @@ from pytest_mlms.cli.arguments import (
     print_error,
     show_step,
 )
-from pytest_mlms.errors import MlmsError, StackError
-from pytest_mlms.loading import load_manifest
+from pytest_mlms.core.errors import MlmsError, StackError
+from pytest_mlms.core.records import Stack
+from pytest_mlms.core.serialization import to_plain
+from pytest_mlms.core.text import visible
+from pytest_mlms.core.units import format_quantity
 from pytest_mlms.manifest import LoadedManifest, find_manifests
 from pytest_mlms.manifest.schema import Model
-from pytest_mlms.records import Stack
-from pytest_mlms.report.table import KEEP, format_table
-from pytest_mlms.serialization import to_plain
-from pytest_mlms.stacks.declared import HERE, choose, declared_stacks, stacks_for
-from pytest_mlms.stacks.schema import STACK_FILES
-from pytest_mlms.structure.cost import LayerCost, ModelCost
-from pytest_mlms.structure.onnx_graph import describe_onnx
-from pytest_mlms.structure.source import FrameworkSource, describe_case, is_onnx
-from pytest_mlms.text import visible
-from pytest_mlms.units import format_quantity
-from pytest_mlms.views.numbers import count_text
+from pytest_mlms.measure.agent.registry import find_predictors
+from pytest_mlms.measure.structure.cost import LayerCost, ModelCost
+from pytest_mlms.measure.structure.onnx_graph import describe_onnx
+from pytest_mlms.measure.structure.source import FrameworkSource, describe_case, is_onnx
+from pytest_mlms.provide.cases import Case
+from pytest_mlms.provide.stacks.declared import HERE, choose, declared_stacks, stacks_for
+from pytest_mlms.provide.stacks.schema import STACK_FILES
+from pytest_mlms.show.report.table import KEEP, format_table
+from pytest_mlms.show.views.numbers import count_text
 
 __all__ = ["add_describe"]
 

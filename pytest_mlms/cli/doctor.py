@@ -10,7 +10,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.agent.registry import find_predictors
+from pytest_mlms.author.doctor.comparison import Finding
+from pytest_mlms.author.doctor.examination import Examination, open_patient
+from pytest_mlms.author.doctor.search import Diagnosis, diagnose
+from pytest_mlms.author.doctor.variants import step_lines
+from pytest_mlms.author.loading import load_manifest
 from pytest_mlms.cli.arguments import (
     add_allow_code,
     add_cache,
@@ -19,18 +23,14 @@ from pytest_mlms.cli.arguments import (
     print_error,
     show_step,
 )
-from pytest_mlms.doctor.comparison import Finding
-from pytest_mlms.doctor.examination import Examination, open_patient
-from pytest_mlms.doctor.search import Diagnosis, diagnose
-from pytest_mlms.doctor.variants import step_lines
-from pytest_mlms.errors import MlmsError, StackError
-from pytest_mlms.loading import load_manifest
+from pytest_mlms.core.errors import MlmsError, StackError
+from pytest_mlms.core.quantities import Quantity
+from pytest_mlms.core.text import visible
+from pytest_mlms.core.units import format_quantity
 from pytest_mlms.manifest.load import find_manifests, shown
-from pytest_mlms.quantities import Quantity
-from pytest_mlms.report.table import format_table
-from pytest_mlms.stacks.declared import choose, declared_stacks, stacks_for
-from pytest_mlms.text import visible
-from pytest_mlms.units import format_quantity
+from pytest_mlms.measure.agent.registry import find_predictors
+from pytest_mlms.provide.stacks.declared import choose, declared_stacks, stacks_for
+from pytest_mlms.show.report.table import format_table
 
 __all__ = ["add_doctor"]
 

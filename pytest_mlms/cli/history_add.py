@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_mlms.cli.arguments import print_error
 
 if TYPE_CHECKING:
-    from pytest_mlms.history.adding import Added
+    from pytest_mlms.keep.history.adding import Added
 
 __all__ = ["add_add"]
 
@@ -39,9 +39,9 @@ def _add(options: argparse.Namespace) -> int:
     """Return 1 where a run could not be added; the others are."""
     if not options.runs:
         return _add_queued(options.results, options.history)
-    from pytest_mlms.history.adding import add_run
-    from pytest_mlms.history.errors import HistoryError, HistoryUnavailable
-    from pytest_mlms.history.store import open_history
+    from pytest_mlms.keep.history.adding import add_run
+    from pytest_mlms.keep.history.errors import HistoryError, HistoryUnavailable
+    from pytest_mlms.keep.history.store import open_history
 
     status = 0
     history = open_history(options.history)
@@ -57,7 +57,7 @@ def _add(options: argparse.Namespace) -> int:
 
 
 def _add_queued(results: Path, address: str) -> int:
-    from pytest_mlms.history.catching_up import catch_up, queue_of
+    from pytest_mlms.keep.history.catching_up import catch_up, queue_of
 
     queue = queue_of(results, address)
     caught_up = catch_up(queue, results, address, with_refused=True)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_mlms.cli.arguments import positive, show_step
 from pytest_mlms.cli.history_confirm import add_session_arguments, child_options
-from pytest_mlms.units import format_quantity
+from pytest_mlms.core.units import format_quantity
 
 if TYPE_CHECKING:
-    from pytest_mlms.history.backfill import BackfillOptions, Work
+    from pytest_mlms.keep.history.backfill import BackfillOptions, Work
 
 __all__ = ["add_backfill"]
 
@@ -52,12 +52,12 @@ def add_backfill(commands: Any, common: argparse.ArgumentParser) -> None:
 
 def _backfill(options: argparse.Namespace) -> int:
     """Measure what is missing; return 1 where a release could not be measured in full."""
-    from pytest_mlms.artifacts.package_index import pip_settings
-    from pytest_mlms.artifacts.transfer import DownloadError
-    from pytest_mlms.errors import MlmsError
-    from pytest_mlms.history.backfill import BackfillOptions, measured_cases, plan_work
-    from pytest_mlms.history.releases import parse_requirement, releases_of
-    from pytest_mlms.history.store import open_history
+    from pytest_mlms.core.errors import MlmsError
+    from pytest_mlms.keep.history.backfill import BackfillOptions, measured_cases, plan_work
+    from pytest_mlms.keep.history.releases import parse_requirement, releases_of
+    from pytest_mlms.keep.history.store import open_history
+    from pytest_mlms.provide.artifacts.package_index import pip_settings
+    from pytest_mlms.provide.artifacts.transfer import DownloadError
 
     _check_paths(options.manifests)
     requirement = parse_requirement(options.requirement)
@@ -87,7 +87,7 @@ def _backfill(options: argparse.Namespace) -> int:
 
 
 def _check_paths(paths: Sequence[Path]) -> None:
-    from pytest_mlms.errors import MlmsError
+    from pytest_mlms.core.errors import MlmsError
 
     for path in paths:
         if not path.exists():
@@ -112,7 +112,7 @@ def _print_plan(planned: Sequence[Work], waiting: Sequence[Work]) -> None:
 
 def _measure_all(waiting: Sequence[Work], options: BackfillOptions) -> int:
     """Measure releases in turn; return 1 where one could not be measured in full."""
-    from pytest_mlms.history.backfill import measure_release
+    from pytest_mlms.keep.history.backfill import measure_release
 
     failed = 0
     for number, work in enumerate(waiting, start=1):

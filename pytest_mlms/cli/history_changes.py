@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_mlms.cli.arguments import print_error
 from pytest_mlms.cli.history_confirm import add_confirm_arguments, confirm_changes
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.redaction import redact
-from pytest_mlms.report.table import KEEP, format_table
-from pytest_mlms.text import visible
-from pytest_mlms.units import format_quantity
-from pytest_mlms.upgrade.labels import percent
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.redaction import redact
+from pytest_mlms.core.text import visible
+from pytest_mlms.core.units import format_quantity
+from pytest_mlms.decide.upgrade.labels import percent
+from pytest_mlms.show.report.table import KEEP, format_table
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from pytest_mlms.history.change_groups import ChangeGroup, Difference
-    from pytest_mlms.history.change_scan import Scanned
-    from pytest_mlms.history.changes import Change
-    from pytest_mlms.history.shifts import Sight
+    from pytest_mlms.keep.history.change_groups import ChangeGroup, Difference
+    from pytest_mlms.keep.history.change_scan import Scanned
+    from pytest_mlms.keep.history.changes import Change
+    from pytest_mlms.keep.history.shifts import Sight
 
 __all__ = ["add_accept", "add_changes"]
 
@@ -88,8 +88,8 @@ def _reason(text: str) -> str:
 
 def _changes(options: argparse.Namespace) -> int:
     """Search, and print what was found; return 1 where a change that fails is confirmed."""
-    from pytest_mlms.history.change_groups import group_changes
-    from pytest_mlms.history.change_scan import scan
+    from pytest_mlms.keep.history.change_groups import group_changes
+    from pytest_mlms.keep.history.change_scan import scan
 
     if options.limit and not options.confirm:
         raise MlmsError("--limit does nothing without --confirm; add --confirm")
@@ -123,7 +123,7 @@ def _changes(options: argparse.Namespace) -> int:
 
 
 def _accept(options: argparse.Namespace) -> int:
-    from pytest_mlms.history.changes import accept_changes
+    from pytest_mlms.keep.history.changes import accept_changes
 
     history = _existing(options.history)
     accepted = accept_changes(history, options.changes, options.reason, _user())
@@ -135,7 +135,7 @@ def _accept(options: argparse.Namespace) -> int:
 
 def _existing(address: str) -> Engine:
     """Return the history at an address; raises HistoryError where there is none."""
-    from pytest_mlms.history.store import open_history, open_to_read
+    from pytest_mlms.keep.history.store import open_history, open_to_read
 
     open_to_read(address).dispose()
     return open_history(address)
@@ -151,8 +151,8 @@ def _user() -> str | None:
 
 def _selected(history: Engine, expression: str) -> list[Change]:
     """Return the changes of the series that an expression selects; raises HistoryError."""
-    from pytest_mlms.history.changes import read_changes
-    from pytest_mlms.history.selection import select_series
+    from pytest_mlms.keep.history.changes import read_changes
+    from pytest_mlms.keep.history.selection import select_series
 
     changes = read_changes(history)
     if not expression:
@@ -164,9 +164,9 @@ def _selected(history: Engine, expression: str) -> list[Change]:
 
 def _sights(history: Engine, expression: str) -> list[Sight] | None:
     """Return how far the selected series can be seen to change; None for too many of them."""
-    from pytest_mlms.history.change_scan import sights
-    from pytest_mlms.history.queries import series_names
-    from pytest_mlms.history.selection import select_series
+    from pytest_mlms.keep.history.change_scan import sights
+    from pytest_mlms.keep.history.queries import series_names
+    from pytest_mlms.keep.history.selection import select_series
 
     with history.connect() as connection:
         names = series_names(connection)
@@ -229,7 +229,7 @@ def _short(commit: str) -> str:
 
 
 def _row(change: Change) -> tuple[str, ...]:
-    from pytest_mlms.history.series import case_label
+    from pytest_mlms.keep.history.series import case_label
 
     before = format_quantity(change.before, change.unit)
     after = format_quantity(change.after, change.unit)

@@ -20,8 +20,8 @@ from pytest_mlms.cli.arguments import (
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from pytest_mlms.history.changes import Change
-    from pytest_mlms.history.child_session import ChildOptions
+    from pytest_mlms.keep.history.changes import Change
+    from pytest_mlms.keep.history.child_session import ChildOptions
 
 __all__ = ["add_confirm_arguments", "add_session_arguments", "child_options", "confirm_changes"]
 
@@ -58,7 +58,7 @@ def add_session_arguments(parser: argparse.ArgumentParser) -> None:
 
 def child_options(options: argparse.Namespace) -> ChildOptions:
     """Return the options of the sessions that a command runs."""
-    from pytest_mlms.history.child_session import ChildOptions
+    from pytest_mlms.keep.history.child_session import ChildOptions
 
     return ChildOptions(
         results=options.results,
@@ -76,7 +76,7 @@ def confirm_changes(
 
     The changes of a host's control item are left out: they are what others are compared with.
     """
-    from pytest_mlms.history.confirmation import confirm
+    from pytest_mlms.keep.history.confirmation import confirm
 
     waiting = [change for change in changes if change.status == "open" and not change.control]
     chosen = waiting[: options.limit]

@@ -35,8 +35,8 @@ def add_control(commands: Any, common: argparse.ArgumentParser) -> None:
 
 def _control(options: argparse.Namespace) -> int:
     """Write a control, or tell of the one that is there; return 1 where there is none."""
-    from pytest_mlms.errors import MlmsError
-    from pytest_mlms.history.control import control_files, write_control
+    from pytest_mlms.core.errors import MlmsError
+    from pytest_mlms.keep.history.control import control_files, write_control
 
     if not options.manifests.is_dir():
         raise MlmsError(f"there is no folder {options.manifests}; name your folder of manifests")
@@ -56,10 +56,10 @@ def _control(options: argparse.Namespace) -> int:
 
 def _print_history(address: str) -> None:
     """Print the series of controls, with their changes."""
-    from pytest_mlms.history.changes import read_changes
-    from pytest_mlms.history.errors import HistoryError
-    from pytest_mlms.history.queries import point_counts, series_by_id, series_names
-    from pytest_mlms.history.store import open_to_read
+    from pytest_mlms.keep.history.changes import read_changes
+    from pytest_mlms.keep.history.errors import HistoryError
+    from pytest_mlms.keep.history.queries import point_counts, series_by_id, series_names
+    from pytest_mlms.keep.history.store import open_to_read
 
     try:
         history = open_to_read(address)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_mlms.cli.arguments import print_error
-from pytest_mlms.files import replacing
+from pytest_mlms.core.files import replacing
 
 __all__ = ["add_export", "add_rebuild"]
 
@@ -43,9 +43,9 @@ def add_rebuild(commands: Any, common: argparse.ArgumentParser) -> None:
 
 
 def _export(options: argparse.Namespace) -> int:
-    from pytest_mlms.history.errors import HistoryError
-    from pytest_mlms.history.export import export_lines
-    from pytest_mlms.history.store import open_to_read
+    from pytest_mlms.keep.history.errors import HistoryError
+    from pytest_mlms.keep.history.export import export_lines
+    from pytest_mlms.keep.history.store import open_to_read
 
     with open_to_read(options.history).connect() as connection:
         lines = export_lines(connection)
@@ -68,7 +68,7 @@ def _write(lines: Iterable[str], file: Any) -> None:
 
 def _rebuild(options: argparse.Namespace) -> int:
     """Return 1 where something could not be taken over."""
-    from pytest_mlms.history.rebuild import rebuild
+    from pytest_mlms.keep.history.rebuild import rebuild
 
     rebuilt = rebuild(options.history, options.sources)
     for problem in rebuilt.problems:

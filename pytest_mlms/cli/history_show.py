@@ -13,8 +13,8 @@ from pytest_mlms.cli.arguments import positive
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from pytest_mlms.history.queries import SeriesInfo
-    from pytest_mlms.report.history_tables import Style
+    from pytest_mlms.keep.history.queries import SeriesInfo
+    from pytest_mlms.show.report.history_tables import Style
 
 __all__ = ["add_show"]
 
@@ -45,9 +45,9 @@ def add_show(commands: Any, common: argparse.ArgumentParser) -> None:
 
 
 def _show(options: argparse.Namespace) -> int:
-    from pytest_mlms.history.queries import series_by_id
-    from pytest_mlms.history.selection import select_series
-    from pytest_mlms.history.store import open_to_read
+    from pytest_mlms.keep.history.queries import series_by_id
+    from pytest_mlms.keep.history.selection import select_series
+    from pytest_mlms.keep.history.store import open_to_read
 
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None and not _has_unicode():
@@ -68,7 +68,7 @@ def _show(options: argparse.Namespace) -> int:
 
 def _main_of(series: list[SeriesInfo], options: argparse.Namespace) -> list[SeriesInfo]:
     """Return one quantity of each performance item, unless others are asked for."""
-    from pytest_mlms.history.selection import is_main
+    from pytest_mlms.keep.history.selection import is_main
 
     if options.quantity:
         return series
@@ -95,8 +95,8 @@ def _print_other_quantities(series: list[SeriesInfo], shown: list[SeriesInfo]) -
 
 
 def _print_overview(connection: Connection, series: list[SeriesInfo]) -> None:
-    from pytest_mlms.history.queries import last_points, point_counts
-    from pytest_mlms.report.history_tables import EARLIER, series_table
+    from pytest_mlms.keep.history.queries import last_points, point_counts
+    from pytest_mlms.show.report.history_tables import EARLIER, series_table
 
     ids = [each.id for each in series]
     points = last_points(connection, ids, EARLIER + 1, usable=True)
@@ -105,8 +105,8 @@ def _print_overview(connection: Connection, series: list[SeriesInfo]) -> None:
 
 
 def _print_points(connection: Connection, series: SeriesInfo, last: int) -> None:
-    from pytest_mlms.history.queries import point_counts, points, stacks
-    from pytest_mlms.report.history_tables import points_table
+    from pytest_mlms.keep.history.queries import point_counts, points, stacks
+    from pytest_mlms.show.report.history_tables import points_table
 
     found = points(connection, series.id, last)
     known = stacks(connection, [point.stack for point in found])
@@ -119,8 +119,8 @@ def _print_points(connection: Connection, series: SeriesInfo, last: int) -> None
 
 
 def _print_versions(connection: Connection, series: list[SeriesInfo], package: str) -> None:
-    from pytest_mlms.history.by_version import by_version
-    from pytest_mlms.report.history_tables import versions_table
+    from pytest_mlms.keep.history.by_version import by_version
+    from pytest_mlms.show.report.history_tables import versions_table
 
     for number, found in enumerate(by_version(connection, series[:_MOST_SERIES], package)):
         if number:
@@ -139,7 +139,7 @@ def _print_title(series: SeriesInfo) -> None:
 def _write_data(
     connection: Connection, series: list[SeriesInfo], options: argparse.Namespace
 ) -> None:
-    from pytest_mlms.report.history_data import points_data, versions_data, write_rows
+    from pytest_mlms.show.report.history_data import points_data, versions_data, write_rows
 
     if options.by:
         rows = versions_data(connection, series, options.by)
@@ -150,7 +150,7 @@ def _write_data(
 
 def _style() -> Style:
     """Return the width of the terminal, and whether its encoding has more than ASCII."""
-    from pytest_mlms.report.history_tables import Style
+    from pytest_mlms.show.report.history_tables import Style
 
     width = _WIDTH
     if sys.stdout.isatty():

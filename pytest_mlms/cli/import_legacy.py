@@ -8,16 +8,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.agent.registry import find_predictors
+from pytest_mlms.author.legacy.digests import KnownDigests
+from pytest_mlms.author.legacy.importing import Imported, Original, find_originals, import_original
+from pytest_mlms.author.legacy.notes import Note
+from pytest_mlms.author.legacy.outside_dataset import OutsideDataset
+from pytest_mlms.author.legacy.table import table_lines
 from pytest_mlms.cli.arguments import add_predictors
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.legacy.digests import KnownDigests
-from pytest_mlms.legacy.importing import Imported, Original, find_originals, import_original
-from pytest_mlms.legacy.notes import Note
-from pytest_mlms.legacy.outside_dataset import OutsideDataset
-from pytest_mlms.legacy.table import table_lines
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.text import visible
 from pytest_mlms.manifest.load import shown
-from pytest_mlms.text import visible
+from pytest_mlms.measure.agent.registry import find_predictors
 
 __all__ = ["add_import"]
 

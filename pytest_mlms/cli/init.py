@@ -9,8 +9,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.agent.registry import find_predictors
-from pytest_mlms.artifacts.fetch import default_cache
+from pytest_mlms.author.doctor.examination import Examination
+from pytest_mlms.author.draft.data import recognise_data
+from pytest_mlms.author.draft.drafting import draft_manifest
+from pytest_mlms.author.draft.measuring import measurable, measure_twice, with_limits
+from pytest_mlms.author.draft.model_files import ModelFiles, recognise_models
+from pytest_mlms.author.draft.opening import stacks_of
+from pytest_mlms.author.draft.parts import Draft
+from pytest_mlms.author.draft.pixels import with_best_pixels
+from pytest_mlms.author.draft.request import DraftRequest
 from pytest_mlms.cli.arguments import (
     add_allow_code,
     add_cache,
@@ -19,21 +26,14 @@ from pytest_mlms.cli.arguments import (
     say,
     show_step,
 )
-from pytest_mlms.doctor.examination import Examination
-from pytest_mlms.draft.data import recognise_data
-from pytest_mlms.draft.drafting import draft_manifest
-from pytest_mlms.draft.measuring import measurable, measure_twice, with_limits
-from pytest_mlms.draft.model_files import ModelFiles, recognise_models
-from pytest_mlms.draft.opening import stacks_of
-from pytest_mlms.draft.parts import Draft
-from pytest_mlms.draft.pixels import with_best_pixels
-from pytest_mlms.draft.request import DraftRequest
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.files import replacing
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.files import replacing
+from pytest_mlms.core.text import file_stem
 from pytest_mlms.manifest import load, yaml12
 from pytest_mlms.manifest.load import shown
-from pytest_mlms.stacks.declared import choose, declared_stacks
-from pytest_mlms.text import file_stem
+from pytest_mlms.measure.agent.registry import find_predictors
+from pytest_mlms.provide.artifacts.fetch import default_cache
+from pytest_mlms.provide.stacks.declared import choose, declared_stacks
 
 __all__ = ["add_init"]
 

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pytest_mlms.core.records import Comparison, Verdict, main_comparison
+from pytest_mlms.decide.upgrade.labels import deciding_label, format_change, percent
+from pytest_mlms.decide.upgrade.replay import Replay, read_upgrades, replay_upgrade
+from pytest_mlms.decide.upgrade.round_estimate import LEAST_ROUNDS, ROUNDS_TO_FAIL
+from pytest_mlms.decide.upgrade.rounds import CLOCKS
 from pytest_mlms.options import read_share
-from pytest_mlms.records import Comparison, Verdict, main_comparison
-from pytest_mlms.report.table import KEEP, format_table
-from pytest_mlms.upgrade.labels import deciding_label, format_change, percent
-from pytest_mlms.upgrade.replay import Replay, read_upgrades, replay_upgrade
-from pytest_mlms.upgrade.round_estimate import LEAST_ROUNDS, ROUNDS_TO_FAIL
-from pytest_mlms.upgrade.rounds import CLOCKS
+from pytest_mlms.show.report.table import KEEP, format_table
 
 __all__ = ["add_judge"]
 

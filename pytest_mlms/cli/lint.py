@@ -9,21 +9,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.agent.registry import find_predictors
-from pytest_mlms.artifacts.fetch import check_local, fetch_unpinned
+from pytest_mlms.author.loading import load_manifest
 from pytest_mlms.cli.arguments import add_cache, add_predictors
 from pytest_mlms.cli.dataset_check import check_dataset
 from pytest_mlms.cli.lint_fix import fix_digests
 from pytest_mlms.cli.model_check import check_models
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.loading import load_manifest
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.records import Artifact
+from pytest_mlms.core.redaction import redact
+from pytest_mlms.core.text import visible
 from pytest_mlms.manifest import LoadedManifest, find_manifests
 from pytest_mlms.manifest.reading import shown
-from pytest_mlms.records import Artifact
-from pytest_mlms.redaction import redact
-from pytest_mlms.stacks.declared import check_framework
-from pytest_mlms.stacks.schema import STACK_FILES, load_stacks
-from pytest_mlms.text import visible
+from pytest_mlms.measure.agent.registry import find_predictors
+from pytest_mlms.provide.artifacts.fetch import check_local, fetch_unpinned
+from pytest_mlms.provide.stacks.declared import check_framework
+from pytest_mlms.provide.stacks.schema import STACK_FILES, load_stacks
 
 __all__ = ["add_lint"]
 
@@ -115,7 +115,7 @@ def _errors_of_models(loaded: LoadedManifest) -> list[MlmsError]:
 
 
 def _errors_of_arrivals(loaded: LoadedManifest) -> Iterator[MlmsError]:
-    from pytest_mlms.load.arrivals import read_arrivals
+    from pytest_mlms.measure.load.arrivals import read_arrivals
 
     for artifact in loaded.arrivals_files.values():
         try:

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_mlms.artifacts.digest import digest_of
-from pytest_mlms.artifacts.lfs import POINTER_ADVICE, is_pointer_file
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.files import replacing
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.files import replacing
+from pytest_mlms.core.records import Artifact, Place
 from pytest_mlms.manifest.digests import MissingDigest, digest_text, local_file, missing_digests
 from pytest_mlms.manifest.load import read, shown
 from pytest_mlms.manifest.sources import is_remote, split_source
 from pytest_mlms.manifest.text_edit import CannotEdit
-from pytest_mlms.records import Artifact, Place
+from pytest_mlms.provide.artifacts.digest import digest_of
+from pytest_mlms.provide.artifacts.lfs import POINTER_ADVICE, is_pointer_file
 
 __all__ = ["fix_digests"]
 

@@ -8,24 +8,24 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.checked_lines import read_lines
 from pytest_mlms.cli.arguments import add_trust, print_error
 from pytest_mlms.config import LOCK_FILE
-from pytest_mlms.files import write_atomically
-from pytest_mlms.history.recorded_manifest import is_of_project
-from pytest_mlms.lockfile.difference import LockDifference, difference_of
-from pytest_mlms.lockfile.difference_text import difference_lines, timing_lines
-from pytest_mlms.lockfile.from_results import RunItems, items_of_run
-from pytest_mlms.lockfile.lock import Lock
-from pytest_mlms.lockfile.merging import renewed
-from pytest_mlms.lockfile.reading import LockError, read_lock
-from pytest_mlms.lockfile.revision import read_version
-from pytest_mlms.lockfile.timing import TOLERANCE
-from pytest_mlms.lockfile.writing import lock_text
+from pytest_mlms.core.files import write_atomically
+from pytest_mlms.core.serialization import to_plain
+from pytest_mlms.keep.history.recorded_manifest import is_of_project
+from pytest_mlms.keep.lockfile.difference import LockDifference, difference_of
+from pytest_mlms.keep.lockfile.difference_text import difference_lines, timing_lines
+from pytest_mlms.keep.lockfile.from_results import RunItems, items_of_run
+from pytest_mlms.keep.lockfile.lock import Lock
+from pytest_mlms.keep.lockfile.merging import renewed
+from pytest_mlms.keep.lockfile.reading import LockError, read_lock
+from pytest_mlms.keep.lockfile.revision import read_version
+from pytest_mlms.keep.lockfile.timing import TOLERANCE
+from pytest_mlms.keep.lockfile.writing import lock_text
+from pytest_mlms.keep.results.checked_lines import read_lines
 from pytest_mlms.options import read_share
-from pytest_mlms.serialization import to_plain
-from pytest_mlms.stacks.declared import declared_stacks
-from pytest_mlms.stacks.trust import EVERYTHING, Trust
+from pytest_mlms.provide.stacks.declared import declared_stacks
+from pytest_mlms.provide.stacks.trust import EVERYTHING, Trust
 
 __all__ = ["add_lock"]
 

@@ -8,15 +8,15 @@ from pathlib import Path
 
 from mlms_predictors import Tensor
 
-from pytest_mlms.agent.signature import check_fit, check_signature
-from pytest_mlms.agent.tensor_names import named_tensors
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.evaluate.random_inputs import input_shape, known_axes
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.records import Artifact
 from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.manifest.schema import BATCH, Input, Output
-from pytest_mlms.pipeline import read_labels
-from pytest_mlms.records import Artifact
-from pytest_mlms.structure.onnx_signature import OnnxSignature, read_signature
+from pytest_mlms.measure.agent.signature import check_fit, check_signature
+from pytest_mlms.measure.agent.tensor_names import named_tensors
+from pytest_mlms.measure.evaluate.random_inputs import input_shape, known_axes
+from pytest_mlms.measure.pipeline import read_labels
+from pytest_mlms.measure.structure.onnx_signature import OnnxSignature, read_signature
 
 __all__ = ["check_models", "known_classes"]
 

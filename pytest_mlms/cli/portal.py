@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_mlms.cli.arguments import positive
-from pytest_mlms.errors import MlmsError
+from pytest_mlms.core.errors import MlmsError
 
 __all__ = ["add_portal"]
 
@@ -71,7 +71,7 @@ def add_portal(commands: Any) -> None:
 def _portal(options: argparse.Namespace) -> int:
     """Serve until Ctrl-C or SIGTERM."""
     try:
-        from pytest_mlms.portal.command import run_portal
+        from pytest_mlms.show.portal.command import run_portal
     except ImportError as error:
         advice = "pip install 'pytest-mlms[portal]'"
         raise MlmsError(f"mlms portal needs {error.name}; install it: {advice}") from None

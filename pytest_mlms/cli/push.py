@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from pytest_mlms.cli.arguments import print_error
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.portal_address import read_token, read_url
-from pytest_mlms.report.push import Portal, PushError
-from pytest_mlms.report.push_queue import unmark, waiting_runs
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.portal_address import read_token, read_url
+from pytest_mlms.show.report.push import Portal, PushError
+from pytest_mlms.show.report.push_queue import unmark, waiting_runs
 
 __all__ = ["add_push"]
 

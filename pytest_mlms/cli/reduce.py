@@ -14,9 +14,9 @@ from pytest_mlms.cli.arguments import print_error, seconds_above_0, show_step
 from pytest_mlms.cli.bundle_making import add_making, making_of
 
 if TYPE_CHECKING:
-    from pytest_mlms.reduce.result import Reduction
-    from pytest_mlms.repro.bundle import Bundle
-    from pytest_mlms.repro.replay.record import Record
+    from pytest_mlms.explain.reduce.result import Reduction
+    from pytest_mlms.explain.repro.bundle import Bundle
+    from pytest_mlms.explain.repro.replay.record import Record
 
 __all__ = ["add_reduce"]
 
@@ -61,8 +61,8 @@ def add_reduce(commands: Any) -> None:
 
 def _reduce(options: argparse.Namespace) -> int:
     """Reduce; return the exit status that the help tells."""
-    from pytest_mlms.reduce.judges import check_reducible
-    from pytest_mlms.reduce.text import result_lines
+    from pytest_mlms.explain.reduce.judges import check_reducible
+    from pytest_mlms.explain.reduce.text import result_lines
 
     _check_out(options)
     with tempfile.TemporaryDirectory(prefix="mlms-reduce-") as temporary:
@@ -80,7 +80,7 @@ def _reduce(options: argparse.Namespace) -> int:
 
 def _check_out(options: argparse.Namespace) -> None:
     """Raise MlmsError where the reduced bundle can't be written, before there is one."""
-    from pytest_mlms.errors import MlmsError
+    from pytest_mlms.core.errors import MlmsError
 
     out: Path = options.out
     if out.resolve() == Path(options.item).resolve():
@@ -95,8 +95,8 @@ def _is_replayed(bundle: Bundle, options: argparse.Namespace) -> bool:
     One that can't run here, as this Python is missing, takes nothing from what the search saw; nor
     does one that Ctrl-C ends.
     """
-    from pytest_mlms.errors import Unavailable
-    from pytest_mlms.repro.check import shows
+    from pytest_mlms.core.errors import Unavailable
+    from pytest_mlms.explain.repro.check import shows
 
     try:
         seen = shows(bundle, options.cache, show_step)
@@ -114,8 +114,8 @@ def _is_replayed(bundle: Bundle, options: argparse.Namespace) -> bool:
 
 def _bundle(options: argparse.Namespace, folder: Path) -> Bundle:
     """Return the bundle that the argument names."""
-    from pytest_mlms.errors import MlmsError
-    from pytest_mlms.repro.archive import read_bundle, record_of
+    from pytest_mlms.core.errors import MlmsError
+    from pytest_mlms.explain.repro.archive import read_bundle, record_of
 
     path = Path(options.item)
     if path.suffix != _SUFFIX:
@@ -128,8 +128,8 @@ def _bundle(options: argparse.Namespace, folder: Path) -> Bundle:
 
 def _bundle_of_run(options: argparse.Namespace) -> Bundle:
     """Return the bundle of an item of a run."""
-    from pytest_mlms.repro.items import find_item
-    from pytest_mlms.repro.making import bundle_of_item
+    from pytest_mlms.explain.repro.items import find_item
+    from pytest_mlms.explain.repro.making import bundle_of_item
 
     found = find_item(options.item, options.results)
     return bundle_of_item(found, making_of(options, options.quantity))
@@ -137,7 +137,7 @@ def _bundle_of_run(options: argparse.Namespace) -> Bundle:
 
 def _ask(record: Record, options: argparse.Namespace) -> None:
     """Tell which packages a bundle asks for, which may be anything, and ask; raises MlmsError."""
-    from pytest_mlms.errors import MlmsError
+    from pytest_mlms.core.errors import MlmsError
 
     print_error(f"{options.item}: {record.title}")
     for side in filter(None, (record.old, record.new)):
@@ -156,9 +156,9 @@ def _ask(record: Record, options: argparse.Namespace) -> None:
 
 def _run(bundle: Bundle, options: argparse.Namespace, folder: Path) -> Reduction:
     """Search in both stacks."""
-    from pytest_mlms.reduce.reduction import ReductionPlan, reduce_bundle
-    from pytest_mlms.reduce.stacks import StackSettings, own_predictor, sides_of
-    from pytest_mlms.reduce.text import step_line
+    from pytest_mlms.explain.reduce.reduction import ReductionPlan, reduce_bundle
+    from pytest_mlms.explain.reduce.stacks import StackSettings, own_predictor, sides_of
+    from pytest_mlms.explain.reduce.text import step_line
 
     print(f"{bundle.title}: {bundle.expected.summary}", flush=True)
     bundle = replace(bundle, predictor=own_predictor(bundle, options.predictors))
@@ -178,9 +178,9 @@ def _run(bundle: Bundle, options: argparse.Namespace, folder: Path) -> Reduction
 
 def _write(reduction: Reduction, out: Path, folder: Path) -> None:
     """Write the smaller bundle, and say how to use it."""
-    from pytest_mlms.reduce.text import departure_text, reduction_text
-    from pytest_mlms.repro.archive import write_bundle
-    from pytest_mlms.repro.privacy import without_places
+    from pytest_mlms.explain.reduce.text import departure_text, reduction_text
+    from pytest_mlms.explain.repro.archive import write_bundle
+    from pytest_mlms.explain.repro.privacy import without_places
 
     assert reduction.bundle is not None, "there is something to write"
     notes = [f"Reduced to {reduction_text(reduction)}."]

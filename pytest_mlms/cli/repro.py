@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_mlms.cli.arguments import print_error, show_step
 from pytest_mlms.cli.bundle_making import add_making, making_of
-from pytest_mlms.errors import MlmsError
+from pytest_mlms.core.errors import MlmsError
 
 if TYPE_CHECKING:
-    from pytest_mlms.repro.bundle import Bundle
+    from pytest_mlms.explain.repro.bundle import Bundle
 
 __all__ = ["add_repro"]
 
@@ -66,9 +66,9 @@ def _repro(options: argparse.Namespace) -> int:
         return _replay(options.replay, options.yes)
     if not options.item:
         raise MlmsError("name an item, as in 'mlms repro manifest.yaml::test_upgrade[…]'")
-    from pytest_mlms.repro.items import find_item
-    from pytest_mlms.repro.making import bundle_of_item
-    from pytest_mlms.repro.privacy import without_places
+    from pytest_mlms.explain.repro.items import find_item
+    from pytest_mlms.explain.repro.making import bundle_of_item
+    from pytest_mlms.explain.repro.privacy import without_places
 
     found = find_item(options.item, options.results)
     path = options.out or Path(_default_name(found.line["nodeid"]))
@@ -77,7 +77,7 @@ def _repro(options: argparse.Namespace) -> int:
     bundle = bundle_of_item(found, making_of(options, options.quantity))
     with tempfile.TemporaryDirectory(prefix="mlms-repro-") as folder:
         if options.without_model:
-            from pytest_mlms.repro.random_weights import randomised
+            from pytest_mlms.explain.repro.random_weights import randomised
 
             bundle = randomised(bundle, Path(folder))
         bundle = without_places(bundle, Path(folder))
@@ -92,8 +92,8 @@ def _replay(bundle: str, is_agreed: bool) -> int:
     """Replay a bundle with the agent and the replay of this installation."""
     import mlms_predictors
 
-    from pytest_mlms.repro.replay import main as replay
-    from pytest_mlms.stacks.trust import harmless_variables
+    from pytest_mlms.explain.repro.replay import main as replay
+    from pytest_mlms.provide.stacks.trust import harmless_variables
 
     agent = Path(str(mlms_predictors.__file__)).parent
     code = replay.Code(str(agent), str(Path(str(replay.__file__)).parent), harmless_variables)
@@ -108,7 +108,7 @@ def _default_name(nodeid: str) -> str:
 
 def _shows(bundle: Bundle, options: argparse.Namespace) -> bool:
     """Replay a bundle here, and tell what was seen; return whether the failure shows."""
-    from pytest_mlms.repro.check import open_checker
+    from pytest_mlms.explain.repro.check import open_checker
 
     with open_checker(bundle, options.cache, show_step, print_error) as checker:
         seen = checker.shows(bundle)
@@ -122,7 +122,7 @@ def _shows(bundle: Bundle, options: argparse.Namespace) -> bool:
 
 
 def _write(bundle: Bundle, path: Path, options: argparse.Namespace) -> int:
-    from pytest_mlms.repro.archive import write_bundle
+    from pytest_mlms.explain.repro.archive import write_bundle
 
     write_bundle(bundle, path, checked=not options.force)
     print(f"{path}: {path.stat().st_size / _MEBIBYTE:.2f} MiB")

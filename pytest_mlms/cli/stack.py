@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from pytest_mlms.agent.registry import find_predictors
 from pytest_mlms.cli.arguments import (
     add_cache,
     add_folders,
@@ -21,12 +20,13 @@ from pytest_mlms.cli.arguments import (
     positive,
     print_error,
 )
-from pytest_mlms.errors import MlmsError, StackError
-from pytest_mlms.files import write_atomically
-from pytest_mlms.records import Stack
-from pytest_mlms.report.table import format_table
-from pytest_mlms.stacks.declared import HERE, choose, declared_stacks
-from pytest_mlms.stacks.environments import (
+from pytest_mlms.core.errors import MlmsError, StackError
+from pytest_mlms.core.files import write_atomically
+from pytest_mlms.core.records import Stack
+from pytest_mlms.core.units import format_quantity
+from pytest_mlms.measure.agent.registry import find_predictors
+from pytest_mlms.provide.stacks.declared import HERE, choose, declared_stacks
+from pytest_mlms.provide.stacks.environments import (
     Environment,
     clear_strays,
     environments,
@@ -35,8 +35,8 @@ from pytest_mlms.stacks.environments import (
     provide,
     remove,
 )
-from pytest_mlms.stacks.launch import base_interpreter, prepare
-from pytest_mlms.units import format_quantity
+from pytest_mlms.provide.stacks.launch import base_interpreter, prepare
+from pytest_mlms.show.report.table import format_table
 
 __all__ = ["add_stack_commands"]
 

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from pytest_mlms.cli.arguments import add_top
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.report.trace_query import (
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.measure.trace.exporters import EXPORTERS, Exporter
+from pytest_mlms.measure.trace.storage import load_trace
+from pytest_mlms.show.report.trace_query import (
     FORMATS,
     contexts_of,
     find_analysis,
@@ -20,8 +22,6 @@ from pytest_mlms.report.trace_query import (
     render,
     traces_of,
 )
-from pytest_mlms.trace.exporters import EXPORTERS, Exporter
-from pytest_mlms.trace.storage import load_trace
 
 __all__ = ["add_analyze", "add_export"]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from pytest_mlms.errors import MlmsError
+from pytest_mlms.core.errors import MlmsError
 
 __all__ = ["add_worker"]
 

@@ -33,8 +33,8 @@ class MlmsError(Exception):
     killed = False
 
     def __init__(self, text: object = "") -> None:
-        from pytest_mlms.redaction import redact
-        from pytest_mlms.text import visible
+        from pytest_mlms.core.redaction import redact
+        from pytest_mlms.core.text import visible
 
         super().__init__(visible(redact(str(text))))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 
-from pytest_mlms.cgroups import cgroup_folders, memory_left, memory_limits
-from pytest_mlms.units import format_quantity
+from pytest_mlms.core.cgroups import cgroup_folders, memory_left, memory_limits
+from pytest_mlms.core.units import format_quantity
 
 __all__ = ["available_memory", "shortage"]
 

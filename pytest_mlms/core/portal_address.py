@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.files import read_secret
-from pytest_mlms.redaction import redact
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.files import read_secret
+from pytest_mlms.core.redaction import redact
 
 __all__ = ["TOKEN_VARIABLE", "exposes_tokens", "read_token", "read_url"]
 

@@ -9,7 +9,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pytest_mlms.serialization import NullAs, omitted_if_default
+from pytest_mlms.core.serialization import NullAs, omitted_if_default
 
 __all__ = [
     "UNDER_LOAD",
@@ -99,7 +99,7 @@ class Stack:
     frameworks: its ``framework`` is empty until it is asked for one. A stack with a ``variant``
     runs the models of that variant only. ``options`` are those of pip; ``model_options`` go to its
     predictor, instead of a model's own of the same name.
-    pytest_mlms.stacks.launch.prepare makes a Launch of a stack.
+    pytest_mlms.provide.stacks.launch.prepare makes a Launch of a stack.
     """
 
     name: str

@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pytest_mlms.text import encodable, shortened
+from pytest_mlms.core.text import encodable, shortened
 
 __all__ = ["NullAs", "from_plain", "omitted_if_default", "parse_json", "plain_as_list", "to_plain"]
 

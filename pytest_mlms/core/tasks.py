@@ -1,7 +1,7 @@
 """The tasks of machine learning that accuracy is measured for, as manifests are checked by them.
 
 ``TASKS`` has ours; other packages add theirs by an entry point. Nothing here imports the code of a
-task of ours: ``pytest_mlms.evaluate.tasks.registry`` does that when an item needs it.
+task of ours: ``pytest_mlms.measure.evaluate.tasks.registry`` does that when an item needs it.
 """
 
 from __future__ import annotations
@@ -48,34 +48,36 @@ _CLASSIFICATION = TaskFacts(
     labels="class",
     output_types=("classification",),
     quantities=("top1", "top5", "f1_macro"),
-    location="pytest_mlms.evaluate.tasks.classification:Classification",
+    location="pytest_mlms.measure.evaluate.tasks.classification:Classification",
 )
 
 
 def _of_text(quantities: tuple[str, ...], location: str) -> TaskFacts:
     """Return the facts of a task whose outputs and labels are texts."""
-    return TaskFacts("text", ("text",), quantities, f"pytest_mlms.evaluate.tasks.{location}")
+    return TaskFacts(
+        "text", ("text",), quantities, f"pytest_mlms.measure.evaluate.tasks.{location}"
+    )
 
 
 _REGRESSION = TaskFacts(
     labels="array",
     output_types=("tensor",),
     quantities=("mae", "rmse", "r2", "cosine"),
-    location="pytest_mlms.evaluate.tasks.regression:Regression",
+    location="pytest_mlms.measure.evaluate.tasks.regression:Regression",
 )
 
 _SEGMENTATION = TaskFacts(
     labels="mask",
     output_types=("mask",),
     quantities=("miou", "pixel_accuracy", "dice"),
-    location="pytest_mlms.evaluate.tasks.segmentation:SemanticSegmentation",
+    location="pytest_mlms.measure.evaluate.tasks.segmentation:SemanticSegmentation",
 )
 
 _ENHANCEMENT = TaskFacts(
     labels="image",
     output_types=("image",),
     quantities=("psnr", "ssim", "ssim_uniform"),
-    location="pytest_mlms.evaluate.tasks.enhancement:ImageEnhancement",
+    location="pytest_mlms.measure.evaluate.tasks.enhancement:ImageEnhancement",
 )
 
 TASKS: Mapping[str, TaskFacts] = {
@@ -93,25 +95,25 @@ TASKS: Mapping[str, TaskFacts] = {
         labels="text",
         output_types=("text", "span_start", "span_end"),
         quantities=("exact_match", "answer_f1"),
-        location="pytest_mlms.evaluate.tasks.question_answering:QuestionAnswering",
+        location="pytest_mlms.measure.evaluate.tasks.question_answering:QuestionAnswering",
     ),
     "text-generation": TaskFacts(
         labels="array",
         output_types=("tokens",),
         quantities=("same_tokens", "tokens_before_divergence", "exact_match"),
-        location="pytest_mlms.evaluate.tasks.text_generation:TextGeneration",
+        location="pytest_mlms.measure.evaluate.tasks.text_generation:TextGeneration",
     ),
     "object-detection": TaskFacts(
         labels="boxes",
         output_types=("boxes", "scores", "classes", "count"),
         quantities=("ap", "ap50", "ap75", "ar100"),
-        location="pytest_mlms.evaluate.tasks.object_detection:ObjectDetection",
+        location="pytest_mlms.measure.evaluate.tasks.object_detection:ObjectDetection",
     ),
     "instance-segmentation": TaskFacts(
         labels="boxes",
         output_types=("boxes", "scores", "classes", "count", "masks"),
         quantities=("mask_ap", "mask_ap50", "mask_ap75", "mask_ar100"),
-        location="pytest_mlms.evaluate.tasks.instance_segmentation:InstanceSegmentation",
+        location="pytest_mlms.measure.evaluate.tasks.instance_segmentation:InstanceSegmentation",
     ),
     "regression": _REGRESSION,
     "pitch-estimation": _REGRESSION,

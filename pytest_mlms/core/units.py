@@ -7,7 +7,7 @@ import math
 import re
 from decimal import Decimal
 
-from pytest_mlms.text import shortened
+from pytest_mlms.core.text import shortened
 
 __all__ = ["UNITS", "format_quantity", "parse_quantity", "parse_share"]
 

@@ -82,7 +82,7 @@ def _describe(number: int) -> str:
     """
     import psutil
 
-    from pytest_mlms.redaction import redact
+    from pytest_mlms.core.redaction import redact
 
     process = psutil.Process(number)
     if process.uids().real != os.getuid():

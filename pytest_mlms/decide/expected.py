@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pytest_mlms.cases import Case
 from pytest_mlms.config import Config
+from pytest_mlms.core.quantities import QUANTITIES, upgrade_rules
+from pytest_mlms.core.quantities.soak import SOAK_LIMITS
+from pytest_mlms.core.records import Limit
 from pytest_mlms.manifest.points import measures
 from pytest_mlms.manifest.scenarios import Peak
 from pytest_mlms.options import read_share
-from pytest_mlms.quantities import QUANTITIES, upgrade_rules
-from pytest_mlms.quantities.soak import SOAK_LIMITS
-from pytest_mlms.records import Limit
+from pytest_mlms.provide.cases import Case
 
 __all__ = ["Gate", "expected", "gates_of", "main_quantity"]
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from pytest_mlms.core.recorded import folder_of_item
 from pytest_mlms.distribute.inventory import InventoryScheduler, write_workers
 from pytest_mlms.distribute.lost_items import LostItem, as_error, report_of
 from pytest_mlms.distribute.message_types import (
@@ -42,10 +43,9 @@ from pytest_mlms.distribute.side_channel import CHANNEL_INPUT, Handler, SideChan
 from pytest_mlms.distribute.silence import SilenceMonitor
 from pytest_mlms.distribute.workers import Connection, WorkerState
 from pytest_mlms.distribute.xdist_patches import XdistPatches
-from pytest_mlms.host.matching import are_constraints
-from pytest_mlms.recorded import folder_of_item
-from pytest_mlms.report.durations import known_durations
+from pytest_mlms.provide.host.matching import are_constraints
 from pytest_mlms.session import REPORTER, Session
+from pytest_mlms.show.report.durations import known_durations
 
 __all__ = ["Controller"]
 

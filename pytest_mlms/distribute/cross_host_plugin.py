@@ -1,6 +1,6 @@
 """Plugin that compares two hosts at the end of a run: --mlms-stack and --mlms-against are labels.
 
-The statistics are in ``pytest_mlms/upgrade/cross_host.py``.
+The statistics are in ``pytest_mlms/decide/upgrade/cross_host.py``.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from pytest_mlms.config import Config
+from pytest_mlms.core.records import Comparison, Verdict
+from pytest_mlms.core.serialization import to_plain
+from pytest_mlms.core.units import format_quantity
+from pytest_mlms.decide.upgrade.cross_host import Visit, compare_sides, read_visit
 from pytest_mlms.options import read_share
-from pytest_mlms.records import Comparison, Verdict
-from pytest_mlms.report.table import format_table
-from pytest_mlms.serialization import to_plain
 from pytest_mlms.session import REPORTER
-from pytest_mlms.units import format_quantity
-from pytest_mlms.upgrade.cross_host import Visit, compare_sides, read_visit
+from pytest_mlms.show.report.table import format_table
 
 __all__ = ["CrossHostComparison", "register_comparison"]
 

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from pytest_mlms.core.units import format_quantity
 from pytest_mlms.distribute.workers import WorkerState
-from pytest_mlms.host.capabilities import Capabilities, gather
-from pytest_mlms.report.table import format_table
-from pytest_mlms.units import format_quantity
+from pytest_mlms.provide.host.capabilities import Capabilities, gather
+from pytest_mlms.show.report.table import format_table
 
 __all__ = ["InventoryScheduler", "show_this_host", "write_workers"]
 

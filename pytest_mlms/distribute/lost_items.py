@@ -8,9 +8,9 @@ import pytest
 
 from pytest_mlms.distribute.queue import ItemTable, Retry
 from pytest_mlms.distribute.recovery import AbandonedItem
-from pytest_mlms.host.requirements import OF_HOSTS, Needs
-from pytest_mlms.report.outcome import without_traceback
-from pytest_mlms.report.reproduce import command_for
+from pytest_mlms.provide.host.requirements import OF_HOSTS, Needs
+from pytest_mlms.show.report.outcome import without_traceback
+from pytest_mlms.show.report.reproduce import command_for
 
 __all__ = ["LostItem", "as_error", "report_of"]
 

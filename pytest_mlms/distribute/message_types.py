@@ -19,8 +19,8 @@ from typing import (
     is_typeddict,
 )
 
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.text import visible
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.text import visible
 
 __all__ = ["commands_terminal", "misfit", "result_misfit", "teardown_misfit", "types_of"]
 
@@ -118,7 +118,7 @@ class _Teardown(_FirstTeardown, total=False):
 
 def result_misfit(result: Any) -> str:
     """Return what is wrong with the line of an item that a worker ran; "" for nothing."""
-    from pytest_mlms.views.run import item_of
+    from pytest_mlms.show.views.run import item_of
 
     if not isinstance(result, Mapping):
         return "it is no mapping"

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from pytest_mlms.host.capabilities import Capabilities
-from pytest_mlms.host.requirements import Needs
+from pytest_mlms.provide.host.capabilities import Capabilities
+from pytest_mlms.provide.host.requirements import Needs
 
 __all__ = [
     "MESSAGES",

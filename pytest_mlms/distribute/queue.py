@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pytest_mlms.host.requirements import Needs
+from pytest_mlms.provide.host.requirements import Needs
 
 __all__ = ["ItemQueue", "ItemTable", "Retry", "plausible"]
 

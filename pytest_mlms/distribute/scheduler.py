@@ -23,8 +23,8 @@ from pytest_mlms.distribute.recovery import AbandonedItem, abandon_items, recove
 from pytest_mlms.distribute.work_stealing import steal_for
 from pytest_mlms.distribute.workers import PendingRetry, WorkerState, are_free
 from pytest_mlms.distribute.xdist_scheduler import DelegatedItems
-from pytest_mlms.host.capabilities import Capabilities
-from pytest_mlms.host.matching import misses, nearest_miss
+from pytest_mlms.provide.host.capabilities import Capabilities
+from pytest_mlms.provide.host.matching import misses, nearest_miss
 
 __all__ = ["FleetScheduler", "RunInfo"]
 

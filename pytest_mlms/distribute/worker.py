@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 import pytest
 
+from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.distribute.messages import (
     Heartbeat,
     Interrupt,
@@ -25,9 +26,8 @@ from pytest_mlms.distribute.messages import (
 from pytest_mlms.distribute.remote.artifact_transfer import ArtifactClient
 from pytest_mlms.distribute.remote.result_transfer import ResultSender
 from pytest_mlms.distribute.side_channel import Handler, SideChannel, channel_of, is_remote
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.host.capabilities import gather
-from pytest_mlms.host.requirements import table_of
+from pytest_mlms.provide.host.capabilities import gather
+from pytest_mlms.provide.host.requirements import table_of
 from pytest_mlms.session import SESSION, WORKER
 
 __all__ = ["WorkerSide", "register_worker"]

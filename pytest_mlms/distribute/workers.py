@@ -12,8 +12,8 @@ from pytest_mlms.distribute.messages import WorkerAnnouncement
 from pytest_mlms.distribute.queue import ItemQueue
 from pytest_mlms.distribute.remote.result_transfer import ResultReceiver
 from pytest_mlms.distribute.side_channel import SideChannel
-from pytest_mlms.host.capabilities import Capabilities
-from pytest_mlms.host.matching import locks_of, misses
+from pytest_mlms.provide.host.capabilities import Capabilities
+from pytest_mlms.provide.host.matching import locks_of, misses
 
 __all__ = ["Connection", "Liveness", "PendingRetry", "WorkerState", "are_free"]
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_mlms.cases import case_of
-from pytest_mlms.records import Kind
+from pytest_mlms.core.records import Kind
+from pytest_mlms.provide.cases import case_of
 
 __all__ = ["select_benchmarks"]
 

@@ -16,18 +16,18 @@ from typing import Any, NoReturn
 
 import pytest
 
-from pytest_mlms.cases import Case, case_of
+from pytest_mlms.author.loading import NoManifestError, load_manifest
 from pytest_mlms.config import MANIFEST_SUFFIXES
-from pytest_mlms.errors import AgentError, ManifestError, MlmsError, OutputError
+from pytest_mlms.core.errors import AgentError, ManifestError, MlmsError, OutputError
+from pytest_mlms.core.records import Kind
 from pytest_mlms.items.selection import select_cases
 from pytest_mlms.items.warned import warn_at
-from pytest_mlms.loading import NoManifestError, load_manifest
 from pytest_mlms.manifest.datasets import DATASET_FILES
 from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.manifest.types import instead
-from pytest_mlms.records import Kind
+from pytest_mlms.provide.cases import Case, case_of
+from pytest_mlms.provide.stacks.schema import STACK_FILES
 from pytest_mlms.session import FIRST_WORKERS, SESSION, Session
-from pytest_mlms.stacks.schema import STACK_FILES
 from pytest_mlms.warning_types import MlmsWarning
 
 __all__ = ["ManifestFile", "is_manifest", "parametrize", "warn_of_hidden"]

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import psutil
 
-from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.agent.process import WORKER
-from pytest_mlms.errors import InvalidRun, Unavailable
-from pytest_mlms.host.gpu_monitor import (
+from pytest_mlms.core.errors import InvalidRun, Unavailable
+from pytest_mlms.core.units import format_quantity
+from pytest_mlms.measure.agent.predictor import Predictor
+from pytest_mlms.measure.agent.process import WORKER
+from pytest_mlms.provide.host.gpu_monitor import (
     GpuMonitor,
     GpuReading,
     gpu_facts,
@@ -24,10 +25,9 @@ from pytest_mlms.host.gpu_monitor import (
     open_gpu,
     unlisted,
 )
-from pytest_mlms.units import format_quantity
 
 if TYPE_CHECKING:
-    from pytest_mlms.upgrade.agents import AgentPair
+    from pytest_mlms.decide.upgrade.agents import AgentPair
 
 __all__ = ["DeviceMonitor", "monitor_device", "weights_in_l2"]
 

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_mlms.agent.embedded_code import CodeAgent, CodeSpec, open_code
-from pytest_mlms.cases import Case
 from pytest_mlms.manifest.schema import Input
-from pytest_mlms.pipeline import Dataset, open_dataset
-from pytest_mlms.pipeline.code_dataset import CodeDataset
-from pytest_mlms.pipeline.step_files import class_numbers_of, with_local_files
+from pytest_mlms.measure.agent.embedded_code import CodeAgent, CodeSpec, open_code
+from pytest_mlms.measure.pipeline import Dataset, open_dataset
+from pytest_mlms.measure.pipeline.code_dataset import CodeDataset
+from pytest_mlms.measure.pipeline.step_files import class_numbers_of, with_local_files
+from pytest_mlms.provide.cases import Case
 from pytest_mlms.resources import launch_of
 from pytest_mlms.session import Session
 
 if TYPE_CHECKING:
-    from pytest_mlms.artifacts.fetch import CaseFiles
+    from pytest_mlms.provide.artifacts.fetch import CaseFiles
 
 __all__ = ["open_with_code"]
 

@@ -30,23 +30,23 @@ from pytest_mlms.resources import (
 from pytest_mlms.session import SESSION, Session
 
 if TYPE_CHECKING:
-    from pytest_mlms.agent.caches import Caches
-    from pytest_mlms.agent.pictures import PictureAgent, PictureSpec
-    from pytest_mlms.agent.predictor import Predictor
-    from pytest_mlms.artifacts.fetch import CaseFiles
-    from pytest_mlms.cases import Case
     from pytest_mlms.config import Config
-    from pytest_mlms.evaluate.reference import Reference
+    from pytest_mlms.core.records import Launch, Stack
+    from pytest_mlms.decide.upgrade.agents import AgentPair
+    from pytest_mlms.decide.upgrade.interleave import OpenPair
+    from pytest_mlms.decide.upgrade.rounds import Outputs, SideName
+    from pytest_mlms.decide.upgrade.stack_inputs import OpenPictures
     from pytest_mlms.items.device_monitor import DeviceMonitor
     from pytest_mlms.items.item_outputs import ItemOutputs
     from pytest_mlms.items.item_tracer import ItemTracer
-    from pytest_mlms.pipeline import Dataset
-    from pytest_mlms.recorder import Recorder
-    from pytest_mlms.records import Launch, Stack
-    from pytest_mlms.upgrade.agents import AgentPair
-    from pytest_mlms.upgrade.interleave import OpenPair
-    from pytest_mlms.upgrade.rounds import Outputs, SideName
-    from pytest_mlms.upgrade.stack_inputs import OpenPictures
+    from pytest_mlms.keep.results.recorder import Recorder
+    from pytest_mlms.measure.agent.caches import Caches
+    from pytest_mlms.measure.agent.pictures import PictureAgent, PictureSpec
+    from pytest_mlms.measure.agent.predictor import Predictor
+    from pytest_mlms.measure.evaluate.reference import Reference
+    from pytest_mlms.measure.pipeline import Dataset
+    from pytest_mlms.provide.artifacts.fetch import CaseFiles
+    from pytest_mlms.provide.cases import Case
 
 
 @pytest.fixture(scope="session")
@@ -105,8 +105,8 @@ def mlms_dataset(
     request: pytest.FixtureRequest,
 ) -> Dataset | None:
     """The manifest's dataset, with its steps; None without one, or for a shape of the manifest."""
-    from pytest_mlms.pipeline import open_dataset, without_corrupt
-    from pytest_mlms.pipeline.step_files import class_numbers_of, with_local_files
+    from pytest_mlms.measure.pipeline import open_dataset, without_corrupt
+    from pytest_mlms.measure.pipeline.step_files import class_numbers_of, with_local_files
 
     path = mlms_artifacts.dataset
     if path is None or not mlms_case.has_dataset:
@@ -150,7 +150,7 @@ def mlms_device(
     mlms_case: Case, mlms_launch: Launch, mlms_session: Session, request: pytest.FixtureRequest
 ) -> Iterator[str]:
     """The device of the case, which no other session on this host uses while the item runs."""
-    from pytest_mlms.host.requirements import check_hardware
+    from pytest_mlms.provide.host.requirements import check_hardware
 
     skip_if_known_unavailable(mlms_case, mlms_session)
     if "mlms_reference" in request.fixturenames:
@@ -167,11 +167,11 @@ def mlms_recorder(
     mlms_case: Case, mlms_device: str, mlms_session: Session, request: pytest.FixtureRequest
 ) -> Recorder:
     """The recorder of the item's results and artifacts."""
-    from pytest_mlms.expected import expected
-    from pytest_mlms.host.capabilities import uuid_of
-    from pytest_mlms.host.machine import CpuTimes
+    from pytest_mlms.decide.expected import expected
     from pytest_mlms.items.ungated import failure_without_limits
-    from pytest_mlms.recorder import RECORDER, Recorder
+    from pytest_mlms.keep.results.recorder import RECORDER, Recorder
+    from pytest_mlms.provide.host.capabilities import uuid_of
+    from pytest_mlms.provide.host.machine import CpuTimes
 
     recorder = Recorder(
         request.node.nodeid,
@@ -196,7 +196,7 @@ def mlms_recorder(
 @pytest.fixture
 def mlms_caches() -> Iterator[Caches]:
     """The folders in which compilers keep their work, where the manifest says what is in them."""
-    from pytest_mlms.agent.caches import Caches
+    from pytest_mlms.measure.agent.caches import Caches
 
     with contextlib.ExitStack() as folders:
         yield Caches(folders)
@@ -216,7 +216,7 @@ def mlms_predictor_factory(
 
     It returns a context, and takes environment variables for the agent.
     """
-    from pytest_mlms.agent.opening import open_predictor
+    from pytest_mlms.measure.agent.opening import open_predictor
 
     @contextlib.contextmanager
     def open_fresh(env: Mapping[str, str] | None = None) -> Iterator[Predictor]:
@@ -282,8 +282,8 @@ def mlms_reference(
 
     They are computed once for the items that follow each other.
     """
-    from pytest_mlms.evaluate.reference import Reference
     from pytest_mlms.items.item_outputs import reference_outputs
+    from pytest_mlms.measure.evaluate.reference import Reference
 
     with skip_if_unavailable(mlms_session):
         case = _reference_case(mlms_case)
@@ -302,7 +302,7 @@ def mlms_reference(
 
 def _reference_case(case: Case) -> Case:
     """Return the case of the reference. Raises Unavailable where no stack runs it."""
-    from pytest_mlms.errors import Unavailable
+    from pytest_mlms.core.errors import Unavailable
 
     if case.reference is not None:
         return case.reference
@@ -319,7 +319,7 @@ def mlms_device_monitor(
     mlms_recorder: Recorder,
 ) -> Iterator[DeviceMonitor]:
     """The monitor of the device between the processes of an item or the rounds of an upgrade."""
-    from pytest_mlms.files import total_size
+    from pytest_mlms.core.files import total_size
     from pytest_mlms.items.device_monitor import monitor_device
 
     mlms_session.predictor.close()  # the agent that earlier items shared may be on the device
@@ -345,13 +345,13 @@ def mlms_pair_factory(
     It returns a context, and takes the order in which the sides are started and the cores that they
     are held to.
     """
-    from pytest_mlms.errors import MlmsError
-    from pytest_mlms.item_result import LaunchRecord
-    from pytest_mlms.stacks.recreated import changed_packages
-    from pytest_mlms.upgrade.agents import open_pair
-    from pytest_mlms.upgrade.crash import Exits, crash_or
-    from pytest_mlms.upgrade.culprit import session_words, stack_words
-    from pytest_mlms.upgrade.preparation import told_changes
+    from pytest_mlms.core.errors import MlmsError
+    from pytest_mlms.decide.upgrade.agents import open_pair
+    from pytest_mlms.decide.upgrade.crash import Exits, crash_or
+    from pytest_mlms.decide.upgrade.culprit import session_words, stack_words
+    from pytest_mlms.decide.upgrade.preparation import told_changes
+    from pytest_mlms.keep.results.item_result import LaunchRecord
+    from pytest_mlms.provide.stacks.recreated import changed_packages
 
     baseline = mlms_case.baseline
     baseline_files = mlms_artifacts
@@ -411,7 +411,7 @@ def mlms_unheld_pair(
 
     None where that is how they are timed, and on a GPU.
     """
-    from pytest_mlms.upgrade.rounds import SIDES
+    from pytest_mlms.decide.upgrade.rounds import SIDES
 
     is_held = mlms_case.threads or mlms_case.baseline.threads
     if not is_held or mlms_case.device != "cpu":
@@ -432,7 +432,7 @@ def mlms_pictures(
 
     None where pytest's own interpreter decodes them for both.
     """
-    from pytest_mlms.agent import pictures
+    from pytest_mlms.measure.agent import pictures
 
     if mlms_case.loaded.manifest.evaluate.preprocess == "runner":
         return None

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from pytest_mlms.cases import case_of
-from pytest_mlms.expected import gates_of
+from pytest_mlms.decide.expected import gates_of
 from pytest_mlms.items.warned import warn_of_run
+from pytest_mlms.provide.cases import case_of
 from pytest_mlms.session import FIRST_WORKERS, SESSION
 from pytest_mlms.warning_types import MlmsNotGated
 

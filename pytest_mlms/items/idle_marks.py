@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from pytest_mlms.cases import Case, cases_of
 from pytest_mlms.items.warned import warn_at
 from pytest_mlms.manifest.load import LoadedManifest
+from pytest_mlms.provide.cases import Case, cases_of
+from pytest_mlms.provide.stacks.declared import stacks_for
 from pytest_mlms.session import FIRST_WORKERS, Session
-from pytest_mlms.stacks.declared import stacks_for
 from pytest_mlms.warning_types import MlmsWarning
 
 __all__ = ["warn_of_idle_marks"]

@@ -12,19 +12,19 @@ from dataclasses import dataclass
 
 import pytest
 
-from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.agent.process import Array
-from pytest_mlms.cases import Case
-from pytest_mlms.evaluate.inputs import Inputs
-from pytest_mlms.evaluate.kept_outputs import KeptOutputs, OutputsKeeper, outputs_key
-from pytest_mlms.evaluate.reference import compute_outputs
-from pytest_mlms.evaluate.rows import predict_all, predict_rows
+from pytest_mlms.keep.results.recorder import Recorder
 from pytest_mlms.manifest.schema import Output
-from pytest_mlms.pipeline import Dataset
-from pytest_mlms.recorder import Recorder
-from pytest_mlms.report.outcome import repetition_of
+from pytest_mlms.measure.agent.predictor import Predictor
+from pytest_mlms.measure.agent.process import Array
+from pytest_mlms.measure.evaluate.inputs import Inputs
+from pytest_mlms.measure.evaluate.kept_outputs import KeptOutputs, OutputsKeeper, outputs_key
+from pytest_mlms.measure.evaluate.reference import compute_outputs
+from pytest_mlms.measure.evaluate.rows import predict_all, predict_rows
+from pytest_mlms.measure.pipeline import Dataset
+from pytest_mlms.provide.cases import Case
 from pytest_mlms.resources import hold_device
 from pytest_mlms.session import Session
+from pytest_mlms.show.report.outcome import repetition_of
 
 __all__ = ["ItemOutputs", "reference_outputs"]
 

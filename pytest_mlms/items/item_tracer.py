@@ -16,32 +16,32 @@ import numpy as np
 import pytest
 from mlms_predictors._run.options import layer_variables_of
 
-from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.agent.process import Array
-from pytest_mlms.artifacts.fetch import CaseFiles
-from pytest_mlms.cases import Case
 from pytest_mlms.config import Config
-from pytest_mlms.evaluate.inputs import random_batch
-from pytest_mlms.evaluate.rows import BatchAxis
+from pytest_mlms.core.serialization import to_plain
 from pytest_mlms.items.static_cost import static_cost
-from pytest_mlms.pipeline import Dataset, postprocess, table_of
-from pytest_mlms.recorder import Recorder
-from pytest_mlms.serialization import to_plain
-from pytest_mlms.structure.summary import summarize_cost
-from pytest_mlms.trace.correlate import parents_of
-from pytest_mlms.trace.counters import CounterRow, counter_rows
-from pytest_mlms.trace.csv_table import write_table
-from pytest_mlms.trace.exporters.perfetto import write_perfetto
-from pytest_mlms.trace.metadata import TraceMetadata
-from pytest_mlms.trace.plan import TracePlan
-from pytest_mlms.trace.request_phases import PreparedRequest
-from pytest_mlms.trace.roofline import work_of
-from pytest_mlms.trace.runner import run_trace
-from pytest_mlms.trace.spans import Trace
-from pytest_mlms.trace.storage import save_trace
-from pytest_mlms.trace.summary import TraceSummary, summarize
-from pytest_mlms.trace.tables import KernelRow, LayerRow, kernel_rows, layer_rows
-from pytest_mlms.trace.target import TraceTarget
+from pytest_mlms.keep.results.recorder import Recorder
+from pytest_mlms.measure.agent.predictor import Predictor
+from pytest_mlms.measure.agent.process import Array
+from pytest_mlms.measure.evaluate.inputs import random_batch
+from pytest_mlms.measure.evaluate.rows import BatchAxis
+from pytest_mlms.measure.pipeline import Dataset, postprocess, table_of
+from pytest_mlms.measure.structure.summary import summarize_cost
+from pytest_mlms.measure.trace.correlate import parents_of
+from pytest_mlms.measure.trace.counters import CounterRow, counter_rows
+from pytest_mlms.measure.trace.csv_table import write_table
+from pytest_mlms.measure.trace.exporters.perfetto import write_perfetto
+from pytest_mlms.measure.trace.metadata import TraceMetadata
+from pytest_mlms.measure.trace.plan import TracePlan
+from pytest_mlms.measure.trace.request_phases import PreparedRequest
+from pytest_mlms.measure.trace.roofline import work_of
+from pytest_mlms.measure.trace.runner import run_trace
+from pytest_mlms.measure.trace.spans import Trace
+from pytest_mlms.measure.trace.storage import save_trace
+from pytest_mlms.measure.trace.summary import TraceSummary, summarize
+from pytest_mlms.measure.trace.tables import KernelRow, LayerRow, kernel_rows, layer_rows
+from pytest_mlms.measure.trace.target import TraceTarget
+from pytest_mlms.provide.artifacts.fetch import CaseFiles
+from pytest_mlms.provide.cases import Case
 from pytest_mlms.warning_types import MlmsWarning
 
 __all__ = ["FILES", "ItemTracer", "MlmsUnseen"]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from pytest_mlms.agent.load import Batcher
-from pytest_mlms.artifacts.fetch import CaseFiles
-from pytest_mlms.cases import Case
 from pytest_mlms.config import Config
-from pytest_mlms.evaluate.load_plan import LoadItemPlan
-from pytest_mlms.evaluate.loadgen import LoadGenItemPlan
-from pytest_mlms.load.arrivals import read_arrivals
 from pytest_mlms.manifest.load import shown
 from pytest_mlms.manifest.scenarios import Replay
+from pytest_mlms.measure.agent.load import Batcher
+from pytest_mlms.measure.evaluate.load_plan import LoadItemPlan
+from pytest_mlms.measure.evaluate.loadgen import LoadGenItemPlan
+from pytest_mlms.measure.load.arrivals import read_arrivals
+from pytest_mlms.provide.artifacts.fetch import CaseFiles
+from pytest_mlms.provide.cases import Case
 
 __all__ = ["load_plan_of", "loadgen_plan_of"]
 

@@ -8,13 +8,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_mlms.cases import Case
 from pytest_mlms.config import LOCK
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.records import Stack
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.records import Stack
+from pytest_mlms.provide.cases import Case
 
 if TYPE_CHECKING:
-    from pytest_mlms.lockfile.baseline import LockFile
+    from pytest_mlms.keep.lockfile.baseline import LockFile
 
 __all__ = ["with_locked_baseline"]
 
@@ -25,7 +25,7 @@ def with_locked_baseline(case: Case, file: Path, declared: Mapping[str, Stack]) 
     Threads, cores and the predictor's options are those of today on both sides. Raises LockError
     for a file that can't be read.
     """
-    from pytest_mlms.lockfile.baseline import locked_stack
+    from pytest_mlms.keep.lockfile.baseline import locked_stack
 
     read = _read(file, file.stat().st_mtime_ns)
     try:
@@ -46,7 +46,7 @@ def with_locked_baseline(case: Case, file: Path, declared: Mapping[str, Stack]) 
 @lru_cache(maxsize=1)
 def _read(file: Path, modified: int) -> LockFile:
     """Read the file once for all manifests; ``modified`` tells its versions apart."""
-    from pytest_mlms.lockfile.baseline import LockFile
-    from pytest_mlms.lockfile.reading import read_lock
+    from pytest_mlms.keep.lockfile.baseline import LockFile
+    from pytest_mlms.keep.lockfile.reading import read_lock
 
     return LockFile(file, read_lock(file))

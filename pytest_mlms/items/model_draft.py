@@ -6,13 +6,13 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from pytest_mlms.draft.drafting import draft_manifest
-from pytest_mlms.draft.model_files import recognise_models
-from pytest_mlms.draft.opening import stacks_of
-from pytest_mlms.draft.parts import Draft
-from pytest_mlms.draft.request import DraftRequest
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.files import write_atomically
+from pytest_mlms.author.draft.drafting import draft_manifest
+from pytest_mlms.author.draft.model_files import recognise_models
+from pytest_mlms.author.draft.opening import stacks_of
+from pytest_mlms.author.draft.parts import Draft
+from pytest_mlms.author.draft.request import DraftRequest
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.files import write_atomically
 from pytest_mlms.session import Session
 
 __all__ = ["draft_model"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_mlms.recorder import RECORDER
+from pytest_mlms.keep.results.recorder import RECORDER
 from pytest_mlms.session import SESSION
 
 __all__ = ["judge_own_limits"]

@@ -14,19 +14,19 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.case_digest import case_digest, definition_of
-from pytest_mlms.cases import Case, case_of
-from pytest_mlms.checked_lines import read_lines
 from pytest_mlms.config import Config
-from pytest_mlms.errors import MlmsError
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.recorded import recorded_launch, without_devices
 from pytest_mlms.items.ungated import failure_without_limits
-from pytest_mlms.recorded import recorded_launch, without_devices
-from pytest_mlms.report.reporter import Reporter
-from pytest_mlms.results_reader import ItemLines, read_results
+from pytest_mlms.keep.results.case_digest import case_digest, definition_of
+from pytest_mlms.keep.results.checked_lines import read_lines
+from pytest_mlms.keep.results.results_reader import ItemLines, read_results
+from pytest_mlms.provide.cases import Case, case_of
+from pytest_mlms.provide.stacks.declaration import declaration_of
+from pytest_mlms.provide.stacks.installed import NOT_FROM_INDEX
+from pytest_mlms.provide.stacks.launch import caller_variables
 from pytest_mlms.session import SESSION, Session
-from pytest_mlms.stacks.declaration import declaration_of
-from pytest_mlms.stacks.installed import NOT_FROM_INDEX
-from pytest_mlms.stacks.launch import caller_variables
+from pytest_mlms.show.report.reporter import Reporter
 
 __all__ = ["Resume", "finished_items", "resumed_run", "take_run"]
 

@@ -8,15 +8,15 @@ from pathlib import Path
 
 from packaging.specifiers import SpecifierSet
 
-from pytest_mlms.cases import Case, cases_of, upgrades_of
-from pytest_mlms.errors import ManifestError
+from pytest_mlms.core.errors import ManifestError
+from pytest_mlms.core.records import Kind, Stack
 from pytest_mlms.items.locked_baselines import with_locked_baseline
 from pytest_mlms.manifest.load import LoadedManifest
-from pytest_mlms.records import Kind, Stack
+from pytest_mlms.provide.cases import Case, cases_of, upgrades_of
+from pytest_mlms.provide.stacks.declared import DEFAULT, declared_stacks, stacks_for
+from pytest_mlms.provide.stacks.labels import visit_of
+from pytest_mlms.provide.stacks.nearest import nearest_stack
 from pytest_mlms.session import Session
-from pytest_mlms.stacks.declared import DEFAULT, declared_stacks, stacks_for
-from pytest_mlms.stacks.labels import visit_of
-from pytest_mlms.stacks.nearest import nearest_stack
 
 __all__ = ["StackSelection", "select_cases"]
 

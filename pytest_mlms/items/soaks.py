@@ -12,20 +12,20 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.agent.process import Array
-from pytest_mlms.cases import Case
 from pytest_mlms.config import Config
-from pytest_mlms.errors import Crashed, InvalidRun
-from pytest_mlms.evaluate.limits import judge
-from pytest_mlms.evaluate.soak import Running, SoakRun, SoakSeries
-from pytest_mlms.evaluate.soak_estimates import Blocks, estimate_soak
-from pytest_mlms.expected import expected
-from pytest_mlms.item_result import Judgement
+from pytest_mlms.core.errors import Crashed, InvalidRun
+from pytest_mlms.core.records import Decision, Verdict
+from pytest_mlms.decide.expected import expected
+from pytest_mlms.decide.upgrade.crash import CRASH_SUMMARY, crash_comparison
 from pytest_mlms.items.device_monitor import DeviceMonitor
-from pytest_mlms.recorder import Recorder
-from pytest_mlms.records import Decision, Verdict
-from pytest_mlms.report.artifacts import keep_arrays
-from pytest_mlms.upgrade.crash import CRASH_SUMMARY, crash_comparison
+from pytest_mlms.keep.results.item_result import Judgement
+from pytest_mlms.keep.results.recorder import Recorder
+from pytest_mlms.measure.agent.process import Array
+from pytest_mlms.measure.evaluate.limits import judge
+from pytest_mlms.measure.evaluate.soak import Running, SoakRun, SoakSeries
+from pytest_mlms.measure.evaluate.soak_estimates import Blocks, estimate_soak
+from pytest_mlms.provide.cases import Case
+from pytest_mlms.show.report.artifacts import keep_arrays
 
 __all__ = ["open_side", "open_sides", "settle_crash", "soak"]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pytest_mlms.artifacts.fetch import CaseFiles, fetch
-from pytest_mlms.artifacts.unpinned import without_record
-from pytest_mlms.cases import Case
-from pytest_mlms.errors import MlmsError
+from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.manifest.sources import is_remote
-from pytest_mlms.structure.cost import ModelCost
-from pytest_mlms.structure.onnx_graph import describe_onnx
+from pytest_mlms.measure.structure.cost import ModelCost
+from pytest_mlms.measure.structure.onnx_graph import describe_onnx
+from pytest_mlms.provide.artifacts.fetch import CaseFiles, fetch
+from pytest_mlms.provide.artifacts.unpinned import without_record
+from pytest_mlms.provide.cases import Case
 
 __all__ = ["static_cost"]
 

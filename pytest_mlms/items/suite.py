@@ -14,26 +14,26 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_mlms.errors import DatasetError, OutputError
+from pytest_mlms.core.errors import DatasetError, OutputError
 
 if TYPE_CHECKING:
-    from pytest_mlms.agent.predictor import Predictor
-    from pytest_mlms.agent.process import Array
-    from pytest_mlms.artifacts.fetch import CaseFiles
-    from pytest_mlms.cases import Case
     from pytest_mlms.config import Config
-    from pytest_mlms.evaluate.batch_sizes import BatchSizes
-    from pytest_mlms.evaluate.process_result import ProcessRecord, ProcessResult
-    from pytest_mlms.evaluate.reference import Reference
-    from pytest_mlms.evaluate.timed_inputs import RandomInputs, TimedInputs
+    from pytest_mlms.decide.upgrade.agents import AgentPair
+    from pytest_mlms.decide.upgrade.interleave import OpenPair
+    from pytest_mlms.decide.upgrade.stack_inputs import OpenPictures
     from pytest_mlms.items.device_monitor import DeviceMonitor
     from pytest_mlms.items.item_outputs import ItemOutputs
     from pytest_mlms.items.item_tracer import ItemTracer
-    from pytest_mlms.pipeline import Dataset
-    from pytest_mlms.recorder import Recorder
-    from pytest_mlms.upgrade.agents import AgentPair
-    from pytest_mlms.upgrade.interleave import OpenPair
-    from pytest_mlms.upgrade.stack_inputs import OpenPictures
+    from pytest_mlms.keep.results.recorder import Recorder
+    from pytest_mlms.measure.agent.predictor import Predictor
+    from pytest_mlms.measure.agent.process import Array
+    from pytest_mlms.measure.evaluate.batch_sizes import BatchSizes
+    from pytest_mlms.measure.evaluate.process_result import ProcessRecord, ProcessResult
+    from pytest_mlms.measure.evaluate.reference import Reference
+    from pytest_mlms.measure.evaluate.timed_inputs import RandomInputs, TimedInputs
+    from pytest_mlms.measure.pipeline import Dataset
+    from pytest_mlms.provide.artifacts.fetch import CaseFiles
+    from pytest_mlms.provide.cases import Case
 
     Batches = Sequence[Mapping[str, Array]]
 
@@ -50,11 +50,11 @@ def test_accuracy(
     mlms_config: Config,
 ) -> None:
     """Measure the quantities of the manifest's task over the whole dataset."""
-    from pytest_mlms.evaluate.estimates import estimate_evidence
-    from pytest_mlms.evaluate.limits import judge
-    from pytest_mlms.evaluate.scoring import score
-    from pytest_mlms.report.predictions import keep_predictions, list_worst_inputs
-    from pytest_mlms.report.worst_examples import keep_worst_examples
+    from pytest_mlms.measure.evaluate.estimates import estimate_evidence
+    from pytest_mlms.measure.evaluate.limits import judge
+    from pytest_mlms.measure.evaluate.scoring import score
+    from pytest_mlms.show.report.predictions import keep_predictions, list_worst_inputs
+    from pytest_mlms.show.report.worst_examples import keep_worst_examples
 
     manifest = mlms_case.loaded.manifest
     batches = mlms_outputs.batches(manifest.scored_outputs, mlms_dataset)
@@ -77,11 +77,11 @@ def test_agreement(
     mlms_config: Config,
 ) -> None:
     """Compare outputs, best classes and probabilities with those of the reference framework."""
-    from pytest_mlms.evaluate.agreement import Tolerance, estimate_agreement
-    from pytest_mlms.evaluate.departure import search_departure
-    from pytest_mlms.evaluate.limits import judge
-    from pytest_mlms.evaluate.reference import compare_outputs
-    from pytest_mlms.report.agreement import explain_departure, explain_worst, keep_differences
+    from pytest_mlms.measure.evaluate.agreement import Tolerance, estimate_agreement
+    from pytest_mlms.measure.evaluate.departure import search_departure
+    from pytest_mlms.measure.evaluate.limits import judge
+    from pytest_mlms.measure.evaluate.reference import compare_outputs
+    from pytest_mlms.show.report.agreement import explain_departure, explain_worst, keep_differences
 
     limit = mlms_case.agreement
     assert limit is not None, "a manifest without an agreement threshold has no agreement items"
@@ -111,7 +111,7 @@ def _names_shape(test: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(test)
     def run(mlms_case: Case, **fixtures: Any) -> None:
-        from pytest_mlms.agent.process import Refused
+        from pytest_mlms.measure.agent.process import Refused
 
         try:
             test(mlms_case=mlms_case, **fixtures)
@@ -142,16 +142,22 @@ def test_performance(
 ) -> None:
     """Measure latency, throughput, memory and start-up over fresh processes, or under load."""
     from pytest_mlms.config import draw_seed
-    from pytest_mlms.evaluate.contention import explain_wait
-    from pytest_mlms.evaluate.load_performance import measure_load
-    from pytest_mlms.evaluate.loadgen import measure_by_loadgen
-    from pytest_mlms.evaluate.looks import EARLY_PROCESSES
-    from pytest_mlms.evaluate.peak import measure_peak
-    from pytest_mlms.evaluate.performance import measure_performance
-    from pytest_mlms.evaluate.performance_plan import PerformancePlan
     from pytest_mlms.items.load_plans import load_plan_of, loadgen_plan_of
     from pytest_mlms.manifest.scenarios import Peak
-    from pytest_mlms.report.artifacts import keep_log, keep_part, keep_process, keep_run, note_peak
+    from pytest_mlms.measure.evaluate.contention import explain_wait
+    from pytest_mlms.measure.evaluate.load_performance import measure_load
+    from pytest_mlms.measure.evaluate.loadgen import measure_by_loadgen
+    from pytest_mlms.measure.evaluate.looks import EARLY_PROCESSES
+    from pytest_mlms.measure.evaluate.peak import measure_peak
+    from pytest_mlms.measure.evaluate.performance import measure_performance
+    from pytest_mlms.measure.evaluate.performance_plan import PerformancePlan
+    from pytest_mlms.show.report.artifacts import (
+        keep_log,
+        keep_part,
+        keep_process,
+        keep_run,
+        note_peak,
+    )
 
     open_predictor = mlms_device_monitor.watching(mlms_predictor_factory)
     assert mlms_case.scenario is not None, "every performance item has a scenario"
@@ -159,7 +165,7 @@ def test_performance(
     batches_for = _timed_inputs(mlms_case, mlms_dataset, seed)
     mlms_recorder.note(inputs_seed=seed)
     if mlms_case.caches == "warm":
-        from pytest_mlms.evaluate.timed_inputs import fill_caches
+        from pytest_mlms.measure.evaluate.timed_inputs import fill_caches
 
         with mlms_predictor_factory() as predictor:
             fill_caches(predictor, batches_for(predictor))
@@ -238,14 +244,14 @@ def test_upgrade(
     mlms_config: Config,
 ) -> None:
     """Compare the candidate stack with the baseline: speed, memory, start-up, outputs, accuracy."""
-    from pytest_mlms.item_result import Judgement
+    from pytest_mlms.decide.upgrade.compared_inputs import Extent
+    from pytest_mlms.decide.upgrade.criteria import criteria_of, interleave_plan_of
+    from pytest_mlms.decide.upgrade.explanation import explain_upgrade
+    from pytest_mlms.decide.upgrade.output_check import OutputCheck
+    from pytest_mlms.decide.upgrade.run import UpgradeRun
+    from pytest_mlms.decide.upgrade.setting import setting_of
     from pytest_mlms.items.load_plans import load_plan_of
-    from pytest_mlms.upgrade.compared_inputs import Extent
-    from pytest_mlms.upgrade.criteria import criteria_of, interleave_plan_of
-    from pytest_mlms.upgrade.explanation import explain_upgrade
-    from pytest_mlms.upgrade.output_check import OutputCheck
-    from pytest_mlms.upgrade.run import UpgradeRun
-    from pytest_mlms.upgrade.setting import setting_of
+    from pytest_mlms.keep.results.item_result import Judgement
 
     criteria = criteria_of(mlms_case, mlms_config)
     plan = interleave_plan_of(mlms_case, mlms_config)
@@ -298,9 +304,9 @@ def test_soak(
 ) -> None:
     """Call a process for a long time, or one of either stack in turns: what time does to it."""
     from pytest_mlms.config import draw_seed
-    from pytest_mlms.errors import Crashed
+    from pytest_mlms.core.errors import Crashed
+    from pytest_mlms.decide.upgrade.interleave import KilledOnce
     from pytest_mlms.items.soaks import open_side, open_sides, settle_crash, soak
-    from pytest_mlms.upgrade.interleave import KilledOnce
 
     seed = draw_seed(mlms_config.seed)
     batches_for = _timed_inputs(mlms_case, mlms_dataset, seed)
@@ -321,7 +327,7 @@ def test_soak(
 
 def _timed_inputs(case: Case, dataset: Dataset | None, run_seed: int) -> TimedInputs | RandomInputs:
     """Return the draws of what a case is timed with: of the dataset, else random ones."""
-    from pytest_mlms.evaluate.timed_inputs import RandomInputs, TimedInputs
+    from pytest_mlms.measure.evaluate.timed_inputs import RandomInputs, TimedInputs
 
     if dataset is None:
         return RandomInputs(case, run_seed)
@@ -335,7 +341,7 @@ def _timed_inputs(case: Case, dataset: Dataset | None, run_seed: int) -> TimedIn
 
 def _batch_sizes(case: Case, dataset: Dataset | None, seed: int) -> BatchSizes | None:
     """Return what compares outputs by the size of the batch, None where no limit asks for it."""
-    from pytest_mlms.evaluate.batch_sizes import BatchSizes
+    from pytest_mlms.measure.evaluate.batch_sizes import BatchSizes
 
     is_limited = any(limit.quantity == "batch_agreement" for limit in case.limits)
     return BatchSizes(case, dataset, seed) if is_limited else None

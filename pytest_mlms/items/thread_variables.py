@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_mlms.cases import Case
 from pytest_mlms.items.warned import warn_at
 from pytest_mlms.manifest.load import LoadedManifest
+from pytest_mlms.provide.cases import Case
 from pytest_mlms.session import FIRST_WORKERS, Session
 from pytest_mlms.warning_types import MlmsWarning
 
@@ -25,7 +25,7 @@ def warn_of_thread_variables(
     sides = [*cases, *(case.baseline for case in cases if case.against is not None)]
     with_variables = {case.stack.name: case for case in sides if case.stack.env}
     for case in with_variables.values():
-        from pytest_mlms.stacks.launch import THREAD_VARIABLES  # heavy, and rarely needed
+        from pytest_mlms.provide.stacks.launch import THREAD_VARIABLES  # heavy, and rarely needed
 
         count = case.threads
         others = [

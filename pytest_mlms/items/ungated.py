@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_mlms.cases import Case
-from pytest_mlms.expected import expected
+from pytest_mlms.decide.expected import expected
 from pytest_mlms.manifest.load import LoadedManifest
+from pytest_mlms.provide.cases import Case
 from pytest_mlms.session import FIRST_WORKERS, Session
 
 __all__ = ["failure_without_limits", "warn_without_limits"]

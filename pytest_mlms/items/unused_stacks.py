@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable
 
 import pytest
 
+from pytest_mlms.core.records import Stack
 from pytest_mlms.items.warned import refuse, warn_of_run
-from pytest_mlms.records import Stack
 from pytest_mlms.session import FIRST_WORKERS, SESSION
 
 __all__ = ["check_stacks"]

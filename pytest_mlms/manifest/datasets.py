@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from pytest_mlms.errors import ManifestError
+from pytest_mlms.core.errors import ManifestError
 from pytest_mlms.manifest.messages import describe
 from pytest_mlms.manifest.reading import read, shown
 from pytest_mlms.manifest.schema import DatasetEntry

@@ -12,11 +12,11 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from pytest_mlms.errors import ArtifactError
-from pytest_mlms.files import read_regular
+from pytest_mlms.core.errors import ArtifactError
+from pytest_mlms.core.files import read_regular
+from pytest_mlms.core.records import RecordedDigest
+from pytest_mlms.core.redaction import redact
 from pytest_mlms.manifest.sources import is_remote
-from pytest_mlms.records import RecordedDigest
-from pytest_mlms.redaction import redact
 
 __all__ = ["UNPINNED", "add_digest", "recorded_digest", "recorded_in"]
 

@@ -13,7 +13,10 @@ from urllib.request import url2pathname
 
 from pydantic import ValidationError
 
-from pytest_mlms.errors import ArtifactError, ManifestError, MlmsError
+from pytest_mlms.core.errors import ArtifactError, ManifestError, MlmsError
+from pytest_mlms.core.quantities import QUANTITIES, Quantity
+from pytest_mlms.core.records import Artifact, Kind, Limit, Place
+from pytest_mlms.core.text import shortened
 from pytest_mlms.manifest import yaml12
 from pytest_mlms.manifest.datasets import DATASET_FILES, with_described_dataset
 from pytest_mlms.manifest.digest_record import UNPINNED, recorded_digest, recorded_in
@@ -27,9 +30,6 @@ from pytest_mlms.manifest.schema import Manifest, Model
 from pytest_mlms.manifest.sources import scheme_of, split_source
 from pytest_mlms.manifest.thresholds import AgreementThreshold, Entry, agreement_limits, value_of
 from pytest_mlms.manifest.validation import inconsistencies
-from pytest_mlms.quantities import QUANTITIES, Quantity
-from pytest_mlms.records import Artifact, Kind, Limit, Place
-from pytest_mlms.text import shortened
 
 __all__ = [
     "EmbeddedText",

@@ -9,10 +9,10 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
+from pytest_mlms.core.text import shortened
 from pytest_mlms.manifest.schema import Manifest
 from pytest_mlms.manifest.types import PATTERNS, instead
 from pytest_mlms.manifest.yaml12 import Document, Error, Path
-from pytest_mlms.text import shortened
 
 __all__ = ["describe"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
+from pytest_mlms.core.quantities import QUANTITIES
+from pytest_mlms.core.records import Kind, Limit
 from pytest_mlms.manifest.scenarios import Load, Peak
 from pytest_mlms.manifest.schema import Manifest, Model
-from pytest_mlms.quantities import QUANTITIES
-from pytest_mlms.records import Kind, Limit
 
 __all__ = ["Point", "idle_text", "is_judged", "measures", "points_of"]
 

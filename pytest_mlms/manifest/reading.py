@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from pytest_mlms.files import read_regular
+from pytest_mlms.core.files import read_regular
 from pytest_mlms.manifest import yaml12
 
 __all__ = ["read", "shown"]

@@ -15,6 +15,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
+from pytest_mlms.core.tasks import LabelForm, TaskFacts, facts_of
 from pytest_mlms.manifest.scenarios import Batcher, ScenarioEntry, SingleStream, labels_of
 from pytest_mlms.manifest.steps import (
     ARRAY_STEPS,
@@ -47,7 +48,6 @@ from pytest_mlms.manifest.types import (
     split_framework,
 )
 from pytest_mlms.manifest.yaml12 import Path
-from pytest_mlms.tasks import LabelForm, TaskFacts, facts_of
 
 __all__ = ["BATCH", "BY_GROUP", "Evaluate", "Input", "Manifest", "Model", "Output", "OutputType"]
 

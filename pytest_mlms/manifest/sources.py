@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from urllib.parse import urldefrag
 
-from pytest_mlms.text import close_words
+from pytest_mlms.core.text import close_words
 
 __all__ = ["FORMS", "check_source", "is_remote", "scheme_of", "split_source"]
 

@@ -1,4 +1,4 @@
-"""Steps that a manifest may list, and their parameters; pytest_mlms.pipeline runs them."""
+"""Steps that a manifest may list, and their parameters; pytest_mlms.measure.pipeline runs them."""
 
 from __future__ import annotations
 

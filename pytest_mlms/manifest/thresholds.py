@@ -10,6 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 from pydantic import Field, create_model
 
+from pytest_mlms.core.quantities import QUANTITIES, Quantity, quantities_of
+from pytest_mlms.core.records import Kind
+from pytest_mlms.core.tasks import tasks
+from pytest_mlms.core.units import UNITS
 from pytest_mlms.manifest.scenarios import ScenarioName
 from pytest_mlms.manifest.types import (
     Closed,
@@ -21,10 +25,6 @@ from pytest_mlms.manifest.types import (
     Short,
     value_type,
 )
-from pytest_mlms.quantities import QUANTITIES, Quantity, quantities_of
-from pytest_mlms.records import Kind
-from pytest_mlms.tasks import tasks
-from pytest_mlms.units import UNITS
 
 __all__ = [
     "AgreementThreshold",

@@ -24,9 +24,9 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
+from pytest_mlms.core.text import close_words
+from pytest_mlms.core.units import UNITS, parse_quantity, parse_share
 from pytest_mlms.manifest.sources import check_source
-from pytest_mlms.text import close_words
-from pytest_mlms.units import UNITS, parse_quantity, parse_share
 
 __all__ = [
     "PATTERNS",

@@ -7,14 +7,14 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from pytest_mlms.core.quantities import QUANTITIES
+from pytest_mlms.core.tasks import tasks
 from pytest_mlms.manifest.box_outputs import box_output_errors
 from pytest_mlms.manifest.scenarios import OpenLoad, Peak
 from pytest_mlms.manifest.schema import BY_GROUP, Input, Manifest, Output
 from pytest_mlms.manifest.thresholds import AgreementThreshold, Entry, agreement_limits
 from pytest_mlms.manifest.types import instead
 from pytest_mlms.manifest.yaml12 import Path
-from pytest_mlms.quantities import QUANTITIES
-from pytest_mlms.tasks import tasks
 
 __all__ = ["inconsistencies"]
 

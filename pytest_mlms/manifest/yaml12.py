@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from pytest_mlms.text import find_control, shortened
+from pytest_mlms.core.text import find_control, shortened
 
 __all__ = ["Document", "Error", "Lines", "Path", "Repeated", "WrittenFloat", "joined", "parse"]
 

@@ -7,14 +7,14 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from pytest_mlms.errors import MlmsError
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.records import Kind, Limit, Place, Stack
 from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.manifest.points import Point, is_judged, points_of
 from pytest_mlms.manifest.scenarios import Load, OpenLoad, ScenarioEntry
 from pytest_mlms.manifest.schema import Input, Model
 from pytest_mlms.manifest.thresholds import AgreementThreshold
 from pytest_mlms.manifest.types import Scalar
-from pytest_mlms.records import Kind, Limit, Place, Stack
 
 if TYPE_CHECKING:
     import pytest

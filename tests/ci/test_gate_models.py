@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pytest_mlms.upgrade.rounds import Array
+from pytest_mlms.decide.upgrade.rounds import Array
 from tests.support.project import DIGITS, ROOT
 
 onnx = pytest.importorskip("onnx")

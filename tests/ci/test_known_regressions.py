@@ -9,7 +9,7 @@ from typing import Any
 import onnx
 import pytest
 
-from pytest_mlms.loading import load_manifest
+from pytest_mlms.author.loading import load_manifest
 from tests.support.project import ROOT
 
 sys.path.insert(0, str(ROOT / "ci"))

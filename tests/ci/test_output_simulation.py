@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from pytest_mlms.records import Verdict
+from pytest_mlms.core.records import Verdict
 from tests.support.project import ROOT
 
 sys.path.insert(0, str(ROOT / "ci"))

@@ -7,8 +7,8 @@ from collections import Counter
 
 import numpy as np
 
-from pytest_mlms.load.evidence import Criterion
-from pytest_mlms.records import Verdict
+from pytest_mlms.core.records import Verdict
+from pytest_mlms.measure.load.evidence import Criterion
 from tests.support.project import ROOT
 
 sys.path.insert(0, str(ROOT / "ci"))

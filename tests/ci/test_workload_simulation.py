@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "ci"))
 
 from workload_simulation import CELLS, Cell, decide
 
-from pytest_mlms.records import Verdict
+from pytest_mlms.core.records import Verdict
 
 
 @pytest.mark.parametrize("cell", [cell for cell in CELLS if not cell.share])

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.bisect.question import End, Question
-from pytest_mlms.bisect.record import Record
 from pytest_mlms.cli.culprit_bundle import Attachment, attach_bundle
 from pytest_mlms.cli.main import main
-from pytest_mlms.repro.archive import write_bundle
-from pytest_mlms.repro.items import FoundItem
+from pytest_mlms.explain.bisect.question import End, Question
+from pytest_mlms.explain.bisect.record import Record
+from pytest_mlms.explain.repro.archive import write_bundle
+from pytest_mlms.explain.repro.items import FoundItem
 from tests.support.bisections import Release, Releases, write_releases
 from tests.support.bundles import bundle_of_matrix
 from tests.support.project import Project

@@ -10,9 +10,9 @@ import pytest
 
 from pytest_mlms.cli import history_changes
 from pytest_mlms.cli.main import main
-from pytest_mlms.history.adding import add_run
-from pytest_mlms.history.changes import set_cause
-from pytest_mlms.history.store import open_history
+from pytest_mlms.keep.history.adding import add_run
+from pytest_mlms.keep.history.changes import set_cause
+from pytest_mlms.keep.history.store import open_history
 from tests.support.histories import run_name, write_run
 
 RUNS = 20

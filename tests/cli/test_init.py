@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from pytest_mlms.author.draft import measuring
+from pytest_mlms.author.draft.model_files import recognise_models
 from pytest_mlms.cli.init import _command, _option
 from pytest_mlms.cli.main import main
-from pytest_mlms.draft import measuring
-from pytest_mlms.draft.model_files import recognise_models
 from pytest_mlms.manifest import load
 from tests.support.printed import mlms_options
 from tests.support.project import DIGITS, PREDICTORS, write_matrix
@@ -117,7 +117,7 @@ def test_a_framework_that_is_missing_is_named_with_its_line(
 def test_an_error_names_the_draft_and_no_temporary_file(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pytest_mlms.draft.parts.Draft.text", lambda _: "nothing: 1\n")
+    monkeypatch.setattr("pytest_mlms.author.draft.parts.Draft.text", lambda _: "nothing: 1\n")
     for target in ("m.yaml", str(folder / "m.yaml")):
         assert main(["init", "model.onnx", "--output", target]) == 2
         text = capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The command ``mlms judge``; tests/upgrade/test_replay.py has the decisions themselves."""
+"""The command ``mlms judge``; tests/decide/upgrade/test_replay.py has the decisions themselves."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from pytest_mlms.cli.main import main
-from pytest_mlms.records import Comparison, Verdict
-from pytest_mlms.upgrade.output_check import check_outputs
+from pytest_mlms.core.records import Comparison, Verdict
+from pytest_mlms.decide.upgrade.output_check import check_outputs
 from tests.support.upgrade_results import RunFolder
 from tests.support.upgrades import ROUND_RECORD, latencies
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pytest_mlms.arrays import write_arrays
 from pytest_mlms.cli.main import main
+from pytest_mlms.core.arrays import write_arrays
 from tests.support.archives import write_zip
 from tests.support.project import PREDICTORS, copy_digits, sha256
 

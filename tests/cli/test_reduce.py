@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pytest_mlms.agent.registry import find_predictors
 from pytest_mlms.cli.main import main
-from pytest_mlms.repro.archive import read_bundle, write_bundle
-from pytest_mlms.repro.bundle import BundleSide
+from pytest_mlms.explain.repro.archive import read_bundle, write_bundle
+from pytest_mlms.explain.repro.bundle import BundleSide
+from pytest_mlms.measure.agent.registry import find_predictors
 from tests.support.onnx_models import ModelBuilder
 from tests.support.reductions import bundle_of, deep_network
 

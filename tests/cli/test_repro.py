@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.agent.registry import find_predictors
 from pytest_mlms.cli.main import main
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.repro.archive import read_bundle, write_bundle
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.explain.repro.archive import read_bundle, write_bundle
+from pytest_mlms.measure.agent.registry import find_predictors
 from tests.support.bundles import bundle_of_matrix, side
 from tests.support.result_lines import line_of
 

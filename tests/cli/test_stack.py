@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pytest_mlms.cli.main import main
-from pytest_mlms.stacks.environments import Environment, release, use
+from pytest_mlms.provide.stacks.environments import Environment, release, use
 from tests.support.wheels import offline, share_seeds, write_wheel  # noqa: F401
 
 pytestmark = pytest.mark.usefixtures("offline")

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pytest_mlms.arrays import DamagedFile, read_arrays
+from pytest_mlms.core.arrays import DamagedFile, read_arrays
 
 
 def test_arrays_are_read_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms import cgroups
+from pytest_mlms.core import cgroups
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.files import read_regular, replacing, write_atomically
+from pytest_mlms.core.files import read_regular, replacing, write_atomically
 
 
 def test_a_file_is_replaced_once_the_new_one_is_whole(tmp_path: Path) -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_mlms.quantities import QUANTITIES, Quantity, quantities_of, upgrade_rules
-from pytest_mlms.units import UNITS
+from pytest_mlms.core.quantities import QUANTITIES, Quantity, quantities_of, upgrade_rules
+from pytest_mlms.core.units import UNITS
 from tests.support.project import ROOT, Project
 
 UNITS_WITHOUT_PREFIX = ("", "nat")
 LIMITED_KINDS = ("accuracy", "performance")
 
 REGISTER_ONE = """
-from pytest_mlms.quantities import QUANTITIES, Column, ProcessEstimator, Quantity
+from pytest_mlms.core.quantities import QUANTITIES, Column, ProcessEstimator, Quantity
 
 QUANTITIES["latency_max"] = Quantity(
     name="latency_max",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.recorded import Recorded, recorded_artifacts, recorded_launch
+from pytest_mlms.core.recorded import Recorded, recorded_artifacts, recorded_launch
 from tests.support.project import ROOT
 
 KEYS = {"launch", "launch_against", "executable", "artifacts"}

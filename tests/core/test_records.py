@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_mlms.records import Comparison, Verdict, device_name, regressed_comparison
+from pytest_mlms.core.records import Comparison, Verdict, device_name, regressed_comparison
 
 
 @pytest.mark.parametrize(

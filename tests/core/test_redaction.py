@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.errors import ArtifactError
-from pytest_mlms.redaction import anonymous, redact, redact_all
+from pytest_mlms.core.errors import ArtifactError
+from pytest_mlms.core.redaction import anonymous, redact, redact_all
 from tests.support.fileserver import serving
 from tests.support.project import Project
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_mlms.serialization import (
+from pytest_mlms.core.serialization import (
     NullAs,
     from_plain,
     omitted_if_default,

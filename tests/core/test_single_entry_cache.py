@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from pytest_mlms.single_entry_cache import SingleEntryCache
+from pytest_mlms.core.single_entry_cache import SingleEntryCache
 
 
 @contextlib.contextmanager

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.repro.replay.environments import find_pip
-from pytest_mlms.stacks.interpreters import probe
-from pytest_mlms.starts import module_command
+from pytest_mlms.core.starts import module_command
+from pytest_mlms.explain.repro.replay.environments import find_pip
+from pytest_mlms.provide.stacks.interpreters import probe
 from tests.support.project import HANG_GUARD, ROOT
 
 SHADOWED = ("pip", "pytest", "json", "venv", "platform", "runpy", "pluggy")

@@ -12,7 +12,7 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_mlms.statistics import (
+from pytest_mlms.core.statistics import (
     Interval,
     _signed_rank_quantile,
     change_points,

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.evaluate.tasks.registry import task_named
-from pytest_mlms.quantities import QUANTITIES, quantities_of
-from pytest_mlms.tasks import TASKS, facts_of
+from pytest_mlms.core.quantities import QUANTITIES, quantities_of
+from pytest_mlms.core.tasks import TASKS, facts_of
+from pytest_mlms.measure.evaluate.tasks.registry import task_named
 from tests.support.project import ROOT, Project
 
 

@@ -7,8 +7,8 @@ from xml.etree import ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.text import encodable, find_control, shortened, visible
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.text import encodable, find_control, shortened, visible
 
 CODES = st.integers(0, 0x10FFFF)
 TEXTS = st.lists(CODES | st.integers(0, 0xFF)).map(lambda codes: "".join(map(chr, codes)))

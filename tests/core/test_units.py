@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_mlms.units import UNITS, format_quantity, parse_quantity, parse_share
+from pytest_mlms.core.units import UNITS, format_quantity, parse_quantity, parse_share
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.cases import Case, cases_of
-from pytest_mlms.expected import expected
+from pytest_mlms.core.quantities.soak import SOAK_LIMITS
+from pytest_mlms.core.records import Kind
+from pytest_mlms.decide.expected import expected
 from pytest_mlms.manifest import load
-from pytest_mlms.quantities.soak import SOAK_LIMITS
-from pytest_mlms.records import Kind
+from pytest_mlms.provide.cases import Case, cases_of
 from tests.support.project import copy_digits
 from tests.support.upgrade_case import NEW, case_of, options
 

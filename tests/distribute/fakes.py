@@ -10,9 +10,9 @@ from pytest_mlms.distribute.messages import Message, WorkerAnnouncement
 from pytest_mlms.distribute.notices import Notices
 from pytest_mlms.distribute.side_channel import SideChannel
 from pytest_mlms.distribute.workers import Connection, WorkerState
-from pytest_mlms.host.capabilities import Capabilities
-from pytest_mlms.host.requirements import Needs
-from tests.host import test_matching
+from pytest_mlms.provide.host.capabilities import Capabilities
+from pytest_mlms.provide.host.requirements import Needs
+from tests.provide.host import test_matching
 
 
 class FakeNode:

@@ -19,7 +19,7 @@ from pytest_mlms.distribute.messages import (
 from pytest_mlms.distribute.progress import summary
 from pytest_mlms.distribute.scheduler import FleetScheduler, RunInfo
 from pytest_mlms.distribute.workers import Connection, WorkerState
-from pytest_mlms.host.requirements import Needs
+from pytest_mlms.provide.host.requirements import Needs
 from tests.distribute.fakes import (
     FakeNode,
     RecordingChannel,

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.distribute.messages import Interrupt, InterruptedResult, ItemRefusal, ItemRetry
 from pytest_mlms.distribute.side_channel import SideChannel
 from pytest_mlms.distribute.worker import WorkerSide
-from pytest_mlms.errors import MlmsError
 from tests.distribute.fakes import channel_pair
 
 

@@ -367,7 +367,7 @@ def count(owner, name):
     setattr(owner, name, counted)
 
 count(FixtureManager, "getfixtureinfo")
-count(importlib.import_module("pytest_mlms.loading"), "read")
+count(importlib.import_module("pytest_mlms.author.loading"), "read")
 count(importlib.import_module("pytest_mlms.items.collect"), "select_cases")
 
 def pytest_collection_finish(session):

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.errors import InvalidRun, Unavailable
-from pytest_mlms.host import gpu_monitor
+from pytest_mlms.core.errors import InvalidRun, Unavailable
+from pytest_mlms.decide.upgrade.agents import AgentPair
 from pytest_mlms.items.device_monitor import DeviceMonitor, monitor_device, weights_in_l2
-from pytest_mlms.upgrade.agents import AgentPair
+from pytest_mlms.measure.agent.predictor import Predictor
+from pytest_mlms.provide.host import gpu_monitor
 from tests.support.driver import H200, Driver
 
 pytest.importorskip("pynvml")

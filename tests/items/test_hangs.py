@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.project import Project
 
-SHORT_WAIT = "import pytest_mlms.agent.process\npytest_mlms.agent.process._LEAST_WAIT = 2.0\n"
+SHORT_WAIT = "import pytest_mlms.measure.agent.process\npytest_mlms.measure.agent.process._LEAST_WAIT = 2.0\n"
 """A conftest.py by which ten times what the baseline took counts from 2 s on, not from a minute."""
 
 

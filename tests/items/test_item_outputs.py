@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_mlms.cases import Case
-from pytest_mlms.evaluate.inputs import Inputs
-from pytest_mlms.evaluate.kept_outputs import KeptOutputs, outputs_key
+from pytest_mlms.core.records import Kind
 from pytest_mlms.items.item_outputs import ItemOutputs
-from pytest_mlms.records import Kind
+from pytest_mlms.measure.evaluate.inputs import Inputs
+from pytest_mlms.measure.evaluate.kept_outputs import KeptOutputs, outputs_key
+from pytest_mlms.provide.cases import Case
 from pytest_mlms.session import Session
 from tests.support.cases import digits_case
 from tests.support.project import PREDICTORS, Project

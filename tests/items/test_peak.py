@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pytest_mlms.load.evidence import Criterion
+from pytest_mlms.measure.load.evidence import Criterion
 from tests.items.test_load import loads, write_manifest
 from tests.support.project import Project
 from tests.support.queues import Queue, service_times

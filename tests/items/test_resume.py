@@ -15,9 +15,9 @@ import psutil
 import pytest
 
 from pytest_mlms.items.resume import finished_items
-from pytest_mlms.report.results import ResultsFile
-from pytest_mlms.report.run_lock import RunLock
-from pytest_mlms.results_reader import read_results
+from pytest_mlms.keep.results.results_reader import read_results
+from pytest_mlms.show.report.results import ResultsFile
+from pytest_mlms.show.report.run_lock import RunLock
 from tests.support.histories import write_run
 from tests.support.project import HANG_GUARD, PREDICTORS, Project
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 from pytest_mlms.config import Config
+from pytest_mlms.core.records import Kind, Stack
 from pytest_mlms.items.selection import StackSelection, select_cases
 from pytest_mlms.manifest.load import load
-from pytest_mlms.records import Kind, Stack
 from pytest_mlms.session import Session
 from tests.support.project import MANIFEST
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_mlms.bisect.question import read_point
-from pytest_mlms.upgrade.culprit import point_id
+from pytest_mlms.decide.upgrade.culprit import point_id
+from pytest_mlms.explain.bisect.question import read_point
 from tests.support.project import PREDICTORS, sha256
 
 MANIFEST = """

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.artifacts.fetch import CaseFiles
-from pytest_mlms.cases import Case
 from pytest_mlms.items.static_cost import static_cost
 from pytest_mlms.manifest.load import load
+from pytest_mlms.provide.artifacts.fetch import CaseFiles
+from pytest_mlms.provide.cases import Case
 from tests.support.cases import digits_case
 from tests.support.project import DIGITS, copy_digits
 

@@ -14,7 +14,7 @@ from tests.support.project import HANG_GUARD, QUICK, Project
 HOLD = """
 import sys, time
 from pathlib import Path
-from pytest_mlms.host.locks import exclusive
+from pytest_mlms.provide.host.locks import exclusive
 with exclusive("cpu", 300, Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(3600)

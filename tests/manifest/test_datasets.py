@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.errors import ManifestError
+from pytest_mlms.core.errors import ManifestError
 from pytest_mlms.manifest import find_manifests, load
 from tests.support.small_manifest import DIGEST, small, write
 

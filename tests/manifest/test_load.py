@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_mlms.errors import ManifestError, MlmsError
+from pytest_mlms.core.errors import ManifestError, MlmsError
 from pytest_mlms.manifest import find_manifests, load
 from tests.support.manifest_strategies import mutated_manifests
 from tests.support.project import DIGITS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_mlms.core.quantities import QUANTITIES, Quantity
 from pytest_mlms.manifest.thresholds import (
     AgreementThreshold,
     Entry,
@@ -13,7 +14,6 @@ from pytest_mlms.manifest.thresholds import (
     agreement_limits,
     value_of,
 )
-from pytest_mlms.quantities import QUANTITIES, Quantity
 
 LIMITED = [quantity for name, quantity in QUANTITIES.items() if quantity.limit_key == name]
 EXAMPLES = {

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.errors import ManifestError
+from pytest_mlms.core.errors import ManifestError
 from pytest_mlms.manifest import load, yaml12
 from tests.support.small_manifest import DATASET, MODEL, error_of, small, write
 

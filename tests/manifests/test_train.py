@@ -17,10 +17,10 @@ import onnx
 import onnxruntime
 import pytest
 
-from pytest_mlms.artifacts.fetch import default_cache
+from pytest_mlms.core.records import Stack
 from pytest_mlms.manifest import load
-from pytest_mlms.records import Stack
-from pytest_mlms.stacks.launch import prepare
+from pytest_mlms.provide.artifacts.fetch import default_cache
+from pytest_mlms.provide.stacks.launch import prepare
 from tests.support.project import DIGITS
 
 pytestmark = pytest.mark.slow

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from manifests.zoo.doctor import MISTAKES, break_manifest
-from pytest_mlms.agent.registry import find_predictors
-from pytest_mlms.artifacts.fetch import check_local
 from pytest_mlms.manifest.load import load
 from pytest_mlms.manifest.sources import is_remote
+from pytest_mlms.measure.agent.registry import find_predictors
+from pytest_mlms.provide.artifacts.fetch import check_local
 from tests.support.project import ROOT
 
 ZOO = ROOT / "manifests"

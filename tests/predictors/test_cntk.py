@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.agent.process import Refused
+from pytest_mlms.measure.agent.process import Refused
 from tests.support.frameworks import (
     FIRST_BYTES,
     FIRST_SHAPE,

@@ -19,11 +19,11 @@ import psutil
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from pytest_mlms.agent.load import Batcher, LoadPlan, request_fields, schedule_arrays
-from pytest_mlms.agent.process import Refused
-from pytest_mlms.artifacts.fetch import default_cache, fetch_files
 from pytest_mlms.manifest import load
-from pytest_mlms.structure.onnx_graph import describe_onnx
+from pytest_mlms.measure.agent.load import Batcher, LoadPlan, request_fields, schedule_arrays
+from pytest_mlms.measure.agent.process import Refused
+from pytest_mlms.measure.structure.onnx_graph import describe_onnx
+from pytest_mlms.provide.artifacts.fetch import default_cache, fetch_files
 from tests.support.frameworks import (
     IMAGES,
     INPUT,

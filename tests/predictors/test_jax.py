@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.agent.process import Refused
+from pytest_mlms.measure.agent.process import Refused
 from tests.support.frameworks import INPUT, OUTPUT, Framework, python_of, signature
 from tests.support.project import DIGITS, ROOT
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from mlms_predictors import Tensor
 
-from pytest_mlms.agent.process import Refused
+from pytest_mlms.measure.agent.process import Refused
 from tests.support.frameworks import (
     FIRST_BYTES,
     FIRST_SHAPE,

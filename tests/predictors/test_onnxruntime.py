@@ -19,7 +19,7 @@ from mlms_predictors._onnxruntime_graph import with_all_outputs
 from mlms_predictors._run.options import layer_variables_of
 from onnx.reference import ReferenceEvaluator
 
-from pytest_mlms.agent.process import Refused
+from pytest_mlms.measure.agent.process import Refused
 from tests.support.driver import compile_library
 from tests.support.frameworks import (
     FIRST_BYTES,

@@ -14,7 +14,7 @@ from mlms_predictors import Tensor
 from mlms_predictors._opencv_files import caffe_inputs, onnx_signature
 from onnx import TensorProto, helper
 
-from pytest_mlms.agent.process import Refused
+from pytest_mlms.measure.agent.process import Refused
 from tests.support.frameworks import (
     FIRST_BYTES,
     FIRST_SHAPE,

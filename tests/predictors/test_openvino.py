@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_mlms.agent.process import Refused
+from pytest_mlms.measure.agent.process import Refused
 from tests.support.frameworks import LAYERS, Framework, in_its_stack, python_of
 from tests.support.project import DIGITS
 

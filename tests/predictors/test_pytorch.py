@@ -17,8 +17,8 @@ import pytest
 from mlms_predictors._pytorch_archive import check_pt2
 from mlms_predictors._pytorch_script import check_script
 
-from pytest_mlms.agent.process import Refused
-from pytest_mlms.structure.onnx_graph import describe_onnx
+from pytest_mlms.measure.agent.process import Refused
+from pytest_mlms.measure.structure.onnx_graph import describe_onnx
 from tests.support.frameworks import (
     FIRST_BYTES,
     FIRST_SHAPE,

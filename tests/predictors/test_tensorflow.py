@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_mlms.agent.process import Refused
-from pytest_mlms.structure.onnx_graph import describe_onnx
+from pytest_mlms.measure.agent.process import Refused
+from pytest_mlms.measure.structure.onnx_graph import describe_onnx
 from tests.support.frameworks import (
     FIRST_BYTES,
     INPUT,

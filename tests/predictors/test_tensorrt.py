@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from mlms_predictors._tensorrt_engine import engine_error
 
-from pytest_mlms.agent.process import Refused
+from pytest_mlms.measure.agent.process import Refused
 from tests.support.driver import H200, Driver
 from tests.support.frameworks import Framework, python_of
 from tests.support.project import DIGITS, ROOT

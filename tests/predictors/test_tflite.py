@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from mlms_predictors._tflite_files import check_operators
 from mlms_predictors._tflite_profiler import Event, library_of, operators_of
 
-from pytest_mlms.agent.process import Refused
+from pytest_mlms.measure.agent.process import Refused
 from tests.support.frameworks import (
     IMAGES,
     INPUT,

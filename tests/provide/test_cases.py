@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from pytest_mlms.cases import Case, Mark, cases_of, upgrades_of
+from pytest_mlms.core.records import Kind, Stack
 from pytest_mlms.manifest import LoadedManifest, load
-from pytest_mlms.records import Kind, Stack
+from pytest_mlms.provide.cases import Case, Mark, cases_of, upgrades_of
 
 DIGEST = "0123456789abcdef" * 4
 FIRST = Stack("first", "onnxruntime")

@@ -8,10 +8,10 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.agent.opening import PredictorSpec, open_predictor
-from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.cases import Case
-from pytest_mlms.records import Launch
+from pytest_mlms.core.records import Launch
+from pytest_mlms.measure.agent.opening import PredictorSpec, open_predictor
+from pytest_mlms.measure.agent.predictor import Predictor
+from pytest_mlms.provide.cases import Case
 from tests.support.cases import faulty_case
 from tests.support.project import PREDICTORS, ROOT, launch
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.bisect.gate import GateRun
 from pytest_mlms.cli.main import main
-from pytest_mlms.errors import StackError
-from pytest_mlms.records import Stack
+from pytest_mlms.core.errors import StackError
+from pytest_mlms.core.records import Stack
+from pytest_mlms.explain.bisect.gate import GateRun
 from tests.support.confirmations import KEPT, write_numpy, write_predictor
 from tests.support.project import Project
 from tests.support.wheels import write_wheel

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from pytest_mlms.repro.bundle import Bundle, BundleSide, Expectation
-from pytest_mlms.repro.check import task_of
-from pytest_mlms.repro.replay.agent import Launch
-from pytest_mlms.repro.replay.sides import NEW, OLD
-from pytest_mlms.repro.replay.task import Task
+from pytest_mlms.explain.repro.bundle import Bundle, BundleSide, Expectation
+from pytest_mlms.explain.repro.check import task_of
+from pytest_mlms.explain.repro.replay.agent import Launch
+from pytest_mlms.explain.repro.replay.sides import NEW, OLD
+from pytest_mlms.explain.repro.replay.task import Task
 from tests.support.project import ROOT
 
 PYTHON = platform.python_version()

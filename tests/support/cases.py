@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from pytest_mlms.cases import Case, cases_of
+from pytest_mlms.core.records import Kind, Stack
 from pytest_mlms.manifest.load import load
-from pytest_mlms.records import Kind, Stack
+from pytest_mlms.provide.cases import Case, cases_of
 from tests.support.project import MANIFEST
 
 HERE = Stack("here", "onnxruntime", interpreter="current")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from pytest_mlms.agent.process import start_agent
+from pytest_mlms.measure.agent.process import start_agent
 from tests.support.project import PREDICTORS, launch
 
 

@@ -14,9 +14,9 @@ import scipy.special
 import yaml
 from sqlalchemy import Connection, Engine, insert, select
 
-from pytest_mlms.history.adding import add_run
-from pytest_mlms.history.schema import change, point, series
-from pytest_mlms.history.store import open_history
+from pytest_mlms.keep.history.adding import add_run
+from pytest_mlms.keep.history.schema import change, point, series
+from pytest_mlms.keep.history.store import open_history
 from tests.support.histories import write_lines
 from tests.support.packages import wheel_of
 from tests.support.project import PREDICTORS, Project

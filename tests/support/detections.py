@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pytest_mlms.pipeline.objects import Detections, LabelledObjects
+from pytest_mlms.measure.pipeline.objects import Detections, LabelledObjects
 
 Array = np.ndarray[Any, Any]
 

@@ -18,14 +18,14 @@ import pytest
 from mlms_predictors import Layer, Operation, Profile, Structure, Tensor
 from numpy.typing import NDArray
 
-from pytest_mlms.agent.process import Agent, Refused, start_agent
-from pytest_mlms.artifacts.fetch import default_cache
-from pytest_mlms.errors import StackError, Unavailable
-from pytest_mlms.records import Launch, Stack
-from pytest_mlms.stacks.environments import existing
-from pytest_mlms.stacks.launch import base_interpreter, prepare
-from pytest_mlms.stacks.schema import load_stacks
-from pytest_mlms.structure.cost import ModelCost, cost_of
+from pytest_mlms.core.errors import StackError, Unavailable
+from pytest_mlms.core.records import Launch, Stack
+from pytest_mlms.measure.agent.process import Agent, Refused, start_agent
+from pytest_mlms.measure.structure.cost import ModelCost, cost_of
+from pytest_mlms.provide.artifacts.fetch import default_cache
+from pytest_mlms.provide.stacks.environments import existing
+from pytest_mlms.provide.stacks.launch import base_interpreter, prepare
+from pytest_mlms.provide.stacks.schema import load_stacks
 from tests.support.project import DIGITS, ROOT, launch
 
 Array = NDArray[Any]

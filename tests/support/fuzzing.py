@@ -20,35 +20,35 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from pytest_mlms.artifacts.fetch import check_local
-from pytest_mlms.cases import Case, cases_of
-from pytest_mlms.errors import ManifestError, MlmsError
-from pytest_mlms.item_result import CaseIdentity
-from pytest_mlms.legacy.importing import Original, import_original
-from pytest_mlms.load.arrivals import read_arrivals
-from pytest_mlms.loading import load_manifest
-from pytest_mlms.lockfile.reading import parse_lock, read_lock
-from pytest_mlms.lockfile.writing import lock_text
+from pytest_mlms.author.legacy.importing import Original, import_original
+from pytest_mlms.author.loading import load_manifest
+from pytest_mlms.core.errors import ManifestError, MlmsError
+from pytest_mlms.core.records import Kind, Place, Stack
+from pytest_mlms.core.serialization import to_plain
+from pytest_mlms.explain.repro.archive import read_bundle
+from pytest_mlms.explain.repro.replay.environments import Pip
+from pytest_mlms.explain.repro.replay.interpreters import Interpreter
+from pytest_mlms.explain.repro.replay.main import shapes_of
+from pytest_mlms.explain.repro.replay.plan import Plan, plan_lines
+from pytest_mlms.explain.repro.replay.record import Malformed
+from pytest_mlms.explain.repro.replay.sides import NEW
+from pytest_mlms.explain.repro.replay.unpacking import opened
+from pytest_mlms.keep.lockfile.reading import parse_lock, read_lock
+from pytest_mlms.keep.lockfile.writing import lock_text
+from pytest_mlms.keep.results.item_result import CaseIdentity
 from pytest_mlms.manifest import LoadedManifest, load
 from pytest_mlms.manifest.schema import Input
-from pytest_mlms.pipeline.dataset import open_dataset
-from pytest_mlms.pipeline.detected import coco_labels
-from pytest_mlms.pipeline.inputs import preprocess
-from pytest_mlms.pipeline.masks import check_segmentation, run_lengths_of
-from pytest_mlms.pipeline.tokenizer_files import decode
-from pytest_mlms.records import Kind, Place, Stack
-from pytest_mlms.repro.archive import read_bundle
-from pytest_mlms.repro.replay.environments import Pip
-from pytest_mlms.repro.replay.interpreters import Interpreter
-from pytest_mlms.repro.replay.main import shapes_of
-from pytest_mlms.repro.replay.plan import Plan, plan_lines
-from pytest_mlms.repro.replay.record import Malformed
-from pytest_mlms.repro.replay.sides import NEW
-from pytest_mlms.repro.replay.unpacking import opened
-from pytest_mlms.serialization import to_plain
-from pytest_mlms.stacks.schema import load_stacks
-from pytest_mlms.structure.onnx_graph import describe_onnx
-from pytest_mlms.structure.onnx_signature import read_signature
+from pytest_mlms.measure.load.arrivals import read_arrivals
+from pytest_mlms.measure.pipeline.dataset import open_dataset
+from pytest_mlms.measure.pipeline.detected import coco_labels
+from pytest_mlms.measure.pipeline.inputs import preprocess
+from pytest_mlms.measure.pipeline.masks import check_segmentation, run_lengths_of
+from pytest_mlms.measure.pipeline.tokenizer_files import decode
+from pytest_mlms.measure.structure.onnx_graph import describe_onnx
+from pytest_mlms.measure.structure.onnx_signature import read_signature
+from pytest_mlms.provide.artifacts.fetch import check_local
+from pytest_mlms.provide.cases import Case, cases_of
+from pytest_mlms.provide.stacks.schema import load_stacks
 from tests.support.line_fuzzing import read_mutated_lines
 from tests.support.mutants import (
     Mutate,

@@ -96,8 +96,8 @@ def add_upgraded_runs(address: str, results: Path, nights: int = 6) -> None:
 
     Each has two items. The last run is of another host.
     """
-    from pytest_mlms.history.adding import add_run
-    from pytest_mlms.history.store import open_history
+    from pytest_mlms.keep.history.adding import add_run
+    from pytest_mlms.keep.history.store import open_history
 
     history = open_history(address)
     for night in range(nights):

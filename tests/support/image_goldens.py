@@ -3,13 +3,13 @@
 Run in an environment of its own with one of them:
 
     pip install torch==2.13.0 torchvision==0.28.0 pillow
-    python tests/support/image_goldens.py torchvision tests/pipeline/goldens/torchvision.npz
+    python tests/support/image_goldens.py torchvision tests/measure/pipeline/goldens/torchvision.npz
     pip install tensorflow-cpu==2.21.0
-    python tests/support/image_goldens.py tensorflow tests/pipeline/goldens/tensorflow.npz
+    python tests/support/image_goldens.py tensorflow tests/measure/pipeline/goldens/tensorflow.npz
     pip install opencv-python-headless==5.0.0
-    python tests/support/image_goldens.py opencv tests/pipeline/goldens/opencv.npz
+    python tests/support/image_goldens.py opencv tests/measure/pipeline/goldens/opencv.npz
 
-tests/pipeline/test_resizing.py compares the steps with these files. It takes the images and the
+tests/measure/pipeline/test_resizing.py compares the steps with these files. It takes the images and the
 cases from here, so this file imports neither the plugin nor, until it is run, the libraries.
 """
 

@@ -10,23 +10,23 @@ from typing import Any
 
 import numpy as np
 
-from pytest_mlms.agent.opening import PredictorSpec
-from pytest_mlms.cases import Case
+from pytest_mlms.core.records import Comparison, Stack
+from pytest_mlms.decide.upgrade.agents import AgentPair, open_pair
+from pytest_mlms.decide.upgrade.compared_inputs import Extent
+from pytest_mlms.decide.upgrade.criteria import Criteria, least_calls
+from pytest_mlms.decide.upgrade.explanation import explain_upgrade
+from pytest_mlms.decide.upgrade.interleave_plan import InterleavePlan
+from pytest_mlms.decide.upgrade.output_check import OutputCheck
+from pytest_mlms.decide.upgrade.result import UpgradeResult
+from pytest_mlms.decide.upgrade.round_estimate import RoundSpan
+from pytest_mlms.decide.upgrade.rounds import Array, Clock, Outputs, SideName
+from pytest_mlms.decide.upgrade.run import UpgradeRun
+from pytest_mlms.decide.upgrade.setting import UpgradeSetting
 from pytest_mlms.manifest import load
-from pytest_mlms.pipeline import Dataset, open_dataset
-from pytest_mlms.records import Comparison, Stack
-from pytest_mlms.stacks.launch import prepare
-from pytest_mlms.upgrade.agents import AgentPair, open_pair
-from pytest_mlms.upgrade.compared_inputs import Extent
-from pytest_mlms.upgrade.criteria import Criteria, least_calls
-from pytest_mlms.upgrade.explanation import explain_upgrade
-from pytest_mlms.upgrade.interleave_plan import InterleavePlan
-from pytest_mlms.upgrade.output_check import OutputCheck
-from pytest_mlms.upgrade.result import UpgradeResult
-from pytest_mlms.upgrade.round_estimate import RoundSpan
-from pytest_mlms.upgrade.rounds import Array, Clock, Outputs, SideName
-from pytest_mlms.upgrade.run import UpgradeRun
-from pytest_mlms.upgrade.setting import UpgradeSetting
+from pytest_mlms.measure.agent.opening import PredictorSpec
+from pytest_mlms.measure.pipeline import Dataset, open_dataset
+from pytest_mlms.provide.cases import Case
+from pytest_mlms.provide.stacks.launch import prepare
 from tests.support.project import PREDICTORS, copy_digits
 
 Settings = Mapping[str, Any]

@@ -7,11 +7,11 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.legacy.python_forms import Preprocess
-from pytest_mlms.legacy.reading import read_legacy
-from pytest_mlms.legacy.records import LegacyManifest
-from pytest_mlms.legacy.translated import Translation
-from pytest_mlms.legacy.translation import translate
+from pytest_mlms.author.legacy.python_forms import Preprocess
+from pytest_mlms.author.legacy.reading import read_legacy
+from pytest_mlms.author.legacy.records import LegacyManifest
+from pytest_mlms.author.legacy.translated import Translation
+from pytest_mlms.author.legacy.translation import translate
 from pytest_mlms.manifest import yaml12
 from pytest_mlms.manifest.schema import Input
 from tests.support.embedded_python import POSTPROCESS, PREPROCESS

@@ -13,33 +13,33 @@ from typing import Any
 
 from sqlalchemy import Engine, StaticPool, create_engine
 
-from pytest_mlms.bisect.judgement import judgement_of
-from pytest_mlms.checked_lines import read_lines
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.history import schema
-from pytest_mlms.history.adding import add_content
-from pytest_mlms.history.recorded_stack import RecordedStack
-from pytest_mlms.history.run_content import gather
-from pytest_mlms.history.run_lines import read_run as read_for_history
-from pytest_mlms.html.report import render_report
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.recorded import recorded_artifacts
+from pytest_mlms.core.serialization import to_plain
+from pytest_mlms.decide.upgrade.replay import read_upgrades, replay_upgrade
+from pytest_mlms.explain.bisect.judgement import judgement_of
+from pytest_mlms.explain.repro.expectation import expectation_of
+from pytest_mlms.explain.repro.items import find_item
 from pytest_mlms.items.resume import finished_items
-from pytest_mlms.lockfile.from_results import items_of_run
-from pytest_mlms.lockfile.lock import Lock
-from pytest_mlms.lockfile.merging import renewed
-from pytest_mlms.lockfile.reading import parse_lock
-from pytest_mlms.lockfile.writing import lock_text
-from pytest_mlms.portal.index_schema import open_index
-from pytest_mlms.portal.index_writer import FileState
-from pytest_mlms.portal.index_writer import read_run as read_for_index
-from pytest_mlms.recorded import recorded_artifacts
-from pytest_mlms.report.upgrade_report import item_report
-from pytest_mlms.repro.expectation import expectation_of
-from pytest_mlms.repro.items import find_item
-from pytest_mlms.serialization import to_plain
-from pytest_mlms.stacks.recreated import ExactSoftware, recreated_stack
-from pytest_mlms.stacks.trust import Trust, trusted_keys
-from pytest_mlms.upgrade.replay import read_upgrades, replay_upgrade
-from pytest_mlms.views.run import read_run
+from pytest_mlms.keep.history import schema
+from pytest_mlms.keep.history.adding import add_content
+from pytest_mlms.keep.history.recorded_stack import RecordedStack
+from pytest_mlms.keep.history.run_content import gather
+from pytest_mlms.keep.history.run_lines import read_run as read_for_history
+from pytest_mlms.keep.lockfile.from_results import items_of_run
+from pytest_mlms.keep.lockfile.lock import Lock
+from pytest_mlms.keep.lockfile.merging import renewed
+from pytest_mlms.keep.lockfile.reading import parse_lock
+from pytest_mlms.keep.lockfile.writing import lock_text
+from pytest_mlms.keep.results.checked_lines import read_lines
+from pytest_mlms.provide.stacks.recreated import ExactSoftware, recreated_stack
+from pytest_mlms.provide.stacks.trust import Trust, trusted_keys
+from pytest_mlms.show.html.report import render_report
+from pytest_mlms.show.portal.index_schema import open_index
+from pytest_mlms.show.portal.index_writer import FileState
+from pytest_mlms.show.portal.index_writer import read_run as read_for_index
+from pytest_mlms.show.report.upgrade_report import item_report
+from pytest_mlms.show.views.run import read_run
 
 __all__ = ["READERS", "read_mutated_lines"]
 

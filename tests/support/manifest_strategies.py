@@ -7,8 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from pytest_mlms.quantities import QUANTITIES, Quantity
-from pytest_mlms.tasks import facts_of
+from pytest_mlms.core.quantities import QUANTITIES, Quantity
+from pytest_mlms.core.tasks import facts_of
 from tests.support.small_manifest import IMAGE, small
 
 Strategy = st.SearchStrategy[Any]

@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from pytest_mlms.records import Launch
+from pytest_mlms.core.records import Launch
 from tests.support.project import ROOT
 
 MAKE = runpy.run_path(str(ROOT / "manifests" / "alexnet" / "make.py"))

@@ -1,7 +1,7 @@
 """Pictures prepared as the agents of MLModelScope did, and scripts that run networks in frameworks.
 
 Both are written from the study of the agents, with no code of pytest_mlms. The manifests are our
-own, in tests/legacy/originals.
+own, in tests/author/legacy/originals.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import onnx
 from numpy.typing import NDArray
 from PIL import Image
 
-from pytest_mlms.records import Launch
+from pytest_mlms.core.records import Launch
 from tests.support.colour_digits import ColourNetwork, colour_network
 from tests.support.networks import CONVERT, convert
 from tests.support.project import HANG_GUARD

@@ -10,19 +10,19 @@ from typing import Any, cast
 import numpy as np
 from mlms_predictors._run.scenarios import TurnRequest
 
-from pytest_mlms.agent.predictor import Clocks, Predictor, Turn
-from pytest_mlms.errors import AgentError
-from pytest_mlms.evaluate.timed_inputs import TimedInputs
+from pytest_mlms.core.errors import AgentError
+from pytest_mlms.core.records import Comparison, Verdict
+from pytest_mlms.decide.upgrade.agents import AgentPair
+from pytest_mlms.decide.upgrade.criteria import Criteria
+from pytest_mlms.decide.upgrade.interleave_plan import InterleavePlan
+from pytest_mlms.decide.upgrade.output_check import OutputFindings
+from pytest_mlms.decide.upgrade.result import UpgradeResult
+from pytest_mlms.decide.upgrade.rounds import Outputs
+from pytest_mlms.decide.upgrade.run import UpgradeRun
 from pytest_mlms.manifest.schema import Input
-from pytest_mlms.pipeline import Dataset
-from pytest_mlms.records import Comparison, Verdict
-from pytest_mlms.upgrade.agents import AgentPair
-from pytest_mlms.upgrade.criteria import Criteria
-from pytest_mlms.upgrade.interleave_plan import InterleavePlan
-from pytest_mlms.upgrade.output_check import OutputFindings
-from pytest_mlms.upgrade.result import UpgradeResult
-from pytest_mlms.upgrade.rounds import Outputs
-from pytest_mlms.upgrade.run import UpgradeRun
+from pytest_mlms.measure.agent.predictor import Clocks, Predictor, Turn
+from pytest_mlms.measure.evaluate.timed_inputs import TimedInputs
+from pytest_mlms.measure.pipeline import Dataset
 from tests.support.fake_agents import FakePredictor
 
 Pace = Callable[[Any, int, np.random.Generator], float]

@@ -9,12 +9,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.portal.addresses import ListenAddress
-from pytest_mlms.portal.guard import Guard
-from pytest_mlms.portal.settings import Limits, PortalSettings
-from pytest_mlms.portal.tokens import Token, Tokens
-from pytest_mlms.portal.uploads import Uploads
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.show.portal.addresses import ListenAddress
+from pytest_mlms.show.portal.guard import Guard
+from pytest_mlms.show.portal.settings import Limits, PortalSettings
+from pytest_mlms.show.portal.tokens import Token, Tokens
+from pytest_mlms.show.portal.uploads import Uploads
 
 __all__ = ["read_head", "read_upload"]
 

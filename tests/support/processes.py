@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from pytest_mlms.agent.predictor import ScenarioRun
-from pytest_mlms.evaluate.performance_plan import PerformancePlan
-from pytest_mlms.evaluate.process_result import ProcessRecord, ProcessResult
+from pytest_mlms.measure.agent.predictor import ScenarioRun
+from pytest_mlms.measure.evaluate.performance_plan import PerformancePlan
+from pytest_mlms.measure.evaluate.process_result import ProcessRecord, ProcessResult
 
 
 def scenario_run(

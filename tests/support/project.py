@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from pytest_mlms.records import Launch, Stack
-from pytest_mlms.stacks.launch import prepare
+from pytest_mlms.core.records import Launch, Stack
+from pytest_mlms.provide.stacks.launch import prepare
 
 ROOT = Path(__file__).parent.parent.parent
 DIGITS = ROOT / "manifests" / "digits"

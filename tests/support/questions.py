@@ -1,6 +1,6 @@
 """A question of a bisection, for tests of what records it."""
 
-from pytest_mlms.bisect.question import End, Question
+from pytest_mlms.explain.bisect.question import End, Question
 
 QUESTION = Question(
     manifest="manifests/digits.yaml",

@@ -10,15 +10,15 @@ from typing import Any, cast
 
 import numpy as np
 
-from pytest_mlms.agent.load import LoadLost, LoadPlan, LoadRun
-from pytest_mlms.agent.predictor import Turn
-from pytest_mlms.errors import AgentError
-from pytest_mlms.evaluate.load_plan import LoadItemPlan
+from pytest_mlms.core.errors import AgentError
+from pytest_mlms.core.records import Place
+from pytest_mlms.decide.upgrade.agents import AgentPair, TurnPlan
+from pytest_mlms.decide.upgrade.round_load import LoadRunner
+from pytest_mlms.decide.upgrade.rounds import Array, SideName
 from pytest_mlms.manifest.scenarios import Peak
-from pytest_mlms.records import Place
-from pytest_mlms.upgrade.agents import AgentPair, TurnPlan
-from pytest_mlms.upgrade.round_load import LoadRunner
-from pytest_mlms.upgrade.rounds import Array, SideName
+from pytest_mlms.measure.agent.load import LoadLost, LoadPlan, LoadRun
+from pytest_mlms.measure.agent.predictor import Turn
+from pytest_mlms.measure.evaluate.load_plan import LoadItemPlan
 from tests.support.queues import Queue
 
 _NANO = 1e-9

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.load.evidence import Criterion
-from pytest_mlms.load.peak_records import Drive, Load
+from pytest_mlms.measure.load.evidence import Criterion
+from pytest_mlms.measure.load.peak_records import Drive, Load
 
 Array = NDArray[Any]
 

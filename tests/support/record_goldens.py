@@ -3,9 +3,9 @@
 Run in an environment of its own with one of them:
 
     pip install tensorflow-cpu==2.21.0
-    python tests/support/record_goldens.py tensorflow tests/pipeline/goldens
+    python tests/support/record_goldens.py tensorflow tests/measure/pipeline/goldens
     pip install mxnet==1.9.1 'numpy<1.24'
-    python tests/support/record_goldens.py mxnet tests/pipeline/goldens
+    python tests/support/record_goldens.py mxnet tests/measure/pipeline/goldens
 """
 
 import sys

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from pytest_mlms.records import Launch
-from pytest_mlms.reduce.sides import Side, Sides
-from pytest_mlms.repro.bundle import Bundle, BundleSide, Expectation
+from pytest_mlms.core.records import Launch
+from pytest_mlms.explain.reduce.sides import Side, Sides
+from pytest_mlms.explain.repro.bundle import Bundle, BundleSide, Expectation
 from tests.support.onnx_models import ModelBuilder
 from tests.support.project import ROOT
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from pytest_mlms.evaluate.tasks.registry import task_named
-from pytest_mlms.evaluate.tasks.task import Array, Evidence
+from pytest_mlms.core.tasks import facts_of
 from pytest_mlms.manifest.schema import Input, Output
-from pytest_mlms.pipeline import Dataset
-from pytest_mlms.tasks import facts_of
+from pytest_mlms.measure.evaluate.tasks.registry import task_named
+from pytest_mlms.measure.evaluate.tasks.task import Array, Evidence
+from pytest_mlms.measure.pipeline import Dataset
 
 __all__ = ["Means", "dataset_of", "evidence_of", "resamples"]
 

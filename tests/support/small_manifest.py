@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pytest_mlms.errors import ManifestError
+from pytest_mlms.core.errors import ManifestError
 from pytest_mlms.manifest import load
 
 DIGEST = "0123456789abcdef" * 4

@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.trace.metadata import LayerWork, Peaks, TraceMetadata
-from pytest_mlms.trace.spans import Trace
-from pytest_mlms.trace.storage import save_trace
+from pytest_mlms.measure.trace.metadata import LayerWork, Peaks, TraceMetadata
+from pytest_mlms.measure.trace.spans import Trace
+from pytest_mlms.measure.trace.storage import save_trace
 from tests.support.traces import RunWriter, TraceWriter
 
 __all__ = ["US", "counted_model", "save_run", "traced_model"]

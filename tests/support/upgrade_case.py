@@ -6,10 +6,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from pytest_mlms.cases import Case
 from pytest_mlms.config import Config
+from pytest_mlms.core.records import Stack
 from pytest_mlms.manifest import load
-from pytest_mlms.records import Stack
+from pytest_mlms.provide.cases import Case
 from tests.support.project import copy_digits
 
 OLD = Stack("old", "onnxruntime", interpreter="current")

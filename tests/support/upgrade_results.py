@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from pytest_mlms.serialization import to_plain
-from pytest_mlms.upgrade.criteria import Criteria
-from pytest_mlms.upgrade.decision import compare_rounds, verdict_of
-from pytest_mlms.upgrade.figures import figures_of
-from pytest_mlms.upgrade.output_check import check_outputs
-from pytest_mlms.upgrade.replay import RecordedUpgrade, Replay, read_upgrades, replay_upgrade
-from pytest_mlms.upgrade.round_record import RoundRecord, SideRecord
-from pytest_mlms.upgrade.rounds import SIDES, Clock, Round, SideName
+from pytest_mlms.core.serialization import to_plain
+from pytest_mlms.decide.upgrade.criteria import Criteria
+from pytest_mlms.decide.upgrade.decision import compare_rounds, verdict_of
+from pytest_mlms.decide.upgrade.figures import figures_of
+from pytest_mlms.decide.upgrade.output_check import check_outputs
+from pytest_mlms.decide.upgrade.replay import RecordedUpgrade, Replay, read_upgrades, replay_upgrade
+from pytest_mlms.decide.upgrade.round_record import RoundRecord, SideRecord
+from pytest_mlms.decide.upgrade.rounds import SIDES, Clock, Round, SideName
 from tests.support.upgrades import ROUND_RECORD, SIDE_RECORD, random_side
 
 RNG = np.random.default_rng(5)

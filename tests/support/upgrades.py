@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from pytest_mlms.records import Comparison
-from pytest_mlms.upgrade.decision import compare_rounds
-from pytest_mlms.upgrade.figures import Figure
-from pytest_mlms.upgrade.result import UpgradeResult
-from pytest_mlms.upgrade.round_record import RoundRecord, SideRecord
-from pytest_mlms.upgrade.rounds import Side
-from pytest_mlms.upgrade.setting import UpgradeSetting
+from pytest_mlms.core.records import Comparison
+from pytest_mlms.decide.upgrade.decision import compare_rounds
+from pytest_mlms.decide.upgrade.figures import Figure
+from pytest_mlms.decide.upgrade.result import UpgradeResult
+from pytest_mlms.decide.upgrade.round_record import RoundRecord, SideRecord
+from pytest_mlms.decide.upgrade.rounds import Side
+from pytest_mlms.decide.upgrade.setting import UpgradeSetting
 
 SCATTER = (2, -2, 1, -1, 0, 1, -1, 0)
 PAIRS = 60

@@ -22,7 +22,7 @@ NOBODY = 12345
 _AS_USER = """
 import contextlib, os, sys, time
 from pathlib import Path
-from pytest_mlms.host import locks
+from pytest_mlms.provide.host import locks
 os.setgroups([])
 os.setgid({user})
 os.setuid({user})

@@ -11,7 +11,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from pytest_mlms.repro.bundle import Bundle, BundleSide, Expectation
+from pytest_mlms.explain.repro.bundle import Bundle, BundleSide, Expectation
 from tests.support.project import ROOT
 
 __all__ = ["SECRET", "bundle_of", "varied_model"]

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.artifacts.package_index import pip_settings
-from pytest_mlms.stacks import environments
+from pytest_mlms.provide.artifacts.package_index import pip_settings
+from pytest_mlms.provide.stacks import environments
 
 MODULE = """\
 VERSION = {version!r}

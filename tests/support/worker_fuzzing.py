@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+from pytest_mlms.core.text import visible
 from pytest_mlms.distribute.controller import Controller
 from pytest_mlms.distribute.inventory import write_workers
 from pytest_mlms.distribute.lost_items import LostItem
@@ -19,7 +20,6 @@ from pytest_mlms.distribute.remote.ssh import SshHost
 from pytest_mlms.distribute.retries import ReportFilter
 from pytest_mlms.distribute.scheduler import FleetScheduler, RunInfo
 from pytest_mlms.distribute.workers import Connection, WorkerState
-from pytest_mlms.text import visible
 from tests.distribute.fakes import FakeNode, channel_pair, make_notices
 
 __all__ = ["connected", "read_answer", "read_messages", "schedule"]

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from pytest_mlms.artifacts.fetch import default_cache, fetch
-from pytest_mlms.records import Artifact, Place
+from pytest_mlms.core.records import Artifact, Place
+from pytest_mlms.provide.artifacts.fetch import default_cache, fetch
 
 __all__ = ["PACKAGES", "folder_of", "picture", "zip_of"]
 

@@ -14,10 +14,10 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from pytest_mlms.doctor.variants import Variant
-from pytest_mlms.evaluate.estimates import figures_of, resampled_bounds, resampled_figures
-from pytest_mlms.evaluate.tasks.task import Evidence
-from pytest_mlms.quantities import Quantity
+from pytest_mlms.author.doctor.variants import Variant
+from pytest_mlms.core.quantities import Quantity
+from pytest_mlms.measure.evaluate.estimates import figures_of, resampled_bounds, resampled_figures
+from pytest_mlms.measure.evaluate.tasks.task import Evidence
 
 __all__ = ["Finding", "compare", "holm", "mcnemar", "value_of", "with_holm"]
 

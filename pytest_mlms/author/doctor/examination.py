@@ -7,21 +7,21 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_mlms.agent.log import temporary_log
-from pytest_mlms.agent.opening import PredictorSpec, open_predictor
-from pytest_mlms.artifacts.fetch import fetch_files
-from pytest_mlms.cases import Case
-from pytest_mlms.doctor.sample import sampled
-from pytest_mlms.doctor.search import Patient
-from pytest_mlms.errors import MlmsError
+from pytest_mlms.author.doctor.sample import sampled
+from pytest_mlms.author.doctor.search import Patient
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.records import Stack
 from pytest_mlms.manifest import LoadedManifest
 from pytest_mlms.manifest.schema import Model
-from pytest_mlms.pipeline import open_dataset, without_corrupt
-from pytest_mlms.pipeline.step_files import class_numbers_of, with_local_files
-from pytest_mlms.records import Stack
-from pytest_mlms.stacks.bytecode import advice_on_bytecode
-from pytest_mlms.stacks.installers import Show
-from pytest_mlms.stacks.launch import prepare
+from pytest_mlms.measure.agent.log import temporary_log
+from pytest_mlms.measure.agent.opening import PredictorSpec, open_predictor
+from pytest_mlms.measure.pipeline import open_dataset, without_corrupt
+from pytest_mlms.measure.pipeline.step_files import class_numbers_of, with_local_files
+from pytest_mlms.provide.artifacts.fetch import fetch_files
+from pytest_mlms.provide.cases import Case
+from pytest_mlms.provide.stacks.bytecode import advice_on_bytecode
+from pytest_mlms.provide.stacks.installers import Show
+from pytest_mlms.provide.stacks.launch import prepare
 
 __all__ = ["Examination", "open_patient"]
 

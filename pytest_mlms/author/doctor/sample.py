@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pytest_mlms.pipeline import Dataset
-from pytest_mlms.pipeline.selection import selected_elements
+from pytest_mlms.measure.pipeline import Dataset
+from pytest_mlms.measure.pipeline.selection import selected_elements
 
 __all__ = ["sampled"]
 

@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.doctor.changes import single_changes
-from pytest_mlms.doctor.comparison import Finding, compare, value_of, with_holm
-from pytest_mlms.doctor.variants import Change, Variant, pairs_of, varied
-from pytest_mlms.errors import AgentError, DatasetError, MlmsError, OutputError
-from pytest_mlms.evaluate.estimates import figures_of
-from pytest_mlms.evaluate.inputs import Inputs
-from pytest_mlms.evaluate.rows import predict_rows
-from pytest_mlms.evaluate.scoring import Files, score
-from pytest_mlms.evaluate.tasks.task import Evidence
+from pytest_mlms.author.doctor.changes import single_changes
+from pytest_mlms.author.doctor.comparison import Finding, compare, value_of, with_holm
+from pytest_mlms.author.doctor.variants import Change, Variant, pairs_of, varied
+from pytest_mlms.core.errors import AgentError, DatasetError, MlmsError, OutputError
+from pytest_mlms.core.quantities import QUANTITIES, Quantity
 from pytest_mlms.manifest.schema import Manifest
-from pytest_mlms.pipeline import Dataset
-from pytest_mlms.quantities import QUANTITIES, Quantity
+from pytest_mlms.measure.agent.predictor import Predictor
+from pytest_mlms.measure.evaluate.estimates import figures_of
+from pytest_mlms.measure.evaluate.inputs import Inputs
+from pytest_mlms.measure.evaluate.rows import predict_rows
+from pytest_mlms.measure.evaluate.scoring import Files, score
+from pytest_mlms.measure.evaluate.tasks.task import Evidence
+from pytest_mlms.measure.pipeline import Dataset
 
 __all__ = ["Diagnosis", "Patient", "diagnose"]
 

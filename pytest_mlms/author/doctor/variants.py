@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from pytest_mlms.doctor.steps import step_text
+from pytest_mlms.author.doctor.steps import step_text
 from pytest_mlms.manifest.schema import Input
 from pytest_mlms.manifest.steps import InputStep
 from pytest_mlms.manifest.types import Layout

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from pytest_mlms.draft.data import PictureData
-from pytest_mlms.errors import MlmsError
+from pytest_mlms.author.draft.data import PictureData
+from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.manifest.types import instead
 
 __all__ = ["numbers_of"]

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from pytest_mlms.artifacts.archives import is_archive
-from pytest_mlms.errors import DatasetError, MlmsError
-from pytest_mlms.files import read_regular, replacing
-from pytest_mlms.pipeline.coco_json import Record
+from pytest_mlms.core.errors import DatasetError, MlmsError
+from pytest_mlms.core.files import read_regular, replacing
+from pytest_mlms.measure.pipeline.coco_json import Record
+from pytest_mlms.provide.artifacts.archives import is_archive
 
 __all__ = [
     "ArrayData",

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pytest_mlms.artifacts.digest import sha256_of
-from pytest_mlms.draft.class_names import numbers_of
-from pytest_mlms.draft.data import ArrayData, CocoData, PictureData, TableData, pack_folder
-from pytest_mlms.draft.findings import Findings
-from pytest_mlms.draft.parts import DatasetPart, OutputPart
-from pytest_mlms.draft.request import DraftRequest
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.pipeline import read_labels
+from pytest_mlms.author.draft.class_names import numbers_of
+from pytest_mlms.author.draft.data import ArrayData, CocoData, PictureData, TableData, pack_folder
+from pytest_mlms.author.draft.findings import Findings
+from pytest_mlms.author.draft.parts import DatasetPart, OutputPart
+from pytest_mlms.author.draft.request import DraftRequest
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.measure.pipeline import read_labels
+from pytest_mlms.provide.artifacts.digest import sha256_of
 
 __all__ = ["dataset_of"]
 

@@ -9,9 +9,9 @@ import numpy as np
 from mlms_predictors import Tensor
 from numpy.typing import NDArray
 
-from pytest_mlms.draft.parts import OutputPart, scalar
-from pytest_mlms.draft.trial import Trial
-from pytest_mlms.errors import MlmsError
+from pytest_mlms.author.draft.parts import OutputPart, scalar
+from pytest_mlms.author.draft.trial import Trial
+from pytest_mlms.core.errors import MlmsError
 
 __all__ = ["guess_objects"]
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.artifacts.digest import sha256_of
-from pytest_mlms.draft.data import pack_folder
-from pytest_mlms.draft.dataset import dataset_of
-from pytest_mlms.draft.findings import find_out
-from pytest_mlms.draft.model_files import ModelFiles
-from pytest_mlms.draft.opening import folder_in_archive, open_model, weights_of
-from pytest_mlms.draft.parts import Draft, ModelPart
-from pytest_mlms.draft.request import DraftRequest
-from pytest_mlms.draft.sample import signature_text, take_sample
+from pytest_mlms.author.draft.data import pack_folder
+from pytest_mlms.author.draft.dataset import dataset_of
+from pytest_mlms.author.draft.findings import find_out
+from pytest_mlms.author.draft.model_files import ModelFiles
+from pytest_mlms.author.draft.opening import folder_in_archive, open_model, weights_of
+from pytest_mlms.author.draft.parts import Draft, ModelPart
+from pytest_mlms.author.draft.request import DraftRequest
+from pytest_mlms.author.draft.sample import signature_text, take_sample
+from pytest_mlms.measure.agent.predictor import Predictor
+from pytest_mlms.provide.artifacts.digest import sha256_of
 
 __all__ = ["draft_manifest"]
 

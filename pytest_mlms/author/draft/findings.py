@@ -7,20 +7,20 @@ from dataclasses import dataclass, replace
 
 from mlms_predictors import Tensor
 
-from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.agent.process import Refused
-from pytest_mlms.draft.data import ArrayData, CocoData
-from pytest_mlms.draft.detection import guess_objects
-from pytest_mlms.draft.inputs import guess_inputs
-from pytest_mlms.draft.model_files import ModelFiles
-from pytest_mlms.draft.onnx_hints import OnnxHints, hints_of
-from pytest_mlms.draft.opening import without_log
-from pytest_mlms.draft.outputs import classes_of, guess_masks, guess_numbers, guess_outputs
-from pytest_mlms.draft.parts import InputPart, OutputPart
-from pytest_mlms.draft.request import DraftRequest
-from pytest_mlms.draft.trial import Trial, try_model
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.pipeline import read_labels
+from pytest_mlms.author.draft.data import ArrayData, CocoData
+from pytest_mlms.author.draft.detection import guess_objects
+from pytest_mlms.author.draft.inputs import guess_inputs
+from pytest_mlms.author.draft.model_files import ModelFiles
+from pytest_mlms.author.draft.onnx_hints import OnnxHints, hints_of
+from pytest_mlms.author.draft.opening import without_log
+from pytest_mlms.author.draft.outputs import classes_of, guess_masks, guess_numbers, guess_outputs
+from pytest_mlms.author.draft.parts import InputPart, OutputPart
+from pytest_mlms.author.draft.request import DraftRequest
+from pytest_mlms.author.draft.trial import Trial, try_model
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.measure.agent.predictor import Predictor
+from pytest_mlms.measure.agent.process import Refused
+from pytest_mlms.measure.pipeline import read_labels
 
 __all__ = ["Findings", "find_out"]
 

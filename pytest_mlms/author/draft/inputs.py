@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from mlms_predictors import Tensor
 
-from pytest_mlms.draft.data import ArrayData, CocoData, Data
-from pytest_mlms.draft.onnx_hints import OnnxHints
-from pytest_mlms.draft.parts import InputPart
-from pytest_mlms.errors import MlmsError
+from pytest_mlms.author.draft.data import ArrayData, CocoData, Data
+from pytest_mlms.author.draft.onnx_hints import OnnxHints
+from pytest_mlms.author.draft.parts import InputPart
+from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.manifest.schema import BATCH
 
 __all__ = ["guess_inputs", "has_free_batch"]

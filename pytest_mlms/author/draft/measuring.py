@@ -13,11 +13,11 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.draft.parts import Draft
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.quantities import QUANTITIES
-from pytest_mlms.starts import module_command, without_own_settings
-from pytest_mlms.units import format_quantity
+from pytest_mlms.author.draft.parts import Draft
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.quantities import QUANTITIES
+from pytest_mlms.core.starts import module_command, without_own_settings
+from pytest_mlms.core.units import format_quantity
 
 __all__ = ["measurable", "measure_twice", "with_limits"]
 

@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pytest_mlms.errors import MlmsError
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.text import close_words, file_stem
 from pytest_mlms.manifest.types import instead
-from pytest_mlms.text import close_words, file_stem
 
 __all__ = ["SAVED_MODEL", "ModelFiles", "openers_of", "recognise_models"]
 

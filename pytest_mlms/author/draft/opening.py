@@ -6,18 +6,18 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pytest_mlms.agent.log import temporary_log
-from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.agent.process import Refused
-from pytest_mlms.agent.unchecked import UncheckedModel, open_unchecked
-from pytest_mlms.artifacts.external_data import external_data, is_onnx
-from pytest_mlms.artifacts.fetch import fetch
-from pytest_mlms.draft.model_files import SAVED_MODEL, ModelFiles
-from pytest_mlms.draft.request import DraftRequest
-from pytest_mlms.errors import AgentError, MlmsError, Unavailable
-from pytest_mlms.records import Artifact, Place, Stack
-from pytest_mlms.stacks.declared import HERE, stacks_for
-from pytest_mlms.stacks.launch import prepare
+from pytest_mlms.author.draft.model_files import SAVED_MODEL, ModelFiles
+from pytest_mlms.author.draft.request import DraftRequest
+from pytest_mlms.core.errors import AgentError, MlmsError, Unavailable
+from pytest_mlms.core.records import Artifact, Place, Stack
+from pytest_mlms.measure.agent.log import temporary_log
+from pytest_mlms.measure.agent.predictor import Predictor
+from pytest_mlms.measure.agent.process import Refused
+from pytest_mlms.measure.agent.unchecked import UncheckedModel, open_unchecked
+from pytest_mlms.provide.artifacts.external_data import external_data, is_onnx
+from pytest_mlms.provide.artifacts.fetch import fetch
+from pytest_mlms.provide.stacks.declared import HERE, stacks_for
+from pytest_mlms.provide.stacks.launch import prepare
 
 __all__ = ["folder_in_archive", "open_model", "stacks_of", "weights_of", "without_log"]
 

@@ -9,8 +9,8 @@ import numpy as np
 from mlms_predictors import Tensor
 from numpy.typing import NDArray
 
-from pytest_mlms.draft.parts import OutputPart
-from pytest_mlms.draft.trial import Trial
+from pytest_mlms.author.draft.parts import OutputPart
+from pytest_mlms.author.draft.trial import Trial
 from pytest_mlms.manifest.schema import BATCH
 
 __all__ = ["classes_of", "guess_masks", "guess_numbers", "guess_outputs"]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from pytest_mlms.doctor.comparison import Finding
-from pytest_mlms.doctor.examination import Examination, open_patient
-from pytest_mlms.doctor.search import Diagnosis, diagnose
-from pytest_mlms.doctor.steps import step_text
-from pytest_mlms.draft.parts import Draft, InputPart
-from pytest_mlms.units import format_quantity
+from pytest_mlms.author.doctor.comparison import Finding
+from pytest_mlms.author.doctor.examination import Examination, open_patient
+from pytest_mlms.author.doctor.search import Diagnosis, diagnose
+from pytest_mlms.author.doctor.steps import step_text
+from pytest_mlms.author.draft.parts import Draft, InputPart
+from pytest_mlms.core.units import format_quantity
 
 __all__ = ["with_best_pixels"]
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.draft.data import Data
-from pytest_mlms.draft.model_files import ModelFiles
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.records import Stack
-from pytest_mlms.stacks.installers import Show
-from pytest_mlms.text import file_stem
+from pytest_mlms.author.draft.data import Data
+from pytest_mlms.author.draft.model_files import ModelFiles
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.records import Stack
+from pytest_mlms.core.text import file_stem
+from pytest_mlms.provide.stacks.installers import Show
 
 __all__ = ["DraftRequest"]
 

@@ -10,15 +10,15 @@ import numpy as np
 from mlms_predictors import Tensor
 from numpy.typing import NDArray
 
-from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.agent.process import Refused
-from pytest_mlms.draft.findings import Findings
-from pytest_mlms.draft.model_files import ModelFiles
-from pytest_mlms.draft.opening import without_log
-from pytest_mlms.draft.request import DraftRequest
-from pytest_mlms.draft.trial import draw_batch
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.evaluate.agreement import Tolerance, differences
+from pytest_mlms.author.draft.findings import Findings
+from pytest_mlms.author.draft.model_files import ModelFiles
+from pytest_mlms.author.draft.opening import without_log
+from pytest_mlms.author.draft.request import DraftRequest
+from pytest_mlms.author.draft.trial import draw_batch
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.measure.agent.predictor import Predictor
+from pytest_mlms.measure.agent.process import Refused
+from pytest_mlms.measure.evaluate.agreement import Tolerance, differences
 
 __all__ = ["Sample", "signature_text", "take_sample"]
 

@@ -11,13 +11,13 @@ import numpy as np
 from mlms_predictors import Tensor
 from numpy.typing import NDArray
 
-from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.agent.process import Refused
-from pytest_mlms.draft.data import ArrayData, Data
-from pytest_mlms.draft.inputs import has_free_batch
-from pytest_mlms.draft.parts import InputPart
-from pytest_mlms.evaluate.random_inputs import draw_array
-from pytest_mlms.pipeline import preprocess
+from pytest_mlms.author.draft.data import ArrayData, Data
+from pytest_mlms.author.draft.inputs import has_free_batch
+from pytest_mlms.author.draft.parts import InputPart
+from pytest_mlms.measure.agent.predictor import Predictor
+from pytest_mlms.measure.agent.process import Refused
+from pytest_mlms.measure.evaluate.random_inputs import draw_array
+from pytest_mlms.measure.pipeline import preprocess
 
 __all__ = ["Trial", "draw_batch", "try_model"]
 

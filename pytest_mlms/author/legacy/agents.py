@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pytest_mlms.legacy.dialects import Dialect
+from pytest_mlms.author.legacy.dialects import Dialect
 
 __all__ = ["FRAMEWORKS", "Pixels", "pixels_of"]
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from pytest_mlms.legacy.notes import Note
+from pytest_mlms.author.legacy.notes import Note
+from pytest_mlms.core.records import Place
 from pytest_mlms.manifest.load import shown
-from pytest_mlms.records import Place
 
 __all__ = ["DigestOfFile", "KnownDigests"]
 

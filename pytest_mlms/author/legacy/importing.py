@@ -7,19 +7,19 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_mlms.errors import ManifestError, MlmsError
-from pytest_mlms.files import replacing
-from pytest_mlms.legacy.agents import FRAMEWORKS
-from pytest_mlms.legacy.digests import DigestOfFile
-from pytest_mlms.legacy.modalities import modality_of
-from pytest_mlms.legacy.notes import Note, Refused
-from pytest_mlms.legacy.outside_dataset import OutsideDataset
-from pytest_mlms.legacy.reading import read_legacy
-from pytest_mlms.legacy.records import LegacyManifest
-from pytest_mlms.legacy.translated import Translation
-from pytest_mlms.legacy.translation import translate
+from pytest_mlms.author.legacy.agents import FRAMEWORKS
+from pytest_mlms.author.legacy.digests import DigestOfFile
+from pytest_mlms.author.legacy.modalities import modality_of
+from pytest_mlms.author.legacy.notes import Note, Refused
+from pytest_mlms.author.legacy.outside_dataset import OutsideDataset
+from pytest_mlms.author.legacy.reading import read_legacy
+from pytest_mlms.author.legacy.records import LegacyManifest
+from pytest_mlms.author.legacy.translated import Translation
+from pytest_mlms.author.legacy.translation import translate
+from pytest_mlms.core.errors import ManifestError, MlmsError
+from pytest_mlms.core.files import replacing
+from pytest_mlms.core.records import Place
 from pytest_mlms.manifest.load import find_manifests, load, shown
-from pytest_mlms.records import Place
 
 __all__ = ["Imported", "Original", "find_originals", "import_original"]
 

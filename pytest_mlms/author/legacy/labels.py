@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_mlms.legacy.digests import DigestOfFile
-from pytest_mlms.legacy.notes import Note
-from pytest_mlms.legacy.translation_files import UNPINNED, address_of, digest_of
+from pytest_mlms.author.legacy.digests import DigestOfFile
+from pytest_mlms.author.legacy.notes import Note
+from pytest_mlms.author.legacy.translation_files import UNPINNED, address_of, digest_of
 
 __all__ = ["ClassNames", "class_names"]
 

@@ -10,11 +10,12 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from pytest_mlms.legacy.notes import Note
-from pytest_mlms.legacy.reading import read_legacy
-from pytest_mlms.legacy.records import LegacyManifest
-from pytest_mlms.legacy.translated import Translation
-from pytest_mlms.legacy.translation import translate
+from pytest_mlms.author.legacy.notes import Note
+from pytest_mlms.author.legacy.reading import read_legacy
+from pytest_mlms.author.legacy.records import LegacyManifest
+from pytest_mlms.author.legacy.translated import Translation
+from pytest_mlms.author.legacy.translation import translate
+from pytest_mlms.core.records import Place
 from pytest_mlms.manifest import yaml12
 from pytest_mlms.manifest.load import (
     EmbeddedText,
@@ -24,7 +25,6 @@ from pytest_mlms.manifest.load import (
     load_document,
     shown,
 )
-from pytest_mlms.records import Place
 
 __all__ = ["load_original"]
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Literal
 
-from pytest_mlms.legacy.records import LegacyManifest
+from pytest_mlms.author.legacy.records import LegacyManifest
 
 __all__ = ["Modality", "is_region_score", "is_segmentation", "modality_of"]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from pytest_mlms.draft.parts import scalar
+from pytest_mlms.author.draft.parts import scalar
 
 __all__ = ["Block", "Key", "NativeLine", "Part", "Step", "decisions_of", "native_lines"]
 

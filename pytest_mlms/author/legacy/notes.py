@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pytest_mlms.errors import ManifestError
+from pytest_mlms.core.errors import ManifestError
 
 __all__ = ["Note", "Refused", "UnclearManifest"]
 

@@ -6,9 +6,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_mlms.artifacts.digest import digest_of
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.legacy.native_text import Key
+from pytest_mlms.author.legacy.native_text import Key
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.provide.artifacts.digest import digest_of
 
 __all__ = ["OutsideDataset", "plain_name"]
 

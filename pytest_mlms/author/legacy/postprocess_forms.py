@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pytest_mlms.legacy.steps import Number, Step
+from pytest_mlms.author.legacy.steps import Number, Step
 
 __all__ = ["OUTPUT_FORMS", "OutputForm", "OutputPart"]
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
 
-from pytest_mlms.legacy.code_forms import Values, whole_number
-from pytest_mlms.legacy.steps import Parameter, Step
+from pytest_mlms.author.legacy.code_forms import Values, whole_number
+from pytest_mlms.author.legacy.steps import Parameter, Step
 
 __all__ = ["PICTURE_FORMS", "TENSOR_FORMS", "PictureForm", "TensorForm", "picture_steps"]
 

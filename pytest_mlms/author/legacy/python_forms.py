@@ -11,22 +11,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pytest_mlms.legacy.code_forms import (
+from pytest_mlms.author.legacy.code_forms import (
     CodeForm,
     Values,
     code_form,
     read_values,
     whole_number,
 )
-from pytest_mlms.legacy.postprocess_forms import OUTPUT_FORMS, OutputForm, OutputPart
-from pytest_mlms.legacy.preprocess_forms import (
+from pytest_mlms.author.legacy.postprocess_forms import OUTPUT_FORMS, OutputForm, OutputPart
+from pytest_mlms.author.legacy.preprocess_forms import (
     PICTURE_FORMS,
     TENSOR_FORMS,
     PictureForm,
     TensorForm,
     picture_steps,
 )
-from pytest_mlms.legacy.steps import Number, Parameter, Step
+from pytest_mlms.author.legacy.steps import Number, Parameter, Step
 
 __all__ = [
     "Postprocess",

@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.legacy.dialects import Dialect, dialect_of
-from pytest_mlms.legacy.keys import (
+from pytest_mlms.author.legacy.dialects import Dialect, dialect_of
+from pytest_mlms.author.legacy.keys import (
     CLAIMED,
     CORNERS,
     FRAMEWORK,
@@ -20,8 +20,8 @@ from pytest_mlms.legacy.keys import (
     TOP,
     TYPED,
 )
-from pytest_mlms.legacy.notes import Note, Refused, UnclearManifest
-from pytest_mlms.legacy.records import (
+from pytest_mlms.author.legacy.notes import Note, Refused, UnclearManifest
+from pytest_mlms.author.legacy.records import (
     LegacyFiles,
     LegacyFramework,
     LegacyInput,
@@ -29,10 +29,10 @@ from pytest_mlms.legacy.records import (
     LegacyOutput,
     LineOf,
 )
-from pytest_mlms.legacy.sections import Section
+from pytest_mlms.author.legacy.sections import Section
+from pytest_mlms.core.records import Place
 from pytest_mlms.manifest import yaml12
 from pytest_mlms.manifest.load import read, shown
-from pytest_mlms.records import Place
 
 __all__ = ["read_legacy"]
 

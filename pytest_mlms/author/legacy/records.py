@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pytest_mlms.legacy.dialects import Dialect
-from pytest_mlms.legacy.notes import Note
+from pytest_mlms.author.legacy.dialects import Dialect
+from pytest_mlms.author.legacy.notes import Note
 
 __all__ = [
     "LegacyFiles",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from pytest_mlms.legacy.notes import Note, UnclearManifest
+from pytest_mlms.author.legacy.notes import Note, UnclearManifest
+from pytest_mlms.core.text import close_words
 from pytest_mlms.manifest.yaml12 import Document, Path, WrittenFloat
-from pytest_mlms.text import close_words
 
 __all__ = ["Section"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from pytest_mlms.legacy.importing import Imported
+from pytest_mlms.author.legacy.importing import Imported
 
 __all__ = ["table_lines"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pytest_mlms.legacy.digests import DigestOfFile
-from pytest_mlms.legacy.native_text import Key, NativeLine, Part, Step
-from pytest_mlms.legacy.notes import Note
+from pytest_mlms.author.legacy.digests import DigestOfFile
+from pytest_mlms.author.legacy.native_text import Key, NativeLine, Part, Step
+from pytest_mlms.author.legacy.notes import Note
 
 __all__ = [
     "TensorName",

@@ -9,23 +9,23 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pytest_mlms.legacy.native_text import Block, Key, Part, decisions_of, native_lines
-from pytest_mlms.legacy.notes import Note, Refused, UnclearManifest
-from pytest_mlms.legacy.outside_dataset import OutsideDataset, plain_name
-from pytest_mlms.legacy.records import LegacyManifest
-from pytest_mlms.legacy.translated import (
+from pytest_mlms.author.legacy.native_text import Block, Key, Part, decisions_of, native_lines
+from pytest_mlms.author.legacy.notes import Note, Refused, UnclearManifest
+from pytest_mlms.author.legacy.outside_dataset import OutsideDataset, plain_name
+from pytest_mlms.author.legacy.records import LegacyManifest
+from pytest_mlms.author.legacy.translated import (
     TranslatedFiles,
     TranslatedInput,
     TranslatedOutput,
     TranslatedOutputs,
     Translation,
 )
-from pytest_mlms.legacy.translation_code import translate_embedded
-from pytest_mlms.legacy.translation_files import translate_files
-from pytest_mlms.legacy.translation_inputs import translate_input
-from pytest_mlms.legacy.translation_outputs import translate_outputs
+from pytest_mlms.author.legacy.translation_code import translate_embedded
+from pytest_mlms.author.legacy.translation_files import translate_files
+from pytest_mlms.author.legacy.translation_inputs import translate_input
+from pytest_mlms.author.legacy.translation_outputs import translate_outputs
+from pytest_mlms.core.records import Place
 from pytest_mlms.manifest.load import shown
-from pytest_mlms.records import Place
 
 __all__ = ["native_name", "translate"]
 

@@ -10,18 +10,22 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from pytest_mlms.legacy.labels import class_names
-from pytest_mlms.legacy.native_text import Key, Step
-from pytest_mlms.legacy.notes import Note
-from pytest_mlms.legacy.python_forms import (
+from pytest_mlms.author.legacy.labels import class_names
+from pytest_mlms.author.legacy.native_text import Key, Step
+from pytest_mlms.author.legacy.notes import Note
+from pytest_mlms.author.legacy.python_forms import (
     RecognisedOutput,
     recognise_postprocess,
     recognise_preprocess,
 )
-from pytest_mlms.legacy.records import LegacyInput, LegacyManifest
-from pytest_mlms.legacy.translated import TranslatedInput, TranslatedOutput, TranslatedOutputs
-from pytest_mlms.legacy.translation_inputs import element_type_of, input_name
-from pytest_mlms.legacy.translation_python import (
+from pytest_mlms.author.legacy.records import LegacyInput, LegacyManifest
+from pytest_mlms.author.legacy.translated import (
+    TranslatedInput,
+    TranslatedOutput,
+    TranslatedOutputs,
+)
+from pytest_mlms.author.legacy.translation_inputs import element_type_of, input_name
+from pytest_mlms.author.legacy.translation_python import (
     output_name,
     translate_python_inputs,
     translate_python_outputs,

@@ -9,12 +9,12 @@ from urllib.parse import urlsplit
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-from pytest_mlms.legacy.agents import FRAMEWORKS
-from pytest_mlms.legacy.digests import DigestOfFile
-from pytest_mlms.legacy.native_text import Key
-from pytest_mlms.legacy.notes import Note, UnclearManifest
-from pytest_mlms.legacy.records import LegacyFiles, LegacyFramework, LegacyManifest
-from pytest_mlms.legacy.translated import TranslatedFiles
+from pytest_mlms.author.legacy.agents import FRAMEWORKS
+from pytest_mlms.author.legacy.digests import DigestOfFile
+from pytest_mlms.author.legacy.native_text import Key
+from pytest_mlms.author.legacy.notes import Note, UnclearManifest
+from pytest_mlms.author.legacy.records import LegacyFiles, LegacyFramework, LegacyManifest
+from pytest_mlms.author.legacy.translated import TranslatedFiles
 
 __all__ = ["UNPINNED", "address_of", "digest_of", "translate_files"]
 

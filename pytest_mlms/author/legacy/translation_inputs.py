@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pytest_mlms.legacy.agents import Pixels, pixels_of
-from pytest_mlms.legacy.native_text import Key, Step
-from pytest_mlms.legacy.notes import Note, UnclearManifest
-from pytest_mlms.legacy.records import LegacyInput, LegacyManifest
-from pytest_mlms.legacy.translated import TensorName, TranslatedInput
+from pytest_mlms.author.legacy.agents import Pixels, pixels_of
+from pytest_mlms.author.legacy.native_text import Key, Step
+from pytest_mlms.author.legacy.notes import Note, UnclearManifest
+from pytest_mlms.author.legacy.records import LegacyInput, LegacyManifest
+from pytest_mlms.author.legacy.translated import TensorName, TranslatedInput
 
 __all__ = ["element_type_of", "input_name", "random_shape", "translate_input"]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from pytest_mlms.legacy.labels import ClassNames, class_names
-from pytest_mlms.legacy.modalities import is_region_score, is_segmentation
-from pytest_mlms.legacy.native_text import Step
-from pytest_mlms.legacy.notes import Note, UnclearManifest
-from pytest_mlms.legacy.records import LegacyManifest, LegacyOutput
-from pytest_mlms.legacy.translated import TensorName, TranslatedOutput, TranslatedOutputs
+from pytest_mlms.author.legacy.labels import ClassNames, class_names
+from pytest_mlms.author.legacy.modalities import is_region_score, is_segmentation
+from pytest_mlms.author.legacy.native_text import Step
+from pytest_mlms.author.legacy.notes import Note, UnclearManifest
+from pytest_mlms.author.legacy.records import LegacyManifest, LegacyOutput
+from pytest_mlms.author.legacy.translated import TensorName, TranslatedOutput, TranslatedOutputs
 
 __all__ = ["translate_outputs"]
 

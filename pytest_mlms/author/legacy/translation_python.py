@@ -9,24 +9,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pytest_mlms.legacy.labels import ClassNames, class_names
-from pytest_mlms.legacy.native_text import Key, Step
-from pytest_mlms.legacy.notes import Note, UnclearManifest
-from pytest_mlms.legacy.python_forms import (
+from pytest_mlms.author.legacy.labels import ClassNames, class_names
+from pytest_mlms.author.legacy.native_text import Key, Step
+from pytest_mlms.author.legacy.notes import Note, UnclearManifest
+from pytest_mlms.author.legacy.python_forms import (
     Postprocess,
     Preprocess,
     RecognisedOutput,
     recognise_postprocess,
     recognise_preprocess,
 )
-from pytest_mlms.legacy.records import LegacyInput, LegacyManifest
-from pytest_mlms.legacy.translated import (
+from pytest_mlms.author.legacy.records import LegacyInput, LegacyManifest
+from pytest_mlms.author.legacy.translated import (
     TensorName,
     TranslatedInput,
     TranslatedOutput,
     TranslatedOutputs,
 )
-from pytest_mlms.legacy.translation_inputs import input_name, random_shape
+from pytest_mlms.author.legacy.translation_inputs import input_name, random_shape
 
 __all__ = ["output_name", "translate_python_inputs", "translate_python_outputs"]
 

@@ -7,10 +7,10 @@ of upgrades are made from ``QUANTITIES``. A new quantity of performance is one e
 
 from __future__ import annotations
 
-from pytest_mlms.quantities.accuracy import ACCURACY, accuracy_quantity
-from pytest_mlms.quantities.agreement import AGREEMENT
-from pytest_mlms.quantities.performance import PERFORMANCE, UPGRADE
-from pytest_mlms.quantities.quantity import (
+from pytest_mlms.core.quantities.accuracy import ACCURACY, accuracy_quantity
+from pytest_mlms.core.quantities.agreement import AGREEMENT
+from pytest_mlms.core.quantities.performance import PERFORMANCE, UPGRADE
+from pytest_mlms.core.quantities.quantity import (
     Column,
     ProcessEstimator,
     ProcessValues,
@@ -19,8 +19,8 @@ from pytest_mlms.quantities.quantity import (
     UpgradeRule,
     percentile,
 )
-from pytest_mlms.quantities.soak import SOAK
-from pytest_mlms.records import Kind
+from pytest_mlms.core.quantities.soak import SOAK
+from pytest_mlms.core.records import Kind
 
 __all__ = [
     "QUANTITIES",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pytest_mlms.quantities.quantity import Column, Quantity, UpgradeRule
+from pytest_mlms.core.quantities.quantity import Column, Quantity, UpgradeRule
 
 __all__ = ["ACCURACY", "accuracy_quantity"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_mlms.quantities.quantity import Column, Quantity
+from pytest_mlms.core.quantities.quantity import Column, Quantity
 
 __all__ = ["AGREEMENT"]
 

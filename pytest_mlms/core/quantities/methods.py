@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pytest_mlms.records import Kind
+from pytest_mlms.core.records import Kind
 
 __all__ = ["METHODS"]
 

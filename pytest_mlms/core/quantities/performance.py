@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from pytest_mlms.quantities.quantity import (
+from pytest_mlms.core.quantities.quantity import (
     Column,
     ProcessEstimator,
     ProcessValues,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 
-from pytest_mlms.records import Kind
+from pytest_mlms.core.records import Kind
 
 if TYPE_CHECKING:
     from mlms_predictors._run.replies import DeviceBytes
@@ -36,7 +36,7 @@ class DeviceTime(NamedTuple):
 class ProcessValues(Protocol):
     """Measurements of one fresh process, as the estimators of performance read them.
 
-    ``pytest_mlms.evaluate.process_result.ProcessResult`` has them.
+    ``pytest_mlms.measure.evaluate.process_result.ProcessResult`` has them.
     """
 
     @property

@@ -7,17 +7,17 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean, variance
 from typing import NamedTuple
 
-from pytest_mlms.evaluate.process_kinds import ProcessKinds, find_kinds
-from pytest_mlms.quantities import upgrade_rules
-from pytest_mlms.records import Comparison, Verdict, regressed_comparison
-from pytest_mlms.stacks.declared import framework_of
-from pytest_mlms.stacks.exact_packages import NONE
-from pytest_mlms.upgrade.batch_comparison import BATCH_AGREEMENT
-from pytest_mlms.upgrade.culprit import culprit_command
-from pytest_mlms.upgrade.labels import is_told, percent
-from pytest_mlms.upgrade.missing_gates import MISSING
-from pytest_mlms.upgrade.result import UpgradeResult
-from pytest_mlms.upgrade.setting import UpgradeSetting
+from pytest_mlms.core.quantities import upgrade_rules
+from pytest_mlms.core.records import Comparison, Verdict, regressed_comparison
+from pytest_mlms.decide.upgrade.batch_comparison import BATCH_AGREEMENT
+from pytest_mlms.decide.upgrade.culprit import culprit_command
+from pytest_mlms.decide.upgrade.labels import is_told, percent
+from pytest_mlms.decide.upgrade.missing_gates import MISSING
+from pytest_mlms.decide.upgrade.result import UpgradeResult
+from pytest_mlms.decide.upgrade.setting import UpgradeSetting
+from pytest_mlms.measure.evaluate.process_kinds import ProcessKinds, find_kinds
+from pytest_mlms.provide.stacks.declared import framework_of
+from pytest_mlms.provide.stacks.exact_packages import NONE
 
 __all__ = ["advice_on"]
 

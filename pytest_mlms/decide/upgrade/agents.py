@@ -8,16 +8,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 
-from pytest_mlms.agent.opening import PredictorSpec, Started, start_predictor
-from pytest_mlms.agent.predictor import Clocks, Predictor, Turn
-from pytest_mlms.errors import InvalidRun, MlmsError
-from pytest_mlms.evaluate.timed_inputs import cycle_of, groups_of, watched_of
-from pytest_mlms.files import total_size
-from pytest_mlms.host.cores import cores_beside
-from pytest_mlms.memory import available_memory
-from pytest_mlms.records import device_name
-from pytest_mlms.upgrade.crash import Exits
-from pytest_mlms.upgrade.rounds import SIDES, Outputs, SideName
+from pytest_mlms.core.errors import InvalidRun, MlmsError
+from pytest_mlms.core.files import total_size
+from pytest_mlms.core.memory import available_memory
+from pytest_mlms.core.records import device_name
+from pytest_mlms.decide.upgrade.crash import Exits
+from pytest_mlms.decide.upgrade.rounds import SIDES, Outputs, SideName
+from pytest_mlms.measure.agent.opening import PredictorSpec, Started, start_predictor
+from pytest_mlms.measure.agent.predictor import Clocks, Predictor, Turn
+from pytest_mlms.measure.evaluate.timed_inputs import cycle_of, groups_of, watched_of
+from pytest_mlms.provide.host.cores import cores_beside
 
 __all__ = ["AgentPair", "TurnPlan", "open_pair"]
 

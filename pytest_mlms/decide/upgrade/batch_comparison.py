@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from pytest_mlms.evaluate.batch_sizes import NO_ROWS, TOGETHER, ByBatch
-from pytest_mlms.quantities import QUANTITIES, upgrade_rules
-from pytest_mlms.records import Comparison, Verdict
-from pytest_mlms.upgrade.output_verdict import verdict_on_share
-from pytest_mlms.upgrade.rounds import SideName
+from pytest_mlms.core.quantities import QUANTITIES, upgrade_rules
+from pytest_mlms.core.records import Comparison, Verdict
+from pytest_mlms.decide.upgrade.output_verdict import verdict_on_share
+from pytest_mlms.decide.upgrade.rounds import SideName
+from pytest_mlms.measure.evaluate.batch_sizes import NO_ROWS, TOGETHER, ByBatch
 
 __all__ = ["BATCH_AGREEMENT", "compare_batch_sizes"]
 

@@ -11,22 +11,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.agent.process import Refused
-from pytest_mlms.cases import Case
-from pytest_mlms.evaluate import rounding
-from pytest_mlms.evaluate.inputs import Inputs, random_batch
-from pytest_mlms.evaluate.output_sweep import Nearby
-from pytest_mlms.evaluate.random_inputs import LARGE, edge_batches
-from pytest_mlms.evaluate.rounding import NearbyOutputs
-from pytest_mlms.evaluate.rows import BatchAxis, BatchRows, batch_axes_of
-from pytest_mlms.evaluate.states import StateLoop
-from pytest_mlms.evaluate.worst_inputs import place_of
-from pytest_mlms.pipeline import Dataset
-from pytest_mlms.pipeline.selection import selected_elements
-from pytest_mlms.upgrade.agents import AgentPair
-from pytest_mlms.upgrade.rounds import SIDES, Outputs, SideName
-from pytest_mlms.upgrade.stack_inputs import StackInputs
+from pytest_mlms.decide.upgrade.agents import AgentPair
+from pytest_mlms.decide.upgrade.rounds import SIDES, Outputs, SideName
+from pytest_mlms.decide.upgrade.stack_inputs import StackInputs
+from pytest_mlms.measure.agent.predictor import Predictor
+from pytest_mlms.measure.agent.process import Refused
+from pytest_mlms.measure.evaluate import rounding
+from pytest_mlms.measure.evaluate.inputs import Inputs, random_batch
+from pytest_mlms.measure.evaluate.output_sweep import Nearby
+from pytest_mlms.measure.evaluate.random_inputs import LARGE, edge_batches
+from pytest_mlms.measure.evaluate.rounding import NearbyOutputs
+from pytest_mlms.measure.evaluate.rows import BatchAxis, BatchRows, batch_axes_of
+from pytest_mlms.measure.evaluate.states import StateLoop
+from pytest_mlms.measure.evaluate.worst_inputs import place_of
+from pytest_mlms.measure.pipeline import Dataset
+from pytest_mlms.measure.pipeline.selection import selected_elements
+from pytest_mlms.provide.cases import Case
 
 __all__ = [
     "ALL",

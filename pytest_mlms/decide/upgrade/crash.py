@@ -8,11 +8,11 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pytest_mlms.agent.opening import PredictorSpec, open_predictor
-from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.errors import AgentError, Crashed, InvalidRun, MlmsError, OutputError
-from pytest_mlms.records import Comparison, Verdict, device_name
-from pytest_mlms.upgrade.rounds import Outputs, SideName
+from pytest_mlms.core.errors import AgentError, Crashed, InvalidRun, MlmsError, OutputError
+from pytest_mlms.core.records import Comparison, Verdict, device_name
+from pytest_mlms.decide.upgrade.rounds import Outputs, SideName
+from pytest_mlms.measure.agent.opening import PredictorSpec, open_predictor
+from pytest_mlms.measure.agent.predictor import Predictor
 
 __all__ = ["CRASH", "CRASH_SUMMARY", "Exits", "crash_comparison", "crash_or"]
 

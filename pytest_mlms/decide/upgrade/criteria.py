@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-from pytest_mlms.cases import Case
 from pytest_mlms.config import Config, draw_seed
-from pytest_mlms.errors import InvalidRun
-from pytest_mlms.expected import gates_of
-from pytest_mlms.quantities import QUANTITIES
-from pytest_mlms.statistics import samples_for_percentile
-from pytest_mlms.upgrade.interleave_plan import LEAST_CALLS, InterleavePlan
-from pytest_mlms.upgrade.round_estimate import LEAST_ROUNDS, ROUNDS, RoundSpan
-from pytest_mlms.upgrade.rounds import Clock
+from pytest_mlms.core.errors import InvalidRun
+from pytest_mlms.core.quantities import QUANTITIES
+from pytest_mlms.core.statistics import samples_for_percentile
+from pytest_mlms.decide.expected import gates_of
+from pytest_mlms.decide.upgrade.interleave_plan import LEAST_CALLS, InterleavePlan
+from pytest_mlms.decide.upgrade.round_estimate import LEAST_ROUNDS, ROUNDS, RoundSpan
+from pytest_mlms.decide.upgrade.rounds import Clock
+from pytest_mlms.provide.cases import Case
 
 __all__ = [
     "SHARE_OF_DURATION",

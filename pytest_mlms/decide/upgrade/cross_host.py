@@ -14,17 +14,17 @@ from statistics import fmean
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from pytest_mlms.quantities import QUANTITIES, upgrade_rules
-from pytest_mlms.records import Comparison, Verdict
-from pytest_mlms.stacks.labels import label_of
-from pytest_mlms.statistics import student_quantile
-from pytest_mlms.upgrade.decision import (
+from pytest_mlms.core.quantities import QUANTITIES, upgrade_rules
+from pytest_mlms.core.records import Comparison, Verdict
+from pytest_mlms.core.statistics import student_quantile
+from pytest_mlms.decide.upgrade.decision import (
     RISK_OF_FAILING,
     RISK_OF_PASSING,
     QuantityTolerance,
     tolerance_of,
     verdict_of_interval,
 )
+from pytest_mlms.provide.stacks.labels import label_of
 
 __all__ = ["Visit", "compare_sides", "read_visit"]
 

@@ -6,12 +6,12 @@ import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pytest_mlms.artifacts.fetch import default_cache
-from pytest_mlms.cases import Case
 from pytest_mlms.config import Config
-from pytest_mlms.redaction import redact
-from pytest_mlms.stacks.declaration import HIDDEN
-from pytest_mlms.stacks.declared import folders_of, framework_of, package_of
+from pytest_mlms.core.redaction import redact
+from pytest_mlms.provide.artifacts.fetch import default_cache
+from pytest_mlms.provide.cases import Case
+from pytest_mlms.provide.stacks.declaration import HIDDEN
+from pytest_mlms.provide.stacks.declared import folders_of, framework_of, package_of
 
 __all__ = ["culprit_command", "point_id", "session_words", "stack_words", "written_in"]
 

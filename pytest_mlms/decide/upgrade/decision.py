@@ -10,12 +10,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
-from pytest_mlms.quantities import QUANTITIES, Quantity, upgrade_rules
-from pytest_mlms.records import Comparison, Verdict, main_comparison
-from pytest_mlms.statistics import largest_loss, samples_for_percentile
-from pytest_mlms.upgrade.figures import Figure
-from pytest_mlms.upgrade.round_estimate import ROUNDS, RoundSpan, estimate_change, found_above
-from pytest_mlms.upgrade.rounds import Array
+from pytest_mlms.core.quantities import QUANTITIES, Quantity, upgrade_rules
+from pytest_mlms.core.records import Comparison, Verdict, main_comparison
+from pytest_mlms.core.statistics import largest_loss, samples_for_percentile
+from pytest_mlms.decide.upgrade.figures import Figure
+from pytest_mlms.decide.upgrade.round_estimate import (
+    ROUNDS,
+    RoundSpan,
+    estimate_change,
+    found_above,
+)
+from pytest_mlms.decide.upgrade.rounds import Array
 
 __all__ = [
     "RISK_OF_FAILING",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from mlms_predictors._run.replies import DeviceBytes
 
 if TYPE_CHECKING:
-    from pytest_mlms.upgrade.round_record import RoundRecord
+    from pytest_mlms.decide.upgrade.round_record import RoundRecord
 
 __all__ = ["by_one_counter", "is_untold", "reason_untold"]
 

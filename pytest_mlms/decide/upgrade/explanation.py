@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from pytest_mlms.records import Comparison, Verdict
-from pytest_mlms.units import format_quantity
-from pytest_mlms.upgrade.advice import advice_on
-from pytest_mlms.upgrade.crash import CRASH_SUMMARY
-from pytest_mlms.upgrade.labels import (
+from pytest_mlms.core.records import Comparison, Verdict
+from pytest_mlms.core.units import format_quantity
+from pytest_mlms.decide.upgrade.advice import advice_on
+from pytest_mlms.decide.upgrade.crash import CRASH_SUMMARY
+from pytest_mlms.decide.upgrade.labels import (
     NOT_SHOWN,
     change_text,
     difference_label,
@@ -21,13 +21,13 @@ from pytest_mlms.upgrade.labels import (
     tolerance_label,
     verdict_label,
 )
-from pytest_mlms.upgrade.layer_diff import LayerChange
-from pytest_mlms.upgrade.missing_gates import MISSING
-from pytest_mlms.upgrade.result import UpgradeResult
-from pytest_mlms.upgrade.round_estimate import LEAST_ROUNDS, unseen_share
-from pytest_mlms.upgrade.rounds import CLOCKS, SIDES
-from pytest_mlms.upgrade.setting import UpgradeSetting
-from pytest_mlms.upgrade.start_parts import start_parts
+from pytest_mlms.decide.upgrade.layer_diff import LayerChange
+from pytest_mlms.decide.upgrade.missing_gates import MISSING
+from pytest_mlms.decide.upgrade.result import UpgradeResult
+from pytest_mlms.decide.upgrade.round_estimate import LEAST_ROUNDS, unseen_share
+from pytest_mlms.decide.upgrade.rounds import CLOCKS, SIDES
+from pytest_mlms.decide.upgrade.setting import UpgradeSetting
+from pytest_mlms.decide.upgrade.start_parts import start_parts
 
 __all__ = ["explain_upgrade", "layer_table"]
 

@@ -8,18 +8,18 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from pytest_mlms.quantities import upgrade_rules
-from pytest_mlms.serialization import NullAs, plain_as_list
-from pytest_mlms.statistics import (
+from pytest_mlms.core.quantities import upgrade_rules
+from pytest_mlms.core.serialization import NullAs, plain_as_list
+from pytest_mlms.core.statistics import (
     persistence,
     ratio_of_means,
     samples_for_percentile,
     signed_rank,
     weighted_percentile,
 )
-from pytest_mlms.upgrade.device_memory import by_one_counter
-from pytest_mlms.upgrade.round_inputs import RoundInputs
-from pytest_mlms.upgrade.rounds import Array, Clock, Round, available_clocks
+from pytest_mlms.decide.upgrade.device_memory import by_one_counter
+from pytest_mlms.decide.upgrade.round_inputs import RoundInputs
+from pytest_mlms.decide.upgrade.rounds import Array, Clock, Round, available_clocks
 
 __all__ = [
     "OF_PROCESS",

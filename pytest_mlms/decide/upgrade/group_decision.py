@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
-from pytest_mlms.evaluate.timed_inputs import Mix
-from pytest_mlms.records import Comparison, InputGroup, Verdict
-from pytest_mlms.statistics import pool_rounds
-from pytest_mlms.upgrade.criteria import Criteria
-from pytest_mlms.upgrade.decision import verdict_of_interval
-from pytest_mlms.upgrade.figures import Figure
-from pytest_mlms.upgrade.round_estimate import ROUNDS, RoundSpan
+from pytest_mlms.core.records import Comparison, InputGroup, Verdict
+from pytest_mlms.core.statistics import pool_rounds
+from pytest_mlms.decide.upgrade.criteria import Criteria
+from pytest_mlms.decide.upgrade.decision import verdict_of_interval
+from pytest_mlms.decide.upgrade.figures import Figure
+from pytest_mlms.decide.upgrade.round_estimate import ROUNDS, RoundSpan
+from pytest_mlms.measure.evaluate.timed_inputs import Mix
 
 __all__ = ["GroupDecision", "compare_groups", "groups_beside"]
 

@@ -21,28 +21,34 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from pytest_mlms.agent.predictor import Clocks, Predictor, Turn
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.evaluate.memory_growth import SUSPECT
-from pytest_mlms.evaluate.settling import even_out
-from pytest_mlms.evaluate.timed_inputs import (
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.statistics import is_steady
+from pytest_mlms.decide.upgrade.agents import AgentPair, TurnPlan
+from pytest_mlms.decide.upgrade.figures import centre_of, slow_calls
+from pytest_mlms.decide.upgrade.interleave_plan import InterleavePlan
+from pytest_mlms.decide.upgrade.late_calls import LateCalls
+from pytest_mlms.decide.upgrade.round_growth import RoundGrowth
+from pytest_mlms.decide.upgrade.round_inputs import RoundInputs
+from pytest_mlms.decide.upgrade.round_load import LoadRunner, LoadStrategy, RoundLoad
+from pytest_mlms.decide.upgrade.round_record import RoundRecord, SideRecord
+from pytest_mlms.decide.upgrade.rounds import SIDES, Array, Outputs, Round, Side, SideName
+from pytest_mlms.decide.upgrade.turn_watch import (
+    TurnWatch,
+    durations,
+    ratios_of,
+    undisturbed,
+    waits,
+)
+from pytest_mlms.measure.agent.predictor import Clocks, Predictor, Turn
+from pytest_mlms.measure.evaluate.memory_growth import SUSPECT
+from pytest_mlms.measure.evaluate.settling import even_out
+from pytest_mlms.measure.evaluate.timed_inputs import (
     cycle_of,
     elements_of,
     fill_caches,
     groups_of,
     mix_of,
 )
-from pytest_mlms.statistics import is_steady
-from pytest_mlms.upgrade.agents import AgentPair, TurnPlan
-from pytest_mlms.upgrade.figures import centre_of, slow_calls
-from pytest_mlms.upgrade.interleave_plan import InterleavePlan
-from pytest_mlms.upgrade.late_calls import LateCalls
-from pytest_mlms.upgrade.round_growth import RoundGrowth
-from pytest_mlms.upgrade.round_inputs import RoundInputs
-from pytest_mlms.upgrade.round_load import LoadRunner, LoadStrategy, RoundLoad
-from pytest_mlms.upgrade.round_record import RoundRecord, SideRecord
-from pytest_mlms.upgrade.rounds import SIDES, Array, Outputs, Round, Side, SideName
-from pytest_mlms.upgrade.turn_watch import TurnWatch, durations, ratios_of, undisturbed, waits
 from pytest_mlms.warning_types import MlmsKilled
 
 __all__ = [

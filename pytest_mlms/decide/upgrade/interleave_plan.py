@@ -10,13 +10,13 @@ from statistics import median
 
 import numpy as np
 
-from pytest_mlms.evaluate.load_plan import LoadItemPlan
+from pytest_mlms.core.statistics import samples_for_percentile
+from pytest_mlms.decide.upgrade.load_round import SameQueries
+from pytest_mlms.decide.upgrade.peak_round import PeakSearches
+from pytest_mlms.decide.upgrade.round_estimate import ROUNDS, ROUNDS_TO_FAIL, RoundSpan
+from pytest_mlms.decide.upgrade.round_load import LoadStrategy
 from pytest_mlms.manifest.scenarios import Peak
-from pytest_mlms.statistics import samples_for_percentile
-from pytest_mlms.upgrade.load_round import SameQueries
-from pytest_mlms.upgrade.peak_round import PeakSearches
-from pytest_mlms.upgrade.round_estimate import ROUNDS, ROUNDS_TO_FAIL, RoundSpan
-from pytest_mlms.upgrade.round_load import LoadStrategy
+from pytest_mlms.measure.evaluate.load_plan import LoadItemPlan
 
 __all__ = ["LEAST_CALLS", "LEAST_SECONDS", "InterleavePlan", "next_look"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from pytest_mlms.quantities import QUANTITIES, upgrade_rules
-from pytest_mlms.records import Comparison, InputGroup, Verdict, change_form
-from pytest_mlms.units import format_quantity
+from pytest_mlms.core.quantities import QUANTITIES, upgrade_rules
+from pytest_mlms.core.records import Comparison, InputGroup, Verdict, change_form
+from pytest_mlms.core.units import format_quantity
 
 __all__ = [
     "NOT_SHOWN",

@@ -14,9 +14,9 @@ from types import MappingProxyType
 
 import numpy as np
 
-from pytest_mlms.upgrade.agents import AgentPair, TurnPlan
-from pytest_mlms.upgrade.rounds import SIDES, SideName
-from pytest_mlms.upgrade.turn_watch import seconds_of
+from pytest_mlms.decide.upgrade.agents import AgentPair, TurnPlan
+from pytest_mlms.decide.upgrade.rounds import SIDES, SideName
+from pytest_mlms.decide.upgrade.turn_watch import seconds_of
 
 __all__ = ["LEAST_CALLS", "SECONDS", "LateCalls"]
 

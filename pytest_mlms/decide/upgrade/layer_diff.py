@@ -9,7 +9,7 @@ from difflib import SequenceMatcher
 from statistics import median
 from typing import Any, NamedTuple
 
-from pytest_mlms.serialization import plain_as_list
+from pytest_mlms.core.serialization import plain_as_list
 
 __all__ = ["LayerChange", "changed_layers"]
 

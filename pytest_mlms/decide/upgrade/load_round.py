@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pytest_mlms.evaluate.load_plan import LoadItemPlan
-from pytest_mlms.load.verdict import LATE_SHARE
-from pytest_mlms.upgrade.figures import Figure
-from pytest_mlms.upgrade.round_load import LoadRunner, RoundLoad, SideLoad, log_ratio
-from pytest_mlms.upgrade.rounds import SideName
+from pytest_mlms.decide.upgrade.figures import Figure
+from pytest_mlms.decide.upgrade.round_load import LoadRunner, RoundLoad, SideLoad, log_ratio
+from pytest_mlms.decide.upgrade.rounds import SideName
+from pytest_mlms.measure.evaluate.load_plan import LoadItemPlan
+from pytest_mlms.measure.load.verdict import LATE_SHARE
 
 __all__ = ["LoadRound", "SameQueries"]
 

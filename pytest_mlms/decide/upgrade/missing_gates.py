@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from pytest_mlms.quantities import QUANTITIES
-from pytest_mlms.records import Comparison
-from pytest_mlms.statistics import samples_for_percentile
-from pytest_mlms.upgrade.criteria import Criteria
-from pytest_mlms.upgrade.device_memory import is_untold, reason_untold
-from pytest_mlms.upgrade.late_calls import LEAST_CALLS, SECONDS
-from pytest_mlms.upgrade.round_record import RoundRecord
+from pytest_mlms.core.quantities import QUANTITIES
+from pytest_mlms.core.records import Comparison
+from pytest_mlms.core.statistics import samples_for_percentile
+from pytest_mlms.decide.upgrade.criteria import Criteria
+from pytest_mlms.decide.upgrade.device_memory import is_untold, reason_untold
+from pytest_mlms.decide.upgrade.late_calls import LEAST_CALLS, SECONDS
+from pytest_mlms.decide.upgrade.round_record import RoundRecord
 
 __all__ = ["MISSING", "missing_gates"]
 

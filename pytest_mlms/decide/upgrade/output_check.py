@@ -14,22 +14,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
-from pytest_mlms.cases import Case
-from pytest_mlms.errors import Crashed, InvalidRun, MlmsError, OutputError
-from pytest_mlms.evaluate.agreement import Tolerance
-from pytest_mlms.evaluate.batch_sizes import BatchSizes, ByBatch
-from pytest_mlms.evaluate.closeness import Rule
-from pytest_mlms.evaluate.output_sweep import SPREADS, Nearby, OutputFinding, OutputSweep, rules_of
-from pytest_mlms.evaluate.scoring import Files, Scoring
-from pytest_mlms.evaluate.tasks.task import Evidence
-from pytest_mlms.evaluate.worst_inputs import flips_by_class, worse_inputs
-from pytest_mlms.manifest.schema import Output
-from pytest_mlms.pipeline import Dataset
-from pytest_mlms.records import Comparison, Verdict
-from pytest_mlms.tasks import facts_of
-from pytest_mlms.upgrade.agents import AgentPair, TurnPlan
-from pytest_mlms.upgrade.batch_comparison import BATCH_AGREEMENT, compare_batch_sizes
-from pytest_mlms.upgrade.compared_inputs import (
+from pytest_mlms.core.errors import Crashed, InvalidRun, MlmsError, OutputError
+from pytest_mlms.core.records import Comparison, Verdict
+from pytest_mlms.core.tasks import facts_of
+from pytest_mlms.decide.upgrade.agents import AgentPair, TurnPlan
+from pytest_mlms.decide.upgrade.batch_comparison import BATCH_AGREEMENT, compare_batch_sizes
+from pytest_mlms.decide.upgrade.compared_inputs import (
     Extent,
     PairOfOutputs,
     drawn_dataset,
@@ -37,7 +27,7 @@ from pytest_mlms.upgrade.compared_inputs import (
     outputs_of_random,
     paired_outputs,
 )
-from pytest_mlms.upgrade.output_verdict import (
+from pytest_mlms.decide.upgrade.output_verdict import (
     BY_CALL,
     BY_THREADS,
     JOINED,
@@ -52,9 +42,25 @@ from pytest_mlms.upgrade.output_verdict import (
     compared,
     without_measure,
 )
-from pytest_mlms.upgrade.paired_evidence import compare_evidence
-from pytest_mlms.upgrade.rounds import SIDES, Outputs, SideName
-from pytest_mlms.upgrade.stack_inputs import OpenPictures, StackInputs
+from pytest_mlms.decide.upgrade.paired_evidence import compare_evidence
+from pytest_mlms.decide.upgrade.rounds import SIDES, Outputs, SideName
+from pytest_mlms.decide.upgrade.stack_inputs import OpenPictures, StackInputs
+from pytest_mlms.manifest.schema import Output
+from pytest_mlms.measure.evaluate.agreement import Tolerance
+from pytest_mlms.measure.evaluate.batch_sizes import BatchSizes, ByBatch
+from pytest_mlms.measure.evaluate.closeness import Rule
+from pytest_mlms.measure.evaluate.output_sweep import (
+    SPREADS,
+    Nearby,
+    OutputFinding,
+    OutputSweep,
+    rules_of,
+)
+from pytest_mlms.measure.evaluate.scoring import Files, Scoring
+from pytest_mlms.measure.evaluate.tasks.task import Evidence
+from pytest_mlms.measure.evaluate.worst_inputs import flips_by_class, worse_inputs
+from pytest_mlms.measure.pipeline import Dataset
+from pytest_mlms.provide.cases import Case
 
 __all__ = ["OutputCheck", "OutputFindings", "check_outputs"]
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import NamedTuple
 
-from pytest_mlms.agent.predictor import RepeatedCalls
-from pytest_mlms.evaluate.agreement import Tolerance
-from pytest_mlms.evaluate.output_sweep import SPREADS, OutputFinding, OutputSweep
-from pytest_mlms.records import Comparison, Verdict
-from pytest_mlms.statistics import Interval, binomial_bounds
-from pytest_mlms.upgrade.rounds import SideName
-from pytest_mlms.upgrade.stack_inputs import PictureSweep
+from pytest_mlms.core.records import Comparison, Verdict
+from pytest_mlms.core.statistics import Interval, binomial_bounds
+from pytest_mlms.decide.upgrade.rounds import SideName
+from pytest_mlms.decide.upgrade.stack_inputs import PictureSweep
+from pytest_mlms.measure.agent.predictor import RepeatedCalls
+from pytest_mlms.measure.evaluate.agreement import Tolerance
+from pytest_mlms.measure.evaluate.output_sweep import SPREADS, OutputFinding, OutputSweep
 
 __all__ = [
     "BY_CALL",

@@ -11,17 +11,17 @@ from collections.abc import Mapping
 import numpy as np
 import scipy
 
-from pytest_mlms.evaluate.estimates import (
+from pytest_mlms.core.quantities import QUANTITIES, upgrade_rules
+from pytest_mlms.core.records import Comparison, Verdict
+from pytest_mlms.core.statistics import student_quantile
+from pytest_mlms.decide.upgrade.decision import compare_accuracy
+from pytest_mlms.measure.evaluate.estimates import (
     UNDEFINED,
     figures_of,
     resampled_bounds,
     resampled_figures,
 )
-from pytest_mlms.evaluate.tasks.task import Array, Evidence
-from pytest_mlms.quantities import QUANTITIES, upgrade_rules
-from pytest_mlms.records import Comparison, Verdict
-from pytest_mlms.statistics import student_quantile
-from pytest_mlms.upgrade.decision import compare_accuracy
+from pytest_mlms.measure.evaluate.tasks.task import Array, Evidence
 
 __all__ = ["compare_evidence", "compare_figure"]
 

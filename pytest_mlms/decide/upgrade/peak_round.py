@@ -8,19 +8,19 @@ from statistics import fmean
 
 import numpy as np
 
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.evaluate.load_plan import LoadItemPlan
-from pytest_mlms.load.arrivals import poisson_arrivals
-from pytest_mlms.load.early_stopping import queries_needed
-from pytest_mlms.load.rate_search import STEEPNESS, Crossing, RateSearch
-from pytest_mlms.load.verdict import LATE_SHARE
-from pytest_mlms.quantities import QUANTITIES
-from pytest_mlms.records import Comparison, Verdict
-from pytest_mlms.units import format_quantity
-from pytest_mlms.upgrade.figures import Figure
-from pytest_mlms.upgrade.round_load import LoadRunner, RoundLoad, log_ratio
-from pytest_mlms.upgrade.round_record import PeakRecord, TriedRate
-from pytest_mlms.upgrade.rounds import SIDES, Array, SideName
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.quantities import QUANTITIES
+from pytest_mlms.core.records import Comparison, Verdict
+from pytest_mlms.core.units import format_quantity
+from pytest_mlms.decide.upgrade.figures import Figure
+from pytest_mlms.decide.upgrade.round_load import LoadRunner, RoundLoad, log_ratio
+from pytest_mlms.decide.upgrade.round_record import PeakRecord, TriedRate
+from pytest_mlms.decide.upgrade.rounds import SIDES, Array, SideName
+from pytest_mlms.measure.evaluate.load_plan import LoadItemPlan
+from pytest_mlms.measure.load.arrivals import poisson_arrivals
+from pytest_mlms.measure.load.early_stopping import queries_needed
+from pytest_mlms.measure.load.rate_search import STEEPNESS, Crossing, RateSearch
+from pytest_mlms.measure.load.verdict import LATE_SHARE
 
 __all__ = ["PeakSearches", "peak_figures", "without_peak"]
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from pytest_mlms.cases import Case
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.records import Stack
-from pytest_mlms.stacks.declared import package_of
-from pytest_mlms.stacks.exact_packages import Difference
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.records import Stack
+from pytest_mlms.provide.cases import Case
+from pytest_mlms.provide.stacks.declared import package_of
+from pytest_mlms.provide.stacks.exact_packages import Difference
 
 __all__ = ["told_changes"]
 

@@ -12,22 +12,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from pytest_mlms.arrays import DamagedFile, read_arrays
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.evaluate.timed_inputs import ONE_GROUP, Mix
-from pytest_mlms.quantities import QUANTITIES, upgrade_rules
-from pytest_mlms.recorded import Recorded
-from pytest_mlms.records import Comparison, InputGroup, Verdict, main_comparison
-from pytest_mlms.results_reader import lines_from
-from pytest_mlms.serialization import from_plain
-from pytest_mlms.upgrade.criteria import Criteria
-from pytest_mlms.upgrade.decision import compare_rounds, is_decided, verdict_of
-from pytest_mlms.upgrade.figures import OF_PROCESS, Figure, figures_of, group_figures
-from pytest_mlms.upgrade.group_decision import groups_beside
-from pytest_mlms.upgrade.labels import point_label, sides_label
-from pytest_mlms.upgrade.round_inputs import RoundInputs
-from pytest_mlms.upgrade.round_record import RoundRecord, SideRecord, start_orders
-from pytest_mlms.upgrade.rounds import (
+from pytest_mlms.core.arrays import DamagedFile, read_arrays
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.quantities import QUANTITIES, upgrade_rules
+from pytest_mlms.core.recorded import Recorded
+from pytest_mlms.core.records import Comparison, InputGroup, Verdict, main_comparison
+from pytest_mlms.core.serialization import from_plain
+from pytest_mlms.decide.upgrade.criteria import Criteria
+from pytest_mlms.decide.upgrade.decision import compare_rounds, is_decided, verdict_of
+from pytest_mlms.decide.upgrade.figures import OF_PROCESS, Figure, figures_of, group_figures
+from pytest_mlms.decide.upgrade.group_decision import groups_beside
+from pytest_mlms.decide.upgrade.labels import point_label, sides_label
+from pytest_mlms.decide.upgrade.round_inputs import RoundInputs
+from pytest_mlms.decide.upgrade.round_record import RoundRecord, SideRecord, start_orders
+from pytest_mlms.decide.upgrade.rounds import (
     CLOCKS,
     Array,
     Clock,
@@ -36,7 +34,9 @@ from pytest_mlms.upgrade.rounds import (
     SideName,
     available_clocks,
 )
-from pytest_mlms.upgrade.stalls import compare_stalls
+from pytest_mlms.decide.upgrade.stalls import compare_stalls
+from pytest_mlms.keep.results.results_reader import lines_from
+from pytest_mlms.measure.evaluate.timed_inputs import ONE_GROUP, Mix
 
 __all__ = ["RecordedUpgrade", "Replay", "read_upgrades", "replay_upgrade"]
 

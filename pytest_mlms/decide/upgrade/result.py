@@ -7,15 +7,15 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pytest_mlms.quantities import QUANTITIES
-from pytest_mlms.records import Comparison, InputGroup, Verdict, main_comparison
-from pytest_mlms.upgrade.crash import CRASH
-from pytest_mlms.upgrade.decision import verdict_of
-from pytest_mlms.upgrade.layer_diff import LayerChange
-from pytest_mlms.upgrade.output_verdict import PICTURES, OutputsCompared
-from pytest_mlms.upgrade.round_estimate import OrderEffect
-from pytest_mlms.upgrade.round_record import RoundRecord
-from pytest_mlms.upgrade.rounds import Clock
+from pytest_mlms.core.quantities import QUANTITIES
+from pytest_mlms.core.records import Comparison, InputGroup, Verdict, main_comparison
+from pytest_mlms.decide.upgrade.crash import CRASH
+from pytest_mlms.decide.upgrade.decision import verdict_of
+from pytest_mlms.decide.upgrade.layer_diff import LayerChange
+from pytest_mlms.decide.upgrade.output_verdict import PICTURES, OutputsCompared
+from pytest_mlms.decide.upgrade.round_estimate import OrderEffect
+from pytest_mlms.decide.upgrade.round_record import RoundRecord
+from pytest_mlms.decide.upgrade.rounds import Clock
 
 __all__ = ["UpgradeResult"]
 

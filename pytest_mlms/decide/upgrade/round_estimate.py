@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import NamedTuple
 
-from pytest_mlms.statistics import Pooled, pool_rounds, student_quantile
+from pytest_mlms.core.statistics import Pooled, pool_rounds, student_quantile
 
 __all__ = [
     "LEAST_ROUNDS",

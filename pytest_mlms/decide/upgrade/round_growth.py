@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from mlms_predictors._run.replies import UsageReply
 
-from pytest_mlms.evaluate.memory_growth import SECONDS, SUSPECT, growth_of, watch_growth
-from pytest_mlms.upgrade.agents import AgentPair, TurnPlan
-from pytest_mlms.upgrade.rounds import SIDES, SideName
+from pytest_mlms.decide.upgrade.agents import AgentPair, TurnPlan
+from pytest_mlms.decide.upgrade.rounds import SIDES, SideName
+from pytest_mlms.measure.evaluate.memory_growth import SECONDS, SUSPECT, growth_of, watch_growth
 
 __all__ = ["RoundGrowth"]
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pytest_mlms.evaluate.timed_inputs import ONE_GROUP, Elements, Mix
-from pytest_mlms.upgrade.rounds import Array, Round
+from pytest_mlms.decide.upgrade.rounds import Array, Round
+from pytest_mlms.measure.evaluate.timed_inputs import ONE_GROUP, Elements, Mix
 
 __all__ = ["RoundInputs"]
 

@@ -9,13 +9,18 @@ from typing import Protocol
 
 import numpy as np
 
-from pytest_mlms.agent.load import LoadInterrupted, LoadLost, LoadPlan, LoadRun
-from pytest_mlms.evaluate.load_record import LoadRecord, QueryTimes, load_record, query_times
-from pytest_mlms.load.percentiles import loadgen_percentile
-from pytest_mlms.upgrade.agents import AgentPair, TurnPlan
-from pytest_mlms.upgrade.figures import Figure
-from pytest_mlms.upgrade.round_record import PeakRecord
-from pytest_mlms.upgrade.rounds import Array, SideName
+from pytest_mlms.decide.upgrade.agents import AgentPair, TurnPlan
+from pytest_mlms.decide.upgrade.figures import Figure
+from pytest_mlms.decide.upgrade.round_record import PeakRecord
+from pytest_mlms.decide.upgrade.rounds import Array, SideName
+from pytest_mlms.measure.agent.load import LoadInterrupted, LoadLost, LoadPlan, LoadRun
+from pytest_mlms.measure.evaluate.load_record import (
+    LoadRecord,
+    QueryTimes,
+    load_record,
+    query_times,
+)
+from pytest_mlms.measure.load.percentiles import loadgen_percentile
 
 __all__ = ["LoadRunner", "LoadStrategy", "RoundLoad", "SideLoad", "log_ratio"]
 

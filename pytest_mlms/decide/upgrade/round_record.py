@@ -9,11 +9,11 @@ from typing import Annotated
 
 from mlms_predictors._run.replies import DeviceBytes
 
-from pytest_mlms.evaluate.load_record import LoadRecord
-from pytest_mlms.serialization import NullAs, omitted_if_default
-from pytest_mlms.upgrade.figures import Figure
-from pytest_mlms.upgrade.round_estimate import OrderEffect, order_effect
-from pytest_mlms.upgrade.rounds import SideName
+from pytest_mlms.core.serialization import NullAs, omitted_if_default
+from pytest_mlms.decide.upgrade.figures import Figure
+from pytest_mlms.decide.upgrade.round_estimate import OrderEffect, order_effect
+from pytest_mlms.decide.upgrade.rounds import SideName
+from pytest_mlms.measure.evaluate.load_record import LoadRecord
 
 __all__ = [
     "PeakRecord",

@@ -11,31 +11,27 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.arrays import write_arrays
-from pytest_mlms.errors import AgentError, Crashed, InvalidRun, untrusted
-from pytest_mlms.evaluate.limits import QUIETER
-from pytest_mlms.evaluate.timed_inputs import ONE_GROUP, Mix, TimedInputs
-from pytest_mlms.load.verdict import LATE_SHARE
-from pytest_mlms.quantities import upgrade_rules
-from pytest_mlms.records import Comparison, Verdict
-from pytest_mlms.units import format_quantity
-from pytest_mlms.upgrade.agents import AgentPair
-from pytest_mlms.upgrade.crash import crash_comparison
-from pytest_mlms.upgrade.criteria import Criteria
-from pytest_mlms.upgrade.decision import are_gates_decided, compare_rounds, is_decided
-from pytest_mlms.upgrade.figures import clock_step, figures_of, group_figures
-from pytest_mlms.upgrade.group_decision import groups_beside
-from pytest_mlms.upgrade.interleave import MeasuredRound, OpenPair, run_interleaved
-from pytest_mlms.upgrade.interleave_plan import InterleavePlan
-from pytest_mlms.upgrade.layer_diff import changed_layers
-from pytest_mlms.upgrade.missing_gates import missing_gates
-from pytest_mlms.upgrade.output_check import OutputFindings
-from pytest_mlms.upgrade.peak_round import without_peak
-from pytest_mlms.upgrade.result import UpgradeResult
-from pytest_mlms.upgrade.round_inputs import RoundInputs
-from pytest_mlms.upgrade.round_record import effect_of_order, start_orders
-from pytest_mlms.upgrade.rounds import (
+from pytest_mlms.core.arrays import write_arrays
+from pytest_mlms.core.errors import AgentError, Crashed, InvalidRun, untrusted
+from pytest_mlms.core.quantities import upgrade_rules
+from pytest_mlms.core.records import Comparison, Verdict
+from pytest_mlms.core.units import format_quantity
+from pytest_mlms.decide.upgrade.agents import AgentPair
+from pytest_mlms.decide.upgrade.crash import crash_comparison
+from pytest_mlms.decide.upgrade.criteria import Criteria
+from pytest_mlms.decide.upgrade.decision import are_gates_decided, compare_rounds, is_decided
+from pytest_mlms.decide.upgrade.figures import clock_step, figures_of, group_figures
+from pytest_mlms.decide.upgrade.group_decision import groups_beside
+from pytest_mlms.decide.upgrade.interleave import MeasuredRound, OpenPair, run_interleaved
+from pytest_mlms.decide.upgrade.interleave_plan import InterleavePlan
+from pytest_mlms.decide.upgrade.layer_diff import changed_layers
+from pytest_mlms.decide.upgrade.missing_gates import missing_gates
+from pytest_mlms.decide.upgrade.output_check import OutputFindings
+from pytest_mlms.decide.upgrade.peak_round import without_peak
+from pytest_mlms.decide.upgrade.result import UpgradeResult
+from pytest_mlms.decide.upgrade.round_inputs import RoundInputs
+from pytest_mlms.decide.upgrade.round_record import effect_of_order, start_orders
+from pytest_mlms.decide.upgrade.rounds import (
     CLOCKS,
     SIDES,
     Array,
@@ -45,8 +41,12 @@ from pytest_mlms.upgrade.rounds import (
     SideName,
     available_clocks,
 )
-from pytest_mlms.upgrade.slow_inputs import SlowInputs
-from pytest_mlms.upgrade.stalls import compare_stalls
+from pytest_mlms.decide.upgrade.slow_inputs import SlowInputs
+from pytest_mlms.decide.upgrade.stalls import compare_stalls
+from pytest_mlms.measure.agent.predictor import Predictor
+from pytest_mlms.measure.evaluate.limits import QUIETER
+from pytest_mlms.measure.evaluate.timed_inputs import ONE_GROUP, Mix, TimedInputs
+from pytest_mlms.measure.load.verdict import LATE_SHARE
 
 __all__ = ["UpgradeRun"]
 

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.cases import Case
 from pytest_mlms.config import Config
-from pytest_mlms.expected import gates_of
-from pytest_mlms.host.machine import machine_state
-from pytest_mlms.units import format_quantity
-from pytest_mlms.upgrade.criteria import rounds_of
-from pytest_mlms.upgrade.culprit import point_id, session_words, stack_words, written_in
-from pytest_mlms.upgrade.labels import with_variant
-from pytest_mlms.upgrade.round_estimate import ROUNDS, RoundSpan
+from pytest_mlms.core.units import format_quantity
+from pytest_mlms.decide.expected import gates_of
+from pytest_mlms.decide.upgrade.criteria import rounds_of
+from pytest_mlms.decide.upgrade.culprit import point_id, session_words, stack_words, written_in
+from pytest_mlms.decide.upgrade.labels import with_variant
+from pytest_mlms.decide.upgrade.round_estimate import ROUNDS, RoundSpan
+from pytest_mlms.provide.cases import Case
+from pytest_mlms.provide.host.machine import machine_state
 
 __all__ = ["UpgradeSetting", "setting_of"]
 

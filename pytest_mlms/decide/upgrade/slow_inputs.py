@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pytest_mlms.evaluate.timed_inputs import Elements
-from pytest_mlms.quantities import upgrade_rules
-from pytest_mlms.records import Comparison, Verdict
-from pytest_mlms.statistics import fisher_probability
-from pytest_mlms.upgrade.round_inputs import RoundInputs
-from pytest_mlms.upgrade.rounds import Array, Clock, Round
-from pytest_mlms.upgrade.stalls import RISK
+from pytest_mlms.core.quantities import upgrade_rules
+from pytest_mlms.core.records import Comparison, Verdict
+from pytest_mlms.core.statistics import fisher_probability
+from pytest_mlms.decide.upgrade.round_inputs import RoundInputs
+from pytest_mlms.decide.upgrade.rounds import Array, Clock, Round
+from pytest_mlms.decide.upgrade.stalls import RISK
+from pytest_mlms.measure.evaluate.timed_inputs import Elements
 
 __all__ = ["SlowInputs"]
 

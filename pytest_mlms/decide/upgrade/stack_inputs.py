@@ -9,17 +9,17 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from pytest_mlms.agent.pictures import PictureAgent
-from pytest_mlms.errors import DatasetError
-from pytest_mlms.evaluate.agreement import Tolerance
-from pytest_mlms.evaluate.closeness import Rule
-from pytest_mlms.evaluate.output_sweep import OutputSweep
+from pytest_mlms.core.errors import DatasetError
+from pytest_mlms.decide.upgrade.labels import percent
+from pytest_mlms.decide.upgrade.rounds import SIDES, Array, Outputs, SideName
 from pytest_mlms.manifest.schema import Input
-from pytest_mlms.pipeline import Dataset
-from pytest_mlms.pipeline.selection import selected_elements
-from pytest_mlms.pipeline.stack_pictures import decoding_of, without_decoding
-from pytest_mlms.upgrade.labels import percent
-from pytest_mlms.upgrade.rounds import SIDES, Array, Outputs, SideName
+from pytest_mlms.measure.agent.pictures import PictureAgent
+from pytest_mlms.measure.evaluate.agreement import Tolerance
+from pytest_mlms.measure.evaluate.closeness import Rule
+from pytest_mlms.measure.evaluate.output_sweep import OutputSweep
+from pytest_mlms.measure.pipeline import Dataset
+from pytest_mlms.measure.pipeline.selection import selected_elements
+from pytest_mlms.measure.pipeline.stack_pictures import decoding_of, without_decoding
 
 __all__ = ["OpenPictures", "PictureSweep", "StackInputs"]
 

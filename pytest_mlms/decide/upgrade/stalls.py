@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from pytest_mlms.quantities import upgrade_rules
-from pytest_mlms.records import Comparison, Verdict
-from pytest_mlms.statistics import binomial_bounds, fisher_probability, samples_for_percentile
-from pytest_mlms.upgrade.figures import STALLED, Figure
-from pytest_mlms.upgrade.round_estimate import ROUNDS, RoundSpan, estimate_change
+from pytest_mlms.core.quantities import upgrade_rules
+from pytest_mlms.core.records import Comparison, Verdict
+from pytest_mlms.core.statistics import binomial_bounds, fisher_probability, samples_for_percentile
+from pytest_mlms.decide.upgrade.figures import STALLED, Figure
+from pytest_mlms.decide.upgrade.round_estimate import ROUNDS, RoundSpan, estimate_change
 
 __all__ = ["RISK", "compare_stalls"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from pytest_mlms.units import format_quantity
-from pytest_mlms.upgrade.round_record import RoundRecord, SideRecord
-from pytest_mlms.upgrade.rounds import SIDES
+from pytest_mlms.core.units import format_quantity
+from pytest_mlms.decide.upgrade.round_record import RoundRecord, SideRecord
+from pytest_mlms.decide.upgrade.rounds import SIDES
 
 __all__ = ["start_parts"]
 

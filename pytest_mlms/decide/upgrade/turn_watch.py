@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from pytest_mlms.agent.predictor import Clocks, Turn
-from pytest_mlms.evaluate.contention import call_waits
-from pytest_mlms.upgrade.figures import seconds_of_turns
-from pytest_mlms.upgrade.interleave_plan import LEAST_SECONDS, InterleavePlan, next_look
-from pytest_mlms.upgrade.rounds import SIDES, Array, SideName
+from pytest_mlms.decide.upgrade.figures import seconds_of_turns
+from pytest_mlms.decide.upgrade.interleave_plan import LEAST_SECONDS, InterleavePlan, next_look
+from pytest_mlms.decide.upgrade.rounds import SIDES, Array, SideName
+from pytest_mlms.measure.agent.predictor import Clocks, Turn
+from pytest_mlms.measure.evaluate.contention import call_waits
 
 __all__ = ["TurnWatch", "durations", "ratios_of", "seconds_of", "undisturbed", "waits"]
 

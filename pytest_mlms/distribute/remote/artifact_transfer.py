@@ -18,7 +18,10 @@ from typing import IO
 
 import filelock
 
-from pytest_mlms.artifacts.digest import digest_of
+from pytest_mlms.author.loading import load_manifest
+from pytest_mlms.core.errors import ArtifactError, MlmsError
+from pytest_mlms.core.records import Artifact
+from pytest_mlms.core.waits import LOCK_MODE
 from pytest_mlms.distribute.messages import (
     ArtifactChunk,
     ArtifactEnd,
@@ -29,11 +32,8 @@ from pytest_mlms.distribute.messages import (
 )
 from pytest_mlms.distribute.remote.workspace_sync import WorkspaceSync
 from pytest_mlms.distribute.side_channel import Handlers, SideChannel
-from pytest_mlms.errors import ArtifactError, MlmsError
-from pytest_mlms.loading import load_manifest
 from pytest_mlms.manifest.load import LoadedManifest
-from pytest_mlms.records import Artifact
-from pytest_mlms.waits import LOCK_MODE
+from pytest_mlms.provide.artifacts.digest import digest_of
 
 __all__ = ["ArtifactClient", "ArtifactServer"]
 

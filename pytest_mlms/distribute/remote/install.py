@@ -21,10 +21,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.text import visible
 from pytest_mlms.distribute.remote.ssh import SshHost
 from pytest_mlms.distribute.remote.wheel import build_wheel, version_name
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.text import visible
 
 __all__ = ["SAME_VERSION", "check", "install", "install_folder", "installed_python"]
 

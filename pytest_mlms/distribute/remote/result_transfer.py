@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from pytest_mlms.core.recorded import is_file_of_run
 from pytest_mlms.distribute.messages import FileBegin, FileChunk, FileEnd, FileStored
 from pytest_mlms.distribute.side_channel import Handlers, SideChannel
-from pytest_mlms.recorded import is_file_of_run
 
 __all__ = ["MOST", "ResultReceiver", "ResultSender"]
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.text import visible
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.text import visible
 
 __all__ = ["CONNECT_SECONDS", "SshHost", "shown_answer", "ssh_command"]
 

@@ -18,8 +18,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.artifacts.digest import digest_of
-from pytest_mlms.files import write_atomically
+from pytest_mlms.core.files import write_atomically
+from pytest_mlms.provide.artifacts.digest import digest_of
 
 __all__ = ["receive"]
 

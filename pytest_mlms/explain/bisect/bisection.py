@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from pytest_mlms.bisect.gate import GateRun
-from pytest_mlms.bisect.judgement import CRASH, Judgement, ending_of, judgement_of
-from pytest_mlms.bisect.record import Conclusion, Probe, Record, StackRecord
-from pytest_mlms.bisect.search import Answer, Outcome, Pair, Purpose, search
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.records import Stack
-from pytest_mlms.stacks.exact_packages import differing_packages
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.records import Stack
+from pytest_mlms.explain.bisect.gate import GateRun
+from pytest_mlms.explain.bisect.judgement import CRASH, Judgement, ending_of, judgement_of
+from pytest_mlms.explain.bisect.record import Conclusion, Probe, Record, StackRecord
+from pytest_mlms.explain.bisect.search import Answer, Outcome, Pair, Purpose, search
+from pytest_mlms.provide.stacks.exact_packages import differing_packages
 
 __all__ = ["Bisection"]
 
@@ -23,7 +23,7 @@ _NOT_MEASURED = ("ERROR", "SKIPPED", "FAILED")
 
 
 class PairGate(Protocol):
-    """The part of ``pytest_mlms.bisect.gate.Gate`` that a bisection uses."""
+    """The part of ``pytest_mlms.explain.bisect.gate.Gate`` that a bisection uses."""
 
     def show(self, step: str) -> None:
         """Tell a step."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from pytest_mlms.bisect.search import Outcome
+from pytest_mlms.explain.bisect.search import Outcome
 
 __all__ = ["Reduction", "Test", "reduce_changes"]
 

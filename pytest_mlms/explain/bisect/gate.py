@@ -10,17 +10,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.bisect.judgement import AGREEMENT, CRASH
-from pytest_mlms.bisect.question import Point, model_of
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.history.child_session import ChildOptions, run_child
-from pytest_mlms.history.recreation import write_stacks
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.quantities import QUANTITIES, upgrade_rules
+from pytest_mlms.core.records import Stack
+from pytest_mlms.explain.bisect.judgement import AGREEMENT, CRASH
+from pytest_mlms.explain.bisect.question import Point, model_of
+from pytest_mlms.keep.history.child_session import ChildOptions, run_child
+from pytest_mlms.keep.history.recreation import write_stacks
+from pytest_mlms.keep.results.results_reader import read_results
 from pytest_mlms.options import share_text
-from pytest_mlms.quantities import QUANTITIES, upgrade_rules
-from pytest_mlms.records import Stack
-from pytest_mlms.results_reader import read_results
-from pytest_mlms.stacks.installers import Show
-from pytest_mlms.stacks.launch import prepare
+from pytest_mlms.provide.stacks.installers import Show
+from pytest_mlms.provide.stacks.launch import prepare
 
 __all__ = ["Gate", "GateRun", "check_quantity"]
 

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_mlms.bisect.search import Outcome
-from pytest_mlms.quantities import QUANTITIES
-from pytest_mlms.records import UNDER_LOAD, Comparison, Verdict
-from pytest_mlms.serialization import from_plain
-from pytest_mlms.upgrade.crash import CRASH
-from pytest_mlms.upgrade.labels import straddling_text
+from pytest_mlms.core.quantities import QUANTITIES
+from pytest_mlms.core.records import UNDER_LOAD, Comparison, Verdict
+from pytest_mlms.core.serialization import from_plain
+from pytest_mlms.decide.upgrade.crash import CRASH
+from pytest_mlms.decide.upgrade.labels import straddling_text
+from pytest_mlms.explain.bisect.search import Outcome
 
 __all__ = [
     "AGREEMENT",
@@ -63,7 +63,7 @@ class Judgement:
         high: The upper end of its interval.
         tolerance: How much worse B may be, as a share.
         reason: Why it is undecided, or the error.
-        layers: The layers that changed, as ``pytest_mlms.upgrade.layer_diff.LayerChange``.
+        layers: The layers that changed, as ``pytest_mlms.decide.upgrade.layer_diff.LayerChange``.
     """
 
     outcome: Outcome

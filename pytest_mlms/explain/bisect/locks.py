@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pytest_mlms.bisect.question import End, Point, model_of
-from pytest_mlms.cases import Case
 from pytest_mlms.config import LOCK_FILE
-from pytest_mlms.errors import MlmsError, Unavailable
-from pytest_mlms.lockfile.baseline import LockFile, locked_stack
-from pytest_mlms.lockfile.lock import Lock
-from pytest_mlms.lockfile.revision import read_version
-from pytest_mlms.records import Stack
-from pytest_mlms.stacks.declared import declared_stacks
+from pytest_mlms.core.errors import MlmsError, Unavailable
+from pytest_mlms.core.records import Stack
+from pytest_mlms.explain.bisect.question import End, Point, model_of
+from pytest_mlms.keep.lockfile.baseline import LockFile, locked_stack
+from pytest_mlms.keep.lockfile.lock import Lock
+from pytest_mlms.keep.lockfile.revision import read_version
+from pytest_mlms.provide.cases import Case
+from pytest_mlms.provide.stacks.declared import declared_stacks
 
 __all__ = ["end_of", "locked_stacks"]
 

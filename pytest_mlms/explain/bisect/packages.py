@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from pytest_mlms.bisect.bisection import Bisection
-from pytest_mlms.bisect.delta_debugging import Changes, reduce_changes
-from pytest_mlms.bisect.releases import is_within, range_of
-from pytest_mlms.bisect.search import Answer, AnswerKind, Outcome, most_probes
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.history.recreation import settings_of
-from pytest_mlms.history.releases import releases_of
-from pytest_mlms.records import Stack
-from pytest_mlms.stacks.exact_packages import parse_package
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.records import Stack
+from pytest_mlms.explain.bisect.bisection import Bisection
+from pytest_mlms.explain.bisect.delta_debugging import Changes, reduce_changes
+from pytest_mlms.explain.bisect.releases import is_within, range_of
+from pytest_mlms.explain.bisect.search import Answer, AnswerKind, Outcome, most_probes
+from pytest_mlms.keep.history.recreation import settings_of
+from pytest_mlms.keep.history.releases import releases_of
+from pytest_mlms.provide.stacks.exact_packages import parse_package
 
 __all__ = ["LockedEnds", "PackageChange", "bisect_packages", "ends_of"]
 

@@ -13,21 +13,21 @@ from typing import Any, NamedTuple
 
 from packaging.requirements import Requirement
 
-from pytest_mlms.artifacts.digest import digest_of
-from pytest_mlms.case_digest import definition_of
-from pytest_mlms.cases import Case, points_of
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.history.machine_class import machine_class
-from pytest_mlms.history.releases import parse_requirement
-from pytest_mlms.host.machine import machine_state
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.records import Stack
+from pytest_mlms.core.serialization import to_plain
+from pytest_mlms.keep.history.machine_class import machine_class
+from pytest_mlms.keep.history.releases import parse_requirement
+from pytest_mlms.keep.results.case_digest import definition_of
 from pytest_mlms.manifest.load import LoadedManifest, find_manifests, load
 from pytest_mlms.manifest.schema import Model
-from pytest_mlms.records import Stack
-from pytest_mlms.serialization import to_plain
-from pytest_mlms.stacks.declaration import declaration_of
-from pytest_mlms.stacks.declared import framework_of, package_of
-from pytest_mlms.stacks.installer_settings import deciding_settings
-from pytest_mlms.stacks.schema import is_wheel
+from pytest_mlms.provide.artifacts.digest import digest_of
+from pytest_mlms.provide.cases import Case, points_of
+from pytest_mlms.provide.host.machine import machine_state
+from pytest_mlms.provide.stacks.declaration import declaration_of
+from pytest_mlms.provide.stacks.declared import framework_of, package_of
+from pytest_mlms.provide.stacks.installer_settings import deciding_settings
+from pytest_mlms.provide.stacks.schema import is_wheel
 
 __all__ = [
     "End",

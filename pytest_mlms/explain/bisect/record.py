@@ -14,12 +14,12 @@ from pathlib import Path
 from pydantic import ValidationError
 
 import pytest_mlms
-from pytest_mlms.bisect.judgement import Judgement
-from pytest_mlms.bisect.question import Question
-from pytest_mlms.bisect.search import AnswerKind, Outcome, Purpose
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.files import read_regular, write_atomically
-from pytest_mlms.serialization import from_plain, parse_json, to_plain
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.files import read_regular, write_atomically
+from pytest_mlms.core.serialization import from_plain, parse_json, to_plain
+from pytest_mlms.explain.bisect.judgement import Judgement
+from pytest_mlms.explain.bisect.question import Question
+from pytest_mlms.explain.bisect.search import AnswerKind, Outcome, Purpose
 
 __all__ = [
     "FORMAT",

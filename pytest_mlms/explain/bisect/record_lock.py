@@ -8,8 +8,8 @@ from pathlib import Path
 
 import filelock
 
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.waits import holder_of
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.waits import holder_of
 
 __all__ = ["hold_record"]
 

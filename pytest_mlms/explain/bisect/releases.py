@@ -9,12 +9,12 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from pytest_mlms.artifacts.package_index import PipSettings
-from pytest_mlms.bisect.bisection import Bisection
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.history.releases import Release, releases_of
-from pytest_mlms.records import Stack
-from pytest_mlms.stacks.declared import package_of
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.records import Stack
+from pytest_mlms.explain.bisect.bisection import Bisection
+from pytest_mlms.keep.history.releases import Release, releases_of
+from pytest_mlms.provide.artifacts.package_index import PipSettings
+from pytest_mlms.provide.stacks.declared import package_of
 
 __all__ = ["bisect_releases", "is_within", "range_of", "release_stacks", "releases_between"]
 

@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pytest_mlms.bisect.judgement import CRASH, Judgement
-from pytest_mlms.bisect.record import Conclusion, Probe, Record
-from pytest_mlms.bisect.search import Outcome
-from pytest_mlms.records import Verdict
-from pytest_mlms.text import shortened
-from pytest_mlms.units import format_quantity
-from pytest_mlms.upgrade.labels import upper_end
+from pytest_mlms.core.records import Verdict
+from pytest_mlms.core.text import shortened
+from pytest_mlms.core.units import format_quantity
+from pytest_mlms.decide.upgrade.labels import upper_end
+from pytest_mlms.explain.bisect.judgement import CRASH, Judgement
+from pytest_mlms.explain.bisect.record import Conclusion, Probe, Record
+from pytest_mlms.explain.bisect.search import Outcome
 
 __all__ = ["answer_lines", "figure_text", "probe_lines"]
 

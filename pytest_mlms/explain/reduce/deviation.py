@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.evaluate.agreement import Tolerance, differences
-from pytest_mlms.evaluate.closeness import Rule
-from pytest_mlms.reduce.network import Network
-from pytest_mlms.repro.bundle import Expectation
+from pytest_mlms.explain.reduce.network import Network
+from pytest_mlms.explain.repro.bundle import Expectation
+from pytest_mlms.measure.evaluate.agreement import Tolerance, differences
+from pytest_mlms.measure.evaluate.closeness import Rule
 
 __all__ = [
     "DepartingLayer",

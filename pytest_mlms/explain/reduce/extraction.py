@@ -13,8 +13,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.reduce.network import MOST_BYTES, Network
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.explain.reduce.network import MOST_BYTES, Network
 
 __all__ = ["CantExtract", "Extract", "extract", "network_with_outputs"]
 

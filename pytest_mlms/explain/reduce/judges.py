@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.reduce.judging import CrashJudge, Judge, OutputJudge
-from pytest_mlms.reduce.latency import LatencyJudge
-from pytest_mlms.reduce.sides import Sides
-from pytest_mlms.repro.bundle import Bundle, Expectation
-from pytest_mlms.repro.expectation import can_reduce
-from pytest_mlms.repro.replay.record import CRASH, OUTPUTS, RATIO
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.explain.reduce.judging import CrashJudge, Judge, OutputJudge
+from pytest_mlms.explain.reduce.latency import LatencyJudge
+from pytest_mlms.explain.reduce.sides import Sides
+from pytest_mlms.explain.repro.bundle import Bundle, Expectation
+from pytest_mlms.explain.repro.expectation import can_reduce
+from pytest_mlms.explain.repro.replay.record import CRASH, OUTPUTS, RATIO
 
 __all__ = ["check_reducible", "judge_of"]
 

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.bisect.search import Outcome
-from pytest_mlms.reduce.deviation import departing_rows, deviation, rule_of
-from pytest_mlms.reduce.sides import Failure, Sides
-from pytest_mlms.repro.bundle import Expectation
-from pytest_mlms.repro.replay.record import OUTPUTS
+from pytest_mlms.explain.bisect.search import Outcome
+from pytest_mlms.explain.reduce.deviation import departing_rows, deviation, rule_of
+from pytest_mlms.explain.reduce.sides import Failure, Sides
+from pytest_mlms.explain.repro.bundle import Expectation
+from pytest_mlms.explain.repro.replay.record import OUTPUTS
 
 __all__ = ["CrashJudge", "Judge", "ModelJudgement", "OutputJudge"]
 

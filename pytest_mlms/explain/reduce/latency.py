@@ -12,16 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.bisect.search import Outcome
-from pytest_mlms.errors import AgentError, MlmsError
-from pytest_mlms.quantities import upgrade_rules
-from pytest_mlms.reduce.judging import ModelJudgement
-from pytest_mlms.reduce.network import Network
-from pytest_mlms.reduce.sides import Sides
-from pytest_mlms.repro.bundle import Expectation
-from pytest_mlms.repro.replay.record import RATIO
-from pytest_mlms.upgrade.layer_diff import changed_layers
+from pytest_mlms.core.errors import AgentError, MlmsError
+from pytest_mlms.core.quantities import upgrade_rules
+from pytest_mlms.decide.upgrade.layer_diff import changed_layers
+from pytest_mlms.explain.bisect.search import Outcome
+from pytest_mlms.explain.reduce.judging import ModelJudgement
+from pytest_mlms.explain.reduce.network import Network
+from pytest_mlms.explain.reduce.sides import Sides
+from pytest_mlms.explain.repro.bundle import Expectation
+from pytest_mlms.explain.repro.replay.record import RATIO
+from pytest_mlms.measure.agent.predictor import Predictor
 
 __all__ = ["LatencyJudge", "slower_layers", "slower_nodes"]
 

@@ -12,9 +12,9 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import external_data_helper, inliner, shape_inference
 
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.structure.onnx_operations import subgraphs
-from pytest_mlms.structure.onnx_structure import reads_of_outside
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.measure.structure.onnx_operations import subgraphs
+from pytest_mlms.measure.structure.onnx_structure import reads_of_outside
 
 __all__ = ["MOST_BYTES", "Network", "Node", "read_network"]
 

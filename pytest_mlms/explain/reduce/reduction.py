@@ -11,19 +11,24 @@ from typing import Any, NamedTuple
 import onnx
 from numpy.typing import NDArray
 
-from pytest_mlms.bisect.search import Outcome
-from pytest_mlms.reduce.deviation import DepartingLayer, first_departure
-from pytest_mlms.reduce.extraction import CantExtract, Extract, extract, network_with_outputs
-from pytest_mlms.reduce.inner import Inner, StoredArrays, compare_inner, record_inner
-from pytest_mlms.reduce.judges import check_reducible, judge_of
-from pytest_mlms.reduce.judging import CrashJudge, Judge, ModelJudgement, OutputJudge
-from pytest_mlms.reduce.latency import LatencyJudge, slower_layers, slower_nodes
-from pytest_mlms.reduce.network import Network, read_network
-from pytest_mlms.reduce.result import Reduction, Size
-from pytest_mlms.reduce.rows import batch_of, fewest_rows, with_rows
-from pytest_mlms.reduce.search import Found, Judged, Nodes, Progress, Step, smallest_nodes
-from pytest_mlms.reduce.sides import Sides
-from pytest_mlms.repro.bundle import Bundle
+from pytest_mlms.explain.bisect.search import Outcome
+from pytest_mlms.explain.reduce.deviation import DepartingLayer, first_departure
+from pytest_mlms.explain.reduce.extraction import (
+    CantExtract,
+    Extract,
+    extract,
+    network_with_outputs,
+)
+from pytest_mlms.explain.reduce.inner import Inner, StoredArrays, compare_inner, record_inner
+from pytest_mlms.explain.reduce.judges import check_reducible, judge_of
+from pytest_mlms.explain.reduce.judging import CrashJudge, Judge, ModelJudgement, OutputJudge
+from pytest_mlms.explain.reduce.latency import LatencyJudge, slower_layers, slower_nodes
+from pytest_mlms.explain.reduce.network import Network, read_network
+from pytest_mlms.explain.reduce.result import Reduction, Size
+from pytest_mlms.explain.reduce.rows import batch_of, fewest_rows, with_rows
+from pytest_mlms.explain.reduce.search import Found, Judged, Nodes, Progress, Step, smallest_nodes
+from pytest_mlms.explain.reduce.sides import Sides
+from pytest_mlms.explain.repro.bundle import Bundle
 
 __all__ = ["ReductionPlan", "reduce_bundle"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pytest_mlms.reduce.deviation import DepartingLayer
-from pytest_mlms.reduce.search import Step
-from pytest_mlms.repro.bundle import Bundle
+from pytest_mlms.explain.reduce.deviation import DepartingLayer
+from pytest_mlms.explain.reduce.search import Step
+from pytest_mlms.explain.repro.bundle import Bundle
 
 __all__ = ["Reduction", "Size"]
 

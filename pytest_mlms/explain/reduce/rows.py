@@ -7,8 +7,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from pytest_mlms.bisect.delta_debugging import reduce_changes
-from pytest_mlms.bisect.search import Outcome
+from pytest_mlms.explain.bisect.delta_debugging import reduce_changes
+from pytest_mlms.explain.bisect.search import Outcome
 
 __all__ = ["batch_of", "fewest_rows", "with_rows"]
 

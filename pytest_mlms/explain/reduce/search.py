@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from pytest_mlms.bisect.delta_debugging import reduce_changes
-from pytest_mlms.bisect.search import Outcome
+from pytest_mlms.explain.bisect.delta_debugging import reduce_changes
+from pytest_mlms.explain.bisect.search import Outcome
 
 __all__ = ["Enough", "Found", "Graph", "NodeTest", "Progress", "Step", "smallest_nodes"]
 

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 from mlms_predictors._run.replies import HelloReply
 from numpy.typing import NDArray
 
-from pytest_mlms.agent.opening import load_model
-from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.agent.process import Agent, Refused, start_agent
-from pytest_mlms.agent.replies import read_record
-from pytest_mlms.bisect.judgement import ending_of
-from pytest_mlms.errors import AgentError, MlmsError
-from pytest_mlms.records import Launch
+from pytest_mlms.core.errors import AgentError, MlmsError
+from pytest_mlms.core.records import Launch
+from pytest_mlms.explain.bisect.judgement import ending_of
+from pytest_mlms.measure.agent.opening import load_model
+from pytest_mlms.measure.agent.predictor import Predictor
+from pytest_mlms.measure.agent.process import Agent, Refused, start_agent
+from pytest_mlms.measure.agent.replies import read_record
 
 __all__ = ["HUNG", "Failure", "Side", "Sides"]
 

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_mlms.agent.registry import find_predictors
-from pytest_mlms.errors import MlmsError, Unavailable
-from pytest_mlms.records import Launch
-from pytest_mlms.reduce.sides import Side, Sides
-from pytest_mlms.repro.bundle import Bundle, BundleSide
-from pytest_mlms.repro.check import launch_of
-from pytest_mlms.stacks.installers import Show
+from pytest_mlms.core.errors import MlmsError, Unavailable
+from pytest_mlms.core.records import Launch
+from pytest_mlms.explain.reduce.sides import Side, Sides
+from pytest_mlms.explain.repro.bundle import Bundle, BundleSide
+from pytest_mlms.explain.repro.check import launch_of
+from pytest_mlms.measure.agent.registry import find_predictors
+from pytest_mlms.provide.stacks.installers import Show
 
 __all__ = ["StackSettings", "own_predictor", "sides_of"]
 

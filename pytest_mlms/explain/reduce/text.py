@@ -6,10 +6,10 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from pytest_mlms.reduce.deviation import DepartingLayer
-from pytest_mlms.reduce.result import Reduction
-from pytest_mlms.reduce.search import Step
-from pytest_mlms.text import shortened
+from pytest_mlms.core.text import shortened
+from pytest_mlms.explain.reduce.deviation import DepartingLayer
+from pytest_mlms.explain.reduce.result import Reduction
+from pytest_mlms.explain.reduce.search import Step
 
 __all__ = ["departure_text", "reduction_text", "result_lines", "step_line"]
 

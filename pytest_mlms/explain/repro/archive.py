@@ -14,17 +14,17 @@ import mlms_predictors
 from mlms_predictors._run.zip_files import plain_members
 
 import pytest_mlms
-from pytest_mlms.arrays import read_arrays, write_arrays
-from pytest_mlms.artifacts.external_data import external_data, is_onnx
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.files import replacing
-from pytest_mlms.repro import replay
-from pytest_mlms.repro.bundle import Bundle
-from pytest_mlms.repro.guide import guide_of
-from pytest_mlms.repro.privacy import Content, check_private
-from pytest_mlms.repro.replay import record as records
-from pytest_mlms.repro.replay.unpacking import read_record, unpack
-from pytest_mlms.stacks.trust import harmless_variables
+from pytest_mlms.core.arrays import read_arrays, write_arrays
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.files import replacing
+from pytest_mlms.explain.repro import replay
+from pytest_mlms.explain.repro.bundle import Bundle
+from pytest_mlms.explain.repro.guide import guide_of
+from pytest_mlms.explain.repro.privacy import Content, check_private
+from pytest_mlms.explain.repro.replay import record as records
+from pytest_mlms.explain.repro.replay.unpacking import read_record, unpack
+from pytest_mlms.provide.artifacts.external_data import external_data, is_onnx
+from pytest_mlms.provide.stacks.trust import harmless_variables
 
 __all__ = ["members_of", "read_bundle", "record_of", "write_bundle"]
 

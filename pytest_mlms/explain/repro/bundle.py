@@ -9,7 +9,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from pytest_mlms.repro.replay.record import BundleSide, Expectation
+from pytest_mlms.explain.repro.replay.record import BundleSide, Expectation
 
 __all__ = ["Array", "Bundle", "BundleSide", "Expectation"]
 

@@ -15,21 +15,21 @@ from typing import Any
 
 import mlms_predictors
 
-from pytest_mlms.arrays import read_arrays, write_arrays
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.records import Launch as StackLaunch
-from pytest_mlms.records import Stack
-from pytest_mlms.repro.bundle import Array, Bundle, BundleSide
-from pytest_mlms.repro.replay.agent import Launch
-from pytest_mlms.repro.replay.compare import largest_difference
-from pytest_mlms.repro.replay.npz import read_npz
-from pytest_mlms.repro.replay.observe import observe
-from pytest_mlms.repro.replay.sides import NEW, OLD, Sides
-from pytest_mlms.repro.replay.task import CannotRun, Seen, Task
-from pytest_mlms.stacks.environments import environments, use
-from pytest_mlms.stacks.installers import Show
-from pytest_mlms.stacks.interpreters import probe
-from pytest_mlms.stacks.launch import prepare
+from pytest_mlms.core.arrays import read_arrays, write_arrays
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.records import Launch as StackLaunch
+from pytest_mlms.core.records import Stack
+from pytest_mlms.explain.repro.bundle import Array, Bundle, BundleSide
+from pytest_mlms.explain.repro.replay.agent import Launch
+from pytest_mlms.explain.repro.replay.compare import largest_difference
+from pytest_mlms.explain.repro.replay.npz import read_npz
+from pytest_mlms.explain.repro.replay.observe import observe
+from pytest_mlms.explain.repro.replay.sides import NEW, OLD, Sides
+from pytest_mlms.explain.repro.replay.task import CannotRun, Seen, Task
+from pytest_mlms.provide.stacks.environments import environments, use
+from pytest_mlms.provide.stacks.installers import Show
+from pytest_mlms.provide.stacks.interpreters import probe
+from pytest_mlms.provide.stacks.launch import prepare
 
 __all__ = ["Checker", "Seen", "launch_of", "open_checker", "shows", "stack_of", "task_of"]
 

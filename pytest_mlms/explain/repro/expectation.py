@@ -7,7 +7,13 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from pytest_mlms.bisect.judgement import (
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.quantities import QUANTITIES, upgrade_rules
+from pytest_mlms.core.records import Verdict
+from pytest_mlms.core.redaction import anonymous
+from pytest_mlms.core.units import format_quantity
+from pytest_mlms.decide.upgrade.output_verdict import PICTURES
+from pytest_mlms.explain.bisect.judgement import (
     AGREEMENT,
     BATCH_AGREEMENT,
     CRASH,
@@ -15,17 +21,11 @@ from pytest_mlms.bisect.judgement import (
     ending_of,
     judgement_of,
 )
-from pytest_mlms.bisect.search import Outcome
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.quantities import QUANTITIES, upgrade_rules
-from pytest_mlms.records import Verdict
-from pytest_mlms.redaction import anonymous
-from pytest_mlms.repro.bundle import Expectation
-from pytest_mlms.repro.replay.record import ANSWERS, LIMIT, MOST_CALLS, OUTPUTS, RATIO
-from pytest_mlms.repro.replay.record import CRASH as CRASHES
-from pytest_mlms.repro.replay.rounds import QUANTITIES as MEASURED
-from pytest_mlms.units import format_quantity
-from pytest_mlms.upgrade.output_verdict import PICTURES
+from pytest_mlms.explain.bisect.search import Outcome
+from pytest_mlms.explain.repro.bundle import Expectation
+from pytest_mlms.explain.repro.replay.record import ANSWERS, LIMIT, MOST_CALLS, OUTPUTS, RATIO
+from pytest_mlms.explain.repro.replay.record import CRASH as CRASHES
+from pytest_mlms.explain.repro.replay.rounds import QUANTITIES as MEASURED
 
 __all__ = ["can_reduce", "can_replay", "expectation_of"]
 

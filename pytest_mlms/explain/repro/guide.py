@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pytest_mlms.repro.bundle import Bundle
+from pytest_mlms.explain.repro.bundle import Bundle
 
 __all__ = ["guide_of"]
 

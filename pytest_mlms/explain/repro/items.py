@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.checked_lines import read_lines
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.recorded import recorded_artifacts
-from pytest_mlms.results_reader import ItemLines
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.recorded import recorded_artifacts
+from pytest_mlms.keep.results.checked_lines import read_lines
+from pytest_mlms.keep.results.results_reader import ItemLines
 
 __all__ = ["FoundItem", "find_item"]
 

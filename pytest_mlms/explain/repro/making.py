@@ -11,43 +11,43 @@ from typing import Any
 
 import numpy as np
 
-from pytest_mlms.agent.log import temporary_log
-from pytest_mlms.agent.opening import PredictorSpec, open_predictor
-from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.arrays import DamagedFile, read_arrays
-from pytest_mlms.artifacts.fetch import CaseFiles, fetch_files
-from pytest_mlms.cases import Case
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.evaluate.agreement import Tolerance, differences
-from pytest_mlms.evaluate.closeness import rounding_share
-from pytest_mlms.evaluate.inputs import random_batch
-from pytest_mlms.evaluate.output_sweep import rules_of
-from pytest_mlms.evaluate.random_inputs import edge_batches
-from pytest_mlms.evaluate.timed_inputs import first_batch
-from pytest_mlms.evaluate.worst_inputs import place_of
-from pytest_mlms.files import read_regular
-from pytest_mlms.history.machine_class import machine_class
-from pytest_mlms.history.recorded_manifest import case_of_line
+from pytest_mlms.core.arrays import DamagedFile, read_arrays
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.files import read_regular
+from pytest_mlms.core.recorded import recorded_launch
+from pytest_mlms.core.records import Stack, device_name
+from pytest_mlms.core.redaction import redact_all
+from pytest_mlms.core.serialization import parse_json
+from pytest_mlms.decide.upgrade.output_verdict import OWN_THREADS, TIMED
+from pytest_mlms.explain.repro.bundle import Array, Bundle, Expectation
+from pytest_mlms.explain.repro.check import launch_of, stack_of
+from pytest_mlms.explain.repro.expectation import expectation_of
+from pytest_mlms.explain.repro.items import FoundItem
+from pytest_mlms.explain.repro.replay.record import ANSWERS, OUTPUTS
+from pytest_mlms.explain.repro.software import ExactSide, SideSource, new_side, old_side
+from pytest_mlms.keep.history.machine_class import machine_class
+from pytest_mlms.keep.history.recorded_manifest import case_of_line
 from pytest_mlms.manifest.load import LoadedManifest
-from pytest_mlms.pipeline import Dataset, open_dataset, without_corrupt
-from pytest_mlms.pipeline.step_files import class_numbers_of, with_local_files
-from pytest_mlms.recorded import recorded_launch
-from pytest_mlms.records import Stack, device_name
-from pytest_mlms.redaction import redact_all
-from pytest_mlms.repro.bundle import Array, Bundle, Expectation
-from pytest_mlms.repro.check import launch_of, stack_of
-from pytest_mlms.repro.expectation import expectation_of
-from pytest_mlms.repro.items import FoundItem
-from pytest_mlms.repro.replay.record import ANSWERS, OUTPUTS
-from pytest_mlms.repro.software import ExactSide, SideSource, new_side, old_side
-from pytest_mlms.serialization import parse_json
-from pytest_mlms.stacks.declaration import HIDDEN
-from pytest_mlms.stacks.declared import declared_stacks
-from pytest_mlms.stacks.installers import Show
-from pytest_mlms.stacks.launch import prepare
-from pytest_mlms.stacks.trust import Trust
-from pytest_mlms.stacks.variables import is_secret_name
-from pytest_mlms.upgrade.output_verdict import OWN_THREADS, TIMED
+from pytest_mlms.measure.agent.log import temporary_log
+from pytest_mlms.measure.agent.opening import PredictorSpec, open_predictor
+from pytest_mlms.measure.agent.predictor import Predictor
+from pytest_mlms.measure.evaluate.agreement import Tolerance, differences
+from pytest_mlms.measure.evaluate.closeness import rounding_share
+from pytest_mlms.measure.evaluate.inputs import random_batch
+from pytest_mlms.measure.evaluate.output_sweep import rules_of
+from pytest_mlms.measure.evaluate.random_inputs import edge_batches
+from pytest_mlms.measure.evaluate.timed_inputs import first_batch
+from pytest_mlms.measure.evaluate.worst_inputs import place_of
+from pytest_mlms.measure.pipeline import Dataset, open_dataset, without_corrupt
+from pytest_mlms.measure.pipeline.step_files import class_numbers_of, with_local_files
+from pytest_mlms.provide.artifacts.fetch import CaseFiles, fetch_files
+from pytest_mlms.provide.cases import Case
+from pytest_mlms.provide.stacks.declaration import HIDDEN
+from pytest_mlms.provide.stacks.declared import declared_stacks
+from pytest_mlms.provide.stacks.installers import Show
+from pytest_mlms.provide.stacks.launch import prepare
+from pytest_mlms.provide.stacks.trust import Trust
+from pytest_mlms.provide.stacks.variables import is_secret_name
 
 __all__ = ["Making", "bundle_of_item"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pytest_mlms.structure.onnx_operations import subgraphs
+from pytest_mlms.measure.structure.onnx_operations import subgraphs
 
 __all__ = ["graphs_of", "rename", "strip_texts"]
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from pytest_mlms.artifacts.external_data import external_data, is_onnx
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.repro.bundle import Bundle
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.explain.repro.bundle import Bundle
+from pytest_mlms.provide.artifacts.external_data import external_data, is_onnx
 
 __all__ = ["Content", "check_private", "places_of_this_machine", "without_places"]
 
@@ -55,7 +55,7 @@ def without_places(bundle: Bundle, folder: Path) -> Bundle:
             return bundle
     import onnx
 
-    from pytest_mlms.repro.onnx_names import strip_texts
+    from pytest_mlms.explain.repro.onnx_names import strip_texts
 
     model = onnx.load(str(graph), load_external_data=False)
     strip_texts(model)

@@ -14,11 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from pytest_mlms.artifacts.external_data import is_onnx
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.repro.bundle import Array, Bundle
-from pytest_mlms.repro.onnx_names import graphs_of, rename, strip_texts
-from pytest_mlms.repro.random_arrays import is_float, like_histogram, like_input, like_weights
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.explain.repro.bundle import Array, Bundle
+from pytest_mlms.explain.repro.onnx_names import graphs_of, rename, strip_texts
+from pytest_mlms.explain.repro.random_arrays import (
+    is_float,
+    like_histogram,
+    like_input,
+    like_weights,
+)
+from pytest_mlms.provide.artifacts.external_data import is_onnx
 
 __all__ = ["NOTE", "randomised"]
 

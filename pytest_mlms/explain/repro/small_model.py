@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from pytest_mlms.repro.bundle import Bundle
-from pytest_mlms.text import shortened
+from pytest_mlms.core.text import shortened
+from pytest_mlms.explain.repro.bundle import Bundle
 
 __all__ = ["SmallModel", "small_model"]
 

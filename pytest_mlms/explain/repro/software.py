@@ -14,16 +14,16 @@ import mlms_predictors
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.history.recorded_stack import RecordedStack
-from pytest_mlms.recorded import recorded_launch, without_devices
-from pytest_mlms.redaction import redact
-from pytest_mlms.repro.bundle import BundleSide
-from pytest_mlms.stacks.declaration import declaration_of
-from pytest_mlms.stacks.exact_packages import image_of, parse_package
-from pytest_mlms.stacks.interpreters import probe
-from pytest_mlms.stacks.recreated import ExactSoftware, is_framework, recreated_stack
-from pytest_mlms.stacks.trust import Trust, harmless_variables, trusted_keys
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.recorded import recorded_launch, without_devices
+from pytest_mlms.core.redaction import redact
+from pytest_mlms.explain.repro.bundle import BundleSide
+from pytest_mlms.keep.history.recorded_stack import RecordedStack
+from pytest_mlms.provide.stacks.declaration import declaration_of
+from pytest_mlms.provide.stacks.exact_packages import image_of, parse_package
+from pytest_mlms.provide.stacks.interpreters import probe
+from pytest_mlms.provide.stacks.recreated import ExactSoftware, is_framework, recreated_stack
+from pytest_mlms.provide.stacks.trust import Trust, harmless_variables, trusted_keys
 
 __all__ = ["ExactSide", "SideSource", "new_side", "old_side"]
 

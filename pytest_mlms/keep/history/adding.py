@@ -11,13 +11,13 @@ from pathlib import Path
 
 from sqlalchemy import Connection, Engine, delete, select, update
 
-from pytest_mlms.files import open_regular
-from pytest_mlms.history import schema
-from pytest_mlms.history.bulk import Rows, ids_of_series, insert_missing, insert_rows
-from pytest_mlms.history.errors import HistoryError
-from pytest_mlms.history.run_content import RunContent, StoredLine, gather
-from pytest_mlms.history.run_lines import read_run
-from pytest_mlms.history.store import transact
+from pytest_mlms.core.files import open_regular
+from pytest_mlms.keep.history import schema
+from pytest_mlms.keep.history.bulk import Rows, ids_of_series, insert_missing, insert_rows
+from pytest_mlms.keep.history.errors import HistoryError
+from pytest_mlms.keep.history.run_content import RunContent, StoredLine, gather
+from pytest_mlms.keep.history.run_lines import read_run
+from pytest_mlms.keep.history.store import transact
 
 __all__ = ["Added", "add_lines", "add_run"]
 

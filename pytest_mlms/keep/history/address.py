@@ -7,8 +7,8 @@ from pathlib import Path
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from pytest_mlms.history.errors import HistoryError
-from pytest_mlms.redaction import redact
+from pytest_mlms.core.redaction import redact
+from pytest_mlms.keep.history.errors import HistoryError
 
 __all__ = ["address_of", "file_of", "show_address"]
 

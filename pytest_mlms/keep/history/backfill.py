@@ -12,27 +12,27 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from pytest_mlms.cases import StacksOf, cases_of
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.history import schema
-from pytest_mlms.history.child_session import ChildOptions, run_child
-from pytest_mlms.history.queries import series_by_id, series_names
-from pytest_mlms.history.recreation import write_stacks
-from pytest_mlms.history.releases import Release
-from pytest_mlms.history.series import parts_of
-from pytest_mlms.history.stacks import canonical_name
-from pytest_mlms.host.machine import machine_state
-from pytest_mlms.item_result import CaseIdentity
-from pytest_mlms.loading import load_manifest
+from pytest_mlms.author.loading import load_manifest
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.records import UNUSABLE, Kind, Stack
+from pytest_mlms.core.serialization import to_plain
+from pytest_mlms.core.starts import module_command
+from pytest_mlms.keep.history import schema
+from pytest_mlms.keep.history.child_session import ChildOptions, run_child
+from pytest_mlms.keep.history.queries import series_by_id, series_names
+from pytest_mlms.keep.history.recreation import write_stacks
+from pytest_mlms.keep.history.releases import Release
+from pytest_mlms.keep.history.series import parts_of
+from pytest_mlms.keep.history.stacks import canonical_name
+from pytest_mlms.keep.results.item_result import CaseIdentity
+from pytest_mlms.keep.results.results_reader import ItemLines, read_results
 from pytest_mlms.manifest.load import find_manifests
-from pytest_mlms.records import UNUSABLE, Kind, Stack
-from pytest_mlms.results_reader import ItemLines, read_results
-from pytest_mlms.serialization import to_plain
-from pytest_mlms.stacks.declared import framework_of
-from pytest_mlms.stacks.installers import Show
-from pytest_mlms.stacks.launch import prepare
-from pytest_mlms.stacks.schema import STACK_FILES
-from pytest_mlms.starts import module_command
+from pytest_mlms.provide.cases import StacksOf, cases_of
+from pytest_mlms.provide.host.machine import machine_state
+from pytest_mlms.provide.stacks.declared import framework_of
+from pytest_mlms.provide.stacks.installers import Show
+from pytest_mlms.provide.stacks.launch import prepare
+from pytest_mlms.provide.stacks.schema import STACK_FILES
 
 __all__ = ["BackfillOptions", "Outcome", "Work", "measure_release", "measured_cases", "plan_work"]
 

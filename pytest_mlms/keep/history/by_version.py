@@ -11,11 +11,11 @@ from statistics import fmean
 from packaging.version import InvalidVersion, Version
 from sqlalchemy import Connection, select
 
-from pytest_mlms.history import schema
-from pytest_mlms.history.errors import HistoryError
-from pytest_mlms.history.queries import PointRow, SeriesInfo, points, versions_of
-from pytest_mlms.statistics import student_interval
-from pytest_mlms.text import close_words
+from pytest_mlms.core.statistics import student_interval
+from pytest_mlms.core.text import close_words
+from pytest_mlms.keep.history import schema
+from pytest_mlms.keep.history.errors import HistoryError
+from pytest_mlms.keep.history.queries import PointRow, SeriesInfo, points, versions_of
 
 __all__ = ["VersionRow", "VersionSeries", "by_version"]
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, select, text, update
 
-from pytest_mlms.history import schema
-from pytest_mlms.history.errors import HistoryError
+from pytest_mlms.keep.history import schema
+from pytest_mlms.keep.history.errors import HistoryError
 
 __all__ = ["add_changes", "read_changes"]
 

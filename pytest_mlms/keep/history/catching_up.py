@@ -7,11 +7,11 @@ from pathlib import Path
 
 from sqlalchemy import Engine
 
-from pytest_mlms.history.adding import Added, add_run
-from pytest_mlms.history.address import address_of, file_of, show_address
-from pytest_mlms.history.errors import HistoryError, HistoryUnavailable
-from pytest_mlms.history.queue import Queue
-from pytest_mlms.history.store import open_history
+from pytest_mlms.keep.history.adding import Added, add_run
+from pytest_mlms.keep.history.address import address_of, file_of, show_address
+from pytest_mlms.keep.history.errors import HistoryError, HistoryUnavailable
+from pytest_mlms.keep.history.queue import Queue
+from pytest_mlms.keep.history.store import open_history
 
 __all__ = ["CaughtUp", "catch_up", "queue_of"]
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, Engine, select
 
-from pytest_mlms.history import schema
-from pytest_mlms.history.changes import Change
-from pytest_mlms.history.queries import PointRow, changes_between, points, stacks
+from pytest_mlms.keep.history import schema
+from pytest_mlms.keep.history.changes import Change
+from pytest_mlms.keep.history.queries import PointRow, changes_between, points, stacks
 
 __all__ = ["ChangeGroup", "Difference", "group_changes"]
 

@@ -17,9 +17,9 @@ import scipy
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from pytest_mlms.history.blocks import LEAST_BEFORE, LONGEST, Blocks
-from pytest_mlms.history.shifts import Estimate, Sensitivity, Shift, Sight
-from pytest_mlms.history.significance import (
+from pytest_mlms.keep.history.blocks import LEAST_BEFORE, LONGEST, Blocks
+from pytest_mlms.keep.history.shifts import Estimate, Sensitivity, Shift, Sight
+from pytest_mlms.keep.history.significance import (
     WINDOWS,
     Window,
     Windows,

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, Engine, delete, func, select, update
 
-from pytest_mlms.history import schema
-from pytest_mlms.history.bulk import Rows, insert_missing
-from pytest_mlms.history.change_points import TOO_FEW, estimate_shift, find_shifts, sight_of
-from pytest_mlms.history.scales import Scale, scale_of
-from pytest_mlms.history.series_points import SeriesPoints, read_series
-from pytest_mlms.history.shifts import Estimate, Shift, Sight
-from pytest_mlms.history.store import transact
+from pytest_mlms.keep.history import schema
+from pytest_mlms.keep.history.bulk import Rows, insert_missing
+from pytest_mlms.keep.history.change_points import TOO_FEW, estimate_shift, find_shifts, sight_of
+from pytest_mlms.keep.history.scales import Scale, scale_of
+from pytest_mlms.keep.history.series_points import SeriesPoints, read_series
+from pytest_mlms.keep.history.shifts import Estimate, Shift, Sight
+from pytest_mlms.keep.history.store import transact
 
 __all__ = ["Scanned", "scan", "sights"]
 

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from sqlalchemy import Connection, Engine, Row, select, update
 
-from pytest_mlms.history import schema
-from pytest_mlms.history.errors import HistoryError
-from pytest_mlms.history.store import transact
+from pytest_mlms.keep.history import schema
+from pytest_mlms.keep.history.errors import HistoryError
+from pytest_mlms.keep.history.store import transact
 
 __all__ = ["CAUSES", "Cause", "Change", "accept_changes", "read_changes", "set_cause", "suspicions"]
 

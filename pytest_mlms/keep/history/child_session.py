@@ -15,8 +15,8 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
-from pytest_mlms.results_reader import read_results
-from pytest_mlms.starts import OF_A_COMMAND, module_command
+from pytest_mlms.core.starts import OF_A_COMMAND, module_command
+from pytest_mlms.keep.results.results_reader import read_results
 
 __all__ = ["ChildOptions", "ChildResult", "run_child", "run_to_end"]
 

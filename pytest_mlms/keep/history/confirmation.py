@@ -11,21 +11,21 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, update
 
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.history import schema
-from pytest_mlms.history.adding import add_run
-from pytest_mlms.history.changes import Change, set_cause
-from pytest_mlms.history.child_session import ChildOptions, run_child
-from pytest_mlms.history.confirmation_plan import Plan, StackNames, plan_of
-from pytest_mlms.history.errors import HistoryError
-from pytest_mlms.history.gate_verdict import Finding, decide
-from pytest_mlms.history.recreation import make_stack, recreate, write_stacks
-from pytest_mlms.history.store import transact
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.keep.history import schema
+from pytest_mlms.keep.history.adding import add_run
+from pytest_mlms.keep.history.changes import Change, set_cause
+from pytest_mlms.keep.history.child_session import ChildOptions, run_child
+from pytest_mlms.keep.history.confirmation_plan import Plan, StackNames, plan_of
+from pytest_mlms.keep.history.errors import HistoryError
+from pytest_mlms.keep.history.gate_verdict import Finding, decide
+from pytest_mlms.keep.history.recreation import make_stack, recreate, write_stacks
+from pytest_mlms.keep.history.store import transact
+from pytest_mlms.keep.results.results_reader import read_results
 from pytest_mlms.options import share_text
-from pytest_mlms.results_reader import read_results
-from pytest_mlms.stacks.declared import declared_stacks
-from pytest_mlms.stacks.installers import Show
-from pytest_mlms.stacks.trust import Trust
+from pytest_mlms.provide.stacks.declared import declared_stacks
+from pytest_mlms.provide.stacks.installers import Show
+from pytest_mlms.provide.stacks.trust import Trust
 
 __all__ = ["confirm"]
 

@@ -8,23 +8,23 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, Engine
 
-from pytest_mlms.cases import Case
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.history.changes import Change, read_changes
-from pytest_mlms.history.gate_verdict import (
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.serialization import to_plain
+from pytest_mlms.keep.history.changes import Change, read_changes
+from pytest_mlms.keep.history.gate_verdict import (
     Circumstances,
     Finding,
     Gate,
     cause_without_software,
     gate_of,
 )
-from pytest_mlms.history.machine_class import machine_class
-from pytest_mlms.history.queries import points
-from pytest_mlms.history.recorded_manifest import case_of_line
-from pytest_mlms.history.sides import Side, sides_of
-from pytest_mlms.host.machine import machine_state
+from pytest_mlms.keep.history.machine_class import machine_class
+from pytest_mlms.keep.history.queries import points
+from pytest_mlms.keep.history.recorded_manifest import case_of_line
+from pytest_mlms.keep.history.sides import Side, sides_of
 from pytest_mlms.manifest.load import LoadedManifest
-from pytest_mlms.serialization import to_plain
+from pytest_mlms.provide.cases import Case
+from pytest_mlms.provide.host.machine import machine_state
 
 __all__ = ["Plan", "StackNames", "plan_of"]
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 
-from pytest_mlms.artifacts.digest import digest_of
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.files import write_atomically
-from pytest_mlms.records import Stack
-from pytest_mlms.stacks.exact_packages import parse_package
-from pytest_mlms.stacks.installers import Show
-from pytest_mlms.stacks.launch import prepare
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.files import write_atomically
+from pytest_mlms.core.records import Stack
+from pytest_mlms.provide.artifacts.digest import digest_of
+from pytest_mlms.provide.stacks.exact_packages import parse_package
+from pytest_mlms.provide.stacks.installers import Show
+from pytest_mlms.provide.stacks.launch import prepare
 
 __all__ = ["CONTROL", "ControlFiles", "control_files", "write_control"]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection, select
 
-from pytest_mlms.history import schema
+from pytest_mlms.keep.history import schema
 
 __all__ = ["durations_in"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pytest_mlms.errors import MlmsError
+from pytest_mlms.core.errors import MlmsError
 
 __all__ = [
     "HistoryConflict",

@@ -16,9 +16,9 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from pytest_mlms.files import open_regular
-from pytest_mlms.history.carried_changes import read_changes
-from pytest_mlms.history.errors import HistoryDamaged, HistoryError
+from pytest_mlms.core.files import open_regular
+from pytest_mlms.keep.history.carried_changes import read_changes
+from pytest_mlms.keep.history.errors import HistoryDamaged, HistoryError
 
 __all__ = ["ExportReader", "StoredRun", "export_lines", "is_export", "readable_runs"]
 

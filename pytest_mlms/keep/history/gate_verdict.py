@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from pytest_mlms.history.changes import Cause, Change
-from pytest_mlms.quantities import QUANTITIES, upgrade_rules
-from pytest_mlms.records import Comparison, Verdict
-from pytest_mlms.serialization import from_plain
-from pytest_mlms.upgrade.crash import CRASH
-from pytest_mlms.upgrade.labels import straddling_text
+from pytest_mlms.core.quantities import QUANTITIES, upgrade_rules
+from pytest_mlms.core.records import Comparison, Verdict
+from pytest_mlms.core.serialization import from_plain
+from pytest_mlms.decide.upgrade.crash import CRASH
+from pytest_mlms.decide.upgrade.labels import straddling_text
+from pytest_mlms.keep.history.changes import Cause, Change
 
 __all__ = ["Circumstances", "Finding", "Gate", "cause_without_software", "decide", "gate_of"]
 

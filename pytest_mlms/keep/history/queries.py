@@ -14,11 +14,11 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
 
-from pytest_mlms.history import schema
-from pytest_mlms.history.errors import damaged
-from pytest_mlms.history.series import case_label
-from pytest_mlms.history.stacks import canonical_name
-from pytest_mlms.records import UNUSABLE
+from pytest_mlms.core.records import UNUSABLE
+from pytest_mlms.keep.history import schema
+from pytest_mlms.keep.history.errors import damaged
+from pytest_mlms.keep.history.series import case_label
+from pytest_mlms.keep.history.stacks import canonical_name
 
 __all__ = [
     "HostInfo",

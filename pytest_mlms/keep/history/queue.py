@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import filelock
 
-from pytest_mlms.files import write_atomically
-from pytest_mlms.results_reader import read_results
+from pytest_mlms.core.files import write_atomically
+from pytest_mlms.keep.results.results_reader import read_results
 
 __all__ = ["Queue", "Queued", "queued_folders"]
 

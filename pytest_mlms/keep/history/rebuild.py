@@ -17,15 +17,15 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, inspect, text
 
-from pytest_mlms.history import schema
-from pytest_mlms.history.adding import add_content
-from pytest_mlms.history.address import address_of, file_of, show_address
-from pytest_mlms.history.carried_changes import add_changes, read_changes
-from pytest_mlms.history.errors import HistoryDamaged, HistoryError
-from pytest_mlms.history.export import ExportReader, StoredRun, is_export, readable_runs
-from pytest_mlms.history.run_content import gather
-from pytest_mlms.history.run_lines import read_run
-from pytest_mlms.history.store import alone, make_tables, open_history, open_unchecked
+from pytest_mlms.keep.history import schema
+from pytest_mlms.keep.history.adding import add_content
+from pytest_mlms.keep.history.address import address_of, file_of, show_address
+from pytest_mlms.keep.history.carried_changes import add_changes, read_changes
+from pytest_mlms.keep.history.errors import HistoryDamaged, HistoryError
+from pytest_mlms.keep.history.export import ExportReader, StoredRun, is_export, readable_runs
+from pytest_mlms.keep.history.run_content import gather
+from pytest_mlms.keep.history.run_lines import read_run
+from pytest_mlms.keep.history.store import alone, make_tables, open_history, open_unchecked
 
 __all__ = ["Rebuilt", "rebuild"]
 

@@ -8,16 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.case_digest import definition_of
-from pytest_mlms.cases import Case
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.history.series import load_of
-from pytest_mlms.item_result import load_identity
-from pytest_mlms.loading import load_manifest
+from pytest_mlms.author.loading import load_manifest
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.records import Stack
+from pytest_mlms.core.serialization import to_plain
+from pytest_mlms.keep.history.series import load_of
+from pytest_mlms.keep.results.case_digest import definition_of
+from pytest_mlms.keep.results.item_result import load_identity
 from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.manifest.schema import Model
-from pytest_mlms.records import Stack
-from pytest_mlms.serialization import to_plain
+from pytest_mlms.provide.cases import Case
 
 __all__ = ["COMPARED", "case_of_line", "is_of_project"]
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from pytest_mlms.recorded import recorded_launch
-from pytest_mlms.stacks.exact_packages import differing_packages, parse_package
-from pytest_mlms.stacks.recreated import NOT_IN_AGENTS
+from pytest_mlms.core.recorded import recorded_launch
+from pytest_mlms.provide.stacks.exact_packages import differing_packages, parse_package
+from pytest_mlms.provide.stacks.recreated import NOT_IN_AGENTS
 
 __all__ = ["RecordedStack"]
 

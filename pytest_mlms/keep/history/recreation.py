@@ -13,21 +13,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from pytest_mlms.artifacts.package_index import PipSettings, offered_files, pip_settings
-from pytest_mlms.artifacts.transfer import DownloadError
-from pytest_mlms.errors import MlmsError, StackError
-from pytest_mlms.history.recorded_stack import RecordedStack
-from pytest_mlms.host.machine import machine_state
-from pytest_mlms.recorded import without_devices
-from pytest_mlms.records import Launch, Library, Stack
-from pytest_mlms.stacks.declaration import HIDDEN, declaration_of
-from pytest_mlms.stacks.environments import existing
-from pytest_mlms.stacks.exact_packages import parse_package
-from pytest_mlms.stacks.installed import with_packages
-from pytest_mlms.stacks.installers import Show
-from pytest_mlms.stacks.launch import base_interpreter, caller_variables, prepare
-from pytest_mlms.stacks.recreated import NOT_IN_AGENTS, ExactSoftware, recreated_stack
-from pytest_mlms.stacks.trust import Trust, trusted_keys
+from pytest_mlms.core.errors import MlmsError, StackError
+from pytest_mlms.core.recorded import without_devices
+from pytest_mlms.core.records import Launch, Library, Stack
+from pytest_mlms.keep.history.recorded_stack import RecordedStack
+from pytest_mlms.provide.artifacts.package_index import PipSettings, offered_files, pip_settings
+from pytest_mlms.provide.artifacts.transfer import DownloadError
+from pytest_mlms.provide.host.machine import machine_state
+from pytest_mlms.provide.stacks.declaration import HIDDEN, declaration_of
+from pytest_mlms.provide.stacks.environments import existing
+from pytest_mlms.provide.stacks.exact_packages import parse_package
+from pytest_mlms.provide.stacks.installed import with_packages
+from pytest_mlms.provide.stacks.installers import Show
+from pytest_mlms.provide.stacks.launch import base_interpreter, caller_variables, prepare
+from pytest_mlms.provide.stacks.recreated import NOT_IN_AGENTS, ExactSoftware, recreated_stack
+from pytest_mlms.provide.stacks.trust import Trust, trusted_keys
 
 __all__ = ["make_stack", "recreate", "settings_of", "write_stacks"]
 

@@ -14,9 +14,9 @@ from packaging.tags import compatible_tags, cpython_tags, sys_tags
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
-from pytest_mlms.artifacts.package_index import PackageFile, PipSettings, offered_files
-from pytest_mlms.artifacts.transfer import DownloadError
-from pytest_mlms.errors import MlmsError
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.provide.artifacts.package_index import PackageFile, PipSettings, offered_files
+from pytest_mlms.provide.artifacts.transfer import DownloadError
 
 __all__ = ["Release", "parse_requirement", "releases_of", "select_releases"]
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from pytest_mlms.history.machine_class import machine_class
-from pytest_mlms.history.origin import origin_columns
-from pytest_mlms.history.run_lines import RunLine
-from pytest_mlms.history.series import Point, Series, points_of
-from pytest_mlms.history.stacks import Software, software_of
-from pytest_mlms.results_reader import duration_of
+from pytest_mlms.keep.history.machine_class import machine_class
+from pytest_mlms.keep.history.origin import origin_columns
+from pytest_mlms.keep.history.run_lines import RunLine
+from pytest_mlms.keep.history.series import Point, Series, points_of
+from pytest_mlms.keep.history.stacks import Software, software_of
+from pytest_mlms.keep.results.results_reader import duration_of
 
 __all__ = ["ItemPoints", "RunContent", "gather"]
 

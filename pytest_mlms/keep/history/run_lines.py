@@ -22,9 +22,9 @@ from pydantic import (
 )
 from pydantic_core import from_json
 
-from pytest_mlms.checked_lines import Count, Machine, Number, Text
-from pytest_mlms.history.errors import HistoryError
-from pytest_mlms.records import Verdict
+from pytest_mlms.core.records import Verdict
+from pytest_mlms.keep.history.errors import HistoryError
+from pytest_mlms.keep.results.checked_lines import Count, Machine, Number, Text
 
 __all__ = ["FORMAT", "RunLine", "check_line", "read_run"]
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.history.shifts import Sensitivity
-from pytest_mlms.quantities import QUANTITIES
-from pytest_mlms.quantities.quantity import Quantity
+from pytest_mlms.core.quantities import QUANTITIES
+from pytest_mlms.core.quantities.quantity import Quantity
+from pytest_mlms.keep.history.shifts import Sensitivity
 
 __all__ = ["Scale", "scale_of"]
 

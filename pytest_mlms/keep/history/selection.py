@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable
 from _pytest.mark import expression as pytest_expression
 from sqlalchemy import Connection, select
 
-from pytest_mlms.history import schema
-from pytest_mlms.history.errors import HistoryError
-from pytest_mlms.history.queries import series_names
-from pytest_mlms.quantities import QUANTITIES
-from pytest_mlms.text import close_words
+from pytest_mlms.core.quantities import QUANTITIES
+from pytest_mlms.core.text import close_words
+from pytest_mlms.keep.history import schema
+from pytest_mlms.keep.history.errors import HistoryError
+from pytest_mlms.keep.history.queries import series_names
 
 __all__ = ["ALL", "is_main", "select_series"]
 

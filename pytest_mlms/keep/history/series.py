@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
-from pytest_mlms.history.machine_class import device_kind, machine_class
+from pytest_mlms.core.quantities import QUANTITIES
+from pytest_mlms.keep.history.machine_class import device_kind, machine_class
 from pytest_mlms.manifest.scenarios import label_of
-from pytest_mlms.quantities import QUANTITIES
 
 __all__ = [
     "FIRST_METHOD",

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, Row, Select, select
 
-from pytest_mlms.history import schema
-from pytest_mlms.history.errors import damaged
-from pytest_mlms.records import UNUSABLE
+from pytest_mlms.core.records import UNUSABLE
+from pytest_mlms.keep.history import schema
+from pytest_mlms.keep.history.errors import damaged
 
 __all__ = ["SeriesPoints", "read_series"]
 

@@ -8,12 +8,12 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from pytest_mlms.history.changes import Change
-from pytest_mlms.history.errors import HistoryError
-from pytest_mlms.history.queries import PointRow, points
-from pytest_mlms.history.recorded_stack import RecordedStack
-from pytest_mlms.history.run_lines import check_line
-from pytest_mlms.history.schema import line, run
+from pytest_mlms.keep.history.changes import Change
+from pytest_mlms.keep.history.errors import HistoryError
+from pytest_mlms.keep.history.queries import PointRow, points
+from pytest_mlms.keep.history.recorded_stack import RecordedStack
+from pytest_mlms.keep.history.run_lines import check_line
+from pytest_mlms.keep.history.schema import line, run
 
 __all__ = ["Side", "sides_of"]
 

@@ -13,7 +13,7 @@ import scipy
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from pytest_mlms.history.blocks import Blocks
+from pytest_mlms.keep.history.blocks import Blocks
 
 __all__ = ["WINDOWS", "Window", "Windows", "first_rare", "first_unequalled", "least_points"]
 

@@ -10,8 +10,8 @@ from functools import cached_property, lru_cache
 from typing import Any
 from urllib.parse import unquote
 
-from pytest_mlms.history.machine_class import device_kind
-from pytest_mlms.recorded import recorded_launch
+from pytest_mlms.core.recorded import recorded_launch
+from pytest_mlms.keep.history.machine_class import device_kind
 
 __all__ = ["VARIABLE", "Software", "canonical_name", "software_of"]
 

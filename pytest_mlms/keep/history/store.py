@@ -19,11 +19,11 @@ from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError
 from sqlalchemy.pool import NullPool
 
-from pytest_mlms.extras import missing_extra
-from pytest_mlms.files import open_regular
-from pytest_mlms.history import schema
-from pytest_mlms.history.address import address_of, file_of, show_address
-from pytest_mlms.history.errors import (
+from pytest_mlms.core.extras import missing_extra
+from pytest_mlms.core.files import open_regular
+from pytest_mlms.keep.history import schema
+from pytest_mlms.keep.history.address import address_of, file_of, show_address
+from pytest_mlms.keep.history.errors import (
     HistoryConflict,
     HistoryError,
     HistoryOutdated,

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pytest_mlms.cases import Case
-from pytest_mlms.errors import Unavailable
-from pytest_mlms.lockfile.lock import Lock, LockedItem, short_digest
-from pytest_mlms.lockfile.reading import LockError
-from pytest_mlms.lockfile.software import exact_software
-from pytest_mlms.lockfile.stack_keys import stack_name
-from pytest_mlms.records import Stack
-from pytest_mlms.stacks.recreated import recreated_stack
-from pytest_mlms.stacks.trust import EVERYTHING
+from pytest_mlms.core.errors import Unavailable
+from pytest_mlms.core.records import Stack
+from pytest_mlms.keep.lockfile.lock import Lock, LockedItem, short_digest
+from pytest_mlms.keep.lockfile.reading import LockError
+from pytest_mlms.keep.lockfile.software import exact_software
+from pytest_mlms.keep.lockfile.stack_keys import stack_name
+from pytest_mlms.provide.cases import Case
+from pytest_mlms.provide.stacks.recreated import recreated_stack
+from pytest_mlms.provide.stacks.trust import EVERYTHING
 
 __all__ = ["LockFile", "locked_stack"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pytest_mlms.lockfile.facts import Facts, answers_of, files_of, software_facts
-from pytest_mlms.lockfile.lock import Lock, LockedItem
-from pytest_mlms.lockfile.stack_keys import stack_name
-from pytest_mlms.lockfile.timing import TOLERANCE, is_noise
+from pytest_mlms.keep.lockfile.facts import Facts, answers_of, files_of, software_facts
+from pytest_mlms.keep.lockfile.lock import Lock, LockedItem
+from pytest_mlms.keep.lockfile.stack_keys import stack_name
+from pytest_mlms.keep.lockfile.timing import TOLERANCE, is_noise
 
 __all__ = ["Change", "ItemChange", "LockDifference", "StackChange", "TimingChange", "difference_of"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pytest_mlms.lockfile.difference import Change, LockDifference
+from pytest_mlms.keep.lockfile.difference import Change, LockDifference
 
 __all__ = ["difference_lines", "timing_lines"]
 

@@ -10,17 +10,17 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from pytest_mlms.history.machine_class import machine_class
-from pytest_mlms.lockfile.lock import LockedItem, LockedStack, short_digest
-from pytest_mlms.lockfile.software import software_of
-from pytest_mlms.lockfile.timing import timings_of
-from pytest_mlms.recorded import recorded_launch
-from pytest_mlms.records import UNUSABLE
-from pytest_mlms.redaction import redact
-from pytest_mlms.results_reader import ItemLines
-from pytest_mlms.stacks.exact_packages import image_of, parse_package
-from pytest_mlms.stacks.recreated import NOT_IN_AGENTS
-from pytest_mlms.stacks.trust import EVERYTHING, TRUST_OPTION, Trust
+from pytest_mlms.core.recorded import recorded_launch
+from pytest_mlms.core.records import UNUSABLE
+from pytest_mlms.core.redaction import redact
+from pytest_mlms.keep.history.machine_class import machine_class
+from pytest_mlms.keep.lockfile.lock import LockedItem, LockedStack, short_digest
+from pytest_mlms.keep.lockfile.software import software_of
+from pytest_mlms.keep.lockfile.timing import timings_of
+from pytest_mlms.keep.results.results_reader import ItemLines
+from pytest_mlms.provide.stacks.exact_packages import image_of, parse_package
+from pytest_mlms.provide.stacks.recreated import NOT_IN_AGENTS
+from pytest_mlms.provide.stacks.trust import EVERYTHING, TRUST_OPTION, Trust
 
 __all__ = ["MeasuredItem", "RunItems", "items_of_run"]
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from pytest_mlms.lockfile.timing import TimingText
+from pytest_mlms.keep.lockfile.timing import TimingText
 from pytest_mlms.manifest.types import Closed, as_tuple
 
 __all__ = [

@@ -6,11 +6,11 @@ from collections.abc import Collection, Mapping
 
 from pydantic import ValidationError
 
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.lockfile.from_results import MeasuredItem
-from pytest_mlms.lockfile.lock import Lock, LockedItem, Timings
-from pytest_mlms.lockfile.stack_keys import NamedSoftware, keys_of, stack_name
-from pytest_mlms.lockfile.timing import is_noise, is_sharper
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.keep.lockfile.from_results import MeasuredItem
+from pytest_mlms.keep.lockfile.lock import Lock, LockedItem, Timings
+from pytest_mlms.keep.lockfile.stack_keys import NamedSoftware, keys_of, stack_name
+from pytest_mlms.keep.lockfile.timing import is_noise, is_sharper
 
 __all__ = ["renewed"]
 

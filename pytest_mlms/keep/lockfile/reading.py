@@ -11,10 +11,10 @@ from typing import Any
 from pydantic import ValidationError
 
 import pytest_mlms
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.files import read_regular
-from pytest_mlms.lockfile.lock import FORMAT, Lock
-from pytest_mlms.lockfile.toml_lines import document_of
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.files import read_regular
+from pytest_mlms.keep.lockfile.lock import FORMAT, Lock
+from pytest_mlms.keep.lockfile.toml_lines import document_of
 from pytest_mlms.manifest.load import shown
 from pytest_mlms.manifest.messages import describe
 from pytest_mlms.manifest.yaml12 import Document, Error

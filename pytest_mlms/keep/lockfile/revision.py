@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from pytest_mlms.lockfile.lock import Lock
-from pytest_mlms.lockfile.reading import LockError, parse_lock, read_lock
+from pytest_mlms.keep.lockfile.lock import Lock
+from pytest_mlms.keep.lockfile.reading import LockError, parse_lock, read_lock
 
 __all__ = ["read_version"]
 

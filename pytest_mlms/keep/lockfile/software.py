@@ -8,11 +8,11 @@ from typing import Any
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
-from pytest_mlms.lockfile.lock import LockedItem, LockedStack
-from pytest_mlms.recorded import recorded_launch, without_devices
-from pytest_mlms.stacks.exact_packages import ExactPackage, parse_package
-from pytest_mlms.stacks.recreated import NOT_IN_AGENTS, ExactSoftware, is_framework
-from pytest_mlms.stacks.trust import harmless_variables
+from pytest_mlms.core.recorded import recorded_launch, without_devices
+from pytest_mlms.keep.lockfile.lock import LockedItem, LockedStack
+from pytest_mlms.provide.stacks.exact_packages import ExactPackage, parse_package
+from pytest_mlms.provide.stacks.recreated import NOT_IN_AGENTS, ExactSoftware, is_framework
+from pytest_mlms.provide.stacks.trust import harmless_variables
 
 __all__ = ["exact_software", "software_of"]
 

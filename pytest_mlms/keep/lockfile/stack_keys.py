@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from pytest_mlms.lockfile.lock import LockedStack
+from pytest_mlms.keep.lockfile.lock import LockedStack
 
 __all__ = ["NamedSoftware", "keys_of", "stack_name"]
 

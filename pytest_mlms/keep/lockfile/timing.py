@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator
 
-from pytest_mlms.units import format_quantity, parse_quantity
+from pytest_mlms.core.units import format_quantity, parse_quantity
 
 __all__ = [
     "TIMED",

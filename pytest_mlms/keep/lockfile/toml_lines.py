@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from pytest_mlms.core.text import find_control
 from pytest_mlms.manifest.yaml12 import Document, joined
-from pytest_mlms.text import find_control
 
 __all__ = ["document_of"]
 

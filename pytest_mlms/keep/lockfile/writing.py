@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pytest_mlms.lockfile.lock import Lock, LockedStack
+from pytest_mlms.keep.lockfile.lock import Lock, LockedStack
 
 __all__ = ["lock_text"]
 

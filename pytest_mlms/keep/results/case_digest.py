@@ -16,19 +16,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest_mlms
-from pytest_mlms.artifacts.digest import digest_of
-from pytest_mlms.cases import Case
 from pytest_mlms.config import Config
-from pytest_mlms.errors import ArtifactError
+from pytest_mlms.core.errors import ArtifactError
+from pytest_mlms.core.records import Artifact, Stack
+from pytest_mlms.core.serialization import to_plain
 from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.manifest.scenarios import Replay
 from pytest_mlms.manifest.sources import is_remote
-from pytest_mlms.records import Artifact, Stack
-from pytest_mlms.serialization import to_plain
-from pytest_mlms.stacks.declaration import declaration_of
+from pytest_mlms.provide.artifacts.digest import digest_of
+from pytest_mlms.provide.cases import Case
+from pytest_mlms.provide.stacks.declaration import declaration_of
 
 if TYPE_CHECKING:
-    from pytest_mlms.artifacts.fetch import Bring
+    from pytest_mlms.provide.artifacts.fetch import Bring
 
 __all__ = ["case_digest", "definition_of"]
 

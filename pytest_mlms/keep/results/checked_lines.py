@@ -20,9 +20,9 @@ from pydantic import (
     ValidationError,
 )
 
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.records import Verdict
-from pytest_mlms.results_reader import lines_from
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.records import Verdict
+from pytest_mlms.keep.results.results_reader import lines_from
 
 __all__ = ["Count", "LineError", "Machine", "Number", "Text", "read_lines"]
 

@@ -10,21 +10,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.case_digest import definition_of
-from pytest_mlms.cases import Case
-from pytest_mlms.evaluate.limits import scale_of
+from pytest_mlms.core.quantities import QUANTITIES
+from pytest_mlms.core.quantities.methods import METHODS
+from pytest_mlms.core.records import Decision, Estimate, Kind, Launch, Place, Stack, Verdict
+from pytest_mlms.core.redaction import redact_all
+from pytest_mlms.core.serialization import omitted_if_default, to_plain
+from pytest_mlms.keep.results.case_digest import definition_of
 from pytest_mlms.manifest.load import Remark
 from pytest_mlms.manifest.scenarios import OpenLoad
-from pytest_mlms.quantities import QUANTITIES
-from pytest_mlms.quantities.methods import METHODS
-from pytest_mlms.records import Decision, Estimate, Kind, Launch, Place, Stack, Verdict
-from pytest_mlms.redaction import redact_all
-from pytest_mlms.serialization import omitted_if_default, to_plain
-from pytest_mlms.stacks.declaration import declaration_of
+from pytest_mlms.measure.agent.predictor import Predictor
+from pytest_mlms.measure.evaluate.limits import scale_of
+from pytest_mlms.provide.cases import Case
+from pytest_mlms.provide.stacks.declaration import declaration_of
 
 if TYPE_CHECKING:
-    from pytest_mlms.artifacts.fetch import Bring
+    from pytest_mlms.provide.artifacts.fetch import Bring
 
 __all__ = [
     "CaseIdentity",

@@ -11,11 +11,11 @@ from statistics import fmean
 from types import FrameType
 from typing import Literal, TypeAlias, get_args
 
-from pytest_mlms.evaluate.limits import decide
-from pytest_mlms.quantities import QUANTITIES
-from pytest_mlms.records import Decision, Estimate, Limit, OwnScale, Place
-from pytest_mlms.serialization import omitted_if_default
-from pytest_mlms.statistics import student_interval
+from pytest_mlms.core.quantities import QUANTITIES
+from pytest_mlms.core.records import Decision, Estimate, Limit, OwnScale, Place
+from pytest_mlms.core.serialization import omitted_if_default
+from pytest_mlms.core.statistics import student_interval
+from pytest_mlms.measure.evaluate.limits import decide
 
 __all__ = ["Better", "OwnQuantity", "Values", "decide_own", "estimate_own", "place_of"]
 

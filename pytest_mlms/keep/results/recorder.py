@@ -11,11 +11,12 @@ from typing import Any, NoReturn
 
 import pytest
 
-from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.errors import InvalidRun, untrusted
-from pytest_mlms.evaluate.limits import alike, explain, judge, margin, summarize, worst
-from pytest_mlms.files import replacing
-from pytest_mlms.item_result import (
+from pytest_mlms.core.errors import InvalidRun, untrusted
+from pytest_mlms.core.files import replacing
+from pytest_mlms.core.recorded import folder_of_item
+from pytest_mlms.core.records import Decision, Estimate, Launch, Limit, OwnScale, Place, Verdict
+from pytest_mlms.core.text import visible
+from pytest_mlms.keep.results.item_result import (
     EstimateRecord,
     Judgement,
     LaunchRecord,
@@ -23,7 +24,7 @@ from pytest_mlms.item_result import (
     Recording,
     Software,
 )
-from pytest_mlms.own_quantities import (
+from pytest_mlms.keep.results.own_quantities import (
     Better,
     OwnQuantity,
     Values,
@@ -31,9 +32,8 @@ from pytest_mlms.own_quantities import (
     estimate_own,
     place_of,
 )
-from pytest_mlms.recorded import folder_of_item
-from pytest_mlms.records import Decision, Estimate, Launch, Limit, OwnScale, Place, Verdict
-from pytest_mlms.text import visible
+from pytest_mlms.measure.agent.predictor import Predictor
+from pytest_mlms.measure.evaluate.limits import alike, explain, judge, margin, summarize, worst
 from pytest_mlms.warning_types import (
     MlmsArtifactLost,
     MlmsContention,

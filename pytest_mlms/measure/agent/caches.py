@@ -15,8 +15,8 @@ from typing import Literal
 
 from mlms_predictors._run.options import caches_of
 
-from pytest_mlms.agent.opening import PredictorSpec
-from pytest_mlms.errors import MlmsError
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.measure.agent.opening import PredictorSpec
 
 __all__ = ["Caches"]
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from pytest_mlms.agent.process import Agent, Array, Refused, start_agent
-from pytest_mlms.errors import AgentError, DatasetError, MlmsError, OutputError
+from pytest_mlms.core.errors import AgentError, DatasetError, MlmsError, OutputError
+from pytest_mlms.core.records import Launch, Place
 from pytest_mlms.manifest.load import EmbeddedText, LoadedManifest
-from pytest_mlms.pipeline.code_dataset import CodeElement
-from pytest_mlms.records import Launch, Place
+from pytest_mlms.measure.agent.process import Agent, Array, Refused, start_agent
+from pytest_mlms.measure.pipeline.code_dataset import CodeElement
 
 __all__ = ["CodeAgent", "CodeSpec", "open_code"]
 

@@ -12,10 +12,10 @@ from mlms_predictors._run.load_request import READINGS, RECORDS, SAMPLES, SCHEDU
 from mlms_predictors._run.protocol import ProtocolError
 from mlms_predictors._run.replies import DeviceBytes, LoadRunReply
 
-from pytest_mlms.agent.energy import Energy
-from pytest_mlms.agent.process import Array
-from pytest_mlms.errors import AgentError
-from pytest_mlms.memory import available_memory
+from pytest_mlms.core.errors import AgentError
+from pytest_mlms.core.memory import available_memory
+from pytest_mlms.measure.agent.energy import Energy
+from pytest_mlms.measure.agent.process import Array
 
 __all__ = [
     "Batcher",

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_mlms.agent.load import Batcher
-from pytest_mlms.memory import available_memory
+from pytest_mlms.core.memory import available_memory
+from pytest_mlms.measure.agent.load import Batcher
 
 __all__ = ["LoadGenPlan"]
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from pytest_mlms.errors import AgentError
+from pytest_mlms.core.errors import AgentError
 
 __all__ = ["LogFile", "temporary_log"]
 

@@ -19,17 +19,17 @@ from mlms_predictors._run import protocol
 from mlms_predictors._run.replies import HelloReply, LoadReply
 from packaging.utils import canonicalize_name
 
-from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.agent.process import Agent, Refused, start_agent
-from pytest_mlms.agent.replies import read_record, shortened
-from pytest_mlms.agent.signature import check_signature
-from pytest_mlms.cases import Case
-from pytest_mlms.errors import AgentError, InvalidRun, MlmsError, Unavailable
-from pytest_mlms.records import Launch, Stack, device_name
-from pytest_mlms.stacks.declared import install_advice, package_of
-from pytest_mlms.stacks.launch import without_threads
-from pytest_mlms.stacks.variables import advice_on_missing
-from pytest_mlms.waits import Waiting, in_silence
+from pytest_mlms.core.errors import AgentError, InvalidRun, MlmsError, Unavailable
+from pytest_mlms.core.records import Launch, Stack, device_name
+from pytest_mlms.core.waits import Waiting, in_silence
+from pytest_mlms.measure.agent.predictor import Predictor
+from pytest_mlms.measure.agent.process import Agent, Refused, start_agent
+from pytest_mlms.measure.agent.replies import read_record, shortened
+from pytest_mlms.measure.agent.signature import check_signature
+from pytest_mlms.provide.cases import Case
+from pytest_mlms.provide.stacks.declared import install_advice, package_of
+from pytest_mlms.provide.stacks.launch import without_threads
+from pytest_mlms.provide.stacks.variables import advice_on_missing
 
 __all__ = [
     "PredictorSpec",

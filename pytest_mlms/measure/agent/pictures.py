@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from pytest_mlms.agent.process import Agent, Array, Refused, start_agent
-from pytest_mlms.errors import DatasetError, MlmsError
-from pytest_mlms.pipeline.stack_pictures import Decoding
-from pytest_mlms.records import Launch, Place
+from pytest_mlms.core.errors import DatasetError, MlmsError
+from pytest_mlms.core.records import Launch, Place
+from pytest_mlms.measure.agent.process import Agent, Array, Refused, start_agent
+from pytest_mlms.measure.pipeline.stack_pictures import Decoding
 
 __all__ = ["PictureAgent", "PictureSpec", "open_pictures"]
 

@@ -27,8 +27,10 @@ from mlms_predictors._run.replies import (
     UsageReply,
 )
 
-from pytest_mlms.agent.energy import UNTOLD, Energy
-from pytest_mlms.agent.load import (
+from pytest_mlms.core.errors import AgentError
+from pytest_mlms.manifest.load import LoadedManifest
+from pytest_mlms.measure.agent.energy import UNTOLD, Energy
+from pytest_mlms.measure.agent.load import (
     LoadInterrupted,
     LoadLost,
     LoadPlan,
@@ -37,13 +39,11 @@ from pytest_mlms.agent.load import (
     request_fields,
     schedule_arrays,
 )
-from pytest_mlms.agent.loadgen import LoadGenPlan
-from pytest_mlms.agent.process import Agent, Array, Reply
-from pytest_mlms.agent.replies import check_outputs, check_trace, read_record, take_times
-from pytest_mlms.agent.signature import ordered_batch
-from pytest_mlms.agent.tensor_names import named_tensors
-from pytest_mlms.errors import AgentError
-from pytest_mlms.manifest.load import LoadedManifest
+from pytest_mlms.measure.agent.loadgen import LoadGenPlan
+from pytest_mlms.measure.agent.process import Agent, Array, Reply
+from pytest_mlms.measure.agent.replies import check_outputs, check_trace, read_record, take_times
+from pytest_mlms.measure.agent.signature import ordered_batch
+from pytest_mlms.measure.agent.tensor_names import named_tensors
 
 __all__ = ["Clocks", "Predictor", "RepeatedCalls", "ScenarioRun", "ServedCall", "Turn"]
 

@@ -3,7 +3,7 @@
 On Linux the process that is started is a supervisor, which ends all that descends from the agent:
 mlms_predictors._run.supervisor describes it.
 
-It is not aware of models or manifests; ``pytest_mlms.agent.predictor`` is.
+It is not aware of models or manifests; ``pytest_mlms.measure.agent.predictor`` is.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ import psutil
 from mlms_predictors._run import protocol
 from numpy.typing import NDArray
 
-from pytest_mlms.agent.channel import Channel
-from pytest_mlms.agent.log import LogFile
-from pytest_mlms.agent.replies import check_answers, unique
-from pytest_mlms.cgroups import oom_kills
-from pytest_mlms.errors import AgentError
-from pytest_mlms.records import Launch
+from pytest_mlms.core.cgroups import oom_kills
+from pytest_mlms.core.errors import AgentError
+from pytest_mlms.core.records import Launch
+from pytest_mlms.measure.agent.channel import Channel
+from pytest_mlms.measure.agent.log import LogFile
+from pytest_mlms.measure.agent.replies import check_answers, unique
 
 __all__ = ["Agent", "Array", "Refused", "Reply", "start_agent"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import mlms_predictors
 
-from pytest_mlms.errors import Unavailable
+from pytest_mlms.core.errors import Unavailable
 
 __all__ = ["find_predictors", "is_ours"]
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from mlms_predictors import Tensor
 
-from pytest_mlms.agent.process import Array
-from pytest_mlms.agent.replies import is_array
-from pytest_mlms.errors import OutputError
+from pytest_mlms.core.errors import OutputError
 from pytest_mlms.manifest.load import LoadedManifest
+from pytest_mlms.measure.agent.process import Array
+from pytest_mlms.measure.agent.replies import is_array
 
 __all__ = ["check_fit", "check_signature", "ordered_batch"]
 

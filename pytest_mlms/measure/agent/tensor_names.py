@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from mlms_predictors import Tensor
 
-from pytest_mlms.errors import OutputError
+from pytest_mlms.core.errors import OutputError
 from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.manifest.schema import Input, Output
 

@@ -11,12 +11,12 @@ from typing import Any
 
 from mlms_predictors._run.replies import HelloReply
 
-from pytest_mlms.agent.opening import import_problem, load_model
-from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.agent.process import Agent, Refused, start_agent
-from pytest_mlms.agent.replies import read_record
-from pytest_mlms.errors import AgentError, Unavailable
-from pytest_mlms.records import Launch, Stack
+from pytest_mlms.core.errors import AgentError, Unavailable
+from pytest_mlms.core.records import Launch, Stack
+from pytest_mlms.measure.agent.opening import import_problem, load_model
+from pytest_mlms.measure.agent.predictor import Predictor
+from pytest_mlms.measure.agent.process import Agent, Refused, start_agent
+from pytest_mlms.measure.agent.replies import read_record
 
 __all__ = ["UncheckedModel", "open_unchecked"]
 

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.evaluate.estimates import estimate_share
-from pytest_mlms.evaluate.ranking import Ranking
-from pytest_mlms.records import Estimate
+from pytest_mlms.core.records import Estimate
+from pytest_mlms.measure.evaluate.estimates import estimate_share
+from pytest_mlms.measure.evaluate.ranking import Ranking
 
 __all__ = [
     "Differences",

@@ -8,16 +8,16 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.agent.process import Array, Refused
-from pytest_mlms.cases import Case
-from pytest_mlms.evaluate.closeness import Rule
-from pytest_mlms.evaluate.inputs import random_batch
-from pytest_mlms.evaluate.output_sweep import OutputSweep, rules_of
-from pytest_mlms.evaluate.rounding import NearbyOutputs, nearby_outputs
-from pytest_mlms.evaluate.rows import BatchRows, batch_axes_of
-from pytest_mlms.evaluate.shape_groups import alike_elements
-from pytest_mlms.pipeline import Dataset
+from pytest_mlms.measure.agent.predictor import Predictor
+from pytest_mlms.measure.agent.process import Array, Refused
+from pytest_mlms.measure.evaluate.closeness import Rule
+from pytest_mlms.measure.evaluate.inputs import random_batch
+from pytest_mlms.measure.evaluate.output_sweep import OutputSweep, rules_of
+from pytest_mlms.measure.evaluate.rounding import NearbyOutputs, nearby_outputs
+from pytest_mlms.measure.evaluate.rows import BatchRows, batch_axes_of
+from pytest_mlms.measure.evaluate.shape_groups import alike_elements
+from pytest_mlms.measure.pipeline import Dataset
+from pytest_mlms.provide.cases import Case
 
 __all__ = ["NO_ROWS", "TOGETHER", "BatchSizes", "ByBatch"]
 

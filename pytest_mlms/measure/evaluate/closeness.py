@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.evaluate.agreement import Rounding, Tolerance, differences
-from pytest_mlms.evaluate.object_order import ObjectOrder
 from pytest_mlms.manifest.schema import Output
+from pytest_mlms.measure.evaluate.agreement import Rounding, Tolerance, differences
+from pytest_mlms.measure.evaluate.object_order import ObjectOrder
 
 __all__ = ["Closeness", "Rule", "problem_of", "rounding_share", "unlike_axis"]
 

@@ -12,11 +12,11 @@ from statistics import fmean
 import numpy as np
 from mlms_predictors._run.replies import DeviceBytes
 
-from pytest_mlms.agent.process import Array
-from pytest_mlms.evaluate.limits import QUIETER
-from pytest_mlms.quantities.quantity import DeviceTime
-from pytest_mlms.records import Estimate
-from pytest_mlms.units import format_quantity
+from pytest_mlms.core.quantities.quantity import DeviceTime
+from pytest_mlms.core.records import Estimate
+from pytest_mlms.core.units import format_quantity
+from pytest_mlms.measure.agent.process import Array
+from pytest_mlms.measure.evaluate.limits import QUIETER
 
 __all__ = [
     "LARGE_WAIT",

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.agent.process import Refused
-from pytest_mlms.cases import Case
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.evaluate.agreement import Tolerance, differences
-from pytest_mlms.evaluate.reference import Reference
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.measure.agent.predictor import Predictor
+from pytest_mlms.measure.agent.process import Refused
+from pytest_mlms.measure.evaluate.agreement import Tolerance, differences
+from pytest_mlms.measure.evaluate.reference import Reference
+from pytest_mlms.provide.cases import Case
 
 __all__ = ["Departure", "DepartureSearch", "find_departure", "search_departure"]
 

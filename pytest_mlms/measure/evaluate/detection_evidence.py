@@ -10,9 +10,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.evaluate.average_precision import Matches, coco_figures
-from pytest_mlms.evaluate.tasks.marks import BoxMark, ClassCounts, MaskPair
-from pytest_mlms.evaluate.tasks.task import Evidence
+from pytest_mlms.measure.evaluate.average_precision import Matches, coco_figures
+from pytest_mlms.measure.evaluate.tasks.marks import BoxMark, ClassCounts, MaskPair
+from pytest_mlms.measure.evaluate.tasks.task import Evidence
 
 __all__ = ["DetectionEvidence"]
 

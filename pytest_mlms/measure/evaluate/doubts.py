@@ -10,13 +10,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from pytest_mlms.evaluate.limits import scale_of
-from pytest_mlms.evaluate.looks import ENOUGH, ROOM, has_room
-from pytest_mlms.evaluate.process_kinds import ProcessKinds, find_kinds
-from pytest_mlms.evaluate.process_result import ProcessResult
-from pytest_mlms.evaluate.settling import Reach
-from pytest_mlms.quantities import QUANTITIES, ProcessEstimator
-from pytest_mlms.records import Decision, Limit, Verdict
+from pytest_mlms.core.quantities import QUANTITIES, ProcessEstimator
+from pytest_mlms.core.records import Decision, Limit, Verdict
+from pytest_mlms.measure.evaluate.limits import scale_of
+from pytest_mlms.measure.evaluate.looks import ENOUGH, ROOM, has_room
+from pytest_mlms.measure.evaluate.process_kinds import ProcessKinds, find_kinds
+from pytest_mlms.measure.evaluate.process_result import ProcessResult
+from pytest_mlms.measure.evaluate.settling import Reach
 
 __all__ = ["describe_doubts", "is_of_calls", "is_touched", "kinds_of", "withhold"]
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import scipy
 
-from pytest_mlms.evaluate.tasks.task import Array, Evidence
-from pytest_mlms.quantities import QUANTITIES, Quantity
-from pytest_mlms.records import Estimate
-from pytest_mlms.statistics import student_quantile, wilson_interval
+from pytest_mlms.core.quantities import QUANTITIES, Quantity
+from pytest_mlms.core.records import Estimate
+from pytest_mlms.core.statistics import student_quantile, wilson_interval
+from pytest_mlms.measure.evaluate.tasks.task import Array, Evidence
 
 __all__ = [
     "UNDEFINED",

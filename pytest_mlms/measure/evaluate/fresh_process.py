@@ -10,17 +10,22 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from pytest_mlms.agent.predictor import Predictor, ScenarioRun
-from pytest_mlms.agent.process import Array
-from pytest_mlms.evaluate.contention import latencies_of_running, waited
-from pytest_mlms.evaluate.memory_growth import SECONDS, SUSPECT, growth_between, watch_growth
-from pytest_mlms.evaluate.performance_plan import PerformancePlan
-from pytest_mlms.evaluate.process_result import ProcessRecord, ProcessResult
-from pytest_mlms.evaluate.run_length import is_promising, may_settle
-from pytest_mlms.evaluate.settling import even_out, settling_of
-from pytest_mlms.evaluate.timed_inputs import cycle_of, groups_of
-from pytest_mlms.quantities.quantity import DeviceTime
-from pytest_mlms.statistics import is_steady
+from pytest_mlms.core.quantities.quantity import DeviceTime
+from pytest_mlms.core.statistics import is_steady
+from pytest_mlms.measure.agent.predictor import Predictor, ScenarioRun
+from pytest_mlms.measure.agent.process import Array
+from pytest_mlms.measure.evaluate.contention import latencies_of_running, waited
+from pytest_mlms.measure.evaluate.memory_growth import (
+    SECONDS,
+    SUSPECT,
+    growth_between,
+    watch_growth,
+)
+from pytest_mlms.measure.evaluate.performance_plan import PerformancePlan
+from pytest_mlms.measure.evaluate.process_result import ProcessRecord, ProcessResult
+from pytest_mlms.measure.evaluate.run_length import is_promising, may_settle
+from pytest_mlms.measure.evaluate.settling import even_out, settling_of
+from pytest_mlms.measure.evaluate.timed_inputs import cycle_of, groups_of
 
 __all__ = ["IDLE_SECONDS", "Batches", "WarmUp", "measure_process", "warm_up"]
 

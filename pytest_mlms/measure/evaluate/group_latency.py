@@ -8,14 +8,14 @@ from statistics import fmean
 
 import numpy as np
 
-from pytest_mlms.agent.process import Array
-from pytest_mlms.evaluate.contention import latencies_less_wait
-from pytest_mlms.evaluate.limits import judge, margin, worst
-from pytest_mlms.evaluate.process_estimates import estimate_performance
-from pytest_mlms.evaluate.process_result import ProcessResult
-from pytest_mlms.evaluate.timed_inputs import TimedBatches, cycle_of, groups_of, mix_of
-from pytest_mlms.records import Decision, Estimate, InputGroup
-from pytest_mlms.statistics import student_interval
+from pytest_mlms.core.records import Decision, Estimate, InputGroup
+from pytest_mlms.core.statistics import student_interval
+from pytest_mlms.measure.agent.process import Array
+from pytest_mlms.measure.evaluate.contention import latencies_less_wait
+from pytest_mlms.measure.evaluate.limits import judge, margin, worst
+from pytest_mlms.measure.evaluate.process_estimates import estimate_performance
+from pytest_mlms.measure.evaluate.process_result import ProcessResult
+from pytest_mlms.measure.evaluate.timed_inputs import TimedBatches, cycle_of, groups_of, mix_of
 
 __all__ = ["inputs_timed", "judge_groups", "latency_by_group"]
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.agent.process import Array
-from pytest_mlms.cases import Case
-from pytest_mlms.errors import OutputError
-from pytest_mlms.evaluate.random_inputs import draw_array
-from pytest_mlms.pipeline import Dataset, start_state
+from pytest_mlms.core.errors import OutputError
+from pytest_mlms.measure.agent.predictor import Predictor
+from pytest_mlms.measure.agent.process import Array
+from pytest_mlms.measure.evaluate.random_inputs import draw_array
+from pytest_mlms.measure.pipeline import Dataset, start_state
+from pytest_mlms.provide.cases import Case
 
 __all__ = ["Inputs", "random_batch"]
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.agent.process import Array
-from pytest_mlms.cases import Case
-from pytest_mlms.errors import OutputError
-from pytest_mlms.evaluate.inputs import Inputs
-from pytest_mlms.evaluate.rows import BatchRows, RowFiles
-from pytest_mlms.records import Kind
+from pytest_mlms.core.errors import OutputError
+from pytest_mlms.core.records import Kind
+from pytest_mlms.measure.agent.predictor import Predictor
+from pytest_mlms.measure.agent.process import Array
+from pytest_mlms.measure.evaluate.inputs import Inputs
+from pytest_mlms.measure.evaluate.rows import BatchRows, RowFiles
+from pytest_mlms.provide.cases import Case
 
 __all__ = ["KeptOutputs", "OutputsKeeper", "OutputsStore", "outputs_key"]
 

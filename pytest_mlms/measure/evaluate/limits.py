@@ -6,9 +6,9 @@ import math
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from pytest_mlms.quantities import QUANTITIES, Quantity
-from pytest_mlms.records import Decision, Estimate, Limit, OwnScale, Verdict
-from pytest_mlms.units import format_apart, format_quantity
+from pytest_mlms.core.quantities import QUANTITIES, Quantity
+from pytest_mlms.core.records import Decision, Estimate, Limit, OwnScale, Verdict
+from pytest_mlms.core.units import format_apart, format_quantity
 
 __all__ = [
     "QUIETER",

@@ -7,26 +7,26 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from statistics import fmean
 
-from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.evaluate.doubts import withhold
-from pytest_mlms.evaluate.fresh_process import Batches
-from pytest_mlms.evaluate.limits import QUIETER, judge, worst
-from pytest_mlms.evaluate.load_plan import LoadItemPlan
-from pytest_mlms.evaluate.load_process import (
+from pytest_mlms.core.records import Decision, Estimate, Limit, Verdict
+from pytest_mlms.core.statistics import rate_interval, student_interval
+from pytest_mlms.core.units import format_quantity
+from pytest_mlms.measure.agent.predictor import Predictor
+from pytest_mlms.measure.evaluate.doubts import withhold
+from pytest_mlms.measure.evaluate.fresh_process import Batches
+from pytest_mlms.measure.evaluate.limits import QUIETER, judge, worst
+from pytest_mlms.measure.evaluate.load_plan import LoadItemPlan
+from pytest_mlms.measure.evaluate.load_process import (
     FastestCall,
     KeepPart,
     LoadResult,
     measure_load_process,
 )
-from pytest_mlms.evaluate.performance import Ending, Measurement, has_value
-from pytest_mlms.evaluate.process_estimates import estimate_performance
-from pytest_mlms.evaluate.process_result import ProcessResult
-from pytest_mlms.load.bounds import worst_of
-from pytest_mlms.load.early_stopping import CONFIDENCE
-from pytest_mlms.load.verdict import LATE_SHARE, RunVerdict
-from pytest_mlms.records import Decision, Estimate, Limit, Verdict
-from pytest_mlms.statistics import rate_interval, student_interval
-from pytest_mlms.units import format_quantity
+from pytest_mlms.measure.evaluate.performance import Ending, Measurement, has_value
+from pytest_mlms.measure.evaluate.process_estimates import estimate_performance
+from pytest_mlms.measure.evaluate.process_result import ProcessResult
+from pytest_mlms.measure.load.bounds import worst_of
+from pytest_mlms.measure.load.early_stopping import CONFIDENCE
+from pytest_mlms.measure.load.verdict import LATE_SHARE, RunVerdict
 
 __all__ = ["measure_load", "without_load"]
 

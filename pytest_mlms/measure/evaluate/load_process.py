@@ -9,29 +9,29 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pytest_mlms.agent.load import LoadInterrupted, LoadLost, LoadPlan, LoadRun
-from pytest_mlms.agent.predictor import Predictor, ScenarioRun
-from pytest_mlms.agent.process import Array
-from pytest_mlms.errors import OutputError
-from pytest_mlms.evaluate.fresh_process import IDLE_SECONDS, Batches, WarmUp, warm_up
-from pytest_mlms.evaluate.load_plan import LoadItemPlan
-from pytest_mlms.evaluate.load_record import (
+from pytest_mlms.core.errors import OutputError
+from pytest_mlms.core.records import Verdict
+from pytest_mlms.manifest.scenarios import Server
+from pytest_mlms.measure.agent.load import LoadInterrupted, LoadLost, LoadPlan, LoadRun
+from pytest_mlms.measure.agent.predictor import Predictor, ScenarioRun
+from pytest_mlms.measure.agent.process import Array
+from pytest_mlms.measure.evaluate.fresh_process import IDLE_SECONDS, Batches, WarmUp, warm_up
+from pytest_mlms.measure.evaluate.load_plan import LoadItemPlan
+from pytest_mlms.measure.evaluate.load_record import (
     LoadRecord,
     QueryTimes,
     load_record,
     query_times,
     scenario_run,
 )
-from pytest_mlms.evaluate.output_sweep import largest_difference
-from pytest_mlms.evaluate.outputs import check_finite, finite_rows
-from pytest_mlms.evaluate.performance_plan import PerformancePlan
-from pytest_mlms.evaluate.process_result import ProcessRecord, ProcessResult
-from pytest_mlms.evaluate.rounding import NearbyOutputs, nearby_outputs
-from pytest_mlms.load.bounds import Bounds, bounds_of
-from pytest_mlms.load.evidence import Criterion
-from pytest_mlms.load.verdict import RunVerdict, hold_back, is_settled, judge_run
-from pytest_mlms.manifest.scenarios import Server
-from pytest_mlms.records import Verdict
+from pytest_mlms.measure.evaluate.output_sweep import largest_difference
+from pytest_mlms.measure.evaluate.outputs import check_finite, finite_rows
+from pytest_mlms.measure.evaluate.performance_plan import PerformancePlan
+from pytest_mlms.measure.evaluate.process_result import ProcessRecord, ProcessResult
+from pytest_mlms.measure.evaluate.rounding import NearbyOutputs, nearby_outputs
+from pytest_mlms.measure.load.bounds import Bounds, bounds_of
+from pytest_mlms.measure.load.evidence import Criterion
+from pytest_mlms.measure.load.verdict import RunVerdict, hold_back, is_settled, judge_run
 
 __all__ = [
     "FastestCall",

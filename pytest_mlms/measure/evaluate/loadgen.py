@@ -10,22 +10,22 @@ from typing import Any
 
 import numpy as np
 
-from pytest_mlms.agent.load import Batcher, LoadPlan
-from pytest_mlms.agent.loadgen import LoadGenPlan
-from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.evaluate.fresh_process import Batches
-from pytest_mlms.evaluate.limits import judge
-from pytest_mlms.evaluate.performance import Measurement
-from pytest_mlms.load.early_stopping import CONFIDENCE
-from pytest_mlms.load.loadgen import (
+from pytest_mlms.core.records import Decision, Estimate, Limit, Place, Verdict
+from pytest_mlms.manifest.scenarios import MultiStream, ScenarioEntry, Server
+from pytest_mlms.measure.agent.load import Batcher, LoadPlan
+from pytest_mlms.measure.agent.loadgen import LoadGenPlan
+from pytest_mlms.measure.agent.predictor import Predictor
+from pytest_mlms.measure.evaluate.fresh_process import Batches
+from pytest_mlms.measure.evaluate.limits import judge
+from pytest_mlms.measure.evaluate.performance import Measurement
+from pytest_mlms.measure.load.early_stopping import CONFIDENCE
+from pytest_mlms.measure.load.loadgen import (
     LoadGenSettings,
     LoadGenSummary,
     read_summary,
     server_settings,
     settings_of,
 )
-from pytest_mlms.manifest.scenarios import MultiStream, ScenarioEntry, Server
-from pytest_mlms.records import Decision, Estimate, Limit, Place, Verdict
 
 __all__ = ["LoadGenItemPlan", "measure_by_loadgen"]
 

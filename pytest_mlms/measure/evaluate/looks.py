@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pytest_mlms.agent.process import Array
-from pytest_mlms.records import Decision, Estimate, Limit, Verdict
+from pytest_mlms.core.records import Decision, Estimate, Limit, Verdict
+from pytest_mlms.measure.agent.process import Array
 
 __all__ = [
     "EARLY_PROCESSES",

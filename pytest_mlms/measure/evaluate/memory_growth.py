@@ -14,9 +14,9 @@ import math
 import numpy as np
 from mlms_predictors._run.replies import UsageReply
 
-from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.agent.process import Array
-from pytest_mlms.statistics import theil_sen
+from pytest_mlms.core.statistics import theil_sen
+from pytest_mlms.measure.agent.predictor import Predictor
+from pytest_mlms.measure.agent.process import Array
 
 __all__ = ["SECONDS", "SUSPECT", "growth_between", "growth_of", "held", "slope_of", "watch_growth"]
 

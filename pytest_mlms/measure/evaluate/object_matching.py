@@ -13,9 +13,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.evaluate.average_precision import IOU_THRESHOLDS, MOST_DETECTIONS, Matches
-from pytest_mlms.pipeline.objects import (
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.measure.evaluate.average_precision import IOU_THRESHOLDS, MOST_DETECTIONS, Matches
+from pytest_mlms.measure.pipeline.objects import (
     Detections,
     LabelledObjects,
     RunLengths,

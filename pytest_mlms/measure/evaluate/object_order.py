@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.evaluate.agreement import Rounding, Tolerance
 from pytest_mlms.manifest.schema import Output
+from pytest_mlms.measure.evaluate.agreement import Rounding, Tolerance
 
 __all__ = ["ObjectOrder", "order_of"]
 

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.cases import Case
-from pytest_mlms.evaluate.agreement import Rounding, Tolerance
-from pytest_mlms.evaluate.closeness import Closeness, Rule, problem_of, unlike_axis
-from pytest_mlms.evaluate.object_order import order_of
-from pytest_mlms.evaluate.outputs import finite_rows
-from pytest_mlms.evaluate.rounding import NearbyOutputs
+from pytest_mlms.measure.evaluate.agreement import Rounding, Tolerance
+from pytest_mlms.measure.evaluate.closeness import Closeness, Rule, problem_of, unlike_axis
+from pytest_mlms.measure.evaluate.object_order import order_of
+from pytest_mlms.measure.evaluate.outputs import finite_rows
+from pytest_mlms.measure.evaluate.rounding import NearbyOutputs
+from pytest_mlms.provide.cases import Case
 
 __all__ = [
     "SPREADS",

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pytest_mlms.agent.process import Array
-from pytest_mlms.errors import OutputError
+from pytest_mlms.core.errors import OutputError
+from pytest_mlms.measure.agent.process import Array
 
 __all__ = ["check_finite", "finite_rows"]
 

@@ -9,23 +9,28 @@ from contextlib import AbstractContextManager
 
 import numpy as np
 
-from pytest_mlms.agent.load import LoadInterrupted, LoadLost
-from pytest_mlms.agent.predictor import Predictor, ScenarioRun
-from pytest_mlms.evaluate.fresh_process import Batches, WarmUp, warm_up
-from pytest_mlms.evaluate.limits import judge
-from pytest_mlms.evaluate.load_performance import without_load
-from pytest_mlms.evaluate.load_plan import LoadItemPlan
-from pytest_mlms.evaluate.load_process import FastestCall, KeepPart, check_fastest, single_calls
-from pytest_mlms.evaluate.load_record import query_times, scenario_run
-from pytest_mlms.evaluate.performance import Ending, Measurement
-from pytest_mlms.load.arrivals import poisson_arrivals
-from pytest_mlms.load.early_stopping import CONFIDENCE
-from pytest_mlms.load.evidence import Criterion
-from pytest_mlms.load.peak import find_peak
-from pytest_mlms.load.peak_records import Drive, Load, Peak, PeakPlan, Probe
-from pytest_mlms.load.verdict import judge_run
+from pytest_mlms.core.records import Estimate, Verdict
 from pytest_mlms.manifest.scenarios import Peak as PeakKeys
-from pytest_mlms.records import Estimate, Verdict
+from pytest_mlms.measure.agent.load import LoadInterrupted, LoadLost
+from pytest_mlms.measure.agent.predictor import Predictor, ScenarioRun
+from pytest_mlms.measure.evaluate.fresh_process import Batches, WarmUp, warm_up
+from pytest_mlms.measure.evaluate.limits import judge
+from pytest_mlms.measure.evaluate.load_performance import without_load
+from pytest_mlms.measure.evaluate.load_plan import LoadItemPlan
+from pytest_mlms.measure.evaluate.load_process import (
+    FastestCall,
+    KeepPart,
+    check_fastest,
+    single_calls,
+)
+from pytest_mlms.measure.evaluate.load_record import query_times, scenario_run
+from pytest_mlms.measure.evaluate.performance import Ending, Measurement
+from pytest_mlms.measure.load.arrivals import poisson_arrivals
+from pytest_mlms.measure.load.early_stopping import CONFIDENCE
+from pytest_mlms.measure.load.evidence import Criterion
+from pytest_mlms.measure.load.peak import find_peak
+from pytest_mlms.measure.load.peak_records import Drive, Load, Peak, PeakPlan, Probe
+from pytest_mlms.measure.load.verdict import judge_run
 
 __all__ = ["measure_peak"]
 

@@ -11,14 +11,15 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from pytest_mlms.agent.predictor import Predictor, ScenarioRun
-from pytest_mlms.agent.process import Array
-from pytest_mlms.errors import OutputError
-from pytest_mlms.evaluate.doubts import describe_doubts, kinds_of, withhold
-from pytest_mlms.evaluate.fresh_process import Batches, measure_process
-from pytest_mlms.evaluate.group_latency import inputs_timed, judge_groups, latency_by_group
-from pytest_mlms.evaluate.limits import judge
-from pytest_mlms.evaluate.looks import (
+from pytest_mlms.core.errors import OutputError
+from pytest_mlms.core.records import Decision, Estimate, InputGroup, Verdict
+from pytest_mlms.measure.agent.predictor import Predictor, ScenarioRun
+from pytest_mlms.measure.agent.process import Array
+from pytest_mlms.measure.evaluate.doubts import describe_doubts, kinds_of, withhold
+from pytest_mlms.measure.evaluate.fresh_process import Batches, measure_process
+from pytest_mlms.measure.evaluate.group_latency import inputs_timed, judge_groups, latency_by_group
+from pytest_mlms.measure.evaluate.limits import judge
+from pytest_mlms.measure.evaluate.looks import (
     EARLY_PROCESSES,
     ENOUGH,
     MULTIPLES,
@@ -28,15 +29,14 @@ from pytest_mlms.evaluate.looks import (
     are_promising,
     needed_room,
 )
-from pytest_mlms.evaluate.output_sweep import largest_difference
-from pytest_mlms.evaluate.outputs import check_finite, finite_rows
-from pytest_mlms.evaluate.performance_plan import PerformancePlan
-from pytest_mlms.evaluate.process_estimates import estimate_performance
-from pytest_mlms.evaluate.process_result import ProcessResult
-from pytest_mlms.evaluate.rounding import NearbyOutputs, nearby_outputs
-from pytest_mlms.evaluate.run_length import is_promising
-from pytest_mlms.evaluate.timed_inputs import TimedBatches, elements_of
-from pytest_mlms.records import Decision, Estimate, InputGroup, Verdict
+from pytest_mlms.measure.evaluate.output_sweep import largest_difference
+from pytest_mlms.measure.evaluate.outputs import check_finite, finite_rows
+from pytest_mlms.measure.evaluate.performance_plan import PerformancePlan
+from pytest_mlms.measure.evaluate.process_estimates import estimate_performance
+from pytest_mlms.measure.evaluate.process_result import ProcessResult
+from pytest_mlms.measure.evaluate.rounding import NearbyOutputs, nearby_outputs
+from pytest_mlms.measure.evaluate.run_length import is_promising
+from pytest_mlms.measure.evaluate.timed_inputs import TimedBatches, elements_of
 
 __all__ = ["Ending", "Measurement", "has_value", "measure_performance"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pytest_mlms.evaluate.batch_sizes import BatchSizes
-from pytest_mlms.evaluate.looks import MULTIPLES, RISK, SHORT, confidences
-from pytest_mlms.quantities import QUANTITIES
-from pytest_mlms.records import Limit
-from pytest_mlms.statistics import samples_for_percentile
+from pytest_mlms.core.quantities import QUANTITIES
+from pytest_mlms.core.records import Limit
+from pytest_mlms.core.statistics import samples_for_percentile
+from pytest_mlms.measure.evaluate.batch_sizes import BatchSizes
+from pytest_mlms.measure.evaluate.looks import MULTIPLES, RISK, SHORT, confidences
 
 __all__ = ["PerformancePlan", "calls_needed"]
 

@@ -9,16 +9,16 @@ from statistics import fmean
 
 import numpy as np
 
-from pytest_mlms.evaluate.performance_plan import calls_needed
-from pytest_mlms.evaluate.process_result import ProcessResult
-from pytest_mlms.quantities import ProcessEstimator, quantities_of
-from pytest_mlms.records import Estimate
-from pytest_mlms.statistics import (
+from pytest_mlms.core.quantities import ProcessEstimator, quantities_of
+from pytest_mlms.core.records import Estimate
+from pytest_mlms.core.statistics import (
     Interval,
     percentile_interval,
     rate_interval,
     student_interval,
 )
+from pytest_mlms.measure.evaluate.performance_plan import calls_needed
+from pytest_mlms.measure.evaluate.process_result import ProcessResult
 
 __all__ = ["estimate_performance"]
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from mlms_predictors import Tensor
 
-from pytest_mlms.agent.process import Array
-from pytest_mlms.errors import OutputError
+from pytest_mlms.core.errors import OutputError
+from pytest_mlms.core.memory import shortage
 from pytest_mlms.manifest.schema import BATCH, Input
-from pytest_mlms.memory import shortage
+from pytest_mlms.measure.agent.process import Array
 
 __all__ = ["LARGE", "draw_array", "edge_batches", "input_shape", "known_axes"]
 

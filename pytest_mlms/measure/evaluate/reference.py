@@ -10,17 +10,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.agent.process import Array
-from pytest_mlms.cases import Case
-from pytest_mlms.errors import OutputError
-from pytest_mlms.evaluate.agreement import Differences, Tolerance, chunks, compare
-from pytest_mlms.evaluate.inputs import Inputs
-from pytest_mlms.evaluate.kept_outputs import KeptOutputs
-from pytest_mlms.evaluate.ranking import BothSides, Ranking, rank
-from pytest_mlms.evaluate.rows import predict_all
+from pytest_mlms.core.errors import OutputError
 from pytest_mlms.manifest.schema import Output
-from pytest_mlms.pipeline import Dataset, is_table, postprocess, table_of
+from pytest_mlms.measure.agent.predictor import Predictor
+from pytest_mlms.measure.agent.process import Array
+from pytest_mlms.measure.evaluate.agreement import Differences, Tolerance, chunks, compare
+from pytest_mlms.measure.evaluate.inputs import Inputs
+from pytest_mlms.measure.evaluate.kept_outputs import KeptOutputs
+from pytest_mlms.measure.evaluate.ranking import BothSides, Ranking, rank
+from pytest_mlms.measure.evaluate.rows import predict_all
+from pytest_mlms.measure.pipeline import Dataset, is_table, postprocess, table_of
+from pytest_mlms.provide.cases import Case
 
 __all__ = [
     "OutputComparison",

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pytest_mlms.agent.process import Array, Refused
+from pytest_mlms.measure.agent.process import Array, Refused
 
 __all__ = ["NearbyOutputs", "nearby_outputs", "rounded_inputs"]
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.agent.process import Array
-from pytest_mlms.errors import MlmsError, OutputError
-from pytest_mlms.evaluate.inputs import Inputs
-from pytest_mlms.evaluate.states import StateLoop
+from pytest_mlms.core.errors import MlmsError, OutputError
 from pytest_mlms.manifest.schema import BATCH, Output
+from pytest_mlms.measure.agent.predictor import Predictor
+from pytest_mlms.measure.agent.process import Array
+from pytest_mlms.measure.evaluate.inputs import Inputs
+from pytest_mlms.measure.evaluate.states import StateLoop
 
 __all__ = ["BatchAxis", "BatchRows", "RowFiles", "batch_axes_of", "predict_all", "predict_rows"]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-from pytest_mlms.evaluate.doubts import is_of_calls, is_touched
-from pytest_mlms.evaluate.limits import scale_of
-from pytest_mlms.evaluate.looks import ROOM, are_promising, needed_room
-from pytest_mlms.evaluate.performance_plan import PerformancePlan
-from pytest_mlms.evaluate.process_estimates import estimate_performance
-from pytest_mlms.evaluate.process_result import ProcessResult
-from pytest_mlms.records import Estimate
+from pytest_mlms.core.records import Estimate
+from pytest_mlms.measure.evaluate.doubts import is_of_calls, is_touched
+from pytest_mlms.measure.evaluate.limits import scale_of
+from pytest_mlms.measure.evaluate.looks import ROOM, are_promising, needed_room
+from pytest_mlms.measure.evaluate.performance_plan import PerformancePlan
+from pytest_mlms.measure.evaluate.process_estimates import estimate_performance
+from pytest_mlms.measure.evaluate.process_result import ProcessResult
 
 __all__ = ["MOST_RUNS", "is_promising", "may_settle"]
 

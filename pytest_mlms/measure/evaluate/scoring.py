@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from pytest_mlms.errors import OutputError
-from pytest_mlms.evaluate.tasks.registry import task_named
-from pytest_mlms.evaluate.tasks.task import Array, Evidence
+from pytest_mlms.core.errors import OutputError
 from pytest_mlms.manifest.schema import Manifest
-from pytest_mlms.pipeline import Dataset
-from pytest_mlms.pipeline.step_files import with_local_files
+from pytest_mlms.measure.evaluate.tasks.registry import task_named
+from pytest_mlms.measure.evaluate.tasks.task import Array, Evidence
+from pytest_mlms.measure.pipeline import Dataset
+from pytest_mlms.measure.pipeline.step_files import with_local_files
 
 __all__ = ["Files", "Scoring", "score"]
 

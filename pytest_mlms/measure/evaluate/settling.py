@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pytest_mlms.agent.process import Array
-from pytest_mlms.statistics import change_points, middle_of_change
+from pytest_mlms.core.statistics import change_points, middle_of_change
+from pytest_mlms.measure.agent.process import Array
 
 __all__ = ["LEAST_CHANGE", "SETTLED", "Reach", "Settling", "even_out", "settling_of"]
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pytest_mlms.evaluate.random_inputs import known_axes
-from pytest_mlms.pipeline import Dataset
-from pytest_mlms.pipeline.stored_rows import StoredRows
+from pytest_mlms.measure.evaluate.random_inputs import known_axes
+from pytest_mlms.measure.pipeline import Dataset
+from pytest_mlms.measure.pipeline.stored_rows import StoredRows
 
 __all__ = ["MOST_GROUPS", "ShapeGroups", "alike_elements", "group_by_shape"]
 

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.agent.process import Array
-from pytest_mlms.evaluate.closeness import Rule
-from pytest_mlms.evaluate.contention import latencies_less_wait
-from pytest_mlms.evaluate.memory_growth import held
-from pytest_mlms.evaluate.output_sweep import Nearby, OutputSweep
-from pytest_mlms.evaluate.rounding import nearby_outputs
+from pytest_mlms.measure.agent.predictor import Predictor
+from pytest_mlms.measure.agent.process import Array
+from pytest_mlms.measure.evaluate.closeness import Rule
+from pytest_mlms.measure.evaluate.contention import latencies_less_wait
+from pytest_mlms.measure.evaluate.memory_growth import held
+from pytest_mlms.measure.evaluate.output_sweep import Nearby, OutputSweep
+from pytest_mlms.measure.evaluate.rounding import nearby_outputs
 
 __all__ = ["Running", "SoakRun", "SoakSeries"]
 

@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pytest_mlms.agent.process import Array
-from pytest_mlms.evaluate.output_sweep import SPREADS
-from pytest_mlms.records import Estimate
-from pytest_mlms.statistics import theil_sen, theil_sen_interval
+from pytest_mlms.core.records import Estimate
+from pytest_mlms.core.statistics import theil_sen, theil_sen_interval
+from pytest_mlms.measure.agent.process import Array
+from pytest_mlms.measure.evaluate.output_sweep import SPREADS
 
 __all__ = ["Blocks", "estimate_soak"]
 

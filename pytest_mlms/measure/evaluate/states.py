@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.errors import OutputError
+from pytest_mlms.core.errors import OutputError
 from pytest_mlms.manifest.schema import Input
-from pytest_mlms.pipeline import Dataset
+from pytest_mlms.measure.pipeline import Dataset
 
 __all__ = ["StateLoop"]
 

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple, overload
 
 import numpy as np
 
-from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.agent.process import Array
-from pytest_mlms.cases import Case
-from pytest_mlms.evaluate.inputs import random_batch
-from pytest_mlms.evaluate.shape_groups import ShapeGroups, group_by_shape
-from pytest_mlms.pipeline import Dataset
-from pytest_mlms.units import format_quantity
+from pytest_mlms.core.units import format_quantity
+from pytest_mlms.measure.agent.predictor import Predictor
+from pytest_mlms.measure.agent.process import Array
+from pytest_mlms.measure.evaluate.inputs import random_batch
+from pytest_mlms.measure.evaluate.shape_groups import ShapeGroups, group_by_shape
+from pytest_mlms.measure.pipeline import Dataset
+from pytest_mlms.provide.cases import Case
 
 __all__ = [
     "ONE_GROUP",

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pytest_mlms.evaluate.tasks.task import Array, Evidence
-from pytest_mlms.text import shortened
+from pytest_mlms.core.text import shortened
+from pytest_mlms.measure.evaluate.tasks.task import Array, Evidence
 
 if TYPE_CHECKING:
-    from pytest_mlms.pipeline import Dataset
+    from pytest_mlms.measure.pipeline import Dataset
 
 __all__ = ["flips_by_class", "largest_losses", "place_of", "worse_inputs", "worst_inputs"]
 

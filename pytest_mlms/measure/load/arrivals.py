@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.load.mersenne import OUTPUTS, MersenneTwister
+from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.manifest.scenarios import HIGHEST_RATE, LOWEST_RATE
+from pytest_mlms.measure.load.mersenne import OUTPUTS, MersenneTwister
 
 __all__ = ["poisson_arrivals", "read_arrivals"]
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.load.early_stopping import fails, most_over
-from pytest_mlms.load.percentiles import loadgen_percentile
+from pytest_mlms.measure.load.early_stopping import fails, most_over
+from pytest_mlms.measure.load.percentiles import loadgen_percentile
 
 __all__ = ["Bounds", "bounds_of", "worst_of"]
 

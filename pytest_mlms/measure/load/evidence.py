@@ -18,7 +18,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from pytest_mlms.load.early_stopping import fails, least_within
+from pytest_mlms.measure.load.early_stopping import fails, least_within
 
 __all__ = ["Criterion", "Outcome", "design_effect", "judge_rate", "multiple_to_decide"]
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.load.early_stopping import queries_needed
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.measure.load.early_stopping import queries_needed
 
 __all__ = ["LoadGenSettings", "LoadGenSummary", "read_summary", "server_settings", "settings_of"]
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from pytest_mlms.load.evidence import Outcome
-from pytest_mlms.load.peak_ends import PeakEnds
-from pytest_mlms.load.peak_records import (
+from pytest_mlms.measure.load.evidence import Outcome
+from pytest_mlms.measure.load.peak_ends import PeakEnds
+from pytest_mlms.measure.load.peak_records import (
     PROCESSES,
     OpenProcess,
     Peak,
@@ -19,8 +19,8 @@ from pytest_mlms.load.peak_records import (
     Probe,
     RateSummary,
 )
-from pytest_mlms.load.peak_search import PeakSearch
-from pytest_mlms.load.rate_evidence import COARSER, RateEvidence
+from pytest_mlms.measure.load.peak_search import PeakSearch
+from pytest_mlms.measure.load.rate_evidence import COARSER, RateEvidence
 
 __all__ = ["find_peak"]
 

@@ -8,10 +8,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from pytest_mlms.load.evidence import Outcome, multiple_to_decide
-from pytest_mlms.load.peak_records import PROCESSES, Drive, OpenProcess, PeakPlan, rounded_rate
-from pytest_mlms.load.rate_evidence import CERTAIN, RateEvidence
 from pytest_mlms.manifest.scenarios import HIGHEST_RATE, LOWEST_RATE
+from pytest_mlms.measure.load.evidence import Outcome, multiple_to_decide
+from pytest_mlms.measure.load.peak_records import (
+    PROCESSES,
+    Drive,
+    OpenProcess,
+    PeakPlan,
+    rounded_rate,
+)
+from pytest_mlms.measure.load.rate_evidence import CERTAIN, RateEvidence
 
 __all__ = ["PeakEnds"]
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from pytest_mlms.load.evidence import Criterion, Flags, Outcome
+from pytest_mlms.measure.load.evidence import Criterion, Flags, Outcome
 
 __all__ = [
     "PROCESSES",

@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from pytest_mlms.load.evidence import Criterion, Flags, Outcome
-from pytest_mlms.load.peak_records import Drive, PeakPlan, rounded_rate
-from pytest_mlms.load.rate_evidence import CERTAIN, RateEvidence
 from pytest_mlms.manifest.scenarios import HIGHEST_RATE, LOWEST_RATE
+from pytest_mlms.measure.load.evidence import Criterion, Flags, Outcome
+from pytest_mlms.measure.load.peak_records import Drive, PeakPlan, rounded_rate
+from pytest_mlms.measure.load.rate_evidence import CERTAIN, RateEvidence
 
 __all__ = ["PeakSearch"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pytest_mlms.load.evidence import Criterion, Flags, Outcome, judge_rate
-from pytest_mlms.load.peak_records import Drive, Load, PeakPlan, Probe, RateSummary
+from pytest_mlms.measure.load.evidence import Criterion, Flags, Outcome, judge_rate
+from pytest_mlms.measure.load.peak_records import Drive, Load, PeakPlan, Probe, RateSummary
 
 __all__ = ["CERTAIN", "COARSER", "RateEvidence"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.load.mersenne import MersenneTwister
+from pytest_mlms.measure.load.mersenne import MersenneTwister
 
 __all__ = ["loaded_samples", "sample_order"]
 

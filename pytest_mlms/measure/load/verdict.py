@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.load.bounds import bounds_of
-from pytest_mlms.load.early_stopping import fails, least_within
-from pytest_mlms.load.evidence import Criterion, Outcome, design_effect, judge_rate
-from pytest_mlms.load.percentiles import loadgen_percentile
-from pytest_mlms.records import Verdict
+from pytest_mlms.core.records import Verdict
+from pytest_mlms.measure.load.bounds import bounds_of
+from pytest_mlms.measure.load.early_stopping import fails, least_within
+from pytest_mlms.measure.load.evidence import Criterion, Outcome, design_effect, judge_rate
+from pytest_mlms.measure.load.percentiles import loadgen_percentile
 
 __all__ = ["LATE_SHARE", "RunVerdict", "hold_back", "is_settled", "judge_run"]
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from pytest_mlms.manifest.box_steps import Boxes, Columns
-from pytest_mlms.pipeline.raw_heads import read_anchors, read_yolo
-from pytest_mlms.pipeline.read_boxes import Array, BatchPlace, ReadBoxes, box_pixels
+from pytest_mlms.measure.pipeline.raw_heads import read_anchors, read_yolo
+from pytest_mlms.measure.pipeline.read_boxes import Array, BatchPlace, ReadBoxes, box_pixels
 
 __all__ = ["DECODERS"]
 

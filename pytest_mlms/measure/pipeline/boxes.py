@@ -16,16 +16,16 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from pytest_mlms.errors import OutputError
+from pytest_mlms.core.errors import OutputError
 from pytest_mlms.manifest.box_steps import Boxes, MinScore, Nms
 from pytest_mlms.manifest.schema import Output
 from pytest_mlms.manifest.steps import OutputStep
-from pytest_mlms.pipeline import observers
-from pytest_mlms.pipeline.box_decoding import DECODERS
-from pytest_mlms.pipeline.nms import suppressed
-from pytest_mlms.pipeline.objects import Detections
-from pytest_mlms.pipeline.read_boxes import BatchPlace, ReadBoxes, Size, best_class
-from pytest_mlms.pipeline.selected import Selected
+from pytest_mlms.measure.pipeline import observers
+from pytest_mlms.measure.pipeline.box_decoding import DECODERS
+from pytest_mlms.measure.pipeline.nms import suppressed
+from pytest_mlms.measure.pipeline.objects import Detections
+from pytest_mlms.measure.pipeline.read_boxes import BatchPlace, ReadBoxes, Size, best_class
+from pytest_mlms.measure.pipeline.selected import Selected
 
 __all__ = ["BoxReader"]
 

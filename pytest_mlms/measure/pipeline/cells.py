@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.errors import DatasetError
-from pytest_mlms.pipeline.folder_files import FolderFiles, check_name
-from pytest_mlms.pipeline.labels_csv import Table
-from pytest_mlms.pipeline.npz import read_npy
+from pytest_mlms.core.errors import DatasetError
+from pytest_mlms.measure.pipeline.folder_files import FolderFiles, check_name
+from pytest_mlms.measure.pipeline.labels_csv import Table
+from pytest_mlms.measure.pipeline.npz import read_npy
 
 __all__ = ["Cells", "TableFolder", "parse_numbers"]
 

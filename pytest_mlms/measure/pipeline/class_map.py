@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.errors import DatasetError, OutputError
+from pytest_mlms.core.errors import DatasetError, OutputError
 from pytest_mlms.manifest.box_steps import Classes
-from pytest_mlms.pipeline.coco import CocoLabels
-from pytest_mlms.pipeline.coco_json import Category
-from pytest_mlms.pipeline.name_files import read_names
+from pytest_mlms.measure.pipeline.coco import CocoLabels
+from pytest_mlms.measure.pipeline.coco_json import Category
+from pytest_mlms.measure.pipeline.name_files import read_names
 
 __all__ = ["ClassMap"]
 

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pytest_mlms.errors import DatasetError
-from pytest_mlms.files import open_regular
-from pytest_mlms.pipeline.coco_json import (
+from pytest_mlms.core.errors import DatasetError
+from pytest_mlms.core.files import open_regular
+from pytest_mlms.measure.pipeline.coco_json import (
     SECTIONS,
     Annotation,
     Category,
@@ -20,8 +20,8 @@ from pytest_mlms.pipeline.coco_json import (
     Picture,
     read_coco_file,
 )
-from pytest_mlms.pipeline.folder_files import FolderFiles, check_name
-from pytest_mlms.pipeline.objects import LabelledObjects
+from pytest_mlms.measure.pipeline.folder_files import FolderFiles, check_name
+from pytest_mlms.measure.pipeline.objects import LabelledObjects
 
 __all__ = ["CocoFolder", "CocoLabels", "read_coco"]
 

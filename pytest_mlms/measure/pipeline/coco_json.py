@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pytest_mlms.errors import DatasetError
-from pytest_mlms.files import read_regular
+from pytest_mlms.core.errors import DatasetError
+from pytest_mlms.core.files import read_regular
+from pytest_mlms.core.memory import shortage
 from pytest_mlms.manifest.steps import MOST_PIXELS
-from pytest_mlms.memory import shortage
 
 __all__ = [
     "SECTIONS",

@@ -10,9 +10,9 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from pytest_mlms.errors import DatasetError, OutputError
-from pytest_mlms.pipeline.dataset import Array, Batch, Dataset
-from pytest_mlms.pipeline.inputs import as_input
+from pytest_mlms.core.errors import DatasetError, OutputError
+from pytest_mlms.measure.pipeline.dataset import Array, Batch, Dataset
+from pytest_mlms.measure.pipeline.inputs import as_input
 
 __all__ = ["CodeDataset", "CodeElement", "CodeRunner"]
 

@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from pytest_mlms.errors import DatasetError
-from pytest_mlms.pipeline.dataset import DECODERS, Dataset, SkippedElement
-from pytest_mlms.pipeline.selection import selected_elements
+from pytest_mlms.core.errors import DatasetError
+from pytest_mlms.measure.pipeline.dataset import DECODERS, Dataset, SkippedElement
+from pytest_mlms.measure.pipeline.selection import selected_elements
 
 __all__ = ["without_corrupt"]
 

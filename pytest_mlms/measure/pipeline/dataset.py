@@ -19,15 +19,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.errors import DatasetError
+from pytest_mlms.core.errors import DatasetError
+from pytest_mlms.core.memory import shortage
+from pytest_mlms.core.records import Place
 from pytest_mlms.manifest.schema import BATCH, Input
-from pytest_mlms.memory import shortage
-from pytest_mlms.pipeline.cells import Cells, TableFolder, parse_numbers
-from pytest_mlms.pipeline.coco import read_coco
-from pytest_mlms.pipeline.geometry import Geometry, geometry_of
-from pytest_mlms.pipeline.image_steps import original_size
-from pytest_mlms.pipeline.inputs import Element, preprocess
-from pytest_mlms.pipeline.labels import (
+from pytest_mlms.measure.pipeline.cells import Cells, TableFolder, parse_numbers
+from pytest_mlms.measure.pipeline.coco import read_coco
+from pytest_mlms.measure.pipeline.geometry import Geometry, geometry_of
+from pytest_mlms.measure.pipeline.image_steps import original_size
+from pytest_mlms.measure.pipeline.inputs import Element, preprocess
+from pytest_mlms.measure.pipeline.labels import (
     READ_AS_NEEDED,
     ClassNumbers,
     LabelForm,
@@ -36,14 +37,19 @@ from pytest_mlms.pipeline.labels import (
     labels_of_column,
     texts_of,
 )
-from pytest_mlms.pipeline.labels_csv import LABEL, LABELS_CSV, Table, TablePlaces, read_labels_csv
-from pytest_mlms.pipeline.npz import read_npz
-from pytest_mlms.pipeline.records_dataset import find_records, read_records
-from pytest_mlms.pipeline.sizes import Size
-from pytest_mlms.pipeline.states import SEQUENCE, start_state
-from pytest_mlms.pipeline.stored_rows import StoredRows
-from pytest_mlms.pipeline.text_cells import TextCells, paired
-from pytest_mlms.records import Place
+from pytest_mlms.measure.pipeline.labels_csv import (
+    LABEL,
+    LABELS_CSV,
+    Table,
+    TablePlaces,
+    read_labels_csv,
+)
+from pytest_mlms.measure.pipeline.npz import read_npz
+from pytest_mlms.measure.pipeline.records_dataset import find_records, read_records
+from pytest_mlms.measure.pipeline.sizes import Size
+from pytest_mlms.measure.pipeline.states import SEQUENCE, start_state
+from pytest_mlms.measure.pipeline.stored_rows import StoredRows
+from pytest_mlms.measure.pipeline.text_cells import TextCells, paired
 
 __all__ = ["DECODERS", "Dataset", "SkippedElement", "open_dataset"]
 

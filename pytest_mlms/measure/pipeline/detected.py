@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.errors import DatasetError, OutputError
+from pytest_mlms.core.errors import DatasetError, OutputError
 from pytest_mlms.manifest.box_steps import Classes
 from pytest_mlms.manifest.schema import Output
-from pytest_mlms.pipeline.boxes import BoxReader
-from pytest_mlms.pipeline.class_map import ClassMap
-from pytest_mlms.pipeline.coco import CocoLabels
-from pytest_mlms.pipeline.dataset import Dataset
-from pytest_mlms.pipeline.geometry import Geometry, geometry_of
-from pytest_mlms.pipeline.objects import Detections, LabelledObjects
+from pytest_mlms.measure.pipeline.boxes import BoxReader
+from pytest_mlms.measure.pipeline.class_map import ClassMap
+from pytest_mlms.measure.pipeline.coco import CocoLabels
+from pytest_mlms.measure.pipeline.dataset import Dataset
+from pytest_mlms.measure.pipeline.geometry import Geometry, geometry_of
+from pytest_mlms.measure.pipeline.objects import Detections, LabelledObjects
 
 __all__ = ["DetectedPicture", "PictureDetector", "coco_labels"]
 

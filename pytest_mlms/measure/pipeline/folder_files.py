@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.errors import DatasetError
-from pytest_mlms.files import read_regular
-from pytest_mlms.pipeline import observers
+from pytest_mlms.core.errors import DatasetError
+from pytest_mlms.core.files import read_regular
+from pytest_mlms.measure.pipeline import observers
 
 __all__ = ["FolderFiles", "check_name"]
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.errors import DatasetError
+from pytest_mlms.core.errors import DatasetError
 from pytest_mlms.manifest.steps import Crop, InputStep, Pad, Resize
-from pytest_mlms.pipeline.sizes import (
+from pytest_mlms.measure.pipeline.sizes import (
     Size,
     crop_window,
     pad_borders,

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from pytest_mlms.errors import DatasetError
+from pytest_mlms.core.errors import DatasetError
 from pytest_mlms.manifest.steps import Crop, Decode, Pad, Resize, check_channels
-from pytest_mlms.pipeline.pictures import decode_picture, picture_size
-from pytest_mlms.pipeline.resizing import resize_image
-from pytest_mlms.pipeline.sizes import Size, crop_window, pad_borders, resized_size
+from pytest_mlms.measure.pipeline.pictures import decode_picture, picture_size
+from pytest_mlms.measure.pipeline.resizing import resize_image
+from pytest_mlms.measure.pipeline.sizes import Size, crop_window, pad_borders, resized_size
 
 __all__ = ["IMAGE_STEPS", "as_arrays", "as_image", "original_size", "reversed_channels"]
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from pytest_mlms.errors import DatasetError
+from pytest_mlms.core.errors import DatasetError
 from pytest_mlms.manifest.audio_steps import Mel
 from pytest_mlms.manifest.schema import Input
 from pytest_mlms.manifest.steps import (
@@ -26,11 +26,16 @@ from pytest_mlms.manifest.steps import (
     check_channels,
 )
 from pytest_mlms.manifest.text_steps import Tokenize
-from pytest_mlms.pipeline import observers
-from pytest_mlms.pipeline.image_steps import IMAGE_STEPS, as_arrays, as_image, reversed_channels
-from pytest_mlms.pipeline.sound_inputs import ARRAY_STEPS, is_first_of_sound, read_sounds
-from pytest_mlms.pipeline.spectra import mel_spectrogram
-from pytest_mlms.pipeline.text_inputs import check_ids, tokenize
+from pytest_mlms.measure.pipeline import observers
+from pytest_mlms.measure.pipeline.image_steps import (
+    IMAGE_STEPS,
+    as_arrays,
+    as_image,
+    reversed_channels,
+)
+from pytest_mlms.measure.pipeline.sound_inputs import ARRAY_STEPS, is_first_of_sound, read_sounds
+from pytest_mlms.measure.pipeline.spectra import mel_spectrogram
+from pytest_mlms.measure.pipeline.text_inputs import check_ids, tokenize
 
 __all__ = ["Element", "as_input", "preprocess"]
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.pipeline.sizes import Size
+from pytest_mlms.measure.pipeline.sizes import Size
 
 __all__ = [
     "Array",

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.errors import DatasetError
-from pytest_mlms.pipeline.cells import Cells, TableFolder, parse_numbers
-from pytest_mlms.pipeline.npz import read_npy
-from pytest_mlms.pipeline.pictures import decode_label_image, decode_mask
-from pytest_mlms.pipeline.stored_rows import StoredRows
-from pytest_mlms.pipeline.text_cells import TextCells
-from pytest_mlms.tasks import LabelForm
+from pytest_mlms.core.errors import DatasetError
+from pytest_mlms.core.tasks import LabelForm
+from pytest_mlms.measure.pipeline.cells import Cells, TableFolder, parse_numbers
+from pytest_mlms.measure.pipeline.npz import read_npy
+from pytest_mlms.measure.pipeline.pictures import decode_label_image, decode_mask
+from pytest_mlms.measure.pipeline.stored_rows import StoredRows
+from pytest_mlms.measure.pipeline.text_cells import TextCells
 
 __all__ = [
     "READ_AS_NEEDED",

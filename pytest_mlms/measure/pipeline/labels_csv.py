@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from pytest_mlms.errors import DatasetError
-from pytest_mlms.files import open_regular
+from pytest_mlms.core.errors import DatasetError
+from pytest_mlms.core.files import open_regular
 
 __all__ = ["FILE", "LABEL", "LABELS_CSV", "Table", "TablePlaces", "read_labels_csv"]
 

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from pytest_mlms.pipeline.geometry import Geometry
-from pytest_mlms.pipeline.objects import RunLengths
+from pytest_mlms.measure.pipeline.geometry import Geometry
+from pytest_mlms.measure.pipeline.objects import RunLengths
 
 __all__ = [
     "check_segmentation",

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pytest_mlms.errors import DatasetError
-from pytest_mlms.files import read_regular
+from pytest_mlms.core.errors import DatasetError
+from pytest_mlms.core.files import read_regular
 
 __all__ = ["class_numbers", "read_names", "read_text"]
 

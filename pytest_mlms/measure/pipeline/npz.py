@@ -21,10 +21,10 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from pytest_mlms.errors import DatasetError
-from pytest_mlms.files import open_regular
-from pytest_mlms.memory import shortage
-from pytest_mlms.pipeline.stored_rows import OpenFile, StoredRows
+from pytest_mlms.core.errors import DatasetError
+from pytest_mlms.core.files import open_regular
+from pytest_mlms.core.memory import shortage
+from pytest_mlms.measure.pipeline.stored_rows import OpenFile, StoredRows
 
 __all__ = ["read_npy", "read_npz"]
 

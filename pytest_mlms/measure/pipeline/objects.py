@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.pipeline.selected import Selected
+from pytest_mlms.measure.pipeline.selected import Selected
 
 __all__ = ["Detections", "LabelledObjects", "RunLengths", "boxes_of_corners"]
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pytest_mlms.pipeline.interpolation import Array, Taps, taps_within, weighted_sums
-from pytest_mlms.pipeline.sizes import Size
+from pytest_mlms.measure.pipeline.interpolation import Array, Taps, taps_within, weighted_sums
+from pytest_mlms.measure.pipeline.sizes import Size
 
 __all__ = ["area_means", "pixel_scale", "pixel_starts"]
 

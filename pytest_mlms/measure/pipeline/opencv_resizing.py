@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pytest_mlms.pipeline.interpolation import (
+from pytest_mlms.measure.pipeline.interpolation import (
     Array,
     Method,
     Pairs,
@@ -19,8 +19,8 @@ from pytest_mlms.pipeline.interpolation import (
     pick_pixels,
     row_pairs,
 )
-from pytest_mlms.pipeline.opencv_area import area_means, pixel_scale, pixel_starts
-from pytest_mlms.pipeline.sizes import Size
+from pytest_mlms.measure.pipeline.opencv_area import area_means, pixel_scale, pixel_starts
+from pytest_mlms.measure.pipeline.sizes import Size
 
 __all__ = ["METHODS"]
 

@@ -13,11 +13,11 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from pytest_mlms.errors import DatasetError, OutputError
+from pytest_mlms.core.errors import DatasetError, OutputError
 from pytest_mlms.manifest.box_steps import DropBackground
 from pytest_mlms.manifest.schema import Output
-from pytest_mlms.pipeline import observers
-from pytest_mlms.pipeline.name_files import read_names
+from pytest_mlms.measure.pipeline import observers
+from pytest_mlms.measure.pipeline.name_files import read_names
 
 __all__ = ["is_table", "postprocess", "read_labels", "table_of", "top_k"]
 

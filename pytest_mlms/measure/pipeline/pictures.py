@@ -21,8 +21,8 @@ from mlms_predictors._run.pictures import (
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-from pytest_mlms.artifacts.lfs import POINTER_ADVICE, is_pointer
 from pytest_mlms.manifest.steps import MOST_PIXELS
+from pytest_mlms.provide.artifacts.lfs import POINTER_ADVICE, is_pointer
 
 __all__ = ["FORMATS", "decode_label_image", "decode_mask", "decode_picture", "picture_size"]
 

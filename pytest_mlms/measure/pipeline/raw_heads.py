@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pytest_mlms.manifest.box_steps import Anchors, Yolo
-from pytest_mlms.pipeline.read_boxes import (
+from pytest_mlms.measure.pipeline.read_boxes import (
     Array,
     BatchPlace,
     ReadBoxes,

@@ -16,9 +16,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from pytest_mlms.errors import DatasetError
-from pytest_mlms.files import open_regular
-from pytest_mlms.pipeline.crc32c import masked_crc32c
+from pytest_mlms.core.errors import DatasetError
+from pytest_mlms.core.files import open_regular
+from pytest_mlms.measure.pipeline.crc32c import masked_crc32c
 
 __all__ = ["RecordFile", "open_records", "record_kind"]
 

@@ -11,11 +11,11 @@ import numpy as np
 from mlms_predictors._run.protobuf import fields, last_value, values
 from numpy.typing import NDArray
 
-from pytest_mlms.errors import DatasetError
+from pytest_mlms.core.errors import DatasetError
 from pytest_mlms.manifest.schema import Input
-from pytest_mlms.pipeline.labels import LabelForm, Labels
-from pytest_mlms.pipeline.pictures import decode_label_image, decode_mask
-from pytest_mlms.pipeline.record_files import RecordFile, open_records, record_kind
+from pytest_mlms.measure.pipeline.labels import LabelForm, Labels
+from pytest_mlms.measure.pipeline.pictures import decode_label_image, decode_mask
+from pytest_mlms.measure.pipeline.record_files import RecordFile, open_records, record_kind
 
 __all__ = ["RecordsContent", "find_records", "read_records"]
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from pytest_mlms.pipeline import opencv_resizing, tensorflow_resizing
-from pytest_mlms.pipeline.interpolation import Array, Method
-from pytest_mlms.pipeline.sizes import Size
+from pytest_mlms.measure.pipeline import opencv_resizing, tensorflow_resizing
+from pytest_mlms.measure.pipeline.interpolation import Array, Method
+from pytest_mlms.measure.pipeline.sizes import Size
 
 __all__ = ["resize_image"]
 

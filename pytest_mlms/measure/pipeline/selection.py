@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from pytest_mlms.pipeline.coco import CocoLabels
-from pytest_mlms.pipeline.dataset import Dataset
-from pytest_mlms.pipeline.labels import Labels
-from pytest_mlms.pipeline.selected import Selected
+from pytest_mlms.measure.pipeline.coco import CocoLabels
+from pytest_mlms.measure.pipeline.dataset import Dataset
+from pytest_mlms.measure.pipeline.labels import Labels
+from pytest_mlms.measure.pipeline.selected import Selected
 
 __all__ = ["selected_elements"]
 

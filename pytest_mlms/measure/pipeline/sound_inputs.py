@@ -9,11 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.errors import DatasetError
+from pytest_mlms.core.errors import DatasetError
 from pytest_mlms.manifest.schema import Input
 from pytest_mlms.manifest.steps import InputStep
-from pytest_mlms.pipeline import observers, spectra
-from pytest_mlms.pipeline.sounds import Sound, as_mono, decode_sound, plain_samples, resampled
+from pytest_mlms.measure.pipeline import observers, spectra
+from pytest_mlms.measure.pipeline.sounds import (
+    Sound,
+    as_mono,
+    decode_sound,
+    plain_samples,
+    resampled,
+)
 
 __all__ = ["ARRAY_STEPS", "is_first_of_sound", "read_sounds"]
 

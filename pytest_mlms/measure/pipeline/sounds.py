@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.artifacts.lfs import POINTER_ADVICE, is_pointer
-from pytest_mlms.errors import MlmsError
+from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.manifest.audio_steps import Mono
+from pytest_mlms.provide.artifacts.lfs import POINTER_ADVICE, is_pointer
 
 __all__ = ["Sound", "as_mono", "decode_sound", "plain_samples", "resampled"]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from pytest_mlms.errors import DatasetError
+from pytest_mlms.core.errors import DatasetError
 from pytest_mlms.manifest.schema import Input
 from pytest_mlms.manifest.steps import InputStep
-from pytest_mlms.pipeline.inputs import Element
-from pytest_mlms.pipeline.pictures import picture_size
-from pytest_mlms.pipeline.sizes import Size, crop_window, resized_size
+from pytest_mlms.measure.pipeline.inputs import Element
+from pytest_mlms.measure.pipeline.pictures import picture_size
+from pytest_mlms.measure.pipeline.sizes import Size, crop_window, resized_size
 
 __all__ = ["Decoding", "decoding_of", "without_decoding"]
 

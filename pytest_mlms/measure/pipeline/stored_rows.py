@@ -12,7 +12,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.errors import DatasetError
+from pytest_mlms.core.errors import DatasetError
 
 __all__ = ["OpenFile", "StoredRows"]
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from pytest_mlms.pipeline.interpolation import (
+from pytest_mlms.measure.pipeline.interpolation import (
     Array,
     Method,
     Pairs,
@@ -22,7 +22,7 @@ from pytest_mlms.pipeline.interpolation import (
     taps_within,
     weighted_sums,
 )
-from pytest_mlms.pipeline.sizes import Size
+from pytest_mlms.measure.pipeline.sizes import Size
 
 __all__ = ["METHODS", "METHODS_1"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pytest_mlms.errors import DatasetError
-from pytest_mlms.pipeline.cells import TableFolder
-from pytest_mlms.pipeline.folder_files import FolderFiles
+from pytest_mlms.core.errors import DatasetError
+from pytest_mlms.measure.pipeline.cells import TableFolder
+from pytest_mlms.measure.pipeline.folder_files import FolderFiles
 
 __all__ = ["TextCells", "paired"]
 

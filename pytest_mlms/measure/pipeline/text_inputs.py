@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_mlms.manifest.text_steps import Tokenize
-from pytest_mlms.pipeline.tokenizer_files import encode
+from pytest_mlms.measure.pipeline.tokenizer_files import encode
 
 __all__ = ["check_ids", "tokenize"]
 

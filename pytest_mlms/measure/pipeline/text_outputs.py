@@ -12,7 +12,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from pytest_mlms.errors import OutputError
+from pytest_mlms.core.errors import OutputError
 from pytest_mlms.manifest.box_steps import Sigmoid
 from pytest_mlms.manifest.schema import Output
 from pytest_mlms.manifest.text_steps import (
@@ -22,9 +22,9 @@ from pytest_mlms.manifest.text_steps import (
     NormalizeText,
     Threshold,
 )
-from pytest_mlms.pipeline import observers, tokenizer_files
-from pytest_mlms.pipeline.image_outputs import to_images
-from pytest_mlms.pipeline.name_files import read_text
+from pytest_mlms.measure.pipeline import observers, tokenizer_files
+from pytest_mlms.measure.pipeline.image_outputs import to_images
+from pytest_mlms.measure.pipeline.name_files import read_text
 
 __all__ = ["decode_texts", "decode_tokens", "normalized_label", "steps_done"]
 

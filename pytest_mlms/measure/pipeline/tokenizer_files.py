@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.errors import DatasetError, MlmsError
-from pytest_mlms.files import read_regular
+from pytest_mlms.core.errors import DatasetError, MlmsError
+from pytest_mlms.core.files import read_regular
 from pytest_mlms.manifest.text_steps import Tokenize
 
 __all__ = ["Text", "decode", "encode", "vocabulary_size"]

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.structure.cost import ModelCost, bound_shape, cost_of
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.measure.structure.cost import ModelCost, bound_shape, cost_of
 
 __all__ = ["describe_onnx"]
 
@@ -24,8 +24,8 @@ def describe_onnx(
         import onnx
         from google.protobuf.message import DecodeError
 
-        from pytest_mlms.structure.onnx_shapes import known_tensors, shape_errors
-        from pytest_mlms.structure.onnx_structure import structure_of
+        from pytest_mlms.measure.structure.onnx_shapes import known_tensors, shape_errors
+        from pytest_mlms.measure.structure.onnx_structure import structure_of
     except ImportError as error:
         raise MlmsError("describing a model needs onnx; pip install 'pytest-mlms[onnx]'") from error
     try:

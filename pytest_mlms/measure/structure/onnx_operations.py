@@ -20,7 +20,7 @@ from mlms_predictors._run.products import (
     transposed_convolution,
 )
 
-from pytest_mlms.structure.cost import Shape, known_shape
+from pytest_mlms.measure.structure.cost import Shape, known_shape
 
 __all__ = ["operations_of", "subgraphs"]
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from mlms_predictors import Tensor
 from mlms_predictors._run.shapes import shape_of
 
-from pytest_mlms.errors import MlmsError
+from pytest_mlms.core.errors import MlmsError
 
 __all__ = ["OnnxSignature", "read_signature"]
 
@@ -50,7 +50,7 @@ def _dtype(kind: Any) -> str:
     """Return numpy's name of a type, "" for none, or ONNX's for what is no array of numbers."""
     from onnx import TensorProto
 
-    from pytest_mlms.structure.onnx_shapes import dtype_of
+    from pytest_mlms.measure.structure.onnx_shapes import dtype_of
 
     name = str(kind.WhichOneof("value"))
     if name != "tensor_type":

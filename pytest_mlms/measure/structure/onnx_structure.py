@@ -7,8 +7,8 @@ from typing import Any
 
 from mlms_predictors import Operation, Structure, Tensor
 
-from pytest_mlms.structure.onnx_operations import operations_of, subgraphs
-from pytest_mlms.structure.onnx_shapes import dtype_of
+from pytest_mlms.measure.structure.onnx_operations import operations_of, subgraphs
+from pytest_mlms.measure.structure.onnx_shapes import dtype_of
 
 __all__ = ["reads_of_outside", "structure_of"]
 

@@ -8,18 +8,18 @@ from pathlib import Path
 
 from mlms_predictors import Tensor
 
-from pytest_mlms.agent.log import temporary_log
-from pytest_mlms.agent.opening import PredictorSpec, open_predictor
-from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.agent.process import Refused
-from pytest_mlms.artifacts.fetch import fetch
-from pytest_mlms.cases import Case
-from pytest_mlms.errors import MlmsError, OutputError
-from pytest_mlms.records import Artifact
-from pytest_mlms.stacks.installers import Show
-from pytest_mlms.stacks.launch import prepare
-from pytest_mlms.structure.cost import ModelCost, Shape, bound_shape, cost_of
-from pytest_mlms.structure.onnx_graph import describe_onnx
+from pytest_mlms.core.errors import MlmsError, OutputError
+from pytest_mlms.core.records import Artifact
+from pytest_mlms.measure.agent.log import temporary_log
+from pytest_mlms.measure.agent.opening import PredictorSpec, open_predictor
+from pytest_mlms.measure.agent.predictor import Predictor
+from pytest_mlms.measure.agent.process import Refused
+from pytest_mlms.measure.structure.cost import ModelCost, Shape, bound_shape, cost_of
+from pytest_mlms.measure.structure.onnx_graph import describe_onnx
+from pytest_mlms.provide.artifacts.fetch import fetch
+from pytest_mlms.provide.cases import Case
+from pytest_mlms.provide.stacks.installers import Show
+from pytest_mlms.provide.stacks.launch import prepare
 
 __all__ = ["FrameworkSource", "describe_case", "is_onnx"]
 

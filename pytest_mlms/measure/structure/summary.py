@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pytest_mlms.structure.cost import LayerCost, ModelCost
+from pytest_mlms.measure.structure.cost import LayerCost, ModelCost
 
 __all__ = ["CostSummary", "TypeCost", "summarize_cost"]
 

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.trace.metadata import TraceMetadata
-from pytest_mlms.trace.runs import TraceRun
-from pytest_mlms.trace.spans import Counters, CounterSeries, Spans, Trace, Track
+from pytest_mlms.measure.trace.metadata import TraceMetadata
+from pytest_mlms.measure.trace.runs import TraceRun
+from pytest_mlms.measure.trace.spans import Counters, CounterSeries, Spans, Trace, Track
 
 __all__ = ["TraceBuilder"]
 

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.trace import LEVELS
-from pytest_mlms.trace.intervals import Intervals, find_containers
-from pytest_mlms.trace.spans import Spans, Trace
+from pytest_mlms.measure.trace import LEVELS
+from pytest_mlms.measure.trace.intervals import Intervals, find_containers
+from pytest_mlms.measure.trace.spans import Spans, Trace
 
 __all__ = ["Parents", "ancestors", "find_parents", "parents_of", "sums_by"]
 

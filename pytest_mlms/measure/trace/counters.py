@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.trace import BY_LAYER, BY_PHASE, PHASES
-from pytest_mlms.trace.layers import layers_of_run
-from pytest_mlms.trace.spans import CounterSeries, Trace
+from pytest_mlms.measure.trace import BY_LAYER, BY_PHASE, PHASES
+from pytest_mlms.measure.trace.layers import layers_of_run
+from pytest_mlms.measure.trace.spans import CounterSeries, Trace
 
 __all__ = ["CounterRow", "PhaseRow", "counter_rows", "phase_rows"]
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.files import write_atomically
+from pytest_mlms.core.files import write_atomically
 
 __all__ = ["write_table"]
 

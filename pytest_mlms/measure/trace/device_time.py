@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.trace.correlate import sums_by
-from pytest_mlms.trace.grouping import trimmed_mean
-from pytest_mlms.trace.spans import Spans, Trace
+from pytest_mlms.measure.trace.correlate import sums_by
+from pytest_mlms.measure.trace.grouping import trimmed_mean
+from pytest_mlms.measure.trace.spans import Spans, Trace
 
 __all__ = ["DeviceTime", "device_time"]
 

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.trace.grouping import trimmed_mean
-from pytest_mlms.trace.layers import layers_of_run
-from pytest_mlms.trace.spans import Trace
+from pytest_mlms.measure.trace.grouping import trimmed_mean
+from pytest_mlms.measure.trace.layers import layers_of_run
+from pytest_mlms.measure.trace.spans import Trace
 
 __all__ = ["LayerTime", "layer_time", "model_latency"]
 

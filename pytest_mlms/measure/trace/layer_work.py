@@ -13,9 +13,9 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from pytest_mlms.trace.metadata import LayerWork
-from pytest_mlms.trace.roofline import Work
-from pytest_mlms.trace.tables import LayerRow
+from pytest_mlms.measure.trace.metadata import LayerWork
+from pytest_mlms.measure.trace.roofline import Work
+from pytest_mlms.measure.trace.tables import LayerRow
 
 __all__ = ["match_work", "total_work"]
 

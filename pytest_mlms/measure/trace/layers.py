@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.trace.grouping import grouped, middle
-from pytest_mlms.trace.intervals import Intervals, enclosing
-from pytest_mlms.trace.spans import Spans, Trace
+from pytest_mlms.measure.trace.grouping import grouped, middle
+from pytest_mlms.measure.trace.intervals import Intervals, enclosing
+from pytest_mlms.measure.trace.spans import Spans, Trace
 
 __all__ = ["LayerKey", "RunLayers", "layers_of_run"]
 

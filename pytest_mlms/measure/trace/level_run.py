@@ -13,21 +13,21 @@ from typing import Any
 
 import numpy as np
 
-from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.agent.process import Array, Reply
-from pytest_mlms.errors import AgentError
-from pytest_mlms.structure.cost import cost_of
-from pytest_mlms.structure.summary import summarize_cost
-from pytest_mlms.trace import BY_LAYER
-from pytest_mlms.trace.builder import TraceBuilder
-from pytest_mlms.trace.grouping import trimmed_mean
-from pytest_mlms.trace.metadata import Peaks
-from pytest_mlms.trace.plan import TracePlan, probes_of
-from pytest_mlms.trace.replies import add_reply, probe_statuses
-from pytest_mlms.trace.request_phases import count_phases, run_phases
-from pytest_mlms.trace.roofline import work_of
-from pytest_mlms.trace.runs import ProbeStatus, TraceRun, merge_statuses
-from pytest_mlms.trace.target import TraceTarget
+from pytest_mlms.core.errors import AgentError
+from pytest_mlms.measure.agent.predictor import Predictor
+from pytest_mlms.measure.agent.process import Array, Reply
+from pytest_mlms.measure.structure.cost import cost_of
+from pytest_mlms.measure.structure.summary import summarize_cost
+from pytest_mlms.measure.trace import BY_LAYER
+from pytest_mlms.measure.trace.builder import TraceBuilder
+from pytest_mlms.measure.trace.grouping import trimmed_mean
+from pytest_mlms.measure.trace.metadata import Peaks
+from pytest_mlms.measure.trace.plan import TracePlan, probes_of
+from pytest_mlms.measure.trace.replies import add_reply, probe_statuses
+from pytest_mlms.measure.trace.request_phases import count_phases, run_phases
+from pytest_mlms.measure.trace.roofline import work_of
+from pytest_mlms.measure.trace.runs import ProbeStatus, TraceRun, merge_statuses
+from pytest_mlms.measure.trace.target import TraceTarget
 
 __all__ = ["LevelRunner", "calls_per_reply"]
 

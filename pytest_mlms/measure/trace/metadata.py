@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pytest_mlms.serialization import omitted_if_default
-from pytest_mlms.structure.summary import CostSummary
+from pytest_mlms.core.serialization import omitted_if_default
+from pytest_mlms.measure.structure.summary import CostSummary
 
 __all__ = ["LayerWork", "Peaks", "TraceMetadata"]
 

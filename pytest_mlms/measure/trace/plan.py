@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from mlms_predictors._run.probes import probes_at
 
-from pytest_mlms.trace import BY_LAYER, LEVELS
+from pytest_mlms.measure.trace import BY_LAYER, LEVELS
 
 __all__ = ["TracePlan", "probes_of"]
 

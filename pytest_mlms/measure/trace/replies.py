@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from pytest_mlms.agent.process import Array, Reply
-from pytest_mlms.agent.replies import shortened
-from pytest_mlms.errors import AgentError
-from pytest_mlms.serialization import from_plain
-from pytest_mlms.trace import LEVELS
-from pytest_mlms.trace.builder import TraceBuilder
-from pytest_mlms.trace.runs import ProbeStatus
-from pytest_mlms.trace.spans import CounterSeries, Track
+from pytest_mlms.core.errors import AgentError
+from pytest_mlms.core.serialization import from_plain
+from pytest_mlms.measure.agent.process import Array, Reply
+from pytest_mlms.measure.agent.replies import shortened
+from pytest_mlms.measure.trace import LEVELS
+from pytest_mlms.measure.trace.builder import TraceBuilder
+from pytest_mlms.measure.trace.runs import ProbeStatus
+from pytest_mlms.measure.trace.spans import CounterSeries, Track
 
 __all__ = ["add_reply", "probe_statuses"]
 

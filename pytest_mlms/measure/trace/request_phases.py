@@ -17,14 +17,14 @@ import numpy as np
 from mlms_predictors._run.probes import ProbeSet
 from mlms_predictors._run.readings import CounterReadings
 
-from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.agent.process import Array
-from pytest_mlms.pipeline.observers import observe, step
-from pytest_mlms.serialization import from_plain
-from pytest_mlms.trace import BY_PHASE, LEVELS, PHASES
-from pytest_mlms.trace.builder import TraceBuilder
-from pytest_mlms.trace.runs import ProbeStatus, TraceRun
-from pytest_mlms.trace.spans import CounterSeries, Track
+from pytest_mlms.core.serialization import from_plain
+from pytest_mlms.measure.agent.predictor import Predictor
+from pytest_mlms.measure.agent.process import Array
+from pytest_mlms.measure.pipeline.observers import observe, step
+from pytest_mlms.measure.trace import BY_PHASE, LEVELS, PHASES
+from pytest_mlms.measure.trace.builder import TraceBuilder
+from pytest_mlms.measure.trace.runs import ProbeStatus, TraceRun
+from pytest_mlms.measure.trace.spans import CounterSeries, Track
 
 __all__ = ["PreparedRequest", "count_phases", "run_phases"]
 

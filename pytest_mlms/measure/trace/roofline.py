@@ -2,7 +2,7 @@
 
 Williams, Waterman and Patterson 2009 (https://doi.org/10.1145/1498765.1498785): the attainable
 operations per second are the lesser of the peak, and of the peak bandwidth times the operations per
-byte. Operations and bytes are static counts (``pytest_mlms.structure.cost``): only convolutions and
+byte. Operations and bytes are static counts (``pytest_mlms.measure.structure.cost``): only convolutions and
 matrix products have operations, and caches are not modelled.
 """
 
@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from pytest_mlms.structure.cost import LayerCost
-from pytest_mlms.trace.metadata import LayerWork, Peaks
+from pytest_mlms.measure.structure.cost import LayerCost
+from pytest_mlms.measure.trace.metadata import LayerWork, Peaks
 
 __all__ = ["RooflinePoint", "Work", "has_roof", "roofline_point", "work_of"]
 

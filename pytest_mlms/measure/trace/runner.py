@@ -10,16 +10,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from pytest_mlms.errors import AgentError
-from pytest_mlms.trace import BY_LAYER
-from pytest_mlms.trace.builder import TraceBuilder
-from pytest_mlms.trace.correlate import ancestors, parents_of
-from pytest_mlms.trace.level_run import LevelRunner
-from pytest_mlms.trace.metadata import TraceMetadata
-from pytest_mlms.trace.plan import TracePlan
-from pytest_mlms.trace.runs import TraceRun
-from pytest_mlms.trace.spans import Trace
-from pytest_mlms.trace.target import TraceTarget
+from pytest_mlms.core.errors import AgentError
+from pytest_mlms.measure.trace import BY_LAYER
+from pytest_mlms.measure.trace.builder import TraceBuilder
+from pytest_mlms.measure.trace.correlate import ancestors, parents_of
+from pytest_mlms.measure.trace.level_run import LevelRunner
+from pytest_mlms.measure.trace.metadata import TraceMetadata
+from pytest_mlms.measure.trace.plan import TracePlan
+from pytest_mlms.measure.trace.runs import TraceRun
+from pytest_mlms.measure.trace.spans import Trace
+from pytest_mlms.measure.trace.target import TraceTarget
 
 __all__ = ["assign_requests", "run_trace"]
 

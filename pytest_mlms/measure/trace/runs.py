@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from pytest_mlms.serialization import omitted_if_default
+from pytest_mlms.core.serialization import omitted_if_default
 
 __all__ = ["ProbeStatus", "TraceRun", "merge_statuses"]
 

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.trace import LEVELS
-from pytest_mlms.trace.metadata import TraceMetadata
-from pytest_mlms.trace.runs import TraceRun
+from pytest_mlms.measure.trace import LEVELS
+from pytest_mlms.measure.trace.metadata import TraceMetadata
+from pytest_mlms.measure.trace.runs import TraceRun
 
 __all__ = [
     "COUNTER_COLUMNS",

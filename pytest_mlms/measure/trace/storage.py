@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from pytest_mlms.arrays import read_arrays
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.files import replacing
-from pytest_mlms.serialization import from_plain, parse_json, to_plain
-from pytest_mlms.trace import LEVELS
-from pytest_mlms.trace.metadata import TraceMetadata
-from pytest_mlms.trace.runs import TraceRun
-from pytest_mlms.trace.spans import (
+from pytest_mlms.core.arrays import read_arrays
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.files import replacing
+from pytest_mlms.core.serialization import from_plain, parse_json, to_plain
+from pytest_mlms.measure.trace import LEVELS
+from pytest_mlms.measure.trace.metadata import TraceMetadata
+from pytest_mlms.measure.trace.runs import TraceRun
+from pytest_mlms.measure.trace.spans import (
     COUNTER_COLUMNS,
     SPAN_COLUMNS,
     SPAN_DEFAULTS,

@@ -7,13 +7,13 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from pytest_mlms.structure.summary import CostSummary
-from pytest_mlms.trace.correlate import parents_of
-from pytest_mlms.trace.device_time import DeviceTime, device_time
-from pytest_mlms.trace.latency import layer_time
-from pytest_mlms.trace.runs import TraceRun
-from pytest_mlms.trace.spans import Trace
-from pytest_mlms.trace.tables import LayerRow, layer_rows
+from pytest_mlms.measure.structure.summary import CostSummary
+from pytest_mlms.measure.trace.correlate import parents_of
+from pytest_mlms.measure.trace.device_time import DeviceTime, device_time
+from pytest_mlms.measure.trace.latency import layer_time
+from pytest_mlms.measure.trace.runs import TraceRun
+from pytest_mlms.measure.trace.spans import Trace
+from pytest_mlms.measure.trace.tables import LayerRow, layer_rows
 
 __all__ = ["SlowLayer", "TraceSummary", "summarize"]
 

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.trace.correlate import Parents, ancestors, sums_by
-from pytest_mlms.trace.grouping import grouped, trimmed_mean
-from pytest_mlms.trace.layers import LayerKey, layers_of_run
-from pytest_mlms.trace.spans import Spans, Trace
+from pytest_mlms.measure.trace.correlate import Parents, ancestors, sums_by
+from pytest_mlms.measure.trace.grouping import grouped, trimmed_mean
+from pytest_mlms.measure.trace.layers import LayerKey, layers_of_run
+from pytest_mlms.measure.trace.spans import Spans, Trace
 
 __all__ = ["KernelRow", "LayerRow", "kernel_rows", "layer_rows"]
 

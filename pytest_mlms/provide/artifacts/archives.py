@@ -27,7 +27,7 @@ from typing import IO, Any, TypeVar, cast
 
 from mlms_predictors._run.zip_files import begins_as_zip, check_name, comparable_name
 
-from pytest_mlms.units import format_quantity
+from pytest_mlms.core.units import format_quantity
 
 __all__ = ["ArchiveTooLarge", "MissingMember", "UnsafeArchive", "extract", "is_archive", "unpack"]
 

@@ -17,14 +17,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from pytest_mlms.artifacts.transfer import DownloadError, Transfer
-from pytest_mlms.redaction import redact
-from pytest_mlms.starts import module_command
-from pytest_mlms.text import shortened
+from pytest_mlms.core.redaction import redact
+from pytest_mlms.core.starts import module_command
+from pytest_mlms.core.text import shortened
+from pytest_mlms.provide.artifacts.transfer import DownloadError, Transfer
 
 __all__ = ["retrieve_by_child"]
 
-_MODULE = "pytest_mlms.artifacts.child_main"
+_MODULE = "pytest_mlms.provide.artifacts.child_main"
 _SETTINGS = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",

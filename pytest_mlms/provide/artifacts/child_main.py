@@ -1,7 +1,7 @@
 """Fetch one file by the library of its service, and print {"size": …} or {"error": …}.
 
 The system limits the files that it writes, whatever a server says of their sizes.
-This runs in a process of its own: python -m pytest_mlms.artifacts.child_main ADDRESS FILE LIMIT
+This runs in a process of its own: python -m pytest_mlms.provide.artifacts.child_main ADDRESS FILE LIMIT
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from pytest_mlms.text import close_words
+from pytest_mlms.core.text import close_words
 
 __all__: list[str] = []
 

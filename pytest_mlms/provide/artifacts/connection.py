@@ -23,8 +23,8 @@ import requests
 import urllib3
 from requests.adapters import HTTPAdapter
 
-from pytest_mlms.artifacts.links import is_safer_or_alike
-from pytest_mlms.artifacts.responses import PlainResponse
+from pytest_mlms.provide.artifacts.links import is_safer_or_alike
+from pytest_mlms.provide.artifacts.responses import PlainResponse
 
 __all__ = ["CHUNK", "Answer", "TooSlow", "answer_to", "final_address", "read_answer"]
 

@@ -6,8 +6,8 @@ import hashlib
 from functools import lru_cache
 from pathlib import Path
 
-from pytest_mlms.errors import ArtifactError
-from pytest_mlms.records import Artifact
+from pytest_mlms.core.errors import ArtifactError
+from pytest_mlms.core.records import Artifact
 
 __all__ = ["check_digest", "digest_of", "has_digest", "sha256_of"]
 

@@ -12,10 +12,10 @@ from urllib.parse import quote, urlsplit
 
 import requests
 
-from pytest_mlms.artifacts.connection import final_address, read_answer
-from pytest_mlms.artifacts.download import Download
-from pytest_mlms.artifacts.links import foreign_host, resolved
-from pytest_mlms.artifacts.transfer import DownloadError, Transfer
+from pytest_mlms.provide.artifacts.connection import final_address, read_answer
+from pytest_mlms.provide.artifacts.download import Download
+from pytest_mlms.provide.artifacts.links import foreign_host, resolved
+from pytest_mlms.provide.artifacts.transfer import DownloadError, Transfer
 
 __all__ = ["retrieve_by_doi"]
 

@@ -17,12 +17,12 @@ from pathlib import Path
 import pooch
 import requests
 
-from pytest_mlms.artifacts.connection import Answer, TooSlow, answer_to
-from pytest_mlms.artifacts.limits import DownloadLimits
-from pytest_mlms.artifacts.transfer import DownloadError, ReportProgress
-from pytest_mlms.redaction import redact
-from pytest_mlms.text import shortened
-from pytest_mlms.units import format_quantity
+from pytest_mlms.core.redaction import redact
+from pytest_mlms.core.text import shortened
+from pytest_mlms.core.units import format_quantity
+from pytest_mlms.provide.artifacts.connection import Answer, TooSlow, answer_to
+from pytest_mlms.provide.artifacts.limits import DownloadLimits
+from pytest_mlms.provide.artifacts.transfer import DownloadError, ReportProgress
 
 __all__ = ["Download"]
 

@@ -20,10 +20,10 @@ import filelock
 from mlms_predictors._run.protobuf import fields
 from mlms_predictors._run.zip_files import check_name
 
-from pytest_mlms.artifacts.digest import digest_of
-from pytest_mlms.errors import ArtifactError
-from pytest_mlms.records import Artifact, Place
-from pytest_mlms.waits import LOCK_MODE
+from pytest_mlms.core.errors import ArtifactError
+from pytest_mlms.core.records import Artifact, Place
+from pytest_mlms.core.waits import LOCK_MODE
+from pytest_mlms.provide.artifacts.digest import digest_of
 
 __all__ = ["check_external_data", "external_data", "is_onnx", "with_external_data"]
 

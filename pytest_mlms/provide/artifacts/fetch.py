@@ -23,22 +23,22 @@ from urllib.parse import unquote, urlsplit
 import platformdirs
 from mlms_predictors._run.zip_files import begins_as_zip, plain_members
 
-from pytest_mlms.artifacts.archives import UnsafeArchive, is_archive
-from pytest_mlms.artifacts.digest import check_digest, digest_of, has_digest, sha256_of
-from pytest_mlms.artifacts.external_data import check_external_data, with_external_data
-from pytest_mlms.artifacts.lfs import POINTER_ADVICE, is_pointer_file
-from pytest_mlms.artifacts.limits import DownloadLimits
-from pytest_mlms.artifacts.unpacked import unpacked
-from pytest_mlms.artifacts.unpinned import if_recorded, pinned
-from pytest_mlms.errors import ArtifactError
+from pytest_mlms.core.errors import ArtifactError
+from pytest_mlms.core.records import Artifact
+from pytest_mlms.core.waits import hold_lock
 from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.manifest.schema import Model
 from pytest_mlms.manifest.sources import is_remote, scheme_of
-from pytest_mlms.records import Artifact
-from pytest_mlms.waits import hold_lock
+from pytest_mlms.provide.artifacts.archives import UnsafeArchive, is_archive
+from pytest_mlms.provide.artifacts.digest import check_digest, digest_of, has_digest, sha256_of
+from pytest_mlms.provide.artifacts.external_data import check_external_data, with_external_data
+from pytest_mlms.provide.artifacts.lfs import POINTER_ADVICE, is_pointer_file
+from pytest_mlms.provide.artifacts.limits import DownloadLimits
+from pytest_mlms.provide.artifacts.unpacked import unpacked
+from pytest_mlms.provide.artifacts.unpinned import if_recorded, pinned
 
 if TYPE_CHECKING:
-    from pytest_mlms.artifacts.transfer import ReportProgress
+    from pytest_mlms.provide.artifacts.transfer import ReportProgress
 
 __all__ = [
     "CaseFiles",
@@ -310,8 +310,8 @@ def _downloaded(
     artifact: Artifact, cache: Path, progress: ReportProgress, limits: DownloadLimits
 ) -> Path:
     """Return the path of a remote file in the cache, downloaded unless it is there already."""
-    from pytest_mlms.artifacts.schemes import download
-    from pytest_mlms.artifacts.transfer import DownloadError
+    from pytest_mlms.provide.artifacts.schemes import download
+    from pytest_mlms.provide.artifacts.transfer import DownloadError
 
     digest = artifact.sha256
     assert digest, "the schema asks for the digest of what is remote"
@@ -357,8 +357,8 @@ def fetch_unpinned(
 
     The file is kept in the cache, where a manifest with the digest finds it.
     """
-    from pytest_mlms.artifacts.schemes import download
-    from pytest_mlms.artifacts.transfer import DownloadError
+    from pytest_mlms.provide.artifacts.schemes import download
+    from pytest_mlms.provide.artifacts.transfer import DownloadError
 
     name = _name_of(artifact.source)
     artifacts = cache / "artifacts"

@@ -30,10 +30,10 @@ from packaging.utils import (
 )
 from packaging.version import InvalidVersion, Version
 
-from pytest_mlms.artifacts.connection import read_answer
-from pytest_mlms.artifacts.links import foreign_host, resolved
-from pytest_mlms.artifacts.transfer import DownloadError
-from pytest_mlms.text import shortened
+from pytest_mlms.core.text import shortened
+from pytest_mlms.provide.artifacts.connection import read_answer
+from pytest_mlms.provide.artifacts.links import foreign_host, resolved
+from pytest_mlms.provide.artifacts.transfer import DownloadError
 
 __all__ = ["PackageFile", "PipSettings", "offered_files", "pip_settings"]
 

@@ -17,13 +17,13 @@ from urllib.request import url2pathname
 from packaging.utils import canonicalize_name, canonicalize_version
 from packaging.version import InvalidVersion, Version
 
-from pytest_mlms.artifacts.archives import MissingMember, UnsafeArchive, extract
-from pytest_mlms.artifacts.digest import digest_of
-from pytest_mlms.artifacts.download import Download
-from pytest_mlms.artifacts.package_index import PackageFile, offered_files, pip_settings
-from pytest_mlms.artifacts.transfer import DownloadError, Transfer
-from pytest_mlms.text import close_words
-from pytest_mlms.waits import hold_lock
+from pytest_mlms.core.text import close_words
+from pytest_mlms.core.waits import hold_lock
+from pytest_mlms.provide.artifacts.archives import MissingMember, UnsafeArchive, extract
+from pytest_mlms.provide.artifacts.digest import digest_of
+from pytest_mlms.provide.artifacts.download import Download
+from pytest_mlms.provide.artifacts.package_index import PackageFile, offered_files, pip_settings
+from pytest_mlms.provide.artifacts.transfer import DownloadError, Transfer
 
 __all__ = ["retrieve_from_package"]
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pytest_mlms.artifacts.child import retrieve_by_child
-from pytest_mlms.artifacts.dois import retrieve_by_doi
-from pytest_mlms.artifacts.download import Download
-from pytest_mlms.artifacts.limits import DownloadLimits
-from pytest_mlms.artifacts.packages import retrieve_from_package
-from pytest_mlms.artifacts.transfer import ReportProgress, Retrieve, Transfer
+from pytest_mlms.core.records import Artifact
 from pytest_mlms.manifest.sources import scheme_of
-from pytest_mlms.records import Artifact
+from pytest_mlms.provide.artifacts.child import retrieve_by_child
+from pytest_mlms.provide.artifacts.dois import retrieve_by_doi
+from pytest_mlms.provide.artifacts.download import Download
+from pytest_mlms.provide.artifacts.limits import DownloadLimits
+from pytest_mlms.provide.artifacts.packages import retrieve_from_package
+from pytest_mlms.provide.artifacts.transfer import ReportProgress, Retrieve, Transfer
 
 __all__ = ["download"]
 

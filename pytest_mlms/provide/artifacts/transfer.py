@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_mlms.artifacts.limits import DownloadLimits
-from pytest_mlms.records import Artifact
-from pytest_mlms.units import format_quantity
+from pytest_mlms.core.records import Artifact
+from pytest_mlms.core.units import format_quantity
+from pytest_mlms.provide.artifacts.limits import DownloadLimits
 
 __all__ = ["DownloadError", "ReportProgress", "Retrieve", "Transfer"]
 

@@ -14,10 +14,10 @@ import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from pytest_mlms.artifacts.archives import unpack
-from pytest_mlms.artifacts.digest import sha256_of
-from pytest_mlms.files import write_atomically
-from pytest_mlms.waits import Waiting, hold_lock, in_silence
+from pytest_mlms.core.files import write_atomically
+from pytest_mlms.core.waits import Waiting, hold_lock, in_silence
+from pytest_mlms.provide.artifacts.archives import unpack
+from pytest_mlms.provide.artifacts.digest import sha256_of
 
 __all__ = ["unpacked"]
 

@@ -6,8 +6,8 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 
+from pytest_mlms.core.records import Artifact, RecordedDigest
 from pytest_mlms.manifest.digest_record import add_digest, recorded_digest
-from pytest_mlms.records import Artifact, RecordedDigest
 
 __all__ = ["if_recorded", "pinned", "without_record"]
 

@@ -19,11 +19,11 @@ import pytest
 from mlms_predictors._run.gpus import Gpu, list_gpus, visible_gpus
 
 import pytest_mlms
-from pytest_mlms.host.locks import own_cores
-from pytest_mlms.host.machine import machine_state
-from pytest_mlms.records import device_name
+from pytest_mlms.core.records import device_name
+from pytest_mlms.provide.host.locks import own_cores
+from pytest_mlms.provide.host.machine import machine_state
+from pytest_mlms.provide.stacks.environments import environments
 from pytest_mlms.session import SESSION
-from pytest_mlms.stacks.environments import environments
 
 __all__ = [
     "Capabilities",

@@ -21,7 +21,7 @@ from mlms_predictors._run.gpus import (
     whole_gpu,
 )
 
-from pytest_mlms.errors import Unavailable
+from pytest_mlms.core.errors import Unavailable
 
 __all__ = [
     "GpuMonitor",

@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from pytest_mlms.errors import MlmsError
+from pytest_mlms.core.errors import MlmsError
 
 __all__ = ["LockHeld", "hold_lock_file", "is_in_place", "open_shared_folder"]
 

@@ -16,15 +16,15 @@ from pathlib import Path
 
 import psutil
 
-from pytest_mlms.errors import MlmsError, Unavailable
-from pytest_mlms.host.lock_files import (
+from pytest_mlms.core.errors import MlmsError, Unavailable
+from pytest_mlms.core.records import device_name
+from pytest_mlms.core.waits import Waiting, holder_of, in_silence
+from pytest_mlms.provide.host.lock_files import (
     LockHeld,
     hold_lock_file,
     is_in_place,
     open_shared_folder,
 )
-from pytest_mlms.records import device_name
-from pytest_mlms.waits import Waiting, holder_of, in_silence
 
 __all__ = ["exclusive", "own_cores"]
 

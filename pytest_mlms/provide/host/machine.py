@@ -20,7 +20,7 @@ from mlms_predictors._run.gpus import (
     whole_gpu,
 )
 
-from pytest_mlms.cgroups import cgroup_folders, cpu_limits, memory_limits
+from pytest_mlms.core.cgroups import cgroup_folders, cpu_limits, memory_limits
 
 __all__ = ["CpuTimes", "machine_state"]
 

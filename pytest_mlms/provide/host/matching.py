@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from pytest_mlms.records import device_name
-from pytest_mlms.units import format_quantity
+from pytest_mlms.core.records import device_name
+from pytest_mlms.core.units import format_quantity
 
 if TYPE_CHECKING:
-    from pytest_mlms.host.capabilities import Capabilities, HostDevice
-    from pytest_mlms.host.requirements import Needs
+    from pytest_mlms.provide.host.capabilities import Capabilities, HostDevice
+    from pytest_mlms.provide.host.requirements import Needs
 
 __all__ = [
     "are_constraints",

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple, TypedDict, cast
 
 import pytest
 
-from pytest_mlms.cases import Case, case_of
-from pytest_mlms.errors import Unavailable
-from pytest_mlms.host.capabilities import gather
-from pytest_mlms.host.matching import hardware_misses, label_misses
-from pytest_mlms.item_result import CaseIdentity
-from pytest_mlms.serialization import to_plain
-from pytest_mlms.stacks.labels import label_of, visit_of
+from pytest_mlms.core.errors import Unavailable
+from pytest_mlms.core.serialization import to_plain
+from pytest_mlms.keep.results.item_result import CaseIdentity
+from pytest_mlms.provide.cases import Case, case_of
+from pytest_mlms.provide.host.capabilities import gather
+from pytest_mlms.provide.host.matching import hardware_misses, label_misses
+from pytest_mlms.provide.stacks.labels import label_of, visit_of
 
 __all__ = ["OF_HOSTS", "Needs", "NeedsTable", "check_hardware", "table_of"]
 

@@ -6,7 +6,7 @@ import json
 import shlex
 import subprocess
 
-from pytest_mlms.records import Launch
+from pytest_mlms.core.records import Launch
 
 __all__ = ["advice_on_bytecode"]
 

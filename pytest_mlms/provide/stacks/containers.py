@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 import mlms_predictors
 
-from pytest_mlms.errors import StackError, Unavailable
-from pytest_mlms.records import Launch, Stack
-from pytest_mlms.stacks.installers import Show
-from pytest_mlms.stacks.variables import chosen_by_caller, passed_through
+from pytest_mlms.core.errors import StackError, Unavailable
+from pytest_mlms.core.records import Launch, Stack
+from pytest_mlms.provide.stacks.installers import Show
+from pytest_mlms.provide.stacks.variables import chosen_by_caller, passed_through
 
 __all__ = ["Visible", "engine_for", "find_engine", "launch_in_container"]
 

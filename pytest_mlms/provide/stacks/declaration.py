@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pytest_mlms.records import Stack
-from pytest_mlms.stacks.variables import is_secret
+from pytest_mlms.core.records import Stack
+from pytest_mlms.provide.stacks.variables import is_secret
 
 __all__ = ["HIDDEN", "declaration_of"]
 

@@ -12,14 +12,14 @@ from pathlib import Path
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from pytest_mlms.errors import ManifestError, StackError
+from pytest_mlms.core.errors import ManifestError, StackError
+from pytest_mlms.core.records import Stack
+from pytest_mlms.core.redaction import redact
 from pytest_mlms.manifest.option_check import option_problems
 from pytest_mlms.manifest.types import instead
-from pytest_mlms.records import Stack
-from pytest_mlms.redaction import redact
-from pytest_mlms.stacks.declaration import HIDDEN
-from pytest_mlms.stacks.schema import STACK_FILES, is_wheel, load_stacks, names_place
-from pytest_mlms.stacks.variables import is_secret
+from pytest_mlms.provide.stacks.declaration import HIDDEN
+from pytest_mlms.provide.stacks.schema import STACK_FILES, is_wheel, load_stacks, names_place
+from pytest_mlms.provide.stacks.variables import is_secret
 
 __all__ = [
     "DEFAULT",

@@ -8,7 +8,7 @@ Layout below ``stacks/`` in the cache:
 - ``DIGEST.use``: held by a shared lock by every process that uses the environment, and as old as
   its last use.
 - ``DIGEST.lock``: held by the one process that makes or removes it, while the others wait.
-- ``seeds/``: environments with pip and nothing else, of pytest_mlms/stacks/seeds.py.
+- ``seeds/``: environments with pip and nothing else, of pytest_mlms/provide/stacks/seeds.py.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ import filelock
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from pytest_mlms.errors import StackError
-from pytest_mlms.records import Stack
-from pytest_mlms.redaction import redact
-from pytest_mlms.stacks.installer_settings import deciding_settings, digest_of_file
-from pytest_mlms.stacks.installers import Show, install
-from pytest_mlms.stacks.interpreters import Interpreter
-from pytest_mlms.stacks.seeds import INCOMPLETE, incomplete_folder, move_scripts
-from pytest_mlms.waits import LOCK_MODE, hold_lock
+from pytest_mlms.core.errors import StackError
+from pytest_mlms.core.records import Stack
+from pytest_mlms.core.redaction import redact
+from pytest_mlms.core.waits import LOCK_MODE, hold_lock
+from pytest_mlms.provide.stacks.installer_settings import deciding_settings, digest_of_file
+from pytest_mlms.provide.stacks.installers import Show, install
+from pytest_mlms.provide.stacks.interpreters import Interpreter
+from pytest_mlms.provide.stacks.seeds import INCOMPLETE, incomplete_folder, move_scripts
 
 __all__ = [
     "Environment",

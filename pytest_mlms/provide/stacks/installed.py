@@ -10,7 +10,7 @@ from pathlib import Path
 
 import mlms_predictors
 
-from pytest_mlms.records import Launch
+from pytest_mlms.core.records import Launch
 
 __all__ = ["NOT_FROM_INDEX", "with_packages"]
 

@@ -17,10 +17,10 @@ from functools import lru_cache
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from pytest_mlms.core.records import Stack
+from pytest_mlms.core.redaction import redact
 from pytest_mlms.manifest.digests import digest_of
-from pytest_mlms.records import Stack
-from pytest_mlms.redaction import redact
-from pytest_mlms.stacks.variables import is_secret_name
+from pytest_mlms.provide.stacks.variables import is_secret_name
 
 __all__ = ["deciding_settings", "digest_of_file"]
 

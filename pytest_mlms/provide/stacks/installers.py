@@ -13,11 +13,11 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from pytest_mlms.errors import StackError, Unavailable
-from pytest_mlms.records import Stack
-from pytest_mlms.stacks.interpreters import Interpreter
-from pytest_mlms.stacks.seeds import copy_seed, provide_seed
-from pytest_mlms.stacks.variables import installer_variables
+from pytest_mlms.core.errors import StackError, Unavailable
+from pytest_mlms.core.records import Stack
+from pytest_mlms.provide.stacks.interpreters import Interpreter
+from pytest_mlms.provide.stacks.seeds import copy_seed, provide_seed
+from pytest_mlms.provide.stacks.variables import installer_variables
 
 __all__ = ["Show", "install"]
 

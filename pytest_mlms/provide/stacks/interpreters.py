@@ -12,8 +12,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from pytest_mlms.errors import StackError, Unavailable
-from pytest_mlms.stacks.variables import installer_variables
+from pytest_mlms.core.errors import StackError, Unavailable
+from pytest_mlms.provide.stacks.variables import installer_variables
 
 __all__ = ["Interpreter", "find_interpreter", "probe"]
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pytest_mlms.records import Stack
+from pytest_mlms.core.records import Stack
 
 __all__ = ["VISITS", "Label", "label_of", "side_stacks", "visit_of"]
 

@@ -15,15 +15,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pytest_mlms.errors import StackError, Unavailable
-from pytest_mlms.files import replacing
-from pytest_mlms.records import Launch, Library, Stack
-from pytest_mlms.redaction import redact_all
-from pytest_mlms.stacks.containers import Visible, engine_for, launch_in_container
-from pytest_mlms.stacks.environments import provide
-from pytest_mlms.stacks.installers import Show
-from pytest_mlms.stacks.interpreters import Interpreter, find_interpreter, probe
-from pytest_mlms.stacks.variables import agent_variables, chosen_by_caller, passed_through
+from pytest_mlms.core.errors import StackError, Unavailable
+from pytest_mlms.core.files import replacing
+from pytest_mlms.core.records import Launch, Library, Stack
+from pytest_mlms.core.redaction import redact_all
+from pytest_mlms.provide.stacks.containers import Visible, engine_for, launch_in_container
+from pytest_mlms.provide.stacks.environments import provide
+from pytest_mlms.provide.stacks.installers import Show
+from pytest_mlms.provide.stacks.interpreters import Interpreter, find_interpreter, probe
+from pytest_mlms.provide.stacks.variables import agent_variables, chosen_by_caller, passed_through
 
 __all__ = [
     "THREAD_VARIABLES",

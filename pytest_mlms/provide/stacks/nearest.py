@@ -8,8 +8,8 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from pytest_mlms.records import Stack
-from pytest_mlms.stacks.declared import framework_of
+from pytest_mlms.core.records import Stack
+from pytest_mlms.provide.stacks.declared import framework_of
 
 __all__ = ["nearest_stack", "pinned_version"]
 

@@ -6,18 +6,18 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from pytest_mlms.errors import StackError
-from pytest_mlms.records import Stack
-from pytest_mlms.redaction import redact
-from pytest_mlms.stacks.declared import framework_of
-from pytest_mlms.stacks.exact_packages import (
+from pytest_mlms.core.errors import StackError
+from pytest_mlms.core.records import Stack
+from pytest_mlms.core.redaction import redact
+from pytest_mlms.provide.stacks.declared import framework_of
+from pytest_mlms.provide.stacks.exact_packages import (
     Difference,
     ExactPackage,
     differing_packages,
     image_of,
     parse_package,
 )
-from pytest_mlms.stacks.trust import TRUST_OPTION, Trust, check_python, is_release
+from pytest_mlms.provide.stacks.trust import TRUST_OPTION, Trust, check_python, is_release
 
 __all__ = [
     "NOT_IN_AGENTS",

@@ -13,15 +13,15 @@ from urllib.parse import urlsplit
 from packaging.requirements import InvalidRequirement, Requirement
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from pytest_mlms.errors import ManifestError
-from pytest_mlms.files import read_regular
+from pytest_mlms.core.errors import ManifestError
+from pytest_mlms.core.files import read_regular
+from pytest_mlms.core.records import Library, Place, Stack
+from pytest_mlms.core.text import find_control
 from pytest_mlms.manifest import yaml12
 from pytest_mlms.manifest.load import read, shown
 from pytest_mlms.manifest.messages import describe
 from pytest_mlms.manifest.types import PATTERNS, Closed, Positive, Scalar
-from pytest_mlms.records import Library, Place, Stack
-from pytest_mlms.stacks.variables import VARIABLE_PATTERN
-from pytest_mlms.text import find_control
+from pytest_mlms.provide.stacks.variables import VARIABLE_PATTERN
 
 __all__ = ["STACK_FILES", "is_wheel", "load_stacks", "names_place"]
 

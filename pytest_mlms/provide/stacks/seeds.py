@@ -17,8 +17,8 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from pytest_mlms.stacks.interpreters import Interpreter
-from pytest_mlms.waits import hold_lock
+from pytest_mlms.core.waits import hold_lock
+from pytest_mlms.provide.stacks.interpreters import Interpreter
 
 __all__ = ["INCOMPLETE", "copy_seed", "incomplete_folder", "move_scripts", "provide_seed"]
 

@@ -18,13 +18,13 @@ from typing import Any
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import InvalidVersion, Version
 
-from pytest_mlms.errors import StackError
-from pytest_mlms.recorded import RecordedLaunch
-from pytest_mlms.records import Stack
-from pytest_mlms.redaction import redact, redact_all
-from pytest_mlms.stacks.declaration import declaration_of
-from pytest_mlms.stacks.environments import environments
-from pytest_mlms.stacks.exact_packages import ExactPackage
+from pytest_mlms.core.errors import StackError
+from pytest_mlms.core.recorded import RecordedLaunch
+from pytest_mlms.core.records import Stack
+from pytest_mlms.core.redaction import redact, redact_all
+from pytest_mlms.provide.stacks.declaration import declaration_of
+from pytest_mlms.provide.stacks.environments import environments
+from pytest_mlms.provide.stacks.exact_packages import ExactPackage
 
 __all__ = [
     "EVERYTHING",

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup
 
-from pytest_mlms.charts.axes import Axis, rows_axis
-from pytest_mlms.charts.estimates import (
+from pytest_mlms.core.records import Verdict
+from pytest_mlms.show.charts.axes import Axis, rows_axis
+from pytest_mlms.show.charts.estimates import (
     add_estimate,
     add_limit,
     ends_of,
@@ -15,12 +16,11 @@ from pytest_mlms.charts.estimates import (
     is_shown,
     limit_words,
 )
-from pytest_mlms.charts.plot import Plot
-from pytest_mlms.charts.scales import linear_scale
-from pytest_mlms.charts.ticks import TickText, short_value
-from pytest_mlms.records import Verdict
-from pytest_mlms.views.measured import EstimateView, LimitView
-from pytest_mlms.views.numbers import limit_text, quantity_label
+from pytest_mlms.show.charts.plot import Plot
+from pytest_mlms.show.charts.scales import linear_scale
+from pytest_mlms.show.charts.ticks import TickText, short_value
+from pytest_mlms.show.views.measured import EstimateView, LimitView
+from pytest_mlms.show.views.numbers import limit_text, quantity_label
 
 __all__ = ["intervals_charts"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pytest_mlms.charts.scales import Scale
+from pytest_mlms.show.charts.scales import Scale
 
 __all__ = ["Axis", "rows_axis"]
 

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 
 from markupsafe import Markup
 
-from pytest_mlms.charts.axes import Axis
-from pytest_mlms.charts.estimates import ends_of
-from pytest_mlms.charts.paints import paint_of
-from pytest_mlms.charts.plot import Plot
-from pytest_mlms.charts.scales import log_scale
-from pytest_mlms.charts.ticks import short_value
-from pytest_mlms.views.curves import Curves
-from pytest_mlms.views.measured import EstimateView
-from pytest_mlms.views.numbers import estimate_text, quantity_label
+from pytest_mlms.show.charts.axes import Axis
+from pytest_mlms.show.charts.estimates import ends_of
+from pytest_mlms.show.charts.paints import paint_of
+from pytest_mlms.show.charts.plot import Plot
+from pytest_mlms.show.charts.scales import log_scale
+from pytest_mlms.show.charts.ticks import short_value
+from pytest_mlms.show.views.curves import Curves
+from pytest_mlms.show.views.measured import EstimateView
+from pytest_mlms.show.views.numbers import estimate_text, quantity_label
 
 __all__ = ["curves_chart"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from pytest_mlms.charts.plot import Plot
-from pytest_mlms.records import Verdict
-from pytest_mlms.views.measured import EstimateView, LimitView
-from pytest_mlms.views.numbers import estimate_text, limit_text, quantity_label
+from pytest_mlms.core.records import Verdict
+from pytest_mlms.show.charts.plot import Plot
+from pytest_mlms.show.views.measured import EstimateView, LimitView
+from pytest_mlms.show.views.numbers import estimate_text, limit_text, quantity_label
 
 __all__ = ["add_estimate", "add_limit", "ends_of", "estimate_words", "is_shown", "limit_words"]
 

@@ -10,11 +10,11 @@ from typing import TypeAlias
 
 from markupsafe import Markup
 
-from pytest_mlms.charts.axes import Axis
-from pytest_mlms.charts.paints import stroked
-from pytest_mlms.charts.picture import WIDTH
-from pytest_mlms.charts.svg import CHARACTER, element, group_of_words, number, path_from, words
-from pytest_mlms.text import shortened
+from pytest_mlms.core.text import shortened
+from pytest_mlms.show.charts.axes import Axis
+from pytest_mlms.show.charts.paints import stroked
+from pytest_mlms.show.charts.picture import WIDTH
+from pytest_mlms.show.charts.svg import CHARACTER, element, group_of_words, number, path_from, words
 
 __all__ = ["Frame", "Point", "height_of_rows"]
 

@@ -6,16 +6,22 @@ from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup
 
-from pytest_mlms.charts.axes import Axis, rows_axis
-from pytest_mlms.charts.estimates import add_estimate, add_limit, ends_of, is_shown, limit_words
-from pytest_mlms.charts.paints import paint_of
-from pytest_mlms.charts.plot import Plot
-from pytest_mlms.charts.scales import Scale, log_scale
-from pytest_mlms.charts.ticks import short_value
-from pytest_mlms.units import format_quantity
-from pytest_mlms.views.measured import EstimateView, LimitView
-from pytest_mlms.views.numbers import estimate_text, quantity_label
-from pytest_mlms.views.samples import Distribution
+from pytest_mlms.core.units import format_quantity
+from pytest_mlms.show.charts.axes import Axis, rows_axis
+from pytest_mlms.show.charts.estimates import (
+    add_estimate,
+    add_limit,
+    ends_of,
+    is_shown,
+    limit_words,
+)
+from pytest_mlms.show.charts.paints import paint_of
+from pytest_mlms.show.charts.plot import Plot
+from pytest_mlms.show.charts.scales import Scale, log_scale
+from pytest_mlms.show.charts.ticks import short_value
+from pytest_mlms.show.views.measured import EstimateView, LimitView
+from pytest_mlms.show.views.numbers import estimate_text, quantity_label
+from pytest_mlms.show.views.samples import Distribution
 
 __all__ = ["distributions_chart", "percentiles_chart"]
 

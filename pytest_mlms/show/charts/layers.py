@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from pytest_mlms.charts.axes import Axis, rows_axis
-from pytest_mlms.charts.paints import SERIES, paint_of
-from pytest_mlms.charts.plot import Plot, around
-from pytest_mlms.charts.scales import Scale, linear_scale
-from pytest_mlms.charts.ticks import microsecond_tick, microseconds
-from pytest_mlms.trace.tables import LayerRow
-from pytest_mlms.upgrade.labels import percent
+from pytest_mlms.decide.upgrade.labels import percent
+from pytest_mlms.measure.trace.tables import LayerRow
+from pytest_mlms.show.charts.axes import Axis, rows_axis
+from pytest_mlms.show.charts.paints import SERIES, paint_of
+from pytest_mlms.show.charts.plot import Plot, around
+from pytest_mlms.show.charts.scales import Scale, linear_scale
+from pytest_mlms.show.charts.ticks import microsecond_tick, microseconds
 
 __all__ = ["NO_TYPE", "layers_chart", "slowest_chart", "types_chart", "types_of"]
 

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from pytest_mlms.charts.paints import stroked
-from pytest_mlms.charts.svg import CHARACTER, element, number, path_from, words
-from pytest_mlms.text import shortened
+from pytest_mlms.core.text import shortened
+from pytest_mlms.show.charts.paints import stroked
+from pytest_mlms.show.charts.svg import CHARACTER, element, number, path_from, words
 
 __all__ = ["LegendEntry", "Placed", "draw_legend", "height_of", "place_entries"]
 

@@ -8,15 +8,15 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from pytest_mlms.charts.axes import Axis
-from pytest_mlms.charts.plot import Plot
-from pytest_mlms.charts.scales import Scale, linear_scale, log_scale, percent_of
-from pytest_mlms.charts.ticks import short_value, signed_number
-from pytest_mlms.records import Comparison
-from pytest_mlms.units import format_quantity
-from pytest_mlms.upgrade.labels import percent, worst_change
-from pytest_mlms.upgrade.round_record import PeakRecord
-from pytest_mlms.views.numbers import quantity_label
+from pytest_mlms.core.records import Comparison
+from pytest_mlms.core.units import format_quantity
+from pytest_mlms.decide.upgrade.labels import percent, worst_change
+from pytest_mlms.decide.upgrade.round_record import PeakRecord
+from pytest_mlms.show.charts.axes import Axis
+from pytest_mlms.show.charts.plot import Plot
+from pytest_mlms.show.charts.scales import Scale, linear_scale, log_scale, percent_of
+from pytest_mlms.show.charts.ticks import short_value, signed_number
+from pytest_mlms.show.views.numbers import quantity_label
 
 __all__ = ["RoundChange", "load_rounds_chart", "rates_chart"]
 

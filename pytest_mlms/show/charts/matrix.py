@@ -8,12 +8,12 @@ from functools import cached_property
 
 from markupsafe import Markup
 
-from pytest_mlms.charts.mistakes import mistake_text
-from pytest_mlms.charts.paints import filled
-from pytest_mlms.charts.picture import WIDTH, picture
-from pytest_mlms.charts.svg import element, words
-from pytest_mlms.text import shortened
-from pytest_mlms.views.confusion import Confusion, Mistake
+from pytest_mlms.core.text import shortened
+from pytest_mlms.show.charts.mistakes import mistake_text
+from pytest_mlms.show.charts.paints import filled
+from pytest_mlms.show.charts.picture import WIDTH, picture
+from pytest_mlms.show.charts.svg import element, words
+from pytest_mlms.show.views.confusion import Confusion, Mistake
 
 __all__ = ["confusion_matrix"]
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from pytest_mlms.charts.axes import Axis, rows_axis
-from pytest_mlms.charts.plot import Plot, around
-from pytest_mlms.charts.scales import linear_scale
-from pytest_mlms.charts.ticks import whole_number
-from pytest_mlms.evaluate.tasks.marks import ClassCounts
-from pytest_mlms.text import shortened
-from pytest_mlms.views.confusion import Confusion, Mistake
+from pytest_mlms.core.text import shortened
+from pytest_mlms.measure.evaluate.tasks.marks import ClassCounts
+from pytest_mlms.show.charts.axes import Axis, rows_axis
+from pytest_mlms.show.charts.plot import Plot, around
+from pytest_mlms.show.charts.scales import linear_scale
+from pytest_mlms.show.charts.ticks import whole_number
+from pytest_mlms.show.views.confusion import Confusion, Mistake
 
 __all__ = ["classes_chart", "mistake_text", "mistakes_chart"]
 

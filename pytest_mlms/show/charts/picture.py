@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from markupsafe import Markup
 
-from pytest_mlms.charts.svg import FONT, element, number
+from pytest_mlms.show.charts.svg import FONT, element, number
 
 __all__ = ["WIDTH", "picture"]
 

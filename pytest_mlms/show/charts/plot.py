@@ -9,12 +9,12 @@ from typing import NamedTuple, TypeAlias
 
 from markupsafe import Markup
 
-from pytest_mlms.charts.axes import Axis
-from pytest_mlms.charts.frame import Frame, Point, height_of_rows
-from pytest_mlms.charts.legend import LegendEntry, draw_legend, height_of, place_entries
-from pytest_mlms.charts.paints import filled, stroked
-from pytest_mlms.charts.picture import WIDTH, picture
-from pytest_mlms.charts.svg import CHARACTER, element, number, path_from, path_of, words
+from pytest_mlms.show.charts.axes import Axis
+from pytest_mlms.show.charts.frame import Frame, Point, height_of_rows
+from pytest_mlms.show.charts.legend import LegendEntry, draw_legend, height_of, place_entries
+from pytest_mlms.show.charts.paints import filled, stroked
+from pytest_mlms.show.charts.picture import WIDTH, picture
+from pytest_mlms.show.charts.svg import CHARACTER, element, number, path_from, path_of, words
 
 __all__ = ["Plot", "Span", "around"]
 

@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup
 
-from pytest_mlms.charts.axes import Axis
-from pytest_mlms.charts.frame import Point
-from pytest_mlms.charts.layers import NO_TYPE
-from pytest_mlms.charts.plot import Plot
-from pytest_mlms.charts.scales import Scale, log_scale
-from pytest_mlms.trace.metadata import Peaks
-from pytest_mlms.upgrade.labels import percent
-from pytest_mlms.views.traces import RoofPoint
+from pytest_mlms.decide.upgrade.labels import percent
+from pytest_mlms.measure.trace.metadata import Peaks
+from pytest_mlms.show.charts.axes import Axis
+from pytest_mlms.show.charts.frame import Point
+from pytest_mlms.show.charts.layers import NO_TYPE
+from pytest_mlms.show.charts.plot import Plot
+from pytest_mlms.show.charts.scales import Scale, log_scale
+from pytest_mlms.show.views.traces import RoofPoint
 
 __all__ = ["BOUNDS", "roofline_chart"]
 

@@ -8,13 +8,13 @@ from statistics import median
 
 from markupsafe import Markup
 
-from pytest_mlms.charts.axes import Axis
-from pytest_mlms.charts.plot import Plot
-from pytest_mlms.charts.scales import Scale, linear_scale
-from pytest_mlms.charts.ticks import short_value
-from pytest_mlms.records import UNUSABLE
-from pytest_mlms.views.numbers import interval_text, quantity_label
-from pytest_mlms.views.series import ChangeView, SeriesPoint, SeriesView
+from pytest_mlms.core.records import UNUSABLE
+from pytest_mlms.show.charts.axes import Axis
+from pytest_mlms.show.charts.plot import Plot
+from pytest_mlms.show.charts.scales import Scale, linear_scale
+from pytest_mlms.show.charts.ticks import short_value
+from pytest_mlms.show.views.numbers import interval_text, quantity_label
+from pytest_mlms.show.views.series import ChangeView, SeriesPoint, SeriesView
 
 __all__ = ["series_chart"]
 

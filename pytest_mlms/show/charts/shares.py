@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 from markupsafe import Markup
 
-from pytest_mlms.charts.axes import Axis, rows_axis
-from pytest_mlms.charts.paints import paint_of
-from pytest_mlms.charts.plot import Plot, around
-from pytest_mlms.charts.scales import Scale
-from pytest_mlms.charts.ticks import microsecond_tick, microseconds
-from pytest_mlms.upgrade.labels import percent
+from pytest_mlms.decide.upgrade.labels import percent
+from pytest_mlms.show.charts.axes import Axis, rows_axis
+from pytest_mlms.show.charts.paints import paint_of
+from pytest_mlms.show.charts.plot import Plot, around
+from pytest_mlms.show.charts.scales import Scale
+from pytest_mlms.show.charts.ticks import microsecond_tick, microseconds
 
 __all__ = ["shares_chart"]
 

@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 from markupsafe import Markup, escape
 
-from pytest_mlms.charts.paints import filled
-from pytest_mlms.text import visible
+from pytest_mlms.core.text import visible
+from pytest_mlms.show.charts.paints import filled
 
 __all__ = [
     "CHARACTER",

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from pytest_mlms.charts.svg import element
-from pytest_mlms.evaluate.tasks.marks import BoxMark
-from pytest_mlms.files import read_regular
+from pytest_mlms.core.files import read_regular
+from pytest_mlms.measure.evaluate.tasks.marks import BoxMark
+from pytest_mlms.show.charts.svg import element
 
 __all__ = ["COLOURS", "thumbnail"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from pytest_mlms.units import format_quantity
+from pytest_mlms.core.units import format_quantity
 
 __all__ = ["TickText", "short_value", "signed_number", "whole_number"]
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 from markupsafe import Markup
 
-from pytest_mlms.charts.axes import Axis, rows_axis
-from pytest_mlms.charts.plot import Plot, around
-from pytest_mlms.charts.scales import Scale
-from pytest_mlms.charts.ticks import microsecond_tick, microseconds
-from pytest_mlms.text import shortened
-from pytest_mlms.views.traces import Timeline, TimelineSpan
+from pytest_mlms.core.text import shortened
+from pytest_mlms.show.charts.axes import Axis, rows_axis
+from pytest_mlms.show.charts.plot import Plot, around
+from pytest_mlms.show.charts.scales import Scale
+from pytest_mlms.show.charts.ticks import microsecond_tick, microseconds
+from pytest_mlms.show.views.traces import Timeline, TimelineSpan
 
 __all__ = ["timeline_chart"]
 

@@ -8,16 +8,16 @@ from typing import TypeAlias
 
 from markupsafe import Markup
 
-from pytest_mlms.charts.axes import Axis, rows_axis
-from pytest_mlms.charts.plot import Plot, around
-from pytest_mlms.charts.scales import Scale, linear_scale, percent_of
-from pytest_mlms.charts.ticks import short_value, signed_number
-from pytest_mlms.records import Comparison, Verdict
-from pytest_mlms.units import format_quantity
-from pytest_mlms.upgrade.labels import format_change, percent, verdict_label, worst_change
-from pytest_mlms.upgrade.layer_diff import LayerChange
-from pytest_mlms.views.numbers import quantity_label
-from pytest_mlms.views.samples import PairRatios
+from pytest_mlms.core.records import Comparison, Verdict
+from pytest_mlms.core.units import format_quantity
+from pytest_mlms.decide.upgrade.labels import format_change, percent, verdict_label, worst_change
+from pytest_mlms.decide.upgrade.layer_diff import LayerChange
+from pytest_mlms.show.charts.axes import Axis, rows_axis
+from pytest_mlms.show.charts.plot import Plot, around
+from pytest_mlms.show.charts.scales import Scale, linear_scale, percent_of
+from pytest_mlms.show.charts.ticks import short_value, signed_number
+from pytest_mlms.show.views.numbers import quantity_label
+from pytest_mlms.show.views.samples import PairRatios
 
 __all__ = ["Round", "forest_chart", "layers_chart", "rounds_chart"]
 

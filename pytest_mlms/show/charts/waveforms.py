@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from pytest_mlms.charts.paints import filled, stroked
-from pytest_mlms.charts.picture import picture
-from pytest_mlms.charts.svg import element, number, path_of, words
-from pytest_mlms.units import format_quantity
-from pytest_mlms.views.examples import Waveform
+from pytest_mlms.core.units import format_quantity
+from pytest_mlms.show.charts.paints import filled, stroked
+from pytest_mlms.show.charts.picture import picture
+from pytest_mlms.show.charts.svg import element, number, path_of, words
+from pytest_mlms.show.views.examples import Waveform
 
 __all__ = ["waveform_chart"]
 

@@ -7,16 +7,16 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from pytest_mlms.charts.accuracy import intervals_charts
-from pytest_mlms.charts.matrix import confusion_matrix
-from pytest_mlms.charts.mistakes import classes_chart, mistakes_chart
-from pytest_mlms.charts.thumbnails import thumbnail
-from pytest_mlms.charts.waveforms import waveform_chart
-from pytest_mlms.html.section import FIGURES, Context, Figure, Section
-from pytest_mlms.views.classes import read_classes, worst_classes
-from pytest_mlms.views.confusion import read_confusion
-from pytest_mlms.views.examples import Example, Examples, read_examples
-from pytest_mlms.views.item import ItemView
+from pytest_mlms.show.charts.accuracy import intervals_charts
+from pytest_mlms.show.charts.matrix import confusion_matrix
+from pytest_mlms.show.charts.mistakes import classes_chart, mistakes_chart
+from pytest_mlms.show.charts.thumbnails import thumbnail
+from pytest_mlms.show.charts.waveforms import waveform_chart
+from pytest_mlms.show.html.section import FIGURES, Context, Figure, Section
+from pytest_mlms.show.views.classes import read_classes, worst_classes
+from pytest_mlms.show.views.confusion import read_confusion
+from pytest_mlms.show.views.examples import Example, Examples, read_examples
+from pytest_mlms.show.views.item import ItemView
 
 __all__ = ["ACCURACY", "AGREEMENT"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pytest_mlms.records import Verdict
-from pytest_mlms.text import visible
-from pytest_mlms.upgrade.labels import format_change, tolerance_label, verdict_label
-from pytest_mlms.views.numbers import (
+from pytest_mlms.core.records import Verdict
+from pytest_mlms.core.text import visible
+from pytest_mlms.decide.upgrade.labels import format_change, tolerance_label, verdict_label
+from pytest_mlms.show.views.numbers import (
     count_text,
     distance_text,
     estimate_text,

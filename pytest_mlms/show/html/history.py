@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pytest_mlms.charts.series import series_chart
-from pytest_mlms.html.section import Figure
-from pytest_mlms.views.item import ItemView
-from pytest_mlms.views.numbers import quantity_label
-from pytest_mlms.views.run import RunView
-from pytest_mlms.views.series import SeriesView, read_series, series_of_items
+from pytest_mlms.show.charts.series import series_chart
+from pytest_mlms.show.html.section import Figure
+from pytest_mlms.show.views.item import ItemView
+from pytest_mlms.show.views.numbers import quantity_label
+from pytest_mlms.show.views.run import RunView
+from pytest_mlms.show.views.series import SeriesView, read_series, series_of_items
 
 __all__ = ["history_figures"]
 
@@ -19,7 +19,7 @@ _SERIES_OF_ITEM = 2  # of an item that passed; all limits of one that did not
 
 def history_figures(address: str, runs: Sequence[RunView]) -> Sequence[Figure]:
     """Return a picture for each series of the worst items; raises HistoryError."""
-    from pytest_mlms.history.store import open_to_read
+    from pytest_mlms.keep.history.store import open_to_read
 
     history = open_to_read(address)
     items = sorted((item for run in runs for item in run.items), key=lambda item: item.badness)

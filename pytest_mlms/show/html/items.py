@@ -11,11 +11,11 @@ from typing import Literal, NamedTuple
 
 from markupsafe import Markup
 
-from pytest_mlms.html.pages import environment
-from pytest_mlms.html.sections import SECTIONS, sections_of
-from pytest_mlms.records import Verdict
-from pytest_mlms.views.findings import findings_of
-from pytest_mlms.views.item import ItemView
+from pytest_mlms.core.records import Verdict
+from pytest_mlms.show.html.pages import environment
+from pytest_mlms.show.html.sections import SECTIONS, sections_of
+from pytest_mlms.show.views.findings import findings_of
+from pytest_mlms.show.views.item import ItemView
 
 __all__ = ["Appearance", "RenderedItems", "bytes_of", "render_items"]
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from pytest_mlms.errors import MlmsError
+from pytest_mlms.core.errors import MlmsError
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -32,10 +32,10 @@ def environment() -> Environment:
     require_templates()
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    from pytest_mlms.html.filters import FILTERS
+    from pytest_mlms.show.html.filters import FILTERS
 
     made = Environment(
-        loader=PackageLoader("pytest_mlms.html", _TEMPLATES),
+        loader=PackageLoader("pytest_mlms.show.html", _TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -52,7 +52,7 @@ def style_sheet() -> str:
     """Return the style sheet of reports and pages, which has no URL and nothing from elsewhere."""
     from markupsafe import Markup
 
-    from pytest_mlms.charts.paints import palette_css
+    from pytest_mlms.show.charts.paints import palette_css
 
     rules = resources.files(__package__).joinpath(_TEMPLATES, "style.css").read_text()
     return Markup(f"{palette_css()}\n{rules}")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pytest_mlms.charts.latency import distributions_chart, percentiles_chart
-from pytest_mlms.html.section import FIGURES, Context, Figure, Section
-from pytest_mlms.units import format_quantity
-from pytest_mlms.views.item import ItemView
-from pytest_mlms.views.samples import process_distributions
+from pytest_mlms.core.units import format_quantity
+from pytest_mlms.show.charts.latency import distributions_chart, percentiles_chart
+from pytest_mlms.show.html.section import FIGURES, Context, Figure, Section
+from pytest_mlms.show.views.item import ItemView
+from pytest_mlms.show.views.samples import process_distributions
 
 __all__ = ["LATENCY"]
 

@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from pytest_mlms.charts.curves import curves_chart
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.files import write_atomically
-from pytest_mlms.html.items import Appearance, bytes_of, render_items
-from pytest_mlms.html.pages import environment
-from pytest_mlms.html.section import Figure
-from pytest_mlms.records import Verdict
-from pytest_mlms.views.compare import CompareView, compare_runs
-from pytest_mlms.views.curves import curves_of
-from pytest_mlms.views.item import ItemView
-from pytest_mlms.views.numbers import quantity_label
-from pytest_mlms.views.run import RunView
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.files import write_atomically
+from pytest_mlms.core.records import Verdict
+from pytest_mlms.show.charts.curves import curves_chart
+from pytest_mlms.show.html.items import Appearance, bytes_of, render_items
+from pytest_mlms.show.html.pages import environment
+from pytest_mlms.show.html.section import Figure
+from pytest_mlms.show.views.compare import CompareView, compare_runs
+from pytest_mlms.show.views.curves import curves_of
+from pytest_mlms.show.views.item import ItemView
+from pytest_mlms.show.views.numbers import quantity_label
+from pytest_mlms.show.views.run import RunView
 
 __all__ = ["MOST_BYTES", "HistoryFigures", "render_report", "write_report"]
 

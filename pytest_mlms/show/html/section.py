@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from pytest_mlms.views.item import ItemView
+from pytest_mlms.show.views.item import ItemView
 
 __all__ = ["FIGURES", "NOTED_FIGURES", "Context", "Figure", "Section"]
 

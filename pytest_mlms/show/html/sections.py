@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from markupsafe import Markup
 
-from pytest_mlms.html import accuracy, performance, structure, traces, upgrade, upgrade_load
-from pytest_mlms.html.pages import environment
-from pytest_mlms.html.section import Section
-from pytest_mlms.views.item import ItemView
+from pytest_mlms.show.html import accuracy, performance, structure, traces, upgrade, upgrade_load
+from pytest_mlms.show.html.pages import environment
+from pytest_mlms.show.html.section import Section
+from pytest_mlms.show.views.item import ItemView
 
 __all__ = ["SECTIONS", "sections_of"]
 

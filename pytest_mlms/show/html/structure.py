@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pytest_mlms.html.section import Context, Section
-from pytest_mlms.views.item import ItemView
-from pytest_mlms.views.structure import structure_of
+from pytest_mlms.show.html.section import Context, Section
+from pytest_mlms.show.views.item import ItemView
+from pytest_mlms.show.views.structure import structure_of
 
 __all__ = ["STRUCTURE"]
 

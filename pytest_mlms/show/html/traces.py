@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from pytest_mlms.charts.layers import layers_chart, slowest_chart, types_chart, types_of
-from pytest_mlms.charts.roofline import BOUNDS, roofline_chart
-from pytest_mlms.charts.shares import shares_chart
-from pytest_mlms.charts.ticks import microseconds
-from pytest_mlms.charts.timeline import timeline_chart
-from pytest_mlms.html.section import NOTED_FIGURES, Context, Figure, Section
-from pytest_mlms.trace.context import TraceContext
-from pytest_mlms.trace.device_time import device_time
-from pytest_mlms.trace.latency import model_latency
-from pytest_mlms.trace.summary import TraceSummary
-from pytest_mlms.upgrade.labels import percent
-from pytest_mlms.views.item import ItemView
-from pytest_mlms.views.traces import Timeline, read_trace, roof_points, timelines_of
+from pytest_mlms.decide.upgrade.labels import percent
+from pytest_mlms.measure.trace.context import TraceContext
+from pytest_mlms.measure.trace.device_time import device_time
+from pytest_mlms.measure.trace.latency import model_latency
+from pytest_mlms.measure.trace.summary import TraceSummary
+from pytest_mlms.show.charts.layers import layers_chart, slowest_chart, types_chart, types_of
+from pytest_mlms.show.charts.roofline import BOUNDS, roofline_chart
+from pytest_mlms.show.charts.shares import shares_chart
+from pytest_mlms.show.charts.ticks import microseconds
+from pytest_mlms.show.charts.timeline import timeline_chart
+from pytest_mlms.show.html.section import NOTED_FIGURES, Context, Figure, Section
+from pytest_mlms.show.views.item import ItemView
+from pytest_mlms.show.views.traces import Timeline, read_trace, roof_points, timelines_of
 
 __all__ = ["TIME"]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pytest_mlms.charts.latency import distributions_chart
-from pytest_mlms.charts.upgrade import Round, forest_chart, layers_chart, rounds_chart
-from pytest_mlms.html.section import FIGURES, NOTED_FIGURES, Context, Figure, Section
-from pytest_mlms.records import Comparison, main_comparison
-from pytest_mlms.upgrade.labels import precision_text
-from pytest_mlms.views.item import ItemView
-from pytest_mlms.views.samples import pair_ratios, side_distributions
+from pytest_mlms.core.records import Comparison, main_comparison
+from pytest_mlms.decide.upgrade.labels import precision_text
+from pytest_mlms.show.charts.latency import distributions_chart
+from pytest_mlms.show.charts.upgrade import Round, forest_chart, layers_chart, rounds_chart
+from pytest_mlms.show.html.section import FIGURES, NOTED_FIGURES, Context, Figure, Section
+from pytest_mlms.show.views.item import ItemView
+from pytest_mlms.show.views.samples import pair_ratios, side_distributions
 
 __all__ = ["CHANGES", "INPUTS", "LAYERS"]
 

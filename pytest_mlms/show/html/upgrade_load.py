@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pytest_mlms.charts.latency import distributions_chart
-from pytest_mlms.charts.load import RoundChange, load_rounds_chart, rates_chart
-from pytest_mlms.html.section import FIGURES, Context, Figure, Section
-from pytest_mlms.quantities import QUANTITIES
-from pytest_mlms.records import Comparison
-from pytest_mlms.units import format_quantity
-from pytest_mlms.views.item import ItemView
-from pytest_mlms.views.samples import query_distributions
+from pytest_mlms.core.quantities import QUANTITIES
+from pytest_mlms.core.records import Comparison
+from pytest_mlms.core.units import format_quantity
+from pytest_mlms.show.charts.latency import distributions_chart
+from pytest_mlms.show.charts.load import RoundChange, load_rounds_chart, rates_chart
+from pytest_mlms.show.html.section import FIGURES, Context, Figure, Section
+from pytest_mlms.show.views.item import ItemView
+from pytest_mlms.show.views.samples import query_distributions
 
 __all__ = ["QUERIES"]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from pytest_mlms.errors import MlmsError
+from pytest_mlms.core.errors import MlmsError
 
 __all__ = ["ListenAddress", "OwnNames", "PortalError"]
 

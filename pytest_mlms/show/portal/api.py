@@ -9,13 +9,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, HTTPException, Query, Response
 from fastapi import Path as PathOf
 
-from pytest_mlms.portal.catalog import Catalog, Page
-from pytest_mlms.portal.downloads import serve_file
-from pytest_mlms.portal.histories import Histories
-from pytest_mlms.portal.run_index import RunIndex
-from pytest_mlms.portal.run_views import RunViews
-from pytest_mlms.serialization import to_plain
-from pytest_mlms.views.item import ItemView
+from pytest_mlms.core.serialization import to_plain
+from pytest_mlms.show.portal.catalog import Catalog, Page
+from pytest_mlms.show.portal.downloads import serve_file
+from pytest_mlms.show.portal.histories import Histories
+from pytest_mlms.show.portal.run_index import RunIndex
+from pytest_mlms.show.portal.run_views import RunViews
+from pytest_mlms.show.views.item import ItemView
 
 __all__ = ["Limit", "Number", "Offset", "make_api"]
 

@@ -13,25 +13,25 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 import pytest_mlms
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.history.errors import HistoryUnavailable
-from pytest_mlms.html.pages import style_sheet
-from pytest_mlms.portal.api import make_api
-from pytest_mlms.portal.catalog import Catalog
-from pytest_mlms.portal.evaluation_pages import make_evaluation_api, make_evaluation_pages
-from pytest_mlms.portal.evaluations import Evaluations
-from pytest_mlms.portal.guard import API, Guard
-from pytest_mlms.portal.histories import Histories
-from pytest_mlms.portal.history_pages import make_history_pages
-from pytest_mlms.portal.history_writer import HistoryWriter
-from pytest_mlms.portal.login import make_login
-from pytest_mlms.portal.manifests import Manifests
-from pytest_mlms.portal.pages import make_pages
-from pytest_mlms.portal.receiving import make_receiving
-from pytest_mlms.portal.rendering import STATIC, Pages
-from pytest_mlms.portal.run_index import PORTAL_FOLDER, RunIndex
-from pytest_mlms.portal.run_views import RunViews
-from pytest_mlms.portal.settings import PortalSettings
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.keep.history.errors import HistoryUnavailable
+from pytest_mlms.show.html.pages import style_sheet
+from pytest_mlms.show.portal.api import make_api
+from pytest_mlms.show.portal.catalog import Catalog
+from pytest_mlms.show.portal.evaluation_pages import make_evaluation_api, make_evaluation_pages
+from pytest_mlms.show.portal.evaluations import Evaluations
+from pytest_mlms.show.portal.guard import API, Guard
+from pytest_mlms.show.portal.histories import Histories
+from pytest_mlms.show.portal.history_pages import make_history_pages
+from pytest_mlms.show.portal.history_writer import HistoryWriter
+from pytest_mlms.show.portal.login import make_login
+from pytest_mlms.show.portal.manifests import Manifests
+from pytest_mlms.show.portal.pages import make_pages
+from pytest_mlms.show.portal.receiving import make_receiving
+from pytest_mlms.show.portal.rendering import STATIC, Pages
+from pytest_mlms.show.portal.run_index import PORTAL_FOLDER, RunIndex
+from pytest_mlms.show.portal.run_views import RunViews
+from pytest_mlms.show.portal.settings import PortalSettings
 
 __all__ = ["make_app"]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from pytest_mlms.portal.run_index import RunIndex
+from pytest_mlms.show.portal.run_index import RunIndex
 
 __all__ = ["Catalog", "HostRow", "ItemRow", "ModelRow", "Page", "RunRow", "SoftwareRow", "StackRow"]
 

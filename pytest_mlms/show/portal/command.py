@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from pytest_mlms.portal.addresses import ListenAddress, PortalError
-from pytest_mlms.portal.server import serve
-from pytest_mlms.portal.settings import Limits, PortalSettings
-from pytest_mlms.portal.tokens import read_tokens
-from pytest_mlms.units import parse_quantity
+from pytest_mlms.core.units import parse_quantity
+from pytest_mlms.show.portal.addresses import ListenAddress, PortalError
+from pytest_mlms.show.portal.server import serve
+from pytest_mlms.show.portal.settings import Limits, PortalSettings
+from pytest_mlms.show.portal.tokens import read_tokens
 
 __all__ = ["run_portal"]
 

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from starlette.exceptions import HTTPException
 from starlette.responses import Response, StreamingResponse
 
-from pytest_mlms.portal.run_index import RunIndex
+from pytest_mlms.show.portal.run_index import RunIndex
 
 __all__ = ["serve_file"]
 

@@ -10,21 +10,21 @@ from typing import Any
 from fastapi import APIRouter, HTTPException, Request
 from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.portal.evaluation_request import BadRequest, read_request
-from pytest_mlms.portal.evaluations import (
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.serialization import to_plain
+from pytest_mlms.core.text import visible
+from pytest_mlms.measure.trace import LEVELS
+from pytest_mlms.provide.stacks.declared import declared_stacks
+from pytest_mlms.show.portal.evaluation_request import BadRequest, read_request
+from pytest_mlms.show.portal.evaluations import (
     Busy,
     Evaluation,
     Evaluations,
     whole_characters,
 )
-from pytest_mlms.portal.forms import read_form
-from pytest_mlms.portal.manifests import Manifests
-from pytest_mlms.portal.rendering import Pages
-from pytest_mlms.serialization import to_plain
-from pytest_mlms.stacks.declared import declared_stacks
-from pytest_mlms.text import visible
-from pytest_mlms.trace import LEVELS
+from pytest_mlms.show.portal.forms import read_form
+from pytest_mlms.show.portal.manifests import Manifests
+from pytest_mlms.show.portal.rendering import Pages
 
 __all__ = ["make_evaluation_api", "make_evaluation_pages"]
 

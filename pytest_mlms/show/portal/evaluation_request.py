@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.trace import LEVELS
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.measure.trace import LEVELS
 
 __all__ = ["BadRequest", "EvaluationRequest", "read_request"]
 

@@ -14,12 +14,12 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.files import write_atomically
-from pytest_mlms.portal.evaluation_request import EvaluationRequest
-from pytest_mlms.portal.lifeline import DESCRIPTOR
-from pytest_mlms.serialization import from_plain
-from pytest_mlms.starts import module_command
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.files import write_atomically
+from pytest_mlms.core.serialization import from_plain
+from pytest_mlms.core.starts import module_command
+from pytest_mlms.show.portal.evaluation_request import EvaluationRequest
+from pytest_mlms.show.portal.lifeline import DESCRIPTOR
 
 __all__ = ["Busy", "Evaluation", "Evaluations", "whole_characters"]
 
@@ -201,7 +201,7 @@ class Evaluations:
         python, *words = module_command("pytest", with_folder=True)
         return [
             *(python, "-u", *words),
-            *("-p", "pytest_mlms.portal.lifeline"),
+            *("-p", "pytest_mlms.show.portal.lifeline"),
             *("-p", "no:cacheprovider"),
             "--color=no",
             f"--mlms-manifests={self._manifests / request.manifest}",

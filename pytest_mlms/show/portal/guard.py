@@ -13,10 +13,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pytest_mlms.portal.addresses import OwnNames
-from pytest_mlms.portal.request_body import LimitedBody, announced_length
-from pytest_mlms.portal.settings import PortalSettings
-from pytest_mlms.units import format_quantity
+from pytest_mlms.core.units import format_quantity
+from pytest_mlms.show.portal.addresses import OwnNames
+from pytest_mlms.show.portal.request_body import LimitedBody, announced_length
+from pytest_mlms.show.portal.settings import PortalSettings
 
 __all__ = ["API", "SESSION_COOKIE", "TOKEN_PATH", "UPLOADS", "Guard", "bearer_token"]
 

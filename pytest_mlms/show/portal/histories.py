@@ -11,10 +11,10 @@ from typing import TypeVar
 from sqlalchemy import Connection, Engine, func, select
 from starlette.exceptions import HTTPException
 
-from pytest_mlms.history import queries, schema
-from pytest_mlms.history.store import open_to_read
-from pytest_mlms.portal.catalog import Page
-from pytest_mlms.views.series import SeriesView, read_series
+from pytest_mlms.keep.history import queries, schema
+from pytest_mlms.keep.history.store import open_to_read
+from pytest_mlms.show.portal.catalog import Page
+from pytest_mlms.show.views.series import SeriesView, read_series
 
 __all__ = ["ChangeRow", "Histories"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from pytest_mlms.charts.series import series_chart
-from pytest_mlms.portal.api import Number, Offset
-from pytest_mlms.portal.histories import Histories
-from pytest_mlms.portal.rendering import Pages
+from pytest_mlms.show.charts.series import series_chart
+from pytest_mlms.show.portal.api import Number, Offset
+from pytest_mlms.show.portal.histories import Histories
+from pytest_mlms.show.portal.rendering import Pages
 
 __all__ = ["make_history_pages"]
 

@@ -6,10 +6,10 @@ import contextlib
 import logging
 from pathlib import Path
 
-from pytest_mlms.history.adding import add_run
-from pytest_mlms.history.catching_up import catch_up, queue_of
-from pytest_mlms.history.errors import HistoryError, HistoryUnavailable
-from pytest_mlms.history.store import open_history
+from pytest_mlms.keep.history.adding import add_run
+from pytest_mlms.keep.history.catching_up import catch_up, queue_of
+from pytest_mlms.keep.history.errors import HistoryError, HistoryUnavailable
+from pytest_mlms.keep.history.store import open_history
 
 __all__ = ["HistoryWriter"]
 

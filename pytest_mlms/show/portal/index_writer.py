@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO, Any
 
-from pytest_mlms.portal.run_reader import item_row, run_row, software_rows
-from pytest_mlms.recorded import is_file_of_run
-from pytest_mlms.results_reader import ResultLine, lines_from
+from pytest_mlms.core.recorded import is_file_of_run
+from pytest_mlms.keep.results.results_reader import ResultLine, lines_from
+from pytest_mlms.show.portal.run_reader import item_row, run_row, software_rows
 
 __all__ = ["FileState", "forget_run", "read_run"]
 

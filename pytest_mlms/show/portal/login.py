@@ -5,11 +5,11 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 from starlette.responses import RedirectResponse
 
-from pytest_mlms.portal.forms import read_form
-from pytest_mlms.portal.guard import SESSION_COOKIE
-from pytest_mlms.portal.rendering import Pages
-from pytest_mlms.portal.settings import PortalSettings
-from pytest_mlms.portal.tokens import SESSION_SECONDS
+from pytest_mlms.show.portal.forms import read_form
+from pytest_mlms.show.portal.guard import SESSION_COOKIE
+from pytest_mlms.show.portal.rendering import Pages
+from pytest_mlms.show.portal.settings import PortalSettings
+from pytest_mlms.show.portal.tokens import SESSION_SECONDS
 
 __all__ = ["make_login"]
 

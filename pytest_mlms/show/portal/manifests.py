@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.loading import load_manifest
-from pytest_mlms.text import encodable
+from pytest_mlms.author.loading import load_manifest
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.text import encodable
 
 __all__ = ["ManifestEntry", "Manifests"]
 

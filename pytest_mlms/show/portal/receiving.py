@@ -15,11 +15,11 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 
-from pytest_mlms.portal.guard import TOKEN_PATH, UPLOADS, bearer_token
-from pytest_mlms.portal.history_writer import HistoryWriter
-from pytest_mlms.portal.run_index import PORTAL_FOLDER, RunIndex
-from pytest_mlms.portal.settings import PortalSettings
-from pytest_mlms.portal.uploads import BadUpload, Conflict, Received, Uploads
+from pytest_mlms.show.portal.guard import TOKEN_PATH, UPLOADS, bearer_token
+from pytest_mlms.show.portal.history_writer import HistoryWriter
+from pytest_mlms.show.portal.run_index import PORTAL_FOLDER, RunIndex
+from pytest_mlms.show.portal.settings import PortalSettings
+from pytest_mlms.show.portal.uploads import BadUpload, Conflict, Received, Uploads
 
 __all__ = ["make_receiving"]
 

@@ -9,9 +9,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 import pytest_mlms
-from pytest_mlms.html.pages import environment
-from pytest_mlms.portal.guard import SESSION_COOKIE
-from pytest_mlms.portal.settings import PortalSettings
+from pytest_mlms.show.html.pages import environment
+from pytest_mlms.show.portal.guard import SESSION_COOKIE
+from pytest_mlms.show.portal.settings import PortalSettings
 
 __all__ = ["STATIC", "Pages"]
 
@@ -26,7 +26,7 @@ class Pages:
     def __init__(self, settings: PortalSettings) -> None:
         report = environment()
         assert report.loader is not None
-        own = PackageLoader("pytest_mlms.portal", "templates")
+        own = PackageLoader("pytest_mlms.show.portal", "templates")
         self._environment = report.overlay(loader=ChoiceLoader([own, report.loader]))
         places = (*_PLACES, "evaluations") if settings.allow_run else _PLACES
         self._common = {"places": places, "version": pytest_mlms.__version__}

@@ -10,8 +10,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import Message, Receive
 
-from pytest_mlms.portal.settings import Limits
-from pytest_mlms.units import format_quantity
+from pytest_mlms.core.units import format_quantity
+from pytest_mlms.show.portal.settings import Limits
 
 __all__ = ["LimitedBody", "announced_length"]
 

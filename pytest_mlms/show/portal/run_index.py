@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from pytest_mlms.portal.index_schema import open_index
-from pytest_mlms.portal.index_writer import FileState, forget_run, read_run
-from pytest_mlms.portal.run_files import open_below
-from pytest_mlms.results_reader import after_teardown, read_line
+from pytest_mlms.keep.results.results_reader import after_teardown, read_line
+from pytest_mlms.show.portal.index_schema import open_index
+from pytest_mlms.show.portal.index_writer import FileState, forget_run, read_run
+from pytest_mlms.show.portal.run_files import open_below
 
 __all__ = ["PORTAL_FOLDER", "RESULTS_FILE", "RUN_FOLDER", "RunIndex"]
 

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.portal.catalog import Catalog
-from pytest_mlms.portal.run_index import RunIndex
-from pytest_mlms.views.item import ItemView
-from pytest_mlms.views.run import RunView, item_of, read_run
-from pytest_mlms.views.structure import StructureView, structure_of
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.show.portal.catalog import Catalog
+from pytest_mlms.show.portal.run_index import RunIndex
+from pytest_mlms.show.views.item import ItemView
+from pytest_mlms.show.views.run import RunView, item_of, read_run
+from pytest_mlms.show.views.structure import StructureView, structure_of
 
 __all__ = ["RunViews"]
 

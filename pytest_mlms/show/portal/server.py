@@ -11,9 +11,9 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from pytest_mlms.portal.addresses import ListenAddress, PortalError
-from pytest_mlms.portal.app import make_app
-from pytest_mlms.portal.settings import Limits, PortalSettings
+from pytest_mlms.show.portal.addresses import ListenAddress, PortalError
+from pytest_mlms.show.portal.app import make_app
+from pytest_mlms.show.portal.settings import Limits, PortalSettings
 
 __all__ = ["serve"]
 

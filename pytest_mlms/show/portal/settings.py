@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pytest_mlms.portal.addresses import ListenAddress
-from pytest_mlms.portal.tokens import Tokens
+from pytest_mlms.show.portal.addresses import ListenAddress
+from pytest_mlms.show.portal.tokens import Tokens
 
 __all__ = ["Limits", "PortalSettings"]
 

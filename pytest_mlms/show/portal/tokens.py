@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pytest_mlms.files import read_secret
-from pytest_mlms.portal.addresses import PortalError
+from pytest_mlms.core.files import read_secret
+from pytest_mlms.show.portal.addresses import PortalError
 
 __all__ = [
     "PURPOSES",

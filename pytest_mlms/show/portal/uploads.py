@@ -19,16 +19,16 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from pytest_mlms.artifacts.archives import ArchiveTooLarge, UnsafeArchive, unpack
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.files import write_atomically
-from pytest_mlms.portal.run_index import RESULTS_FILE, RUN_FOLDER
-from pytest_mlms.portal.settings import Limits
-from pytest_mlms.portal.tokens import mark_of_pusher
-from pytest_mlms.recorded import is_file_of_run
-from pytest_mlms.results_reader import lines_from
-from pytest_mlms.units import format_quantity
-from pytest_mlms.views.run import item_of, read_run
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.files import write_atomically
+from pytest_mlms.core.recorded import is_file_of_run
+from pytest_mlms.core.units import format_quantity
+from pytest_mlms.keep.results.results_reader import lines_from
+from pytest_mlms.provide.artifacts.archives import ArchiveTooLarge, UnsafeArchive, unpack
+from pytest_mlms.show.portal.run_index import RESULTS_FILE, RUN_FOLDER
+from pytest_mlms.show.portal.settings import Limits
+from pytest_mlms.show.portal.tokens import mark_of_pusher
+from pytest_mlms.show.views.run import item_of, read_run
 
 __all__ = ["BadUpload", "Conflict", "Received", "Uploads"]
 

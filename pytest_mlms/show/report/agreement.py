@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from pytest_mlms.agent.process import Array
-from pytest_mlms.arrays import write_arrays
-from pytest_mlms.evaluate.agreement import Differences, Tolerance, Value, most_different
-from pytest_mlms.evaluate.departure import DepartureSearch
-from pytest_mlms.evaluate.ranking import Ranking
-from pytest_mlms.evaluate.reference import OutputComparison, Reference
-from pytest_mlms.recorder import Recorder
+from pytest_mlms.core.arrays import write_arrays
+from pytest_mlms.keep.results.recorder import Recorder
+from pytest_mlms.measure.agent.process import Array
+from pytest_mlms.measure.evaluate.agreement import Differences, Tolerance, Value, most_different
+from pytest_mlms.measure.evaluate.departure import DepartureSearch
+from pytest_mlms.measure.evaluate.ranking import Ranking
+from pytest_mlms.measure.evaluate.reference import OutputComparison, Reference
 
 __all__ = ["explain_departure", "explain_worst", "keep_differences"]
 

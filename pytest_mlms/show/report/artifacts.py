@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.agent.predictor import ScenarioRun
-from pytest_mlms.arrays import DamagedFile, read_arrays, write_arrays
-from pytest_mlms.evaluate.process_result import ProcessResult
-from pytest_mlms.load.peak_records import Peak, Probe
-from pytest_mlms.recorded import recorded_artifacts
-from pytest_mlms.recorder import Recorder
+from pytest_mlms.core.arrays import DamagedFile, read_arrays, write_arrays
+from pytest_mlms.core.recorded import recorded_artifacts
+from pytest_mlms.keep.results.recorder import Recorder
+from pytest_mlms.measure.agent.predictor import ScenarioRun
+from pytest_mlms.measure.evaluate.process_result import ProcessResult
+from pytest_mlms.measure.load.peak_records import Peak, Probe
 
 __all__ = [
     "keep_arrays",

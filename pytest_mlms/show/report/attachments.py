@@ -12,12 +12,12 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.files import write_atomically
-from pytest_mlms.recorded import Recorded, recorded_artifacts
-from pytest_mlms.report.junit import ITEM_PROPERTY
-from pytest_mlms.report.last_results import Result, last_results
-from pytest_mlms.text import visible
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.files import write_atomically
+from pytest_mlms.core.recorded import Recorded, recorded_artifacts
+from pytest_mlms.core.text import visible
+from pytest_mlms.show.report.junit import ITEM_PROPERTY
+from pytest_mlms.show.report.last_results import Result, last_results
 
 __all__ = ["attach_artifacts"]
 

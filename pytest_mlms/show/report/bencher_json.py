@@ -10,10 +10,10 @@ import json
 import re
 from collections.abc import Iterable
 
-from pytest_mlms.quantities import QUANTITIES
-from pytest_mlms.report.exported import Exported, exported_numbers
-from pytest_mlms.report.last_results import Result, last_results
-from pytest_mlms.text import encodable
+from pytest_mlms.core.quantities import QUANTITIES
+from pytest_mlms.core.text import encodable
+from pytest_mlms.show.report.exported import Exported, exported_numbers
+from pytest_mlms.show.report.last_results import Result, last_results
 
 __all__ = ["bencher_json"]
 

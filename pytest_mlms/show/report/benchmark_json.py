@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.files import write_atomically
-from pytest_mlms.report.artifacts import load_latencies
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.files import write_atomically
+from pytest_mlms.show.report.artifacts import load_latencies
 
 __all__ = ["require_benchmark", "write_benchmark_json"]
 

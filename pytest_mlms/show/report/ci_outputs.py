@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.files import write_atomically
-from pytest_mlms.report.last_results import Result, last_results
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.files import write_atomically
 from pytest_mlms.session import Session
-from pytest_mlms.views.item import ItemView
-from pytest_mlms.views.run import items_of
+from pytest_mlms.show.report.last_results import Result, last_results
+from pytest_mlms.show.views.item import ItemView
+from pytest_mlms.show.views.run import items_of
 
 __all__ = [
     "CiRun",
@@ -59,8 +59,8 @@ class CiRun:
 
 def write_documents(run: CiRun) -> list[str]:
     """Write the files that --mlms-bencher-json and --mlms-metrics name; return what failed."""
-    from pytest_mlms.report.bencher_json import bencher_json
-    from pytest_mlms.report.openmetrics import openmetrics
+    from pytest_mlms.show.report.bencher_json import bencher_json
+    from pytest_mlms.show.report.openmetrics import openmetrics
 
     config = run.session.config
     errors = []
@@ -88,7 +88,7 @@ def _write(
 
 def write_step_summary(run: CiRun) -> list[str]:
     """Append the summary to the file that GitHub shows, as far as it has room; return problems."""
-    from pytest_mlms.report.step_summary import MOST_BYTES, step_summary
+    from pytest_mlms.show.report.step_summary import MOST_BYTES, step_summary
 
     name = run.environ.get("GITHUB_STEP_SUMMARY")
     if not run.is_on_github or not name:
@@ -105,7 +105,7 @@ def write_step_summary(run: CiRun) -> list[str]:
 
 def attach_to_junit(run: CiRun, junit: str | None) -> list[str]:
     """Name artifacts in pytest's JUnit file, which exists by now; return problems."""
-    from pytest_mlms.report.attachments import attach_artifacts
+    from pytest_mlms.show.report.attachments import attach_artifacts
 
     if not run.is_on_gitlab or not junit:
         return []
@@ -120,7 +120,7 @@ def attach_to_junit(run: CiRun, junit: str | None) -> list[str]:
 
 def print_annotations(run: CiRun) -> None:
     """Print the commands that make annotations, in GitHub Actions only."""
-    from pytest_mlms.report.github_annotations import github_annotations
+    from pytest_mlms.show.report.github_annotations import github_annotations
 
     if not run.is_on_github:
         return

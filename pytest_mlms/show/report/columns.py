@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterable
 from statistics import fmean
 from typing import NamedTuple
 
-from pytest_mlms.evaluate.contention import LARGE_WAIT
-from pytest_mlms.evaluate.limits import worst
-from pytest_mlms.quantities import QUANTITIES, quantities_of
-from pytest_mlms.records import Comparison, Kind, main_comparison
-from pytest_mlms.report.table import KEEP
-from pytest_mlms.units import format_quantity
-from pytest_mlms.upgrade.labels import format_change, percent, spread_text
-from pytest_mlms.views.item import ItemView
-from pytest_mlms.views.measured import EstimateView, OwnQuantityView
-from pytest_mlms.views.numbers import NONE, estimate_text, value_text
+from pytest_mlms.core.quantities import QUANTITIES, quantities_of
+from pytest_mlms.core.records import Comparison, Kind, main_comparison
+from pytest_mlms.core.units import format_quantity
+from pytest_mlms.decide.upgrade.labels import format_change, percent, spread_text
+from pytest_mlms.measure.evaluate.contention import LARGE_WAIT
+from pytest_mlms.measure.evaluate.limits import worst
+from pytest_mlms.show.report.table import KEEP
+from pytest_mlms.show.views.item import ItemView
+from pytest_mlms.show.views.measured import EstimateView, OwnQuantityView
+from pytest_mlms.show.views.numbers import NONE, estimate_text, value_text
 
 __all__ = [
     "NO_LIMIT",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pytest_mlms.results_reader import duration_of, read_results
+from pytest_mlms.keep.results.results_reader import duration_of, read_results
 
 __all__ = ["earlier_durations", "known_durations"]
 
@@ -44,11 +44,11 @@ def _durations_in_history(address: str) -> dict[str, float]:
 
     The end of the run says so: there it is a loss, here it only costs a good order.
     """
-    from pytest_mlms.history.durations import durations_in
-    from pytest_mlms.history.errors import HistoryError
-    from pytest_mlms.history.machine_class import machine_class
-    from pytest_mlms.history.store import open_to_read
-    from pytest_mlms.host.machine import machine_state
+    from pytest_mlms.keep.history.durations import durations_in
+    from pytest_mlms.keep.history.errors import HistoryError
+    from pytest_mlms.keep.history.machine_class import machine_class
+    from pytest_mlms.keep.history.store import open_to_read
+    from pytest_mlms.provide.host.machine import machine_state
 
     try:
         with open_to_read(address).connect() as connection:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
-from pytest_mlms.quantities import QUANTITIES
-from pytest_mlms.records import UNUSABLE, ChangeForm, change_form
+from pytest_mlms.core.quantities import QUANTITIES
+from pytest_mlms.core.records import UNUSABLE, ChangeForm, change_form
 
 __all__ = ["Exported", "exported_numbers"]
 

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from pytest_mlms.report.workflow_commands import Level, workflow_command
-from pytest_mlms.text import shortened
-from pytest_mlms.views.findings import findings_of
-from pytest_mlms.views.item import ItemView
+from pytest_mlms.core.text import shortened
+from pytest_mlms.show.report.workflow_commands import Level, workflow_command
+from pytest_mlms.show.views.findings import findings_of
+from pytest_mlms.show.views.item import ItemView
 
 __all__ = ["github_annotations", "place_of"]
 

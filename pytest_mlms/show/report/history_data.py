@@ -9,10 +9,10 @@ from typing import IO, Any
 
 from sqlalchemy import Connection
 
-from pytest_mlms.history.by_version import by_version
-from pytest_mlms.history.queries import PointRow, SeriesInfo, StackInfo, points, stacks
-from pytest_mlms.report.history_tables import stack_changes
-from pytest_mlms.serialization import to_plain
+from pytest_mlms.core.serialization import to_plain
+from pytest_mlms.keep.history.by_version import by_version
+from pytest_mlms.keep.history.queries import PointRow, SeriesInfo, StackInfo, points, stacks
+from pytest_mlms.show.report.history_tables import stack_changes
 
 __all__ = ["points_data", "versions_data", "write_rows"]
 

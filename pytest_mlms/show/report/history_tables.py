@@ -7,18 +7,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from pytest_mlms.history.by_version import VersionSeries
-from pytest_mlms.history.queries import (
+from pytest_mlms.core.units import format_quantity
+from pytest_mlms.decide.upgrade.labels import spread_text
+from pytest_mlms.keep.history.by_version import VersionSeries
+from pytest_mlms.keep.history.queries import (
     PackageChange,
     PointRow,
     SeriesInfo,
     StackInfo,
     changes_between,
 )
-from pytest_mlms.report.sparkline import sparkline
-from pytest_mlms.report.table import KEEP, format_table
-from pytest_mlms.units import format_quantity
-from pytest_mlms.upgrade.labels import spread_text
+from pytest_mlms.show.report.sparkline import sparkline
+from pytest_mlms.show.report.table import KEEP, format_table
 
 __all__ = ["EARLIER", "Style", "points_table", "series_table", "stack_changes", "versions_table"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pytest_mlms.quantities import QUANTITIES
-from pytest_mlms.report.exported import Exported, exported_numbers
-from pytest_mlms.text import visible
+from pytest_mlms.core.quantities import QUANTITIES
+from pytest_mlms.core.text import visible
+from pytest_mlms.show.report.exported import Exported, exported_numbers
 
 __all__ = ["ITEM_PROPERTY", "junit_properties"]
 

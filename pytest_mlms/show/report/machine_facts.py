@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pytest_mlms.units import format_quantity
-from pytest_mlms.views.machine import MachineView
+from pytest_mlms.core.units import format_quantity
+from pytest_mlms.show.views.machine import MachineView
 
 __all__ = ["machine_facts"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from pytest_mlms.text import shortened, visible
+from pytest_mlms.core.text import shortened, visible
 
 __all__ = ["code", "code_block", "folded", "table"]
 

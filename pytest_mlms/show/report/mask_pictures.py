@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from pytest_mlms.evaluate.tasks.marks import MaskPair
+from pytest_mlms.measure.evaluate.tasks.marks import MaskPair
 
 __all__ = ["draw_masks"]
 

@@ -12,9 +12,9 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from pytest_mlms.history.queue import queued_folders
-from pytest_mlms.report.push_queue import is_waiting
-from pytest_mlms.report.run_lock import RunInUse, RunLock
+from pytest_mlms.keep.history.queue import queued_folders
+from pytest_mlms.show.report.push_queue import is_waiting
+from pytest_mlms.show.report.run_lock import RunInUse, RunLock
 
 __all__ = ["RUN_NAME", "remove_old_runs"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from pytest_mlms.views.item import ItemView
+from pytest_mlms.show.views.item import ItemView
 
 __all__ = ["ORIGINALS_TITLE", "original_lines"]
 

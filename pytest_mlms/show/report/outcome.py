@@ -15,16 +15,16 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from pytest_mlms.case_digest import case_digest
-from pytest_mlms.cases import Case, case_of
-from pytest_mlms.errors import InvalidRun, MlmsError
-from pytest_mlms.host.machine import machine_state
-from pytest_mlms.item_result import CaseIdentity, ItemResult, Outcome, Software
-from pytest_mlms.recorder import RECORDER, Recorder
-from pytest_mlms.records import Verdict
-from pytest_mlms.report.junit import junit_properties
-from pytest_mlms.report.reproduce import reproduce_command
+from pytest_mlms.core.errors import InvalidRun, MlmsError
+from pytest_mlms.core.records import Verdict
+from pytest_mlms.keep.results.case_digest import case_digest
+from pytest_mlms.keep.results.item_result import CaseIdentity, ItemResult, Outcome, Software
+from pytest_mlms.keep.results.recorder import RECORDER, Recorder
+from pytest_mlms.provide.cases import Case, case_of
+from pytest_mlms.provide.host.machine import machine_state
 from pytest_mlms.session import SESSION
+from pytest_mlms.show.report.junit import junit_properties
+from pytest_mlms.show.report.reproduce import reproduce_command
 from pytest_mlms.warning_types import MlmsWarning
 
 __all__ = [

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_mlms.evaluate.tasks.marks import ClassCounts
-from pytest_mlms.evaluate.worst_inputs import worst_inputs
-from pytest_mlms.report.artifacts import keep_arrays
+from pytest_mlms.measure.evaluate.tasks.marks import ClassCounts
+from pytest_mlms.measure.evaluate.worst_inputs import worst_inputs
+from pytest_mlms.show.report.artifacts import keep_arrays
 
 if TYPE_CHECKING:
-    from pytest_mlms.evaluate.tasks.task import Evidence
-    from pytest_mlms.pipeline import Dataset
-    from pytest_mlms.recorder import Recorder
+    from pytest_mlms.keep.results.recorder import Recorder
+    from pytest_mlms.measure.evaluate.tasks.task import Evidence
+    from pytest_mlms.measure.pipeline import Dataset
 
 __all__ = ["PredictionsRecord", "keep_predictions", "list_worst_inputs"]
 

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, Protocol
 
 import pytest
 
-from pytest_mlms.units import format_quantity
-from pytest_mlms.waits import Waiting
+from pytest_mlms.core.units import format_quantity
+from pytest_mlms.core.waits import Waiting
 
 __all__ = ["Status", "waiting_in"]
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
-from pytest_mlms.redaction import redact
-from pytest_mlms.text import encodable
+from pytest_mlms.core.redaction import redact
+from pytest_mlms.core.text import encodable
 
 __all__ = ["Job", "Revision", "job_of", "revision_of"]
 

@@ -21,11 +21,11 @@ from typing import IO
 from urllib.parse import urlsplit
 
 import pytest_mlms
-from pytest_mlms.artifacts.responses import PlainResponse
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.portal_address import TOKEN_VARIABLE, exposes_tokens
-from pytest_mlms.report.push_queue import mark_waiting, unmark, waiting_runs
-from pytest_mlms.text import shortened
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.portal_address import TOKEN_VARIABLE, exposes_tokens
+from pytest_mlms.core.text import shortened
+from pytest_mlms.provide.artifacts.responses import PlainResponse
+from pytest_mlms.show.report.push_queue import mark_waiting, unmark, waiting_runs
 
 __all__ = ["Portal", "PushError", "push_after_run"]
 

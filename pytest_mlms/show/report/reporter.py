@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_mlms.errors import MlmsError
+from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.options import source_of
 from pytest_mlms.session import Session
 
 if TYPE_CHECKING:
-    from pytest_mlms.report.ci_outputs import CiRun
-    from pytest_mlms.report.results import ResultsFile
+    from pytest_mlms.show.report.ci_outputs import CiRun
+    from pytest_mlms.show.report.results import ResultsFile
 
 __all__ = ["Reporter"]
 
@@ -89,7 +89,7 @@ class Reporter:
     def _file(self) -> ResultsFile:
         """The results file, made when it is first used."""
         if self._opened_file is None:
-            from pytest_mlms.report.results import ResultsFile
+            from pytest_mlms.show.report.results import ResultsFile
 
             self._opened_file = ResultsFile(
                 self._session.run_folder, self._config.rootpath, self._began
@@ -142,7 +142,7 @@ class Reporter:
 
     def pytest_sessionstart(self) -> None:
         if os.environ.get("GITHUB_ACTIONS") == "true":
-            from pytest_mlms.report.other_annotations import leave_items_to_us
+            from pytest_mlms.show.report.other_annotations import leave_items_to_us
 
             leave_items_to_us(self._config.pluginmanager)
 
@@ -151,7 +151,7 @@ class Reporter:
             self._opened_file.close()
         if self._opened_file is None and not self._collection_errors:
             return
-        from pytest_mlms.report.ci_outputs import print_annotations
+        from pytest_mlms.show.report.ci_outputs import print_annotations
 
         print_annotations(self._ci_run())
 
@@ -184,8 +184,8 @@ class Reporter:
         if file is None:
             self._write_unfinished(terminalreporter)
             return
-        from pytest_mlms.report.terminal import write_tables
-        from pytest_mlms.views.run import items_of
+        from pytest_mlms.show.report.terminal import write_tables
+        from pytest_mlms.show.views.run import items_of
 
         write_tables(terminalreporter, items_of(self._results, self._session.run_folder))
         self._write_nothing_measured(terminalreporter)
@@ -204,8 +204,8 @@ class Reporter:
         """Sum up the run in a line, if it has results."""
         if not self._results:
             return
-        from pytest_mlms.report.summary import summary_line
-        from pytest_mlms.views.run import items_of
+        from pytest_mlms.show.report.summary import summary_line
+        from pytest_mlms.show.views.run import items_of
 
         terminal.write_line(summary_line(items_of(self._results, self._session.run_folder)))
 
@@ -220,7 +220,7 @@ class Reporter:
         target = self._session.config.benchmark_json
         if target is None:
             return
-        from pytest_mlms.report.benchmark_json import write_benchmark_json
+        from pytest_mlms.show.report.benchmark_json import write_benchmark_json
 
         try:
             count = write_benchmark_json(target, self._results, self._session.run_folder)
@@ -231,13 +231,13 @@ class Reporter:
             self._notes.append(f"{target} is empty: no performance item was measured")
 
     def _write_documents(self) -> None:
-        from pytest_mlms.report.ci_outputs import write_documents
+        from pytest_mlms.show.report.ci_outputs import write_documents
 
         self._errors += write_documents(self._ci_run())
 
     def _write_for_ci(self) -> None:
         """Write what the page of a job shows; what can't be written changes no exit status."""
-        from pytest_mlms.report.ci_outputs import attach_to_junit, write_step_summary
+        from pytest_mlms.show.report.ci_outputs import attach_to_junit, write_step_summary
 
         run = self._ci_run()
         self._notes += write_step_summary(run)
@@ -249,7 +249,7 @@ class Reporter:
         target = config.report
         if target is None:
             return
-        from pytest_mlms.report.run_report import write_run_report
+        from pytest_mlms.show.report.run_report import write_run_report
 
         outcome = write_run_report(target, self._session.run_folder, config.history)
         self._written += outcome.lines
@@ -260,14 +260,14 @@ class Reporter:
         target = self._session.config.upgrade_report
         if target is None:
             return
-        from pytest_mlms.report.upgrade_file import write_run_upgrades
+        from pytest_mlms.show.report.upgrade_file import write_run_upgrades
 
         line, note = write_run_upgrades(target, self._session.run_folder)
         self._written += line
         self._notes += note
 
     def _ci_run(self) -> CiRun:
-        from pytest_mlms.report.ci_outputs import CiRun
+        from pytest_mlms.show.report.ci_outputs import CiRun
 
         return CiRun(
             session=self._session,
@@ -281,7 +281,7 @@ class Reporter:
         address = self._session.config.history
         if address is None or not file.path.exists():
             return
-        from pytest_mlms.report.run_history import add_to_history
+        from pytest_mlms.show.report.run_history import add_to_history
 
         outcome = add_to_history(address, self._session.config.results, file.path.parent)
         self._written += outcome.lines
@@ -292,8 +292,8 @@ class Reporter:
         config = self._session.config
         if config.push is None:
             return
-        from pytest_mlms.portal_address import read_token
-        from pytest_mlms.report.push import Portal, push_after_run
+        from pytest_mlms.core.portal_address import read_token
+        from pytest_mlms.show.report.push import Portal, push_after_run
 
         try:
             token = read_token(config.push_token_file)
@@ -304,7 +304,7 @@ class Reporter:
         self._notes += push_after_run(portal, config.results, self._session.run_folder)
 
     def _remove_old_runs(self) -> None:
-        from pytest_mlms.report.old_runs import remove_old_runs
+        from pytest_mlms.show.report.old_runs import remove_old_runs
 
         config = self._session.config
         count = remove_old_runs(config.results, config.keep)
@@ -358,7 +358,7 @@ class Reporter:
 
 def _check_templates(config: pytest.Config) -> None:
     """Refuse a report that no library is there for, before anything is measured."""
-    from pytest_mlms.html.pages import require_templates
+    from pytest_mlms.show.html.pages import require_templates
 
     try:
         require_templates()
@@ -368,7 +368,7 @@ def _check_templates(config: pytest.Config) -> None:
 
 def _check_benchmark(config: pytest.Config) -> None:
     """Refuse a document of pytest-benchmark without that, before anything is measured."""
-    from pytest_mlms.report.benchmark_json import require_benchmark
+    from pytest_mlms.show.report.benchmark_json import require_benchmark
 
     try:
         require_benchmark()

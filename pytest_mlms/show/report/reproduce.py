@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from pytest_mlms.core.redaction import redact
 from pytest_mlms.options import OPTIONS, Option, read_share, share_text
-from pytest_mlms.redaction import redact
 
 __all__ = ["command_for", "reproduce_command"]
 

@@ -1,6 +1,6 @@
 """The results file of a run: JSON lines, written as the items finish.
 
-docs/results.md describes the lines; ``pytest_mlms.item_result`` makes those of items. A line that
+docs/results.md describes the lines; ``pytest_mlms.keep.results.item_result`` makes those of items. A line that
 can't be written, as on a full disk, is held and tried again with the next one. What is still held
 at the end is handed out, so that nothing that was measured is lost. A kill costs the line that is
 being written, and a loss of power those of the last second.
@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest_mlms
-from pytest_mlms.redaction import redact_all
-from pytest_mlms.report.old_runs import RUN_NAME
-from pytest_mlms.report.provenance import job_of, revision_of
-from pytest_mlms.report.run_lock import RunLock
-from pytest_mlms.results_reader import read_line
-from pytest_mlms.serialization import to_plain
+from pytest_mlms.core.redaction import redact_all
+from pytest_mlms.core.serialization import to_plain
+from pytest_mlms.keep.results.results_reader import read_line
+from pytest_mlms.show.report.old_runs import RUN_NAME
+from pytest_mlms.show.report.provenance import job_of, revision_of
+from pytest_mlms.show.report.run_lock import RunLock
 
 __all__ = ["ResultsFile"]
 

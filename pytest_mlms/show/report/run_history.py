@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_mlms.config import Config
-from pytest_mlms.extras import missing_extra
+from pytest_mlms.core.extras import missing_extra
 
 if TYPE_CHECKING:
-    from pytest_mlms.history.adding import Added
+    from pytest_mlms.keep.history.adding import Added
 
 __all__ = ["HistoryOutcome", "add_to_history", "check_address"]
 
@@ -39,8 +39,8 @@ def check_address(options: Config) -> tuple[str, ...]:
     """
     assert options.history is not None
     try:
-        from pytest_mlms.history.errors import HistoryError, HistoryUnavailable
-        from pytest_mlms.history.store import check_history
+        from pytest_mlms.keep.history.errors import HistoryError, HistoryUnavailable
+        from pytest_mlms.keep.history.store import check_history
     except ImportError as error:
         raise pytest.UsageError(f"--mlms-history: {missing_extra(error) or error}") from None
     try:
@@ -54,7 +54,7 @@ def check_address(options: Config) -> tuple[str, ...]:
 
 def add_to_history(address: str, results: Path, folder: Path) -> HistoryOutcome:
     """Add a run's folder, and the runs that are queued, to a history."""
-    from pytest_mlms.history.catching_up import catch_up, queue_of
+    from pytest_mlms.keep.history.catching_up import catch_up, queue_of
 
     queue = queue_of(results, address)
     try:

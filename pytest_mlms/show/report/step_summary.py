@@ -10,13 +10,13 @@ import html
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from pytest_mlms.records import Verdict
-from pytest_mlms.report.github_annotations import place_of
-from pytest_mlms.report.summary import summary_line
-from pytest_mlms.text import shortened, visible
-from pytest_mlms.views.findings import findings_of, judged_of
-from pytest_mlms.views.item import ItemView
-from pytest_mlms.views.numbers import NONE
+from pytest_mlms.core.records import Verdict
+from pytest_mlms.core.text import shortened, visible
+from pytest_mlms.show.report.github_annotations import place_of
+from pytest_mlms.show.report.summary import summary_line
+from pytest_mlms.show.views.findings import findings_of, judged_of
+from pytest_mlms.show.views.item import ItemView
+from pytest_mlms.show.views.numbers import NONE
 
 __all__ = ["MOST_BYTES", "step_summary"]
 

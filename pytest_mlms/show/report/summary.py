@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from pytest_mlms.records import Verdict
-from pytest_mlms.stacks.labels import label_of
-from pytest_mlms.views.item import ItemView
-from pytest_mlms.views.numbers import verdict_words
+from pytest_mlms.core.records import Verdict
+from pytest_mlms.provide.stacks.labels import label_of
+from pytest_mlms.show.views.item import ItemView
+from pytest_mlms.show.views.numbers import verdict_words
 
 __all__ = ["count_verdicts", "is_gated", "is_measured", "summary_line"]
 

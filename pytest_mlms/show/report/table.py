@@ -10,7 +10,7 @@ import itertools
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from pytest_mlms.text import visible
+from pytest_mlms.core.text import visible
 
 __all__ = ["KEEP", "format_table"]
 

@@ -7,8 +7,9 @@ from functools import partial
 
 import pytest
 
-from pytest_mlms.records import Verdict
-from pytest_mlms.report.columns import (
+from pytest_mlms.core.records import Verdict
+from pytest_mlms.decide.upgrade.labels import deciding_label, point_label, told_lines
+from pytest_mlms.show.report.columns import (
     NO_LIMIT,
     OWN_TITLE,
     TABLES,
@@ -17,19 +18,18 @@ from pytest_mlms.report.columns import (
     own_columns,
     verdict_in,
 )
-from pytest_mlms.report.originals import ORIGINALS_TITLE, original_lines
-from pytest_mlms.report.summary import is_measured
-from pytest_mlms.report.table import format_table
-from pytest_mlms.report.traces import (
+from pytest_mlms.show.report.originals import ORIGINALS_TITLE, original_lines
+from pytest_mlms.show.report.summary import is_measured
+from pytest_mlms.show.report.table import format_table
+from pytest_mlms.show.report.traces import (
     OVERHEAD_TITLE,
     TIME_TITLE,
     note_lines,
     overhead_columns,
     time_columns,
 )
-from pytest_mlms.upgrade.labels import deciding_label, point_label, told_lines
-from pytest_mlms.views.item import ItemView
-from pytest_mlms.views.numbers import NONE
+from pytest_mlms.show.views.item import ItemView
+from pytest_mlms.show.views.numbers import NONE
 
 __all__ = ["write_tables"]
 

@@ -11,15 +11,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.report.table import KEEP, format_table
-from pytest_mlms.report.traces import TracedItem, notes_on
-from pytest_mlms.trace.analyses import ANALYSES
-from pytest_mlms.trace.analyses.analysis import Analysis, AnalysisTable
-from pytest_mlms.trace.context import TraceContext
-from pytest_mlms.trace.storage import load_trace
-from pytest_mlms.trace.summary import summarize
-from pytest_mlms.units import format_quantity
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.units import format_quantity
+from pytest_mlms.measure.trace.analyses import ANALYSES
+from pytest_mlms.measure.trace.analyses.analysis import Analysis, AnalysisTable
+from pytest_mlms.measure.trace.context import TraceContext
+from pytest_mlms.measure.trace.storage import load_trace
+from pytest_mlms.measure.trace.summary import summarize
+from pytest_mlms.show.report.table import KEEP, format_table
+from pytest_mlms.show.report.traces import TracedItem, notes_on
 
 __all__ = [
     "FORMATS",

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from pytest_mlms.report.table import KEEP
-from pytest_mlms.text import visible
-from pytest_mlms.trace import BY_LAYER, LEVELS
-from pytest_mlms.trace.runs import ProbeStatus, TraceRun
-from pytest_mlms.trace.summary import TraceSummary
-from pytest_mlms.units import format_quantity
-from pytest_mlms.views.item import ItemView
-from pytest_mlms.views.numbers import NONE
+from pytest_mlms.core.text import visible
+from pytest_mlms.core.units import format_quantity
+from pytest_mlms.measure.trace import BY_LAYER, LEVELS
+from pytest_mlms.measure.trace.runs import ProbeStatus, TraceRun
+from pytest_mlms.measure.trace.summary import TraceSummary
+from pytest_mlms.show.report.table import KEEP
+from pytest_mlms.show.views.item import ItemView
+from pytest_mlms.show.views.numbers import NONE
 
 __all__ = [
     "OVERHEAD_TITLE",

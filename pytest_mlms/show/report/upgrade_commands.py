@@ -6,14 +6,14 @@ import shlex
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from pytest_mlms.records import regressed_comparison
-from pytest_mlms.redaction import anonymous
-from pytest_mlms.report.upgrade_software import software_of
-from pytest_mlms.repro.expectation import can_reduce, can_replay
-from pytest_mlms.stacks.exact_packages import NONE
-from pytest_mlms.upgrade import culprit
-from pytest_mlms.upgrade.labels import percent
-from pytest_mlms.views.item import ItemView
+from pytest_mlms.core.records import regressed_comparison
+from pytest_mlms.core.redaction import anonymous
+from pytest_mlms.decide.upgrade import culprit
+from pytest_mlms.decide.upgrade.labels import percent
+from pytest_mlms.explain.repro.expectation import can_reduce, can_replay
+from pytest_mlms.provide.stacks.exact_packages import NONE
+from pytest_mlms.show.report.upgrade_software import software_of
+from pytest_mlms.show.views.item import ItemView
 
 _WITHOUT_ONNX = ("caffe", "caffe2", "cntk", "jax", "mxnet", "pytorch", "tensorflow", "tflite")
 _OF_BUNDLES = ("--mlms-predictors", "--mlms-cache", "--mlms-allow-code")

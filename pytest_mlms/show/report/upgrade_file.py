@@ -6,10 +6,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.files import write_atomically
-from pytest_mlms.report.upgrade_report import Evidence, regressed_items, upgrade_report
-from pytest_mlms.views.run import RunView, read_run
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.files import write_atomically
+from pytest_mlms.show.report.upgrade_report import Evidence, regressed_items, upgrade_report
+from pytest_mlms.show.views.run import RunView, read_run
 
 __all__ = ["results_name", "write_run_upgrades", "write_upgrades"]
 

@@ -10,23 +10,28 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_mlms.records import Comparison, Verdict, main_comparison, regressed_comparison
-from pytest_mlms.redaction import anonymous
-from pytest_mlms.report.machine_facts import machine_facts
-from pytest_mlms.report.markdown import code, code_block, folded, table
-from pytest_mlms.report.summary import count_verdicts
-from pytest_mlms.report.upgrade_commands import making_commands, running_commands
-from pytest_mlms.report.upgrade_software import UpgradeSoftware, software_of
-from pytest_mlms.stacks.exact_packages import Difference
-from pytest_mlms.units import format_quantity
-from pytest_mlms.upgrade.labels import difference_label, format_change, percent, verdict_label
-from pytest_mlms.upgrade.layer_diff import LayerChange
-from pytest_mlms.upgrade.rounds import CLOCKS
-from pytest_mlms.views.item import ItemView
-from pytest_mlms.views.numbers import NONE, value_text
+from pytest_mlms.core.records import Comparison, Verdict, main_comparison, regressed_comparison
+from pytest_mlms.core.redaction import anonymous
+from pytest_mlms.core.units import format_quantity
+from pytest_mlms.decide.upgrade.labels import (
+    difference_label,
+    format_change,
+    percent,
+    verdict_label,
+)
+from pytest_mlms.decide.upgrade.layer_diff import LayerChange
+from pytest_mlms.decide.upgrade.rounds import CLOCKS
+from pytest_mlms.provide.stacks.exact_packages import Difference
+from pytest_mlms.show.report.machine_facts import machine_facts
+from pytest_mlms.show.report.markdown import code, code_block, folded, table
+from pytest_mlms.show.report.summary import count_verdicts
+from pytest_mlms.show.report.upgrade_commands import making_commands, running_commands
+from pytest_mlms.show.report.upgrade_software import UpgradeSoftware, software_of
+from pytest_mlms.show.views.item import ItemView
+from pytest_mlms.show.views.numbers import NONE, value_text
 
 if TYPE_CHECKING:
-    from pytest_mlms.bisect.record import Record
+    from pytest_mlms.explain.bisect.record import Record
 
 __all__ = ["Evidence", "item_report", "regressed_items", "upgrade_report"]
 
@@ -230,7 +235,7 @@ def _culprit(evidence: Evidence, item: ItemView) -> Iterator[str]:
     record = evidence.bisection
     if record is None or record.answer is None:
         return
-    from pytest_mlms.bisect.text import answer_lines, probe_lines
+    from pytest_mlms.explain.bisect.text import answer_lines, probe_lines
 
     yield "## Culprit release\n"
     answer = [_clean(line, item) for line in answer_lines(record, record.answer)]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pytest_mlms.stacks.declared import framework_of
-from pytest_mlms.stacks.exact_packages import NONE, Difference
-from pytest_mlms.stacks.recreated import changed_packages
-from pytest_mlms.views.item import ItemView
-from pytest_mlms.views.measured import SideView
-from pytest_mlms.views.subject import LaunchView
+from pytest_mlms.provide.stacks.declared import framework_of
+from pytest_mlms.provide.stacks.exact_packages import NONE, Difference
+from pytest_mlms.provide.stacks.recreated import changed_packages
+from pytest_mlms.show.views.item import ItemView
+from pytest_mlms.show.views.measured import SideView
+from pytest_mlms.show.views.subject import LaunchView
 
 __all__ = ["UpgradeSoftware", "software_of"]
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.pipeline.sound_inputs import read_sounds
-from pytest_mlms.views.examples import Waveform
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.measure.pipeline.sound_inputs import read_sounds
+from pytest_mlms.show.views.examples import Waveform
 
 if TYPE_CHECKING:
-    from pytest_mlms.pipeline import Dataset
+    from pytest_mlms.measure.pipeline import Dataset
 
 __all__ = ["waveform_of"]
 

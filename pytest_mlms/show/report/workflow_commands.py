@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from pytest_mlms.text import visible
+from pytest_mlms.core.text import visible
 
 __all__ = ["Level", "workflow_command"]
 

@@ -13,23 +13,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image
 
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.evaluate.tasks.marks import BoxMark, MaskPair
-from pytest_mlms.evaluate.worst_inputs import largest_losses
-from pytest_mlms.files import write_atomically
-from pytest_mlms.pipeline.coco import CocoLabels
-from pytest_mlms.pipeline.image_steps import as_image
-from pytest_mlms.pipeline.pictures import decode_picture
-from pytest_mlms.report.mask_pictures import draw_masks
-from pytest_mlms.report.waveforms import waveform_of
-from pytest_mlms.serialization import to_plain
-from pytest_mlms.text import shortened, visible
-from pytest_mlms.views.examples import WORST, Example, Examples
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.files import write_atomically
+from pytest_mlms.core.serialization import to_plain
+from pytest_mlms.core.text import shortened, visible
+from pytest_mlms.measure.evaluate.tasks.marks import BoxMark, MaskPair
+from pytest_mlms.measure.evaluate.worst_inputs import largest_losses
+from pytest_mlms.measure.pipeline.coco import CocoLabels
+from pytest_mlms.measure.pipeline.image_steps import as_image
+from pytest_mlms.measure.pipeline.pictures import decode_picture
+from pytest_mlms.show.report.mask_pictures import draw_masks
+from pytest_mlms.show.report.waveforms import waveform_of
+from pytest_mlms.show.views.examples import WORST, Example, Examples
 
 if TYPE_CHECKING:
-    from pytest_mlms.evaluate.tasks.task import Evidence
-    from pytest_mlms.pipeline import Dataset
-    from pytest_mlms.recorder import Recorder
+    from pytest_mlms.keep.results.recorder import Recorder
+    from pytest_mlms.measure.evaluate.tasks.task import Evidence
+    from pytest_mlms.measure.pipeline import Dataset
 
 __all__ = ["keep_worst_examples"]
 

@@ -6,8 +6,8 @@ import csv
 import itertools
 from collections.abc import Sequence
 
-from pytest_mlms.evaluate.tasks.marks import ClassCounts
-from pytest_mlms.views.item import ItemView
+from pytest_mlms.measure.evaluate.tasks.marks import ClassCounts
+from pytest_mlms.show.views.item import ItemView
 
 __all__ = ["read_classes", "worst_classes"]
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from pytest_mlms.quantities import QUANTITIES
-from pytest_mlms.records import Verdict
-from pytest_mlms.upgrade.labels import percent
-from pytest_mlms.views.item import ItemView
-from pytest_mlms.views.measured import EstimateView
-from pytest_mlms.views.run import RunView
+from pytest_mlms.core.quantities import QUANTITIES
+from pytest_mlms.core.records import Verdict
+from pytest_mlms.decide.upgrade.labels import percent
+from pytest_mlms.show.views.item import ItemView
+from pytest_mlms.show.views.measured import EstimateView
+from pytest_mlms.show.views.run import RunView
 
 __all__ = ["CompareView", "ComparedItem", "Moved", "compare_runs"]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from pytest_mlms.views.item import ItemView
+from pytest_mlms.show.views.item import ItemView
 
 __all__ = ["Confusion", "Mistake", "read_confusion"]
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from pytest_mlms.views.item import ItemView
-from pytest_mlms.views.measured import EstimateView
+from pytest_mlms.show.views.item import ItemView
+from pytest_mlms.show.views.measured import EstimateView
 
 __all__ = ["CURVES", "Curves", "curves_of"]
 

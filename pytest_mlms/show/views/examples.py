@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from pytest_mlms.evaluate.tasks.marks import BoxMark
-from pytest_mlms.files import read_regular
-from pytest_mlms.serialization import from_plain, parse_json
-from pytest_mlms.views.item import ItemView
+from pytest_mlms.core.files import read_regular
+from pytest_mlms.core.serialization import from_plain, parse_json
+from pytest_mlms.measure.evaluate.tasks.marks import BoxMark
+from pytest_mlms.show.views.item import ItemView
 
 __all__ = ["WORST", "Example", "Examples", "Waveform", "read_examples"]
 

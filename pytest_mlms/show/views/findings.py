@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pytest_mlms.quantities import QUANTITIES
-from pytest_mlms.records import Comparison, Verdict
-from pytest_mlms.upgrade.labels import (
+from pytest_mlms.core.quantities import QUANTITIES
+from pytest_mlms.core.records import Comparison, Verdict
+from pytest_mlms.decide.upgrade.labels import (
     difference_label,
     format_change,
     is_told,
@@ -16,8 +16,8 @@ from pytest_mlms.upgrade.labels import (
     widening_label,
     worst_change,
 )
-from pytest_mlms.views.item import ItemView
-from pytest_mlms.views.numbers import (
+from pytest_mlms.show.views.item import ItemView
+from pytest_mlms.show.views.numbers import (
     distance_text,
     interval_text,
     limit_text,

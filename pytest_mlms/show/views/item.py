@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.recorded import Recorded
-from pytest_mlms.records import (
+from pytest_mlms.core.recorded import Recorded
+from pytest_mlms.core.records import (
     Comparison,
     InputGroup,
     Kind,
@@ -21,9 +21,8 @@ from pytest_mlms.records import (
     main_comparison,
     regressed_comparison,
 )
-from pytest_mlms.trace.summary import TraceSummary
-from pytest_mlms.units import format_quantity
-from pytest_mlms.upgrade.labels import (
+from pytest_mlms.core.units import format_quantity
+from pytest_mlms.decide.upgrade.labels import (
     format_change,
     group_lines,
     percent,
@@ -32,9 +31,10 @@ from pytest_mlms.upgrade.labels import (
     software_text,
     with_variant,
 )
-from pytest_mlms.upgrade.layer_diff import LayerChange
-from pytest_mlms.views.machine import MachineView
-from pytest_mlms.views.measured import (
+from pytest_mlms.decide.upgrade.layer_diff import LayerChange
+from pytest_mlms.measure.trace.summary import TraceSummary
+from pytest_mlms.show.views.machine import MachineView
+from pytest_mlms.show.views.measured import (
     EstimateView,
     LimitView,
     LoadView,
@@ -44,7 +44,7 @@ from pytest_mlms.views.measured import (
     SkippedView,
     TermsView,
 )
-from pytest_mlms.views.subject import (
+from pytest_mlms.show.views.subject import (
     BaselineView,
     DatasetView,
     LaunchView,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pytest_mlms.units import format_quantity
+from pytest_mlms.core.units import format_quantity
 
 __all__ = ["GpuView", "MachineView"]
 

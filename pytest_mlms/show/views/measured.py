@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from pytest_mlms.records import Verdict
-from pytest_mlms.upgrade.round_record import PeakRecord
+from pytest_mlms.core.records import Verdict
+from pytest_mlms.decide.upgrade.round_record import PeakRecord
 
 __all__ = [
     "EstimateView",

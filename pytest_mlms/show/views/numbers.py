@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
-from pytest_mlms.quantities import QUANTITIES
-from pytest_mlms.records import Verdict
-from pytest_mlms.units import format_quantity
-from pytest_mlms.upgrade.labels import percent
-from pytest_mlms.views.measured import EstimateView, LimitView, OwnQuantityView
+from pytest_mlms.core.quantities import QUANTITIES
+from pytest_mlms.core.records import Verdict
+from pytest_mlms.core.units import format_quantity
+from pytest_mlms.decide.upgrade.labels import percent
+from pytest_mlms.show.views.measured import EstimateView, LimitView, OwnQuantityView
 
 __all__ = [
     "NONE",

@@ -11,11 +11,11 @@ from typing import IO, Any
 
 from pydantic import ValidationError
 
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.records import Verdict
-from pytest_mlms.results_reader import ItemLines, lines_from
-from pytest_mlms.serialization import from_plain
-from pytest_mlms.views.item import NOTED, ItemView
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.records import Verdict
+from pytest_mlms.core.serialization import from_plain
+from pytest_mlms.keep.results.results_reader import ItemLines, lines_from
+from pytest_mlms.show.views.item import NOTED, ItemView
 
 __all__ = ["RunView", "item_of", "items_of", "read_run"]
 

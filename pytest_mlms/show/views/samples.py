@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from pytest_mlms.arrays import DamagedFile, content_size, read_arrays
-from pytest_mlms.views.item import ItemView
+from pytest_mlms.core.arrays import DamagedFile, content_size, read_arrays
+from pytest_mlms.show.views.item import ItemView
 
 __all__ = [
     "Distribution",

@@ -11,9 +11,10 @@ from pathlib import Path
 
 from sqlalchemy import Engine
 
-from pytest_mlms.history.changes import Change, read_changes
-from pytest_mlms.history.errors import HistoryError
-from pytest_mlms.history.queries import (
+from pytest_mlms.decide.upgrade.labels import percent
+from pytest_mlms.keep.history.changes import Change, read_changes
+from pytest_mlms.keep.history.errors import HistoryError
+from pytest_mlms.keep.history.queries import (
     PointRow,
     SeriesInfo,
     StackInfo,
@@ -23,11 +24,10 @@ from pytest_mlms.history.queries import (
     series_ids,
     stacks,
 )
-from pytest_mlms.history.run_content import ItemPoints, gather
-from pytest_mlms.history.run_lines import read_run
-from pytest_mlms.upgrade.labels import percent
-from pytest_mlms.views.item import ItemView
-from pytest_mlms.views.numbers import interval_text
+from pytest_mlms.keep.history.run_content import ItemPoints, gather
+from pytest_mlms.keep.history.run_lines import read_run
+from pytest_mlms.show.views.item import ItemView
+from pytest_mlms.show.views.numbers import interval_text
 
 __all__ = [
     "ChangeView",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pytest_mlms.structure.summary import CostSummary
-from pytest_mlms.units import format_quantity
-from pytest_mlms.views.item import ItemView
-from pytest_mlms.views.numbers import NONE, count_text
+from pytest_mlms.core.units import format_quantity
+from pytest_mlms.measure.structure.summary import CostSummary
+from pytest_mlms.show.views.item import ItemView
+from pytest_mlms.show.views.numbers import NONE, count_text
 
 __all__ = ["StructureView", "structure_of"]
 

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.arrays import DamagedFile, content_size
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.trace import LEVELS
-from pytest_mlms.trace.context import TraceContext
-from pytest_mlms.trace.roofline import has_roof
-from pytest_mlms.trace.spans import Trace
-from pytest_mlms.trace.storage import load_trace
-from pytest_mlms.views.item import ItemView
+from pytest_mlms.core.arrays import DamagedFile, content_size
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.measure.trace import LEVELS
+from pytest_mlms.measure.trace.context import TraceContext
+from pytest_mlms.measure.trace.roofline import has_roof
+from pytest_mlms.measure.trace.spans import Trace
+from pytest_mlms.measure.trace.storage import load_trace
+from pytest_mlms.show.views.item import ItemView
 
 __all__ = ["RoofPoint", "Timeline", "TimelineSpan", "read_trace", "roof_points", "timelines_of"]
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from pytest_mlms.doctor.comparison import holm, mcnemar
-from pytest_mlms.doctor.sample import sampled
-from pytest_mlms.pipeline import Dataset
+from pytest_mlms.author.doctor.comparison import holm, mcnemar
+from pytest_mlms.author.doctor.sample import sampled
+from pytest_mlms.measure.pipeline import Dataset
 
 
 @pytest.mark.parametrize(("won", "lost"), [(0, 0), (1, 0), (5, 0), (9, 2), (30, 30), (3, 40)])

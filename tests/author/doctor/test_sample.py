@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from pytest_mlms.doctor.sample import sampled
+from pytest_mlms.author.doctor.sample import sampled
 from pytest_mlms.manifest.schema import Input
-from pytest_mlms.pipeline import Dataset, Labels
-from pytest_mlms.pipeline.coco import CocoLabels
-from pytest_mlms.pipeline.coco_json import CocoFile, Picture
+from pytest_mlms.measure.pipeline import Dataset, Labels
+from pytest_mlms.measure.pipeline.coco import CocoLabels
+from pytest_mlms.measure.pipeline.coco_json import CocoFile, Picture
 
 TENSOR = Input.model_validate({"name": "x", "type": "tensor", "element_type": "float32"})
 COUNT = 9

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.doctor.changes import single_changes
-from pytest_mlms.doctor.variants import pairs_of, step_lines, varied
+from pytest_mlms.author.doctor.changes import single_changes
+from pytest_mlms.author.doctor.variants import pairs_of, step_lines, varied
 from pytest_mlms.manifest.schema import Input
 
 RGB = {"decode": {"color": "RGB"}}

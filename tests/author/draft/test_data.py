@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_mlms.draft.class_names import numbers_of
-from pytest_mlms.draft.data import (
+from pytest_mlms.author.draft.class_names import numbers_of
+from pytest_mlms.author.draft.data import (
     ArrayData,
     CocoData,
     PictureData,
@@ -20,7 +20,7 @@ from pytest_mlms.draft.data import (
     pack_folder,
     recognise_data,
 )
-from pytest_mlms.errors import MlmsError
+from pytest_mlms.core.errors import MlmsError
 
 
 def pictures(folder: Path, **counts: int) -> Path:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from mlms_predictors import Tensor
 
-from pytest_mlms.draft.detection import guess_objects
-from pytest_mlms.draft.trial import Trial
-from pytest_mlms.errors import MlmsError
+from pytest_mlms.author.draft.detection import guess_objects
+from pytest_mlms.author.draft.trial import Trial
+from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.manifest.schema import Output
 from pytest_mlms.manifest.yaml12 import parse
 

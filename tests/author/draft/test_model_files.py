@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.draft.model_files import ModelFiles, recognise_models
-from pytest_mlms.errors import MlmsError
+from pytest_mlms.author.draft.model_files import ModelFiles, recognise_models
+from pytest_mlms.core.errors import MlmsError
 
 FRAMEWORKS = (
     "caffe",

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper, save
 
-from pytest_mlms.draft.model_files import recognise_models
-from pytest_mlms.draft.opening import weights_of
-from pytest_mlms.errors import MlmsError
+from pytest_mlms.author.draft.model_files import recognise_models
+from pytest_mlms.author.draft.opening import weights_of
+from pytest_mlms.core.errors import MlmsError
 
 
 @pytest.mark.parametrize("name", ["model.ort", "model.plan", "tensorrt=model.engine"])

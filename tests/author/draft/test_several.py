@@ -9,16 +9,16 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from pytest_mlms.agent.registry import find_predictors
-from pytest_mlms.artifacts.fetch import default_cache
-from pytest_mlms.draft.drafting import draft_manifest
-from pytest_mlms.draft.measuring import measurable, measure_twice, with_limits
-from pytest_mlms.draft.model_files import recognise_models
-from pytest_mlms.draft.opening import stacks_of
-from pytest_mlms.draft.parts import Draft, ModelPart
-from pytest_mlms.draft.request import DraftRequest
-from pytest_mlms.errors import MlmsError
+from pytest_mlms.author.draft.drafting import draft_manifest
+from pytest_mlms.author.draft.measuring import measurable, measure_twice, with_limits
+from pytest_mlms.author.draft.model_files import recognise_models
+from pytest_mlms.author.draft.opening import stacks_of
+from pytest_mlms.author.draft.parts import Draft, ModelPart
+from pytest_mlms.author.draft.request import DraftRequest
+from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.manifest import load
+from pytest_mlms.measure.agent.registry import find_predictors
+from pytest_mlms.provide.artifacts.fetch import default_cache
 from tests.support.onnx_models import ModelBuilder
 from tests.support.project import DIGITS, TWIN
 

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.agent.registry import find_predictors
+from pytest_mlms.author.legacy.importing import Imported, find_originals, import_original
+from pytest_mlms.author.loading import load_manifest
 from pytest_mlms.cli.main import main
-from pytest_mlms.errors import ManifestError
-from pytest_mlms.legacy.importing import Imported, find_originals, import_original
-from pytest_mlms.loading import load_manifest
+from pytest_mlms.core.errors import ManifestError
 from pytest_mlms.manifest import load
+from pytest_mlms.measure.agent.registry import find_predictors
 
 CORPUS = os.environ.get("MLMS_LEGACY_CORPUS", "")
 REVISIONS = ("c3sr+caffe", "c3sr+mxnet", "c3sr+pytorch", "c3sr+tensorflow")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from pytest_mlms.author.loading import NoManifestError, load_manifest
 from pytest_mlms.cli.main import main
-from pytest_mlms.errors import ManifestError
-from pytest_mlms.loading import NoManifestError, load_manifest
+from pytest_mlms.core.errors import ManifestError
 from pytest_mlms.manifest.load import LoadedManifest, Origin
 from tests.support.legacy_manifests import A0, A1, A2, with_lines, with_python
 from tests.support.project import MANIFEST

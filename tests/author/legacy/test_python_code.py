@@ -16,8 +16,8 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image, ImageFilter
 
-from pytest_mlms.legacy.python_forms import recognise_preprocess
-from pytest_mlms.pipeline.inputs import preprocess
+from pytest_mlms.author.legacy.python_forms import recognise_preprocess
+from pytest_mlms.measure.pipeline.inputs import preprocess
 from tests.support.embedded_python import PREPROCESS
 from tests.support.legacy_manifests import input_of
 from tests.support.project import HANG_GUARD

@@ -19,17 +19,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from pytest_mlms.legacy.code_forms import code_form
-from pytest_mlms.legacy.postprocess_forms import OUTPUT_FORMS
-from pytest_mlms.legacy.preprocess_forms import PICTURE_FORMS, TENSOR_FORMS
-from pytest_mlms.legacy.python_forms import (
+from pytest_mlms.author.legacy.code_forms import code_form
+from pytest_mlms.author.legacy.postprocess_forms import OUTPUT_FORMS
+from pytest_mlms.author.legacy.preprocess_forms import PICTURE_FORMS, TENSOR_FORMS
+from pytest_mlms.author.legacy.python_forms import (
     Postprocess,
     Preprocess,
     recognise_postprocess,
     recognise_preprocess,
 )
 from pytest_mlms.manifest.schema import Output
-from pytest_mlms.pipeline import preprocess
+from pytest_mlms.measure.pipeline import preprocess
 from tests.support.embedded_python import POSTPROCESS, PREPROCESS
 from tests.support.legacy_manifests import input_of
 

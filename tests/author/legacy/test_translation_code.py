@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.legacy.notes import Refused
-from pytest_mlms.legacy.translated import Translation
-from pytest_mlms.legacy.translation import translate
+from pytest_mlms.author.legacy.notes import Refused
+from pytest_mlms.author.legacy.translated import Translation
+from pytest_mlms.author.legacy.translation import translate
 from pytest_mlms.manifest import yaml12
 from tests.support.legacy_manifests import read_text, with_python
 

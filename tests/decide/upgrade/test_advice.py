@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_mlms.quantities import QUANTITIES, upgrade_rules
-from pytest_mlms.records import Verdict
-from pytest_mlms.stacks import declared
-from pytest_mlms.upgrade.advice import advice_on
-from pytest_mlms.upgrade.decision import compare_accuracy
-from pytest_mlms.upgrade.figures import Figure
-from pytest_mlms.upgrade.output_check import check_outputs
-from pytest_mlms.upgrade.output_verdict import PICTURES, OutputsCompared
-from pytest_mlms.upgrade.result import UpgradeResult
-from pytest_mlms.upgrade.round_record import RoundRecord, SideRecord
-from pytest_mlms.upgrade.rounds import SIDES, SideName
+from pytest_mlms.core.quantities import QUANTITIES, upgrade_rules
+from pytest_mlms.core.records import Verdict
+from pytest_mlms.decide.upgrade.advice import advice_on
+from pytest_mlms.decide.upgrade.decision import compare_accuracy
+from pytest_mlms.decide.upgrade.figures import Figure
+from pytest_mlms.decide.upgrade.output_check import check_outputs
+from pytest_mlms.decide.upgrade.output_verdict import PICTURES, OutputsCompared
+from pytest_mlms.decide.upgrade.result import UpgradeResult
+from pytest_mlms.decide.upgrade.round_record import RoundRecord, SideRecord
+from pytest_mlms.decide.upgrade.rounds import SIDES, SideName
+from pytest_mlms.provide.stacks import declared
 from tests.support.upgrades import SCATTER, SIDE_RECORD, alike, changed, result_of, setting
 
 SLOWER = {"latency": 0.2, "cpu_time": 0.2, "latency_p90": 0.2, "throughput": -0.2}

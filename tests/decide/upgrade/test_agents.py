@@ -12,13 +12,13 @@ from typing import Any, cast
 
 import pytest
 
-from pytest_mlms.agent.opening import PredictorSpec
-from pytest_mlms.agent.predictor import Clocks
-from pytest_mlms.errors import AgentError, InvalidRun, MlmsError
-from pytest_mlms.records import Launch, Stack
-from pytest_mlms.upgrade.agents import TurnPlan, _check_different, open_pair
-from pytest_mlms.upgrade.crash import Exits
-from pytest_mlms.upgrade.rounds import SideName
+from pytest_mlms.core.errors import AgentError, InvalidRun, MlmsError
+from pytest_mlms.core.records import Launch, Stack
+from pytest_mlms.decide.upgrade.agents import TurnPlan, _check_different, open_pair
+from pytest_mlms.decide.upgrade.crash import Exits
+from pytest_mlms.decide.upgrade.rounds import SideName
+from pytest_mlms.measure.agent.opening import PredictorSpec
+from pytest_mlms.measure.agent.predictor import Clocks
 from tests.support.fake_agents import FakePair, FakePredictor
 
 
@@ -135,8 +135,8 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[PredictorSpec]:
         fake.cores = spec.launch.cores
         yield FakeStart(spec, fake)
 
-    monkeypatch.setattr("pytest_mlms.upgrade.agents.start_predictor", start_fake)
-    monkeypatch.setattr("pytest_mlms.host.cores.cgroup_folders", list)
+    monkeypatch.setattr("pytest_mlms.decide.upgrade.agents.start_predictor", start_fake)
+    monkeypatch.setattr("pytest_mlms.provide.host.cores.cgroup_folders", list)
     return specs
 
 
@@ -160,7 +160,7 @@ def test_the_second_side_starts_and_ends_on_other_cores_than_those_of_the_round(
     opened: list[PredictorSpec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     near = {0: {0, 1}, 1: {0, 1}, 2: {2, 3}, 3: {2, 3}}
-    monkeypatch.setattr("pytest_mlms.host.cores._node_of", lambda core: near[core])
+    monkeypatch.setattr("pytest_mlms.provide.host.cores._node_of", lambda core: near[core])
     monkeypatch.setattr(os, "sched_getaffinity", lambda number: set(near))
     monkeypatch.setattr(Exits, "end", lambda exits, predictors: None)
     with open_pair(sides_of(OLD, NEW), ORDER, [2], Exits()) as pair:
@@ -173,7 +173,7 @@ def test_the_second_side_starts_and_ends_on_other_cores_than_those_of_the_round(
 def test_sides_that_bind_their_threads_to_cores_start_on_those_of_the_round_from_then_on(
     opened: list[PredictorSpec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pytest_mlms.host.cores._node_of", lambda core: {0, 1})
+    monkeypatch.setattr("pytest_mlms.provide.host.cores._node_of", lambda core: {0, 1})
     monkeypatch.setattr(os, "sched_getaffinity", lambda number: {0, 1})
     monkeypatch.setattr(Exits, "end", lambda exits, predictors: None)
     exits = Exits()
@@ -190,7 +190,7 @@ def test_both_sides_start_on_the_same_cores_where_no_others_are_near_and_free(
     cores: tuple[int, ...], opened: list[PredictorSpec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     near = {0: {0, 1}, 1: {0, 1}, 2: {2, 3}, 3: {2, 3}}
-    monkeypatch.setattr("pytest_mlms.host.cores._node_of", lambda core: near[core])
+    monkeypatch.setattr("pytest_mlms.provide.host.cores._node_of", lambda core: near[core])
     monkeypatch.setattr(os, "sched_getaffinity", lambda number: set(near))
     held = FakeCase("old", 1)
     held.stack = replace(held.stack, cores=(0, 2))
@@ -226,7 +226,7 @@ def test_sides_load_one_after_the_other_on_another_device(
 def test_sides_load_one_after_the_other_where_memory_is_short(
     opened: list[PredictorSpec], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("pytest_mlms.upgrade.agents.available_memory", lambda: 99)
+    monkeypatch.setattr("pytest_mlms.decide.upgrade.agents.available_memory", lambda: 99)
     model = tmp_path / "model"
     model.write_bytes(bytes(25))
     large = replace(OLD, files={"graph": model})

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.upgrade.agents import AgentPair
-from pytest_mlms.upgrade.compared_inputs import _predict_both
+from pytest_mlms.decide.upgrade.agents import AgentPair
+from pytest_mlms.decide.upgrade.compared_inputs import _predict_both
+from pytest_mlms.measure.agent.predictor import Predictor
 
 
 def test_an_interruption_of_one_side_ends_the_other_that_computes_beside_it() -> None:

@@ -9,14 +9,14 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.errors import AgentError, Crashed, InvalidRun, MlmsError, Unavailable
-from pytest_mlms.records import Verdict
-from pytest_mlms.upgrade.advice import advice_on
-from pytest_mlms.upgrade.crash import Exits, crash_comparison, crash_or
-from pytest_mlms.upgrade.explanation import explain_upgrade
-from pytest_mlms.upgrade.result import UpgradeResult
-from pytest_mlms.upgrade.rounds import SideName
+from pytest_mlms.core.errors import AgentError, Crashed, InvalidRun, MlmsError, Unavailable
+from pytest_mlms.core.records import Verdict
+from pytest_mlms.decide.upgrade.advice import advice_on
+from pytest_mlms.decide.upgrade.crash import Exits, crash_comparison, crash_or
+from pytest_mlms.decide.upgrade.explanation import explain_upgrade
+from pytest_mlms.decide.upgrade.result import UpgradeResult
+from pytest_mlms.decide.upgrade.rounds import SideName
+from pytest_mlms.measure.agent.predictor import Predictor
 from tests.support.labour import LabourUpgrade
 from tests.support.upgrades import setting
 
@@ -147,8 +147,8 @@ def test_a_crash_whose_packages_are_not_known_has_no_command() -> None:
 
 
 def test_a_crash_is_written_and_read(tmp_path: Path) -> None:
-    from pytest_mlms.bisect.judgement import judgement_of
-    from pytest_mlms.serialization import to_plain
+    from pytest_mlms.core.serialization import to_plain
+    from pytest_mlms.explain.bisect.judgement import judgement_of
 
     line = {
         "verdict": "REGRESSED",

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.errors import InvalidRun
-from pytest_mlms.serialization import to_plain
-from pytest_mlms.upgrade.criteria import Criteria, criteria_of, interleave_plan_of
+from pytest_mlms.core.errors import InvalidRun
+from pytest_mlms.core.serialization import to_plain
+from pytest_mlms.decide.upgrade.criteria import Criteria, criteria_of, interleave_plan_of
 from tests.support.upgrade_case import NEW, OLD, case_of, options
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.records import Comparison, Verdict
-from pytest_mlms.upgrade.cross_host import Visit, compare_sides, read_visit
+from pytest_mlms.core.records import Comparison, Verdict
+from pytest_mlms.decide.upgrade.cross_host import Visit, compare_sides, read_visit
 
 A = "gpu=old"
 B = "gpu=new"

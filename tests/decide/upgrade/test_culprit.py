@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.agent.registry import find_predictors
 from pytest_mlms.cli.bisect import _words_of_upgrades
-from pytest_mlms.records import Place, Stack
-from pytest_mlms.stacks.declared import resolve
-from pytest_mlms.upgrade.culprit import culprit_command, point_id, session_words, stack_words
+from pytest_mlms.core.records import Place, Stack
+from pytest_mlms.decide.upgrade.culprit import culprit_command, point_id, session_words, stack_words
+from pytest_mlms.measure.agent.registry import find_predictors
+from pytest_mlms.provide.stacks.declared import resolve
 from tests.support.printed import mlms_options
 from tests.support.upgrade_case import case_of, options
 

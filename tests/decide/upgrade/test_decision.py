@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_mlms.quantities import upgrade_rules
-from pytest_mlms.records import Comparison, Verdict
-from pytest_mlms.upgrade.decision import (
+from pytest_mlms.core.quantities import upgrade_rules
+from pytest_mlms.core.records import Comparison, Verdict
+from pytest_mlms.decide.upgrade.decision import (
     compare_accuracy,
     compare_rounds,
     is_decided,
     verdict_of,
 )
-from pytest_mlms.upgrade.figures import Figure, figures_of
-from pytest_mlms.upgrade.round_estimate import LEAST_ROUNDS, MOST_ROUNDS, ROUNDS_TO_FAIL
-from pytest_mlms.upgrade.rounds import Array, Clock, Round, Side
+from pytest_mlms.decide.upgrade.figures import Figure, figures_of
+from pytest_mlms.decide.upgrade.round_estimate import LEAST_ROUNDS, MOST_ROUNDS, ROUNDS_TO_FAIL
+from pytest_mlms.decide.upgrade.rounds import Array, Clock, Round, Side
 from tests.support.upgrades import (
     CALLS,
     PAIRS,

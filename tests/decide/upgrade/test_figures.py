@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from mlms_predictors._run.replies import DeviceBytes
 
-from pytest_mlms.evaluate.timed_inputs import Mix
-from pytest_mlms.serialization import from_plain, to_plain
-from pytest_mlms.upgrade.figures import Figure, clock_step, figures_of, slow_calls
-from pytest_mlms.upgrade.round_inputs import RoundInputs
-from pytest_mlms.upgrade.rounds import Clock, Round, Side
+from pytest_mlms.core.serialization import from_plain, to_plain
+from pytest_mlms.decide.upgrade.figures import Figure, clock_step, figures_of, slow_calls
+from pytest_mlms.decide.upgrade.round_inputs import RoundInputs
+from pytest_mlms.decide.upgrade.rounds import Clock, Round, Side
+from pytest_mlms.measure.evaluate.timed_inputs import Mix
 from tests.support.upgrades import CALLS, PAIRS, random_side
 
 RNG = np.random.default_rng(3)

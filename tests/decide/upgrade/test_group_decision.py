@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_mlms.evaluate.timed_inputs import Mix
-from pytest_mlms.records import Verdict
-from pytest_mlms.upgrade.decision import compare_rounds
-from pytest_mlms.upgrade.group_decision import compare_groups
+from pytest_mlms.core.records import Verdict
+from pytest_mlms.decide.upgrade.decision import compare_rounds
+from pytest_mlms.decide.upgrade.group_decision import compare_groups
+from pytest_mlms.measure.evaluate.timed_inputs import Mix
 from tests.support.upgrades import alike, changed
 
 MIX = Mix(("128", "512"), (0.99, 0.01))

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_mlms.agent.energy import Energy
-from pytest_mlms.agent.predictor import Clocks, Predictor, Turn
-from pytest_mlms.errors import AgentError
-from pytest_mlms.evaluate.timed_inputs import Mix, TimedBatches
-from pytest_mlms.upgrade.agents import AgentPair
-from pytest_mlms.upgrade.interleave import MeasuredRound, run_interleaved
-from pytest_mlms.upgrade.interleave_plan import InterleavePlan
-from pytest_mlms.upgrade.rounds import Outputs, SideName
+from pytest_mlms.core.errors import AgentError
+from pytest_mlms.decide.upgrade.agents import AgentPair
+from pytest_mlms.decide.upgrade.interleave import MeasuredRound, run_interleaved
+from pytest_mlms.decide.upgrade.interleave_plan import InterleavePlan
+from pytest_mlms.decide.upgrade.rounds import Outputs, SideName
+from pytest_mlms.measure.agent.energy import Energy
+from pytest_mlms.measure.agent.predictor import Clocks, Predictor, Turn
+from pytest_mlms.measure.evaluate.timed_inputs import Mix, TimedBatches
 from pytest_mlms.warning_types import MlmsKilled
 from tests.support.fake_agents import FakePair, FakePredictor
 
@@ -155,7 +155,7 @@ def test_a_round_ends_with_enough_pairs_or_at_its_longest(
 @pytest.fixture
 def no_least_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let turns end at once, as those of fakes take no time."""
-    monkeypatch.setattr("pytest_mlms.upgrade.turn_watch.LEAST_SECONDS", 0.0)
+    monkeypatch.setattr("pytest_mlms.decide.upgrade.turn_watch.LEAST_SECONDS", 0.0)
 
 
 @pytest.mark.usefixtures("no_least_time")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.records import InputGroup, Verdict
-from pytest_mlms.upgrade.labels import (
+from pytest_mlms.core.records import InputGroup, Verdict
+from pytest_mlms.decide.upgrade.labels import (
     format_change,
     group_lines,
     is_told,

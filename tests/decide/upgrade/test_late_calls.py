@@ -8,10 +8,10 @@ from typing import cast
 import numpy as np
 import pytest
 
-from pytest_mlms.agent.predictor import Turn
-from pytest_mlms.upgrade.agents import AgentPair, TurnPlan
-from pytest_mlms.upgrade.late_calls import LateCalls
-from pytest_mlms.upgrade.rounds import SIDES, SideName
+from pytest_mlms.decide.upgrade.agents import AgentPair, TurnPlan
+from pytest_mlms.decide.upgrade.late_calls import LateCalls
+from pytest_mlms.decide.upgrade.rounds import SIDES, SideName
+from pytest_mlms.measure.agent.predictor import Turn
 
 
 class Pair:

@@ -7,13 +7,13 @@ import math
 import numpy as np
 import pytest
 
-from pytest_mlms.agent.load import LoadRun
-from pytest_mlms.evaluate.load_record import QueryTimes, load_record
-from pytest_mlms.records import Verdict
-from pytest_mlms.upgrade.decision import compare_rounds, is_decided, verdict_of
-from pytest_mlms.upgrade.figures import Figure
-from pytest_mlms.upgrade.load_round import LoadRound
-from pytest_mlms.upgrade.round_load import SideLoad
+from pytest_mlms.core.records import Verdict
+from pytest_mlms.decide.upgrade.decision import compare_rounds, is_decided, verdict_of
+from pytest_mlms.decide.upgrade.figures import Figure
+from pytest_mlms.decide.upgrade.load_round import LoadRound
+from pytest_mlms.decide.upgrade.round_load import SideLoad
+from pytest_mlms.measure.agent.load import LoadRun
+from pytest_mlms.measure.evaluate.load_record import QueryTimes, load_record
 from tests.support.upgrades import alike, changed, find
 
 MILLISECOND = 1_000_000

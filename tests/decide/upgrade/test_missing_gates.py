@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from mlms_predictors._run.replies import DeviceBytes
 
-from pytest_mlms.quantities import upgrade_rules
-from pytest_mlms.records import Verdict
-from pytest_mlms.upgrade.criteria import Criteria
-from pytest_mlms.upgrade.decision import compare_rounds, is_decided, verdict_of
-from pytest_mlms.upgrade.explanation import explain_upgrade
-from pytest_mlms.upgrade.missing_gates import MISSING, missing_gates
-from pytest_mlms.upgrade.result import UpgradeResult
-from pytest_mlms.upgrade.round_record import SideRecord
-from pytest_mlms.upgrade.rounds import SideName
+from pytest_mlms.core.quantities import upgrade_rules
+from pytest_mlms.core.records import Verdict
+from pytest_mlms.decide.upgrade.criteria import Criteria
+from pytest_mlms.decide.upgrade.decision import compare_rounds, is_decided, verdict_of
+from pytest_mlms.decide.upgrade.explanation import explain_upgrade
+from pytest_mlms.decide.upgrade.missing_gates import MISSING, missing_gates
+from pytest_mlms.decide.upgrade.result import UpgradeResult
+from pytest_mlms.decide.upgrade.round_record import SideRecord
+from pytest_mlms.decide.upgrade.rounds import SideName
 from tests.support.labour import LabourUpgrade
 from tests.support.upgrades import ROUND_RECORD, SIDE_RECORD, alike, setting
 

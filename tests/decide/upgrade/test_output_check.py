@@ -17,21 +17,21 @@ from mlms_predictors import Tensor
 from mlms_predictors._run.pictures import decode
 from PIL import Image
 
-from pytest_mlms.agent.predictor import Predictor, RepeatedCalls, ServedCall, Turn
-from pytest_mlms.agent.process import Refused
-from pytest_mlms.errors import Crashed, DatasetError, InvalidRun, MlmsError
-from pytest_mlms.evaluate.agreement import Tolerance
-from pytest_mlms.evaluate.closeness import Rule
-from pytest_mlms.evaluate.output_sweep import OutputSweep
+from pytest_mlms.core.errors import Crashed, DatasetError, InvalidRun, MlmsError
+from pytest_mlms.core.records import Comparison, Verdict
+from pytest_mlms.decide.upgrade.agents import AgentPair
+from pytest_mlms.decide.upgrade.compared_inputs import ALL, Extent
+from pytest_mlms.decide.upgrade.output_check import OutputCheck, OutputFindings, check_outputs
+from pytest_mlms.decide.upgrade.output_verdict import TIMED, Circumstances, agreement_of, by_design
+from pytest_mlms.decide.upgrade.rounds import SIDES, Array, Outputs, SideName
 from pytest_mlms.manifest.schema import Input
-from pytest_mlms.pipeline import Dataset
-from pytest_mlms.pipeline.stack_pictures import Decoding
-from pytest_mlms.records import Comparison, Verdict
-from pytest_mlms.upgrade.agents import AgentPair
-from pytest_mlms.upgrade.compared_inputs import ALL, Extent
-from pytest_mlms.upgrade.output_check import OutputCheck, OutputFindings, check_outputs
-from pytest_mlms.upgrade.output_verdict import TIMED, Circumstances, agreement_of, by_design
-from pytest_mlms.upgrade.rounds import SIDES, Array, Outputs, SideName
+from pytest_mlms.measure.agent.predictor import Predictor, RepeatedCalls, ServedCall, Turn
+from pytest_mlms.measure.agent.process import Refused
+from pytest_mlms.measure.evaluate.agreement import Tolerance
+from pytest_mlms.measure.evaluate.closeness import Rule
+from pytest_mlms.measure.evaluate.output_sweep import OutputSweep
+from pytest_mlms.measure.pipeline import Dataset
+from pytest_mlms.measure.pipeline.stack_pictures import Decoding
 from tests.support.fake_agents import FakePredictor
 from tests.support.scored import PIXEL
 from tests.support.upgrade_case import case_of

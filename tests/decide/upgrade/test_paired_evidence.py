@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from pytest_mlms.evaluate.estimates import UNDEFINED
-from pytest_mlms.records import Comparison, Verdict
-from pytest_mlms.upgrade.paired_evidence import compare_evidence, compare_figure
+from pytest_mlms.core.records import Comparison, Verdict
+from pytest_mlms.decide.upgrade.paired_evidence import compare_evidence, compare_figure
+from pytest_mlms.measure.evaluate.estimates import UNDEFINED
 from tests.support.scored import Means, evidence_of
 
 PASSED = Verdict.PASSED

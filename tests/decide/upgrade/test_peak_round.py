@@ -7,14 +7,14 @@ import math
 import numpy as np
 import pytest
 
-from pytest_mlms.agent.load import LoadLost
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.records import Verdict
-from pytest_mlms.upgrade.figures import Figure
-from pytest_mlms.upgrade.peak_round import PeakSearches, peak_figures, without_peak
-from pytest_mlms.upgrade.round_load import RoundLoad
-from pytest_mlms.upgrade.round_record import PeakRecord, TriedRate
-from pytest_mlms.upgrade.rounds import SideName
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.records import Verdict
+from pytest_mlms.decide.upgrade.figures import Figure
+from pytest_mlms.decide.upgrade.peak_round import PeakSearches, peak_figures, without_peak
+from pytest_mlms.decide.upgrade.round_load import RoundLoad
+from pytest_mlms.decide.upgrade.round_record import PeakRecord, TriedRate
+from pytest_mlms.decide.upgrade.rounds import SideName
+from pytest_mlms.measure.agent.load import LoadLost
 from tests.support.queue_pair import QueuePair, peak_plan
 from tests.support.queues import Queue
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.cases import Case
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.records import Stack
-from pytest_mlms.stacks.exact_packages import Difference
-from pytest_mlms.upgrade.preparation import told_changes
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.records import Stack
+from pytest_mlms.decide.upgrade.preparation import told_changes
+from pytest_mlms.provide.cases import Case
+from pytest_mlms.provide.stacks.exact_packages import Difference
 from tests.support.upgrade_case import case_of
 
 PILLOW = Difference("pillow", "8.4.0", "12.0.0")

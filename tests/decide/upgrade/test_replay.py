@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_mlms.arrays import read_arrays, write_arrays
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.records import Comparison, Verdict
-from pytest_mlms.serialization import to_plain
-from pytest_mlms.upgrade.criteria import Criteria
-from pytest_mlms.upgrade.replay import read_upgrades
+from pytest_mlms.core.arrays import read_arrays, write_arrays
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.records import Comparison, Verdict
+from pytest_mlms.core.serialization import to_plain
+from pytest_mlms.decide.upgrade.criteria import Criteria
+from pytest_mlms.decide.upgrade.replay import read_upgrades
 from tests.support.paced import Pace, paced_upgrade
 from tests.support.upgrade_results import RunFolder, line_of
 from tests.support.upgrades import ROUND_RECORD, find, latencies

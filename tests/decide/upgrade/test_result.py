@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pytest_mlms.records import Verdict
-from pytest_mlms.upgrade.output_check import check_outputs
-from pytest_mlms.upgrade.result import UpgradeResult
+from pytest_mlms.core.records import Verdict
+from pytest_mlms.decide.upgrade.output_check import check_outputs
+from pytest_mlms.decide.upgrade.result import UpgradeResult
 from tests.support.upgrades import alike, changed, result_of
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from pytest_mlms.serialization import from_plain, to_plain
-from pytest_mlms.upgrade.round_record import RoundRecord
+from pytest_mlms.core.serialization import from_plain, to_plain
+from pytest_mlms.decide.upgrade.round_record import RoundRecord
 from tests.support.upgrades import ROUND_RECORD, changed
 
 

@@ -17,11 +17,11 @@ from typing import Any
 import psutil
 import pytest
 
-from pytest_mlms.errors import AgentError, InvalidRun, MlmsError
-from pytest_mlms.records import Verdict
-from pytest_mlms.serialization import to_plain
-from pytest_mlms.upgrade.interleave import RoundRunner
-from pytest_mlms.upgrade.rounds import CLOCKS
+from pytest_mlms.core.errors import AgentError, InvalidRun, MlmsError
+from pytest_mlms.core.records import Verdict
+from pytest_mlms.core.serialization import to_plain
+from pytest_mlms.decide.upgrade.interleave import RoundRunner
+from pytest_mlms.decide.upgrade.rounds import CLOCKS
 from pytest_mlms.warning_types import MlmsKilled
 from tests.support.labour import LabourUpgrade
 from tests.support.project import ROOT
@@ -435,7 +435,7 @@ def test_a_round_is_recorded_before_anything_is_computed_from_it(
     def interrupt(*_: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pytest_mlms.upgrade.run.figures_of", interrupt)
+    monkeypatch.setattr("pytest_mlms.decide.upgrade.run.figures_of", interrupt)
     with pytest.raises(KeyboardInterrupt):
         upgrade.run({}, {"work": 2})
     (record,) = upgrade.sink.fields["rounds"]
@@ -474,7 +474,7 @@ STOPPED = """
 import sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from pytest_mlms.upgrade.interleave import RoundRunner
+from pytest_mlms.decide.upgrade.interleave import RoundRunner
 from tests.support.labour import LabourUpgrade
 
 def stay(runner, turn_plan):
@@ -527,7 +527,7 @@ LOADING = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from pytest_mlms.upgrade import agents
+from pytest_mlms.decide.upgrade import agents
 from tests.support.labour import LabourUpgrade
 
 load_together = agents._load_together

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.upgrade.setting import setting_of
+from pytest_mlms.decide.upgrade.setting import setting_of
 from tests.support.upgrade_case import NEW, OLD, case_of, options
 
 

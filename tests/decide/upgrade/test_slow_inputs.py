@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from pytest_mlms.records import Verdict
-from pytest_mlms.upgrade.round_inputs import RoundInputs
-from pytest_mlms.upgrade.rounds import Array, Round, Side
-from pytest_mlms.upgrade.slow_inputs import SlowInputs
+from pytest_mlms.core.records import Verdict
+from pytest_mlms.decide.upgrade.round_inputs import RoundInputs
+from pytest_mlms.decide.upgrade.rounds import Array, Round, Side
+from pytest_mlms.decide.upgrade.slow_inputs import SlowInputs
 
 
 def side(seconds: Array) -> Side:

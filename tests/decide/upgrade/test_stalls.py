@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import pytest
 
-from pytest_mlms.records import Comparison, Verdict
-from pytest_mlms.upgrade.decision import is_decided
-from pytest_mlms.upgrade.figures import Figure
-from pytest_mlms.upgrade.round_estimate import LEAST_ROUNDS, MOST_ROUNDS
-from pytest_mlms.upgrade.stalls import compare_stalls
+from pytest_mlms.core.records import Comparison, Verdict
+from pytest_mlms.decide.upgrade.decision import is_decided
+from pytest_mlms.decide.upgrade.figures import Figure
+from pytest_mlms.decide.upgrade.round_estimate import LEAST_ROUNDS, MOST_ROUNDS
+from pytest_mlms.decide.upgrade.stalls import compare_stalls
 
 
 def stalls(counts: Iterable[tuple[int, int]], calls: int = 600) -> list[Mapping[str, Figure]]:

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from pytest_mlms.core.errors import ArtifactError
+from pytest_mlms.core.records import Artifact, Place
 from pytest_mlms.distribute.messages import (
     ArtifactChunk,
     ArtifactEnd,
@@ -20,8 +22,6 @@ from pytest_mlms.distribute.messages import (
 )
 from pytest_mlms.distribute.remote.artifact_transfer import ArtifactClient, ArtifactServer
 from pytest_mlms.distribute.side_channel import Handlers, SideChannel
-from pytest_mlms.errors import ArtifactError
-from pytest_mlms.records import Artifact, Place
 from tests.distribute.fakes import channel_pair
 from tests.support.project import copy_digits
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.distribute.remote import install as module
 from pytest_mlms.distribute.remote.install import (
     check,
@@ -21,7 +22,6 @@ from pytest_mlms.distribute.remote.install import (
     installed_python,
 )
 from pytest_mlms.distribute.remote.wheel import version_name
-from pytest_mlms.errors import MlmsError
 from tests.support.wheels import write_wheel
 
 REMOTE = module._RemotePython([3, 11], "x86_64", ["glibc", "2.31"], is_installed=False)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.distribute.remote.ssh import SshHost, ssh_command
-from pytest_mlms.errors import MlmsError
 
 RUNS_HERE = '#!/bin/sh\nfor last; do :; done\nexec sh -c "$last"\n'
 

@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 
 import pytest
 
-from pytest_mlms.bisect.bisection import Bisection
-from pytest_mlms.bisect.gate import GateRun
-from pytest_mlms.bisect.record import Probe, Record, read_record
-from pytest_mlms.bisect.releases import bisect_releases, release_stacks
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.records import Stack
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.records import Stack
+from pytest_mlms.explain.bisect.bisection import Bisection
+from pytest_mlms.explain.bisect.gate import GateRun
+from pytest_mlms.explain.bisect.record import Probe, Record, read_record
+from pytest_mlms.explain.bisect.releases import bisect_releases, release_stacks
 from tests.support.bisections import SimulatedGate
 from tests.support.questions import QUESTION
 

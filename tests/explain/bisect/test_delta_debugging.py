@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_mlms.bisect.delta_debugging import Changes, reduce_changes
-from pytest_mlms.bisect.search import Outcome
+from pytest_mlms.explain.bisect.delta_debugging import Changes, reduce_changes
+from pytest_mlms.explain.bisect.search import Outcome
 
 
 @st.composite

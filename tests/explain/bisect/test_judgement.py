@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.bisect.judgement import judgement_of
-from pytest_mlms.bisect.search import Outcome
+from pytest_mlms.explain.bisect.judgement import judgement_of
+from pytest_mlms.explain.bisect.search import Outcome
 
 
 def compared(quantity: str, verdict: str, of: str = "rounds", **fields: Any) -> dict[str, Any]:

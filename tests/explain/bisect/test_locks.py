@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.bisect.locks import end_of, locked_stacks
-from pytest_mlms.bisect.question import Point, read_point
-from pytest_mlms.errors import MlmsError
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.explain.bisect.locks import end_of, locked_stacks
+from pytest_mlms.explain.bisect.question import Point, read_point
 from tests.support.locks import ACCURACY, PERFORMANCE, line_of, write_lock
 from tests.support.project import copy_digits
 

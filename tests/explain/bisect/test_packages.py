@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from packaging.version import Version
 
-from pytest_mlms.bisect import packages
-from pytest_mlms.bisect.bisection import Bisection
-from pytest_mlms.bisect.packages import bisect_packages, ends_of
-from pytest_mlms.bisect.record import Record
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.history.releases import Release
-from pytest_mlms.records import Stack
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.records import Stack
+from pytest_mlms.explain.bisect import packages
+from pytest_mlms.explain.bisect.bisection import Bisection
+from pytest_mlms.explain.bisect.packages import bisect_packages, ends_of
+from pytest_mlms.explain.bisect.record import Record
+from pytest_mlms.keep.history.releases import Release
 from tests.support.bisections import SimulatedGate
 from tests.support.questions import QUESTION
 

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.bisect.gate import check_quantity
-from pytest_mlms.bisect.question import (
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.records import Stack
+from pytest_mlms.explain.bisect.gate import check_quantity
+from pytest_mlms.explain.bisect.question import (
     End,
     Question,
     exact_release,
@@ -16,8 +18,6 @@ from pytest_mlms.bisect.question import (
     question_of,
     read_point,
 )
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.records import Stack
 from tests.support.project import copy_digits
 
 

@@ -7,11 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.bisect.judgement import Judgement
-from pytest_mlms.bisect.question import End
-from pytest_mlms.bisect.record import Conclusion, Probe, Record, StackRecord, read_record, set_aside
-from pytest_mlms.bisect.search import Outcome
-from pytest_mlms.errors import MlmsError
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.explain.bisect.judgement import Judgement
+from pytest_mlms.explain.bisect.question import End
+from pytest_mlms.explain.bisect.record import (
+    Conclusion,
+    Probe,
+    Record,
+    StackRecord,
+    read_record,
+    set_aside,
+)
+from pytest_mlms.explain.bisect.search import Outcome
 from tests.support.questions import QUESTION
 
 BAD = Judgement(

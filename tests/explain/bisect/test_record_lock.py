@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.bisect.record_lock import hold_record
-from pytest_mlms.errors import MlmsError
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.explain.bisect.record_lock import hold_record
 
 
 def test_a_record_is_held_once_at_a_time(tmp_path: Path) -> None:

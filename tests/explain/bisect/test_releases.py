@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from pytest_mlms.artifacts.package_index import PipSettings
-from pytest_mlms.bisect.releases import release_stacks, releases_between
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.records import Stack
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.records import Stack
+from pytest_mlms.explain.bisect.releases import release_stacks, releases_between
+from pytest_mlms.provide.artifacts.package_index import PipSettings
 from tests.support.wheels import write_wheel
 
 

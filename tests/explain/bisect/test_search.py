@@ -11,11 +11,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pytest_mlms.bisect.search import Answer, Outcome, Pair, most_probes, search
-from pytest_mlms.records import Verdict
-from pytest_mlms.upgrade.decision import compare_rounds, is_decided
-from pytest_mlms.upgrade.figures import Figure
-from pytest_mlms.upgrade.round_estimate import MOST_ROUNDS
+from pytest_mlms.core.records import Verdict
+from pytest_mlms.decide.upgrade.decision import compare_rounds, is_decided
+from pytest_mlms.decide.upgrade.figures import Figure
+from pytest_mlms.decide.upgrade.round_estimate import MOST_ROUNDS
+from pytest_mlms.explain.bisect.search import Answer, Outcome, Pair, most_probes, search
 
 TOLERANCE = 0.03
 SLOWER = 0.08

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_mlms.bisect.judgement import Judgement
-from pytest_mlms.bisect.record import Conclusion, Probe, Record
-from pytest_mlms.bisect.search import AnswerKind, Outcome
-from pytest_mlms.bisect.text import answer_lines, figure_text, probe_lines
+from pytest_mlms.explain.bisect.judgement import Judgement
+from pytest_mlms.explain.bisect.record import Conclusion, Probe, Record
+from pytest_mlms.explain.bisect.search import AnswerKind, Outcome
+from pytest_mlms.explain.bisect.text import answer_lines, figure_text, probe_lines
 from tests.support.questions import QUESTION
 
 WIDTH = 100

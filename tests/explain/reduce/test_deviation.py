@@ -10,10 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from pytest_mlms.evaluate.agreement import Tolerance
-from pytest_mlms.evaluate.closeness import Rule
-from pytest_mlms.reduce.deviation import Deviation, departing_rows, deviation, first_departure
-from pytest_mlms.reduce.network import read_network
+from pytest_mlms.explain.reduce.deviation import (
+    Deviation,
+    departing_rows,
+    deviation,
+    first_departure,
+)
+from pytest_mlms.explain.reduce.network import read_network
+from pytest_mlms.measure.evaluate.agreement import Tolerance
+from pytest_mlms.measure.evaluate.closeness import Rule
 from tests.support.reductions import deep_network
 
 NUMBERS = st.floats(-1e6, 1e6, width=32)

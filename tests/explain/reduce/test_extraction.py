@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from onnx import TensorProto, external_data_helper, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from pytest_mlms.reduce.extraction import CantExtract, extract, network_with_outputs
-from pytest_mlms.reduce.network import Network, read_network
+from pytest_mlms.explain.reduce.extraction import CantExtract, extract, network_with_outputs
+from pytest_mlms.explain.reduce.network import Network, read_network
 from tests.support.drawn_networks import drawn_models, run_all, save_model
 
 

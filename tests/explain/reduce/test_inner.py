@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from onnx import TensorProto, helper
 
-from pytest_mlms.agent.registry import find_predictors
-from pytest_mlms.records import Launch
-from pytest_mlms.reduce import inner
-from pytest_mlms.reduce.inner import StoredArrays, compare_inner, record_inner
-from pytest_mlms.reduce.network import read_network
-from pytest_mlms.reduce.sides import Side, Sides
+from pytest_mlms.core.records import Launch
+from pytest_mlms.explain.reduce import inner
+from pytest_mlms.explain.reduce.inner import StoredArrays, compare_inner, record_inner
+from pytest_mlms.explain.reduce.network import read_network
+from pytest_mlms.explain.reduce.sides import Side, Sides
+from pytest_mlms.measure.agent.registry import find_predictors
 from tests.support.bundles import OUTPUTS
 from tests.support.drawn_networks import drawn_models, run_all, save_model
 

@@ -10,13 +10,13 @@ import numpy as np
 import onnx
 import pytest
 
-from pytest_mlms.bisect.search import Outcome
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.reduce.reduction import ReductionPlan, reduce_bundle
-from pytest_mlms.reduce.result import Reduction, Size
-from pytest_mlms.reduce.rows import fewest_rows
-from pytest_mlms.reduce.search import Step
-from pytest_mlms.repro.bundle import Expectation
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.explain.bisect.search import Outcome
+from pytest_mlms.explain.reduce.reduction import ReductionPlan, reduce_bundle
+from pytest_mlms.explain.reduce.result import Reduction, Size
+from pytest_mlms.explain.reduce.rows import fewest_rows
+from pytest_mlms.explain.reduce.search import Step
+from pytest_mlms.explain.repro.bundle import Expectation
 from tests.support.reductions import EXPECTED, ROWS, bundle_of, deep_network, sides_of
 
 NODES = 33
@@ -137,7 +137,7 @@ def test_ctrl_c_while_rows_are_left_out_keeps_the_nodes(
             raise KeyboardInterrupt
         return fewest_rows(batch, departing, test)
 
-    monkeypatch.setattr("pytest_mlms.reduce.reduction.fewest_rows", interrupt_the_second)
+    monkeypatch.setattr("pytest_mlms.explain.reduce.reduction.fewest_rows", interrupt_the_second)
     found = reduced(tmp_path, "wrong Tanh")
     assert len(called) == 2
     assert found.kinds == ("Tanh",)

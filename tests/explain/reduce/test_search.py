@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_mlms.bisect.search import Outcome
-from pytest_mlms.reduce.search import (
+from pytest_mlms.explain.bisect.search import Outcome
+from pytest_mlms.explain.reduce.search import (
     Judged,
     Nodes,
     Progress,

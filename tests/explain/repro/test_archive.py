@@ -11,14 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pytest_mlms.arrays import DamagedFile, read_arrays
-from pytest_mlms.errors import DatasetError, MlmsError
-from pytest_mlms.pipeline.npz import read_npz as read_dataset
-from pytest_mlms.repro.archive import members_of, read_bundle, write_bundle
-from pytest_mlms.repro.replay import unpacking
-from pytest_mlms.repro.replay.npz import read_heads, read_npz
-from pytest_mlms.repro.replay.record import Malformed, from_text
-from pytest_mlms.repro.replay.unpacking import unpack
+from pytest_mlms.core.arrays import DamagedFile, read_arrays
+from pytest_mlms.core.errors import DatasetError, MlmsError
+from pytest_mlms.explain.repro.archive import members_of, read_bundle, write_bundle
+from pytest_mlms.explain.repro.replay import unpacking
+from pytest_mlms.explain.repro.replay.npz import read_heads, read_npz
+from pytest_mlms.explain.repro.replay.record import Malformed, from_text
+from pytest_mlms.explain.repro.replay.unpacking import unpack
+from pytest_mlms.measure.pipeline.npz import read_npz as read_dataset
 from tests.support.bundles import OUTPUTS, bundle_of_matrix, side
 
 

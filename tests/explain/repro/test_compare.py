@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_mlms.evaluate.agreement import Tolerance, differences
-from pytest_mlms.evaluate.closeness import Rule, rounding_share
-from pytest_mlms.repro.replay.compare import ROUNDING_SHARE, largest_difference
-from pytest_mlms.repro.replay.environments import THREAD_VARIABLES
-from pytest_mlms.repro.replay.intervals import (
+from pytest_mlms.core.statistics import student_quantile
+from pytest_mlms.decide.upgrade.output_check import check_outputs
+from pytest_mlms.decide.upgrade.round_estimate import ROUNDS, estimate_change
+from pytest_mlms.explain.repro.replay.compare import ROUNDING_SHARE, largest_difference
+from pytest_mlms.explain.repro.replay.environments import THREAD_VARIABLES
+from pytest_mlms.explain.repro.replay.intervals import (
     LEAST_ROUNDS,
     MOST_ROUNDS,
     ROUNDS_TO_FAIL,
@@ -19,11 +20,10 @@ from pytest_mlms.repro.replay.intervals import (
     TO_PASS,
     change_of,
 )
-from pytest_mlms.repro.replay.rounds import shown
-from pytest_mlms.stacks.launch import THREAD_VARIABLES as OURS
-from pytest_mlms.statistics import student_quantile
-from pytest_mlms.upgrade.output_check import check_outputs
-from pytest_mlms.upgrade.round_estimate import ROUNDS, estimate_change
+from pytest_mlms.explain.repro.replay.rounds import shown
+from pytest_mlms.measure.evaluate.agreement import Tolerance, differences
+from pytest_mlms.measure.evaluate.closeness import Rule, rounding_share
+from pytest_mlms.provide.stacks.launch import THREAD_VARIABLES as OURS
 
 GENERATOR = np.random.default_rng(3)
 CLOSENESS: dict[str, Any] = {"rtol": 0.0, "atol": None, "rules": {}}

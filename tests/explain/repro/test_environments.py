@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.repro.replay.environments import (
+from pytest_mlms.explain.repro.replay.environments import (
     THREAD_VARIABLES,
     _content_of,
     agent_variables,
@@ -18,9 +18,9 @@ from pytest_mlms.repro.replay.environments import (
     make_environment,
     python_of,
 )
-from pytest_mlms.repro.replay.interpreters import Interpreter, _newest_first
-from pytest_mlms.repro.replay.record import BundleSide
-from pytest_mlms.stacks.launch import clean_environment
+from pytest_mlms.explain.repro.replay.interpreters import Interpreter, _newest_first
+from pytest_mlms.explain.repro.replay.record import BundleSide
+from pytest_mlms.provide.stacks.launch import clean_environment
 from tests.support.wheels import offline, write_wheel  # noqa: F401
 
 

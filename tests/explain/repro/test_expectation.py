@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.repro.expectation import expectation_of
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.explain.repro.expectation import expectation_of
 from tests.support.result_lines import broken_limit, line_of
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.repro.items import find_item
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.explain.repro.items import find_item
 from tests.support.result_lines import line_of
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_mlms.repro.archive import write_bundle
-from pytest_mlms.repro.bundle import BundleSide
+from pytest_mlms.explain.repro.archive import write_bundle
+from pytest_mlms.explain.repro.bundle import BundleSide
 from tests.support.bundles import PYTHON, bundle_of_matrix, side
 
 EXPECTED = {"kind": "outputs", "quantity": "latency", "verdict": "REGRESSED", "summary": ""}

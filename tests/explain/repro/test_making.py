@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 from mlms_predictors import Tensor
 
-from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.evaluate.inputs import random_batch
-from pytest_mlms.repro import making
-from pytest_mlms.repro.items import FoundItem
-from pytest_mlms.repro.replay.record import OUTPUTS, Expectation
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.explain.repro import making
+from pytest_mlms.explain.repro.items import FoundItem
+from pytest_mlms.explain.repro.replay.record import OUTPUTS, Expectation
+from pytest_mlms.measure.agent.predictor import Predictor
+from pytest_mlms.measure.evaluate.inputs import random_batch
 from tests.support.bundles import PREDICTOR
 from tests.support.upgrade_case import case_of
 from tests.support.wheels import write_wheel

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_mlms.repro.bundle import Expectation
-from pytest_mlms.repro.replay import rounds
-from pytest_mlms.repro.replay.observe import observe
-from pytest_mlms.repro.replay.sides import NEW, Sides
-from pytest_mlms.repro.replay.task import CannotRun, Seen
+from pytest_mlms.explain.repro.bundle import Expectation
+from pytest_mlms.explain.repro.replay import rounds
+from pytest_mlms.explain.repro.replay.observe import observe
+from pytest_mlms.explain.repro.replay.sides import NEW, Sides
+from pytest_mlms.explain.repro.replay.task import CannotRun, Seen
 from tests.support.bundles import OUTPUTS, launches, task
 
 CRASH = Expectation("crash", "crash", "ERROR", "It crashes.", crash="SIGSEGV")

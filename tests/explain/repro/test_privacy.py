@@ -12,10 +12,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from pytest_mlms.agent.registry import find_predictors
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.repro.archive import write_bundle
-from pytest_mlms.repro.privacy import without_places
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.explain.repro.archive import write_bundle
+from pytest_mlms.explain.repro.privacy import without_places
+from pytest_mlms.measure.agent.registry import find_predictors
 from tests.support.bundles import bundle_of_matrix
 
 SECRET = "conspicuous-7f31"

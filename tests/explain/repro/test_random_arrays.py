@@ -11,7 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from pytest_mlms.repro.random_arrays import is_float, like_histogram, like_input, like_weights
+from pytest_mlms.explain.repro.random_arrays import (
+    is_float,
+    like_histogram,
+    like_input,
+    like_weights,
+)
 
 MANY = 20_000
 SOURCES = {

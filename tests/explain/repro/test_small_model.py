@@ -10,8 +10,8 @@ import onnx
 import pytest
 from onnx import parser
 
-from pytest_mlms.repro.bundle import Bundle
-from pytest_mlms.repro.small_model import SmallModel, small_model
+from pytest_mlms.explain.repro.bundle import Bundle
+from pytest_mlms.explain.repro.small_model import SmallModel, small_model
 from tests.support.bundles import bundle_of_matrix
 from tests.support.varied_models import bundle_of, varied_model
 

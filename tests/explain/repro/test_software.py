@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_mlms.agent.registry import find_predictors
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.records import Stack
-from pytest_mlms.repro.software import ExactSide, SideSource, new_side, old_side
-from pytest_mlms.stacks.trust import EVERYTHING, Trust
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.records import Stack
+from pytest_mlms.explain.repro.software import ExactSide, SideSource, new_side, old_side
+from pytest_mlms.measure.agent.registry import find_predictors
+from pytest_mlms.provide.stacks.trust import EVERYTHING, Trust
 from tests.support.bundles import PREDICTOR
 from tests.support.result_lines import line_of
 from tests.support.wheels import write_wheel

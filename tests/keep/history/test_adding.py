@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, func, select
 
-from pytest_mlms.history import schema
-from pytest_mlms.history.adding import add_lines, add_run
-from pytest_mlms.history.errors import HistoryError
-from pytest_mlms.history.store import open_history, open_to_read
+from pytest_mlms.keep.history import schema
+from pytest_mlms.keep.history.adding import add_lines, add_run
+from pytest_mlms.keep.history.errors import HistoryError
+from pytest_mlms.keep.history.store import open_history, open_to_read
 from tests.support.histories import (
     item_line,
     run_lines,
@@ -205,8 +205,8 @@ def test_eight_writers_at_once_lose_nothing_and_write_nothing_twice(
 STOP_BEFORE_COMMIT = """
 import sys, time
 from pathlib import Path
-from pytest_mlms.history import adding, schema
-from pytest_mlms.history.store import open_history
+from pytest_mlms.keep.history import adding, schema
+from pytest_mlms.keep.history.store import open_history
 insert_rows = adding.insert_rows
 def insert_and_stop(connection, rows):
     insert_rows(connection, rows)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.history import backfill
-from pytest_mlms.history.adding import add_run
-from pytest_mlms.history.backfill import Outcome, _outcome_of, measured_cases
-from pytest_mlms.history.store import open_history
+from pytest_mlms.keep.history import backfill
+from pytest_mlms.keep.history.adding import add_run
+from pytest_mlms.keep.history.backfill import Outcome, _outcome_of, measured_cases
+from pytest_mlms.keep.history.store import open_history
 from tests.support.histories import item_line, run_lines, write_run
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, select
 
-from pytest_mlms.history import schema
-from pytest_mlms.history.bulk import Rows, ids_of_series, insert_missing, insert_rows
-from pytest_mlms.history.store import open_history, writing
+from pytest_mlms.keep.history import schema
+from pytest_mlms.keep.history.bulk import Rows, ids_of_series, insert_missing, insert_rows
+from pytest_mlms.keep.history.store import open_history, writing
 
 COLUMNS = ("key", "parts", "name", "quantity", "unit", "better", "control")
 MANY = 1_000

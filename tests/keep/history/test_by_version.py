@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection
 
-from pytest_mlms.history.adding import add_run
-from pytest_mlms.history.by_version import VersionSeries, by_version
-from pytest_mlms.history.errors import HistoryError
-from pytest_mlms.history.queries import series_by_id
-from pytest_mlms.history.selection import select_series
-from pytest_mlms.history.store import open_history, open_to_read
-from pytest_mlms.statistics import student_interval
+from pytest_mlms.core.statistics import student_interval
+from pytest_mlms.keep.history.adding import add_run
+from pytest_mlms.keep.history.by_version import VersionSeries, by_version
+from pytest_mlms.keep.history.errors import HistoryError
+from pytest_mlms.keep.history.queries import series_by_id
+from pytest_mlms.keep.history.selection import select_series
+from pytest_mlms.keep.history.store import open_history, open_to_read
 from tests.support.histories import ITEM, add_upgraded_runs, write_run
 
 VALUE = ITEM["estimates"]["latency_p50"]["value"]

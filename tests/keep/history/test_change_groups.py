@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from pytest_mlms.history.adding import add_run
-from pytest_mlms.history.change_groups import ChangeGroup, Difference, group_changes
-from pytest_mlms.history.change_scan import scan
-from pytest_mlms.history.changes import read_changes
-from pytest_mlms.history.store import open_history
+from pytest_mlms.keep.history.adding import add_run
+from pytest_mlms.keep.history.change_groups import ChangeGroup, Difference, group_changes
+from pytest_mlms.keep.history.change_scan import scan
+from pytest_mlms.keep.history.changes import read_changes
+from pytest_mlms.keep.history.store import open_history
 from tests.support.histories import ITEM, item_line, run_lines, run_name, write_lines
 
 RUNS = 40

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from pytest_mlms.history.change_points import TOO_FEW, estimate_shift, find_shifts, sight_of
-from pytest_mlms.history.shifts import Sensitivity, Shift
+from pytest_mlms.keep.history.change_points import TOO_FEW, estimate_shift, find_shifts, sight_of
+from pytest_mlms.keep.history.shifts import Sensitivity, Shift
 
 Values = NDArray[np.float64]
 

@@ -10,11 +10,17 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine
 
-from pytest_mlms.history import change_scan
-from pytest_mlms.history.adding import add_run
-from pytest_mlms.history.change_scan import scan, sights
-from pytest_mlms.history.changes import Change, accept_changes, read_changes, set_cause, suspicions
-from pytest_mlms.history.store import open_history, transact
+from pytest_mlms.keep.history import change_scan
+from pytest_mlms.keep.history.adding import add_run
+from pytest_mlms.keep.history.change_scan import scan, sights
+from pytest_mlms.keep.history.changes import (
+    Change,
+    accept_changes,
+    read_changes,
+    set_cause,
+    suspicions,
+)
+from pytest_mlms.keep.history.store import open_history, transact
 from tests.support.histories import item_line, run_lines, run_name, write_lines
 
 Ratios = Sequence[float | None]

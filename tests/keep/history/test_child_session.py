@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pytest_mlms.history.child_session import ChildOptions, run_child
+from pytest_mlms.keep.history.child_session import ChildOptions, run_child
 from tests.support.histories import run_name, write_run
 from tests.support.project import HANG_GUARD, Project
 from tests.support.waiting import wait_until
@@ -31,7 +31,7 @@ def test_that_waits():
 """
 COMMAND = """\
 from pathlib import Path
-from pytest_mlms.history.child_session import ChildOptions, run_child
+from pytest_mlms.keep.history.child_session import ChildOptions, run_child
 options = ChildOptions(Path("results"), Path("cache"))
 run_child(["-p", "no:cacheprovider", "test_long.py"], options, "marker")
 """

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from pytest_mlms.cli.main import main
-from pytest_mlms.history.adding import add_run
-from pytest_mlms.history.control import control_files
-from pytest_mlms.history.queries import series_by_id, series_names
-from pytest_mlms.history.store import open_history
+from pytest_mlms.keep.history.adding import add_run
+from pytest_mlms.keep.history.control import control_files
+from pytest_mlms.keep.history.queries import series_by_id, series_names
+from pytest_mlms.keep.history.store import open_history
 from pytest_mlms.manifest.load import load
-from pytest_mlms.stacks.schema import load_stacks
+from pytest_mlms.provide.stacks.schema import load_stacks
 from tests.support.histories import write_run
 from tests.support.project import Project
 from tests.support.wheels import offline, write_wheel  # noqa: F401

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.history.changes import Change
-from pytest_mlms.history.gate_verdict import (
+from pytest_mlms.keep.history.changes import Change
+from pytest_mlms.keep.history.gate_verdict import (
     Circumstances,
     Finding,
     cause_without_software,

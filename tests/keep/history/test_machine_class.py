@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_mlms.history.machine_class import device_kind, machine_class
+from pytest_mlms.keep.history.machine_class import device_kind, machine_class
 
 GIB = 2**30
 MACHINE: dict[str, Any] = {

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection
 
-from pytest_mlms.history.adding import add_run
-from pytest_mlms.history.queries import (
+from pytest_mlms.keep.history.adding import add_run
+from pytest_mlms.keep.history.queries import (
     PackageChange,
     changes_between,
     hosts,
@@ -22,7 +22,7 @@ from pytest_mlms.history.queries import (
     stacks,
     versions_of,
 )
-from pytest_mlms.history.store import open_history, open_to_read
+from pytest_mlms.keep.history.store import open_history, open_to_read
 from tests.support.histories import (
     ITEM,
     add_upgraded_runs,

@@ -8,8 +8,8 @@ from pathlib import Path
 import filelock
 import pytest
 
-from pytest_mlms.history import queue as queues
-from pytest_mlms.history.queue import Queue, Queued, queued_folders
+from pytest_mlms.keep.history import queue as queues
+from pytest_mlms.keep.history.queue import Queue, Queued, queued_folders
 
 FILE = "history-queue.jsonl"
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, func, insert, select, text, update
 
-from pytest_mlms.history import schema
-from pytest_mlms.history.adding import add_run
-from pytest_mlms.history.errors import HistoryError, HistoryUnavailable
-from pytest_mlms.history.export import export_lines
-from pytest_mlms.history.rebuild import rebuild
-from pytest_mlms.history.store import open_history, open_to_read, writing
+from pytest_mlms.keep.history import schema
+from pytest_mlms.keep.history.adding import add_run
+from pytest_mlms.keep.history.errors import HistoryError, HistoryUnavailable
+from pytest_mlms.keep.history.export import export_lines
+from pytest_mlms.keep.history.rebuild import rebuild
+from pytest_mlms.keep.history.store import open_history, open_to_read, writing
 from tests.support.histories import run_name, write_run
 from tests.support.small_disk import fill as fill_disk
 from tests.support.small_disk import mount_small_disk

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from packaging.version import Version
 
-from pytest_mlms.artifacts.package_index import PackageFile, PipSettings
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.history.releases import (
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.keep.history.releases import (
     Release,
     parse_requirement,
     releases_of,
     select_releases,
 )
+from pytest_mlms.provide.artifacts.package_index import PackageFile, PipSettings
 
 
 def file(version: str, tags: str = "py3-none-any", **facts: Any) -> PackageFile:

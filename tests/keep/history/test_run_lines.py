@@ -13,11 +13,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine
 
-from pytest_mlms.history.adding import add_content
-from pytest_mlms.history.errors import HistoryError
-from pytest_mlms.history.run_content import gather
-from pytest_mlms.history.run_lines import check_line, read_run
-from pytest_mlms.history.store import open_history
+from pytest_mlms.keep.history.adding import add_content
+from pytest_mlms.keep.history.errors import HistoryError
+from pytest_mlms.keep.history.run_content import gather
+from pytest_mlms.keep.history.run_lines import check_line, read_run
+from pytest_mlms.keep.history.store import open_history
 from tests.support.histories import item_line, run_lines
 
 

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from pytest_mlms.history.scales import scale_of
-from pytest_mlms.quantities import QUANTITIES
+from pytest_mlms.core.quantities import QUANTITIES
+from pytest_mlms.keep.history.scales import scale_of
 
 
 @pytest.mark.parametrize("name", QUANTITIES)

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection
 
-from pytest_mlms.history.adding import add_run
-from pytest_mlms.history.errors import HistoryError
-from pytest_mlms.history.queries import series_by_id
-from pytest_mlms.history.selection import ALL, is_main, select_series
-from pytest_mlms.history.store import open_history, open_to_read
+from pytest_mlms.keep.history.adding import add_run
+from pytest_mlms.keep.history.errors import HistoryError
+from pytest_mlms.keep.history.queries import series_by_id
+from pytest_mlms.keep.history.selection import ALL, is_main, select_series
+from pytest_mlms.keep.history.store import open_history, open_to_read
 from tests.support.histories import ITEM, item_line, run_lines, write_lines
 
 

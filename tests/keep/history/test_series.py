@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_mlms.history.series import Common, case_label, points_of
+from pytest_mlms.keep.history.series import Common, case_label, points_of
 from tests.support.histories import item_line
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_mlms.history.stacks import Software, canonical_name, software_of
+from pytest_mlms.keep.history.stacks import Software, canonical_name, software_of
 from tests.support.histories import item_line
 
 NAMES = st.sampled_from(["numpy", "onnxruntime", "protobuf", "flatbuffers"])

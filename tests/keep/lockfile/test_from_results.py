@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.lockfile.from_results import items_of_run
-from pytest_mlms.lockfile.lock import LockedItem
+from pytest_mlms.keep.lockfile.from_results import items_of_run
+from pytest_mlms.keep.lockfile.lock import LockedItem
 from tests.support.locks import ACCURACY, MACHINE, PERFORMANCE, line_of, lock_of
 
 FOLDER = Path("/project")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytest_mlms.lockfile.lock import Lock
-from pytest_mlms.lockfile.merging import renewed
+from pytest_mlms.keep.lockfile.lock import Lock
+from pytest_mlms.keep.lockfile.merging import renewed
 from tests.support.locks import ACCURACY, MACHINE, PERFORMANCE, line_of, lock_of, slower
 
 OTHER = "other.yaml::test_accuracy[here-cpu]"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.lockfile.lock import Lock
-from pytest_mlms.lockfile.reading import LockError, parse_lock, read_lock
-from pytest_mlms.lockfile.writing import lock_text
+from pytest_mlms.keep.lockfile.lock import Lock
+from pytest_mlms.keep.lockfile.reading import LockError, parse_lock, read_lock
+from pytest_mlms.keep.lockfile.writing import lock_text
 from tests.support.locks import ACCURACY, PERFORMANCE, line_of, lock_of
 
 TEXT = lock_text(lock_of(line_of(ACCURACY), line_of(PERFORMANCE)))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pytest_mlms.lockfile.lock import LockedStack
-from pytest_mlms.lockfile.stack_keys import NamedSoftware, keys_of, stack_name
+from pytest_mlms.keep.lockfile.lock import LockedStack
+from pytest_mlms.keep.lockfile.stack_keys import NamedSoftware, keys_of, stack_name
 
 FIRST, SECOND, THIRD = (
     LockedStack(python="3.11.7", packages=(f"a=={version}",)) for version in "123"

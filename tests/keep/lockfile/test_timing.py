@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_mlms.lockfile.timing import is_noise, is_sharper, parse_timing, timings_of
+from pytest_mlms.keep.lockfile.timing import is_noise, is_sharper, parse_timing, timings_of
 
 OLD = "100 ms (90.0 ms to 110 ms)"
 

@@ -8,11 +8,11 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_mlms.lockfile.lock import Lock, LockedItem, LockedStack
-from pytest_mlms.lockfile.reading import parse_lock
-from pytest_mlms.lockfile.timing import timings_of
-from pytest_mlms.lockfile.writing import lock_text
-from pytest_mlms.text import find_control
+from pytest_mlms.core.text import find_control
+from pytest_mlms.keep.lockfile.lock import Lock, LockedItem, LockedStack
+from pytest_mlms.keep.lockfile.reading import parse_lock
+from pytest_mlms.keep.lockfile.timing import timings_of
+from pytest_mlms.keep.lockfile.writing import lock_text
 from tests.support.locks import ACCURACY, PACKAGES, PERFORMANCE, line_of, lock_of
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20).filter(

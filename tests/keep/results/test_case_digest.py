@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.case_digest import case_digest, definition_of
-from pytest_mlms.cases import Case, cases_of
+from pytest_mlms.author.loading import load_manifest
 from pytest_mlms.config import Config
-from pytest_mlms.loading import load_manifest
-from pytest_mlms.records import Kind
+from pytest_mlms.core.records import Kind
+from pytest_mlms.keep.results.case_digest import case_digest, definition_of
+from pytest_mlms.provide.cases import Case, cases_of
 from tests.support.cases import HERE
 from tests.support.project import copy_digits
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.checked_lines import LineError, read_lines
 from pytest_mlms.cli.main import main
+from pytest_mlms.keep.results.checked_lines import LineError, read_lines
 from tests.support.histories import item_line
 from tests.support.project import Project
 from tests.support.result_lines import line_of

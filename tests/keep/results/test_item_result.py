@@ -7,7 +7,9 @@ import math
 import re
 from dataclasses import replace
 
-from pytest_mlms.item_result import (
+from pytest_mlms.core.records import Decision, Estimate, Limit, Place, Stack, Verdict
+from pytest_mlms.core.serialization import to_plain
+from pytest_mlms.keep.results.item_result import (
     CaseIdentity,
     EstimateRecord,
     ItemResult,
@@ -18,8 +20,6 @@ from pytest_mlms.item_result import (
     Recording,
     Software,
 )
-from pytest_mlms.records import Decision, Estimate, Limit, Place, Stack, Verdict
-from pytest_mlms.serialization import to_plain
 from tests.support.cases import HERE, digits_case
 from tests.support.project import DOCUMENTED, MANIFEST
 

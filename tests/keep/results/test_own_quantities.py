@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_mlms.evaluate.limits import explain, margin
-from pytest_mlms.own_quantities import OwnQuantity, decide_own, estimate_own, place_of
-from pytest_mlms.records import OwnScale, Place, Verdict
-from pytest_mlms.serialization import to_plain
+from pytest_mlms.core.records import OwnScale, Place, Verdict
+from pytest_mlms.core.serialization import to_plain
+from pytest_mlms.keep.results.own_quantities import OwnQuantity, decide_own, estimate_own, place_of
+from pytest_mlms.measure.evaluate.limits import explain, margin
 
 PLACE = Place(Path("test_own.py"), 7)
 LOWER = OwnScale("m", "lower")

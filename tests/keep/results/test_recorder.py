@@ -11,11 +11,11 @@ from typing import Any, NamedTuple, cast
 
 import pytest
 
-from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.evaluate.limits import judge
-from pytest_mlms.item_result import Judgement
-from pytest_mlms.recorder import Recorder
-from pytest_mlms.records import Estimate, Launch, Limit, Place, Verdict
+from pytest_mlms.core.records import Estimate, Launch, Limit, Place, Verdict
+from pytest_mlms.keep.results.item_result import Judgement
+from pytest_mlms.keep.results.recorder import Recorder
+from pytest_mlms.measure.agent.predictor import Predictor
+from pytest_mlms.measure.evaluate.limits import judge
 from pytest_mlms.warning_types import MlmsArtifactLost, MlmsInconclusive, MlmsWarning
 
 PLACE = Place(Path("a.yaml"), 7)

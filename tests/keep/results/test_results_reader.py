@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.results_reader import lines_from, read_line, read_results
+from pytest_mlms.keep.results.results_reader import lines_from, read_line, read_results
 
 
 def test_every_line_is_read_but_one_that_is_cut_off(tmp_path: Path) -> None:

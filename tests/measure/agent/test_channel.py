@@ -11,7 +11,7 @@ from typing import IO, cast
 
 import pytest
 
-from pytest_mlms.agent.channel import Channel
+from pytest_mlms.measure.agent.channel import Channel
 
 ECHO = "import sys, shutil; shutil.copyfileobj(sys.stdin.buffer, sys.stdout.buffer, 16)"
 SILENCE = "import time; time.sleep(600)"

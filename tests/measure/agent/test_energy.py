@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_mlms.agent.energy import UNTOLD, Energy
+from pytest_mlms.measure.agent.energy import UNTOLD, Energy
 
 
 def test_energy_is_the_sum_of_its_counters() -> None:

@@ -16,8 +16,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pytest_mlms.agent.process import Agent, start_agent
-from pytest_mlms.errors import AgentError
+from pytest_mlms.core.errors import AgentError
+from pytest_mlms.measure.agent.process import Agent, start_agent
 from tests.support.agents import TIMEOUT
 from tests.support.project import PREDICTORS, ROOT, launch
 
@@ -42,8 +42,8 @@ HANGING = [state for state in STATES if state not in ("returns", "started childr
 CODE = """
 import os, sys, time
 from pathlib import Path
-from pytest_mlms.agent.process import start_agent
-from pytest_mlms.records import Launch
+from pytest_mlms.measure.agent.process import start_agent
+from pytest_mlms.core.records import Launch
 predictor = Path(sys.argv[1])
 agent = start_agent(Launch((sys.executable,), os.environ), predictor, Path("agent.log"), 300)
 agent.request("hello")
@@ -188,7 +188,7 @@ def test_nothing_is_left_of_an_agent_that_is_given_up(agent: Agent, scene: Scene
 def test_a_closed_channel_is_noticed_at_once(
     agent: Agent, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pytest_mlms.agent.process._GRACE", 1e6)
+    monkeypatch.setattr("pytest_mlms.measure.agent.process._GRACE", 1e6)
     with pytest.raises(AgentError, match="it closed its channel but went on running"):
         use(agent, scene)
 

@@ -14,14 +14,14 @@ import pytest
 from mlms_predictors._run.load_request import READINGS, RECORDS
 from mlms_predictors._run.protocol import ProtocolError
 
-from pytest_mlms.agent.load import (
+from pytest_mlms.measure.agent.load import (
     Batcher,
     LoadInterrupted,
     LoadLost,
     LoadPlan,
     LoadRecords,
 )
-from pytest_mlms.agent.predictor import Predictor
+from pytest_mlms.measure.agent.predictor import Predictor
 from tests.support.load_agents import LIBRARY, every, in_turn, open_server
 
 MS = 1_000_000  # nanoseconds
@@ -144,7 +144,7 @@ def test_a_second_instance_that_can_not_be_loaded_is_an_error(tmp_path: Path) ->
 def test_instances_that_do_not_fit_say_what_one_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pytest_mlms.agent.load.available_memory", lambda: 50 << 20)
+    monkeypatch.setattr("pytest_mlms.measure.agent.load.available_memory", lambda: 50 << 20)
     error = r"4 instances don't fit: one takes 3\d MB of memory, and 52 MB are free for 3 more"
     with open_server(tmp_path, hoard=32) as server, pytest.raises(LoadLost, match=error):
         server.load_run(LIBRARY, plan_of(2, instances=4))

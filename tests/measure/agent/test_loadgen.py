@@ -10,12 +10,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pytest_mlms.agent.load import Batcher, LoadPlan
-from pytest_mlms.agent.loadgen import LoadGenPlan
-from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.agent.process import Refused
-from pytest_mlms.load.arrivals import poisson_arrivals
-from pytest_mlms.load.loadgen import LoadGenSettings, read_summary, server_settings, settings_of
+from pytest_mlms.measure.agent.load import Batcher, LoadPlan
+from pytest_mlms.measure.agent.loadgen import LoadGenPlan
+from pytest_mlms.measure.agent.predictor import Predictor
+from pytest_mlms.measure.agent.process import Refused
+from pytest_mlms.measure.load.arrivals import poisson_arrivals
+from pytest_mlms.measure.load.loadgen import (
+    LoadGenSettings,
+    read_summary,
+    server_settings,
+    settings_of,
+)
 from tests.support.load_agents import LIBRARY, in_turn, open_server
 from tests.support.loadgen import LoadGenRun
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.agent.log import LogFile, temporary_log
-from pytest_mlms.errors import AgentError, MlmsError
+from pytest_mlms.core.errors import AgentError, MlmsError
+from pytest_mlms.measure.agent.log import LogFile, temporary_log
 
 
 def drained(path: Path, chunks: Sequence[bytes]) -> LogFile:

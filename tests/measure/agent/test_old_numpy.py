@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.agent.opening import PredictorSpec, open_predictor
-from pytest_mlms.agent.registry import find_predictors
-from pytest_mlms.artifacts.fetch import default_cache
-from pytest_mlms.errors import AgentError, StackError
-from pytest_mlms.stacks.declared import resolve
-from pytest_mlms.stacks.launch import prepare
+from pytest_mlms.core.errors import AgentError, StackError
+from pytest_mlms.measure.agent.opening import PredictorSpec, open_predictor
+from pytest_mlms.measure.agent.registry import find_predictors
+from pytest_mlms.provide.artifacts.fetch import default_cache
+from pytest_mlms.provide.stacks.declared import resolve
+from pytest_mlms.provide.stacks.launch import prepare
 from tests.support.cases import digits_case
 from tests.support.project import DIGITS
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from mlms_predictors._run import protocol
 
-from pytest_mlms.agent.opening import PredictorSpec, open_predictor
-from pytest_mlms.cases import Case
-from pytest_mlms.errors import AgentError, InvalidRun, MlmsError, OutputError, Unavailable
-from pytest_mlms.records import Place, Stack
+from pytest_mlms.core.errors import AgentError, InvalidRun, MlmsError, OutputError, Unavailable
+from pytest_mlms.core.records import Place, Stack
+from pytest_mlms.measure.agent.opening import PredictorSpec, open_predictor
+from pytest_mlms.provide.cases import Case
 from tests.support.agents import faulty_spec, open_faulty, speaker
 from tests.support.cases import faulty_case
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pytest_mlms.agent.opening import open_predictor
-from pytest_mlms.agent.predictor import Predictor, ScenarioRun
-from pytest_mlms.agent.process import Refused
-from pytest_mlms.errors import OutputError
-from pytest_mlms.records import Stack
+from pytest_mlms.core.errors import OutputError
+from pytest_mlms.core.records import Stack
+from pytest_mlms.measure.agent.opening import open_predictor
+from pytest_mlms.measure.agent.predictor import Predictor, ScenarioRun
+from pytest_mlms.measure.agent.process import Refused
 from tests.support.agents import faulty_spec, open_faulty
 from tests.support.cases import faulty_case
 from tests.support.project import PREDICTORS, launch

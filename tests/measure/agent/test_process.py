@@ -16,10 +16,10 @@ import numpy as np
 import psutil
 import pytest
 
-from pytest_mlms.agent.process import WORKER, Agent, Refused, start_agent
-from pytest_mlms.cgroups import oom_kills
-from pytest_mlms.errors import AgentError
-from pytest_mlms.records import Launch
+from pytest_mlms.core.cgroups import oom_kills
+from pytest_mlms.core.errors import AgentError
+from pytest_mlms.core.records import Launch
+from pytest_mlms.measure.agent.process import WORKER, Agent, Refused, start_agent
 from tests.support.agents import TIMEOUT
 from tests.support.project import PREDICTORS, launch
 
@@ -29,8 +29,8 @@ IMAGES = np.zeros((4, 1, 8, 8), np.float32)
 ORPHANED = """
 import os, sys, numpy
 from pathlib import Path
-from pytest_mlms.records import Launch
-from pytest_mlms.agent.process import start_agent
+from pytest_mlms.core.records import Launch
+from pytest_mlms.measure.agent.process import start_agent
 launch = Launch((sys.executable,), os.environ)
 agent = start_agent(launch, Path(sys.argv[1]), Path("agent.log"), 300)
 agent.request("hello")
@@ -191,7 +191,7 @@ def test_an_agent_that_hangs_is_killed_with_all_that_it_started(agents: Agents) 
 def test_a_wait_is_shortened_by_what_the_other_side_took(
     agents: Agents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pytest_mlms.agent.process._LEAST_WAIT", 0.2)
+    monkeypatch.setattr("pytest_mlms.measure.agent.process._LEAST_WAIT", 0.2)
     agent = agents.loaded(at="predict", fault="hang", pids=str(agents.pids))
     pace: dict[str, float] = {}
     agent.pace = pace
@@ -226,7 +226,7 @@ def test_a_lack_of_memory_is_named_where_the_kernel_counts_it(
 ) -> None:
     agent = agents.loaded(at="predict", fault="killed")
     before = oom_kills() or 0
-    monkeypatch.setattr("pytest_mlms.agent.process.oom_kills", lambda: before + 1)
+    monkeypatch.setattr("pytest_mlms.measure.agent.process.oom_kills", lambda: before + 1)
     with pytest.raises(AgentError, match="killed by the kernel, since memory ran out"):
         predict(agent)
 

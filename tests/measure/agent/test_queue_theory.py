@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import poisson
 
-from pytest_mlms.agent.load import LoadPlan, LoadRun
+from pytest_mlms.measure.agent.load import LoadPlan, LoadRun
 from tests.support.load_agents import LIBRARY, in_turn, open_server
 
 BLOCKS = 20

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.agent import registry
-from pytest_mlms.agent.registry import find_predictors
-from pytest_mlms.errors import Unavailable
+from pytest_mlms.core.errors import Unavailable
+from pytest_mlms.measure.agent import registry
+from pytest_mlms.measure.agent.registry import find_predictors
 from tests.support.project import ROOT
 
 

@@ -13,16 +13,16 @@ import pytest
 from mlms_predictors._run.protocol import ProtocolError
 from mlms_predictors._run.replies import LoadReply
 
-from pytest_mlms.agent.load import LoadPlan
-from pytest_mlms.agent.opening import PredictorSpec, open_predictor
-from pytest_mlms.agent.process import Refused, start_agent
-from pytest_mlms.agent.replies import read_record, take_times
-from pytest_mlms.errors import AgentError, MlmsError
-from pytest_mlms.records import Launch
-from pytest_mlms.trace.builder import TraceBuilder
-from pytest_mlms.trace.metadata import TraceMetadata
-from pytest_mlms.trace.replies import add_reply, probe_statuses
-from pytest_mlms.trace.runs import TraceRun
+from pytest_mlms.core.errors import AgentError, MlmsError
+from pytest_mlms.core.records import Launch
+from pytest_mlms.measure.agent.load import LoadPlan
+from pytest_mlms.measure.agent.opening import PredictorSpec, open_predictor
+from pytest_mlms.measure.agent.process import Refused, start_agent
+from pytest_mlms.measure.agent.replies import read_record, take_times
+from pytest_mlms.measure.trace.builder import TraceBuilder
+from pytest_mlms.measure.trace.metadata import TraceMetadata
+from pytest_mlms.measure.trace.replies import add_reply, probe_statuses
+from pytest_mlms.measure.trace.runs import TraceRun
 from tests.support.agents import TIMEOUT, faulty_spec, speaker
 from tests.support.frame_mutants import Frame, frames_of, mutant
 from tests.support.project import PREDICTORS, launch

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from mlms_predictors import Tensor
 
-from pytest_mlms.agent.signature import check_signature, ordered_batch
-from pytest_mlms.errors import OutputError
+from pytest_mlms.core.errors import OutputError
+from pytest_mlms.measure.agent.signature import check_signature, ordered_batch
 from tests.support.cases import digits_case
 
 IMAGE = Tensor("image", "float32", (None, 1, 8, 8))

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from mlms_predictors import Tensor
 
-from pytest_mlms.agent.tensor_names import NamedTensors, named_tensors
-from pytest_mlms.errors import OutputError
+from pytest_mlms.core.errors import OutputError
 from pytest_mlms.manifest import load
+from pytest_mlms.measure.agent.tensor_names import NamedTensors, named_tensors
 from tests.support.agents import open_faulty
 from tests.support.cases import faulty_case
 from tests.support.small_manifest import errors_of, small, write

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from pytest_mlms.evaluate import agreement
-from pytest_mlms.evaluate.agreement import (
+from pytest_mlms.core.quantities import quantities_of
+from pytest_mlms.measure.evaluate import agreement
+from pytest_mlms.measure.evaluate.agreement import (
     Tolerance,
     Value,
     compare,
@@ -20,8 +21,7 @@ from pytest_mlms.evaluate.agreement import (
     estimate_agreement,
     most_different,
 )
-from pytest_mlms.evaluate.ranking import rank
-from pytest_mlms.quantities import quantities_of
+from pytest_mlms.measure.evaluate.ranking import rank
 
 USUAL = Tolerance(1e-4, 1e-5)
 SPECIAL = st.sampled_from([0.0, 1.0, 1.00009, 1.0002, -1.0])

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_mlms.evaluate.average_precision import IOU_THRESHOLDS, Matches, coco_figures
-from pytest_mlms.evaluate.object_matching import ObjectMatcher, joined_matches
-from pytest_mlms.pipeline.objects import Detections, LabelledObjects
+from pytest_mlms.measure.evaluate.average_precision import IOU_THRESHOLDS, Matches, coco_figures
+from pytest_mlms.measure.evaluate.object_matching import ObjectMatcher, joined_matches
+from pytest_mlms.measure.pipeline.objects import Detections, LabelledObjects
 from tests.support.detections import compose_images, figures_of_pycocotools
 
 Images = list[tuple[LabelledObjects, Detections]]

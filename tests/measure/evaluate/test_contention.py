@@ -10,18 +10,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pytest_mlms.agent.predictor import ScenarioRun
-from pytest_mlms.agent.process import Array
-from pytest_mlms.evaluate.contention import (
+from pytest_mlms.core.records import Estimate, Limit, Place, Verdict
+from pytest_mlms.measure.agent.predictor import ScenarioRun
+from pytest_mlms.measure.agent.process import Array
+from pytest_mlms.measure.evaluate.contention import (
     explain_wait,
     latencies_less_wait,
     latencies_of_running,
     waited,
 )
-from pytest_mlms.evaluate.limits import decide, explain, judge, worst
-from pytest_mlms.evaluate.process_estimates import estimate_performance
-from pytest_mlms.evaluate.process_result import ProcessRecord, ProcessResult
-from pytest_mlms.records import Estimate, Limit, Place, Verdict
+from pytest_mlms.measure.evaluate.limits import decide, explain, judge, worst
+from pytest_mlms.measure.evaluate.process_estimates import estimate_performance
+from pytest_mlms.measure.evaluate.process_result import ProcessRecord, ProcessResult
 from tests.support.processes import result_of, scenario_run
 
 PLACE = Place(Path("m.yaml"), 7)

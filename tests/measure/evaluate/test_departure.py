@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_mlms.agent.process import Refused
-from pytest_mlms.errors import AgentError, Unavailable
-from pytest_mlms.evaluate.agreement import Tolerance
-from pytest_mlms.evaluate.departure import DepartureSearch, find_departure, search_departure
-from pytest_mlms.evaluate.inputs import Inputs
-from pytest_mlms.evaluate.reference import Reference
+from pytest_mlms.core.errors import AgentError, Unavailable
+from pytest_mlms.measure.agent.process import Refused
+from pytest_mlms.measure.evaluate.agreement import Tolerance
+from pytest_mlms.measure.evaluate.departure import DepartureSearch, find_departure, search_departure
+from pytest_mlms.measure.evaluate.inputs import Inputs
+from pytest_mlms.measure.evaluate.reference import Reference
 
 USUAL = Tolerance(1e-4, 1e-5)
 RANDOM = np.random.default_rng(7)

@@ -9,10 +9,10 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from pytest_mlms.agent.predictor import Clocks, Predictor, Turn
-from pytest_mlms.evaluate.fresh_process import _device_time
-from pytest_mlms.evaluate.timed_inputs import Mix, TimedBatches
-from pytest_mlms.quantities.quantity import DeviceTime
+from pytest_mlms.core.quantities.quantity import DeviceTime
+from pytest_mlms.measure.agent.predictor import Clocks, Predictor, Turn
+from pytest_mlms.measure.evaluate.fresh_process import _device_time
+from pytest_mlms.measure.evaluate.timed_inputs import Mix, TimedBatches
 from tests.support.processes import result_of, scenario_run
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.evaluate.doubts import describe_doubts, is_touched, withhold
-from pytest_mlms.evaluate.limits import explain, judge
-from pytest_mlms.evaluate.process_estimates import estimate_performance
-from pytest_mlms.evaluate.process_result import ProcessResult
-from pytest_mlms.evaluate.settling import SETTLED, Reach, Settling
-from pytest_mlms.records import Decision, Limit, Place, Verdict
+from pytest_mlms.core.records import Decision, Limit, Place, Verdict
+from pytest_mlms.measure.evaluate.doubts import describe_doubts, is_touched, withhold
+from pytest_mlms.measure.evaluate.limits import explain, judge
+from pytest_mlms.measure.evaluate.process_estimates import estimate_performance
+from pytest_mlms.measure.evaluate.process_result import ProcessResult
+from pytest_mlms.measure.evaluate.settling import SETTLED, Reach, Settling
 from tests.support.processes import process
 
 PLACE = Place(Path("m.yaml"), 1)

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from pytest_mlms.evaluate.estimates import (
+from pytest_mlms.core.records import Estimate
+from pytest_mlms.measure.evaluate.estimates import (
     UNDEFINED,
     estimate_evidence,
     figures_of,
     resampled_bounds,
     resampled_figures,
 )
-from pytest_mlms.records import Estimate
 from tests.support.scored import Means
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_mlms.evaluate import fresh_process
+from pytest_mlms.measure.evaluate import fresh_process
 from tests.support.processes import FakePredictor, plan, scenario_run
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.evaluate.group_latency import judge_groups
-from pytest_mlms.evaluate.limits import judge
-from pytest_mlms.evaluate.process_estimates import estimate_performance
-from pytest_mlms.evaluate.process_result import ProcessResult
-from pytest_mlms.evaluate.timed_inputs import Mix, TimedBatches
-from pytest_mlms.records import Decision, Limit, Place, Verdict
+from pytest_mlms.core.records import Decision, Limit, Place, Verdict
+from pytest_mlms.measure.evaluate.group_latency import judge_groups
+from pytest_mlms.measure.evaluate.limits import judge
+from pytest_mlms.measure.evaluate.process_estimates import estimate_performance
+from pytest_mlms.measure.evaluate.process_result import ProcessResult
+from pytest_mlms.measure.evaluate.timed_inputs import Mix, TimedBatches
 from tests.support.processes import result_of, scenario_run
 
 MIX = Mix(("16", "512"), (0.75, 0.25))

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from mlms_predictors import Tensor
 
-from pytest_mlms.errors import OutputError
-from pytest_mlms.evaluate.inputs import Inputs, random_batch
+from pytest_mlms.core.errors import OutputError
 from pytest_mlms.manifest import load
+from pytest_mlms.measure.evaluate.inputs import Inputs, random_batch
 from tests.support.small_manifest import small, write
 
 

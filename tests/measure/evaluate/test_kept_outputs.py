@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_mlms.agent.process import Array
-from pytest_mlms.errors import OutputError
-from pytest_mlms.evaluate.inputs import Inputs
-from pytest_mlms.evaluate.kept_outputs import KeptOutputs, OutputsKeeper, OutputsStore
+from pytest_mlms.core.errors import OutputError
+from pytest_mlms.measure.agent.process import Array
+from pytest_mlms.measure.evaluate.inputs import Inputs
+from pytest_mlms.measure.evaluate.kept_outputs import KeptOutputs, OutputsKeeper, OutputsStore
 
 PREDICTOR: Any = None
 

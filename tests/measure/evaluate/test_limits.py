@@ -9,8 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_mlms.evaluate.limits import alike, decide, explain, judge, margin, summarize, worst
-from pytest_mlms.records import Decision, Estimate, Limit, Place, Verdict
+from pytest_mlms.core.records import Decision, Estimate, Limit, Place, Verdict
+from pytest_mlms.measure.evaluate.limits import (
+    alike,
+    decide,
+    explain,
+    judge,
+    margin,
+    summarize,
+    worst,
+)
 
 PLACE = Place(Path("manifests/digits.yaml"), 44)
 AT_MOST = Limit("latency_p90", 0.005, PLACE)

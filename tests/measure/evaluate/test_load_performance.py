@@ -11,16 +11,16 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from pytest_mlms.agent.load import LoadLost, LoadPlan, LoadRun
-from pytest_mlms.agent.predictor import Predictor, ScenarioRun, ServedCall
-from pytest_mlms.errors import AgentError, MlmsError, OutputError
-from pytest_mlms.evaluate.limits import explain
-from pytest_mlms.evaluate.load_performance import measure_load
-from pytest_mlms.evaluate.load_plan import LoadItemPlan
-from pytest_mlms.evaluate.performance import Measurement
-from pytest_mlms.evaluate.process_result import ProcessResult
-from pytest_mlms.records import Limit, Place, Verdict
-from tests.evaluate.test_load_plan import plan_of, server
+from pytest_mlms.core.errors import AgentError, MlmsError, OutputError
+from pytest_mlms.core.records import Limit, Place, Verdict
+from pytest_mlms.measure.agent.load import LoadLost, LoadPlan, LoadRun
+from pytest_mlms.measure.agent.predictor import Predictor, ScenarioRun, ServedCall
+from pytest_mlms.measure.evaluate.limits import explain
+from pytest_mlms.measure.evaluate.load_performance import measure_load
+from pytest_mlms.measure.evaluate.load_plan import LoadItemPlan
+from pytest_mlms.measure.evaluate.performance import Measurement
+from pytest_mlms.measure.evaluate.process_result import ProcessResult
+from tests.measure.evaluate.test_load_plan import plan_of, server
 
 SECOND = 1_000_000_000
 BATCHES = [{"x": np.full((1, 2), value, np.float32)} for value in range(3)]

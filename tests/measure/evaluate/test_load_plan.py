@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.evaluate.load_plan import LoadItemPlan
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.records import Place
 from pytest_mlms.manifest.scenarios import Load, ScenarioEntry
-from pytest_mlms.records import Place
+from pytest_mlms.measure.evaluate.load_plan import LoadItemPlan
 
 SECOND = 1_000_000_000
 

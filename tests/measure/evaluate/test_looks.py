@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pytest_mlms.evaluate.limits import judge
-from pytest_mlms.evaluate.looks import are_clear, are_promising, confidences, needed_room
-from pytest_mlms.records import Estimate, Limit, Place
+from pytest_mlms.core.records import Estimate, Limit, Place
+from pytest_mlms.measure.evaluate.limits import judge
+from pytest_mlms.measure.evaluate.looks import are_clear, are_promising, confidences, needed_room
 
 PLACE = Place(Path("m.yaml"), 1)
 LATENCY = Limit("latency_p50", 0.010, PLACE)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from mlms_predictors._run.replies import UsageReply
 
-from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.evaluate.memory_growth import growth_between, slope_of, watch_growth
+from pytest_mlms.measure.agent.predictor import Predictor
+from pytest_mlms.measure.evaluate.memory_growth import growth_between, slope_of, watch_growth
 from tests.support.load_agents import open_agent
 from tests.support.project import launch
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_mlms.evaluate.agreement import Tolerance
-from pytest_mlms.evaluate.closeness import Rule
-from pytest_mlms.evaluate.object_order import ObjectOrder, order_of
-from pytest_mlms.evaluate.output_sweep import OutputSweep
 from pytest_mlms.manifest.schema import Output
+from pytest_mlms.measure.evaluate.agreement import Tolerance
+from pytest_mlms.measure.evaluate.closeness import Rule
+from pytest_mlms.measure.evaluate.object_order import ObjectOrder, order_of
+from pytest_mlms.measure.evaluate.output_sweep import OutputSweep
 
 Outputs = dict[str, Any]
 

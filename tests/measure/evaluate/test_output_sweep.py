@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_mlms.evaluate.closeness import Rule
-from pytest_mlms.evaluate.output_sweep import OutputSweep
-from pytest_mlms.evaluate.rounding import nearby_outputs
+from pytest_mlms.measure.evaluate.closeness import Rule
+from pytest_mlms.measure.evaluate.output_sweep import OutputSweep
+from pytest_mlms.measure.evaluate.rounding import nearby_outputs
 
 Outputs = Mapping[str, Any]
 IMAGE = {"image": np.linspace(0.1, 0.9, 64, dtype=np.float32)[np.newaxis]}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pytest_mlms.errors import OutputError
-from pytest_mlms.evaluate.outputs import check_finite, finite_rows
+from pytest_mlms.core.errors import OutputError
+from pytest_mlms.measure.evaluate.outputs import check_finite, finite_rows
 
 
 def test_a_row_is_finite_where_all_of_it_is() -> None:

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_mlms.agent.predictor import ScenarioRun
-from pytest_mlms.errors import OutputError
-from pytest_mlms.evaluate import performance
-from pytest_mlms.evaluate.performance import Measurement, measure_performance
-from pytest_mlms.evaluate.performance_plan import PerformancePlan
-from pytest_mlms.evaluate.process_result import ProcessResult
-from pytest_mlms.records import Decision, Estimate, Limit, Place, Verdict
+from pytest_mlms.core.errors import OutputError
+from pytest_mlms.core.records import Decision, Estimate, Limit, Place, Verdict
+from pytest_mlms.measure.agent.predictor import ScenarioRun
+from pytest_mlms.measure.evaluate import performance
+from pytest_mlms.measure.evaluate.performance import Measurement, measure_performance
+from pytest_mlms.measure.evaluate.performance_plan import PerformancePlan
+from pytest_mlms.measure.evaluate.process_result import ProcessResult
 from tests.support.processes import FakePredictor, plan, process, result_of, scenario_run
 
 PLACE = Place(Path("m.yaml"), 1)

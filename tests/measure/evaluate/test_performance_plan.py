@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.records import Limit, Place
+from pytest_mlms.core.records import Limit, Place
 from tests.support.processes import plan
 
 PLACE = Place(Path("m.yaml"), 1)

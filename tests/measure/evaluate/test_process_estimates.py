@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from mlms_predictors._run.replies import DeviceBytes
 
-from pytest_mlms.evaluate.limits import judge
-from pytest_mlms.evaluate.process_estimates import estimate_performance
-from pytest_mlms.evaluate.process_result import ProcessResult
-from pytest_mlms.quantities import quantities_of
-from pytest_mlms.records import Estimate, Limit, Place, Verdict
+from pytest_mlms.core.quantities import quantities_of
+from pytest_mlms.core.records import Estimate, Limit, Place, Verdict
+from pytest_mlms.measure.evaluate.limits import judge
+from pytest_mlms.measure.evaluate.process_estimates import estimate_performance
+from pytest_mlms.measure.evaluate.process_result import ProcessResult
 from tests.support.processes import process, result_of, scenario_run
 
 PLACE = Place(Path("m.yaml"), 1)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_mlms.evaluate.process_kinds import ProcessKinds, find_kinds
+from pytest_mlms.measure.evaluate.process_kinds import ProcessKinds, find_kinds
 
 ALIKE = [1.00, 1.01, 0.995, 1.004, 0.99, 1.0]
 

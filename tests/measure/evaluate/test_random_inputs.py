@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from mlms_predictors import Tensor
 
-from pytest_mlms.errors import OutputError
-from pytest_mlms.evaluate.random_inputs import draw_array, input_shape
+from pytest_mlms.core.errors import OutputError
 from pytest_mlms.manifest.schema import Input
+from pytest_mlms.measure.evaluate.random_inputs import draw_array, input_shape
 
 Shape = tuple[int | None, ...]
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_mlms.agent.process import Array, Refused
-from pytest_mlms.evaluate.output_sweep import largest_difference
-from pytest_mlms.evaluate.rounding import nearby_outputs, rounded_inputs
+from pytest_mlms.measure.agent.process import Array, Refused
+from pytest_mlms.measure.evaluate.output_sweep import largest_difference
+from pytest_mlms.measure.evaluate.rounding import nearby_outputs, rounded_inputs
 
 HALVES = np.full((2, 4), 0.5, np.float32) + np.arange(4, dtype=np.float32)
 

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from mlms_predictors import Tensor
 
-from pytest_mlms.agent.process import Array
-from pytest_mlms.errors import MlmsError, OutputError
-from pytest_mlms.evaluate.inputs import Inputs
-from pytest_mlms.evaluate.rows import predict_all, predict_rows
+from pytest_mlms.core.errors import MlmsError, OutputError
 from pytest_mlms.manifest.schema import Output
+from pytest_mlms.measure.agent.process import Array
+from pytest_mlms.measure.evaluate.inputs import Inputs
+from pytest_mlms.measure.evaluate.rows import predict_all, predict_rows
 
 Axes = tuple[int | None, ...]
 

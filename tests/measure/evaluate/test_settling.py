@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_mlms.evaluate.settling import SETTLED, Settling, settling_of
-from pytest_mlms.statistics import Array
+from pytest_mlms.core.statistics import Array
+from pytest_mlms.measure.evaluate.settling import SETTLED, Settling, settling_of
 
 seeds = st.integers(0, 10**6)
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from mlms_predictors._run.replies import UsageReply
 
-from pytest_mlms.agent.predictor import ScenarioRun
-from pytest_mlms.evaluate.soak import SoakRun
+from pytest_mlms.measure.agent.predictor import ScenarioRun
+from pytest_mlms.measure.evaluate.soak import SoakRun
 from tests.support.processes import scenario_run
 
 BATCH = {"x": np.full((2, 3), 0.3, np.float32) + np.arange(3, dtype=np.float32)}

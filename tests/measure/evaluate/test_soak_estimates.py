@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pytest_mlms.evaluate.limits import judge
-from pytest_mlms.evaluate.soak_estimates import estimate_soak
-from pytest_mlms.records import Limit, Place, Verdict
-from pytest_mlms.statistics import theil_sen_interval
+from pytest_mlms.core.records import Limit, Place, Verdict
+from pytest_mlms.core.statistics import theil_sen_interval
+from pytest_mlms.measure.evaluate.limits import judge
+from pytest_mlms.measure.evaluate.soak_estimates import estimate_soak
 
 PLACE = Place(Path("m.yaml"), 1)
 COUNT = 240

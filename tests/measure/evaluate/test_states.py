@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from mlms_predictors import Tensor
 
-from pytest_mlms.agent.process import Array
-from pytest_mlms.errors import DatasetError, OutputError
-from pytest_mlms.evaluate.inputs import Inputs
-from pytest_mlms.evaluate.rows import predict_all
+from pytest_mlms.core.errors import DatasetError, OutputError
+from pytest_mlms.core.records import Place
 from pytest_mlms.manifest.schema import Input, Output
-from pytest_mlms.pipeline import Dataset, open_dataset
-from pytest_mlms.records import Place
+from pytest_mlms.measure.agent.process import Array
+from pytest_mlms.measure.evaluate.inputs import Inputs
+from pytest_mlms.measure.evaluate.rows import predict_all
+from pytest_mlms.measure.pipeline import Dataset, open_dataset
 
 HERE = Place(Path("m.yaml"), 30)
 Y = Output.model_validate({"name": "y", "type": "tensor"})

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_mlms.evaluate import timed_inputs
-from pytest_mlms.evaluate.fresh_process import measure_process
-from pytest_mlms.evaluate.group_latency import inputs_timed, latency_by_group
-from pytest_mlms.evaluate.settling import even_out, settling_of
-from pytest_mlms.evaluate.timed_inputs import TimedBatches, TimedInputs, first_batch
+from pytest_mlms.measure.evaluate import timed_inputs
+from pytest_mlms.measure.evaluate.fresh_process import measure_process
+from pytest_mlms.measure.evaluate.group_latency import inputs_timed, latency_by_group
+from pytest_mlms.measure.evaluate.settling import even_out, settling_of
+from pytest_mlms.measure.evaluate.timed_inputs import TimedBatches, TimedInputs, first_batch
 from tests.support.paced import dataset_of
 from tests.support.processes import FakePredictor, plan
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pytest_mlms.evaluate.worst_inputs import worst_inputs
+from pytest_mlms.measure.evaluate.worst_inputs import worst_inputs
 from tests.support.scored import Means, dataset_of
 
 LABELS = ["two\nwords", ""]

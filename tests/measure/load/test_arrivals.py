@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.load.arrivals import poisson_arrivals, read_arrivals
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.measure.load.arrivals import poisson_arrivals, read_arrivals
 
 SECOND = 1_000_000_000
 

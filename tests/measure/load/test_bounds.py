@@ -8,9 +8,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_mlms.load.bounds import bounds_of, worst_of
-from pytest_mlms.load.verdict import judge_run
-from pytest_mlms.records import Verdict
+from pytest_mlms.core.records import Verdict
+from pytest_mlms.measure.load.bounds import bounds_of, worst_of
+from pytest_mlms.measure.load.verdict import judge_run
 
 LATENCIES = st.lists(st.integers(1, 40), min_size=1, max_size=900)
 

@@ -8,7 +8,7 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_mlms.load.early_stopping import (
+from pytest_mlms.measure.load.early_stopping import (
     estimate,
     fails,
     least_within,

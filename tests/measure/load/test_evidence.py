@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_mlms.load.evidence import Criterion, Outcome, judge_rate, multiple_to_decide
+from pytest_mlms.measure.load.evidence import Criterion, Outcome, judge_rate, multiple_to_decide
 from tests.support.queues import Queue, poisson
 
 RATE = 100.0

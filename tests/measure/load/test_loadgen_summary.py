@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.load.loadgen import read_summary, server_settings, settings_of
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.measure.load.loadgen import read_summary, server_settings, settings_of
 
 SUMMARY = """================================================
 MLPerf Results Summary

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_mlms.load.rate_search import RateSearch
+from pytest_mlms.measure.load.rate_search import RateSearch
 from tests.support.queues import Queue
 
 

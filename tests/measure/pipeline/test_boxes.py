@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_mlms.errors import OutputError
+from pytest_mlms.core.errors import OutputError
 from pytest_mlms.manifest.schema import Output
-from pytest_mlms.pipeline.boxes import BoxReader
-from pytest_mlms.pipeline.objects import Detections
+from pytest_mlms.measure.pipeline.boxes import BoxReader
+from pytest_mlms.measure.pipeline.objects import Detections
 
 Array = np.ndarray[Any, Any]
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from pytest_mlms import memory
-from pytest_mlms.errors import DatasetError
+from pytest_mlms.core import memory
+from pytest_mlms.core.errors import DatasetError
+from pytest_mlms.core.records import Place
 from pytest_mlms.manifest.schema import Input
-from pytest_mlms.pipeline.coco import CocoLabels
-from pytest_mlms.pipeline.dataset import Dataset, open_dataset
-from pytest_mlms.records import Place
+from pytest_mlms.measure.pipeline.coco import CocoLabels
+from pytest_mlms.measure.pipeline.dataset import Dataset, open_dataset
 
 HERE = Place(Path("m.yaml"), 30)
 IMAGE = Input.model_validate(

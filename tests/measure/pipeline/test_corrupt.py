@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pytest_mlms.errors import DatasetError
+from pytest_mlms.core.errors import DatasetError
+from pytest_mlms.core.records import Place
 from pytest_mlms.manifest.schema import Input
-from pytest_mlms.pipeline import Dataset, LabelForm, open_dataset, without_corrupt
-from pytest_mlms.records import Place
+from pytest_mlms.measure.pipeline import Dataset, LabelForm, open_dataset, without_corrupt
 
 HERE = Place(Path("m.yaml"), 30)
 IMAGE = {"name": "x", "element_type": "float32", "type": "image", "layout": "NHWC"}

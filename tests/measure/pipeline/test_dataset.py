@@ -15,16 +15,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pytest_mlms import memory
-from pytest_mlms.errors import DatasetError
-from pytest_mlms.evaluate.timed_inputs import TimedInputs
+from pytest_mlms.core import memory
+from pytest_mlms.core.errors import DatasetError
+from pytest_mlms.core.records import Place
 from pytest_mlms.manifest import load
 from pytest_mlms.manifest.schema import Input
-from pytest_mlms.pipeline import dataset as module
-from pytest_mlms.pipeline.dataset import Dataset, open_dataset
-from pytest_mlms.pipeline.geometry import Geometry
-from pytest_mlms.pipeline.inputs import preprocess
-from pytest_mlms.records import Place
+from pytest_mlms.measure.evaluate.timed_inputs import TimedInputs
+from pytest_mlms.measure.pipeline import dataset as module
+from pytest_mlms.measure.pipeline.dataset import Dataset, open_dataset
+from pytest_mlms.measure.pipeline.geometry import Geometry
+from pytest_mlms.measure.pipeline.inputs import preprocess
 from tests.support.project import DIGITS
 
 HANG_GUARD = 300.0  # seconds

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_mlms.errors import DatasetError
+from pytest_mlms.core.errors import DatasetError
 from pytest_mlms.manifest.schema import Input
-from pytest_mlms.pipeline.geometry import Geometry, geometry_of
-from pytest_mlms.pipeline.inputs import preprocess
+from pytest_mlms.measure.pipeline.geometry import Geometry, geometry_of
+from pytest_mlms.measure.pipeline.inputs import preprocess
 
 
 def image_input(*steps: Any) -> Input:

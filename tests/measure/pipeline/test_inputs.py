@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from PIL import Image
 
-from pytest_mlms.errors import DatasetError
+from pytest_mlms.core.errors import DatasetError
 from pytest_mlms.manifest.schema import Input
-from pytest_mlms.pipeline.inputs import preprocess
-from pytest_mlms.pipeline.observers import observe
+from pytest_mlms.measure.pipeline.inputs import preprocess
+from pytest_mlms.measure.pipeline.observers import observe
 
 Array = np.ndarray[Any, Any]
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pytest_mlms.errors import DatasetError
+from pytest_mlms.core.errors import DatasetError
+from pytest_mlms.core.records import Place
 from pytest_mlms.manifest.schema import Input
-from pytest_mlms.pipeline.dataset import Dataset, open_dataset
-from pytest_mlms.pipeline.labels import LabelForm
-from pytest_mlms.pipeline.name_files import class_numbers
-from pytest_mlms.records import Place
+from pytest_mlms.measure.pipeline.dataset import Dataset, open_dataset
+from pytest_mlms.measure.pipeline.labels import LabelForm
+from pytest_mlms.measure.pipeline.name_files import class_numbers
 
 HERE = Place(Path("m.yaml"), 30)
 IMAGE = Input.model_validate(

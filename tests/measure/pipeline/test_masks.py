@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_mlms.pipeline.geometry import Geometry
-from pytest_mlms.pipeline.masks import (
+from pytest_mlms.measure.pipeline.geometry import Geometry
+from pytest_mlms.measure.pipeline.masks import (
     check_segmentation,
     encode_mask,
     mask_in_picture,

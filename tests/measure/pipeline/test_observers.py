@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from pytest_mlms.pipeline.observers import observe, step
+from pytest_mlms.measure.pipeline.observers import observe, step
 
 Step = tuple[str, int, int]
 

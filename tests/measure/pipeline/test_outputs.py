@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from pytest_mlms.errors import DatasetError, OutputError
+from pytest_mlms.core.errors import DatasetError, OutputError
 from pytest_mlms.manifest.schema import Output
-from pytest_mlms.pipeline.observers import observe
-from pytest_mlms.pipeline.outputs import postprocess, read_labels, table_of, top_k
+from pytest_mlms.measure.pipeline.observers import observe
+from pytest_mlms.measure.pipeline.outputs import postprocess, read_labels, table_of, top_k
 
 SHAPES = st.tuples(st.integers(1, 4), st.integers(1, 6))
 LOGITS = arrays(np.float64, SHAPES, elements=st.floats(-1e4, 1e4))

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pytest_mlms.errors import DatasetError
+from pytest_mlms.core.errors import DatasetError
+from pytest_mlms.core.records import Place
 from pytest_mlms.manifest.schema import Input
-from pytest_mlms.pipeline import Dataset, LabelForm, open_dataset, without_corrupt
-from pytest_mlms.pipeline.crc32c import crc32c, masked_crc32c
-from pytest_mlms.records import Place
+from pytest_mlms.measure.pipeline import Dataset, LabelForm, open_dataset, without_corrupt
+from pytest_mlms.measure.pipeline.crc32c import crc32c, masked_crc32c
 from tests.support.record_goldens import PARTED, PICTURES
 
 GOLDENS = Path(__file__).with_name("goldens")

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from pytest_mlms.errors import DatasetError
+from pytest_mlms.core.errors import DatasetError
+from pytest_mlms.core.records import Place
 from pytest_mlms.manifest.schema import Input
-from pytest_mlms.pipeline.dataset import open_dataset
-from pytest_mlms.pipeline.inputs import preprocess
-from pytest_mlms.records import Place
+from pytest_mlms.measure.pipeline.dataset import open_dataset
+from pytest_mlms.measure.pipeline.inputs import preprocess
 from tests.support.language import encoded, tone
 
 HERE = Place(Path("m.yaml"), 30)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from pytest_mlms.manifest.audio_steps import FixLength, Frame, Log, Mel, Mfcc, Spectrogram
-from pytest_mlms.pipeline.sounds import Sound, resampled
-from pytest_mlms.pipeline.spectra import (
+from pytest_mlms.measure.pipeline.sounds import Sound, resampled
+from pytest_mlms.measure.pipeline.spectra import (
     fix_length,
     frames,
     logarithm,

@@ -10,10 +10,10 @@ import pytest
 from mlms_predictors._run.pictures import decode
 from PIL import Image, UnidentifiedImageError
 
-from pytest_mlms.errors import DatasetError
+from pytest_mlms.core.errors import DatasetError
 from pytest_mlms.manifest.schema import Input
-from pytest_mlms.pipeline import preprocess
-from pytest_mlms.pipeline.stack_pictures import decoding_of, without_decoding
+from pytest_mlms.measure.pipeline import preprocess
+from pytest_mlms.measure.pipeline.stack_pictures import decoding_of, without_decoding
 
 RESIZE = {"resize": {"size": [12, 10], "method": "bicubic"}}
 COVER = {"resize": {"size": [16, 16], "keep_aspect_ratio": True}}

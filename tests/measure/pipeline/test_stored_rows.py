@@ -13,11 +13,11 @@ import pytest
 from numpy.lib import format as npy
 from PIL import Image
 
-from pytest_mlms.errors import DatasetError
+from pytest_mlms.core.errors import DatasetError
+from pytest_mlms.core.records import Place
 from pytest_mlms.manifest.schema import Input
-from pytest_mlms.pipeline import npz, open_dataset
-from pytest_mlms.pipeline.stored_rows import StoredRows
-from pytest_mlms.records import Place
+from pytest_mlms.measure.pipeline import npz, open_dataset
+from pytest_mlms.measure.pipeline.stored_rows import StoredRows
 
 HERE = Place(Path("m.yaml"), 30)
 TENSOR = Input.model_validate({"name": "x", "type": "tensor", "element_type": "float32"})
@@ -94,8 +94,8 @@ PEAK = """
 import itertools, resource, sys
 from pathlib import Path
 from pytest_mlms.manifest.schema import Input
-from pytest_mlms.pipeline import open_dataset
-from pytest_mlms.records import Place
+from pytest_mlms.measure.pipeline import open_dataset
+from pytest_mlms.core.records import Place
 
 spec = {"name": "x", "type": "image", "layout": "NHWC", "element_type": "uint8", "steps": ["decode"]}
 inputs = [Input.model_validate(spec)]

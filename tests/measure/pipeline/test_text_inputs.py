@@ -10,12 +10,12 @@ import pytest
 from pydantic import ValidationError
 from tokenizers import Tokenizer
 
-from pytest_mlms.errors import DatasetError
+from pytest_mlms.core.errors import DatasetError
+from pytest_mlms.core.records import Place
 from pytest_mlms.manifest.schema import Input
-from pytest_mlms.pipeline.dataset import Dataset, open_dataset
-from pytest_mlms.pipeline.inputs import preprocess
-from pytest_mlms.pipeline.step_files import with_local_files
-from pytest_mlms.records import Place
+from pytest_mlms.measure.pipeline.dataset import Dataset, open_dataset
+from pytest_mlms.measure.pipeline.inputs import preprocess
+from pytest_mlms.measure.pipeline.step_files import with_local_files
 from tests.support.language import write_tokenizer
 
 HERE = Place(Path("m.yaml"), 30)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mlms_predictors import Operation, Structure, Tensor
 
-from pytest_mlms.structure.cost import ModelCost, Shape, bound_shape, cost_of
+from pytest_mlms.measure.structure.cost import ModelCost, Shape, bound_shape, cost_of
 
 
 class StructureBuilder:

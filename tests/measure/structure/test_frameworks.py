@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_mlms.structure.cost import ModelCost
+from pytest_mlms.measure.structure.cost import ModelCost
 from tests.support.frameworks import Framework, cost, in_its_stack, launch_of, python_of
 
 SCRIPTS = {

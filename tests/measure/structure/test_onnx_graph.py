@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.structure.cost import ModelCost
-from pytest_mlms.structure.onnx_graph import describe_onnx
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.measure.structure.cost import ModelCost
+from pytest_mlms.measure.structure.onnx_graph import describe_onnx
 from tests.support.onnx_models import ModelBuilder
 from tests.support.project import DIGITS
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from mlms_predictors import Tensor
 from onnx import TensorProto, helper, numpy_helper
 
-from pytest_mlms.structure.onnx_graph import describe_onnx
-from pytest_mlms.structure.onnx_operations import operations_of
+from pytest_mlms.measure.structure.onnx_graph import describe_onnx
+from pytest_mlms.measure.structure.onnx_operations import operations_of
 from tests.support.onnx_models import ModelBuilder
 
 Shape = tuple[int, ...]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_mlms.structure.onnx_shapes import known_tensors
+from pytest_mlms.measure.structure.onnx_shapes import known_tensors
 from tests.support.onnx_models import ModelBuilder
 
 

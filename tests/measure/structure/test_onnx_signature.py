@@ -9,8 +9,8 @@ import pytest
 from mlms_predictors import Tensor
 from onnx import TensorProto
 
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.structure.onnx_signature import read_signature
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.measure.structure.onnx_signature import read_signature
 from tests.support.onnx_models import ModelBuilder
 from tests.support.project import DIGITS
 

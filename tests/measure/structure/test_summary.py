@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pytest_mlms.serialization import from_plain, to_plain
-from pytest_mlms.structure.onnx_graph import describe_onnx
-from pytest_mlms.structure.summary import CostSummary, summarize_cost
+from pytest_mlms.core.serialization import from_plain, to_plain
+from pytest_mlms.measure.structure.onnx_graph import describe_onnx
+from pytest_mlms.measure.structure.summary import CostSummary, summarize_cost
 from tests.support.project import DIGITS
 
 

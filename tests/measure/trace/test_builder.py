@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from pytest_mlms.trace.builder import TraceBuilder
-from pytest_mlms.trace.metadata import TraceMetadata
-from pytest_mlms.trace.runs import TraceRun
-from pytest_mlms.trace.spans import CounterSeries, Track
+from pytest_mlms.measure.trace.builder import TraceBuilder
+from pytest_mlms.measure.trace.metadata import TraceMetadata
+from pytest_mlms.measure.trace.runs import TraceRun
+from pytest_mlms.measure.trace.spans import CounterSeries, Track
 
 
 def test_a_string_is_stored_once_and_the_first_is_empty() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pytest_mlms.trace.context import TraceContext
-from pytest_mlms.trace.metadata import LayerWork, Peaks, TraceMetadata
-from pytest_mlms.trace.roofline import Work
+from pytest_mlms.measure.trace.context import TraceContext
+from pytest_mlms.measure.trace.metadata import LayerWork, Peaks, TraceMetadata
+from pytest_mlms.measure.trace.roofline import Work
 from tests.support.traces import TraceWriter
 
 METADATA = TraceMetadata(

@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_mlms.trace.correlate import ancestors, find_parents, sums_by
-from pytest_mlms.trace.spans import Spans
+from pytest_mlms.measure.trace.correlate import ancestors, find_parents, sums_by
+from pytest_mlms.measure.trace.spans import Spans
 from tests.support.traces import spans_of
 
 LIBRARY = 3

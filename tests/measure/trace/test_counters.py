@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import pytest
 
-from pytest_mlms.trace import BY_LAYER, BY_PHASE, PHASES
-from pytest_mlms.trace.counters import CounterRow, PhaseRow, counter_rows, phase_rows
-from pytest_mlms.trace.spans import Trace
+from pytest_mlms.measure.trace import BY_LAYER, BY_PHASE, PHASES
+from pytest_mlms.measure.trace.counters import CounterRow, PhaseRow, counter_rows, phase_rows
+from pytest_mlms.measure.trace.spans import Trace
 from tests.support.traces import TraceWriter
 
 

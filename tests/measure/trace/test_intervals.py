@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_mlms.trace.intervals import Intervals, find_containers
+from pytest_mlms.measure.trace.intervals import Intervals, find_containers
 
 Interval = tuple[int, int]
 

@@ -9,11 +9,11 @@ import onnx
 import pytest
 from mlms_predictors import Layer, Load, onnxruntime
 
-from pytest_mlms.structure.onnx_graph import describe_onnx
-from pytest_mlms.trace.layer_work import _kind, match_work, total_work
-from pytest_mlms.trace.metadata import LayerWork
-from pytest_mlms.trace.roofline import Work, work_of
-from pytest_mlms.trace.tables import LayerRow
+from pytest_mlms.measure.structure.onnx_graph import describe_onnx
+from pytest_mlms.measure.trace.layer_work import _kind, match_work, total_work
+from pytest_mlms.measure.trace.metadata import LayerWork
+from pytest_mlms.measure.trace.roofline import Work, work_of
+from pytest_mlms.measure.trace.tables import LayerRow
 from tests.support.onnx_models import ModelBuilder
 
 CONV = LayerWork("a", "Conv", 100, 7, ("x",), ("ay",), (1, 8, 4, 4))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_mlms.agent.process import Reply
-from pytest_mlms.errors import AgentError
-from pytest_mlms.trace.builder import TraceBuilder
-from pytest_mlms.trace.level_run import LevelRunner, calls_per_reply
-from pytest_mlms.trace.metadata import Peaks
-from pytest_mlms.trace.plan import TracePlan
-from pytest_mlms.trace.runs import TraceRun
+from pytest_mlms.core.errors import AgentError
+from pytest_mlms.measure.agent.process import Reply
+from pytest_mlms.measure.trace.builder import TraceBuilder
+from pytest_mlms.measure.trace.level_run import LevelRunner, calls_per_reply
+from pytest_mlms.measure.trace.metadata import Peaks
+from pytest_mlms.measure.trace.plan import TracePlan
+from pytest_mlms.measure.trace.runs import TraceRun
 from tests.support.trace_agent import PROCESS, FakeAgent, status, trace_reply
 
 

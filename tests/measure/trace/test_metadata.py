@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pytest_mlms.serialization import from_plain, to_plain
-from pytest_mlms.trace.metadata import LayerWork, Peaks, TraceMetadata
+from pytest_mlms.core.serialization import from_plain, to_plain
+from pytest_mlms.measure.trace.metadata import LayerWork, Peaks, TraceMetadata
 
 
 def test_facts_that_are_not_known_are_left_out_of_json() -> None:

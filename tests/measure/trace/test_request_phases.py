@@ -7,14 +7,14 @@ import os
 import numpy as np
 import pytest
 
-from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.pipeline.observers import step
-from pytest_mlms.trace import BY_PHASE, PHASES
-from pytest_mlms.trace.builder import TraceBuilder
-from pytest_mlms.trace.counters import phase_rows
-from pytest_mlms.trace.request_phases import PreparedRequest, count_phases, run_phases
-from pytest_mlms.trace.spans import Trace
-from pytest_mlms.trace.steps import step_rows
+from pytest_mlms.measure.agent.predictor import Predictor
+from pytest_mlms.measure.pipeline.observers import step
+from pytest_mlms.measure.trace import BY_PHASE, PHASES
+from pytest_mlms.measure.trace.builder import TraceBuilder
+from pytest_mlms.measure.trace.counters import phase_rows
+from pytest_mlms.measure.trace.request_phases import PreparedRequest, count_phases, run_phases
+from pytest_mlms.measure.trace.spans import Trace
+from pytest_mlms.measure.trace.steps import step_rows
 from tests.support.trace_agent import FakeAgent
 
 REQUESTS = 5
@@ -69,7 +69,7 @@ def test_spans_lie_on_the_thread_of_pytest() -> None:
 
 
 def counted(names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> Trace:
-    monkeypatch.setattr("pytest_mlms.trace.request_phases._PROBES", names)
+    monkeypatch.setattr("pytest_mlms.measure.trace.request_phases._PROBES", names)
     builder = TraceBuilder()
     with FakeAgent().target.open_predictor({}) as predictor:
         count_phases(builder, predictor, Pipeline().make_request)

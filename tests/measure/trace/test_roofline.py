@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_mlms.structure.cost import LayerCost
-from pytest_mlms.trace.metadata import LayerWork, Peaks
-from pytest_mlms.trace.roofline import Work, roofline_point, work_of
+from pytest_mlms.measure.structure.cost import LayerCost
+from pytest_mlms.measure.trace.metadata import LayerWork, Peaks
+from pytest_mlms.measure.trace.roofline import Work, roofline_point, work_of
 
 PEAKS = Peaks(flops=100e9, bytes=10e9)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_mlms.agent.process import Reply
-from pytest_mlms.errors import AgentError
-from pytest_mlms.trace.metadata import TraceMetadata
-from pytest_mlms.trace.plan import TracePlan
-from pytest_mlms.trace.runner import assign_requests, run_trace
-from pytest_mlms.trace.runs import TraceRun
-from pytest_mlms.trace.spans import Trace
+from pytest_mlms.core.errors import AgentError
+from pytest_mlms.measure.agent.process import Reply
+from pytest_mlms.measure.trace.metadata import TraceMetadata
+from pytest_mlms.measure.trace.plan import TracePlan
+from pytest_mlms.measure.trace.runner import assign_requests, run_trace
+from pytest_mlms.measure.trace.runs import TraceRun
+from pytest_mlms.measure.trace.spans import Trace
 from tests.support.trace_agent import Answer, FakeAgent, status, trace_reply
 from tests.support.traces import TraceWriter
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pytest_mlms.trace.spans import Counters, Spans, Trace
+from pytest_mlms.measure.trace.spans import Counters, Spans, Trace
 from tests.support.traces import TraceWriter
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_mlms.trace.metadata import TraceMetadata
-from pytest_mlms.trace.runs import ProbeStatus
-from pytest_mlms.trace.summary import summarize
+from pytest_mlms.measure.trace.metadata import TraceMetadata
+from pytest_mlms.measure.trace.runs import ProbeStatus
+from pytest_mlms.measure.trace.summary import summarize
 from tests.support.traces import TraceWriter
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pytest_mlms.trace.correlate import parents_of
-from pytest_mlms.trace.spans import Spans, Trace
-from pytest_mlms.trace.tables import KernelRow, LayerRow, kernel_rows, layer_rows
+from pytest_mlms.measure.trace.correlate import parents_of
+from pytest_mlms.measure.trace.spans import Spans, Trace
+from pytest_mlms.measure.trace.tables import KernelRow, LayerRow, kernel_rows, layer_rows
 from tests.support.traces import RunWriter, TraceWriter
 
 US = 1000

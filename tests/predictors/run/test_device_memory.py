@@ -15,7 +15,7 @@ from mlms_predictors._run.instances import Instances
 from mlms_predictors._run.interface import functions_of
 from mlms_predictors._run.worker import Worker
 
-from pytest_mlms.agent.load import LoadPlan, request_fields, schedule_arrays
+from pytest_mlms.measure.agent.load import LoadPlan, request_fields, schedule_arrays
 from tests.predictors.run.test_interface import module_with
 from tests.support.driver import H200, Driver
 from tests.support.load_agents import LIBRARY, every, in_turn

@@ -16,7 +16,7 @@ from mlms_predictors._run.load_request import READINGS, RECORDS
 from mlms_predictors._run.process import BusyThreads, PeakMemory
 from mlms_predictors._run.worker import Worker
 
-from pytest_mlms.agent.load import Batcher, LoadPlan, request_fields, schedule_arrays
+from pytest_mlms.measure.agent.load import Batcher, LoadPlan, request_fields, schedule_arrays
 from tests.support.load_agents import every
 from tests.support.project import DIGITS, ROOT
 

@@ -17,7 +17,7 @@ import pytest
 from mlms_predictors._run import protocol
 from mlms_predictors._run.worker import REQUESTS, Worker
 
-from pytest_mlms.agent.process import Refused, start_agent
+from pytest_mlms.measure.agent.process import Refused, start_agent
 from tests.support.closing import ClosingAgent
 from tests.support.project import DIGITS, PREDICTORS, ROOT, launch
 

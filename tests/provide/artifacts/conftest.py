@@ -15,4 +15,4 @@ def server() -> Iterator[FileServer]:
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytest_mlms.artifacts.download.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("pytest_mlms.provide.artifacts.download.time.sleep", lambda seconds: None)

@@ -15,7 +15,12 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.artifacts.archives import ArchiveTooLarge, UnsafeArchive, is_archive, unpack
+from pytest_mlms.provide.artifacts.archives import (
+    ArchiveTooLarge,
+    UnsafeArchive,
+    is_archive,
+    unpack,
+)
 from tests.support.archives import write_tar, write_zip
 
 

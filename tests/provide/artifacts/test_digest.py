@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.artifacts.digest import check_digest, digest_of
-from pytest_mlms.errors import ArtifactError
-from pytest_mlms.records import Artifact, Place
+from pytest_mlms.core.errors import ArtifactError
+from pytest_mlms.core.records import Artifact, Place
+from pytest_mlms.provide.artifacts.digest import check_digest, digest_of
 
 HERE = Place(Path("m.yaml"), 12)
 

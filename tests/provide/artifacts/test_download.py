@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.artifacts.download import Download
-from pytest_mlms.artifacts.limits import DownloadLimits
-from pytest_mlms.artifacts.transfer import DownloadError
+from pytest_mlms.provide.artifacts.download import Download
+from pytest_mlms.provide.artifacts.limits import DownloadLimits
+from pytest_mlms.provide.artifacts.transfer import DownloadError
 from tests.support.fileserver import DATA, DIGEST, FileServer, start_of
 
 Progress = tuple[str, int, int]

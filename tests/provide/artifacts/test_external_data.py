@@ -11,13 +11,13 @@ import onnx
 import onnxruntime
 import pytest
 
-from pytest_mlms.artifacts.external_data import (
+from pytest_mlms.core.errors import ArtifactError
+from pytest_mlms.core.records import Artifact, Place
+from pytest_mlms.provide.artifacts.external_data import (
     check_external_data,
     external_data,
     with_external_data,
 )
-from pytest_mlms.errors import ArtifactError
-from pytest_mlms.records import Artifact, Place
 from tests.support.archives import write_zip
 from tests.support.project import DIGITS, Project, sha256
 

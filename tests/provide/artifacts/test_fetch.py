@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.artifacts.fetch import check_local, default_cache, fetch, fetch_files
-from pytest_mlms.errors import ArtifactError
+from pytest_mlms.core.errors import ArtifactError
+from pytest_mlms.core.records import Artifact, Place
 from pytest_mlms.manifest.load import LoadedManifest, load
-from pytest_mlms.records import Artifact, Place
+from pytest_mlms.provide.artifacts.fetch import check_local, default_cache, fetch, fetch_files
 from tests.support.archives import write_tar, write_zip
 from tests.support.fileserver import DATA, DIGEST, FileServer
 from tests.support.project import DIGITS, copy_digits

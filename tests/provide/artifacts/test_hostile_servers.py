@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 import requests
 
-from pytest_mlms.artifacts import connection
-from pytest_mlms.artifacts.download import Download
-from pytest_mlms.artifacts.limits import DownloadLimits
-from pytest_mlms.artifacts.transfer import DownloadError
-from pytest_mlms.errors import ArtifactError
+from pytest_mlms.core.errors import ArtifactError
+from pytest_mlms.provide.artifacts import connection
+from pytest_mlms.provide.artifacts.download import Download
+from pytest_mlms.provide.artifacts.limits import DownloadLimits
+from pytest_mlms.provide.artifacts.transfer import DownloadError
 from tests.support.fileserver import DATA, DIGEST
 from tests.support.hostile_server import Answer, answering, forever, once
 
@@ -205,9 +205,9 @@ def test_what_came_before_the_end_is_kept_for_the_next_run(tmp_path: Path) -> No
 DOWNLOAD = """
 import sys
 from pathlib import Path
-from pytest_mlms.artifacts.download import Download
-from pytest_mlms.artifacts.limits import DownloadLimits
-from pytest_mlms.artifacts.transfer import DownloadError
+from pytest_mlms.provide.artifacts.download import Download
+from pytest_mlms.provide.artifacts.limits import DownloadLimits
+from pytest_mlms.provide.artifacts.transfer import DownloadError
 def report(name, done, total):
     print(done, flush=True)
 Download(sys.argv[1], Path(sys.argv[2]), report, DownloadLimits()).run(sys.argv[3])

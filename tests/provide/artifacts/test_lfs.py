@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.artifacts.fetch import fetch
-from pytest_mlms.artifacts.lfs import is_pointer
-from pytest_mlms.errors import ArtifactError
-from pytest_mlms.records import Artifact, Place
+from pytest_mlms.core.errors import ArtifactError
+from pytest_mlms.core.records import Artifact, Place
+from pytest_mlms.provide.artifacts.fetch import fetch
+from pytest_mlms.provide.artifacts.lfs import is_pointer
 from tests.support.archives import write_zip
 from tests.support.project import sha256
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.artifacts.fetch import fetch
-from pytest_mlms.errors import ArtifactError
-from pytest_mlms.records import Artifact, Place
+from pytest_mlms.core.errors import ArtifactError
+from pytest_mlms.core.records import Artifact, Place
+from pytest_mlms.provide.artifacts.fetch import fetch
 from tests.support.archives import write_tar
 from tests.support.fileserver import FileServer
 

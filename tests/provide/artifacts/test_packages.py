@@ -11,13 +11,13 @@ from urllib.parse import unquote
 
 import pytest
 
-from pytest_mlms.artifacts import packages
-from pytest_mlms.artifacts.fetch import fetch, fetch_unpinned
-from pytest_mlms.artifacts.limits import DownloadLimits
-from pytest_mlms.artifacts.package_index import PipSettings, _parsed, pip_settings
-from pytest_mlms.errors import ArtifactError
+from pytest_mlms.core.errors import ArtifactError
+from pytest_mlms.core.records import Artifact, Place
 from pytest_mlms.manifest.sources import split_source
-from pytest_mlms.records import Artifact, Place
+from pytest_mlms.provide.artifacts import packages
+from pytest_mlms.provide.artifacts.fetch import fetch, fetch_unpinned
+from pytest_mlms.provide.artifacts.limits import DownloadLimits
+from pytest_mlms.provide.artifacts.package_index import PipSettings, _parsed, pip_settings
 from tests.support.archives import write_zip
 from tests.support.fileserver import FileServer
 from tests.support.hostile_server import Answer, answering, forever, once

@@ -10,10 +10,10 @@ import filelock
 import psutil
 import pytest
 
-from pytest_mlms.artifacts import unpacked as module
-from pytest_mlms.artifacts.fetch import fetch
-from pytest_mlms.artifacts.unpacked import unpacked
-from pytest_mlms.records import Artifact, Place
+from pytest_mlms.core.records import Artifact, Place
+from pytest_mlms.provide.artifacts import unpacked as module
+from pytest_mlms.provide.artifacts.fetch import fetch
+from pytest_mlms.provide.artifacts.unpacked import unpacked
 from tests.support.archives import write_zip
 from tests.support.project import sha256
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.artifacts.fetch import check_local, fetch, fetch_files
-from pytest_mlms.errors import ArtifactError
-from pytest_mlms.item_result import CaseIdentity
+from pytest_mlms.core.errors import ArtifactError
+from pytest_mlms.keep.results.item_result import CaseIdentity
 from pytest_mlms.manifest import load
 from pytest_mlms.manifest.load import LoadedManifest
+from pytest_mlms.provide.artifacts.fetch import check_local, fetch, fetch_files
 from tests.support.cases import digits_case
 from tests.support.fileserver import DATA, DIGEST, FileServer
 from tests.support.small_manifest import error_of, small, write

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.agent.registry import find_predictors
-from pytest_mlms.host.capabilities import (
+from pytest_mlms.measure.agent.registry import find_predictors
+from pytest_mlms.provide.host.capabilities import (
     frameworks,
     gather,
     labels,
@@ -19,7 +19,7 @@ from pytest_mlms.host.capabilities import (
     selected_alone,
     uuid_of,
 )
-from pytest_mlms.host.locks import own_cores
+from pytest_mlms.provide.host.locks import own_cores
 from pytest_mlms.session import SESSION
 from tests.support.driver import SLICED, Driver
 

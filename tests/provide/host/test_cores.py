@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.host import cores
-from pytest_mlms.host.cores import cores_beside
+from pytest_mlms.provide.host import cores
+from pytest_mlms.provide.host.cores import cores_beside
 
 
 class Kernel:

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_mlms.errors import Unavailable
-from pytest_mlms.host.gpu_monitor import (
+from pytest_mlms.core.errors import Unavailable
+from pytest_mlms.provide.host.gpu_monitor import (
     GpuReading,
     gpu_facts,
     gpu_limits,

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.errors import MlmsError, Unavailable
-from pytest_mlms.host import locks
-from pytest_mlms.host.locks import _shared_folder, exclusive, own_cores
+from pytest_mlms.core.errors import MlmsError, Unavailable
+from pytest_mlms.provide.host import locks
+from pytest_mlms.provide.host.locks import _shared_folder, exclusive, own_cores
 from tests.support.project import Project
 
 HOLD = """
 import os, sys, time
 from pathlib import Path
-from pytest_mlms.host.locks import exclusive
+from pytest_mlms.provide.host.locks import exclusive
 if len(sys.argv) > 2:
     os.sched_setaffinity(0, {int(sys.argv[2])})
 with exclusive("cpu", 300, Path(sys.argv[1])):

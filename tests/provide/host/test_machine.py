@@ -8,9 +8,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pytest_mlms import memory
-from pytest_mlms.host import machine
-from pytest_mlms.host.machine import CpuTimes, machine_state
+from pytest_mlms.core import memory
+from pytest_mlms.provide.host import machine
+from pytest_mlms.provide.host.machine import CpuTimes, machine_state
 from tests.support.driver import H200, SLICED, Driver
 
 FIXED = {

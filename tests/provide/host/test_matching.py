@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_mlms.host.matching import locks_of, misses, nearest_miss
 from pytest_mlms.manifest.types import split_constraint
+from pytest_mlms.provide.host.matching import locks_of, misses, nearest_miss
 
 GIB = 2**30
 

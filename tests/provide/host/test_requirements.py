@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.cases import Case, case_of, cases_of
-from pytest_mlms.errors import Unavailable
-from pytest_mlms.host import requirements
-from pytest_mlms.host.requirements import Needs, check_hardware, table_of
+from pytest_mlms.core.errors import Unavailable
+from pytest_mlms.core.records import Stack
 from pytest_mlms.manifest.load import load
-from pytest_mlms.records import Stack
-from tests.host.test_matching import host
+from pytest_mlms.provide.cases import Case, case_of, cases_of
+from pytest_mlms.provide.host import requirements
+from pytest_mlms.provide.host.requirements import Needs, check_hardware, table_of
+from tests.provide.host.test_matching import host
 from tests.support.project import DIGITS
 
 HERE = Stack("here", "onnxruntime", interpreter="current")

@@ -8,8 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pytest_mlms.records import Launch
-from pytest_mlms.stacks.bytecode import advice_on_bytecode
+from pytest_mlms.core.records import Launch
+from pytest_mlms.provide.stacks.bytecode import advice_on_bytecode
 
 
 def test_an_interpreter_without_bytecode_is_named_until_its_command_has_run(tmp_path: Path) -> None:

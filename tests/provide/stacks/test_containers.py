@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_mlms.agent.process import Agent, start_agent
-from pytest_mlms.errors import AgentError, StackError, Unavailable
-from pytest_mlms.records import Launch, Stack
-from pytest_mlms.stacks import containers
-from pytest_mlms.stacks.containers import find_engine
-from pytest_mlms.stacks.launch import prepare
+from pytest_mlms.core.errors import AgentError, StackError, Unavailable
+from pytest_mlms.core.records import Launch, Stack
+from pytest_mlms.measure.agent.process import Agent, start_agent
+from pytest_mlms.provide.stacks import containers
+from pytest_mlms.provide.stacks.containers import find_engine
+from pytest_mlms.provide.stacks.launch import prepare
 from tests.support.project import PREDICTORS, Project
 
 HANG_GUARD = 300.0  # seconds
@@ -216,9 +216,9 @@ ALONE = """
 import sys
 from pathlib import Path
 import numpy
-from pytest_mlms.agent.process import start_agent
-from pytest_mlms.stacks.launch import prepare
-from pytest_mlms.records import Stack
+from pytest_mlms.measure.agent.process import start_agent
+from pytest_mlms.provide.stacks.launch import prepare
+from pytest_mlms.core.records import Stack
 
 image, predictor, graph = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
 stack = Stack("boxed", "faulty", container=image)

@@ -6,9 +6,9 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from pytest_mlms.records import Stack
-from pytest_mlms.stacks.declaration import declaration_of
-from pytest_mlms.stacks.schema import load_stacks
+from pytest_mlms.core.records import Stack
+from pytest_mlms.provide.stacks.declaration import declaration_of
+from pytest_mlms.provide.stacks.schema import load_stacks
 
 STACKS = """
 made:

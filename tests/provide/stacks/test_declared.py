@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.requirements import Requirement
 
-from pytest_mlms.errors import ManifestError, StackError
-from pytest_mlms.records import Stack
-from pytest_mlms.stacks.declared import (
+from pytest_mlms.core.errors import ManifestError, StackError
+from pytest_mlms.core.records import Stack
+from pytest_mlms.provide.stacks.declared import (
     HERE,
     _split,
     check_labels,

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.records import Stack
-from pytest_mlms.stacks import installer_settings
-from pytest_mlms.stacks.environments import _Request
-from pytest_mlms.stacks.interpreters import Interpreter, probe
+from pytest_mlms.core.records import Stack
+from pytest_mlms.provide.stacks import installer_settings
+from pytest_mlms.provide.stacks.environments import _Request
+from pytest_mlms.provide.stacks.interpreters import Interpreter, probe
 
 PYTHON = Interpreter(Path("/usr/bin/python3"), "3.11.7", "CPython", "linux", Path("/usr"), "abi")
 

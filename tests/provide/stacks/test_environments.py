@@ -19,9 +19,9 @@ from typing import Any
 import filelock
 import pytest
 
-from pytest_mlms.errors import StackError
-from pytest_mlms.records import Stack
-from pytest_mlms.stacks.environments import (
+from pytest_mlms.core.errors import StackError
+from pytest_mlms.core.records import Stack
+from pytest_mlms.provide.stacks.environments import (
     _FACTS,
     Environment,
     clear_strays,
@@ -30,7 +30,7 @@ from pytest_mlms.stacks.environments import (
     provide,
     remove,
 )
-from pytest_mlms.stacks.interpreters import Interpreter, probe
+from pytest_mlms.provide.stacks.interpreters import Interpreter, probe
 from tests.support.small_disk import mount_small_disk
 from tests.support.wheels import offline, share_seeds, write_wheel  # noqa: F401
 
@@ -269,9 +269,9 @@ def test_a_lock_file_that_is_not_there_is_an_error(cache: Cache, tmp_path: Path)
 MAKE = """
 import sys, time
 from pathlib import Path
-from pytest_mlms.stacks.environments import provide
-from pytest_mlms.stacks.interpreters import probe
-from pytest_mlms.records import Stack
+from pytest_mlms.provide.stacks.environments import provide
+from pytest_mlms.provide.stacks.interpreters import probe
+from pytest_mlms.core.records import Stack
 
 def show(step):
     print("step", step, flush=True)

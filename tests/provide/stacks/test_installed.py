@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.errors import Unavailable
-from pytest_mlms.records import Launch
-from pytest_mlms.stacks.installed import with_packages
-from pytest_mlms.stacks.interpreters import find_interpreter
+from pytest_mlms.core.errors import Unavailable
+from pytest_mlms.core.records import Launch
+from pytest_mlms.provide.stacks.installed import with_packages
+from pytest_mlms.provide.stacks.interpreters import find_interpreter
 
 THIS = (sys.executable, "-s", "-B")
 

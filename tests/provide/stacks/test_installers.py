@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.errors import StackError, Unavailable
-from pytest_mlms.records import Stack
-from pytest_mlms.stacks.installers import install
-from pytest_mlms.stacks.interpreters import Interpreter
+from pytest_mlms.core.errors import StackError, Unavailable
+from pytest_mlms.core.records import Stack
+from pytest_mlms.provide.stacks.installers import install
+from pytest_mlms.provide.stacks.interpreters import Interpreter
 from tests.support.waiting import wait_until
 
 PIP = """#!/bin/sh

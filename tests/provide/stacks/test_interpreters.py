@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.errors import StackError, Unavailable
-from pytest_mlms.stacks import interpreters
-from pytest_mlms.stacks.interpreters import find_interpreter, probe
+from pytest_mlms.core.errors import StackError, Unavailable
+from pytest_mlms.provide.stacks import interpreters
+from pytest_mlms.provide.stacks.interpreters import find_interpreter, probe
 
 THIS = "{}.{}".format(*sys.version_info[:2])
 

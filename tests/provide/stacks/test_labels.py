@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_mlms.stacks.labels import VISITS, Label, label_of, side_stacks, visit_of
+from pytest_mlms.provide.stacks.labels import VISITS, Label, label_of, side_stacks, visit_of
 
 
 @pytest.mark.parametrize("text", ["gpu=new-driver", "rack=3", "a.b=1.0+cu12"])

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.agent.process import start_agent
-from pytest_mlms.errors import AgentError, Unavailable
-from pytest_mlms.host.locks import own_cores
-from pytest_mlms.records import Launch, Library, Stack
-from pytest_mlms.stacks.launch import base_interpreter, clean_environment, prepare
+from pytest_mlms.core.errors import AgentError, Unavailable
+from pytest_mlms.core.records import Launch, Library, Stack
+from pytest_mlms.measure.agent.process import start_agent
+from pytest_mlms.provide.host.locks import own_cores
+from pytest_mlms.provide.stacks.launch import base_interpreter, clean_environment, prepare
 from tests.support.project import Project, SharedRuns, launch
 from tests.support.wheels import share_seeds
 

@@ -6,8 +6,8 @@ import pytest
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from pytest_mlms.records import Stack
-from pytest_mlms.stacks.nearest import nearest_stack, pinned_version
+from pytest_mlms.core.records import Stack
+from pytest_mlms.provide.stacks.nearest import nearest_stack, pinned_version
 
 
 def stacks(*versions: str) -> list[Stack]:

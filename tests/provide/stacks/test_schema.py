@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.agent.registry import find_predictors
-from pytest_mlms.errors import ManifestError
-from pytest_mlms.records import Library, Stack
-from pytest_mlms.stacks.schema import is_wheel, load_stacks
+from pytest_mlms.core.errors import ManifestError
+from pytest_mlms.core.records import Library, Stack
+from pytest_mlms.measure.agent.registry import find_predictors
+from pytest_mlms.provide.stacks.schema import is_wheel, load_stacks
 from tests.support.project import ROOT
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.stacks.interpreters import probe
-from pytest_mlms.stacks.seeds import copy_seed, provide_seed
+from pytest_mlms.provide.stacks.interpreters import probe
+from pytest_mlms.provide.stacks.seeds import copy_seed, provide_seed
 
 PYTHON = probe(sys.executable)
 

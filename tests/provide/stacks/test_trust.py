@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.errors import StackError
-from pytest_mlms.recorded import recorded_launch
-from pytest_mlms.records import Stack
-from pytest_mlms.stacks.recreated import ExactSoftware, recreated_stack
-from pytest_mlms.stacks.trust import EVERYTHING, Trust, trusted_keys
+from pytest_mlms.core.errors import StackError
+from pytest_mlms.core.recorded import recorded_launch
+from pytest_mlms.core.records import Stack
+from pytest_mlms.provide.stacks.recreated import ExactSoftware, recreated_stack
+from pytest_mlms.provide.stacks.trust import EVERYTHING, Trust, trusted_keys
 
 INDEX = "--index-url=https://me:secret@example.invalid/simple"
 OWN = Stack(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_mlms.stacks.variables import (
+from pytest_mlms.provide.stacks.variables import (
     advice_on_missing,
     agent_variables,
     chosen_by_caller,

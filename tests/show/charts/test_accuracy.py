@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pytest_mlms.charts.accuracy import intervals_charts
-from pytest_mlms.records import Verdict
-from pytest_mlms.views.measured import EstimateView, LimitView
+from pytest_mlms.core.records import Verdict
+from pytest_mlms.show.charts.accuracy import intervals_charts
+from pytest_mlms.show.views.measured import EstimateView, LimitView
 from tests.support.svg import marks, titles
 
 

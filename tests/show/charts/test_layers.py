@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pytest_mlms.charts.layers import layers_chart, slowest_chart, types_chart, types_of
-from pytest_mlms.trace.tables import LayerRow
+from pytest_mlms.measure.trace.tables import LayerRow
+from pytest_mlms.show.charts.layers import layers_chart, slowest_chart, types_chart, types_of
 from tests.support.svg import marks
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_mlms.charts.legend import LegendEntry, draw_legend, place_entries
+from pytest_mlms.show.charts.legend import LegendEntry, draw_legend, place_entries
 
 
 def test_entries_go_on_in_the_next_row_where_one_is_full() -> None:

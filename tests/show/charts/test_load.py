@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from pytest_mlms.charts.load import RoundChange, load_rounds_chart, rates_chart
-from pytest_mlms.upgrade.round_record import PeakRecord, TriedRate
-from tests.charts.test_upgrade import LATENCY, marks
+from pytest_mlms.decide.upgrade.round_record import PeakRecord, TriedRate
+from pytest_mlms.show.charts.load import RoundChange, load_rounds_chart, rates_chart
+from tests.show.charts.test_upgrade import LATENCY, marks
 
 QUERIES = LATENCY.but(quantity="query_latency", tolerance=0.08)
 PEAK = LATENCY.but(quantity="peak_rate", unit="/s", tolerance=0.08, ratio=0.9, low=0.8, high=0.95)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pytest_mlms.charts.matrix import confusion_matrix
-from pytest_mlms.views.confusion import Confusion
+from pytest_mlms.show.charts.matrix import confusion_matrix
+from pytest_mlms.show.views.confusion import Confusion
 from tests.support.result_lines import HOSTILE
 from tests.support.svg import texts, titles
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pytest_mlms.charts.mistakes import classes_chart, mistakes_chart
-from pytest_mlms.evaluate.tasks.marks import ClassCounts
-from pytest_mlms.views.confusion import Confusion
+from pytest_mlms.measure.evaluate.tasks.marks import ClassCounts
+from pytest_mlms.show.charts.mistakes import classes_chart, mistakes_chart
+from pytest_mlms.show.views.confusion import Confusion
 from tests.support.svg import marks, texts, titles
 
 

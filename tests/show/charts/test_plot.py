@@ -7,10 +7,10 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from pytest_mlms.charts.axes import Axis, rows_axis
-from pytest_mlms.charts.paints import PAINTS
-from pytest_mlms.charts.plot import Plot
-from pytest_mlms.charts.scales import Scale, linear_scale, log_scale
+from pytest_mlms.show.charts.axes import Axis, rows_axis
+from pytest_mlms.show.charts.paints import PAINTS
+from pytest_mlms.show.charts.plot import Plot
+from pytest_mlms.show.charts.scales import Scale, linear_scale, log_scale
 
 SVG = "{http://www.w3.org/2000/svg}"
 

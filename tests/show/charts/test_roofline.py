@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pytest_mlms.charts.roofline import roofline_chart
-from pytest_mlms.trace.metadata import Peaks
-from pytest_mlms.views.traces import RoofPoint
+from pytest_mlms.measure.trace.metadata import Peaks
+from pytest_mlms.show.charts.roofline import roofline_chart
+from pytest_mlms.show.views.traces import RoofPoint
 from tests.support.svg import marks
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from pytest_mlms.charts.scales import Scale, linear_scale, linear_ticks, log_scale, log_ticks
+from pytest_mlms.show.charts.scales import Scale, linear_scale, linear_ticks, log_scale, log_ticks
 
 ANY = st.lists(st.floats(allow_nan=True), max_size=5)
 SIZES = st.floats(1e-12, 1e12)

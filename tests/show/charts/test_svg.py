@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_mlms.charts.svg import element, number, path_of
+from pytest_mlms.show.charts.svg import element, number, path_of
 
 
 @given(st.text(), st.text(), st.text())

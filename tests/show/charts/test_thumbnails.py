@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from pytest_mlms.charts.thumbnails import COLOURS, thumbnail
-from pytest_mlms.evaluate.tasks.marks import BoxMark
+from pytest_mlms.measure.evaluate.tasks.marks import BoxMark
+from pytest_mlms.show.charts.thumbnails import COLOURS, thumbnail
 from tests.support.result_lines import HOSTILE
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pytest_mlms.charts.timeline import timeline_chart
-from pytest_mlms.views.traces import Timeline, TimelineSpan
+from pytest_mlms.show.charts.timeline import timeline_chart
+from pytest_mlms.show.views.traces import Timeline, TimelineSpan
 from tests.support.result_lines import HOSTILE
 from tests.support.svg import marks
 

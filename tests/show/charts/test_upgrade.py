@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from pytest_mlms.charts.upgrade import forest_chart, layers_chart, rounds_chart
-from pytest_mlms.records import Comparison, Verdict
-from pytest_mlms.upgrade.layer_diff import LayerChange
-from pytest_mlms.views.samples import PairRatios
+from pytest_mlms.core.records import Comparison, Verdict
+from pytest_mlms.decide.upgrade.layer_diff import LayerChange
+from pytest_mlms.show.charts.upgrade import forest_chart, layers_chart, rounds_chart
+from pytest_mlms.show.views.samples import PairRatios
 
 SVG = "{http://www.w3.org/2000/svg}"
 

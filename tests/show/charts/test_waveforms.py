@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pytest_mlms.charts.waveforms import waveform_chart
-from pytest_mlms.views.examples import Waveform
+from pytest_mlms.show.charts.waveforms import waveform_chart
+from pytest_mlms.show.views.examples import Waveform
 from tests.support.svg import marks, texts, titles
 
 

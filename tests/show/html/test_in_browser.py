@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_mlms.html.report import write_report
+from pytest_mlms.show.html.report import write_report
 from tests.support.browser import (
     JENKINS_POLICY,
     check_accessibility,

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.html.report import MOST_BYTES, render_report, write_report
-from pytest_mlms.records import Verdict
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.records import Verdict
+from pytest_mlms.show.html.report import MOST_BYTES, render_report, write_report
 from tests.support.report_runs import every_verdict, hostile, many, read_lines
 from tests.support.result_lines import HOSTILE, broken_limit, line_of, traced, upgrade
 
@@ -113,7 +113,7 @@ def test_a_run_that_was_killed_is_said_to_be(tmp_path: Path) -> None:
     assert "was killed" not in render_report([run])
     path = folder / "results.jsonl"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
-    from pytest_mlms.views.run import read_run
+    from pytest_mlms.show.views.run import read_run
 
     assert "was killed or still goes on" in render_report([read_run(folder)])
 

@@ -8,16 +8,16 @@ from pathlib import Path
 
 from PIL import Image
 
-from pytest_mlms.evaluate.tasks.marks import BoxMark
-from pytest_mlms.html.sections import sections_of
-from pytest_mlms.serialization import to_plain
-from pytest_mlms.trace.storage import save_trace
-from pytest_mlms.views.examples import WORST, Example, Examples, Waveform
-from pytest_mlms.views.item import ItemView
-from pytest_mlms.views.measured import EstimateView
+from pytest_mlms.core.serialization import to_plain
+from pytest_mlms.measure.evaluate.tasks.marks import BoxMark
+from pytest_mlms.measure.trace.storage import save_trace
+from pytest_mlms.show.html.sections import sections_of
+from pytest_mlms.show.views.examples import WORST, Example, Examples, Waveform
+from pytest_mlms.show.views.item import ItemView
+from pytest_mlms.show.views.measured import EstimateView
+from tests.show.views.test_confusion import item_with
+from tests.show.views.test_traces import three_calls
 from tests.support.result_lines import HOSTILE
-from tests.views.test_confusion import item_with
-from tests.views.test_traces import three_calls
 
 
 def shown(item: ItemView) -> dict[str, str]:

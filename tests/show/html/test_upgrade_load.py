@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from pytest_mlms.arrays import write_arrays
-from pytest_mlms.html.sections import sections_of
+from pytest_mlms.core.arrays import write_arrays
+from pytest_mlms.show.html.sections import sections_of
 from tests.support.report_runs import read_lines
 from tests.support.result_lines import upgrade
 

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pytest_mlms.portal.addresses import ListenAddress, OwnNames
+from pytest_mlms.show.portal.addresses import ListenAddress, OwnNames
 
 NAMES = OwnNames(ListenAddress("127.0.0.1", 8765), ["https://portal.example.org"])
 PARTS = ["localhost", "127.0.0.1", "[::1]", "portal.example.org", ":", "/", "?", "#", "@", "login"]

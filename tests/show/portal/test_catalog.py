@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_mlms.history import run_lines as history_lines
-from pytest_mlms.history.run_content import gather
-from pytest_mlms.portal.catalog import Catalog
-from pytest_mlms.portal.run_index import RunIndex
-from pytest_mlms.portal.run_views import RunViews
-from pytest_mlms.views.run import read_run
+from pytest_mlms.keep.history import run_lines as history_lines
+from pytest_mlms.keep.history.run_content import gather
+from pytest_mlms.show.portal.catalog import Catalog
+from pytest_mlms.show.portal.run_index import RunIndex
+from pytest_mlms.show.portal.run_views import RunViews
+from pytest_mlms.show.views.run import read_run
 from tests.support.histories import item_line, run_lines, run_name, write_lines, write_run
 
 

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_mlms.portal.evaluation_request import BadRequest, EvaluationRequest, read_request
-from pytest_mlms.portal.evaluations import whole_characters
-from pytest_mlms.portal.settings import Limits
+from pytest_mlms.show.portal.evaluation_request import BadRequest, EvaluationRequest, read_request
+from pytest_mlms.show.portal.evaluations import whole_characters
+from pytest_mlms.show.portal.settings import Limits
 from tests.support.portals import TOKEN, Answer, Portal, serving
 from tests.support.project import PREDICTORS, Project, copy_digits
 from tests.support.small_disk import fill, mount_small_disk

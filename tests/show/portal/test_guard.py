@@ -13,10 +13,10 @@ from starlette.datastructures import URL
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
-from pytest_mlms.portal.addresses import ListenAddress
-from pytest_mlms.portal.guard import Guard
-from pytest_mlms.portal.settings import PortalSettings
-from pytest_mlms.portal.tokens import Token, Tokens
+from pytest_mlms.show.portal.addresses import ListenAddress
+from pytest_mlms.show.portal.guard import Guard
+from pytest_mlms.show.portal.settings import PortalSettings
+from pytest_mlms.show.portal.tokens import Token, Tokens
 from tests.support.histories import item_line, run_name, write_lines, write_run
 from tests.support.portals import TOKEN, Portal, serving
 

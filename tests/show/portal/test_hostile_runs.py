@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.host.machine import machine_state
-from pytest_mlms.loading import load_manifest
-from pytest_mlms.serialization import to_plain
+from pytest_mlms.author.loading import load_manifest
+from pytest_mlms.core.serialization import to_plain
+from pytest_mlms.provide.host.machine import machine_state
 from tests.support.histories import item_line, run_lines, run_name
 from tests.support.packed_runs import pack, results_of
 from tests.support.portals import TOKEN, Portal, serving

@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from pytest_mlms.portal.manifests import Manifests
+from pytest_mlms.show.portal.manifests import Manifests
 from tests.support.project import copy_digits
 
 

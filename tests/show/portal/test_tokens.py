@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.portal.addresses import PortalError
-from pytest_mlms.portal.tokens import PURPOSES, SESSION_SECONDS, Token, Tokens, read_tokens
-from pytest_mlms.portal_address import TOKEN_VARIABLE, read_token
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.portal_address import TOKEN_VARIABLE, read_token
+from pytest_mlms.show.portal.addresses import PortalError
+from pytest_mlms.show.portal.tokens import PURPOSES, SESSION_SECONDS, Token, Tokens, read_tokens
 
 ONE = "first-token-1234567890"
 OTHER = "other-token-1234567890"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.portal.settings import Limits
+from pytest_mlms.show.portal.settings import Limits
 from tests.support.histories import item_line, run_lines, run_name, write_run
 from tests.support.packed_runs import pack, pack_run, results_of
 from tests.support.portals import TOKEN, Answer, Portal, serving

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_mlms.evaluate.agreement import Tolerance, compare
-from pytest_mlms.evaluate.departure import Departure, DepartureSearch
-from pytest_mlms.evaluate.inputs import Inputs
-from pytest_mlms.evaluate.ranking import rank
-from pytest_mlms.evaluate.reference import OutputComparison, Reference
-from pytest_mlms.pipeline import Dataset
-from pytest_mlms.recorder import Recorder
-from pytest_mlms.records import Place
-from pytest_mlms.report import agreement
+from pytest_mlms.core.records import Place
+from pytest_mlms.keep.results.recorder import Recorder
+from pytest_mlms.measure.evaluate.agreement import Tolerance, compare
+from pytest_mlms.measure.evaluate.departure import Departure, DepartureSearch
+from pytest_mlms.measure.evaluate.inputs import Inputs
+from pytest_mlms.measure.evaluate.ranking import rank
+from pytest_mlms.measure.evaluate.reference import OutputComparison, Reference
+from pytest_mlms.measure.pipeline import Dataset
+from pytest_mlms.show.report import agreement
 
 USUAL = Tolerance(1e-4, 1e-5)
 

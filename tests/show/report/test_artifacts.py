@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pytest_mlms.recorder import Recorder
-from pytest_mlms.records import Place
-from pytest_mlms.report.artifacts import keep_arrays, load_latencies
+from pytest_mlms.core.records import Place
+from pytest_mlms.keep.results.recorder import Recorder
+from pytest_mlms.show.report.artifacts import keep_arrays, load_latencies
 
 
 @pytest.fixture

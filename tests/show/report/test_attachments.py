@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.report.attachments import attach_artifacts
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.show.report.attachments import attach_artifacts
 from tests.support.result_lines import broken_limit, line_of
 
 JUNIT = """\

@@ -7,7 +7,7 @@ from typing import Any
 
 import jsonschema
 
-from pytest_mlms.report.bencher_json import bencher_json
+from pytest_mlms.show.report.bencher_json import bencher_json
 from tests.support.result_lines import estimate, line_of, upgrade
 
 METRIC = {

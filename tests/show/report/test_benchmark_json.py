@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.report.benchmark_json import write_benchmark_json
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.show.report.benchmark_json import write_benchmark_json
 
 RESULT: dict[str, Any] = {
     "nodeid": "m.yaml::test_performance[onnxruntime-cpu-b8-offline]",

@@ -12,8 +12,8 @@ from typing import cast
 import pytest
 from junitparser.xunit2 import JUnitXml
 
-from pytest_mlms.report.ci_outputs import CiRun, attach_to_junit, write_step_summary
 from pytest_mlms.session import Session
+from pytest_mlms.show.report.ci_outputs import CiRun, attach_to_junit, write_step_summary
 from tests.support.project import Project
 from tests.support.result_lines import broken_limit
 

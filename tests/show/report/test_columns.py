@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.report.columns import TABLES
-from pytest_mlms.report.table import KEEP
-from pytest_mlms.serialization import to_plain
+from pytest_mlms.core.serialization import to_plain
+from pytest_mlms.show.report.columns import TABLES
+from pytest_mlms.show.report.table import KEEP
 from tests.support.upgrades import alike, result_of
 from tests.support.views import view_of
 

@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.history.adding import add_run
-from pytest_mlms.history.machine_class import machine_class
-from pytest_mlms.history.store import open_history
-from pytest_mlms.host.machine import machine_state
-from pytest_mlms.report.durations import earlier_durations, known_durations
+from pytest_mlms.keep.history.adding import add_run
+from pytest_mlms.keep.history.machine_class import machine_class
+from pytest_mlms.keep.history.store import open_history
+from pytest_mlms.provide.host.machine import machine_state
+from pytest_mlms.show.report.durations import earlier_durations, known_durations
 from tests.support.histories import ITEM
 from tests.support.histories import write_run as write_full_run
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.report.bencher_json import bencher_json
-from pytest_mlms.report.exported import exported_numbers
-from pytest_mlms.report.junit import junit_properties
-from pytest_mlms.report.openmetrics import openmetrics
+from pytest_mlms.show.report.bencher_json import bencher_json
+from pytest_mlms.show.report.exported import exported_numbers
+from pytest_mlms.show.report.junit import junit_properties
+from pytest_mlms.show.report.openmetrics import openmetrics
 from tests.support.result_lines import estimate, line_of, upgrade
 
 

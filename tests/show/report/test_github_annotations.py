@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pytest_mlms.report.github_annotations import github_annotations, place_of
+from pytest_mlms.show.report.github_annotations import github_annotations, place_of
 from tests.support.result_lines import HOSTILE, broken_limit, line_of, undecided, upgrade
 from tests.support.views import view_of, views_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytest_mlms.report.junit import junit_properties
+from pytest_mlms.show.report.junit import junit_properties
 
 LINE: dict[str, Any] = {
     "nodeid": "digits.yaml::test_accuracy[here-cpu]",

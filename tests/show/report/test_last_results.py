@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_mlms.report.last_results import last_results
+from pytest_mlms.show.report.last_results import last_results
 from tests.support.result_lines import broken_limit, line_of
 
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from pytest_mlms.report.markdown import code, code_block, folded, table
+from pytest_mlms.show.report.markdown import code, code_block, folded, table
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pytest_mlms.evaluate.tasks.marks import MaskPair
-from pytest_mlms.report.mask_pictures import draw_masks
+from pytest_mlms.measure.evaluate.tasks.marks import MaskPair
+from pytest_mlms.show.report.mask_pictures import draw_masks
 
 YELLOW = (255, 214, 10)
 

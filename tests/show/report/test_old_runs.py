@@ -6,12 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pytest_mlms.report.old_runs import remove_old_runs
+from pytest_mlms.show.report.old_runs import remove_old_runs
 from tests.support.project import Project
 
 HOLD = """
 import sys, pathlib
-from pytest_mlms.report.run_lock import RunLock
+from pytest_mlms.show.report.run_lock import RunLock
 lock = RunLock(pathlib.Path(sys.argv[1]))
 assert lock.acquire()
 print("held", flush=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from pytest_mlms.report.openmetrics import openmetrics
+from pytest_mlms.show.report.openmetrics import openmetrics
 from tests.support.result_lines import HOSTILE, broken_limit, estimate, line_of, upgrade
 
 

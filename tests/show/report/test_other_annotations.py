@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from pytest_mlms.report.other_annotations import leave_items_to_us
+from pytest_mlms.show.report.other_annotations import leave_items_to_us
 from pytest_mlms.warning_types import MlmsInconclusive
 
 

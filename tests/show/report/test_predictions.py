@@ -9,12 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pytest_mlms.evaluate.tasks.classification import ClassificationEvidence
+from pytest_mlms.core.records import Place
+from pytest_mlms.keep.results.recorder import Recorder
 from pytest_mlms.manifest.schema import Input, Output
-from pytest_mlms.pipeline import Dataset
-from pytest_mlms.recorder import Recorder
-from pytest_mlms.records import Place
-from pytest_mlms.report.predictions import PredictionsRecord, keep_predictions, list_worst_inputs
+from pytest_mlms.measure.evaluate.tasks.classification import ClassificationEvidence
+from pytest_mlms.measure.pipeline import Dataset
+from pytest_mlms.show.report.predictions import (
+    PredictionsRecord,
+    keep_predictions,
+    list_worst_inputs,
+)
 from tests.support.scored import evidence_of
 
 OUTPUT = Output.model_validate({"name": "y", "type": "classification"})

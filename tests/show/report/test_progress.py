@@ -10,8 +10,8 @@ from typing import cast
 
 import pytest
 
-from pytest_mlms.report import progress
-from pytest_mlms.report.progress import Status, waiting_in
+from pytest_mlms.show.report import progress
+from pytest_mlms.show.report.progress import Status, waiting_in
 
 
 class FakeTerminal:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.report import provenance
-from pytest_mlms.report.provenance import Job, Revision, job_of, revision_of
+from pytest_mlms.show.report import provenance
+from pytest_mlms.show.report.provenance import Job, Revision, job_of, revision_of
 
 GITHUB = {
     "GITHUB_ACTIONS": "true",

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.report import push
-from pytest_mlms.report.push import Portal, PushError
+from pytest_mlms.show.report import push
+from pytest_mlms.show.report.push import Portal, PushError
 from tests.support.histories import write_run
 
 OK = b"HTTP/1.1 200 OK\r\nConnection: close\r\n"

@@ -12,9 +12,9 @@ from typing import Any, cast
 import pytest
 
 from pytest_mlms.config import Config
-from pytest_mlms.report import benchmark_json, terminal
-from pytest_mlms.report.reporter import Reporter
 from pytest_mlms.session import Session
+from pytest_mlms.show.report import benchmark_json, terminal
+from pytest_mlms.show.report.reporter import Reporter
 from tests.support.views import REQUIRED
 
 BENCHMARK_JSON = benchmark_json.__name__  # imported here, as numpy is imported once a process

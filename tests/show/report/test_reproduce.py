@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from pytest_mlms.options import OPTIONS
-from pytest_mlms.report.reproduce import _KEPT, reproduce_command
+from pytest_mlms.show.report.reproduce import _KEPT, reproduce_command
 
 NODE = "'digits/m.yaml::test_accuracy[onnxruntime-cpu]'"
 

@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.report import results
-from pytest_mlms.report.results import ResultsFile
+from pytest_mlms.show.report import results
+from pytest_mlms.show.report.results import ResultsFile
 from tests.support.small_disk import fill
 
 APPENDS_FOR_EVER = """
 import itertools, pathlib, sys
-from pytest_mlms.report.results import ResultsFile
+from pytest_mlms.show.report.results import ResultsFile
 
 file = ResultsFile(pathlib.Path(sys.argv[1]))
 for number in itertools.count():

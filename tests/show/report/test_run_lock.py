@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.report.run_lock import RunInUse, RunLock
+from pytest_mlms.show.report.run_lock import RunInUse, RunLock
 
 
 def test_a_lock_is_free_again_after_its_release(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from pytest_mlms.report import step_summary as module
-from pytest_mlms.report.step_summary import MOST_BYTES
+from pytest_mlms.show.report import step_summary as module
+from pytest_mlms.show.report.step_summary import MOST_BYTES
 from tests.support.result_lines import HOSTILE, broken_limit, line_of, undecided, upgrade
 from tests.support.views import views_of
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_mlms.report.table import KEEP, format_table
+from pytest_mlms.show.report.table import KEEP, format_table
 
 words = st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=30)
 numbers = st.integers(0, 10**6).map(str)

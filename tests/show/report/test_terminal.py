@@ -17,9 +17,9 @@ from typing import Any, cast
 
 import pytest
 
-from pytest_mlms.report.reporter import _shown
-from pytest_mlms.report.terminal import write_tables
-from pytest_mlms.serialization import to_plain
+from pytest_mlms.core.serialization import to_plain
+from pytest_mlms.show.report.reporter import _shown
+from pytest_mlms.show.report.terminal import write_tables
 from tests.support.project import DIGITS, HANG_GUARD, Project
 from tests.support.upgrades import alike, changed, result_of
 from tests.support.views import views_of

@@ -9,8 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.report.trace_query import (
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.measure.trace.analyses import ANALYSES
+from pytest_mlms.measure.trace.analyses.analysis import AnalysisTable
+from pytest_mlms.measure.trace.context import TraceContext
+from pytest_mlms.measure.trace.metadata import TraceMetadata
+from pytest_mlms.measure.trace.runs import ProbeStatus
+from pytest_mlms.show.report.trace_query import (
     contexts_of,
     find_analysis,
     layer_times,
@@ -20,11 +25,6 @@ from pytest_mlms.report.trace_query import (
     render,
     traces_of,
 )
-from pytest_mlms.trace.analyses import ANALYSES
-from pytest_mlms.trace.analyses.analysis import AnalysisTable
-from pytest_mlms.trace.context import TraceContext
-from pytest_mlms.trace.metadata import TraceMetadata
-from pytest_mlms.trace.runs import ProbeStatus
 from tests.support.traced_models import counted_model, save_run, traced_model
 from tests.support.traces import TraceWriter, with_run
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.bisect.judgement import Judgement
-from pytest_mlms.bisect.question import End, Question
-from pytest_mlms.bisect.record import Conclusion, Probe, Record
-from pytest_mlms.bisect.search import Outcome
-from pytest_mlms.report.upgrade_report import Evidence, item_report, upgrade_report
+from pytest_mlms.explain.bisect.judgement import Judgement
+from pytest_mlms.explain.bisect.question import End, Question
+from pytest_mlms.explain.bisect.record import Conclusion, Probe, Record
+from pytest_mlms.explain.bisect.search import Outcome
+from pytest_mlms.show.report.upgrade_report import Evidence, item_report, upgrade_report
 from tests.support.result_lines import HOSTILE, line_of, upgrade
 from tests.support.views import view_of, views_of
 

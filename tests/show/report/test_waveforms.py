@@ -8,8 +8,8 @@ from typing import Any, cast
 import numpy as np
 
 from pytest_mlms.manifest.schema import Input
-from pytest_mlms.pipeline import Dataset
-from pytest_mlms.report.waveforms import waveform_of
+from pytest_mlms.measure.pipeline import Dataset
+from pytest_mlms.show.report.waveforms import waveform_of
 
 AUDIO = {"name": "x", "type": "audio", "element_type": "float32", "sample_rate": 8000}
 TENSOR = {"name": "x", "type": "tensor", "element_type": "float32", "shape": ["batch", 4]}

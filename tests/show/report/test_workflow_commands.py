@@ -7,8 +7,8 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_mlms.report.workflow_commands import workflow_command
-from pytest_mlms.text import visible
+from pytest_mlms.core.text import visible
+from pytest_mlms.show.report.workflow_commands import workflow_command
 
 COMMAND = re.compile(r"::(?P<name>\w+)(?: (?P<properties>.*?))?::(?P<data>.*)")
 UNESCAPES = {"%0D": "\r", "%0A": "\n", "%3A": ":", "%2C": ",", "%25": "%"}

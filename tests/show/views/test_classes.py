@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.evaluate.tasks.marks import ClassCounts
-from pytest_mlms.views.classes import read_classes, worst_classes
-from tests.views.test_confusion import item_with
+from pytest_mlms.measure.evaluate.tasks.marks import ClassCounts
+from pytest_mlms.show.views.classes import read_classes, worst_classes
+from tests.show.views.test_confusion import item_with
 
 
 def test_classes_are_read_the_worst_first(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.records import Verdict
-from pytest_mlms.views.compare import compare_runs
+from pytest_mlms.core.records import Verdict
+from pytest_mlms.show.views.compare import compare_runs
 from tests.support.report_runs import read_lines
 from tests.support.result_lines import broken_limit, estimate, line_of
 

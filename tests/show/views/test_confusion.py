@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.records import Verdict
-from pytest_mlms.views.confusion import Mistake, read_confusion
-from pytest_mlms.views.item import ItemView
-from pytest_mlms.views.subject import ManifestView, StackView
+from pytest_mlms.core.records import Verdict
+from pytest_mlms.show.views.confusion import Mistake, read_confusion
+from pytest_mlms.show.views.item import ItemView
+from pytest_mlms.show.views.subject import ManifestView, StackView
 
 
 def item_with(folder: Path, predictions: str) -> ItemView:

@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.charts.curves import curves_chart
-from pytest_mlms.charts.latency import percentiles_chart
-from pytest_mlms.views.curves import curves_of
+from pytest_mlms.show.charts.curves import curves_chart
+from pytest_mlms.show.charts.latency import percentiles_chart
+from pytest_mlms.show.views.curves import curves_of
 from tests.support.report_runs import read_lines
 from tests.support.result_lines import broken_limit, estimate, line_of
 

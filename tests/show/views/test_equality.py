@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.html.report import render_report
-from pytest_mlms.records import Comparison, Verdict
-from pytest_mlms.report.reporter import _shown
-from pytest_mlms.report.step_summary import step_summary
-from pytest_mlms.serialization import from_plain, to_plain
-from pytest_mlms.upgrade.labels import format_change
-from pytest_mlms.views.findings import findings_of
-from pytest_mlms.views.numbers import interval_text, value_text
-from pytest_mlms.views.run import RunView
-from tests.report.test_terminal import written
+from pytest_mlms.core.records import Comparison, Verdict
+from pytest_mlms.core.serialization import from_plain, to_plain
+from pytest_mlms.decide.upgrade.labels import format_change
+from pytest_mlms.show.html.report import render_report
+from pytest_mlms.show.report.reporter import _shown
+from pytest_mlms.show.report.step_summary import step_summary
+from pytest_mlms.show.views.findings import findings_of
+from pytest_mlms.show.views.numbers import interval_text, value_text
+from pytest_mlms.show.views.run import RunView
+from tests.show.report.test_terminal import written
 from tests.support.portals import Portal, serving
 from tests.support.report_runs import HEAD, every_verdict, read_lines
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.serialization import to_plain
-from pytest_mlms.views.examples import WORST, Example, Examples, read_examples
-from tests.views.test_confusion import item_with
+from pytest_mlms.core.serialization import to_plain
+from pytest_mlms.show.views.examples import WORST, Example, Examples, read_examples
+from tests.show.views.test_confusion import item_with
 
 
 def test_examples_that_were_kept_are_read(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.records import Verdict
-from pytest_mlms.views.findings import findings_of
+from pytest_mlms.core.records import Verdict
+from pytest_mlms.show.views.findings import findings_of
 from tests.support.report_runs import read_lines
 from tests.support.result_lines import broken_limit, estimate, line_of, upgrade
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.records import Verdict
-from pytest_mlms.views.run import read_run
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.records import Verdict
+from pytest_mlms.show.views.run import read_run
 
 
 def line(type_: str, **fields: Any) -> str:

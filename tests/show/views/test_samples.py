@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pytest_mlms.arrays import write_arrays
-from pytest_mlms.views.item import ItemView
-from pytest_mlms.views.samples import (
+from pytest_mlms.core.arrays import write_arrays
+from pytest_mlms.show.views.item import ItemView
+from pytest_mlms.show.views.samples import (
     pair_ratios,
     process_distributions,
     query_distributions,

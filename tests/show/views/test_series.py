@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from pytest_mlms.charts.series import series_chart
-from pytest_mlms.history.store import open_to_read
-from pytest_mlms.html.history import history_figures
-from pytest_mlms.html.report import render_report
-from pytest_mlms.serialization import to_plain
-from pytest_mlms.views.run import read_run
-from pytest_mlms.views.series import SeriesView, read_series, series_of_items
+from pytest_mlms.core.serialization import to_plain
+from pytest_mlms.keep.history.store import open_to_read
+from pytest_mlms.show.charts.series import series_chart
+from pytest_mlms.show.html.history import history_figures
+from pytest_mlms.show.html.report import render_report
+from pytest_mlms.show.views.run import read_run
+from pytest_mlms.show.views.series import SeriesView, read_series, series_of_items
 from tests.support.histories import ITEM, add_upgraded_runs, run_name, write_run
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_mlms.views.structure import structure_of
+from pytest_mlms.show.views.structure import structure_of
 from tests.support.result_lines import line_of, traced
 from tests.support.views import view_of
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.trace.context import TraceContext
-from pytest_mlms.trace.metadata import LayerWork, Peaks, TraceMetadata
-from pytest_mlms.trace.storage import save_trace
-from pytest_mlms.views.traces import read_trace, roof_points, timelines_of
+from pytest_mlms.measure.trace.context import TraceContext
+from pytest_mlms.measure.trace.metadata import LayerWork, Peaks, TraceMetadata
+from pytest_mlms.measure.trace.storage import save_trace
+from pytest_mlms.show.views.traces import read_trace, roof_points, timelines_of
+from tests.show.views.test_confusion import item_with
 from tests.support.traces import TraceWriter
-from tests.views.test_confusion import item_with
 
 MICROSECOND = 1000  # nanoseconds
 

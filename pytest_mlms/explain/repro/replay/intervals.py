@@ -1,6 +1,6 @@
 """The gate's rule on a change over rounds, for a Python without scipy.
 
-It is that of pytest_mlms/upgrade/round_estimate.py, but for trimmed means: these decide earlier.
+It is that of pytest_mlms/decide/upgrade/round_estimate.py, but for trimmed means: these decide earlier.
 """
 
 import math

@@ -12,10 +12,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.errors import DatasetError
-from pytest_mlms.evaluate.tasks.task import Array
-from pytest_mlms.evaluate.tasks.text_task import divided
-from pytest_mlms.serialization import parse_json
+from pytest_mlms.core.errors import DatasetError
+from pytest_mlms.core.serialization import parse_json
+from pytest_mlms.measure.evaluate.tasks.task import Array
+from pytest_mlms.measure.evaluate.tasks.text_task import divided
 
 __all__ = ["AnswerScores", "answers_of", "label_of_answers"]
 

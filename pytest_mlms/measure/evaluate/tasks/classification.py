@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.evaluate.outputs import check_finite, finite_rows
-from pytest_mlms.evaluate.ranking import are_probabilities
-from pytest_mlms.evaluate.tasks.columns import number_texts
-from pytest_mlms.evaluate.tasks.labels import labels_of
-from pytest_mlms.evaluate.tasks.sums import sums_by_group
-from pytest_mlms.evaluate.tasks.task import Array, Evidence, Scorer, Task
-from pytest_mlms.pipeline import postprocess, read_labels, table_of, top_k
+from pytest_mlms.measure.evaluate.outputs import check_finite, finite_rows
+from pytest_mlms.measure.evaluate.ranking import are_probabilities
+from pytest_mlms.measure.evaluate.tasks.columns import number_texts
+from pytest_mlms.measure.evaluate.tasks.labels import labels_of
+from pytest_mlms.measure.evaluate.tasks.sums import sums_by_group
+from pytest_mlms.measure.evaluate.tasks.task import Array, Evidence, Scorer, Task
+from pytest_mlms.measure.pipeline import postprocess, read_labels, table_of, top_k
 
 if TYPE_CHECKING:
     from pytest_mlms.manifest.schema import Output
-    from pytest_mlms.pipeline import Dataset
+    from pytest_mlms.measure.pipeline import Dataset
 
 __all__ = ["Classification", "ClassificationEvidence", "check_labels", "hits"]
 
@@ -184,7 +184,7 @@ def _label_values(values: Array, labels: Array) -> Array:
 def hits(scores: Array, labels: Array, k: int) -> NDArray[np.bool_]:
     """Return for each row of ``scores`` (N x classes) whether the label is among its k largest.
 
-    Equal scores rank by class index, as in pytest_mlms.pipeline.top_k, so that a constant output
+    Equal scores rank by class index, as in pytest_mlms.measure.pipeline.top_k, so that a constant output
     earns nothing.
     """
     own = _label_values(scores, labels)

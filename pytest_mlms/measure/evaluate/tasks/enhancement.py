@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pytest_mlms.evaluate.outputs import check_finite
-from pytest_mlms.evaluate.tasks.columns import number_texts
-from pytest_mlms.evaluate.tasks.labels import finite_label, labels_of
-from pytest_mlms.evaluate.tasks.shapes import in_shape
-from pytest_mlms.evaluate.tasks.task import Array, Evidence, Scorer, Task
-from pytest_mlms.pipeline.text_outputs import steps_done
+from pytest_mlms.measure.evaluate.outputs import check_finite
+from pytest_mlms.measure.evaluate.tasks.columns import number_texts
+from pytest_mlms.measure.evaluate.tasks.labels import finite_label, labels_of
+from pytest_mlms.measure.evaluate.tasks.shapes import in_shape
+from pytest_mlms.measure.evaluate.tasks.task import Array, Evidence, Scorer, Task
+from pytest_mlms.measure.pipeline.text_outputs import steps_done
 
 if TYPE_CHECKING:
     from pytest_mlms.manifest.schema import Output
-    from pytest_mlms.pipeline import Dataset
+    from pytest_mlms.measure.pipeline import Dataset
 
 __all__ = ["EnhancementEvidence", "ImageEnhancement", "peak_ratio", "similarity"]
 

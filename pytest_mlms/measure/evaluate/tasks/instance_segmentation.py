@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from pytest_mlms.errors import OutputError
-from pytest_mlms.evaluate.detection_evidence import DetectionEvidence
-from pytest_mlms.evaluate.object_matching import MatchedImage, ObjectMatcher, joined_matches
-from pytest_mlms.evaluate.tasks.marks import MaskPair, WorstMasks
-from pytest_mlms.evaluate.tasks.task import Array, Scorer, Task
+from pytest_mlms.core.errors import OutputError
 from pytest_mlms.manifest.box_steps import Masks
 from pytest_mlms.manifest.schema import Output
-from pytest_mlms.pipeline import Dataset
-from pytest_mlms.pipeline.detected import DetectedPicture, PictureDetector
-from pytest_mlms.pipeline.masks import (
+from pytest_mlms.measure.evaluate.detection_evidence import DetectionEvidence
+from pytest_mlms.measure.evaluate.object_matching import MatchedImage, ObjectMatcher, joined_matches
+from pytest_mlms.measure.evaluate.tasks.marks import MaskPair, WorstMasks
+from pytest_mlms.measure.evaluate.tasks.task import Array, Scorer, Task
+from pytest_mlms.measure.pipeline import Dataset
+from pytest_mlms.measure.pipeline.detected import DetectedPicture, PictureDetector
+from pytest_mlms.measure.pipeline.masks import (
     check_segmentation,
     decode_mask,
     encode_mask,
@@ -25,7 +25,7 @@ from pytest_mlms.pipeline.masks import (
     run_lengths_of,
     union,
 )
-from pytest_mlms.pipeline.objects import Detections, RunLengths
+from pytest_mlms.measure.pipeline.objects import Detections, RunLengths
 
 __all__ = ["InstanceSegmentation"]
 

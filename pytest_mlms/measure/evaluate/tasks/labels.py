@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pytest_mlms.errors import DatasetError
-from pytest_mlms.evaluate.tasks.task import Array
+from pytest_mlms.core.errors import DatasetError
+from pytest_mlms.measure.evaluate.tasks.task import Array
 
 if TYPE_CHECKING:
-    from pytest_mlms.pipeline import Dataset, Labels
+    from pytest_mlms.measure.pipeline import Dataset, Labels
 
 __all__ = ["finite_label", "labels_of"]
 

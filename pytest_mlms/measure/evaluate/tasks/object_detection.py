@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from pytest_mlms.evaluate.detection_evidence import DetectionEvidence
-from pytest_mlms.evaluate.object_matching import MatchedImage, ObjectMatcher, joined_matches
-from pytest_mlms.evaluate.tasks.task import Array, Scorer, Task
 from pytest_mlms.manifest.schema import Output
-from pytest_mlms.pipeline import Dataset
-from pytest_mlms.pipeline.detected import PictureDetector
+from pytest_mlms.measure.evaluate.detection_evidence import DetectionEvidence
+from pytest_mlms.measure.evaluate.object_matching import MatchedImage, ObjectMatcher, joined_matches
+from pytest_mlms.measure.evaluate.tasks.task import Array, Scorer, Task
+from pytest_mlms.measure.pipeline import Dataset
+from pytest_mlms.measure.pipeline.detected import PictureDetector
 
 __all__ = ["ObjectDetection"]
 

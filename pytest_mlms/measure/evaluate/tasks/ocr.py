@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from pytest_mlms.evaluate.tasks.error_rates import ErrorRates
-from pytest_mlms.evaluate.tasks.text_task import TextMeasure, TextTask
+from pytest_mlms.measure.evaluate.tasks.error_rates import ErrorRates
+from pytest_mlms.measure.evaluate.tasks.text_task import TextMeasure, TextTask
 
 __all__ = ["Ocr"]
 

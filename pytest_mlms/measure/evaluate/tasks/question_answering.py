@@ -12,15 +12,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from pytest_mlms.errors import DatasetError, MlmsError, OutputError
-from pytest_mlms.evaluate.tasks.answers import AnswerScores, answers_of, label_of_answers
-from pytest_mlms.evaluate.tasks.task import Array, LabelForm, Scorer, Task
-from pytest_mlms.evaluate.tasks.text_task import TextEvidence, TextScorer, label_text
+from pytest_mlms.core.errors import DatasetError, MlmsError, OutputError
 from pytest_mlms.manifest.schema import Output
 from pytest_mlms.manifest.text_steps import Tokenize
-from pytest_mlms.pipeline import Dataset
-from pytest_mlms.pipeline.text_outputs import normalized_label
-from pytest_mlms.pipeline.tokenizer_files import Text, encode
+from pytest_mlms.measure.evaluate.tasks.answers import AnswerScores, answers_of, label_of_answers
+from pytest_mlms.measure.evaluate.tasks.task import Array, LabelForm, Scorer, Task
+from pytest_mlms.measure.evaluate.tasks.text_task import TextEvidence, TextScorer, label_text
+from pytest_mlms.measure.pipeline import Dataset
+from pytest_mlms.measure.pipeline.text_outputs import normalized_label
+from pytest_mlms.measure.pipeline.tokenizer_files import Text, encode
 
 __all__ = ["QuestionAnswering", "best_span"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib
 
-from pytest_mlms.evaluate.tasks.task import Task
-from pytest_mlms.tasks import facts_of
+from pytest_mlms.core.tasks import facts_of
+from pytest_mlms.measure.evaluate.tasks.task import Task
 
 __all__ = ["task_named"]
 

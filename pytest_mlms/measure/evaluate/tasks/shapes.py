@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_mlms.evaluate.tasks.task import Array
-from pytest_mlms.pipeline import opencv_resizing
-from pytest_mlms.pipeline.sizes import Size
+from pytest_mlms.measure.evaluate.tasks.task import Array
+from pytest_mlms.measure.pipeline import opencv_resizing
+from pytest_mlms.measure.pipeline.sizes import Size
 
 __all__ = ["in_shape", "resized_mask"]
 

@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.evaluate.tasks.task import Array
-from pytest_mlms.evaluate.tasks.text_task import TextMeasure, TextTask, divided
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.measure.evaluate.tasks.task import Array
+from pytest_mlms.measure.evaluate.tasks.text_task import TextMeasure, TextTask, divided
 
 __all__ = ["RougeScores", "Summarisation"]
 

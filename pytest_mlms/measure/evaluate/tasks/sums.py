@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pytest_mlms.evaluate.tasks.task import Array
+from pytest_mlms.measure.evaluate.tasks.task import Array
 
 __all__ = ["sums_by_group"]
 

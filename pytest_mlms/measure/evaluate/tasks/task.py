@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.evaluate.tasks.marks import BoxMark, ClassCounts, MaskPair
-from pytest_mlms.tasks import LabelForm
+from pytest_mlms.core.tasks import LabelForm
+from pytest_mlms.measure.evaluate.tasks.marks import BoxMark, ClassCounts, MaskPair
 
 if TYPE_CHECKING:  # the schema of manifests imports tasks of other packages while it is made
     from pytest_mlms.manifest.schema import Output
-    from pytest_mlms.pipeline import Dataset
+    from pytest_mlms.measure.pipeline import Dataset
 
 __all__ = ["Array", "Evidence", "LabelForm", "Scorer", "Task"]
 
@@ -107,13 +107,13 @@ class Scorer(ABC):
 
 
 class Task(ABC):
-    """A task, by the name that ``task:`` of a manifest has; ``pytest_mlms.tasks`` has its facts.
+    """A task, by the name that ``task:`` of a manifest has; ``pytest_mlms.core.tasks`` has its facts.
 
     Attributes:
         name: As in "object-detection".
         labels: What the label of an input is.
         output_types: The types of outputs that it scores, of which a manifest has at least one.
-        quantities: The names of its quantities in ``pytest_mlms.quantities``.
+        quantities: The names of its quantities in ``pytest_mlms.core.quantities``.
     """
 
     name: ClassVar[str]

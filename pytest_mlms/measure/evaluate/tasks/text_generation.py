@@ -13,18 +13,18 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.errors import DatasetError, OutputError
-from pytest_mlms.evaluate.tasks.task import (
+from pytest_mlms.core.errors import DatasetError, OutputError
+from pytest_mlms.manifest.schema import Output
+from pytest_mlms.measure.evaluate.tasks.task import (
     Array,
     Evidence,
     LabelForm,
     Scorer,
     Task,
 )
-from pytest_mlms.evaluate.tasks.text_task import divided
-from pytest_mlms.manifest.schema import Output
-from pytest_mlms.pipeline import Dataset
-from pytest_mlms.pipeline.text_outputs import decode_tokens
+from pytest_mlms.measure.evaluate.tasks.text_task import divided
+from pytest_mlms.measure.pipeline import Dataset
+from pytest_mlms.measure.pipeline.text_outputs import decode_tokens
 
 __all__ = ["TextGeneration", "TokenEvidence"]
 

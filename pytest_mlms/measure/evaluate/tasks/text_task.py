@@ -10,17 +10,17 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.errors import DatasetError, OutputError
-from pytest_mlms.evaluate.tasks.task import (
+from pytest_mlms.core.errors import DatasetError, OutputError
+from pytest_mlms.manifest.schema import Output
+from pytest_mlms.measure.evaluate.tasks.task import (
     Array,
     Evidence,
     LabelForm,
     Scorer,
     Task,
 )
-from pytest_mlms.manifest.schema import Output
-from pytest_mlms.pipeline import Dataset
-from pytest_mlms.pipeline.text_outputs import decode_texts, normalized_label
+from pytest_mlms.measure.pipeline import Dataset
+from pytest_mlms.measure.pipeline.text_outputs import decode_texts, normalized_label
 
 __all__ = ["TextEvidence", "TextMeasure", "TextScorer", "TextTask", "divided"]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 
-from pytest_mlms.trace.analyses import kernels, layers, models, requests, rooflines
-from pytest_mlms.trace.analyses.analysis import Analysis
+from pytest_mlms.measure.trace.analyses import kernels, layers, models, requests, rooflines
+from pytest_mlms.measure.trace.analyses.analysis import Analysis
 
 __all__ = ["ANALYSES"]
 

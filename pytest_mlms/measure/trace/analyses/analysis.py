@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pytest_mlms.trace.context import TraceContext
+from pytest_mlms.measure.trace.context import TraceContext
 
 __all__ = ["Analysis", "AnalysisTable", "Row", "for_each_trace", "share_of", "sums_by_key"]
 

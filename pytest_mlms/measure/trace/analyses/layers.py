@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from pytest_mlms.trace.analyses.analysis import (
+from pytest_mlms.measure.trace.analyses.analysis import (
     Analysis,
     Row,
     for_each_trace,
     share_of,
     sums_by_key,
 )
-from pytest_mlms.trace.context import TraceContext
-from pytest_mlms.trace.tables import LayerRow
+from pytest_mlms.measure.trace.context import TraceContext
+from pytest_mlms.measure.trace.tables import LayerRow
 
 __all__ = ["ANALYSES"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
-from pytest_mlms.trace.analyses.analysis import Analysis, Row
-from pytest_mlms.trace.context import TraceContext
+from pytest_mlms.measure.trace.analyses.analysis import Analysis, Row
+from pytest_mlms.measure.trace.context import TraceContext
 
 __all__ = ["ANALYSES", "optimal_batch_size"]
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import astuple, fields
 
-from pytest_mlms.trace.analyses.analysis import (
+from pytest_mlms.measure.trace.analyses.analysis import (
     Analysis,
     Row,
     for_each_trace,
     share_of,
     sums_by_key,
 )
-from pytest_mlms.trace.context import TraceContext
-from pytest_mlms.trace.counters import counter_rows, phase_rows
-from pytest_mlms.trace.device_time import DeviceTime, device_time
-from pytest_mlms.trace.steps import step_rows
+from pytest_mlms.measure.trace.context import TraceContext
+from pytest_mlms.measure.trace.counters import counter_rows, phase_rows
+from pytest_mlms.measure.trace.device_time import DeviceTime, device_time
+from pytest_mlms.measure.trace.steps import step_rows
 
 __all__ = ["ANALYSES"]
 

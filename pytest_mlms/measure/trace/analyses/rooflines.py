@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from pytest_mlms.trace.analyses.analysis import Analysis, Row, for_each_trace
-from pytest_mlms.trace.context import TraceContext
-from pytest_mlms.trace.roofline import Work, has_roof
+from pytest_mlms.measure.trace.analyses.analysis import Analysis, Row, for_each_trace
+from pytest_mlms.measure.trace.context import TraceContext
+from pytest_mlms.measure.trace.roofline import Work, has_roof
 
 __all__ = ["ANALYSES"]
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
-from pytest_mlms.trace.exporters import otlp, perfetto
-from pytest_mlms.trace.spans import Trace
+from pytest_mlms.measure.trace.exporters import otlp, perfetto
+from pytest_mlms.measure.trace.spans import Trace
 
 __all__ = ["EXPORTERS", "Exporter"]
 

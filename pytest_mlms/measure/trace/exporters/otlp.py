@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.files import write_atomically
-from pytest_mlms.serialization import to_plain
-from pytest_mlms.trace import LEVELS
-from pytest_mlms.trace.correlate import parents_of
-from pytest_mlms.trace.metadata import TraceMetadata
-from pytest_mlms.trace.spans import Trace
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.files import write_atomically
+from pytest_mlms.core.serialization import to_plain
+from pytest_mlms.measure.trace import LEVELS
+from pytest_mlms.measure.trace.correlate import parents_of
+from pytest_mlms.measure.trace.metadata import TraceMetadata
+from pytest_mlms.measure.trace.spans import Trace
 
 __all__ = ["DESCRIPTION", "SUFFIX", "export"]
 

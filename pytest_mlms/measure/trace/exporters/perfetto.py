@@ -14,12 +14,16 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.files import replacing
-from pytest_mlms.trace.correlate import parents_of
-from pytest_mlms.trace.exporters.perfetto_events import SpanEvents, counter_packets, find_flows
-from pytest_mlms.trace.exporters.perfetto_packets import first_packets, note_packet
-from pytest_mlms.trace.exporters.perfetto_tracks import lay_out
-from pytest_mlms.trace.spans import Spans, Trace
+from pytest_mlms.core.files import replacing
+from pytest_mlms.measure.trace.correlate import parents_of
+from pytest_mlms.measure.trace.exporters.perfetto_events import (
+    SpanEvents,
+    counter_packets,
+    find_flows,
+)
+from pytest_mlms.measure.trace.exporters.perfetto_packets import first_packets, note_packet
+from pytest_mlms.measure.trace.exporters.perfetto_tracks import lay_out
+from pytest_mlms.measure.trace.spans import Spans, Trace
 
 __all__ = [
     "DESCRIPTION",

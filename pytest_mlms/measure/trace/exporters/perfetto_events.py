@@ -9,18 +9,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.trace.exporters.perfetto_fields import (
+from pytest_mlms.measure.trace.exporters.perfetto_fields import (
     CounterDescriptor,
     PerfettoTrace,
     TracePacket,
     TrackDescriptor,
     TrackEvent,
 )
-from pytest_mlms.trace.exporters.perfetto_order import event_order
-from pytest_mlms.trace.exporters.perfetto_packets import NEEDS_STATE, SEQUENCE, descriptor_packet
-from pytest_mlms.trace.exporters.perfetto_tracks import own_tracks
-from pytest_mlms.trace.protobuf import MessageRows, PlacedRows, interleave, message
-from pytest_mlms.trace.spans import CounterSeries, Spans, Trace
+from pytest_mlms.measure.trace.exporters.perfetto_order import event_order
+from pytest_mlms.measure.trace.exporters.perfetto_packets import (
+    NEEDS_STATE,
+    SEQUENCE,
+    descriptor_packet,
+)
+from pytest_mlms.measure.trace.exporters.perfetto_tracks import own_tracks
+from pytest_mlms.measure.trace.protobuf import MessageRows, PlacedRows, interleave, message
+from pytest_mlms.measure.trace.spans import CounterSeries, Spans, Trace
 
 __all__ = ["SpanEvents", "counter_packets", "find_flows"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 
-from pytest_mlms.trace import LEVELS
-from pytest_mlms.trace.exporters.perfetto_fields import (
+from pytest_mlms.measure.trace import LEVELS
+from pytest_mlms.measure.trace.exporters.perfetto_fields import (
     Clock,
     ClockSnapshot,
     Interned,
@@ -16,7 +16,7 @@ from pytest_mlms.trace.exporters.perfetto_fields import (
     TracePacketDefaults,
     TrackDescriptor,
 )
-from pytest_mlms.trace.protobuf import message
+from pytest_mlms.measure.trace.protobuf import message
 
 __all__ = ["NEEDS_STATE", "SEQUENCE", "descriptor_packet", "first_packets", "note_packet"]
 

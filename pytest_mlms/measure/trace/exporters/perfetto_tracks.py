@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.trace.exporters.perfetto_fields import (
+from pytest_mlms.measure.trace.exporters.perfetto_fields import (
     ProcessDescriptor,
     ThreadDescriptor,
     TrackDescriptor,
 )
-from pytest_mlms.trace.exporters.perfetto_order import lanes
-from pytest_mlms.trace.exporters.perfetto_packets import descriptor_packet
-from pytest_mlms.trace.protobuf import message
-from pytest_mlms.trace.runs import TraceRun
-from pytest_mlms.trace.spans import Trace, Track
+from pytest_mlms.measure.trace.exporters.perfetto_order import lanes
+from pytest_mlms.measure.trace.exporters.perfetto_packets import descriptor_packet
+from pytest_mlms.measure.trace.protobuf import message
+from pytest_mlms.measure.trace.runs import TraceRun
+from pytest_mlms.measure.trace.spans import Trace, Track
 
 __all__ = ["TrackLayout", "lay_out", "own_tracks"]
 

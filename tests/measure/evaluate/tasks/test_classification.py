@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from mlms_predictors import Tensor
 
-from pytest_mlms.errors import DatasetError, OutputError
-from pytest_mlms.evaluate.estimates import estimate_evidence, figures_of
-from pytest_mlms.evaluate.inputs import Inputs
-from pytest_mlms.evaluate.rows import predict_rows
-from pytest_mlms.evaluate.tasks.classification import (
+from pytest_mlms.core.errors import DatasetError, OutputError
+from pytest_mlms.manifest.schema import Input, Output
+from pytest_mlms.measure.evaluate.estimates import estimate_evidence, figures_of
+from pytest_mlms.measure.evaluate.inputs import Inputs
+from pytest_mlms.measure.evaluate.rows import predict_rows
+from pytest_mlms.measure.evaluate.tasks.classification import (
     Classification,
     ClassificationEvidence,
     hits,
 )
-from pytest_mlms.manifest.schema import Input, Output
-from pytest_mlms.pipeline import Dataset, top_k
+from pytest_mlms.measure.pipeline import Dataset, top_k
 
 SHAPES = st.tuples(st.integers(1, 8), st.integers(2, 9))
 ELEMENTS = st.sampled_from([0, 0.25, 0.5, 1])  # so few that some are equal

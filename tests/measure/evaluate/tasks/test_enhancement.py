@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_mlms.errors import DatasetError, OutputError
-from pytest_mlms.evaluate.estimates import UNDEFINED, estimate_evidence, figures_of
+from pytest_mlms.core.errors import DatasetError, OutputError
+from pytest_mlms.measure.evaluate.estimates import UNDEFINED, estimate_evidence, figures_of
 from tests.support.scored import evidence_of, resamples
 
 TASK = "image-enhancement"

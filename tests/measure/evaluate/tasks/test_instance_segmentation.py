@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pytest_mlms.errors import DatasetError, OutputError
-from pytest_mlms.evaluate.average_precision import coco_figures
-from pytest_mlms.evaluate.object_matching import ObjectMatcher, joined_matches
-from pytest_mlms.evaluate.tasks.instance_segmentation import InstanceSegmentation
-from pytest_mlms.evaluate.tasks.task import Evidence
+from pytest_mlms.core.errors import DatasetError, OutputError
+from pytest_mlms.core.records import Place
 from pytest_mlms.manifest.schema import Input, Output
-from pytest_mlms.pipeline.dataset import Dataset, open_dataset
-from pytest_mlms.pipeline.masks import encode_mask, run_lengths_of
-from pytest_mlms.pipeline.objects import Detections, LabelledObjects
-from pytest_mlms.records import Place
+from pytest_mlms.measure.evaluate.average_precision import coco_figures
+from pytest_mlms.measure.evaluate.object_matching import ObjectMatcher, joined_matches
+from pytest_mlms.measure.evaluate.tasks.instance_segmentation import InstanceSegmentation
+from pytest_mlms.measure.evaluate.tasks.task import Evidence
+from pytest_mlms.measure.pipeline.dataset import Dataset, open_dataset
+from pytest_mlms.measure.pipeline.masks import encode_mask, run_lengths_of
+from pytest_mlms.measure.pipeline.objects import Detections, LabelledObjects
 from tests.support.detections import SIZE, compose_images, figures_of_pycocotools
 
 Array = np.ndarray[Any, Any]

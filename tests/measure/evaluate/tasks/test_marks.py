@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pytest_mlms.evaluate.tasks.marks import MaskPair, WorstMasks
+from pytest_mlms.measure.evaluate.tasks.marks import MaskPair, WorstMasks
 
 
 def masks(side: int = 4) -> MaskPair:

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pytest_mlms.errors import DatasetError, OutputError
-from pytest_mlms.evaluate.detection_evidence import DetectionEvidence
-from pytest_mlms.evaluate.tasks.object_detection import ObjectDetection
+from pytest_mlms.core.errors import DatasetError, OutputError
+from pytest_mlms.core.records import Place
 from pytest_mlms.manifest.schema import Input, Output
-from pytest_mlms.pipeline.dataset import Dataset, open_dataset
-from pytest_mlms.records import Place
+from pytest_mlms.measure.evaluate.detection_evidence import DetectionEvidence
+from pytest_mlms.measure.evaluate.tasks.object_detection import ObjectDetection
+from pytest_mlms.measure.pipeline.dataset import Dataset, open_dataset
 
 Array = np.ndarray[Any, Any]
 

@@ -12,16 +12,16 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pytest_mlms.artifacts.fetch import fetch
-from pytest_mlms.errors import ArtifactError
-from pytest_mlms.evaluate.estimates import estimate_evidence
-from pytest_mlms.evaluate.limits import decide
-from pytest_mlms.evaluate.tasks.object_detection import ObjectDetection
-from pytest_mlms.evaluate.tasks.task import Evidence
+from pytest_mlms.core.errors import ArtifactError
+from pytest_mlms.core.records import Artifact, Limit, Place, Verdict
+from pytest_mlms.decide.upgrade.paired_evidence import compare_evidence
 from pytest_mlms.manifest.schema import Input, Output
-from pytest_mlms.pipeline.dataset import open_dataset
-from pytest_mlms.records import Artifact, Limit, Place, Verdict
-from pytest_mlms.upgrade.paired_evidence import compare_evidence
+from pytest_mlms.measure.evaluate.estimates import estimate_evidence
+from pytest_mlms.measure.evaluate.limits import decide
+from pytest_mlms.measure.evaluate.tasks.object_detection import ObjectDetection
+from pytest_mlms.measure.evaluate.tasks.task import Evidence
+from pytest_mlms.measure.pipeline.dataset import open_dataset
+from pytest_mlms.provide.artifacts.fetch import fetch
 from tests.support.composed_faces import compose_faces
 
 pytestmark = pytest.mark.slow

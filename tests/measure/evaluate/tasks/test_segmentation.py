@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_mlms.errors import DatasetError, OutputError
-from pytest_mlms.evaluate.estimates import figures_of
-from pytest_mlms.evaluate.tasks.task import Evidence
+from pytest_mlms.core.errors import DatasetError, OutputError
+from pytest_mlms.measure.evaluate.estimates import figures_of
+from pytest_mlms.measure.evaluate.tasks.task import Evidence
 from tests.support.scored import evidence_of, resamples
 
 TASK = "semantic-segmentation"

@@ -12,11 +12,11 @@ import pytest
 import sacrebleu
 from rouge_score.rouge_scorer import RougeScorer
 
-from pytest_mlms.evaluate.tasks.answers import AnswerScores, answers_of
-from pytest_mlms.evaluate.tasks.error_rates import ErrorRates
-from pytest_mlms.evaluate.tasks.summarisation import RougeScores
-from pytest_mlms.evaluate.tasks.text_task import TextEvidence, TextMeasure
-from pytest_mlms.evaluate.tasks.translation import NgramScores
+from pytest_mlms.measure.evaluate.tasks.answers import AnswerScores, answers_of
+from pytest_mlms.measure.evaluate.tasks.error_rates import ErrorRates
+from pytest_mlms.measure.evaluate.tasks.summarisation import RougeScores
+from pytest_mlms.measure.evaluate.tasks.text_task import TextEvidence, TextMeasure
+from pytest_mlms.measure.evaluate.tasks.translation import NgramScores
 
 WORDS = [
     "the",

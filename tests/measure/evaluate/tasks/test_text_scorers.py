@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_mlms.errors import DatasetError, MlmsError, OutputError
-from pytest_mlms.evaluate.tasks.ocr import Ocr
-from pytest_mlms.evaluate.tasks.question_answering import QuestionAnswering, best_span
-from pytest_mlms.evaluate.tasks.speech_recognition import SpeechRecognition
-from pytest_mlms.evaluate.tasks.task import Task
-from pytest_mlms.evaluate.tasks.text_generation import TextGeneration
+from pytest_mlms.core.errors import DatasetError, MlmsError, OutputError
 from pytest_mlms.manifest.schema import Input, Output
-from pytest_mlms.pipeline import Dataset
+from pytest_mlms.measure.evaluate.tasks.ocr import Ocr
+from pytest_mlms.measure.evaluate.tasks.question_answering import QuestionAnswering, best_span
+from pytest_mlms.measure.evaluate.tasks.speech_recognition import SpeechRecognition
+from pytest_mlms.measure.evaluate.tasks.task import Task
+from pytest_mlms.measure.evaluate.tasks.text_generation import TextGeneration
+from pytest_mlms.measure.pipeline import Dataset
 from tests.support.language import write_tokenizer
 
 DIGEST = "0" * 64

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_mlms.trace.analyses.models import optimal_batch_size
+from pytest_mlms.measure.trace.analyses.models import optimal_batch_size
 from tests.support.analysis_rows import rows_of
 from tests.support.traced_models import traced_model
 

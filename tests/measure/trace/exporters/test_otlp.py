@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.trace.exporters import otlp
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.measure.trace.exporters import otlp
 from tests.support.traced_models import US, traced_model
 
 ENCODER = "opentelemetry.exporter.otlp.proto.common.trace_encoder"

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_mlms.trace.correlate import parents_of
-from pytest_mlms.trace.exporters import perfetto
-from pytest_mlms.trace.exporters.perfetto import limit_requests, write_perfetto
-from pytest_mlms.trace.spans import Spans, Trace
+from pytest_mlms.measure.trace.correlate import parents_of
+from pytest_mlms.measure.trace.exporters import perfetto
+from pytest_mlms.measure.trace.exporters.perfetto import limit_requests, write_perfetto
+from pytest_mlms.measure.trace.spans import Spans, Trace
 from tests.support.traces import TraceWriter
 
 pb2 = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")

@@ -5,9 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pytest_mlms.trace.correlate import parents_of
-from pytest_mlms.trace.exporters.perfetto_events import SpanEvents, counter_packets, find_flows
-from pytest_mlms.trace.spans import Trace
+from pytest_mlms.measure.trace.correlate import parents_of
+from pytest_mlms.measure.trace.exporters.perfetto_events import (
+    SpanEvents,
+    counter_packets,
+    find_flows,
+)
+from pytest_mlms.measure.trace.spans import Trace
 from tests.support.traces import TraceWriter
 
 pb2 = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
@@ -52,7 +56,7 @@ def test_events_of_more_than_one_chunk_have_the_same_order(
     uuids = np.array([5, 5, 6])
     events = SpanEvents(trace.spans, uuids, flows)
     (whole,) = events.packets(chosen)
-    monkeypatch.setattr("pytest_mlms.trace.exporters.perfetto_events._CHUNK", 4)
+    monkeypatch.setattr("pytest_mlms.measure.trace.exporters.perfetto_events._CHUNK", 4)
     first, second = events.packets(chosen)
     times = []
     for encoded in (whole, first + second):

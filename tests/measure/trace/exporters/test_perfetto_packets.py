@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.trace import LEVELS
-from pytest_mlms.trace.exporters.perfetto_packets import first_packets, note_packet
+from pytest_mlms.measure.trace import LEVELS
+from pytest_mlms.measure.trace.exporters.perfetto_packets import first_packets, note_packet
 
 pb2 = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
 

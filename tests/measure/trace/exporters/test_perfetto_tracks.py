@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_mlms.trace.exporters.perfetto_tracks import TrackLayout, lay_out
-from pytest_mlms.trace.spans import Trace
+from pytest_mlms.measure.trace.exporters.perfetto_tracks import TrackLayout, lay_out
+from pytest_mlms.measure.trace.spans import Trace
 from tests.support.traces import TraceWriter
 
 pb2 = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")

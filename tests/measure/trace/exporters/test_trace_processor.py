@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.trace.exporters import perfetto
-from pytest_mlms.trace.storage import load_trace
+from pytest_mlms.measure.trace.exporters import perfetto
+from pytest_mlms.measure.trace.storage import load_trace
+from tests.measure.trace.exporters.test_perfetto import launch
 from tests.support.project import Project
 from tests.support.trace_processor import TraceProcessor, open_trace
-from tests.trace.exporters.test_perfetto import launch
 
 pytestmark = pytest.mark.slow
 

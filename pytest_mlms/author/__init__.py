@@ -1,0 +1,1 @@
+"""Manifests for their authors: drafts, checks, translations of other formats."""

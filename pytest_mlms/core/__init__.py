@@ -1,0 +1,1 @@
+"""What every storey uses: records, units, statistics, files, errors, quantities."""

@@ -1,0 +1,1 @@
+"""What is kept: results of a run, its history, locks of what is promised."""

@@ -1,0 +1,1 @@
+"""The lines of a run's results: their record, their reading, their identity."""

@@ -1,0 +1,1 @@
+"""Measurement: agents, inputs, load, latency, accuracy, traces, structure."""

@@ -1,0 +1,1 @@
+"""What a case needs before it can be measured: files, environments, hosts."""

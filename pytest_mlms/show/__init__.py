@@ -1,0 +1,1 @@
+"""What people see: terminal and documents, the portal, pages and their pictures."""
