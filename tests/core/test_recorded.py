@@ -14,15 +14,15 @@ from tests.support.project import ROOT
 
 KEYS = {"launch", "launch_against", "executable", "artifacts"}
 WRITERS = {
-    "recorded.py",
-    "item_result.py",  # it writes them
-    "report/reporter.py",  # names that users' own tests may not use
-    "report/benchmark_json.py",  # it copies them
+    "core/recorded.py",
+    "keep/results/item_result.py",  # it writes them
+    "show/report/reporter.py",  # names that users' own tests may not use
+    "show/report/benchmark_json.py",  # it copies them
     "distribute/remote/result_transfer.py",  # a worker's own files, and the loss of them
     "distribute/remote/hosts.py",  # of another record
-    "portal/index_writer.py",  # it checks each path by is_file_of_run
-    "portal/api.py",  # a part of an address
-    "artifacts/fetch.py",  # a folder of the cache
+    "show/portal/index_writer.py",  # it checks each path by is_file_of_run
+    "show/portal/api.py",  # a part of an address
+    "provide/artifacts/fetch.py",  # a folder of the cache
 }
 
 
@@ -32,7 +32,7 @@ def test_only_one_module_reads_what_a_line_tells_of_programs_and_files() -> None
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Constant) and node.value in KEYS:
                 found.add(str(path.relative_to(ROOT / "pytest_mlms")))
-    by_recorded_launch = {"items/resume.py", "repro/making.py", "repro/software.py"}
+    by_recorded_launch = {"items/resume.py", "explain/repro/making.py", "explain/repro/software.py"}
     assert found - WRITERS == by_recorded_launch
 
 

@@ -1,7 +1,7 @@
 """The record of an item's result, and the line of results.jsonl that it becomes.
 
 ``ItemResult.as_line`` is the one place where the fields of that line are put together;
-docs/results.md describes them. ``report/results.py`` writes the line.
+docs/results.md describes them. ``show/report/results.py`` writes the line.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Williams, Waterman and Patterson 2009 (https://doi.org/10.1145/1498765.1498785): the attainable
 operations per second are the lesser of the peak, and of the peak bandwidth times the operations per
-byte. Operations and bytes are static counts (``pytest_mlms.measure.structure.cost``): only convolutions and
-matrix products have operations, and caches are not modelled.
+byte. Operations and bytes are static counts (``pytest_mlms.measure.structure.cost``): only
+convolutions and matrix products have operations, and caches are not modelled.
 """
 
 from __future__ import annotations

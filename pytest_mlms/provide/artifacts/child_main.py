@@ -1,7 +1,8 @@
 """Fetch one file by the library of its service, and print {"size": …} or {"error": …}.
 
 The system limits the files that it writes, whatever a server says of their sizes.
-This runs in a process of its own: python -m pytest_mlms.provide.artifacts.child_main ADDRESS FILE LIMIT
+This runs in a process of its own:
+python -m pytest_mlms.provide.artifacts.child_main ADDRESS FILE LIMIT
 """
 
 from __future__ import annotations

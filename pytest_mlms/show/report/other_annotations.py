@@ -1,7 +1,7 @@
 """Coexistence with pytest-github-actions-annotate-failures, from its version 0.4 on.
 
 It annotates every failed test and every warning, and knows nothing of GitHub's ten. What it would
-say of items of manifests is left to ``report/github_annotations.py``.
+say of items of manifests is left to ``show/report/github_annotations.py``.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The results file of a run: JSON lines, written as the items finish.
 
-docs/results.md describes the lines; ``pytest_mlms.keep.results.item_result`` makes those of items. A line that
-can't be written, as on a full disk, is held and tried again with the next one. What is still held
-at the end is handed out, so that nothing that was measured is lost. A kill costs the line that is
-being written, and a loss of power those of the last second.
+docs/results.md describes the lines; ``pytest_mlms.keep.results.item_result`` makes those of items.
+A line that can't be written, as on a full disk, is held and tried again with the next one. What is
+still held at the end is handed out, so that nothing that was measured is lost. A kill costs the
+line that is being written, and a loss of power those of the last second.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class FakeTerminal:
 
 @pytest.fixture(autouse=True)
 def _without_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out the tables, whose tests are those of report/terminal.py."""
+    """Leave out the tables, whose tests are those of show/report/terminal.py."""
     monkeypatch.setattr(terminal, "write_tables", lambda terminal, results: None)
 
 

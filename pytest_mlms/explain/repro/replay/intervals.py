@@ -1,6 +1,7 @@
 """The gate's rule on a change over rounds, for a Python without scipy.
 
-It is that of pytest_mlms/decide/upgrade/round_estimate.py, but for trimmed means: these decide earlier.
+pytest_mlms/decide/upgrade/round_estimate.py has the same, but for trimmed means: these decide
+earlier.
 """
 
 import math

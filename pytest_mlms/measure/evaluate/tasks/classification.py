@@ -184,8 +184,8 @@ def _label_values(values: Array, labels: Array) -> Array:
 def hits(scores: Array, labels: Array, k: int) -> NDArray[np.bool_]:
     """Return for each row of ``scores`` (N x classes) whether the label is among its k largest.
 
-    Equal scores rank by class index, as in pytest_mlms.measure.pipeline.top_k, so that a constant output
-    earns nothing.
+    Equal scores rank by class index, as in pytest_mlms.measure.pipeline.top_k, so that a constant
+    output earns nothing.
     """
     own = _label_values(scores, labels)
     before = np.arange(scores.shape[1]) < labels[:, np.newaxis]

@@ -107,7 +107,7 @@ class Scorer(ABC):
 
 
 class Task(ABC):
-    """A task, by the name that ``task:`` of a manifest has; ``pytest_mlms.core.tasks`` has its facts.
+    """A task, by its name under ``task:`` in manifests; ``pytest_mlms.core.tasks`` has its facts.
 
     Attributes:
         name: As in "object-detection".
