@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pytest_mlms.measure.evaluate.kept_outputs import OutputsStore
     from pytest_mlms.measure.evaluate.reference import Reference
     from pytest_mlms.measure.pipeline import Dataset
+    from pytest_mlms.provide.host.capabilities import Capabilities
 
 __all__ = ["FIRST_WORKERS", "REPORTER", "SESSION", "WORKER", "Session"]
 
@@ -156,6 +157,12 @@ class Session:
         from pytest_mlms.provide.artifacts.fetch import default_cache
 
         return self.config.cache or default_cache()
+
+    def capabilities(self, config: pytest.Config) -> Capabilities:
+        """Return what this host offers, gathered once."""
+        from pytest_mlms.provide.host.capabilities import gather
+
+        return gather(config, self.cache, self.predictors)
 
     def next_log(self, framework: str) -> Path:
         """Return the path of a new agent's log; a resumed run has those of earlier sessions."""

@@ -14,56 +14,64 @@ from tests.support.project import DIGITS, ROOT
 
 SIDE = ROOT / "pytest_mlms"
 
-# A module may import what is on its own line or further down, and nothing from further up.
-LAYERS = [
+STOREYS = [
     ["plugin", "__main__"],
-    ["items", "hookspecs"],
+    ["items"],
     ["cli"],
-    ["distribute"],
     ["resources"],
-    ["portal"],
-    ["report"],
-    ["html"],
-    ["charts"],
-    ["views"],
-    ["reduce"],
-    ["repro"],
-    ["bisect"],
-    ["history", "lockfile"],
-    ["upgrade"],
-    ["host"],
-    [
-        "case_digest",
-        "expected",
-        "session",
-        "config",
-        "options",
-        "recorder",
-        "item_result",
-        "single_entry_cache",
-    ],
-    ["portal_address", "checked_lines", "results_reader"],
-    ["own_quantities"],
-    ["trace"],
-    ["loading"],
-    ["draft", "legacy"],
-    ["doctor"],
-    ["structure"],
-    ["evaluate"],
-    ["load"],
-    ["agent"],
-    ["cases"],
-    ["pipeline"],
-    ["artifacts"],
-    ["stacks"],
+    ["distribute"],
+    ["show"],
+    ["explain"],
+    ["keep"],
+    ["decide"],
+    ["session"],
+    ["config"],
+    ["options"],
+    ["author"],
+    ["measure"],
+    ["provide"],
     ["manifest"],
-    ["memory"],
-    ["tasks"],
-    ["recorded"],
-    ["records", "statistics", "units", "errors", "files", "arrays", "serialization", "quantities"],
-    ["waits", "starts"],
-    ["redaction", "text", "cgroups", "extras", "warning_types"],
+    ["core", "hookspecs", "warning_types"],
 ]
+"""The storeys from the top down: a module imports nothing from a storey above its own."""
+
+FLOORS = [
+    ["show.portal"],
+    ["show.report"],
+    ["show.html"],
+    ["show.charts"],
+    ["show.views"],
+    ["explain.reduce"],
+    ["explain.repro"],
+    ["explain.bisect"],
+    ["keep.lockfile"],
+    ["keep.history"],
+    ["keep.results"],
+    ["decide.upgrade"],
+    ["decide.expected"],
+    ["author.loading"],
+    ["author.legacy"],
+    ["author.draft"],
+    ["author.doctor"],
+    ["measure.trace"],
+    ["measure.structure"],
+    ["measure.evaluate"],
+    ["measure.load"],
+    ["measure.agent"],
+    ["measure.pipeline"],
+    ["provide.host"],
+    ["provide.cases"],
+    ["provide.artifacts"],
+    ["provide.stacks"],
+    ["core.portal_address", "core.memory"],
+    ["core.tasks", "core.recorded"],
+    ["core.quantities", "core.statistics", "core.arrays"],
+    ["core.records"],
+    ["core.errors", "core.files", "core.json_lines", "core.serialization", "core.units"],
+    ["core.waits", "core.starts"],
+    ["core.redaction", "core.text", "core.cgroups", "core.extras", "core.single_entry_cache"],
+]
+"""The packages of each storey from the top down, and modules that are beside them."""
 
 HEAVY = {
     "PIL",
@@ -85,22 +93,26 @@ HEAVY = {
 
 IDLE = {
     "pytest_mlms",
-    "pytest_mlms.provide.artifacts",
-    "pytest_mlms.provide.artifacts.limits",
     "pytest_mlms.config",
+    "pytest_mlms.core",
     "pytest_mlms.core.errors",
+    "pytest_mlms.core.single_entry_cache",
+    "pytest_mlms.core.starts",
     "pytest_mlms.hookspecs",
     "pytest_mlms.items",
     "pytest_mlms.items.fixtures",
+    "pytest_mlms.measure",
+    "pytest_mlms.measure.trace",
     "pytest_mlms.options",
-    "pytest_mlms.core.starts",
     "pytest_mlms.plugin",
-    "pytest_mlms.show.report",
-    "pytest_mlms.show.report.reporter",
+    "pytest_mlms.provide",
+    "pytest_mlms.provide.artifacts",
+    "pytest_mlms.provide.artifacts.limits",
     "pytest_mlms.resources",
     "pytest_mlms.session",
-    "pytest_mlms.core.single_entry_cache",
-    "pytest_mlms.measure.trace",
+    "pytest_mlms.show",
+    "pytest_mlms.show.report",
+    "pytest_mlms.show.report.reporter",
 }
 """Modules that every run of pytest imports with the plugin; a module more is time for all."""
 
@@ -141,21 +153,43 @@ def imported_by(statement: ast.ImportFrom) -> set[str]:
     return set()
 
 
-def layer_of(module: str) -> int:
-    """Return the number of the layer that has the module, or else its package."""
+def place_in(floors: list[list[str]], module: str) -> int | None:
+    """Return the number of the floor that has the module, or else its package."""
     name = module
     while name:
-        for number, names in enumerate(LAYERS):
+        for number, names in enumerate(floors):
             if name in names:
                 return number
         name = name.rpartition(".")[0]
-    raise AssertionError(f"{module} has no place in LAYERS; find one")
+    return None
+
+
+def upward(floors: list[list[str]], module: str, imports: set[str]) -> list[str]:
+    """Return what a module imports from a floor above its own."""
+    own = place_in(floors, module)
+    places = {imported: place_in(floors, imported) for imported in imports}
+    return [
+        imported for imported, place in places.items() if None not in (own, place) and place < own
+    ]
+
+
+def test_every_module_is_in_a_storey() -> None:
+    for module, _ in modules():
+        assert place_in(STOREYS, module) is not None, f"{module} has no place in STOREYS; find one"
+
+
+def test_every_package_of_a_storey_has_a_floor() -> None:
+    for module, _ in modules():
+        if "." in module and module.split(".")[0] in {floor[0].split(".")[0] for floor in FLOORS}:
+            assert place_in(FLOORS, module) is not None, f"{module} has no place in FLOORS"
 
 
 def test_imports_go_down_only() -> None:
     for module, imports in modules():
-        for imported in imports:
-            assert layer_of(imported) >= layer_of(module), f"{module} imports {imported}"
+        assert not upward(STOREYS, module, imports), module
+        storey = module.split(".")[0]
+        beside = {imported for imported in imports if imported.split(".")[0] == storey}
+        assert not upward(FLOORS, module, beside), module
 
 
 def test_nothing_imports_the_plugin() -> None:

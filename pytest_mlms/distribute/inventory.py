@@ -9,7 +9,8 @@ import pytest
 
 from pytest_mlms.core.units import format_quantity
 from pytest_mlms.distribute.workers import WorkerState
-from pytest_mlms.provide.host.capabilities import Capabilities, gather
+from pytest_mlms.provide.host.capabilities import Capabilities
+from pytest_mlms.session import SESSION
 from pytest_mlms.show.report.table import format_table
 
 __all__ = ["InventoryScheduler", "show_this_host", "write_workers"]
@@ -75,7 +76,7 @@ def show_this_host(config: pytest.Config) -> None:
     """Write the table of this host, where there are no workers."""
     terminal = config.pluginmanager.getplugin("terminalreporter")
     if terminal:
-        this_host = _AnnouncedHost("-", gather(config))
+        this_host = _AnnouncedHost("-", config.stash[SESSION].capabilities(config))
         _write_table(terminal, [this_host])
 
 

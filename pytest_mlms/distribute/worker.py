@@ -26,7 +26,7 @@ from pytest_mlms.distribute.messages import (
 from pytest_mlms.distribute.remote.artifact_transfer import ArtifactClient
 from pytest_mlms.distribute.remote.result_transfer import ResultSender
 from pytest_mlms.distribute.side_channel import Handler, SideChannel, channel_of, is_remote
-from pytest_mlms.provide.host.capabilities import gather
+from pytest_mlms.keep.results.item_result import CaseIdentity
 from pytest_mlms.provide.host.requirements import table_of
 from pytest_mlms.session import SESSION, WORKER
 
@@ -181,8 +181,9 @@ def _find_interactor(config: pytest.Config) -> Any:
 
 
 def _announcement(config: pytest.Config, items: Sequence[pytest.Item]) -> WorkerAnnouncement:
-    table = table_of(items)
-    return WorkerAnnouncement(gather(config), table.needs, table.rows)
+    table = table_of(items, CaseIdentity.of)
+    offer = config.stash[SESSION].capabilities(config)
+    return WorkerAnnouncement(offer, table.needs, table.rows)
 
 
 def _refuse(refusal: ItemRefusal) -> NoReturn:

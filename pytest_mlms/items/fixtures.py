@@ -157,7 +157,7 @@ def mlms_device(
         # The reference takes the device for itself, so it must be computed before.
         request.getfixturevalue("mlms_reference")
     with skip_if_unavailable(mlms_session):
-        check_hardware(mlms_case, request.config)
+        check_hardware(mlms_case, lambda: mlms_session.capabilities(request.config))
     with open_or_skip(mlms_session, hold_device(mlms_case, request.node)):
         yield mlms_case.device
 

@@ -14,6 +14,7 @@ from typing import IO, Any, NamedTuple
 
 from pytest_mlms.core.arrays import DamagedFile, read_arrays
 from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.json_lines import lines_from
 from pytest_mlms.core.quantities import QUANTITIES, upgrade_rules
 from pytest_mlms.core.recorded import Recorded
 from pytest_mlms.core.records import Comparison, InputGroup, Verdict, main_comparison
@@ -35,7 +36,6 @@ from pytest_mlms.decide.upgrade.rounds import (
     available_clocks,
 )
 from pytest_mlms.decide.upgrade.stalls import compare_stalls
-from pytest_mlms.keep.results.results_reader import lines_from
 from pytest_mlms.measure.evaluate.timed_inputs import ONE_GROUP, Mix
 
 __all__ = ["RecordedUpgrade", "Replay", "read_upgrades", "replay_upgrade"]

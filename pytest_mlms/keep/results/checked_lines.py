@@ -21,8 +21,8 @@ from pydantic import (
 )
 
 from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.json_lines import lines_from
 from pytest_mlms.core.records import Verdict
-from pytest_mlms.keep.results.results_reader import lines_from
 
 __all__ = ["Count", "LineError", "Machine", "Number", "Text", "read_lines"]
 

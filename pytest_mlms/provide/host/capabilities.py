@@ -23,7 +23,6 @@ from pytest_mlms.core.records import device_name
 from pytest_mlms.provide.host.locks import own_cores
 from pytest_mlms.provide.host.machine import machine_state
 from pytest_mlms.provide.stacks.environments import environments
-from pytest_mlms.session import SESSION
 
 __all__ = [
     "Capabilities",
@@ -86,13 +85,14 @@ _PYTHONS = [f"3.{minor}" for minor in range(6, 16)]
 _NO_FRAMEWORK = {*sys.stdlib_module_names, "mlms_predictors", "numpy", ""}
 
 
-def gather(config: pytest.Config) -> Capabilities:
+def gather(config: pytest.Config, cache: Path, predictors: Mapping[str, Path]) -> Capabilities:
     """Return what this host offers, gathered once a session.
 
-    The hook pytest_mlms_devices adds devices, or replaces one of the same name.
+    ``cache`` has the environments of stacks, ``predictors`` are the files of predictors by
+    framework. The hook pytest_mlms_devices adds devices, or replaces one of the same name.
     """
     if _GATHERED not in config.stash:
-        config.stash[_GATHERED] = _gather(config)
+        config.stash[_GATHERED] = _gather(config, cache, predictors)
     return config.stash[_GATHERED]
 
 
@@ -153,9 +153,8 @@ def missing_here(predictor: Path) -> list[str]:
     return missing
 
 
-def _gather(config: pytest.Config) -> Capabilities:
-    session = config.stash[SESSION]
-    made = environments(session.cache)
+def _gather(config: pytest.Config, cache: Path, predictors: Mapping[str, Path]) -> Capabilities:
+    made = environments(cache)
     return {
         "host": socket.gethostname(),
         "labels": labels(os.environ.get("MLMS_LABELS", "")),
@@ -167,7 +166,7 @@ def _gather(config: pytest.Config) -> Capabilities:
         "devices": list(_devices(config).values()),
         "interpreters": [version for version in _PYTHONS if shutil.which(f"python{version}")],
         "engines": [name for name in _ENGINES if shutil.which(name)],
-        "frameworks": frameworks(session.predictors),
+        "frameworks": frameworks(predictors),
         "stacks": sorted({environment.stack for environment in made}),
     }
 

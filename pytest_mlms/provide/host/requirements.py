@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypedDict, cast
 
 import pytest
 
 from pytest_mlms.core.errors import Unavailable
 from pytest_mlms.core.serialization import to_plain
-from pytest_mlms.keep.results.item_result import CaseIdentity
 from pytest_mlms.provide.cases import Case, case_of
-from pytest_mlms.provide.host.capabilities import gather
+from pytest_mlms.provide.host.capabilities import Capabilities
 from pytest_mlms.provide.host.matching import hardware_misses, label_misses
 from pytest_mlms.provide.stacks.labels import label_of, visit_of
 
@@ -47,8 +46,7 @@ class Needs(TypedDict):
     will do. ``hardware`` and ``labels`` are those that
     the manifest and the stack ask for; ``visit`` is the number of a measurement between hosts, else
     0. ``outputs`` is a text that only items have in common which need the same outputs, "" for
-    other items. The mapping also has the other fields of the case's identity
-    (item_result.CaseIdentity).
+    other items. The mapping also has the other fields of the case's identity.
     """
 
     case: str
@@ -90,13 +88,16 @@ class _Uses(NamedTuple):
         return cls("mlms_device" in names, "mlms_outputs" in names)
 
 
-def check_hardware(case: Case, config: pytest.Config) -> None:
-    """Raise Unavailable where this host isn't what the manifest or the case's label asks for."""
+def check_hardware(case: Case, capabilities: Callable[[], Capabilities]) -> None:
+    """Raise Unavailable where this host isn't what the manifest or the case's label asks for.
+
+    ``capabilities`` tells what this host offers, and is called only where something is asked for.
+    """
     hardware = case.loaded.manifest.hardware
     labels = _labels_of(case)
     if hardware is None and not labels:
         return
-    host = gather(config)
+    host = capabilities()
     found = label_misses(labels, host)
     if hardware is not None:
         found += hardware_misses(_hardware_of(case), case.device, host)
@@ -105,8 +106,11 @@ def check_hardware(case: Case, config: pytest.Config) -> None:
         raise Unavailable(f"{place}: {host['host']} {', '.join(found)}")
 
 
-def table_of(items: Iterable[pytest.Item]) -> NeedsTable:
-    """Return the needs of items, each different one once: items of one case share theirs."""
+def table_of(items: Iterable[pytest.Item], identity_of: Callable[[Case], object]) -> NeedsTable:
+    """Return the needs of items, each different one once: items of one case share theirs.
+
+    ``identity_of`` returns a record of what identifies a case, whose fields the needs have too.
+    """
     table = NeedsTable([], [])
     known: dict[tuple[int, _Uses], int] = {}
     for item in items:
@@ -118,13 +122,13 @@ def table_of(items: Iterable[pytest.Item]) -> NeedsTable:
         key = (id(case), uses)
         if key not in known:
             known[key] = len(table.needs)
-            table.needs.append(_needs(case, uses))
+            table.needs.append(_needs(case, uses, identity_of(case)))
         table.rows.append(known[key])
     return table
 
 
-def _needs(case: Case, uses: _Uses) -> Needs:
-    needs: dict[str, Any] = to_plain(CaseIdentity.of(case))
+def _needs(case: Case, uses: _Uses, identity: object) -> Needs:
+    needs: dict[str, Any] = to_plain(identity)
     needs["exclusive"] = uses.device
     needs["here"] = case.stack.interpreter == "current"
     needs["any_version"] = case.model.or_nearest

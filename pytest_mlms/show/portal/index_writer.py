@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO, Any
 
+from pytest_mlms.core.json_lines import JsonLine, lines_from
 from pytest_mlms.core.recorded import is_file_of_run
-from pytest_mlms.keep.results.results_reader import ResultLine, lines_from
 from pytest_mlms.show.portal.run_reader import item_row, run_row, software_rows
 
 __all__ = ["FileState", "forget_run", "read_run"]
@@ -99,7 +99,7 @@ def _add_line(
     database: sqlite3.Connection,
     run: str,
     number: int,
-    line: ResultLine,
+    line: JsonLine,
     content: Mapping[str, Any],
 ) -> None:
     kind = content.get("type")
@@ -119,7 +119,7 @@ def _add_item(
     database: sqlite3.Connection,
     run: str,
     number: int,
-    line: ResultLine,
+    line: JsonLine,
     content: Mapping[str, Any],
 ) -> None:
     row = item_row(content)

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from pytest_mlms.keep.results.results_reader import after_teardown, read_line
+from pytest_mlms.core.json_lines import read_line
+from pytest_mlms.keep.results.results_reader import after_teardown
 from pytest_mlms.show.portal.index_schema import open_index
 from pytest_mlms.show.portal.index_writer import FileState, forget_run, read_run
 from pytest_mlms.show.portal.run_files import open_below

@@ -21,9 +21,9 @@ from pydantic import ValidationError
 
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.files import write_atomically
+from pytest_mlms.core.json_lines import lines_from
 from pytest_mlms.core.recorded import is_file_of_run
 from pytest_mlms.core.units import format_quantity
-from pytest_mlms.keep.results.results_reader import lines_from
 from pytest_mlms.provide.artifacts.archives import ArchiveTooLarge, UnsafeArchive, unpack
 from pytest_mlms.show.portal.run_index import RESULTS_FILE, RUN_FOLDER
 from pytest_mlms.show.portal.settings import Limits

@@ -12,9 +12,10 @@ from typing import IO, Any
 from pydantic import ValidationError
 
 from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.json_lines import lines_from
 from pytest_mlms.core.records import Verdict
 from pytest_mlms.core.serialization import from_plain
-from pytest_mlms.keep.results.results_reader import ItemLines, lines_from
+from pytest_mlms.keep.results.results_reader import ItemLines
 from pytest_mlms.show.views.item import NOTED, ItemView
 
 __all__ = ["RunView", "item_of", "items_of", "read_run"]

@@ -12,6 +12,7 @@ import pytest
 
 from pytest_mlms.measure.agent.registry import find_predictors
 from pytest_mlms.provide.host.capabilities import (
+    Capabilities,
     frameworks,
     gather,
     labels,
@@ -20,7 +21,6 @@ from pytest_mlms.provide.host.capabilities import (
     uuid_of,
 )
 from pytest_mlms.provide.host.locks import own_cores
-from pytest_mlms.session import SESSION
 from tests.support.driver import SLICED, Driver
 
 GPUS = """
@@ -40,24 +40,25 @@ def config(tmp_path: Path, driver: Driver) -> Any:
     driver.says(GPUS)
     announced: list[dict[str, Any]] = []
     hook = SimpleNamespace(pytest_mlms_devices=lambda config: [announced, None])
-    session: Any = SimpleNamespace(cache=tmp_path, predictors={})
-    stash = pytest.Stash()
-    stash[SESSION] = session
-    return SimpleNamespace(stash=stash, hook=hook, announced=announced)
+    return SimpleNamespace(stash=pytest.Stash(), hook=hook, announced=announced, cache=tmp_path)
+
+
+def offer(config: Any) -> Capabilities:
+    return gather(config, config.cache, {})
 
 
 def test_capabilities_are_plain_values(config: Any) -> None:
-    host = gather(config)
+    host = offer(config)
     assert json.loads(json.dumps(host)) == host
     assert host["cores"] == len(own_cores())
 
 
 def test_capabilities_are_gathered_once(config: Any) -> None:
-    assert gather(config) is gather(config)
+    assert offer(config) is offer(config)
 
 
 def test_the_devices_are_the_cpu_and_the_visible_gpus(config: Any) -> None:
-    cpu, first, second = gather(config)["devices"]
+    cpu, first, second = offer(config)["devices"]
     assert cpu["name"] == "cpu"
     assert len(cpu["locks"]) == len(own_cores())
     assert first["name"] == "cuda:0"
@@ -73,10 +74,10 @@ def test_the_devices_are_the_cpu_and_the_visible_gpus(config: Any) -> None:
 
 def test_a_hook_adds_a_device_and_replaces_one_of_the_same_name(config: Any) -> None:
     config.announced += [{"name": "npu:0", "kind": "NPU"}, {"name": "cuda:1", "uuid": "slot 2"}]
-    devices = {device["name"]: device for device in gather(config)["devices"]}
+    devices = {device["name"]: device for device in offer(config)["devices"]}
     assert list(devices) == ["cpu", "cuda:0", "cuda:1", "npu:0"]
     assert devices["npu:0"]["kind"] == "NPU"
-    assert devices["npu:0"]["locks"] == [f"{gather(config)['host']} npu:0"]
+    assert devices["npu:0"]["locks"] == [f"{offer(config)['host']} npu:0"]
     assert devices["cuda:1"]["locks"] == ["slot 2"]
 
 
@@ -92,7 +93,7 @@ def test_a_device_has_the_uuid_that_it_has_in_all_sessions(
 
 def test_slices_of_a_gpu_are_devices_with_locks_of_their_own(config: Any, driver: Driver) -> None:
     driver.says(SLICED)
-    _, first, second = gather(config)["devices"]
+    _, first, second = offer(config)["devices"]
     assert first["kind"] == "NVIDIA H200 MIG 1g.18gb"
     assert first["memory"] == 16 << 30
     assert first["driver"] == "580.65.06"

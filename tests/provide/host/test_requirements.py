@@ -11,9 +11,9 @@ import pytest
 
 from pytest_mlms.core.errors import Unavailable
 from pytest_mlms.core.records import Stack
+from pytest_mlms.keep.results.item_result import CaseIdentity
 from pytest_mlms.manifest.load import load
 from pytest_mlms.provide.cases import Case, case_of, cases_of
-from pytest_mlms.provide.host import requirements
 from pytest_mlms.provide.host.requirements import Needs, check_hardware, table_of
 from tests.provide.host.test_matching import host
 from tests.support.project import DIGITS
@@ -35,7 +35,7 @@ def item(case: Case | None, *fixtures: str) -> Any:
 
 
 def needs_of(one: Any) -> Needs:
-    (needs,) = table_of([one]).needs
+    (needs,) = table_of([one], CaseIdentity.of).needs
     return needs
 
 
@@ -47,7 +47,7 @@ def test_the_case_of_an_item_is_its_parameter() -> None:
 def test_an_item_of_another_plugin_has_no_case_and_no_needs() -> None:
     other: Any = SimpleNamespace()
     assert case_of(other) is None
-    assert table_of([other]).needs == []
+    assert table_of([other], CaseIdentity.of).needs == []
 
 
 def test_needs_are_plain_values_with_the_identity_of_the_case() -> None:
@@ -91,16 +91,9 @@ def test_items_of_one_case_share_a_row() -> None:
         item(first, "mlms_device"),
         item(first),
     ]
-    table = table_of(items)
+    table = table_of(items, CaseIdentity.of)
     assert table.rows == [0, -1, 1, 0, 2]
     assert len(table.needs) == 3
-
-
-@pytest.fixture
-def config(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The config of a session on a host called gpu1."""
-    monkeypatch.setattr(requirements, "gather", lambda config: host())
-    return SimpleNamespace()
 
 
 def with_hardware(folder: Path, hardware: str) -> Case:
@@ -110,25 +103,23 @@ def with_hardware(folder: Path, hardware: str) -> Case:
     return case
 
 
-def test_a_host_with_the_hardware_of_the_manifest_passes(tmp_path: Path, config: Any) -> None:
-    check_hardware(with_hardware(tmp_path, "{cores: '>= 8'}"), config)
+def test_a_host_with_the_hardware_of_the_manifest_passes(tmp_path: Path) -> None:
+    check_hardware(with_hardware(tmp_path, "{cores: '>= 8'}"), host)
 
 
-def test_a_host_without_the_hardware_of_the_manifest_is_unavailable(
-    tmp_path: Path, config: Any
-) -> None:
+def test_a_host_without_the_hardware_of_the_manifest_is_unavailable(tmp_path: Path) -> None:
     case = with_hardware(tmp_path, "{cores: '> 8'}")
     with pytest.raises(Unavailable, match=r"digits\.yaml:\d+: gpu1 has 8 cores, not > 8"):
-        check_hardware(case, config)
+        check_hardware(case, host)
 
 
-def test_a_host_without_the_label_of_the_stack_is_unavailable(config: Any) -> None:
+def test_a_host_without_the_label_of_the_stack_is_unavailable() -> None:
     (case, *_) = cases(LABELLED)
     with pytest.raises(Unavailable, match="gpu1 isn't labelled gpu=new-driver"):
-        check_hardware(case, config)
+        check_hardware(case, host)
 
 
 def test_a_case_that_asks_for_nothing_is_not_checked() -> None:
     (case, *_) = cases(HERE)
-    no_config: Any = None
-    check_hardware(case, no_config)
+    no_host: Any = None
+    check_hardware(case, no_host)
