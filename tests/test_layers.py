@@ -15,7 +15,7 @@ from tests.support.project import DIGITS, ROOT
 SIDE = ROOT / "pytest_mlms"
 
 STOREYS = [
-    ["plugin", "__main__"],
+    ["plugin", "__main__", "tasks"],
     ["items"],
     ["cli"],
     ["resources"],
@@ -167,10 +167,10 @@ def place_in(floors: list[list[str]], module: str) -> int | None:
 def upward(floors: list[list[str]], module: str, imports: set[str]) -> list[str]:
     """Return what a module imports from a floor above its own."""
     own = place_in(floors, module)
+    if own is None:
+        return []
     places = {imported: place_in(floors, imported) for imported in imports}
-    return [
-        imported for imported, place in places.items() if None not in (own, place) and place < own
-    ]
+    return [name for name, place in places.items() if place is not None and place < own]
 
 
 def test_every_module_is_in_a_storey() -> None:
