@@ -31,7 +31,18 @@ def test_other_imports_are_of_no_extra() -> None:
     assert missing_extra(ImportError("cannot import name")) is None
 
 
-@pytest.mark.parametrize("room", ["agent", "bisect", "cli", "evaluate", "load", "repro", "upgrade"])
+@pytest.mark.parametrize(
+    "room",
+    [
+        "cli",
+        "decide.upgrade",
+        "explain.bisect",
+        "explain.repro",
+        "measure.agent",
+        "measure.evaluate",
+        "measure.load",
+    ],
+)
 def test_a_room_that_has_no_extra_is_imported_without_any(room: str) -> None:
     command = [sys.executable, "-c", _IMPORTS, f"pytest_mlms.{room}", *EXTRAS]
     done = subprocess.run(command, capture_output=True, text=True)
