@@ -203,12 +203,10 @@ def _decide(
     upgrade: RecordedUpgrade, measured: Sequence[_Measured], tolerances: Mapping[str, float]
 ) -> _Decision:
     """Decide after the first round, and after each further one until every gate is decided."""
-    again = {*upgrade_rules(), "stalls", *(["group_latency"] if upgrade.input_groups else [])}
-    lasting = [
-        one
-        for one in upgrade.comparisons
-        if one.of not in ("rounds", "calls") or one.quantity not in again
-    ]
+    again = {("rounds", name) for name in upgrade_rules()} | {("calls", "stalls")}
+    if upgrade.input_groups:
+        again.add(("rounds", "group_latency"))
+    lasting = [one for one in upgrade.comparisons if (one.of, one.quantity) not in again]
     terms = upgrade.terms
     orders = start_orders(upgrade.rounds)
     figures, groups = zip(*measured, strict=True)
