@@ -6,6 +6,7 @@ import heapq
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -130,11 +131,12 @@ class OutputSweep:
         unjudged = np.zeros(len(names), bool)
         known: NearbyOutputs | None = None
         tolerances = {name: rule.tolerance_of(expected[name]) for name, rule in self.rules.items()}
-        ours = self._in_order(ours, expected, tolerances)
+        in_order = partial(self._in_order, expected=expected, tolerances=tolerances)
+        ours = in_order(ours)
         for name, rule in self.rules.items():
             problem = problem_of(name, ours.get(name), expected[name], "the baseline")
             if problem and nearby is not None and self.beyond < _MOST_JUDGED:
-                known = known or nearby()
+                known = known or nearby().by(in_order)
                 if _is_form_nearby(ours.get(name), expected[name], known.of(name)):
                     unjudged[:] = True
                     continue
@@ -146,7 +148,7 @@ class OutputSweep:
             found = rule.compare(ours[name], expected[name], tolerance)
             rows = len(found.deviation)
             if nearby is not None and found.largest > 1 and self.beyond < _MOST_JUDGED:
-                known = known or nearby()
+                known = known or nearby().by(in_order)
                 decided = _decided_by_rounding(
                     found, (ours[name], expected[name]), known.of(name), rule, tolerance
                 )
@@ -178,7 +180,7 @@ class OutputSweep:
     ) -> Mapping[str, Array]:
         """Return our outputs, with objects of equal scores in the order that was expected."""
         for order in (rule.order for rule in self.rules.values()):
-            if order is not None and set(order.names) <= self.rules.keys():
+            if order is not None and order.scores in tolerances:
                 return order.aligned(ours, expected, tolerances[order.scores])
         return ours
 

@@ -12,6 +12,7 @@ from pytest_mlms.measure.evaluate.agreement import Tolerance
 from pytest_mlms.measure.evaluate.closeness import Rule
 from pytest_mlms.measure.evaluate.object_order import ObjectOrder, order_of
 from pytest_mlms.measure.evaluate.output_sweep import OutputSweep
+from pytest_mlms.measure.evaluate.rounding import NearbyOutputs
 
 Outputs = dict[str, Any]
 
@@ -48,12 +49,12 @@ def columns(order: Any, scores: Any = SCORES) -> Outputs:
 FORMS = [(apart, None), (batched, None), (columns, 2)]
 
 
-def beyond(a: Outputs, b: Outputs, column: int | None) -> int:
+def beyond(a: Outputs, b: Outputs, column: int | None, nearby: NearbyOutputs | None = None) -> int:
     order = ObjectOrder(list(a), "boxes" if column else "scores", column)
     unlike = None if column is None else -1
     sweep = OutputSweep({name: Rule(unlike=unlike, order=order) for name in a})
     names = ["picture"] * (2 if a["boxes"].ndim == 3 else 1)
-    sweep.add(a, b, names)
+    sweep.add(a, b, names, None if nearby is None else lambda: nearby)
     return sweep.beyond
 
 
@@ -96,6 +97,53 @@ def test_objects_that_are_not_sorted_by_score_are_compared_as_they_are() -> None
     assert beyond(apart(usual[::-1]), apart(TIES[::-1]), None) == 1
 
 
+@pytest.mark.parametrize(("form", "column"), FORMS)
+def test_many_close_scores_do_not_tie_the_first_object_to_the_last(
+    form: Any, column: int | None
+) -> None:
+    """Each is close to the next one, as in the tail of a list: it stays sorted by score."""
+    scores = np.linspace(0.5, 0.49, COUNT, dtype=np.float32)
+    usual = np.arange(COUNT)
+    swapped = usual.copy()
+    swapped[[30, 31]] = swapped[[31, 30]]
+    wide = 2.5  # times the gap of two scores
+    order = ObjectOrder(list(form(usual)), "boxes" if column else "scores", column)
+    tolerance = Tolerance(0, wide / 2 * 0.01 / (COUNT - 1))
+    for given, is_tie in ((swapped, True), (usual[::-1], False)):
+        expected = form(usual, scores)
+        found = order.aligned(form(given, scores), expected, tolerance)
+        assert np.array_equal(found["boxes"], expected["boxes"]) == is_tie
+
+
+@pytest.mark.parametrize(("form", "column"), FORMS)
+def test_ties_that_rounding_swaps_in_the_baseline_excuse_no_other_box(
+    form: Any, column: int | None
+) -> None:
+    usual, ties = form(np.arange(COUNT)), form(TIES)
+    wrong = form(np.arange(COUNT))
+    wrong["boxes"].reshape(-1, COUNT, wrong["boxes"].shape[-1])[0, 30, -1] += 5
+    nearby = NearbyOutputs([usual] * 4, [ties] * 4)
+    assert beyond(usual, wrong, column, nearby) == 1
+    assert beyond(usual, wrong, column, NearbyOutputs([ties] * 4, [usual] * 4)) == 1
+
+
+def test_objects_are_in_order_also_where_some_of_their_outputs_are_not_compared() -> None:
+    usual, ties = apart(np.arange(COUNT)), apart(TIES)
+    order = ObjectOrder(list(usual), "scores")
+    sweep = OutputSweep({name: Rule(order=order) for name in ("boxes", "scores")})
+    sweep.add(usual, ties, ["picture"])
+    assert sweep.beyond == 0
+
+
+@pytest.mark.filterwarnings("error")
+def test_scores_may_be_whole_numbers_or_infinite() -> None:
+    whole = (SCORES * 255).astype(np.uint8)
+    usual = np.arange(COUNT)
+    assert beyond(apart(usual, whole), apart(TIES, whole), None) == 0
+    endless = np.where(usual < 40, SCORES, -np.inf).astype(np.float32)
+    assert beyond(apart(usual, endless), apart(TIES, endless), None) == 0
+
+
 def test_a_score_for_each_of_four_classes_is_no_list_of_objects() -> None:
     scores = np.array([[0.9, 0.0, 0.0, 0.0]], np.float32)
     boxes = np.array([[1, 2, 3, 4]], np.float32)
@@ -130,4 +178,10 @@ def test_what_is_not_there_or_of_another_shape_is_left_as_it_is() -> None:
     for ours in ({"scores": SCORES}, {"boxes": BOXES[:5], "scores": SCORES[:5]}):
         assert order.aligned(ours, a, Tolerance(0, 0)) is ours
     nothing = {"boxes": BOXES[:0], "scores": SCORES[:0]}
-    assert order.aligned(nothing, nothing, Tolerance(0, 0)) is nothing
+    one = {"boxes": BOXES[0], "scores": SCORES[0]}  # as a model gives it that squeezes its lists
+    for same in (nothing, one):
+        assert order.aligned(same, same, Rule().rounding(same["scores"])) is same
+    table = ObjectOrder(["boxes"], "boxes", 4)
+    for narrow in (BOXES, BOXES[0], BOXES[0, 0]):
+        ours = {"boxes": narrow}
+        assert table.aligned(ours, ours, Tolerance(0, 0)) is ours
