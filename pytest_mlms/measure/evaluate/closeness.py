@@ -31,7 +31,7 @@ _GPU_SHARE = 2.0**-8
 _EPSILONS = 8
 
 _LEAST_FILL = 1e4
-_FILL_RATIO = 1e3  # to the largest result
+_FILL_RATIO = 1e2  # to the largest result
 _LARGEST = [65504.0, 2.0**128 - 2.0**120, *(float(np.finfo(each).max) for each in "fd")]
 _FILLS = np.array(
     [digit * 10.0**power for power in range(4, 39) for digit in range(1, 10)]
