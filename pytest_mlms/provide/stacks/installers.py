@@ -145,12 +145,14 @@ def _started(
             yield process
         finally:
             if process.poll() is None:
-                with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
-                    os.killpg(process.pid, signal.SIGINT)
-                    process.wait(_GRACE_SECONDS)
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+                try:
+                    with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                        os.killpg(process.pid, signal.SIGINT)
+                        process.wait(_GRACE_SECONDS)
+                finally:  # also where Ctrl-C is pressed once more
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(process.pid, signal.SIGKILL)
+                    process.wait()
 
 
 def _without_python(variables: Mapping[str, str]) -> dict[str, str]:

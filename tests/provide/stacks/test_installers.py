@@ -204,6 +204,25 @@ def test_an_interruption_kills_the_installer_with_its_children(
     wait_until(lambda: not _is_running(child))
 
 
+STUBBORN = """#!/bin/sh
+trap 'kill -INT $PPID' INT
+echo 'Collecting tiny'
+sleep 600 &
+echo $! > {pids}
+wait
+wait
+"""
+
+
+def test_a_second_interruption_kills_an_installer_that_has_not_ended_yet(
+    installer: Installer, tmp_path: Path
+) -> None:
+    pids = tmp_path / "pids"
+    interrupt_in(installer, STUBBORN.format(pids=pids), pids)
+    child = int(pids.read_text())
+    wait_until(lambda: not _is_running(child))
+
+
 TIDY = """#!{python}
 import pathlib, signal, tempfile
 signal.signal(signal.SIGINT, signal.default_int_handler)
