@@ -199,7 +199,12 @@ def _lock_text(stack: Stack, made: Environment) -> str:
 
 
 def _remove(options: argparse.Namespace) -> int:
+    used = []
+
     def remove_one(made: Environment) -> None:
+        if options.unused and last_use(made) > time.time() - options.unused * _DAY:
+            used.append(made)
+            return
         size = _shown_size(made.folder)
         remove(made)
         print(f"{made.stack}: {made.folder} removed, {size}")
@@ -211,12 +216,10 @@ def _remove(options: argparse.Namespace) -> int:
     if "all" in options.stacks:
         clear_strays(options.cache)
     found = _to_remove(options)
-    if options.unused is not None:
-        oldest = time.time() - options.unused * _DAY
-        found = [made for made in found if last_use(made) < oldest]
-        if not found:
-            print_error(f"each was used in the last {options.unused} days")
-    return _for_each(found, remove_one)
+    status = _for_each(found, remove_one)
+    if used and len(used) == len(found):
+        print_error(f"each was used in the last {options.unused} days")
+    return status
 
 
 def _to_remove(options: argparse.Namespace) -> list[Environment]:

@@ -221,6 +221,21 @@ def test_what_nobody_has_used_for_so_many_days_is_removed(command: Command) -> N
     assert [name for name, each in made.items() if each.folder.exists()] == ["new", "held"]
 
 
+def test_what_is_not_there_is_not_said_to_be_used(command: Command) -> None:
+    assert command.run("remove", "--unused", "30") == 0
+    assert command.errors == f"mlms: there is no environment in {command.folder / 'cache'}\n"
+
+
+def test_an_environment_whose_use_can_not_be_read_is_an_error_of_its_own(command: Command) -> None:
+    made = {name: fake_environment(command.folder, name) for name in ("broken", "old")}
+    made["broken"].use_file.mkdir()
+    made["old"].use_file.touch()
+    os.utime(made["old"].use_file, (0, 0))
+    assert command.run("remove", "--unused", "30") == 1
+    assert "Is a directory" in command.errors
+    assert not made["old"].folder.exists()
+
+
 def test_removing_takes_a_name_or_days(command: Command) -> None:
     assert command.run("remove") == 2
     assert command.errors == "mlms: name a stack to remove, 'all', or --unused DAYS\n"
