@@ -136,21 +136,19 @@ def modules() -> Iterator[tuple[str, set[str]]]:
 
 
 def imports_of(path: Path) -> set[str]:
+    return imported_by(ast.parse(path.read_text()))
+
+
+def imported_by(tree: ast.AST) -> set[str]:
+    """Return the modules of ours that statements import, and the names from these."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom):
-            found |= imported_by(node)
-    return found
-
-
-def imported_by(statement: ast.ImportFrom) -> set[str]:
-    source = statement.module or ""
-    if source == "pytest_mlms":
-        names = {alias.name for alias in statement.names}
-        return {name for name in names if (SIDE / f"{name}.py").exists()}
-    if source.startswith("pytest_mlms."):
-        return {source.removeprefix("pytest_mlms.")}
-    return set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    ours = "pytest_mlms."
+    return {name.removeprefix(ours) for name in found if name.startswith(ours)}
 
 
 def place_in(floors: list[list[str]], module: str) -> int | None:
@@ -192,9 +190,17 @@ def test_imports_go_down_only() -> None:
         assert not upward(FLOORS, module, beside), module
 
 
+def test_each_form_of_an_import_is_seen() -> None:
+    forms = ["import pytest_mlms.items.suite", "from pytest_mlms.items import suite"]
+    for text in (*forms, "from pytest_mlms import items"):
+        assert upward(STOREYS, "core.files", imported_by(ast.parse(text))), text
+    beside = imported_by(ast.parse("from pytest_mlms.show import portal"))
+    assert upward(FLOORS, "show.views.item", beside) == ["show.portal"]
+
+
 def test_nothing_imports_the_plugin() -> None:
     for module, imports in modules():
-        assert "plugin" not in imports, module
+        assert "plugin" not in {name.split(".")[0] for name in imports}, module
 
 
 def imported_by_a_run(folder: Path, *arguments: str) -> set[str]:
