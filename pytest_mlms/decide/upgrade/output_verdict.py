@@ -134,13 +134,14 @@ class Circumstances:
     def intermittent(self) -> bool:
         """True if repeated calls of B give something else now and then, and those of A do not.
 
-        Where A's do, B is worse where its own are off by far more, or as much and twice as often.
+        Where A's do, B is worse where its own are off by far more, or by no far less and twice as
+        often: of equal faults either side's largest may be the larger one.
         """
         a, b = self.repeats["a"], self.repeats["b"]
         if not b.is_faulty or not a.is_faulty:
             return b.is_faulty
-        is_often = b.ratio >= a.ratio and b.share.low > SPREADS * a.share.high
-        return is_often or b.ratio > _MUCH_WORSE * a.ratio
+        is_often = b.share.low > SPREADS * a.share.high
+        return (is_often and _MUCH_WORSE * b.ratio >= a.ratio) or b.ratio > _MUCH_WORSE * a.ratio
 
 
 class OutputsCompared(NamedTuple):
