@@ -82,7 +82,7 @@ def check_outputs(
     the largest difference as a multiple of what is allowed.
     """
     sweep = OutputSweep(rules_by_name(expected, tolerance))
-    rows = max(1, *(len(values) if values.ndim else 1 for values in expected.values()))
+    rows = max([1, *(len(values) for values in expected.values() if values.ndim)])
     sweep.add(expected, actual, [f"row {row}" for row in range(rows)])
     return agreement_of(sweep, Circumstances(tolerance=tolerance))
 

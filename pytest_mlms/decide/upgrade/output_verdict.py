@@ -342,10 +342,10 @@ def _differing(sweep: OutputSweep) -> str:
 def _agreeing(sweep: OutputSweep, about: Circumstances) -> str:
     on = _on(sweep, about)
     if sweep.flips:
-        on += f", of which {sweep.flips:,} have another best class"
-    if not sweep.ratio:
+        on += f"; the best class is another on {sweep.flips:,} of these inputs"
+    if not (sweep.ratio or sweep.unjudged):
         return f"outputs are equal on {on}"
-    worst = max(sweep.outputs.values(), key=lambda found: found.ratio)
+    worst = max(sweep.outputs.values(), key=lambda found: found.ratio, default=OutputFinding(""))
     if about.tolerance is not None:
         return f"outputs agree within {worst.ratio:.2g} times the manifest's tolerance on {on}"
     within = worst.ratio * worst.allowed

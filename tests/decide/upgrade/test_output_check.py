@@ -109,6 +109,10 @@ def test_the_worst_of_several_outputs_decides() -> None:
     assert found.ratio == pytest.approx(0.5)
 
 
+def test_no_outputs_agree_with_none() -> None:
+    assert check_outputs({}, {}).verdict is PASSED
+
+
 def test_agreement_is_a_gate_of_outputs() -> None:
     found = check_outputs(EXPECTED, EXPECTED)
     assert (found.quantity, found.of, found.gate) == ("agreement", "outputs", True)
@@ -1194,9 +1198,20 @@ def test_best_classes_that_rounding_changes_are_counted_of_an_upgrade_that_passe
 
     def flipped(rows: Array, call: int) -> Array:
         scores = check.a.give(rows, call)
-        scores[rows < 3, 7] += np.float32(1e-6)
+        scores[rows % 2 == 0, 7] += np.float32(1e-6)
         return np.asarray(scores)
 
     check.b.give = flipped
     assert find(check.run(), "agreement").verdict is PASSED
-    assert "on 600 of 600 inputs, of which 3 have another best class" in check.told
+    told = "; the best class is another on 300 of these inputs"
+    assert f"on 600 of 600 inputs{told}" in check.told
+    check.extent = Extent(400, 60.0, seed=7)
+    check.run()
+    assert "would have been seen with 95%; the best class is another on" in check.told
+
+
+def test_outputs_that_rounding_decides_are_not_said_to_be_equal() -> None:
+    sweep = OutputSweep({}, inputs=20, unjudged=["row 3"])
+    told = agreement_of(sweep, Circumstances()).told
+    assert "equal" not in told
+    assert told.endswith("; not judged for row 3, where rounding decides")
