@@ -101,18 +101,20 @@ def _medians_of_groups(values: Array, of_two: Literal["linear", "lower"] = "line
 def _outputs(sides: Sides) -> Estimate:
     """Return the largest difference; nothing is known where calls in a row differ from the start.
 
-    A model that draws numbers is so by design. What is NaN, or ends farther off, is known.
+    A model that draws numbers is so by design: on both sides where there are two. What is NaN, or
+    ends farther off, is known.
     """
-    difference, repeat = (sides[0][name] for name in ("difference", "repeat"))
+    difference = sides[0]["difference"]
     found = _exactly(float(difference.max()), sides)
     first, _, last = np.array_split(np.arange(len(difference)), _PARTS)
-    by_call = float(np.median(repeat[first]))
-    is_farther = np.median(difference[last]) > SPREADS * repeat[first].max()
-    if not 1 < by_call < math.inf or is_farther or np.isinf(difference).any():
+    repeats = [side["repeat"][first] for side in sides]
+    by_call = [float(np.median(repeat)) for repeat in repeats]
+    is_farther = np.median(difference[last]) > SPREADS * repeats[0].max()
+    if not all(1 < each < math.inf for each in by_call) or is_farther or np.isinf(difference).any():
         return found
     return replace(
         found,
-        lacking=f"outputs vary by {by_call:.2g} times rounding from call to call, which is no "
+        lacking=f"outputs vary by {by_call[0]:.2g} times rounding from call to call, which is no "
         "measure of what time does; fix the model's seed",
     )
 

@@ -143,6 +143,13 @@ def test_outputs_of_a_model_that_draws_numbers_are_no_measure_of_drift() -> None
     )
 
 
+def test_a_candidate_that_draws_numbers_where_the_baseline_does_not_has_drifted() -> None:
+    drawn = blocks(difference=DRAWN[0], repeat=DRAWN[1])
+    found = estimate_soak(drawn, blocks())["soak_outputs"]
+    assert (found.lacking, found.value) == ("", DRAWN[0].max())
+    assert estimate_soak(drawn, drawn)["soak_outputs"].lacking
+
+
 @pytest.mark.parametrize(
     ("difference", "repeat"),
     [
