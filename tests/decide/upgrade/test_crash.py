@@ -111,11 +111,12 @@ def test_a_batch_size_on_which_both_sides_fail_is_no_crash(tmp_path: Path) -> No
         upgrade.run({}, {"fault": "dies"})
 
 
+@pytest.mark.parametrize("fault", ["refuses", "empty"])
 def test_a_batch_on_which_both_sides_fail_is_no_crash_though_the_first_one_works(
-    tmp_path: Path,
+    tmp_path: Path, fault: str
 ) -> None:
     upgrade = LabourUpgrade(tmp_path)
-    spec = upgrade._spec(upgrade.case({"fault": "refuses"}, {"fault": "dies"}).baseline)
+    spec = upgrade._spec(upgrade.case({"fault": fault}, {"fault": "dies"}).baseline)
     batches = [{"image": np.zeros((size, 1, 8, 8), np.float32)} for size in (1, 2, 3)]
     error = of_side(AgentError("it ended"))
     found = crash_or(error, {"a": spec}, batches)

@@ -30,7 +30,8 @@ LABOUR_FAULT    wrong, nan: other outputs
                 race: other outputs with any number of threads but one
                 die, killed: the process ends in the 30th call
                 shot: as killed, but only the first process that is counted in LABOUR_COUNT
-                refuses, dies: a batch of more than two inputs is refused, or ends the process
+                refuses, dies, empty: a batch of more than two inputs is refused, ends the process,
+                or has no outputs
                 mute: the first call takes for ever
                 drift, stay: from the third process on, which are counted in the file LABOUR_COUNT,
                 other outputs, or loading without end
@@ -153,9 +154,11 @@ def predict(loaded, arrays):
         time.sleep(FOREVER)
     if model["calls"] == LAST_CALL:
         _end_process()
-    if FAULT in ("refuses", "dies") and len(arrays["image"]) > 2:
+    if FAULT in ("refuses", "dies", "empty") and len(arrays["image"]) > 2:
         if FAULT == "dies":
             os._exit(7)
+        if FAULT == "empty":
+            return []
         raise ValueError("a batch of more than two inputs")
     _work(WORK if model["calls"] < LATE else 3 * WORK)
     _sleep(SLEEP + (EARLY if 2 <= model["calls"] <= 10 else 0))
