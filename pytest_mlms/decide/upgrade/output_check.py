@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -32,6 +32,7 @@ from pytest_mlms.decide.upgrade.output_verdict import (
     BY_THREADS,
     JOINED,
     OF_LOAD,
+    OF_PROCESS,
     OWN_THREADS,
     PICTURES,
     TIMED,
@@ -127,8 +128,8 @@ class OutputCheck:
     _accuracy: Sequence[Comparison] = field(init=False, default=())
     _worse: Sequence[str] = field(init=False, default=())
     _flips: str = field(init=False, default="")
-    _first: dict[SideName, Outputs] = field(init=False, default_factory=dict)
-    _probe: Outputs = field(init=False, default_factory=dict)
+    _first: dict[SideName, Sequence[Outputs]] = field(init=False, default_factory=dict)
+    _probes: Sequence[Outputs] = field(init=False, default=())
     _batches: Comparison | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
@@ -258,19 +259,22 @@ class OutputCheck:
     def _check_processes(self, pair: AgentPair, timed: _TimedOutputs) -> None:
         """Compare each side with itself: its process with that of the first round.
 
+        Each round has another of the batches that were timed there, as a share of them may differ.
         Raises InvalidRun where the baseline gives something else.
         """
         if self._rounds == 1:
-            self._probe = pair.batches[0]
-            self._first = {side: self._own(timed[side][0]) for side in SIDES}
+            self._probes = [pair.batch_at(place) for place in pair.compared]
+            self._first = {side: [self._own(each) for each in timed[side]] for side in SIDES}
             return
+        place = (self._rounds - 1) % len(self._probes)
+        probe = self._probes[place]
         for side in SIDES:
-            again = self._predict(pair, side, self._probe)
-            sweep = OutputSweep(self._sweep.rules, of_itself=True)
-            if side == "b":
-                sweep = self._about.part("B against itself in another process", sweep)
-            nearby = self._nearby(pair, self._probe, side)
-            sweep.add(again, self._first[side], self._names("timed batch 1"), nearby)
+            again = self._predict(pair, side, probe)
+            fresh = OutputSweep(self._sweep.rules, of_itself=True)
+            sweep = self._about.part(OF_PROCESS, fresh, self._inputs(1, [place]), side)
+            nearby = self._nearby(pair, probe, side)
+            names = self._names(f"timed batch {place + 1}")
+            sweep.add(again, self._first[side][place], names, nearby)
             if side == "a" and sweep.beyond:
                 self._refuse(pair, sweep, f"in round {self._rounds} than in round 1")
 
@@ -288,15 +292,15 @@ class OutputCheck:
                 names = [f"{len(call.samples)} queries in a call"] * self.case.batch_size
                 names *= len(call.samples)
                 at_rest = self._predict(pair, side, batch)
-                sweep = OutputSweep(self._sweep.rules, of_itself=True)
-                if side == "b":
-                    sweep = self._about.part(OF_LOAD, sweep)
+                inputs = self._inputs(self._rounds, call.samples)
+                fresh = OutputSweep(self._sweep.rules, of_itself=True)
+                sweep = self._about.part(OF_LOAD, fresh, inputs, side)
                 nearby = self._nearby(pair, batch, side)
                 sweep.add(at_rest, self._own(call.outputs), names, nearby)
                 if side == "a" and sweep.beyond:
                     self._refuse(pair, sweep, "under load than at rest")
                 if side == "b" and len(call.samples) > 1:
-                    joined = self._about.part(JOINED, OutputSweep(self._sweep.rules))
+                    joined = self._about.part(JOINED, OutputSweep(self._sweep.rules), inputs)
                     expected = self._predict(pair, "a", batch)
                     joined.add(expected, at_rest, names, self._nearby(pair, batch))
 
@@ -311,6 +315,11 @@ class OutputCheck:
             f"{sweep.problem or problem}; fix the model's seed, or look for uninitialised memory "
             f"or a race"
         )
+
+    def _inputs(self, drawn: int, batches: Iterable[int]) -> list[tuple[int, int, int]]:
+        """Return what tells the inputs of a round's batches from others; 0 is that of any round."""
+        rows = range(self.case.batch_size)
+        return [(number and drawn, number, row) for number in batches for row in rows]
 
     def _names(self, label: str) -> list[str]:
         return [label] * self.case.batch_size

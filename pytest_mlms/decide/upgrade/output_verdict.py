@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import NamedTuple
@@ -21,6 +21,7 @@ __all__ = [
     "BY_THREADS",
     "JOINED",
     "OF_LOAD",
+    "OF_PROCESS",
     "OWN_THREADS",
     "PICTURES",
     "TIMED",
@@ -47,6 +48,7 @@ BY_CALL = "from call to call"
 BY_THREADS = "with other numbers of threads"
 OWN_THREADS = "at the frameworks' own number of threads"
 OF_LOAD = "B against itself under load"
+OF_PROCESS = "B against itself in another process"
 JOINED = "in the batches that queries under load were joined to"
 PICTURES = "the decoded pictures"
 """The part whose texts a ``PictureSweep`` has."""
@@ -84,10 +86,11 @@ class Circumstances:
     ``inputs`` is the share of them that must agree, ``of`` how many the dataset has (0 without
     one), ``seed`` that of a sample or of random inputs. ``spreads`` has the share by which an
     output of the baseline varies by itself, by its name and the words for how; it is infinite where
-    nothing can be allowed. ``parts`` has what was compared elsewhere, by the words for it, and
-    ``unheld`` why nothing was at the frameworks' own numbers of threads: ``is_killed`` is whether
-    the candidate was killed there, as by a lack of memory for the processes of both. ``unjudged``
-    names those of ``timed`` inputs whose outputs rounding decides.
+    nothing can be allowed. ``parts`` has what was compared elsewhere, by the words for it, of
+    which ``own`` has that of the baseline with itself. ``unheld`` is why nothing was compared at
+    the frameworks' own numbers of threads: ``is_killed`` is whether the candidate was killed
+    there, as by a lack of memory for the processes of both. ``unjudged`` names those of ``timed``
+    inputs whose outputs rounding decides.
     """
 
     tolerance: Tolerance | None = None
@@ -96,6 +99,7 @@ class Circumstances:
     seed: int | None = None
     spreads: dict[tuple[str, str], float] = field(default_factory=dict)
     parts: dict[str, OutputSweep] = field(default_factory=dict)
+    own: dict[str, OutputSweep] = field(default_factory=dict)
     repeats: dict[SideName, _Repeats] = field(
         default_factory=lambda: {"a": _Repeats(), "b": _Repeats()}
     )
@@ -104,12 +108,16 @@ class Circumstances:
     unjudged: list[str] = field(default_factory=list)
     timed: int = 0
 
-    def part(self, where: str, fresh: OutputSweep) -> OutputSweep:
+    def part(
+        self, where: str, fresh: OutputSweep, inputs: Iterable[object], side: SideName = "b"
+    ) -> OutputSweep:
         """Return what was compared elsewhere so far, to be added to: ``fresh`` at first.
 
-        The few inputs of a call or a round would not show which share of them differs.
+        The few ``inputs`` of a call or a round would not show which share of them differs.
         """
-        return self.parts.setdefault(where, fresh)
+        part = (self.own if side == "a" else self.parts).setdefault(where, fresh)
+        part.different.update(inputs)
+        return part
 
     def note(self, where: str, sweep: OutputSweep) -> None:
         """Keep what was compared elsewhere; of several comparisons there the worst one."""
@@ -241,9 +249,8 @@ def by_design(
     far they may differ. What no variant may do is REGRESSED: outputs of another form, NaN, and a
     variant that disagrees with itself.
     """
-    parts = about.parts.items()
-    own = [part for at, part in parts if at == PICTURES or at.startswith("B against itself")]
-    is_broken = bool(sweep.problem) or any(_is_wrong(part, about.inputs) for part in own)
+    own = [at for at in _wrong_parts(about) if at in (PICTURES, OF_LOAD, OF_PROCESS)]
+    is_broken = bool(sweep.problem or own)
     has_nan = any(each.lost for each in (sweep, *about.parts.values()))
     if is_broken or has_nan or about.intermittent:
         return agreement
@@ -259,11 +266,29 @@ def _badness(sweep: OutputSweep) -> tuple[bool, float]:
 
 
 def _wrong_parts(about: Circumstances) -> list[str]:
-    return [where for where, part in about.parts.items() if _is_wrong(part, about.inputs)]
+    """Return where a candidate is wrong, and not as the baseline is where that may differ, too."""
+    return [
+        where
+        for where, part in about.parts.items()
+        if verdict_on_share(part, about.inputs) is Verdict.REGRESSED
+        and not _is_alike(part, about.own.get(where))
+    ]
 
 
-def _is_wrong(sweep: OutputSweep, inputs: float) -> bool:
-    return verdict_on_share(sweep, inputs) is Verdict.REGRESSED
+def _is_alike(part: OutputSweep, own: OutputSweep | None) -> bool:
+    """Return whether the baseline differs from itself, too, and the candidate not surely more."""
+    if own is None or not own.beyond or part.problem:
+        return False
+    b, a = _share(part).low, _share(own).high
+    is_often = b * (1 - a) > SPREADS * a * (1 - b)  # the odds, as no share is twice of most
+    return not is_often and part.ratio <= _MUCH_WORSE * own.ratio
+
+
+def _share(sweep: OutputSweep) -> Interval:
+    """Return the bounds of the share of inputs that differ; one counts once, however often."""
+    count = len(sweep.different) or sweep.inputs
+    hits = sweep.beyond * count / sweep.inputs
+    return binomial_bounds(hits, count, _BOUND_OF_FAILING, _BOUND_OF_PASSING)
 
 
 def verdict_on_share(sweep: OutputSweep, inputs: float) -> Verdict:
@@ -274,7 +299,7 @@ def verdict_on_share(sweep: OutputSweep, inputs: float) -> Verdict:
         return Verdict.PASSED
     if inputs >= 1:
         return Verdict.REGRESSED
-    low, high = binomial_bounds(sweep.beyond, sweep.inputs, _BOUND_OF_FAILING, _BOUND_OF_PASSING)
+    low, high = _share(sweep)
     if low > 1 - inputs:
         return Verdict.REGRESSED
     return Verdict.PASSED if high < 1 - inputs else Verdict.INCONCLUSIVE

@@ -83,6 +83,8 @@ class OutputSweep:
         nan: The names of inputs for which the baseline has NaN.
         lost: How many have NaN where the baseline has a number.
         unjudged: Those that differ as the baseline does where its inputs are rounded.
+        different: Which inputs were compared, where some may have been more than once; else
+            empty.
         outputs: What was found of each output.
     """
 
@@ -96,6 +98,7 @@ class OutputSweep:
     nan: list[str] = field(default_factory=list)
     lost: int = 0
     unjudged: list[str] = field(default_factory=list)
+    different: set[object] = field(default_factory=set)
     outputs: dict[str, OutputFinding] = field(default_factory=dict)
     _far: list[_Far] = field(default_factory=list)
 

@@ -1165,6 +1165,29 @@ def test_calls_under_load_add_up_to_the_inputs_of_which_a_share_must_agree(
     check.b.served = [ServedCall([n], {"logits": SCORES[[n + 9]]}) for n in range(3)]
     assert find(check.run(), "agreement").verdict is Verdict.REGRESSED
     assert "B against itself under load, outputs differ by up to" in check.told
+    check.a.served = check.b.served  # an agent tells first of calls that differ
+    assert find(check.run(), "agreement").verdict is Verdict.PASSED
+    check.a.served = check.b.served[1:2]
+    check.rounds = 12
+    assert find(check.run(), "agreement").verdict is Verdict.PASSED
+    check.a.served = [*check.a.served, *(ServedCall([n], {"logits": SCORES[[n]]}) for n in (0, 2))]
+    assert find(check.run(), "agreement").verdict is Verdict.REGRESSED
+
+
+def test_an_input_counts_once_however_many_calls_under_load_and_processes_have_it(
+    check: Check,
+) -> None:
+    check.case = without_accuracy(replace(allowing(check.case, 0.99), batch_size=8))
+    one_wrong = check.b.give = wrong_on([3])  # which one of 600 may be
+    assert find(check.run(), "agreement").verdict is Verdict.PASSED
+    of_round = check.b.calls
+    check.b.served = 8 * [ServedCall([0, 1], {"logits": one_wrong(np.arange(16), 0)})]
+    assert find(check.run(), "agreement").verdict is Verdict.PASSED, check.told
+    check.b.served = ()
+    check.b.calls = 0
+    check.rounds = 8
+    check.b.give = lambda rows, call: (one_wrong if call > of_round else right)(rows, call)
+    assert find(check.run(), "agreement").verdict is Verdict.PASSED, check.told
 
 
 def test_processes_add_up_to_the_inputs_of_which_a_share_must_agree(check: Check) -> None:
@@ -1174,7 +1197,7 @@ def test_processes_add_up_to_the_inputs_of_which_a_share_must_agree(check: Check
     of_round = check.b.calls
     check.b.calls = 0
     check.rounds = 4
-    wrong = wrong_on([0])
+    wrong = wrong_on(range(3))
     check.b.give = lambda rows, call: (wrong if call > of_round else right)(rows, call)
     assert find(check.run(), "agreement").verdict is Verdict.REGRESSED
     assert "B against itself in another process, outputs differ by up to" in check.told
