@@ -126,7 +126,7 @@ def _changed_outputs(comparisons: list[Mapping[str, Any]]) -> list[str]:
     """Return the quantities over inputs that regressed: they end an upgrade before its times do."""
     found = []
     for compared in comparisons:
-        if compared["of"] != "rounds" and compared["verdict"] == Verdict.REGRESSED:
+        if compared["of"] not in ("rounds", "calls") and compared["verdict"] == Verdict.REGRESSED:
             found.append(compared["quantity"])
     return found
 

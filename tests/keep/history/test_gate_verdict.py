@@ -120,6 +120,14 @@ def test_outputs_that_ended_the_upgrade_confirm_the_software_as_the_cause() -> N
     assert found(change(), compared("latency", "PASSED"), outputs).cause == "noise"
 
 
+@pytest.mark.parametrize("quantity", ["stalls", "slow_inputs"])
+def test_calls_that_regressed_are_no_other_outputs(quantity: str) -> None:
+    of_calls = compared(quantity, "REGRESSED", of="calls")
+    finding = found(change(), compared("latency", "INCONCLUSIVE"), of_calls)
+    assert finding.cause is None
+    assert finding.reason.startswith("INCONCLUSIVE in latency")
+
+
 @pytest.mark.parametrize("verdict", ["ERROR", "INVALID", "SKIPPED"])
 def test_an_upgrade_without_measurements_leaves_the_change_open_with_the_reason(
     verdict: str,
