@@ -38,6 +38,7 @@ _LONGEST_CALLS = 60.0  # seconds of a block whose call is slow
 class SoakSeries:
     """The blocks of one side: when each ended, what its calls took, and what was held after it.
 
+    ``calls`` are those since the block before, also the few that only compare outputs.
     ``latency`` is the median of a call and ``mean`` the mean, in seconds less the wait for a core.
     ``difference`` is that of its outputs from the first ones, as a multiple of rounding; 0 where
     rounding decides them. ``repeat`` is where they differ that of two more calls in a row: a model
@@ -77,6 +78,7 @@ class SoakRun:
         block = seconds / _BLOCKS / len(sides)
         self._block = min(max(block, _SHORTEST), _LONGEST)
         self._first: dict[str, Mapping[str, Array]] = {}
+        self._between = dict.fromkeys(sides, 0)  # calls since the last block, which leak as others
         self.series = {side: SoakSeries() for side in sides}
 
     def run(self) -> None:
@@ -96,15 +98,20 @@ class SoakRun:
         series = self.series[side]
         latencies = latencies_less_wait(run.times)
         series.seconds.append(time.monotonic() - began)
-        series.calls.append(len(latencies))
+        series.calls.append(len(latencies) + self._between[side])
+        self._between[side] = 0
         series.latency.append(float(np.median(latencies)))
         series.mean.append(float(latencies.mean()))
         series.memory.append(held(usage))
         series.threads.append(usage.threads)
         series.descriptors.append(usage.descriptors)
-        nearby = functools.partial(self._nearby, predictor.predict)
-        difference = _difference(run.outputs, first, nearby)
-        again = [predictor.predict(self._batch) for _ in range(2 if difference > 1 else 0)]
+
+        def predict(batch: Mapping[str, Array]) -> Mapping[str, Array]:
+            self._between[side] += 1
+            return predictor.predict(batch)
+
+        difference = _difference(run.outputs, first, functools.partial(self._nearby, predict))
+        again = [predict(self._batch) for _ in range(2 if difference > 1 else 0)]
         series.difference.append(difference)
         series.repeat.append(_difference(again[0], again[1]) if again else 0.0)
 

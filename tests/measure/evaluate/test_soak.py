@@ -13,6 +13,7 @@ from mlms_predictors._run.replies import UsageReply
 
 from pytest_mlms.measure.agent.predictor import ScenarioRun
 from pytest_mlms.measure.evaluate.soak import SoakRun
+from pytest_mlms.measure.evaluate.soak_estimates import estimate_soak
 from tests.support.processes import scenario_run
 
 BATCH = {"x": np.full((2, 3), 0.3, np.float32) + np.arange(3, dtype=np.float32)}
@@ -82,3 +83,34 @@ def test_calls_in_a_row_tell_a_model_that_draws_numbers(draws: bool) -> None:
     assert found.difference[1] > 100
     assert found.repeat[0] == 0
     assert (found.repeat[1] > 100) is draws
+
+
+class Leaking(Model):
+    """A model that draws numbers, and leaks a kilobyte in each call: a block has one."""
+
+    held = 0
+
+    def run(self, scenario: str, **limits: Any) -> ScenarioRun:
+        self.held += 1000
+        return super().run(scenario, **limits)
+
+    def predict(self, batch: Any) -> dict[str, Any]:
+        self.held += 1000
+        return super().predict(batch)
+
+    def usage(self, collect: bool) -> UsageReply:
+        return UsageReply(self.held, None, 1, 1)
+
+
+def test_calls_between_blocks_count_for_what_a_call_leaks() -> None:
+    numbers = np.random.default_rng(1)
+
+    def drawn(x: Any) -> Any:
+        return numbers.normal(size=x.shape).astype(np.float32)
+
+    model: Any = Leaking(drawn, again=drawn)
+    soak = SoakRun({"b": lambda: contextlib.nullcontext(model)}, BATCH, 0.001)
+    while len(soak.series["b"].repeat) < 40:
+        soak.run()
+    growth = estimate_soak(soak.series["b"].arrays())["soak_growth"]
+    assert growth.value == pytest.approx(1000)
