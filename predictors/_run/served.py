@@ -1,6 +1,7 @@
 """Outputs of calls under load, to be compared with those of the same inputs at rest.
 
-They are references while the load runs, spread over all of it. Digests are taken when it is over.
+They are copies, spread over all of the load: a framework may write the outputs of each call to the
+same memory. Digests are taken when it is over.
 """
 
 from typing import Any, Dict, List, Sequence, Tuple
@@ -19,6 +20,9 @@ class ServedCalls:
     """The calls of one instance: one of so many, as many as there is room for, and the last."""
 
     def __init__(self) -> None:
+        import numpy
+
+        self._copy_of = numpy.array
         self._spread: List[Call] = []
         self._last: List[Call] = []
         self._number = 0
@@ -31,7 +35,7 @@ class ServedCalls:
         self._last = [call]
         size = _size(outputs)
         if self._number % self._stride == 0 and size <= _MOST_BYTES // 2:
-            self._spread.append(call)
+            self._spread.append((call[0], [self._copy_of(array) for array in outputs]))
             self.bytes += size
             while len(self._spread) > _MOST_CALLS or self.bytes > _MOST_BYTES:
                 self._spread = self._spread[::2]

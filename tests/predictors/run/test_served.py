@@ -48,3 +48,13 @@ def test_a_call_that_gave_something_else_once_is_told_first() -> None:
 def test_larger_batches_are_told_before_single_queries() -> None:
     calls = [((0,), outputs(0)), ((1, 2), outputs(1)), ((1,), outputs(2)), ((2, 0), outputs(3))]
     assert [samples for samples, _ in most_telling(calls)] == [(1, 2), (2, 0), (0,), (1,)]
+
+
+def test_outputs_that_a_framework_writes_to_the_same_memory_are_those_of_their_own_calls() -> None:
+    buffer = np.zeros(2, np.float32)
+    served = ServedCalls()
+    for sample in range(3):
+        buffer[:] = sample
+        served.add((sample,), [buffer])
+    told = {samples[0]: float(outputs[0][0]) for samples, outputs in served.calls[:-1]}
+    assert told == {0: 0.0, 1: 1.0, 2: 2.0}
