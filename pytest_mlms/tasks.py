@@ -1,4 +1,4 @@
-"""What a task of another package imports, wherever we keep it: CONTRIBUTING.md has an example."""
+"""Names for tasks of other packages, which stay wherever we keep them; CONTRIBUTING.md has one."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Gpu(NamedTuple):
 
     @property
     def devices(self) -> List[Any]:
-        """What CUDA can use of it: itself, or its slices."""
+        """The devices that CUDA can use of it: itself, or its slices."""
         return [self] if self.slices is None else list(self.slices)
 
 
@@ -136,7 +136,7 @@ class Memory(NamedTuple):
 
 
 class NvmlDevice:
-    """What NVML tells of a device such as cuda:1 without the package pynvml.
+    """NVML's facts of a device such as cuda:1, without the package pynvml.
 
     Everything raises ProbeUnavailable with NVML's reason.
     """

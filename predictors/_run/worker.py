@@ -20,7 +20,7 @@ import sys
 import time
 
 _BEGAN = time.monotonic()
-"""When the interpreter had started: the agent's own files, which users don't have, come next.
+"""The time when the interpreter had started: the agent's own files, which users don't have, follow.
 
 They are compiled at each start on another Python than the one that installed them.
 """

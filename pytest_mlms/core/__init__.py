@@ -1,1 +1,1 @@
-"""What every storey uses: records, units, statistics, files, errors, quantities."""
+"""Foundations of every storey: records, units, statistics, files, errors, quantities."""

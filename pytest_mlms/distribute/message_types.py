@@ -1,4 +1,4 @@
-"""Whether a value from another process is of the type that a message declares."""
+"""The check that a value from another process is of the type that a message declares."""
 
 from __future__ import annotations
 

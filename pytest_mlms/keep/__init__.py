@@ -1,1 +1,1 @@
-"""What is kept: results of a run, its history, locks of what is promised."""
+"""Records that last: results of a run, its history, locks of what is promised."""

@@ -1,1 +1,1 @@
-"""What a case needs before it can be measured: files, environments, hosts."""
+"""Provision of a case before it is measured: its files, its environments, the host."""

@@ -1,1 +1,1 @@
-"""What people see: terminal and documents, the portal, pages and their pictures."""
+"""Output for people: terminal and documents, the portal, pages and their pictures."""

@@ -149,7 +149,7 @@ def run_interleaved(
 
 @dataclass(frozen=True)
 class EarlierRounds:
-    """What rounds hand on: late calls, logs of B / A, slow calls, growths, and plans of turns.
+    """Facts that rounds hand on: late calls, logs of B / A, slow calls, growths, plans of turns.
 
     ``call_seconds`` are those that a call of both sides takes in turns, with all that is beside it.
     """

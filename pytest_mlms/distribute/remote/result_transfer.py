@@ -27,7 +27,7 @@ MOST = 64 << 30
 _CHUNK = 1 << 18  # bytes
 _BLOCK = 1 << 14  # bytes that a file counts beside its content, as disks have so many files
 _RESERVE, _RESERVED_SHARE = 1 << 30, 50
-"""What files of workers leave of the disk: a GiB, or a fiftieth of a smaller disk."""
+"""The room that files of workers leave on the disk: a GiB, or a fiftieth of a smaller disk."""
 _MOST_LOST = 10_000  # files, of which the reasons are kept
 
 

@@ -31,7 +31,7 @@ __all__ = ["can_reduce", "can_replay", "expectation_of"]
 
 _PROCESS = re.compile(r" \(process \d+\)")
 _ADVICE = re.compile(r"(?<= can't be imported in )(.*); [^;]*: (?='hello' raised )")
-"""What to change in files of the run, which a reader of the bundle hasn't."""
+"""Advice on files of the run, which a reader of the bundle hasn't."""
 
 _AT_EXIT = re.compile(r"failed at its exit|had not ended")
 _MOST_TEXT = 500  # characters of a summary

@@ -37,7 +37,7 @@ _FILLS = np.array(
     [digit * 10.0**power for power in range(4, 39) for digit in range(1, 10)]
     + [*_LARGEST, *(value / 2 for value in _LARGEST)]
 )
-"""What masks are filled with: round numbers, and the largest of float16, bfloat16 and longer."""
+"""Fillings of masks: round numbers, and the largest of float16, bfloat16 and longer."""
 
 
 def rounding_share(kind: np.dtype[Any], device: str = "cpu") -> float:

@@ -51,26 +51,30 @@ class ObjectOrder:
         scores = self._scores(values)
         if not (scores.ndim and scores.size and self._have_rows(ours, expected, scores.shape)):
             return ours
+
         allowed = np.broadcast_to(tolerance.atol + tolerance.rtol * np.abs(values), values.shape)
-        rows = scores.reshape(-1, scores.shape[-1])
-        gaps = 2 * self._scores(allowed).reshape(rows.shape)
-        own = self._scores(ours[self.scores].astype(np.float64)).reshape(rows.shape)
-        ours_flat = {name: _by_object(ours[name], scores.ndim).copy() for name in self.names}
-        flat = {name: _by_object(expected[name], scores.ndim) for name in self.names}
-        for row, (each, gap) in enumerate(zip(rows, gaps, strict=True)):
-            if (each[1:] - each[:-1] > gap[:-1]).any() or (np.abs(own[row] - each) > gap).any():
+        lists = (-1, scores.shape[-1])
+        scores = scores.reshape(lists)
+        gaps = 2 * self._scores(allowed).reshape(lists)
+        off = np.abs(self._scores(ours[self.scores].astype(np.float64)).reshape(lists) - scores)
+
+        axes = values.ndim if self.column is None else values.ndim - 1
+        theirs = [_by_object(expected[name], axes) for name in self.names]
+        moved = [_by_object(ours[name], axes).copy() for name in self.names]
+        for number, (row, gap) in enumerate(zip(scores, gaps, strict=True)):
+            rises = row[1:] - row[:-1] > gap[:-1]
+            if rises.any() or (off[number] > gap).any():
                 continue
-            for tie in _ties(each, gap):
+            for tie in _ties(row, gap):
                 best = _matched(
-                    [flat[name][row, tie] for name in self.names],
-                    [ours_flat[name][row, tie] for name in self.names],
+                    [objects[number, tie] for objects in theirs],
+                    [objects[number, tie] for objects in moved],
                 )
-                for values in ours_flat.values():
-                    values[row, tie] = values[row, tie][best]
-        return {
-            name: ours_flat[name].reshape(values.shape) if name in ours_flat else values
-            for name, values in ours.items()
-        }
+                for objects in moved:
+                    objects[number, tie] = objects[number, tie][best]
+
+        in_order = zip(self.names, moved, strict=True)
+        return {**ours, **{name: each.reshape(ours[name].shape) for name, each in in_order}}
 
     def _scores(self, values: Array) -> Array:
         return values if self.column is None else values[..., self.column]

@@ -57,7 +57,7 @@ _SHOWN_DIGITS = 19  # of an image's id
 
 
 class Visible(NamedTuple):
-    """What a container sees of the machine: files and folders, and the GPU with a UUID, or none."""
+    """The part of the machine that a container sees: files, folders, a GPU by its UUID or none."""
 
     paths: Iterable[Path]
     gpu: str = ""

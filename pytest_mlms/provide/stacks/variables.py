@@ -118,7 +118,7 @@ _SECRET = re.compile(
 """Names that even a prefix of the list must not let through, such as NVIDIA_API_KEY."""
 
 _HOST = re.compile(r"://(?=([^/]*))")
-"""Where the host of an address is, or its user."""
+"""The place of an address that has its host, or its user."""
 
 _PASSWORD = re.compile(r":\D")  # behind a user; a port has digits
 

@@ -54,7 +54,7 @@ class Tokens:
 
     known: tuple[Token, ...] = ()
     ended: dict[str, int] = field(default_factory=dict, compare=False)
-    """When sessions that were ended would have, by their signatures."""
+    """The times when sessions that were ended would have, by their signatures."""
 
     def __bool__(self) -> bool:
         return bool(self.known)
