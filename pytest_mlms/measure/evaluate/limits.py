@@ -239,8 +239,23 @@ def _advice(decision: Decision) -> str:
     reason = "undecided: the limit is inside the interval"
     if decision.limit.own:
         return f"{reason}; more values narrow it"
+    longer = _longer(decision) if decision.limit.quantity == "soak_growth" else math.inf
+    if longer < math.inf:
+        return f"{reason}; some {longer} times the --mlms-soak would narrow it enough"
     kind = QUANTITIES[decision.limit.quantity].kind
     return f"{reason}; {_NARROWER.get(kind, 'a larger dataset narrows it')}"
+
+
+def _longer(decision: Decision) -> float:
+    """Return how many times as many calls the interval of a growth needs to leave its limit out.
+
+    It is as wide as the noise of what a process holds, divided by the calls.
+    """
+    estimate, limit = decision.estimate, decision.limit.value
+    end = estimate.high if estimate.value < limit else estimate.low
+    if estimate.value == limit:
+        return math.inf
+    return math.ceil(abs((end - estimate.value) / (limit - estimate.value)))
 
 
 def _advice_on_wait(decision: Decision) -> str:

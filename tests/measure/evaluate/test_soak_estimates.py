@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from pytest_mlms.core.records import Limit, Place, Verdict
 from pytest_mlms.core.statistics import theil_sen_interval
-from pytest_mlms.measure.evaluate.limits import judge
+from pytest_mlms.measure.evaluate.limits import explain, judge
 from pytest_mlms.measure.evaluate.soak_estimates import estimate_soak
 
 PLACE = Place(Path("m.yaml"), 1)
@@ -97,6 +98,26 @@ def test_memory_that_wanders_is_growth_as_seldom_as_the_confidence_says() -> Non
         found = estimate_soak(blocks(memory=memory))["soak_growth"]
         missed += not found.low <= 0 <= found.high
     assert missed <= 15
+
+
+@pytest.mark.parametrize(("wanders", "calls"), [(False, 500), (True, 4100)])
+def test_growth_is_shown_to_be_below_its_limit_with_as_many_calls_as_the_docs_say(
+    wanders: bool, calls: int
+) -> None:
+    rng = np.random.default_rng(1)
+    passed = 0
+    for _ in range(200):
+        noise = rng.normal(0, 1 << 20, COUNT)
+        memory = (1 << 40) + (np.cumsum(noise) if wanders else noise)
+        found = estimate_soak(blocks(memory=memory, calls=np.full(COUNT, calls)))
+        (decision,) = judge([Limit("soak_growth", 100.0, PLACE)], found)
+        passed += decision.verdict is Verdict.PASSED
+    assert 0.9 <= passed / 200 <= 0.99
+    few = estimate_soak(blocks(memory=memory, calls=np.full(COUNT, calls // 10)))
+    (decision,) = judge([Limit("soak_growth", 100.0, PLACE)], few)
+    times = re.search(r"some (\d+) times the --mlms-soak would narrow it", explain(decision))
+    assert times is not None
+    assert 2 <= int(times[1]) <= 10
 
 
 def readings(least: float, most: float) -> st.SearchStrategy[list[float]]:
