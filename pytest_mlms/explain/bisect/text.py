@@ -13,6 +13,7 @@ from pytest_mlms.decide.upgrade.labels import upper_end
 from pytest_mlms.explain.bisect.judgement import CRASH, Judgement
 from pytest_mlms.explain.bisect.record import Conclusion, Probe, Record
 from pytest_mlms.explain.bisect.search import Outcome
+from pytest_mlms.provide.stacks.exact_packages import Difference, new_releases
 
 __all__ = ["answer_lines", "figure_text", "probe_lines"]
 
@@ -163,9 +164,14 @@ def _advice(judged: Judgement) -> str:
     return "a change that was undone again is found with --good or --bad inside of it"
 
 
+def _release(release: str, answer: Conclusion) -> str:
+    """Return a release with what changed together with it, as any of that may be the cause."""
+    return new_releases(release, list(map(Difference.parse, answer.others)))
+
+
 def _found(quantity: str, answer: Conclusion) -> Iterator[str]:
     judged = answer.judgement
-    release = f"{answer.package} {answer.new}".rstrip()
+    release = _release(f"{answer.package} {answer.new}".rstrip(), answer)
     before = answer.old or "without it"
     if quantity == CRASH:
         yield f"{release} crashes, and {before} does not:"
@@ -197,12 +203,13 @@ def _together(quantity: str, record: Record, answer: Conclusion) -> Iterator[str
 
 
 def _range(quantity: str, answer: Conclusion) -> Iterator[str]:
-    package = answer.package
     releases = (*answer.between, answer.new)
     count = len(releases)
     if count == 1:
-        yield f"{quantity} became worse about {package} {answer.new}, but is undecided there"
+        release = _release(f"{answer.package} {answer.new}", answer)
+        yield f"{quantity} became worse about {release}, but is undecided there"
     else:
+        package = _release(answer.package, answer)
         yield f"{quantity} became worse in one of {count} releases of {package}:"
         names = ", ".join(releases)
         yield _cut(names, indent=2)

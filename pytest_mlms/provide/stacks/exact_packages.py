@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from packaging.utils import canonicalize_name
 
-__all__ = ["NONE", "Difference", "ExactPackage", "differing_packages", "image_of", "parse_package"]
+__all__ = [
+    "NONE",
+    "Difference",
+    "ExactPackage",
+    "differing_packages",
+    "image_of",
+    "new_releases",
+    "parse_package",
+]
 
 NONE = "none"
 """The version of a package that a side doesn't have."""
@@ -20,6 +28,7 @@ _ADDRESS = re.compile(r"(?P<name>\w[\w.-]*) @ (?P<origin>\S+)")
 _IMAGE = re.compile(r".+ @ (?P<id>(sha256:)?[0-9a-f]{12,64})")
 _EDITABLE = "editable "
 _ARCHIVES = (".whl", ".tar.gz", ".zip")
+_MOST_NAMED = 2
 
 
 class ExactPackage(NamedTuple):
@@ -89,6 +98,29 @@ class Difference(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.package} {self.a} → {self.b}"
+
+    @classmethod
+    def parse(cls, text: str) -> Difference:
+        """Return the difference that ``str`` made a text of."""
+        package, _, versions = text.partition(" ")
+        a, _, b = versions.partition(" → ")
+        return cls(package, a, b)
+
+
+def new_releases(
+    first: str, others: Sequence[Difference], shown: Callable[[str], str] = str
+) -> str:
+    """Return a release with what changed together with it, as any of that may be the cause.
+
+    That is "onnx 1.18 with numpy 2.0, no six", or, of many, "onnx 1.18 with 9 other packages".
+    ``shown`` makes the text of a release.
+    """
+    parts = []
+    for name, _, new in others:
+        parts.append(f"no {shown(name)}" if new == NONE else shown(f"{name} {new}"))
+    if len(parts) > _MOST_NAMED:
+        parts = [f"{len(parts):,} other packages"]
+    return " with ".join([shown(first), ", ".join(parts)] if parts else [shown(first)])
 
 
 def differing_packages(before: Iterable[str], after: Iterable[str]) -> list[Difference]:

@@ -21,7 +21,7 @@ from pytest_mlms.decide.upgrade.labels import (
 )
 from pytest_mlms.decide.upgrade.layer_diff import LayerChange
 from pytest_mlms.decide.upgrade.rounds import CLOCKS
-from pytest_mlms.provide.stacks.exact_packages import Difference
+from pytest_mlms.provide.stacks.exact_packages import Difference, new_releases
 from pytest_mlms.show.report.machine_facts import machine_facts
 from pytest_mlms.show.report.markdown import code, code_block, folded, table
 from pytest_mlms.show.report.summary import count_verdicts
@@ -111,7 +111,10 @@ def _title(item: ItemView, software: UpgradeSoftware, evidence: Evidence) -> str
     if changed is None:
         against = item.against.name if item.against else ""
         changed = Difference("", against, item.stack.name)
-    release = code(_clean(f"{changed.package} {changed.b}", item))
+    others = [other for other in software.differing if other != changed]
+    release = new_releases(
+        f"{changed.package} {changed.b}", others, lambda text: code(_clean(text, item))
+    )
     before = code(_clean(changed.a, item)) or "the baseline"
     return f"{release}: {_regression(item, before, evidence)}"
 

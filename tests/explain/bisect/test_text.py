@@ -104,12 +104,27 @@ def test_figures(judged: Judgement, text: str) -> None:
 
 def test_a_release_that_is_found_has_its_ratio_and_the_layers_that_moved() -> None:
     text = told("found", others=("numpy 2.4.5 → 2.4.6",))
-    assert text.startswith("latency became worse in pace 1.5: ×1.080 (1.071 to 1.089) beside 1.4\n")
+    assert text.startswith("latency became worse in pace 1.5 with numpy 2.4.6: ×1.080 (1.071 to ")
     assert "  100 ms → 108 ms" in text
     assert "conv (Conv)" in text
     assert "100 % of the change" in text
     assert "all layers" not in text
     assert "changed with it: numpy 2.4.5 → 2.4.6\n  --with numpy==2.4.5 has" in text
+
+
+def test_a_package_that_changed_with_the_release_is_accused_with_it_in_the_first_line() -> None:
+    both = ("numpy 1.26.4 → 2.4.6", "six 1.17.0 → none")
+    first = "pace 1.5 with numpy 2.4.6, no six"
+    assert told("found", others=both).startswith(f"latency became worse in {first}: ×1.080 ")
+    assert told("found", CRASH, others=both).startswith(f"{first} crashes, and 1.4 does not:\n")
+    unknown = replace(SLOWER, outcome=Outcome.UNDECIDED, verdict="INCONCLUSIVE")
+    assert f"worse about {first}, but is undecided" in told("range", unknown, others=both)
+    text = told("range", between=("1.4.1",), others=both[:1])
+    assert text.startswith("latency became worse in one of 2 releases of pace with numpy 2.4.6:\n")
+    many = tuple(f"a{number} 1 → 2" for number in range(20))
+    assert told("found", others=many).startswith(
+        "latency became worse in pace 1.5 with 20 other packages: ×1.080 "
+    )
 
 
 def test_a_crash_has_its_error() -> None:

@@ -19,6 +19,7 @@ from tests.support.views import view_of, views_of
 
 RESULTS = "mlms-results/20261124-000118-387842"
 NODEID = "models/m.yaml::test_upgrade[onnxruntime-1.31.0-vs-onnxruntime-1.30.0-cpu-b8]"
+RELEASES = "`onnxruntime 1.31.0` with `flatbuffers 25.9`"
 MACHINE = {
     "host": "secret-host",
     "system": "Linux 6.1.0",
@@ -62,7 +63,7 @@ def report(evidence: Evidence | None = None, **fields: Any) -> str:
 def test_the_report_names_what_regressed_in_which_release_and_how_surely() -> None:
     text = report()
     title, *_ = text.splitlines()
-    assert title == "# `onnxruntime 1.31.0`: latency ×1.079 (1.071 to 1.088) against `1.30.0`"
+    assert title == f"# {RELEASES}: latency ×1.079 (1.071 to 1.088) against `1.30.0`"
     assert "Model `digits`, `onnxruntime`, `cpu, batch size 8`;" in text
     assert "| latency  | REGRESSED | 264 µs | 285 µs | ×1.079 (1.071 to 1.088) | 3 % " in text
     assert "| `conv`       | `Conv` | 10.0 µs | 30.0 µs | +20.0 µs | 100 % |" in text
@@ -158,7 +159,9 @@ def test_paths_and_addresses_in_messages_are_left_out() -> None:
         "launch_against": {"packages": ["own==1", "onnxruntime==1.30.0"]},
     }
     text = report(**fields)
-    assert text.startswith("# `onnxruntime 1.31.0`: it fails, and `1.30.0` does not\n")
+    assert text.startswith(
+        "# `onnxruntime 1.31.0` with `own PATH`: it fails, and `1.30.0` does not\n"
+    )
     assert "new: Load from PATH failed\nADDRESS in model.cc:3\n" in text
     assert "| `own`         | `1`       | `PATH`   |" in text
     assert "joe" not in text
@@ -171,7 +174,7 @@ def test_wrong_outputs_come_before_times_and_are_a_multiple() -> None:
     agreement["lacking"] = "'y' has NaN | or infinity"
     lines = ["row 3: label 5, class 5 -> 6", "row 17: label 1"]
     text = report(comparisons=[latency, agreement], worse_inputs=lines)
-    assert text.splitlines()[0] == "# `onnxruntime 1.31.0`: other outputs than in `1.30.0`"
+    assert text.splitlines()[0] == f"# {RELEASES}: other outputs than in `1.30.0`"
     assert "| outputs differ by up to 12.5 times what is allowed |" in text
     assert "`agreement`: `'y' has NaN | or infinity`" in text
     assert "by number, the worst first: 3, 17.\n" in text
@@ -182,13 +185,13 @@ def test_the_operator_that_gives_other_outputs_is_in_the_title() -> None:
     (latency,) = upgrade()["comparisons"]
     agreement = {**latency, "quantity": "agreement", "ratio": 3.0, "of": "outputs"}
     title, *_ = report(Evidence(operator="MaxPool"), comparisons=[agreement]).splitlines()
-    assert title == "# `onnxruntime 1.31.0`: `MaxPool` gives other outputs than in `1.30.0`"
+    assert title == f"# {RELEASES}: `MaxPool` gives other outputs than in `1.30.0`"
 
 
 def test_a_candidate_that_fails_is_said_to_in_the_title() -> None:
     (latency,) = upgrade()["comparisons"]
     title, *_ = report(comparisons=[{**latency, "quantity": "crash", "ratio": None}]).splitlines()
-    assert title == "# `onnxruntime 1.31.0`: it fails, and `1.30.0` does not"
+    assert title == f"# {RELEASES}: it fails, and `1.30.0` does not"
 
 
 def test_what_a_regression_left_open_is_left_out() -> None:
@@ -272,7 +275,7 @@ def test_the_report_is_about_the_quantity_that_was_searched() -> None:
     text = report(Evidence(bisection=bisection()), comparisons=[searched, worse])
     title, *_ = text.splitlines()
     change = "latency ×1.079 (1.071 to 1.088) against `1.30.0`, INCONCLUSIVE"
-    assert title == f"# `onnxruntime 1.31.0`: {change}"
+    assert title == f"# {RELEASES}: {change}"
     assert "| latency     | INCONCLUSIVE |" in text
     assert "| peak memory | REGRESSED    |" in text
 
