@@ -1,31 +1,23 @@
-"""The hosts of a run and what they offer, as a table: --mlms-fleet."""
+"""The hosts of a run and what they offer, as a list: --mlms-fleet."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pytest
 
+from pytest_mlms.core.text import visible
 from pytest_mlms.core.units import format_quantity
 from pytest_mlms.distribute.workers import WorkerState
 from pytest_mlms.provide.host.capabilities import Capabilities
 from pytest_mlms.session import SESSION
-from pytest_mlms.show.report.table import format_table
+from pytest_mlms.show.report.table import KEEP
 
 __all__ = ["InventoryScheduler", "show_this_host", "write_workers"]
 
-_COLUMNS = [
-    "host",
-    "workers",
-    "device",
-    "kind",
-    "uuid",
-    "memory",
-    "driver",
-    "frameworks",
-    "other",
-]
+_WIDTH_OF_NAMES = len("containers")
 _NARROWEST = 80  # columns
 
 
@@ -66,102 +58,82 @@ class InventoryScheduler:
 
 
 class _AnnouncedHost(NamedTuple):
-    """A worker, or "-" without xdist, and the capabilities of its host."""
+    """A worker, or "" without xdist, and the capabilities of its host."""
 
     worker: str
     host: Capabilities
 
 
 def show_this_host(config: pytest.Config) -> None:
-    """Write the table of this host, where there are no workers."""
+    """Write the list of this host, where there are no workers."""
     terminal = config.pluginmanager.getplugin("terminalreporter")
     if terminal:
-        this_host = _AnnouncedHost("-", config.stash[SESSION].capabilities(config))
-        _write_table(terminal, [this_host])
+        this_host = _AnnouncedHost("", config.stash[SESSION].capabilities(config))
+        _write_hosts(terminal, [this_host])
 
 
 def write_workers(terminal: pytest.TerminalReporter, workers: Iterable[WorkerState]) -> None:
-    """Write the table of the workers' hosts."""
+    """Write the list of the workers' hosts."""
     announced = []
     for worker in workers:
         if worker.announcement:
             host = _AnnouncedHost(worker.id, worker.capabilities)
             announced.append(host)
-    _write_table(terminal, announced)
+    _write_hosts(terminal, announced)
 
 
-def _write_table(terminal: pytest.TerminalReporter, announced: Sequence[_AnnouncedHost]) -> None:
-    """Write a row for each device of each host, with the workers that it is for."""
+def _write_hosts(terminal: pytest.TerminalReporter, announced: Sequence[_AnnouncedHost]) -> None:
+    """Write each host with its devices and what else it has, and the workers that it is for."""
     workers_of: dict[str, list[str]] = {}
     offers: dict[str, Capabilities] = {}
     for worker, host in announced:
         offer = repr((host["host"], host["devices"]))  # CUDA_VISIBLE_DEVICES may be a worker's own
         offers[offer] = host
         workers_of.setdefault(offer, []).append(worker)
-    rows = []
-    for offer, host in offers.items():
-        rows += _rows(host, workers_of[offer])
     count = len({host["host"] for host in offers.values()})
     noun = "host" if count == 1 else "hosts"
     terminal.write_sep("-", f"mlms: the fleet, {count} {noun}")
     width = max(terminal._tw.fullwidth, _NARROWEST)
-    header, *lines = format_table(_COLUMNS, rows, width, left=len(_COLUMNS))
-    for line in header:
-        terminal.write_line(line, bold=True)
-    for folded in lines:
-        for line in folded:
-            terminal.write_line(line)
+    for offer, host in offers.items():
+        terminal.write_line(visible(host["host"]), bold=True)
+        for name, parts in _facts(host, workers_of[offer]):
+            for line in _folded(name, parts, width):
+                terminal.write_line(line)
 
 
-def _rows(host: Capabilities, workers: Iterable[str]) -> list[list[str]]:
-    """Return the rows of a host, the first of which has what is not of a single device."""
-    rows = []
-    name = host["host"]
-    worker_names = " ".join(workers)
-    frameworks = _versions(host["frameworks"])
-    other = _other(host)
+def _folded(name: str, parts: Iterable[str], width: int) -> list[str]:
+    """Return the lines of a fact, which is folded between its parts: names stay whole."""
+    text = ", ".join(visible(part).replace(" ", KEEP) for part in parts)
+    lines = textwrap.wrap(
+        text,
+        width,
+        initial_indent=f"  {name:<{_WIDTH_OF_NAMES}} ",
+        subsequent_indent=" " * (_WIDTH_OF_NAMES + 3),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [line.replace(KEEP, " ") for line in lines]
+
+
+def _facts(host: Capabilities, workers: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yield the facts of a host that it has, each with its parts."""
+    yield "workers", workers
     for device in host["devices"]:
-        cells = _device_cells(device, host)
-        rows.append([name, worker_names, *cells, frameworks, other])
-        name = worker_names = frameworks = other = ""
-    return rows
+        yield device["name"], list(_parts_of(device, host))
+    yield "frameworks", [" ".join(found).rstrip() for found in host["frameworks"].items()]
+    yield "python", host["interpreters"]
+    yield "containers", host["engines"]
+    yield "labels", [f"{label}={value}" for label, value in host["labels"].items()]
+    yield "stacks", host["stacks"]
 
 
-def _device_cells(device: Mapping[str, Any], host: Capabilities) -> list[str]:
-    kind = device["kind"]
+def _parts_of(device: Mapping[str, Any], host: Capabilities) -> Iterator[str]:
+    yield device["kind"]
     if device["name"] == "cpu":
-        kind = f"{kind}, {host['cores']} cores"
-    memory = "-"
+        yield f"{host['cores']} cores"
     if device["memory"]:
-        memory = format_quantity(device["memory"], "B")
-    uuid = device.get("uuid", "-")
-    driver = device.get("driver", "-")
-    return [device["name"], kind, uuid, memory, driver]
-
-
-def _versions(frameworks: Mapping[str, str]) -> str:
-    words = []
-    for name, version in frameworks.items():
-        words.append(name)
-        if version:
-            words.append(version)
-    return " ".join(words)
-
-
-def _other(host: Capabilities) -> str:
-    engines_and_labels = list(host["engines"])
-    for label, value in host["labels"].items():
-        engines_and_labels.append(f"{label}={value}")
-    parts = [
-        _prefixed("python", host["interpreters"]),
-        " ".join(engines_and_labels),
-        _prefixed("stacks", host["stacks"]),
-    ]
-    return "; ".join(part for part in parts if part)
-
-
-def _prefixed(prefix: str, words: Sequence[str]) -> str:
-    """Return the words behind a prefix, "" where there are none."""
-    if not words:
-        return ""
-    return " ".join([prefix, *words])
+        yield format_quantity(device["memory"], "B")
+    if "driver" in device:
+        yield f"driver {device['driver']}"
+    if "uuid" in device:
+        yield device["uuid"]

@@ -1,4 +1,4 @@
-"""The table of the hosts of a run."""
+"""The list of the hosts of a run."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.distribute.fakes import (
 
 
 class FakeTerminal:
-    def __init__(self) -> None:
-        self._tw = SimpleNamespace(fullwidth=200)
+    def __init__(self, width: int = 200) -> None:
+        self._tw = SimpleNamespace(fullwidth=width)
         self.title = ""
         self.lines: list[str] = []
 
@@ -31,53 +31,66 @@ class FakeTerminal:
         self.lines.append(line)
 
 
-def rows(*workers: WorkerState) -> tuple[str, list[list[str]]]:
-    """Return the title of the table, and the words of its lines."""
-    terminal = FakeTerminal()
+def shown(*workers: WorkerState, width: int = 200) -> tuple[str, list[str]]:
+    """Return the title of the list, and its lines with one blank between words."""
+    terminal = FakeTerminal(width)
     write_workers(cast("pytest.TerminalReporter", terminal), workers)
-    return terminal.title, [line.split() for line in terminal.lines]
+    assert max(map(len, terminal.lines), default=0) <= width
+    return terminal.title, [" ".join(line.split()) for line in terminal.lines]
 
 
-def test_each_device_of_each_host_has_a_row() -> None:
-    title, (header, cpu, gpu, other_cpu, _) = rows(
+def test_each_host_has_a_line_for_each_of_its_devices() -> None:
+    title, lines = shown(
         make_worker("gpu1", "gw0"), make_worker("gpu1", "gw1"), make_worker("gpu2", "gw2")
     )
     assert title == "mlms: the fleet, 2 hosts"
-    assert header[:3] == ["host", "workers", "device"]
-    assert cpu[:4] == ["gpu1", "gw0", "gw1", "cpu"]
-    assert cpu[-2:] == ["onnxruntime", "1.20.1"]
-    assert gpu[0] == "cuda:0"
-    assert "141 GiB" in " ".join(gpu)
-    assert other_cpu[:3] == ["gpu2", "gw2", "cpu"]
+    first, second = lines[: len(lines) // 2], lines[len(lines) // 2 :]
+    assert first[:2] == ["gpu1", "workers gw0, gw1"]
+    assert second[:2] == ["gpu2", "workers gw2"]
+    assert second[2:] == first[2:]
+    assert [line.split()[0] for line in first[2:]] == ["cpu", "cuda:0", "frameworks"]
+    assert "141 GiB" in first[3]
+    assert first[4] == "frameworks onnxruntime 1.20.1"
 
 
-def test_workers_of_a_host_that_see_other_devices_have_rows_of_their_own() -> None:
+def test_workers_of_a_host_that_see_other_devices_are_listed_apart() -> None:
     workers = []
     for worker, uuid in (("gw0", "MIG-11"), ("gw1", "MIG-22")):
         devices = [{"name": "cuda:0", "kind": "x", "uuid": uuid, "memory": 1, "locks": [uuid]}]
         announcement = WorkerAnnouncement(make_capabilities("a", devices=devices), [], [])
         workers.append(make_worker("a", worker, announcement=announcement))
-    title, (_, first, second) = rows(*workers)
+    title, lines = shown(*workers)
     assert title == "mlms: the fleet, 1 host"
-    assert first[:5] == ["a", "gw0", "cuda:0", "x", "MIG-11"]
-    assert second[:5] == ["a", "gw1", "cuda:0", "x", "MIG-22"]
+    assert lines[:3] == ["a", "workers gw0", "cuda:0 x, 1.00 B, MIG-11"]
+    assert lines[4:7] == ["a", "workers gw1", "cuda:0 x, 1.00 B, MIG-22"]
 
 
-def test_what_else_a_host_has_is_in_the_last_column() -> None:
+def test_what_else_a_host_has_is_below_its_devices() -> None:
     capabilities = make_capabilities(
         "a", interpreters=["3.11"], engines=["podman"], labels={"gpu": "new"}, stacks=["old-torch"]
     )
     worker = make_worker(announcement=WorkerAnnouncement(capabilities, [], []))
-    title, lines = rows(worker)
-    assert title == "mlms: the fleet, 1 host"
-    assert " ".join(lines[1]).endswith("python 3.11; podman gpu=new; stacks old-torch")
+    _, lines = shown(worker)
+    assert lines[-4:] == ["python 3.11", "containers podman", "labels gpu=new", "stacks old-torch"]
 
 
-def test_a_worker_that_announced_nothing_is_not_in_the_table() -> None:
+@pytest.mark.parametrize("width", [80, 100])
+def test_names_stay_whole_at_any_width(width: int) -> None:
+    kind = "NVIDIA H200 NVL MIG 1g.18gb+me"
+    uuid = "MIG-5d7a2a0c-3b1e-5b3c-9a6d-0f6f2c9f7a11"
+    gpu = {"name": "cuda:0", "kind": kind, "uuid": uuid, "memory": 16 << 30, "driver": "570.86.15"}
+    stacks = [f"onnxruntime-1.{minor}.0" for minor in range(1, 30)]
+    capabilities = make_capabilities("a", devices=[gpu], stacks=stacks)
+    worker = make_worker(announcement=WorkerAnnouncement(capabilities, [], []))
+    _, lines = shown(worker, width=width)
+    text = "\n".join(lines)
+    for name in (kind, uuid, "16.0 GiB", "driver 570.86.15", *stacks):
+        assert name in text
+
+
+def test_a_worker_that_announced_nothing_is_not_listed() -> None:
     silent = WorkerState(Connection(FakeNode(), RecordingChannel()))
-    title, lines = rows(silent)
-    assert title == "mlms: the fleet, 0 hosts"
-    assert len(lines) == 1
+    assert shown(silent) == ("mlms: the fleet, 0 hosts", [])
 
 
 def test_the_run_is_finished_when_no_worker_is_expected() -> None:
