@@ -36,8 +36,9 @@ def _texts(session: Session) -> Iterator[tuple[type[MlmsWarning], str]]:
         problem = f"no datasets.yaml describes the datasets of original manifests: {names}"
         yield MlmsWarning, f"{problem}; add them to one, so that accuracy is measured"
     if count and not (session.config.upgrade or session.config.sides):
-        problem = f"no limit judges what is measured of {count:,} original {noun}, which can't fail"
-        yield MlmsNotGated, f"{problem}; add thresholds to what 'mlms import' writes"
+        problem = f"no limit judges what is measured of {count:,} original {noun}"
+        defaults = " but the defaults of soaks" if session.config.soak else ", which can't fail"
+        yield MlmsNotGated, f"{problem}{defaults}; add thresholds to what 'mlms import' writes"
     if session.strangers:
         names = _listed([os.path.relpath(path) for path in session.strangers])
         yield MlmsWarning, f"{_were_left(len(session.strangers))} left alone: {names}"

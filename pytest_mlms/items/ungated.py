@@ -33,7 +33,15 @@ def warn_without_limits(loaded: LoadedManifest, cases: Sequence[Case], session: 
 
     place = loaded.place()
     name = loaded.manifest.name
-    text = f"no limit judges what {name} measures, so it can't fail; add thresholds"
+    text = f"no limit judges what {name} measures"
+    if any(case.kind == "soak" for case in cases):
+        text += " but the defaults of its soaks, so nothing else of it can fail; add thresholds"
+    elif loaded.limits("soak"):
+        text += (
+            " without --mlms-soak, so it can't fail; add that, or thresholds of other quantities"
+        )
+    else:
+        text += ", so it can't fail; add thresholds"
     warn_at(str(place.path), place.line, text, MlmsNotGated)
 
 

@@ -41,6 +41,12 @@ def test_originals_are_collected_and_warned_of_once(originals: Project) -> None:
     assert result.ret == 0
 
 
+def test_originals_can_fail_by_the_defaults_of_soaks(originals: Project) -> None:
+    result = originals.run("--collect-only", "-q", "--mlms-soak=3s", SHOW_WARNINGS)
+    text = "no limit judges what is measured of 2 original manifests but the defaults of soaks; add"
+    result.stdout.fnmatch_lines([f"*{text} thresholds*"])
+
+
 def test_a_refused_original_is_an_error_with_its_line(originals: Project) -> None:
     (originals.folder / "stub.yml").write_text(A0)
     result = originals.run("--collect-only", "-q", "--continue-on-collection-errors")

@@ -45,10 +45,24 @@ def test_a_manifest_without_limits_fails_under_strict(ungated: Project) -> None:
     assert all(item["estimates"] for item in ungated.items())
 
 
-def test_the_default_limits_of_a_soak_are_none_of_its_manifest(ungated: Project) -> None:
-    result = ungated.run(SHOW_WARNING, "--mlms-soak=3s", "--collect-only")
-    assert "test_soak[" in result.stdout.str()
-    assert result.stdout.str().count("MlmsNotGated") == 1
+@pytest.mark.parametrize(
+    ("thresholds", "options", "warning"),
+    [
+        ("", ["--mlms-soak=3s"], "but the defaults of its soaks, so nothing else of it can fail;"),
+        ("  soak_growth: {max: 1 MB}", [], "without --mlms-soak, so it can't fail; add that,"),
+        ("  soak_growth: {max: 1 MB}", ["--mlms-soak=3s"], ""),
+    ],
+)
+def test_a_warning_of_no_limit_tells_what_soaks_have(
+    ungated: Project, thresholds: str, options: list[str], warning: str
+) -> None:
+    ungated.set_thresholds(thresholds)
+    result = ungated.run(SHOW_WARNING, *options, "--collect-only")
+    assert ("test_soak[" in result.stdout.str()) is bool(options)
+    assert result.stdout.str().count("MlmsNotGated") == bool(warning)
+    result.stdout.fnmatch_lines(
+        [f"*no limit judges what digits-cnn measures {warning}*"][: bool(warning)]
+    )
 
 
 def test_a_manifest_that_limits_some_of_its_items_neither_warns_nor_fails(
