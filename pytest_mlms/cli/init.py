@@ -201,7 +201,10 @@ def _measured(
     say("measuring it on this machine, twice …")
     further = [f"--mlms-cache={options.cache}"]
     runs = measure_twice(temporary, [*_pytest_options(options, len(draft.models)), *further])
-    return with_limits(draft, runs)
+    draft = with_limits(draft, runs)
+    if draft.doubt:
+        say(f"mlms: {draft.doubt}")
+    return draft
 
 
 def _tried(seconds: float) -> int:

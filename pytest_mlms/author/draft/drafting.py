@@ -50,6 +50,7 @@ def draft_manifest(request: DraftRequest) -> Draft:
         inputs=findings.inputs,
         outputs=outputs,
         dataset=dataset,
+        classes=findings.classes,
         devices=[findings.device],
         batch_sizes=findings.batch_sizes,
         threads=request.threads,

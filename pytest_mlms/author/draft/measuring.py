@@ -32,6 +32,13 @@ _MOST_OF_ACCURACY = 2  # limits
 _SHOWN_LINES = 12  # of an error
 _LEAST_DIFFERENCE = 1e-6
 _ANY_DIFFERENCE = 1e30
+_BY_CHANCE = {"top1": 0.0, "r2": 0.0, "ap": 0.0, "miou": 0.0}
+"""What a model that knows nothing scores; of as many classes as are known, one of them."""
+_DOUBT = (
+    "{} {} is not shown to be better than chance ({}{}): the labels, their order or the "
+    "pre-processing are probably wrong, or the inputs too few. Mend that before you trust a limit "
+    "on accuracy; mlms doctor tries usual mistakes"
+)
 
 Item = Mapping[str, Any]
 
@@ -105,7 +112,26 @@ def with_limits(draft: Draft, runs: Sequence[Sequence[Item]]) -> Draft:
         *_agreement(draft, items),
     ]
     noise = max((time.noise for time in times.values()), default=0.0)
-    return replace(draft, thresholds=thresholds, measured=_how(items, noise))
+    doubt = _doubt(items, draft.classes)
+    return replace(draft, thresholds=thresholds, measured=_how(items, noise), doubt=doubt)
+
+
+def _doubt(items: Sequence[Item], classes: int | None) -> str:
+    """Return that a model isn't better than chance; "" where each is, or has no accuracy."""
+    one = f"one of {classes:,} classes" if classes else ""
+    for item in items:
+        for name, known in _BY_CHANCE.items():
+            estimate = item["estimates"].get(name)
+            if item["kind"] != "accuracy" or estimate is None or estimate["lacking"]:
+                continue
+            chance = 1 / classes if name == "top1" and classes else known
+            found = estimate["low"] if name == "top1" else estimate["value"]
+            if found <= chance:
+                shares = [
+                    format_quantity(share, "fraction") for share in (estimate["value"], chance)
+                ]
+                return _DOUBT.format(name, *shares, f", {one}" if name == "top1" and one else "")
+    return ""
 
 
 def _how(items: Sequence[Item], noise: float) -> str:

@@ -175,9 +175,10 @@ class DatasetPart:
 class Draft:
     """A drafted manifest.
 
-    ``thresholds`` are lines with a comment each, and ``measured`` says how they were measured.
-    ``seconds`` is about what the model takes for an input. ``rounding`` is how much outputs of
-    several models may differ by another order of computing.
+    ``thresholds`` are lines with a comment each, ``measured`` says how they were measured, and
+    ``doubt`` why the accuracy can't be right. ``classes`` is the number of classes, None for no
+    classification. ``seconds`` is about what the model takes for an input. ``rounding`` is how much
+    outputs of several models may differ by another order of computing.
     """
 
     name: str
@@ -186,11 +187,13 @@ class Draft:
     inputs: Sequence[InputPart]
     outputs: Sequence[OutputPart]
     dataset: DatasetPart | None = None
+    classes: int | None = None
     devices: Sequence[str] = ("cpu",)
     batch_sizes: Sequence[int] = (1,)
     threads: int | None = None
     thresholds: Sequence[tuple[str, str]] = ()
     measured: str = ""
+    doubt: str = ""
     heading: str = ""
     task_comment: str = ""
     seconds: float = 0.0
@@ -224,7 +227,9 @@ class Draft:
         if self.threads:
             lines.append(f"  threads: {self.threads}")
         if self.thresholds:
-            lines += ["", *_wrapped(self.measured), "thresholds:"]
+            lines += ["", *_wrapped(self.measured)]
+            lines += _wrapped(self.doubt) if self.doubt else []
+            lines.append("thresholds:")
             for threshold, comment in self.thresholds:
                 lines += _commented(f"  {threshold}", comment)
         return "\n".join([*lines, ""])
