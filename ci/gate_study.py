@@ -117,7 +117,9 @@ class NoSink:
         """Ignore an artifact."""
 
 
-def compare_timed_outputs(pair: AgentPair, outputs: Mapping[SideName, Outputs]) -> OutputFindings:
+def compare_timed_outputs(
+    pair: AgentPair, outputs: Mapping[SideName, Outputs], of_first_call: Mapping[SideName, Outputs]
+) -> OutputFindings:
     """Compare the outputs of the timed inputs."""
     return OutputFindings([check_outputs(outputs["a"], outputs["b"])])
 

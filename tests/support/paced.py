@@ -135,7 +135,7 @@ def paced_upgrade(
 
     tolerance = {"latency": 0.03, **(tolerances or {})}
     criteria = Criteria(tolerance, tuple(tolerance))
-    run = UpgradeRun(criteria, 1, lambda pair, outputs: OutputFindings([]), _Sink(folder))
+    run = UpgradeRun(criteria, 1, lambda *outputs: OutputFindings([]), _Sink(folder))
     plan = _Pairs(seconds=0.0, budget=3600, seed=seed)
     object.__setattr__(plan, "pairs", pairs)
     timed = TimedInputs(dataset_of(elements), 1, seed=0, run_seed=seed)

@@ -102,8 +102,9 @@ _PLANNED_ROUNDS = 2  # that find out how long turns are
 class MeasuredRound(NamedTuple):
     """A round: its raw measurements, its record, and the outputs of its last calls.
 
-    ``first_sides`` says for each pair of turns which side began. ``load`` is None where there is
-    none, and ``queries`` has its arrays.
+    ``first_outputs`` are those of the first call of each process. ``first_sides`` says for each
+    pair of turns which side began. ``load`` is None where there is none, and ``queries`` has its
+    arrays.
     """
 
     raw: Round
@@ -113,6 +114,7 @@ class MeasuredRound(NamedTuple):
     load: RoundLoad | None = None
     queries: Mapping[str, Array] = MappingProxyType({})
     inputs: RoundInputs | None = None
+    first_outputs: Mapping[SideName, Outputs] = MappingProxyType({})
 
     def arrays(self) -> dict[str, Array]:
         """Return the arrays of ``pairs-N.npz`` by name."""
@@ -348,7 +350,10 @@ class RoundRunner:
             numbers_again=numbers_again,
         )
         earlier.slow_calls.append(slow_calls(raw, inputs))
-        return MeasuredRound(raw, record, first_sides, outputs, inputs=inputs)
+        first_outputs = {side: first_turns[side].outputs for side in SIDES}
+        return MeasuredRound(
+            raw, record, first_sides, outputs, inputs=inputs, first_outputs=first_outputs
+        )
 
     def _round_again(self, sides: Mapping[SideName, Side], again: Turns) -> Round:
         """Return the turns of inputs that were timed again, in the form of a round."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple
 
 from pytest_mlms.core.errors import Crashed, InvalidRun, MlmsError, OutputError
@@ -31,6 +32,7 @@ from pytest_mlms.decide.upgrade.output_verdict import (
     BY_CALL,
     BY_THREADS,
     JOINED,
+    OF_FIRST_CALL,
     OF_LOAD,
     OF_PROCESS,
     OWN_THREADS,
@@ -144,23 +146,34 @@ class OutputCheck:
     def _outputs(self) -> Sequence[Output]:
         return self.case.loaded.manifest.outputs
 
-    def __call__(self, pair: AgentPair, first: Mapping[SideName, Outputs]) -> OutputFindings:
+    def __call__(
+        self,
+        pair: AgentPair,
+        first: Mapping[SideName, Outputs],
+        of_first_call: Mapping[SideName, Outputs] = MappingProxyType({}),
+    ) -> OutputFindings:
         """Return the verdicts on agreement and accuracy, and the inputs that got worse.
 
-        ``first`` has the outputs of the first of the timed batches by side. The first call compares
+        ``first`` has the outputs of the first of the timed batches by side, and ``of_first_call``
+        those that each process gave for it in its first call. The first call of this compares
         all inputs, each later one what its round timed. Accuracy is compared where outputs
         disagree, too. Raises InvalidRun where the baseline's own outputs cannot be used. After an
         error all is compared again, as half of it says nothing of the other half.
         """
         try:
-            return self._findings(pair, first)
+            return self._findings(pair, first, of_first_call)
         except MlmsError:
             fresh = vars(replace(self))
             vars(self).clear()
             vars(self).update(fresh)
             raise
 
-    def _findings(self, pair: AgentPair, first: Mapping[SideName, Outputs]) -> OutputFindings:
+    def _findings(
+        self,
+        pair: AgentPair,
+        first: Mapping[SideName, Outputs],
+        of_first_call: Mapping[SideName, Outputs],
+    ) -> OutputFindings:
         self._rounds += 1
         timed = {side: [first[side], *_further_outputs(pair, side)] for side in SIDES}
         if self._rounds == 1:
@@ -168,6 +181,7 @@ class OutputCheck:
             self._compare_unheld(pair)  # which may widen what is allowed, as the spread may
         self._add_timed(pair, timed)
         self._add_repeats(pair, timed)
+        self._check_first_call(pair, first, of_first_call)
         self._check_processes(pair, timed)
         self._check_loads(pair)
         if self._rounds == 1:
@@ -255,6 +269,21 @@ class OutputCheck:
                 names = [f"timed batch {place + 1}"]
                 sweep.add(self._own(known[0]), self._own(outputs), names, nearby)
             self._about.repeats[side].add(found, sweep)
+
+    def _check_first_call(
+        self,
+        pair: AgentPair,
+        first: Mapping[SideName, Outputs],
+        of_first_call: Mapping[SideName, Outputs],
+    ) -> None:
+        """Compare the first answer of each process with what it gives for the same batch later."""
+        for side, outputs in of_first_call.items():
+            inputs = [(self._rounds, row) for row in range(self.case.batch_size)]
+            fresh = OutputSweep(self._sweep.rules, of_itself=True)
+            sweep = self._about.part(OF_FIRST_CALL, fresh, inputs, side)
+            nearby = self._nearby(pair, pair.batch_at(0), side)
+            names = self._names("timed batch 1")
+            sweep.add(self._own(first[side]), self._own(outputs), names, nearby)
 
     def _check_processes(self, pair: AgentPair, timed: _TimedOutputs) -> None:
         """Compare each side with itself: its process with that of the first round.

@@ -20,6 +20,7 @@ __all__ = [
     "BY_CALL",
     "BY_THREADS",
     "JOINED",
+    "OF_FIRST_CALL",
     "OF_LOAD",
     "OF_PROCESS",
     "OWN_THREADS",
@@ -49,9 +50,11 @@ BY_THREADS = "with other numbers of threads"
 OWN_THREADS = "at the frameworks' own number of threads"
 OF_LOAD = "B against itself under load"
 OF_PROCESS = "B against itself in another process"
+OF_FIRST_CALL = "B against itself in the first call of a process"
 JOINED = "in the batches that queries under load were joined to"
 PICTURES = "the decoded pictures"
 """The part whose texts a ``PictureSweep`` has."""
+_OF_ONE_SIDE = (PICTURES, OF_LOAD, OF_PROCESS, OF_FIRST_CALL)
 
 
 @dataclass
@@ -249,7 +252,7 @@ def by_design(
     far they may differ. What no variant may do is REGRESSED: outputs of another form, NaN, and a
     variant that disagrees with itself.
     """
-    own = [at for at in _wrong_parts(about) if at in (PICTURES, OF_LOAD, OF_PROCESS)]
+    own = [at for at in _wrong_parts(about) if at in _OF_ONE_SIDE]
     is_broken = bool(sweep.problem or own)
     has_nan = any(each.lost for each in (sweep, *about.parts.values()))
     if is_broken or has_nan or about.intermittent:
@@ -332,6 +335,9 @@ def _baseline_texts(sweep: OutputSweep, about: Circumstances) -> Iterator[str]:
     """Yield what the baseline's own outputs are like, and what could not be compared."""
     if about.repeats["a"].is_faulty:
         yield _repeats_text("the baseline", about.repeats["a"])
+    of_first = about.own.get(OF_FIRST_CALL)
+    if of_first and of_first.beyond:
+        yield "the baseline gives something else in the first call of a process, too"
     for (name, how), share in about.spreads.items():
         by = "more than is allowed" if math.isinf(share) else f"{share:.2g}"
         yield f"the baseline's own {name!r} varies by {by} {how}"

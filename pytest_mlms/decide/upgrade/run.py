@@ -50,8 +50,9 @@ from pytest_mlms.measure.load.verdict import LATE_SHARE
 
 __all__ = ["UpgradeRun"]
 
-OutputChecker = Callable[[AgentPair, Mapping[SideName, Outputs]], OutputFindings]
-"""Compares the outputs of both sides while their agents are alive."""
+_OutputsBySide = Mapping[SideName, Outputs]
+OutputChecker = Callable[[AgentPair, _OutputsBySide, _OutputsBySide], OutputFindings]
+"""Compares outputs while agents are alive, given those of the last and of the first call."""
 
 _PROFILES = 4  # of each side, in turns
 _PROFILED_CALLS = 5
@@ -156,7 +157,7 @@ class UpgradeRun:
         problems = self.check_device()
         if problems:
             raise InvalidRun(untrusted(problems))
-        found = self.compare_outputs(pair, measured.outputs)
+        found = self.compare_outputs(pair, measured.outputs, measured.first_outputs)
         self._lasting_comparisons = [*found.comparisons, *self._peaks]
         self._update(worse_inputs=found.worse_inputs, outputs=found.outputs)
         if measured.load is not None and measured.load.without_peak:
