@@ -128,12 +128,11 @@ def figures_of(
     calls = _calls(measured, clock)._replace(inputs=mixed)
     wall = _calls(measured, "wall")._replace(inputs=mixed)
     cpu = _calls(measured, "cpu")
-    is_by_call = mixed is not None and mixed.numbers.shape[1] == 1
-    if is_by_call:
+    if mixed is not None and mixed.numbers.shape[1] == 1:
         cpu = cpu._replace(inputs=mixed)
     figures = {
         "latency": _centre(calls),
-        "cpu_time": _centre(cpu) if mixed is None or is_by_call else _mean(cpu),
+        "cpu_time": _mean(cpu) if cpu.advance and not cpu.is_too_coarse else _unknown(cpu),
         "wall_time": _centre(wall),
     }
     if clock == "cpu":
@@ -177,8 +176,7 @@ def _centre(calls: _Calls) -> Figure:
         return _mixed_centre(calls, calls.inputs)
     turns = _Calls(*seconds_of_turns(calls.a, calls.b))
     if not turns.advance or calls.is_too_coarse:
-        unknown = turns.figure(np.mean, 0.0, math.inf)
-        return unknown._replace(calls=calls.a.size)
+        return _unknown(calls)
     ratios = np.log(turns.b / turns.a)
     centre, error = centre_of(ratios)
     return calls.figure(np.mean if calls.is_coarse else np.median, centre, error)
@@ -217,9 +215,18 @@ def centre_of(ratios: Array) -> tuple[float, float]:
     return centre, error * persistence(ratios)
 
 
+def _unknown(calls: _Calls) -> Figure:
+    return calls.figure(np.mean, 0.0, math.inf)
+
+
 def _mean(calls: _Calls) -> Figure:
-    """Compare the means of what is known for whole turns only, which are over several groups."""
-    value, error = ratio_of_means(calls.b[:, 0], calls.a[:, 0])
+    """Compare the means, to which the few turns count in which the candidate's threads compute."""
+    if calls.inputs is not None:
+        weights = calls.inputs.weights()
+        a = float((weights * calls.a).sum() / weights.sum())
+        b = float((weights * calls.b).sum() / weights.sum())
+        return Figure(a, b, math.log(b / a), 0.0, calls.a.size)
+    value, error = ratio_of_means(calls.b.mean(axis=1), calls.a.mean(axis=1))
     return calls.figure(np.mean, value, error)
 
 
@@ -265,18 +272,8 @@ def _percentile(calls: _Calls, percent: float) -> Figure:
 
 
 def _throughput(calls: _Calls, batch_size: int) -> Figure:
-    if calls.inputs is not None:
-        weights = calls.inputs.weights()
-        a = float((weights * calls.a).sum() / weights.sum())
-        b = float((weights * calls.b).sum() / weights.sum())
-        value = math.log(b / a)
-        return Figure(batch_size / a, batch_size / b, -value, 0.0, calls.a.size)
-    value, error = ratio_of_means(calls.a.mean(axis=1), calls.b.mean(axis=1))
-
-    def rate(seconds: Array) -> Any:
-        return batch_size / seconds.mean()
-
-    return calls.figure(rate, value, error)
+    mean = _mean(calls)
+    return mean._replace(a=batch_size / mean.a, b=batch_size / mean.b, value=-mean.value)
 
 
 def _stalls(calls: _Calls) -> Figure:

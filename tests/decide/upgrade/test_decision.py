@@ -317,6 +317,16 @@ def test_a_candidate_that_burns_more_cores_for_the_same_latency_regresses_in_cpu
     assert verdict_of(found) is REGRESSED
 
 
+def test_threads_of_the_candidate_that_take_its_core_in_one_turn_of_ten_regress_in_cpu_time() -> (
+    None
+):
+    taken = np.zeros((PAIRS, CALLS))
+    taken[::10] = 5 * SIDE.wall[::10]
+    greedy = random_side(RNG, wall=SIDE.wall + taken, wait=taken, cpu=SIDE.cpu + taken.mean(axis=1))
+    found = compare_sides(SIDE, greedy)
+    assert [each.quantity for each in found if each.verdict is REGRESSED] == ["cpu_time"]
+
+
 def test_a_percentile_of_too_few_calls_is_undecided_and_says_why() -> None:
     figure = changed(0.0, calls=40)
     few = {"latency_p90": figure, "latency_p95": figure}

@@ -93,7 +93,7 @@ def test_stalls_of_one_call_of_300_are_found(seeds: range) -> None:
             ALIKE, pace(base=2e-4), pace(stall=1 / 300, base=2e-4), seed, pairs=150
         )
         assert "stalls" in regressed(result), seed
-        assert "cpu_time" not in regressed(result)
+        assert "latency" not in regressed(result)
 
 
 @seeds
