@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pytest_mlms.config import Config
-from pytest_mlms.core.errors import Crashed, InvalidRun
+from pytest_mlms.core.errors import AgentError, Crashed, InvalidRun
 from pytest_mlms.core.records import Decision, Verdict
 from pytest_mlms.decide.expected import expected
 from pytest_mlms.decide.upgrade.crash import CRASH_SUMMARY, crash_comparison
@@ -21,9 +21,9 @@ from pytest_mlms.items.device_monitor import DeviceMonitor
 from pytest_mlms.keep.results.item_result import Judgement
 from pytest_mlms.keep.results.recorder import Recorder
 from pytest_mlms.measure.agent.process import Array
-from pytest_mlms.measure.evaluate.limits import judge
+from pytest_mlms.measure.evaluate.limits import judge, worst
 from pytest_mlms.measure.evaluate.soak import Running, SoakRun, SoakSeries
-from pytest_mlms.measure.evaluate.soak_estimates import Blocks, estimate_soak
+from pytest_mlms.measure.evaluate.soak_estimates import Blocks, estimate_soak, lacks_blocks
 from pytest_mlms.provide.cases import Case
 from pytest_mlms.show.report.artifacts import keep_arrays
 
@@ -63,11 +63,13 @@ def soak(
 ) -> None:
     """Run a soak and judge it; keep what was measured, however it ends.
 
-    At Ctrl-C it is judged as far as it goes, and then interrupted. Raises AgentError where a
-    process died; that of a candidate is Crashed once its context ends.
+    At Ctrl-C, and where a process is killed, it is judged as far as it goes: then interrupted, or
+    InvalidRun where no limit is broken. Raises AgentError where a process died otherwise, or before
+    there was enough to judge; that of a candidate is Crashed once its context ends.
     """
     assert config.soak is not None, "there are soaks only where their time was given"
     run = SoakRun(*opened, config.soak)
+    killed: AgentError | None = None
     try:
         run.run()
     except KeyboardInterrupt:
@@ -75,10 +77,14 @@ def soak(
         with contextlib.suppress(pytest.fail.Exception, InvalidRun):
             _judge(case, _keep(run.series, recorder), recorder, config, monitor)
         raise
+    except AgentError as error:
+        if lacks_blocks(_keep(run.series, recorder).values()) or not error.killed:
+            raise
+        killed = error
     except BaseException:
         _keep(run.series, recorder)
         raise
-    _judge(case, _keep(run.series, recorder), recorder, config, monitor)
+    _judge(case, _keep(run.series, recorder), recorder, config, monitor, killed)
 
 
 def settle_crash(case: Case, error: Crashed, recorder: Recorder, config: Config) -> None:
@@ -103,14 +109,21 @@ def _judge(
     recorder: Recorder,
     config: Config,
     monitor: DeviceMonitor,
+    killed: AgentError | None = None,
 ) -> None:
+    """Judge what was measured. A process that was ``killed`` leaves what is not broken INVALID."""
     estimates = estimate_soak(blocks["b"], blocks.get("a"))
     decisions = judge(expected(case, config), estimates)
+    is_broken = worst([decision.verdict for decision in decisions]) is Verdict.FAILED
     if case.against is not None:
         decisions = [_regressed(decision) for decision in decisions]
     problems = monitor.problems()
+    cause = ""
+    if killed is not None:
+        cause = f"after {blocks['b']['seconds'][-1]:.0f} of {config.soak:g} s {killed}"
+        problems = problems if is_broken else [*problems, cause.partition("\n")[0]]
     recorder.note(doubts=monitor.with_doubts())
-    recorder.settle(estimates, decisions, config.strict, problems=problems)
+    recorder.settle(estimates, decisions, config.strict, lambda: cause, problems)
 
 
 def _thinned(arrays: Mapping[str, Any]) -> dict[str, list[Any]]:

@@ -21,6 +21,10 @@ threads: {framework: leaky, interpreter: current, env: {LEAKY_BY: threads, LEAKY
   LEAKY_SECONDS: "0.001"}}
 slower: {framework: leaky, interpreter: current, env: {LEAKY_SECONDS: "0.001", LEAKY_SLOWER: "0.01"}}
 dying: {framework: leaky, interpreter: current, env: {LEAKY_SECONDS: "0.001", LEAKY_DIES: "300"}}
+killed: {framework: leaky, interpreter: current, env: {LEAKY_SECONDS: "0.001", LEAKY_KILLED: "3600"}}
+leaking_killed: {framework: leaky, interpreter: current, env: {LEAKY_SECONDS: "0.001", LEAKY_KILLED: "3600",
+  LEAKY_BYTES: "5000"}}
+killed_soon: {framework: leaky, interpreter: current, env: {LEAKY_SECONDS: "0.001", LEAKY_KILLED: "300"}}
 wrong: {framework: leaky, interpreter: current, env: {LEAKY_SECONDS: "0.001", LEAKY_WRONG: "600"}}
 drawing: {framework: leaky, interpreter: current, env: {LEAKY_SECONDS: "0.001", LEAKY_DRAWS: ""}}
 """
@@ -119,6 +123,48 @@ def test_a_candidate_that_dies_in_a_soak_has_regressed_and_a_baseline_that_does_
     soaks.run(*against, "--mlms-stack=clean", "--mlms-against=dying")
     (error,) = soaks.items()
     assert error["verdict"] == "ERROR"
+
+
+AGAINST_CLEAN = ["--mlms-against=clean"]
+
+
+@pytest.mark.parametrize(
+    ("stack", "options", "verdict"),
+    [
+        ("killed", [], "INVALID"),
+        ("leaking_killed", [], "FAILED"),
+        pytest.param("leaking_killed", AGAINST_CLEAN, "REGRESSED", marks=pytest.mark.slow),
+        pytest.param("killed", AGAINST_CLEAN, "INVALID", marks=pytest.mark.slow),
+        pytest.param("clean", ["--mlms-against=killed"], "INVALID", marks=pytest.mark.slow),
+    ],
+)
+def test_a_soak_whose_process_is_killed_is_judged_as_far_as_it_goes_and_not_repeated(
+    soaks: Project, stack: str, options: list[str], verdict: str
+) -> None:
+    seconds = 60 if options else 30  # of both sides
+    asked = [f"--mlms-soak={seconds}s", "-k", "soak", f"--mlms-stack={stack}", *options]
+    result = soaks.run(*asked)
+    (item,) = soaks.items()
+    assert item["verdict"] == verdict
+    assert "soak-b.npz" in item["artifacts"]
+    assert item["estimates"]["soak_growth"]["replicates"] >= 24
+    output = result.stdout.str()
+    assert output.count("killed by SIGKILL") >= 1
+    assert f"of {seconds} s" in output
+    assert "MlmsKilled" not in output
+    assert "Traceback" not in output
+    again = soaks.run(*asked, "--mlms-resume")
+    again.stdout.fnmatch_lines(["mlms: resumed: 1 earlier results kept"])
+
+
+def test_a_soak_whose_candidate_is_killed_before_it_can_be_judged_begins_once_more(
+    soaks: Project,
+) -> None:
+    against = ["--mlms-stack=killed_soon", "--mlms-against=clean"]
+    result = soaks.run("--mlms-soak=30s", "-k", "soak", *against)
+    (item,) = soaks.items()
+    assert item["verdict"] == "REGRESSED"
+    assert result.stdout.str().count("MlmsKilled") == 1
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -15,7 +15,7 @@ from pytest_mlms.core.statistics import theil_sen, theil_sen_interval
 from pytest_mlms.measure.agent.process import Array
 from pytest_mlms.measure.evaluate.output_sweep import SPREADS
 
-__all__ = ["Blocks", "estimate_soak"]
+__all__ = ["Blocks", "estimate_soak", "lacks_blocks"]
 
 Blocks = Mapping[str, Array]
 """The columns of ``soak.SoakSeries`` by name."""
@@ -38,18 +38,28 @@ def estimate_soak(b: Blocks, a: Blocks | None = None) -> dict[str, Estimate]:
     distribution-free interval leaves out the least and the largest, so that one step is no growth.
     """
     sides = [b] if a is None else [b, a]
-    count = min(len(side["calls"]) for side in sides)
-    skipped = math.ceil(_WARM_UP * count)
-    left = count - skipped
-    if left < _LEAST_BLOCKS:
+    count, skipped = _counted(sides)
+    if lacks_blocks(sides):
         needed = f"needs {_LEAST_BLOCKS} blocks of calls after the first tenth"
-        lacking = f"{needed}, had {left}: soak longer"
+        lacking = f"{needed}, had {count - skipped}: soak longer"
         nothing = Estimate(math.nan, 0.0, math.inf, 1.0, count, "blocks", lacking)
         return dict.fromkeys(_QUANTITIES, nothing)
     kept = []
     for side in sides:
         kept.append({name: values[skipped:count] for name, values in side.items()})
     return {name: estimator(kept) for name, estimator in _QUANTITIES.items()}
+
+
+def lacks_blocks(sides: Iterable[Blocks]) -> bool:
+    """Return whether a soak has too few blocks to be judged."""
+    count, skipped = _counted(sides)
+    return count - skipped < _LEAST_BLOCKS
+
+
+def _counted(sides: Iterable[Blocks]) -> tuple[int, int]:
+    """Return the number of blocks, and of the first that don't count."""
+    count = min(len(side["calls"]) for side in sides)
+    return count, math.ceil(_WARM_UP * count)
 
 
 def _growth(sides: Sides) -> Estimate:

@@ -9,12 +9,14 @@ LEAKY_SLOWER   share of that by which each call is slower than the one before
 LEAKY_WRONG    call from which on outputs are wrong
 LEAKY_DRAWS    outputs are random numbers
 LEAKY_DIES     call in which the process ends with status 3
+LEAKY_KILLED   call in which the process is killed by SIGKILL
 LEAKY_IMPORT   seconds that the import sleeps
 LEAKY_VERSION  the version of the framework
 """
 
 import ctypes
 import os
+import signal
 import threading
 import time
 
@@ -25,6 +27,7 @@ BYTES = int(os.environ.get("LEAKY_BYTES", "0"))
 BY = os.environ.get("LEAKY_BY", "python").split("+")
 SECONDS = float(os.environ.get("LEAKY_SECONDS", "0"))
 SLOWER = float(os.environ.get("LEAKY_SLOWER", "0"))
+KILLED = int(os.environ.get("LEAKY_KILLED", "0"))
 DIES = int(os.environ.get("LEAKY_DIES", "0"))
 WRONG = int(os.environ.get("LEAKY_WRONG", "0"))
 MIB = 1 << 20
@@ -63,6 +66,8 @@ def predict(loaded, arrays):
     calls += 1
     if calls == DIES:
         os._exit(3)
+    if calls == KILLED:
+        os.kill(os.getpid(), signal.SIGKILL)
     for way in BY if BYTES else ():
         WAYS[way]()
     if SECONDS:
