@@ -336,6 +336,27 @@ def test_pages_fit_and_can_be_used_by_all(
 
 
 @pytest.mark.slow
+def test_tables_fold_in_a_narrow_window_and_show_where_more_of_them_is(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    head, *items, end = run_lines(0, items=3)
+    for item, verdict in zip(items, ("PASSED", "FAILED", "ERROR"), strict=True):
+        item["verdict"] = verdict
+        item["machine"]["host"] = "ip-10-0-13-200.eu-central-1.compute.internal"
+    write_lines(results / run_name(0), [head, *items, end])
+    paths = ("runs", f"runs/{run_name(0)}", "models", "models/model-0", "hosts", "stacks")
+    both = f"item={run_name(0)}:1&item={run_name(0)}:2"
+    with serving(results, token=None) as portal, open_browser() as browser:
+        page = browser.new_page(viewport={"width": 400, "height": 700})
+        for path in (*paths, f"compare?{both}"):
+            page.goto(portal.url + path)
+            table = page.locator(".scroll").first
+            share = table.evaluate("one => one.scrollWidth / one.clientWidth")
+            assert share < 1.5, path
+            edges = table.evaluate("one => getComputedStyle(one).backgroundAttachment")
+            assert edges == "local, local, scroll, scroll", "a shadow at the edge that is cut"
+
+
+@pytest.mark.slow
 def test_values_with_units_are_sorted_as_numbers(tmp_path: Path) -> None:
     head, *_, end = run_lines(0)
     ratios = {"model-0": 20.0, "model-1": 0.5, "model-2": 3.0}  # 13 ms, 327 µs, 2 ms
