@@ -79,15 +79,27 @@ def pytest_configure_node(node: Any) -> None:
     node.workerinput.setdefault("mlms_run_folder", str(run_folder))
 
 
-def pytest_report_header(config: pytest.Config) -> str | None:
+@pytest.hookimpl(wrapper=True)
+def pytest_report_header(
+    config: pytest.Config,
+) -> Generator[None, list[str | list[str]], list[str | list[str]]]:
+    """Add the lines of this run; leave out the file of settings where that is none, as ours are."""
+    found = yield
+    if config.inipath == Path(os.devnull):
+        lines = [[one] if isinstance(one, str) else one for one in found]
+        found = [[line for line in of if not line.startswith("configfile: ")] for of in lines]
+    return [*found, *_own_header(config)]
+
+
+def _own_header(config: pytest.Config) -> list[str]:
     session = config.stash[SESSION]
     if not session.config.manifests:
-        return None
+        return []
     paths = [os.path.relpath(path) for path in session.config.manifests]
     results = os.path.relpath(session.run_folder)
     lines = [f"mlms: manifests {', '.join(paths)}; results {results}"]
     lines += [f"mlms: {line}" for line in (*session.drafted, *session.history_notices)]
-    return "\n".join(lines)
+    return ["\n".join(lines)]
 
 
 @pytest.hookimpl(wrapper=True)

@@ -57,3 +57,13 @@ def test_sides_that_are_hosts_have_no_baseline_stack(pytester: pytest.Pytester) 
 def test_artifacts_are_cached_in_the_named_folder(pytester: pytest.Pytester) -> None:
     assert session(pytester, "--mlms-cache=c").cache == pytester.path / "c"
     assert isinstance(session(pytester).cache, Path)
+
+
+def test_settings_that_are_turned_off_by_an_empty_file_have_no_line_in_the_header(
+    pytester: pytest.Pytester,
+) -> None:
+    off = pytester.runpytest_subprocess("-c/dev/null", f"--rootdir={pytester.path}")
+    off.stdout.no_fnmatch_line("*dev/null*")
+    off.stdout.fnmatch_lines(["rootdir: *", "plugins: *"])
+    pytester.makeini("[pytest]")
+    pytester.runpytest_subprocess().stdout.fnmatch_lines(["configfile: tox.ini"])
