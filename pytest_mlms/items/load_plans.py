@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+
 from pytest_mlms.config import Config
 from pytest_mlms.manifest.load import shown
 from pytest_mlms.manifest.scenarios import Replay
 from pytest_mlms.measure.agent.load import Batcher
 from pytest_mlms.measure.evaluate.load_plan import LoadItemPlan
 from pytest_mlms.measure.evaluate.loadgen import LoadGenItemPlan
+from pytest_mlms.measure.evaluate.output_sweep import own_rules
 from pytest_mlms.measure.load.arrivals import read_arrivals
 from pytest_mlms.provide.artifacts.fetch import CaseFiles
 from pytest_mlms.provide.cases import Case
@@ -53,6 +56,7 @@ def load_plan_of(case: Case, files: CaseFiles, config: Config) -> LoadItemPlan:
         instances=evaluate.instances,
         batcher=_batcher_of(case),
         arrivals=arrivals,
+        rules=functools.partial(own_rules, case),
     )
 
 

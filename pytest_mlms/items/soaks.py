@@ -22,6 +22,7 @@ from pytest_mlms.keep.results.item_result import Judgement
 from pytest_mlms.keep.results.recorder import Recorder
 from pytest_mlms.measure.agent.process import Array
 from pytest_mlms.measure.evaluate.limits import judge, worst
+from pytest_mlms.measure.evaluate.output_sweep import own_rules
 from pytest_mlms.measure.evaluate.soak import Running, SoakRun, SoakSeries
 from pytest_mlms.measure.evaluate.soak_estimates import Blocks, estimate_soak, lacks_blocks
 from pytest_mlms.provide.cases import Case
@@ -68,7 +69,7 @@ def soak(
     there was enough to judge; that of a candidate is Crashed once its context ends.
     """
     assert config.soak is not None, "there are soaks only where their time was given"
-    run = SoakRun(*opened, config.soak)
+    run = SoakRun(*opened, config.soak, functools.partial(own_rules, case))
     killed: AgentError | None = None
     try:
         run.run()

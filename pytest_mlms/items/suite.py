@@ -148,6 +148,7 @@ def test_performance(
     from pytest_mlms.measure.evaluate.load_performance import measure_load
     from pytest_mlms.measure.evaluate.loadgen import measure_by_loadgen
     from pytest_mlms.measure.evaluate.looks import EARLY_PROCESSES
+    from pytest_mlms.measure.evaluate.output_sweep import own_rules
     from pytest_mlms.measure.evaluate.peak import measure_peak
     from pytest_mlms.measure.evaluate.performance import measure_performance
     from pytest_mlms.measure.evaluate.performance_plan import PerformancePlan
@@ -194,6 +195,7 @@ def test_performance(
             by_group=mlms_case.has_dataset and mlms_case.loaded.manifest.evaluate.by_group,
             early=0 if mlms_config.measures_in_full else EARLY_PROCESSES,
             batch_sizes=_batch_sizes(mlms_case, mlms_dataset, seed),
+            rules=functools.partial(own_rules, mlms_case),
         )
         measured = measure_performance(plan, open_predictor, batches_for, keep)
     elif isinstance(mlms_case.load, Peak):

@@ -13,6 +13,7 @@ from pytest_mlms.core.records import Limit, Place
 from pytest_mlms.manifest.scenarios import Load, MultiStream, Server
 from pytest_mlms.measure.agent.load import Batcher, LoadPlan
 from pytest_mlms.measure.evaluate.looks import ENOUGH, MULTIPLES, RISK, confidences
+from pytest_mlms.measure.evaluate.output_sweep import OwnRules
 from pytest_mlms.measure.load.arrivals import poisson_arrivals
 from pytest_mlms.measure.load.early_stopping import least_within, queries_needed
 from pytest_mlms.measure.load.sample_order import loaded_samples, sample_order
@@ -42,6 +43,7 @@ class LoadItemPlan:
         instances: Copies of the model.
         batcher: The dynamic batcher, if there is one.
         arrivals: Those of a replay: nanoseconds from the start.
+        rules: Those by which outputs under load are the same as alone.
     """
 
     load: Load
@@ -55,6 +57,7 @@ class LoadItemPlan:
     instances: int = 1
     batcher: Batcher | None = None
     arrivals: NDArray[np.int64] | None = None
+    rules: OwnRules = dict
 
     @property
     def share(self) -> float:

@@ -24,7 +24,7 @@ from pytest_mlms.measure.evaluate.load_record import (
     query_times,
     scenario_run,
 )
-from pytest_mlms.measure.evaluate.output_sweep import largest_difference
+from pytest_mlms.measure.evaluate.output_sweep import OwnRules, largest_difference
 from pytest_mlms.measure.evaluate.outputs import check_finite, finite_rows
 from pytest_mlms.measure.evaluate.performance_plan import PerformancePlan
 from pytest_mlms.measure.evaluate.process_result import ProcessRecord, ProcessResult
@@ -86,7 +86,7 @@ def measure_load_process(
     warmed = warm_up(single_calls(plan), predictor)
     check_fastest(plan, warmed)
     served = _serve_until_decided(plan, predictor, batches, number, began, keep_part)
-    _check_outputs(predictor, batches)
+    _check_outputs(predictor, batches, plan.rules)
     view = scenario_run(served.run, served.times)
     load = load_record(
         served.run, served.times, served.verdict, seed=plan.seed + number, runs=served.runs
@@ -249,7 +249,7 @@ def _joules_per_input(plan: LoadItemPlan, served: _Served) -> float | None:
     return joules / inputs if joules is not None and inputs else None
 
 
-def _check_outputs(predictor: Predictor, batches: Batches) -> None:
+def _check_outputs(predictor: Predictor, batches: Batches, rules: OwnRules) -> None:
     """Raise OutputError where outputs under load aren't those of the same inputs alone.
 
     A batcher joins inputs in any way, and instances run beside each other.
@@ -269,7 +269,7 @@ def _check_outputs(predictor: Predictor, batches: Batches) -> None:
             )
 
         outputs = {name: np.atleast_1d(output) for name, output in call.outputs.items()}
-        name, difference = largest_difference(outputs, alone, "one by one", nearby)
+        name, difference = largest_difference(outputs, alone, "one by one", nearby, rules)
         if name:
             raise OutputError(
                 f"the model computed another {name!r} under load than alone from the same inputs, "

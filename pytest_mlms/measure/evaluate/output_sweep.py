@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -24,7 +24,10 @@ __all__ = [
     "Nearby",
     "OutputFinding",
     "OutputSweep",
+    "OwnRules",
     "largest_difference",
+    "own_rules",
+    "own_sweep",
     "rules_of",
 ]
 
@@ -39,6 +42,9 @@ SPREADS = 2.0
 
 Nearby = Callable[[], NearbyOutputs]
 """Returns what the model that was expected gives for the same inputs, and for rounded ones."""
+
+OwnRules = Callable[[], Mapping[str, Rule]]
+"""Returns new rules of outputs: a rule remembers the sizes that it met."""
 
 
 class OutputFinding(NamedTuple):
@@ -318,18 +324,38 @@ def rules_of(case: Case) -> dict[str, Rule]:
     return rules
 
 
+def own_rules(case: Case) -> dict[str, Rule]:
+    """Return the rule by which each output of a case is compared with another of the same model.
+
+    A manifest's tolerance is for other models.
+    """
+    return {name: replace(rule, tolerance=None) for name, rule in rules_of(case).items()}
+
+
+def own_sweep(names: Iterable[str], rules: OwnRules) -> OutputSweep:
+    """Return a sweep of one model's outputs, also of those of which the rules know nothing."""
+    known = rules()
+    return OutputSweep({name: known.get(name) or Rule() for name in names}, of_itself=True)
+
+
 def largest_difference(
-    ours: Mapping[str, Array], expected: Mapping[str, Array], other: str, nearby: Nearby
+    ours: Mapping[str, Array],
+    expected: Mapping[str, Array],
+    other: str,
+    nearby: Nearby,
+    rules: OwnRules = dict,
 ) -> tuple[str, str]:
     """Return an output that is not as ``other`` gave it, and how far; "" for both if all are.
 
     What rounding decides of outputs, as ``nearby`` tells, makes none another.
     """
-    for name in ours.keys() & expected.keys():
+    names = [name for name in expected if name in ours]
+    for name in names:
         if problem := problem_of(name, ours[name], expected[name], other):
             return name, problem
-        sweep = OutputSweep({name: Rule()}, of_itself=True)
-        sweep.add(expected, ours, [""], nearby)
-        if sweep.ratio > 1:
-            return name, f"up to {sweep.ratio:.3g} times what rounding explains"
+    sweep = own_sweep(names, rules)
+    sweep.add(expected, ours, [""], nearby)
+    for found in sweep.outputs.values():
+        if found.ratio > 1:
+            return found.name, f"up to {found.ratio:.3g} times what rounding explains"
     return "", ""

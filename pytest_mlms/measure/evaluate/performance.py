@@ -241,6 +241,7 @@ class _SameOutputs:
 
     def __init__(self, plan: PerformancePlan) -> None:
         self._names = plan.names
+        self._rules = plan.rules
         self._expected: dict[Any, Mapping[str, Array]] = {}
 
     def check(self, number: int, predictor: Predictor, run: ScenarioRun, batches: Batches) -> None:
@@ -263,7 +264,7 @@ class _SameOutputs:
                 continue
             nearby = functools.partial(_nearby, predictor, batches, batch)
             other = f"process {number}"
-            name, difference = largest_difference(expected, found, other, nearby)
+            name, difference = largest_difference(expected, found, other, nearby, self._rules)
             if name:
                 raise OutputError(
                     f"{other} computed another {name!r} than process 1 from the same inputs, "

@@ -10,6 +10,7 @@ from pytest_mlms.core.records import Limit
 from pytest_mlms.core.statistics import samples_for_percentile
 from pytest_mlms.measure.evaluate.batch_sizes import BatchSizes
 from pytest_mlms.measure.evaluate.looks import MULTIPLES, RISK, SHORT, confidences
+from pytest_mlms.measure.evaluate.output_sweep import OwnRules
 
 __all__ = ["PerformancePlan", "calls_needed"]
 
@@ -24,7 +25,8 @@ class PerformancePlan:
     full. Before it there is an early look after ``early`` short processes; none where it is 0, or
     where there are no limits. ``names`` are what messages call the inputs of each batch.
     Where it is ``by_group``, limits on latency hold for each shape of the inputs. ``batch_sizes``
-    compares outputs by the size of the batch, None where no limit asks for it.
+    compares outputs by the size of the batch, None where no limit asks for it, and ``rules`` are
+    those by which outputs of processes are the same.
     """
 
     scenario: str
@@ -37,6 +39,7 @@ class PerformancePlan:
     names: Sequence[Sequence[str]] = ()
     by_group: bool = False
     batch_sizes: BatchSizes | None = None
+    rules: OwnRules = dict
 
     @property
     def may_end_early(self) -> bool:

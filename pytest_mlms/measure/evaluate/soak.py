@@ -17,10 +17,9 @@ import numpy as np
 
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import Array
-from pytest_mlms.measure.evaluate.closeness import Rule
 from pytest_mlms.measure.evaluate.contention import latencies_less_wait
 from pytest_mlms.measure.evaluate.memory_growth import held
-from pytest_mlms.measure.evaluate.output_sweep import Nearby, OutputSweep
+from pytest_mlms.measure.evaluate.output_sweep import Nearby, OwnRules, own_sweep
 from pytest_mlms.measure.evaluate.rounding import nearby_outputs
 
 __all__ = ["Running", "SoakRun", "SoakSeries"]
@@ -65,13 +64,18 @@ class SoakSeries:
 class SoakRun:
     """Blocks of calls of each side in turns, for some time; ``series`` has what was measured.
 
-    ``batch`` is the first of those that are bound, whose outputs are compared.
+    ``batch`` is the first of those that are bound, whose outputs are compared by ``rules``.
     """
 
     def __init__(
-        self, sides: Mapping[str, Running], batch: Mapping[str, Array], seconds: float
+        self,
+        sides: Mapping[str, Running],
+        batch: Mapping[str, Array],
+        seconds: float,
+        rules: OwnRules = dict,
     ) -> None:
         self._sides = sides
+        self._rules = rules
         self._batch = batch
         self._nearby = functools.partial(nearby_outputs, batch=batch)
         self._seconds = seconds
@@ -110,16 +114,19 @@ class SoakRun:
             self._between[side] += 1
             return predictor.predict(batch)
 
-        difference = _difference(run.outputs, first, functools.partial(self._nearby, predict))
+        nearby = functools.partial(self._nearby, predict)
+        difference = self._difference(run.outputs, first, nearby)
         again = [predict(self._batch) for _ in range(2 if difference > 1 else 0)]
         series.difference.append(difference)
-        series.repeat.append(_difference(again[0], again[1]) if again else 0.0)
+        series.repeat.append(self._difference(again[0], again[1]) if again else 0.0)
 
-
-def _difference(
-    outputs: Mapping[str, Array], first: Mapping[str, Array], nearby: Nearby | None = None
-) -> float:
-    """Return the largest difference of outputs from the first ones, as a multiple of rounding."""
-    sweep = OutputSweep({name: Rule() for name in first}, of_itself=True)
-    sweep.add(first, outputs, [""], nearby)
-    return math.inf if sweep.problem else sweep.ratio
+    def _difference(
+        self,
+        outputs: Mapping[str, Array],
+        first: Mapping[str, Array],
+        nearby: Nearby | None = None,
+    ) -> float:
+        """Return the largest difference from the first outputs, as a multiple of rounding."""
+        sweep = own_sweep(first, self._rules)
+        sweep.add(first, outputs, [""], nearby)
+        return math.inf if sweep.problem else sweep.ratio

@@ -596,9 +596,9 @@ def test_a_candidate_whose_first_answer_is_another_regresses(
     """It PASSED: warm-ups hid what a process gives first, also where that was NaN."""
     check.case = without_accuracy(allowing(check.case, share) if share < 1 else check.case)
     check.rounds = 3
+    factors: dict[SideName, float] = {"a": baseline, "b": candidate}
     check.of_first_call = {
-        side: {"logits": SCORES[:8] * np.float32(factor)}
-        for side, factor in (("a", baseline), ("b", candidate))
+        side: {"logits": SCORES[:8] * np.float32(factor)} for side, factor in factors.items()
     }
     assert find(check.run(), "agreement").verdict is verdict
     told = "the baseline gives something else in the first call of a process, too"

@@ -11,7 +11,7 @@ from pytest_mlms.manifest.schema import Output
 from pytest_mlms.measure.evaluate.agreement import Tolerance
 from pytest_mlms.measure.evaluate.closeness import Rule
 from pytest_mlms.measure.evaluate.object_order import ObjectOrder, order_of
-from pytest_mlms.measure.evaluate.output_sweep import OutputSweep
+from pytest_mlms.measure.evaluate.output_sweep import OutputSweep, largest_difference
 from pytest_mlms.measure.evaluate.rounding import NearbyOutputs
 
 Outputs = dict[str, Any]
@@ -90,6 +90,23 @@ def test_an_object_twice_is_not_the_two_that_were_expected() -> None:
     twice = np.arange(COUNT)
     twice[11] = 10
     assert beyond(apart(np.arange(COUNT)), apart(twice), None) == 1
+
+
+def test_ties_of_one_model_in_another_order_are_no_other_output() -> None:
+    """Processes of one detector, or its calls under load, may sort equal scores in any order."""
+    usual = apart(np.arange(COUNT))
+    order = ObjectOrder(list(usual), "scores")
+
+    def found(ours: Outputs) -> str:
+        def rules() -> dict[str, Rule]:
+            return {name: Rule(order=order) for name in usual}
+
+        return largest_difference(ours, usual, "process 1", lambda: NearbyOutputs([], []), rules)[0]
+
+    assert found(apart(TIES)) == ""
+    wrong = apart(TIES)
+    wrong["boxes"][0, 1] += 1
+    assert found(wrong) == "boxes"
 
 
 def test_objects_that_are_not_sorted_by_score_are_compared_as_they_are() -> None:

@@ -12,6 +12,7 @@ import pytest
 from mlms_predictors._run.replies import UsageReply
 
 from pytest_mlms.measure.agent.predictor import ScenarioRun
+from pytest_mlms.measure.evaluate.closeness import Rule
 from pytest_mlms.measure.evaluate.soak import SoakRun
 from pytest_mlms.measure.evaluate.soak_estimates import estimate_soak
 from tests.support.processes import scenario_run
@@ -66,6 +67,20 @@ def test_outputs_of_later_blocks_differ_by_more_than_rounding_decides(
         soak.run()
     assert found[0] == 0
     assert least <= max(found[1:]) <= most
+
+
+def test_scores_that_drift_beside_boxes_in_pixels_are_beyond_rounding() -> None:
+    """Rules of the case were not asked: 1 % of a score is less than rounding of its box."""
+    boxes = np.tile(np.array([300.0, 200, 640, 480, 0.9], np.float32), (2, 3, 1))
+    later = boxes * np.array([1, 1, 1, 1, 0.99], np.float32)
+    model: Any = Model(lambda x: later, again=lambda x: boxes)
+    model._outputs = [lambda x: boxes]
+    rules = {"y": Rule(unlike=-1)}
+    soak = SoakRun({"b": lambda: contextlib.nullcontext(model)}, BATCH, 0.001, lambda: rules)
+    found = soak.series["b"]
+    while len(found.calls) < 2:
+        soak.run()
+    assert found.difference[1] > 10
 
 
 @pytest.mark.parametrize("draws", [True, False])
