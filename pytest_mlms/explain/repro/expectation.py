@@ -27,11 +27,12 @@ from pytest_mlms.explain.repro.replay.record import ANSWERS, LIMIT, MOST_CALLS, 
 from pytest_mlms.explain.repro.replay.record import CRASH as CRASHES
 from pytest_mlms.explain.repro.replay.rounds import QUANTITIES as MEASURED
 
-__all__ = ["can_reduce", "can_replay", "expectation_of"]
+__all__ = ["can_reduce", "can_replay", "expectation_of", "told_to_others"]
 
 _PROCESS = re.compile(r" \(process \d+\)")
 _ADVICE = re.compile(r"(?<= can't be imported in )(.*); [^;]*: (?='hello' raised )")
 """Advice on files of the run, which a reader of the bundle hasn't."""
+_LOG = re.compile(r" \(log: [^)\n]*\)")
 
 _AT_EXIT = re.compile(r"failed at its exit|had not ended")
 _MOST_TEXT = 500  # characters of a summary
@@ -66,6 +67,9 @@ def expectation_of(line: Line, quantity: str | None = None) -> Expectation:
     ``quantity`` chooses one of an upgrade; None: the first that regressed. The tolerance of outputs
     is the default, as lines don't have the manifest's.
     """
+    if line["kind"] == "soak":
+        problem = f"{line['nodeid']} is a soak, and a replay has too few calls for what time does"
+        raise MlmsError(f"{problem}; run it again: {line.get('reproduce', '')}")
     if line["kind"] == "upgrade":
         return _of_upgrade(line, quantity)
     if quantity:
@@ -107,10 +111,16 @@ def _of_crash(line: Line, text: str) -> Expectation:
         problem = f"{line['nodeid']} ended with an error that is not the framework's"
         raise MlmsError(f"{problem}: {first}")
     at_exit = _AT_EXIT.search(first) is not None
-    first = _ADVICE.sub(r"\1: ", _PROCESS.sub("", first)).partition(" (log: ")[0]
-    first = anonymous(first, (line.get("machine") or {}).get("host") or "")
+    first = told_to_others(first, (line.get("machine") or {}).get("host") or "")
     summary = f"the new side fails: {first}"[:_MOST_TEXT]
     return Expectation(CRASHES, CRASH, str(line["verdict"]), summary, crash=how, at_exit=at_exit)
+
+
+def told_to_others(text: str, host: str) -> str:
+    """Return why a side failed, without what only whoever ran it has: paths, logs, and advice."""
+    for own, told in ((_PROCESS, ""), (_ADVICE, r"\1: "), (_LOG, "")):
+        text = own.sub(told, text)
+    return anonymous(text, host)
 
 
 def _of_outputs(line: Line, judgement: Judgement) -> Expectation:

@@ -21,12 +21,14 @@ from pytest_mlms.decide.upgrade.labels import (
 )
 from pytest_mlms.decide.upgrade.layer_diff import LayerChange
 from pytest_mlms.decide.upgrade.rounds import CLOCKS
+from pytest_mlms.explain.repro.expectation import told_to_others
 from pytest_mlms.provide.stacks.exact_packages import Difference, new_releases
 from pytest_mlms.show.report.machine_facts import machine_facts
 from pytest_mlms.show.report.markdown import code, code_block, folded, table
 from pytest_mlms.show.report.summary import count_verdicts
 from pytest_mlms.show.report.upgrade_commands import making_commands, running_commands
 from pytest_mlms.show.report.upgrade_software import UpgradeSoftware, software_of
+from pytest_mlms.show.views.findings import judged_of
 from pytest_mlms.show.views.item import ItemView
 from pytest_mlms.show.views.numbers import NONE, value_text
 
@@ -136,6 +138,10 @@ def _regression(item: ItemView, before: str, evidence: Evidence) -> str:
     if item.verdict is Verdict.ERROR:
         return f"it fails, and {before} does not"
     compared = _main(item, evidence)
+    in_soak = " in a soak" if item.kind == "soak" else ""
+    if compared is None and in_soak:
+        worst = judged_of(item)[0]
+        return f"{worst.quantity} {worst.measured} beyond that of {before}"
     if compared is None:
         return f"{item.verdict.value} against {before}, nothing was compared"
     has_regressed = compared.verdict is Verdict.REGRESSED
@@ -143,7 +149,7 @@ def _regression(item: ItemView, before: str, evidence: Evidence) -> str:
         subject = f"{code(evidence.operator)} gives " if evidence.operator else ""
         return f"{subject}other outputs than in {before}"
     if compared.quantity == "crash" and has_regressed:
-        return f"it fails, and {before} does not"
+        return f"it fails{in_soak}, and {before} does not"
     name = compared.quantity.replace("_", " ")
     verdict = "" if has_regressed else f", {verdict_label(compared)}"
     return f"{name} {format_change(compared)} against {before}{verdict}"
@@ -183,8 +189,14 @@ def _verdict(item: ItemView, evidence: Evidence) -> Iterator[str]:
         yield table(titles, rows)
     for one in judged:
         if one.lacking:
-            yield f"{code(one.quantity)}: {code(_clean(one.lacking, item))}\n"
-    if not rows and item.message:
+            reason = told_to_others(one.lacking, item.machine.host)
+            yield f"{code(one.quantity)}: {code(reason)}\n"
+    limits = judged_of(item) if item.kind == "soak" and not rows else ()
+    if limits:
+        of_limits = ("quantity", "verdict", "B beyond A (interval)", "limit")
+        shown = [(each.quantity, each.verdict.value, each.measured, each.bound) for each in limits]
+        yield table(of_limits, shown)
+    elif not rows and item.message:
         yield code_block(_clean(item.message[:_LONGEST_TEXT], item).splitlines())
     if item.rounds:
         yield f"{_method(item)}\n"
@@ -302,6 +314,10 @@ def _machine(item: ItemView) -> Iterator[str]:
 def _running(item: ItemView, results: str, evidence: Evidence) -> Iterator[str]:
     """Yield how to run the bundle, and how whoever measured it makes one."""
     yield "## How to run it\n"
+    if item.kind == "soak":
+        soak = "a process of each side, called in turns for the time of a soak"
+        yield f"It takes {soak}: a bundle has too few calls.\n"
+        return
     for note in evidence.notes:
         yield f"Note: {code(_clean(note, item))}\n"
     if evidence.bundle:

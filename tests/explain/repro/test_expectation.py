@@ -80,6 +80,14 @@ def test_a_crash_is_told_without_what_to_change_in_files_of_the_run(
     )
 
 
+@pytest.mark.parametrize("verdict", ["REGRESSED", "FAILED", "ERROR"])
+def test_a_soak_is_run_again_as_a_replay_has_too_few_calls(verdict: str) -> None:
+    crash = comparison("crash", lacking="the agent (process 7) ended while it did 'run'")
+    line = upgrade(verdict, kind="soak", comparisons=[crash], reproduce="pytest --mlms-soak=9s")
+    with pytest.raises(MlmsError, match="too few calls .*; run it again: pytest --mlms-soak=9s"):
+        expectation_of(line)
+
+
 def test_an_error_of_the_framework_is_its_class() -> None:
     message = "m.yaml:9: digits: candidate here: 'load' raised Fail: no such operator (log: x)"
     assert expectation_of(upgrade("ERROR", message=message)).crash == "Fail"

@@ -194,6 +194,36 @@ def test_a_candidate_that_fails_is_said_to_in_the_title() -> None:
     assert title == f"# {RELEASES}: it fails, and `1.30.0` does not"
 
 
+GROWTH = {"quantity": "soak_growth", "max": 100.0, "place": "m.yaml:9", "verdict": "REGRESSED"}
+GROWN = {"value": 5000.0, "low": 4900.0, "high": 5100.0, "confidence": 0.99, "unit": "B"}
+
+
+def test_a_soak_is_reported_by_its_limits_and_has_no_commands_of_an_upgrade() -> None:
+    growth = {"limits": [GROWTH], "estimates": {"soak_growth": {**GROWN, "replicates": 200}}}
+    message = "m.yaml:9: digits: soak_growth is not at most 100 B\nreproduce: pytest -k soak"
+    soak = {"kind": "soak", "comparisons": [], "rounds": [], "layers": [], "message": message}
+    text = report(**soak, **growth)
+    title, *_ = text.splitlines()
+    measured = "4.88 KiB (4.79 KiB to 4.98 KiB)"
+    assert title == f"# {RELEASES}: soak growth {measured} beyond that of `1.30.0`"
+    assert f"| soak growth | REGRESSED | {measured} |" in text
+    assert "a bundle has too few calls" in text
+    for other in ("mlms repro", "mlms culprit", "reproduce:", "m.yaml"):
+        assert other not in text
+
+
+def test_a_crash_of_a_soak_is_told_without_advice_on_files_of_the_run() -> None:
+    (latency,) = upgrade()["comparisons"]
+    problem = "onnxruntime can't be imported in stack new; change its requirements at s.yaml:9"
+    reason = f"{problem}: 'hello' raised ImportError (log: logs/b.log)"
+    crash = {**latency, "quantity": "crash", "ratio": None, "lacking": reason}
+    for kind, where in (("soak", " in a soak"), ("upgrade", "")):
+        text = report(kind=kind, comparisons=[crash])
+        title, *_ = text.splitlines()
+        assert title == f"# {RELEASES}: it fails{where}, and `1.30.0` does not"
+        assert "`onnxruntime can't be imported in stack new: 'hello' raised ImportError`" in text
+
+
 def test_what_a_regression_left_open_is_left_out() -> None:
     (latency,) = upgrade()["comparisons"]
     agreement = {**latency, "quantity": "agreement", "ratio": 3.0, "of": "outputs"}
