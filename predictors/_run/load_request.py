@@ -9,7 +9,7 @@ from .load import Queries, Recorder, Reporter, run_load
 from .process import BusyThreads, PeakMemory
 from .protocol import TIME, NamedArrays, OutgoingReply, Tensor
 from .replies import LoadRunReply, make_reply
-from .served import Call, most_telling
+from .served import LoadCalls
 
 SAMPLES = TIME + "samples"
 SCHEDULED = TIME + "scheduled"
@@ -73,8 +73,8 @@ def answer_load(
     schedule: Dict[str, Any],
     send: Optional[SendPart],
     peak: PeakMemory,
-) -> Tuple[OutgoingReply, List[Call]]:
-    """Run a load with prepared instances; return its reply, and a few calls with their outputs."""
+) -> Tuple[OutgoingReply, LoadCalls]:
+    """Run a load with prepared instances; return its reply, and the calls that are held."""
     samples = schedule[SAMPLES]
     queries = Queries(memoryview(samples), request.per_query, rows_of(library))
     arrivals = _arrivals(request, schedule.get(SCHEDULED))
@@ -106,7 +106,7 @@ def answer_load(
             energy_period=meter.period,
             device_memory=instances.memory.read(),
         )
-        calls = most_telling([call for instance in served for call in instance.calls])
+        calls = LoadCalls([call for instance in served for call in instance.calls])
         return make_reply(record, _named_block(*recorder.take_block())), calls
     except BaseException:
         if send is not None:

@@ -123,9 +123,21 @@ class LoadRunReply(NamedTuple):
 
 
 class ServedReply(NamedTuple):
-    """The samples of each of the calls of the last load whose outputs are held."""
+    """Calls of the last load of which one stands for all of the same samples and outputs.
+
+    ``samples`` has those of each, ``usual`` whether most calls of these samples gave the same, and
+    ``picks`` how many of the calls that were picked did. Of all ``calls`` whose outputs are held
+    ``others`` gave something else than most of the same samples; ``held`` and ``differing`` are
+    both numbers by sample.
+    """
 
     samples: List[List[int]]
+    usual: List[bool]
+    picks: List[int]
+    calls: int
+    others: int
+    held: List[int]
+    differing: List[int]
 
 
 class LoadGenReply(NamedTuple):

@@ -4,7 +4,7 @@ They are copies, spread over all of the load: a framework may write the outputs 
 same memory. Digests are taken when it is over.
 """
 
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
 from .repeats import digest_of
 
@@ -31,38 +31,101 @@ class ServedCalls:
 
     def add(self, samples: Sequence[int], outputs: Any) -> None:
         """Take a call, which replaces the last one."""
-        call = (tuple(samples), outputs)
-        self._last = [call]
+        self._last = [(tuple(samples), outputs)]
         size = _size(outputs)
         if self._number % self._stride == 0 and size <= _MOST_BYTES // 2:
-            self._spread.append((call[0], [self._copy_of(array) for array in outputs]))
+            held = (tuple(samples), [self._copy_of(array) for array in outputs])
+            self._spread.append(held)
             self.bytes += size
             while len(self._spread) > _MOST_CALLS or self.bytes > _MOST_BYTES:
                 self._spread = self._spread[::2]
                 self._stride *= 2
                 self.bytes = sum(_size(each) for _, each in self._spread)
+            if self._spread[-1] is held:
+                self._last = []
         self._number += 1
 
     @property
     def calls(self) -> List[Call]:
-        """All that are held; the last one may be among them twice."""
+        """All that are held, each once."""
         return self._spread + self._last
 
 
-def most_telling(calls: Sequence[Call]) -> List[Call]:
-    """Return a few calls: first those whose samples gave something else at another time.
+class Told(NamedTuple):
+    """A call that stands for others.
 
-    Larger ones come first otherwise. There are none of the same samples and outputs.
+    ``usual`` is whether it gave what most calls of its samples did, and ``picks`` how many of the
+    calls that were picked gave just this.
     """
-    found: Dict[Tuple[int, ...], Dict[int, Call]] = {}
-    for samples, outputs in calls:
-        found.setdefault(samples, {}).setdefault(digest_of(outputs), (samples, outputs))
-    ranked = sorted(found.values(), key=_rank, reverse=True)
-    return [call for of_samples in ranked for call in of_samples.values()][:_MOST_TOLD]
+
+    samples: Tuple[int, ...]
+    outputs: Any
+    usual: bool
+    picks: int
+
+
+class LoadCalls:
+    """The calls of a load that are held, of which those of the same samples and outputs are one.
+
+    ``held`` are they by sample, and ``differing`` those of them that gave something else than most
+    calls of the same samples. ``count`` and ``others`` are both numbers of calls.
+    """
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        found: Dict[Tuple[int, ...], Dict[int, List[Call]]] = {}
+        for samples, outputs in calls:
+            of_samples = found.setdefault(samples, {})
+            of_samples.setdefault(digest_of(outputs), []).append((samples, outputs))
+        each = found.values()
+        self._found = [sorted(of_samples.values(), key=len, reverse=True) for of_samples in each]
+        size = 1 + max((max(samples) for samples in found), default=-1)
+        self.count = len(calls)
+        self.others = 0
+        self.held = [0] * size
+        self.differing = [0] * size
+        for usual, *others in self._found:
+            differing = sum(map(len, others))
+            self.others += differing
+            for sample in usual[0][0]:
+                self.held[sample] += len(usual) + differing
+                self.differing[sample] += differing
+
+    def most_telling(self) -> List[Told]:
+        """Return a few calls: first those whose samples gave something else at another time.
+
+        Larger ones come first otherwise.
+        """
+        ranked = sorted(self._found, key=_rank, reverse=True)
+        told = [
+            Told(*same[0], same is of_samples[0], len(same))
+            for of_samples in ranked
+            for same in of_samples
+        ]
+        return told[:_MOST_TOLD]
+
+    def fair(self, most: int) -> List[Told]:
+        """Return up to ``most`` calls at even distances, half of them of ``others`` if so many."""
+        usual = [(of_samples[0], True) for of_samples in self._found for _ in of_samples[0]]
+        others = [
+            (same, False) for of_samples in self._found for same in of_samples[1:] for _ in same
+        ]
+        few = min(len(others), max(most // 2, most - len(usual)))
+        told: Dict[int, Told] = {}
+        for same, is_usual in _spread(others, few) + _spread(usual, most - few):
+            earlier = told.get(id(same))
+            picks = earlier.picks + 1 if earlier else 1
+            samples, outputs = same[0]
+            told[id(same)] = Told(samples, outputs, is_usual, picks)
+        return list(told.values())
+
+
+def _spread(values, most):
+    count = min(len(values), most)
+    return [values[(2 * number + 1) * len(values) // (2 * count)] for number in range(count)]
 
 
 def _rank(of_samples):
-    samples, _ = next(iter(of_samples.values()))
+    samples, _ = of_samples[0][0]
     return len(of_samples) > 1, len(samples)
 
 

@@ -108,7 +108,7 @@ from mlms_predictors._run.replies import (  # noqa: E402
     UsageReply,
     make_reply,
 )
-from mlms_predictors._run.served import Call  # noqa: E402
+from mlms_predictors._run.served import LoadCalls  # noqa: E402
 from mlms_predictors._run.supervisor import start_supervised  # noqa: E402
 from mlms_predictors._run.trace_reply import trace_reply  # noqa: E402
 
@@ -141,7 +141,7 @@ class Worker:
         self._repeats = Repeats()
         self._instances: Optional[Instances] = None
         self._library: Library = []
-        self._served: List[Call] = []
+        self._served = LoadCalls([])
         self._model_bytes = 0
         self._peak = process.PeakMemory()
         self._on_device = DeviceMemory("cpu")
@@ -377,20 +377,30 @@ class Worker:
         sizes = sizes_of(request, len(schedule.get(SCHEDULED, ())))
         instances.run(lambda instance: instance.prepare(self._library, sizes))
         send = self._part_sender(header)
-        self._served = []
+        self._served = LoadCalls([])
         library = self._library
         reply, self._served = answer_load(instances, library, request, schedule, send, self._peak)
         return reply
 
     def served(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
-        """Reply with the samples of a few calls of the last load.
+        """Reply with a few calls of the last load: those that tell most, or ``fair`` even ones.
 
         The outputs of the one with the number ``place`` come with it.
         """
-        record = ServedReply([[int(sample) for sample in samples] for samples, _ in self._served])
+        calls = self._served
+        fair = header.get("fair")
+        told = calls.fair(fair) if fair else calls.most_telling()
+        record = ServedReply(
+            samples=[[int(sample) for sample in one.samples] for one in told],
+            usual=[one.usual for one in told],
+            picks=[one.picks for one in told],
+            calls=calls.count,
+            others=calls.others,
+            held=calls.held,
+            differing=calls.differing,
+        )
         place = header["place"]
-        outputs = self._served[place][1] if place < len(self._served) else []
-        return make_reply(record, self._named(outputs))
+        return make_reply(record, self._named(told[place].outputs) if place < len(told) else [])
 
     def loadgen(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
         """Let MLPerf's LoadGen send queries to instances of the model; reply with its logs."""
@@ -499,7 +509,7 @@ class Worker:
         self._device_clock = None
         self._samples.outputs = []
         self._library = []
-        self._served = []
+        self._served = LoadCalls([])
         try:
             self._pool.close()
             self._predictor.close(loaded)

@@ -515,7 +515,7 @@ def _tango_score(lost: int, won: int, count: int, difference: float) -> float:
     return excess / math.sqrt(variance)
 
 
-def binomial_bounds(hits: float, count: int, below: float, above: float) -> Interval:
+def binomial_bounds(hits: float, count: float, below: float, above: float) -> Interval:
     """Return bounds of a share, which is outside with these risks at most.
 
     They are exact (Clopper and Pearson 1934, Biometrika 26:404).

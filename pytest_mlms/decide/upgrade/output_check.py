@@ -47,6 +47,7 @@ from pytest_mlms.decide.upgrade.output_verdict import (
 )
 from pytest_mlms.decide.upgrade.paired_evidence import compare_evidence
 from pytest_mlms.decide.upgrade.rounds import SIDES, Outputs, SideName
+from pytest_mlms.decide.upgrade.served_share import FAIR_CALLS
 from pytest_mlms.decide.upgrade.stack_inputs import OpenPictures, StackInputs
 from pytest_mlms.manifest.schema import Output
 from pytest_mlms.measure.evaluate.agreement import Tolerance
@@ -315,23 +316,28 @@ class OutputCheck:
         """
         for side in SIDES:
             with pair.running(side) as predictor:
-                served = predictor.served_calls()
-            for call in served:
+                served = predictor.served_calls(FAIR_CALLS if self._about.inputs < 1 else 0)
+            sweep = OutputSweep(self._sweep.rules, of_itself=True)
+            sweep = self._about.part(OF_LOAD, sweep, side=side)
+            wrong = []
+            for call in served.told:
                 batch = call.batch(pair.batches)
                 names = [f"{len(call.samples)} queries in a call"] * self.case.batch_size
                 names *= len(call.samples)
                 at_rest = self._predict(pair, side, batch)
-                inputs = self._inputs(self._rounds, call.samples)
-                fresh = OutputSweep(self._sweep.rules, of_itself=True)
-                sweep = self._about.part(OF_LOAD, fresh, inputs, side)
                 nearby = self._nearby(pair, batch, side)
-                sweep.add(at_rest, self._own(call.outputs), names, nearby)
+                beyond = sweep.add(at_rest, self._own(call.outputs), names, nearby)
+                wrong.append(beyond.reshape(len(call.samples), -1).mean(axis=1))
                 if side == "a" and sweep.beyond:
                     self._refuse(pair, sweep, "under load than at rest")
                 if side == "b" and len(call.samples) > 1:
+                    inputs = self._inputs(self._rounds, call.samples)
                     joined = self._about.part(JOINED, OutputSweep(self._sweep.rules), inputs)
                     expected = self._predict(pair, "a", batch)
                     joined.add(expected, at_rest, names, self._nearby(pair, batch))
+            numbers = range(len(pair.batches))
+            samples = [(number and self._rounds, number) for number in numbers]
+            self._about.served[side].add(served, samples, wrong)
 
     def _refuse(self, pair: AgentPair, sweep: OutputSweep, when: str) -> None:
         """Raise InvalidRun for a baseline that differs from itself, where no input may."""

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from pytest_mlms.core.records import Comparison, Verdict
 from pytest_mlms.core.statistics import Interval, binomial_bounds
 from pytest_mlms.decide.upgrade.rounds import SideName
+from pytest_mlms.decide.upgrade.served_share import ServedShare
 from pytest_mlms.decide.upgrade.stack_inputs import PictureSweep
 from pytest_mlms.measure.agent.predictor import RepeatedCalls
 from pytest_mlms.measure.evaluate.agreement import Tolerance
@@ -90,10 +91,10 @@ class Circumstances:
     one), ``seed`` that of a sample or of random inputs. ``spreads`` has the share by which an
     output of the baseline varies by itself, by its name and the words for how; it is infinite where
     nothing can be allowed. ``parts`` has what was compared elsewhere, by the words for it, of
-    which ``own`` has that of the baseline with itself. ``unheld`` is why nothing was compared at
-    the frameworks' own numbers of threads: ``is_killed`` is whether the candidate was killed
-    there, as by a lack of memory for the processes of both. ``unjudged`` names those of ``timed``
-    inputs whose outputs rounding decides.
+    which ``own`` has that of the baseline with itself; ``served`` are the calls under load by side.
+    ``unheld`` is why nothing was compared at the frameworks' own numbers of threads: ``is_killed``
+    is whether the candidate was killed there, as by a lack of memory for the processes of both.
+    ``unjudged`` names those of ``timed`` inputs whose outputs rounding decides.
     """
 
     tolerance: Tolerance | None = None
@@ -103,6 +104,9 @@ class Circumstances:
     spreads: dict[tuple[str, str], float] = field(default_factory=dict)
     parts: dict[str, OutputSweep] = field(default_factory=dict)
     own: dict[str, OutputSweep] = field(default_factory=dict)
+    served: dict[SideName, ServedShare] = field(
+        default_factory=lambda: {"a": ServedShare(), "b": ServedShare()}
+    )
     repeats: dict[SideName, _Repeats] = field(
         default_factory=lambda: {"a": _Repeats(), "b": _Repeats()}
     )
@@ -112,7 +116,7 @@ class Circumstances:
     timed: int = 0
 
     def part(
-        self, where: str, fresh: OutputSweep, inputs: Iterable[object], side: SideName = "b"
+        self, where: str, fresh: OutputSweep, inputs: Iterable[object] = (), side: SideName = "b"
     ) -> OutputSweep:
         """Return what was compared elsewhere so far, to be added to: ``fresh`` at first.
 
@@ -273,36 +277,46 @@ def _wrong_parts(about: Circumstances) -> list[str]:
     return [
         where
         for where, part in about.parts.items()
-        if verdict_on_share(part, about.inputs) is Verdict.REGRESSED
-        and not _is_alike(part, about.own.get(where))
+        if verdict_on_share(part, about.inputs, _share(part, where, about)) is Verdict.REGRESSED
+        and not _is_alike(part, where, about)
     ]
 
 
-def _is_alike(part: OutputSweep, own: OutputSweep | None) -> bool:
+def _is_alike(part: OutputSweep, where: str, about: Circumstances) -> bool:
     """Return whether the baseline differs from itself, too, and the candidate not surely more."""
+    own = about.own.get(where)
     if own is None or not own.beyond or part.problem:
         return False
-    b, a = _share(part).low, _share(own).high
+    b, a = _share(part, where, about).low, _share(own, where, about, "a").high
     is_often = b * (1 - a) > SPREADS * a * (1 - b)  # the odds, as no share is twice of most
     return not is_often and part.ratio <= _MUCH_WORSE * own.ratio
 
 
-def _share(sweep: OutputSweep) -> Interval:
+def _share(sweep: OutputSweep, where: str, about: Circumstances, side: SideName = "b") -> Interval:
     """Return the bounds of the share of inputs that differ; one counts once, however often."""
+    if where == OF_LOAD:
+        return about.served[side].bounds(_BOUND_OF_FAILING, _BOUND_OF_PASSING)
+    return _bounds(sweep)
+
+
+def _bounds(sweep: OutputSweep) -> Interval:
     count = len(sweep.different) or sweep.inputs
-    hits = sweep.beyond * count / sweep.inputs
+    hits = sweep.beyond * count / max(1, sweep.inputs)
     return binomial_bounds(hits, count, _BOUND_OF_FAILING, _BOUND_OF_PASSING)
 
 
-def verdict_on_share(sweep: OutputSweep, inputs: float) -> Verdict:
-    """Return the verdict on some inputs, of which a share of ``inputs`` must agree."""
+def verdict_on_share(sweep: OutputSweep, inputs: float, share: Interval | None = None) -> Verdict:
+    """Return the verdict on some inputs, of which a share of ``inputs`` must agree.
+
+    ``share`` has the bounds of that which differs, where it isn't that of the sweep.
+    """
     if sweep.problem:
         return Verdict.REGRESSED
     if not sweep.beyond:
         return Verdict.PASSED
     if inputs >= 1:
         return Verdict.REGRESSED
-    low, high = _share(sweep)
+    low, high = share or _bounds(sweep)
     if low > 1 - inputs:
         return Verdict.REGRESSED
     return Verdict.PASSED if high < 1 - inputs else Verdict.INCONCLUSIVE
@@ -323,7 +337,8 @@ def _texts(sweep: OutputSweep, about: Circumstances, wrong: Sequence[str]) -> li
             continue
         part = about.parts[where]
         what = part.problem or f"outputs differ by {_times(part.ratio)} what is allowed"
-        texts.append(f"{where}, {what}")
+        often = f", {about.served['b'].told}" if where == OF_LOAD else ""
+        texts.append(f"{where}, {what}{often}")
     if not sweep.beyond and sweep.inputs:
         texts.append(_agreeing(sweep, about))
     elif sweep.inputs and about.seed is not None:

@@ -41,11 +41,25 @@ from pytest_mlms.measure.agent.load import (
 )
 from pytest_mlms.measure.agent.loadgen import LoadGenPlan
 from pytest_mlms.measure.agent.process import Agent, Array, Reply
-from pytest_mlms.measure.agent.replies import check_outputs, check_trace, read_record, take_times
+from pytest_mlms.measure.agent.replies import (
+    check_outputs,
+    check_served,
+    check_trace,
+    read_record,
+    take_times,
+)
 from pytest_mlms.measure.agent.signature import ordered_batch
 from pytest_mlms.measure.agent.tensor_names import named_tensors
 
-__all__ = ["Clocks", "Predictor", "RepeatedCalls", "ScenarioRun", "ServedCall", "Turn"]
+__all__ = [
+    "Clocks",
+    "Predictor",
+    "RepeatedCalls",
+    "ScenarioRun",
+    "ServedCall",
+    "ServedCalls",
+    "Turn",
+]
 
 _RUN_TIMES = ("start", "end", "wait", "cpu", "at")
 _DEVICE_TIMES = (*_RUN_TIMES, "device")
@@ -80,10 +94,16 @@ class RepeatedCalls(NamedTuple):
 
 
 class ServedCall(NamedTuple):
-    """A call under load: the places of its samples, in their order, and its outputs by name."""
+    """A call under load: the places of its samples, in their order, and its outputs by name.
+
+    ``usual`` is whether most calls of these samples gave the same. ``picks`` is how many of the
+    calls that were picked did.
+    """
 
     samples: Sequence[int]
     outputs: Mapping[str, Array]
+    usual: bool = True
+    picks: int = 1
 
     def batch(self, batches: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
         """Return its inputs: samples of ``batches``, joined on the first axis if several."""
@@ -91,6 +111,20 @@ class ServedCall(NamedTuple):
         if len(inputs) == 1:
             return dict(inputs[0])
         return {name: np.concatenate([each[name] for each in inputs]) for name in inputs[0]}
+
+
+class ServedCalls(NamedTuple):
+    """Calls of a load, a few of which are ``told``.
+
+    Of all ``calls`` that are held ``others`` gave something else than most of the same samples.
+    ``held`` and ``differing`` are both numbers by sample.
+    """
+
+    told: Sequence[ServedCall] = ()
+    calls: int = 0
+    others: int = 0
+    held: Sequence[int] = ()
+    differing: Sequence[int] = ()
 
 
 class Turn(NamedTuple):
@@ -296,18 +330,27 @@ class Predictor:
             raise LoadInterrupted(records.run()) from error
         return records.run(record)
 
-    def served_calls(self) -> list[ServedCall]:
-        """Return a few calls of the last load, if any: those that tell most. Raises AgentError."""
-        found: list[ServedCall] = []
+    def served_calls(self, fair: int = 0) -> ServedCalls:
+        """Return what the last load gave, if any, with the few calls that tell most.
+
+        With ``fair`` these are so many at even distances, half of them such that differ from most
+        if there are so many. Raises AgentError.
+        """
+        told: list[ServedCall] = []
         while True:
-            facts, arrays = self.agent.request("served", {"place": len(found)})
+            facts, arrays = self.agent.request("served", {"place": len(told), "fair": fair})
             with self.agent.checking("served"):
                 record = read_record(ServedReply, facts)
-                if len(found) == len(record.samples):
-                    return found
+                check_served(record)
+                if len(told) == len(record.samples):
+                    counts = record.calls, record.others, record.held, record.differing
+                    return ServedCalls(told, *counts)
                 outputs = self._named(arrays)
                 check_outputs(self.outputs, outputs)
-            found.append(ServedCall(record.samples[len(found)], outputs))
+            place = len(told)
+            told.append(
+                ServedCall(record.samples[place], outputs, record.usual[place], record.picks[place])
+            )
 
     def run_loadgen(
         self, batches: Sequence[Mapping[str, Array]], plan: LoadGenPlan

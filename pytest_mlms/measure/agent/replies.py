@@ -13,13 +13,14 @@ import numpy as np
 from mlms_predictors import Tensor
 from mlms_predictors._run import protocol
 from mlms_predictors._run.protocol import TIME, ProtocolError
-from mlms_predictors._run.replies import TraceReply
+from mlms_predictors._run.replies import ServedReply, TraceReply
 from mlms_predictors._run.trace_reply import COLUMNS
 from numpy.typing import NDArray
 
 __all__ = [
     "check_answers",
     "check_outputs",
+    "check_served",
     "check_trace",
     "is_array",
     "read_record",
@@ -118,6 +119,22 @@ def check_outputs(outputs: Iterable[Tensor], arrays: Mapping[str, Array]) -> Non
             raise ProtocolError(
                 f"there is no output {tensor.name!r}; found {shortened(str(sorted(arrays)))}"
             )
+
+
+def check_served(record: ServedReply) -> None:
+    """Raise ProtocolError where the numbers of calls under load don't fit each other."""
+    if not len(record.samples) == len(record.usual) == len(record.picks):
+        raise ProtocolError("'samples', 'usual' and 'picks' are not equally many")
+    parts = [*zip(record.differing, record.held, strict=False), (record.others, record.calls)]
+    if len(record.held) != len(record.differing) or any(
+        not 0 <= few <= count for few, count in parts
+    ):
+        raise ProtocolError("calls that differ are more than those that are held")
+    if any(each < 1 for each in record.picks):
+        raise ProtocolError("a call was picked less than once")
+    numbers = range(len(record.held))
+    if any(not samples or set(samples) - set(numbers) for samples in record.samples):
+        raise ProtocolError("a call has a sample of which no call is held")
 
 
 def check_trace(record: TraceReply, arrays: Mapping[str, Array]) -> None:

@@ -255,7 +255,7 @@ def _check_outputs(predictor: Predictor, batches: Batches, rules: OwnRules) -> N
     A batcher joins inputs in any way, and instances run beside each other.
     """
     predict = functools.cache(lambda sample: predictor.predict(batches[sample]))
-    for call in predictor.served_calls():
+    for call in predictor.served_calls().told:
         for name, output in call.outputs.items():
             check_finite(name, finite_rows(output))
         alone = _joined([predict(sample) for sample in call.samples])

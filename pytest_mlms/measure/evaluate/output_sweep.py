@@ -129,9 +129,10 @@ class OutputSweep:
         ours: Mapping[str, Array],
         names: Sequence[str],
         nearby: Nearby | None = None,
-    ) -> None:
-        """Compare the outputs of some inputs, whose ``names`` say what messages call them.
+    ) -> NDArray[np.bool_]:
+        """Return which of some inputs differ by more than is allowed.
 
+        ``names`` say what messages call them.
         Where inputs differ, ``nearby`` tells which of them rounding decides; these aren't judged.
         """
         beyond = np.zeros(len(names), bool)
@@ -180,6 +181,7 @@ class OutputSweep:
         self.nan += [name for name, has in zip(names, nan, strict=True) if has]
         self.unjudged += [name for name, has in zip(names, unjudged, strict=True) if has]
         self._count_flips(expected, ours)
+        return beyond
 
     def _in_order(
         self,

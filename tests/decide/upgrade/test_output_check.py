@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from mlms_predictors import Tensor
 from mlms_predictors._run.pictures import decode
+from mlms_predictors._run.served import LoadCalls
 from PIL import Image
 
 from pytest_mlms.core.errors import Crashed, DatasetError, InvalidRun, MlmsError
@@ -25,7 +26,13 @@ from pytest_mlms.decide.upgrade.output_check import OutputCheck, OutputFindings,
 from pytest_mlms.decide.upgrade.output_verdict import TIMED, Circumstances, agreement_of, by_design
 from pytest_mlms.decide.upgrade.rounds import SIDES, Array, Outputs, SideName
 from pytest_mlms.manifest.schema import Input
-from pytest_mlms.measure.agent.predictor import Predictor, RepeatedCalls, ServedCall, Turn
+from pytest_mlms.measure.agent.predictor import (
+    Predictor,
+    RepeatedCalls,
+    ServedCall,
+    ServedCalls,
+    Turn,
+)
 from pytest_mlms.measure.agent.process import Refused
 from pytest_mlms.measure.evaluate.agreement import Tolerance
 from pytest_mlms.measure.evaluate.closeness import Rule
@@ -187,8 +194,13 @@ class Side(FakePredictor):
     def repeated_calls(self) -> RepeatedCalls:
         return self.repeated
 
-    def served_calls(self) -> Sequence[ServedCall]:
-        return self.served
+    def served_calls(self, fair: int = 0) -> ServedCalls:
+        held = LoadCalls([(tuple(each.samples), [each.outputs["logits"]]) for each in self.served])
+        told = [
+            ServedCall(each.samples, {"logits": each.outputs[0]}, each.usual, each.picks)
+            for each in (held.fair(fair) if fair else held.most_telling())
+        ]
+        return ServedCalls(told, held.count, held.others, held.held, held.differing)
 
 
 class Check:
@@ -1201,6 +1213,28 @@ def test_calls_under_load_add_up_to_the_inputs_of_which_a_share_must_agree(
     assert find(check.run(), "agreement").verdict is Verdict.PASSED
     check.a.served = [*check.a.served, *(ServedCall([n], {"logits": SCORES[[n]]}) for n in (0, 2))]
     assert find(check.run(), "agreement").verdict is Verdict.REGRESSED
+
+
+@pytest.mark.parametrize(("wrong", "verdict"), [(2, PASSED), (26, REGRESSED)])
+def test_the_share_of_calls_that_are_wrong_under_load_decides_not_which_of_them_are_told(
+    check: Check, wrong: int, verdict: Verdict
+) -> None:
+    """An agent tells first of calls that differ: 2 of 512 were REGRESSED where 5 may."""
+    check.case = without_accuracy(replace(allowing(check.case, 0.99), batch_size=8))
+    check.rounds = 6
+
+    def calls(wrong: int) -> list[ServedCall]:
+        found = [ServedCall([n % 3], {"logits": SCORES[8 * (n % 3) :][:8]}) for n in range(512)]
+        for n in np.linspace(0, 511, wrong).astype(int):
+            found[n] = ServedCall(found[n].samples, {"logits": found[n].outputs["logits"][::-1]})
+        return found
+
+    check.b.served = calls(wrong)
+    assert find(check.run(), "agreement").verdict is verdict, check.told
+    often = f"times what is allowed, in about {6 * wrong:,} of 3,072 calls"
+    assert (often in check.told) == (verdict is REGRESSED)
+    check.a.served = calls(26)
+    assert find(check.run(), "agreement").verdict is PASSED, "as the baseline does, too"
 
 
 def test_an_input_counts_once_however_many_calls_under_load_and_processes_have_it(

@@ -46,7 +46,7 @@ def test_each_query_of_a_schedule_is_served_once(server: Predictor) -> None:
     assert (run.started >= run.issued).all()
     assert (run.done >= run.started).all()
     assert (run.batch_sizes == 1).all()
-    told = [(call.samples, call.outputs["y"].tolist()) for call in server.served_calls()]
+    told = [(call.samples, call.outputs["y"].tolist()) for call in server.served_calls().told]
     assert sorted(told) == [([place], [place]) for place in range(len(LIBRARY))]
     assert run.peak_bytes is not None
     assert run.peak_bytes > 0
@@ -67,7 +67,7 @@ def test_a_query_of_several_samples_is_one_batch(server: Predictor) -> None:
     plan = LoadPlan(np.array([0, 1, 2, 3, 2, 1]), 60, samples_per_query=3, least=2)
     run = server.load_run(LIBRARY, plan)
     assert run.batch_sizes.tolist() == [3, 3]
-    for call, samples in zip(server.served_calls(), ([0, 1, 2], [3, 2, 1]), strict=True):
+    for call, samples in zip(server.served_calls().told, ([0, 1, 2], [3, 2, 1]), strict=True):
         assert call.samples == call.outputs["y"].tolist() == samples
         assert call.batch(LIBRARY)["x"][:, 0].tolist() == samples
 

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 from mlms_predictors._run.protocol import ProtocolError
-from mlms_predictors._run.replies import LoadReply
+from mlms_predictors._run.replies import LoadReply, ServedReply
 
 from pytest_mlms.core.errors import AgentError, MlmsError
 from pytest_mlms.core.records import Launch
 from pytest_mlms.measure.agent.load import LoadPlan
 from pytest_mlms.measure.agent.opening import PredictorSpec, open_predictor
 from pytest_mlms.measure.agent.process import Refused, start_agent
-from pytest_mlms.measure.agent.replies import read_record, take_times
+from pytest_mlms.measure.agent.replies import check_served, read_record, take_times
 from pytest_mlms.measure.trace.builder import TraceBuilder
 from pytest_mlms.measure.trace.metadata import TraceMetadata
 from pytest_mlms.measure.trace.replies import add_reply, probe_statuses
@@ -151,6 +151,27 @@ def test_a_field_of_another_kind_is_named(change: dict[str, Any], message: str) 
 def test_a_field_that_is_missing_is_named() -> None:
     with pytest.raises(ProtocolError, match="device: "):
         read_record(LoadReply, {name: LOAD[name] for name in LOAD if name != "device"})
+
+
+SERVED = ServedReply([[0]], [True], [1], calls=2, others=1, held=[2], differing=[1])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"usual": []}, "'samples', 'usual' and 'picks' are not equally many"),
+        ({"others": 3}, "calls that differ are more than those that are held"),
+        ({"differing": [-1]}, "calls that differ are more than those that are held"),
+        ({"held": [2, 2]}, "calls that differ are more than those that are held"),
+        ({"samples": [[1]]}, "a call has a sample of which no call is held"),
+        ({"samples": [[]]}, "a call has a sample of which no call is held"),
+        ({"picks": [0]}, "a call was picked less than once"),
+    ],
+)
+def test_numbers_of_calls_under_load_fit_each_other(change: dict[str, Any], message: str) -> None:
+    check_served(SERVED)
+    with pytest.raises(ProtocolError, match=message):
+        check_served(SERVED._replace(**change))
 
 
 ROW = np.ones(2)

@@ -14,7 +14,7 @@ import pytest
 from pytest_mlms.core.errors import AgentError, MlmsError, OutputError
 from pytest_mlms.core.records import Limit, Place, Verdict
 from pytest_mlms.measure.agent.load import LoadLost, LoadPlan, LoadRun
-from pytest_mlms.measure.agent.predictor import Predictor, ScenarioRun, ServedCall
+from pytest_mlms.measure.agent.predictor import Predictor, ScenarioRun, ServedCall, ServedCalls
 from pytest_mlms.measure.evaluate.limits import explain
 from pytest_mlms.measure.evaluate.load_performance import measure_load
 from pytest_mlms.measure.evaluate.load_plan import LoadItemPlan
@@ -59,9 +59,11 @@ class FakeServer:
             raise LoadLost(AgentError("the agent ended"), run)
         return run
 
-    def served_calls(self) -> list[ServedCall]:
+    def served_calls(self) -> ServedCalls:
         sample = int(self.loads[-1].samples[0])
-        return [ServedCall([sample], {"y": np.array([sample + self.wrong], np.float32)})]
+        return ServedCalls(
+            [ServedCall([sample], {"y": np.array([sample + self.wrong], np.float32)})]
+        )
 
     def _served(self, plan: LoadPlan, scheduled: np.ndarray) -> LoadRun:
         free = 0

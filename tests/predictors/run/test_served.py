@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from mlms_predictors._run.served import ServedCalls, most_telling
+from mlms_predictors._run.served import LoadCalls, ServedCalls
 
 MEGABYTE = 1 << 20
 
@@ -39,15 +39,16 @@ def test_a_call_that_gave_something_else_once_is_told_first() -> None:
     served = ServedCalls()
     for number in range(400):
         served.add([number % 20], outputs(number % 20 if number != 123 else -1))
-    told = most_telling(served.calls)
+    told = LoadCalls(served.calls).most_telling()
     assert len(told) == 8
-    assert [samples for samples, _ in told[:2]] == [(3,), (3,)]
-    assert {float(found[0][0]) for _, found in told[:2]} == {3.0, -1.0}
+    assert [call.samples for call in told[:2]] == [(3,), (3,)]
+    assert {float(call.outputs[0][0]) for call in told[:2]} == {3.0, -1.0}
 
 
 def test_larger_batches_are_told_before_single_queries() -> None:
     calls = [((0,), outputs(0)), ((1, 2), outputs(1)), ((1,), outputs(2)), ((2, 0), outputs(3))]
-    assert [samples for samples, _ in most_telling(calls)] == [(1, 2), (2, 0), (0,), (1,)]
+    told = LoadCalls(calls).most_telling()
+    assert [call.samples for call in told] == [(1, 2), (2, 0), (0,), (1,)]
 
 
 def test_outputs_that_a_framework_writes_to_the_same_memory_are_those_of_their_own_calls() -> None:
@@ -56,5 +57,33 @@ def test_outputs_that_a_framework_writes_to_the_same_memory_are_those_of_their_o
     for sample in range(3):
         buffer[:] = sample
         served.add((sample,), [buffer])
-    told = {samples[0]: float(outputs[0][0]) for samples, outputs in served.calls[:-1]}
+    told = {samples[0]: float(outputs[0][0]) for samples, outputs in served.calls}
     assert told == {0: 0.0, 1: 1.0, 2: 2.0}
+
+
+def test_all_calls_that_are_held_are_counted_each_once() -> None:
+    served = ServedCalls()
+    for number in range(400):
+        served.add([number % 20], outputs(-1 if number in (3, 43, 67) else number % 20))
+    held = LoadCalls(served.calls)
+    assert (held.count, held.others) == (400, 3)
+    assert held.held == [20] * 20
+    assert [place for place, number in enumerate(held.differing) if number] == [3, 7]
+    assert held.differing[3] == 2
+
+
+def test_even_calls_are_half_of_those_that_differ_and_half_of_the_usual_ones() -> None:
+    served = ServedCalls()
+    for number in range(400):
+        served.add([number % 20], outputs(number % 20 if number % 8 else number))
+    held = LoadCalls(served.calls)
+    assert held.others == 47, "three of 50 gave what is usual"
+    told = held.fair(32)
+    usual = [call for call in told if call.usual]
+    assert sum(call.picks for call in usual) == 16
+    assert len({call.samples for call in usual}) == 16
+    others = {call.samples for call in told if not call.usual}
+    assert sum(call.picks for call in told) - 16 == 16
+    assert others == {(0,), (4,), (8,), (12,), (16,)}
+    assert sum(call.picks for call in held.fair(1000)) == 400
+    assert LoadCalls([]).fair(32) == LoadCalls([]).most_telling() == []
