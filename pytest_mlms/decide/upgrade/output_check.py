@@ -245,14 +245,17 @@ class OutputCheck:
         return {one.name: outputs[one.name] for one in self._outputs if one.name in outputs}
 
     def _add_timed(self, pair: AgentPair, timed: _TimedOutputs) -> None:
-        sweep = OutputSweep(self._sweep.rules)
+        sweep = self._about.part(TIMED, OutputSweep(self._sweep.rules), [])
+        known, earlier = len(sweep.unjudged), sweep.inputs
         for number, (a, b) in enumerate(zip(timed["a"], timed["b"], strict=True)):
+            if self._about.inputs < 1 and self._rounds > 1 and number == 0:
+                continue  # each round has the first batch, which would count as often
             nearby = self._nearby(pair, pair.batch_at(number))
             names = self._names(f"timed batch {number + 1}")
+            sweep.different.update(self._inputs(self._rounds, [number]))
             sweep.add(self._own(a), self._own(b), names, nearby)
-        self._about.note(TIMED, sweep)
-        self._about.unjudged += sweep.unjudged
-        self._about.timed += sweep.inputs
+        self._about.unjudged += sweep.unjudged[known:]
+        self._about.timed += sweep.inputs - earlier
 
     def _nearby(self, pair: AgentPair, batch: Outputs, side: SideName = "a") -> Nearby:
         """Return what tells which outputs of a side for a batch rounding decides."""

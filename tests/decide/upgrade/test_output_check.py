@@ -1253,6 +1253,27 @@ def test_an_input_counts_once_however_many_calls_under_load_and_processes_have_i
     assert find(check.run(), "agreement").verdict is Verdict.PASSED, check.told
 
 
+def test_timed_inputs_of_rounds_add_up_to_the_inputs_of_which_a_share_must_agree(
+    check: Check,
+) -> None:
+    """One of 24 in a round was more than is allowed, however many rounds there were without."""
+    check.case = without_accuracy(allowing(check.case, 0.9997))
+    check.rounds = 2
+    seen = iter(range(100))
+
+    def give(rows: Array, call: int) -> Array:
+        scores = right(rows, call)
+        if rows[0] == 16 and next(seen) == 2:  # before it the dataset had them
+            scores[1] *= 2
+        return scores
+
+    check.b.give = give
+    assert find(check.run(), "agreement").verdict is Verdict.PASSED, check.told
+    assert next(seen) == 3
+    check.b.give = lambda rows, call: give(rows, call) * np.float32(2 if rows[0] == 0 else 1)
+    assert find(check.run(), "agreement").verdict is Verdict.REGRESSED
+
+
 def test_processes_add_up_to_the_inputs_of_which_a_share_must_agree(check: Check) -> None:
     check.case = without_accuracy(replace(allowing(check.case, 0.9), batch_size=1))
     check.timed = np.arange(3.0)
