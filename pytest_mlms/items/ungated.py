@@ -41,8 +41,18 @@ def warn_without_limits(loaded: LoadedManifest, cases: Sequence[Case], session: 
             " without --mlms-soak, so it can't fail; add that, or thresholds of other quantities"
         )
     else:
-        text += ", so it can't fail; add thresholds"
+        text += f", so it can't fail; {_advice(loaded)}"
     warn_at(str(place.path), place.line, text, MlmsNotGated)
+
+
+def _advice(loaded: LoadedManifest) -> str:
+    """Return how to have a limit; an agreement is one where another model than its own runs."""
+    if not loaded.manifest.thresholds.agreement:
+        return "add thresholds"
+    return (
+        "no stack of this run has a model that its agreement compares with the reference: name one "
+        "by --mlms-stack ('here' runs the models of all frameworks), or add other thresholds"
+    )
 
 
 def failure_without_limits(case: Case, session: Session) -> str:
@@ -54,5 +64,5 @@ def failure_without_limits(case: Case, session: Session) -> str:
         return ""
     return (
         f"no limit judges what was measured, and --mlms-strict asks for one\n"
-        f"  add thresholds to {case.loaded.place().path}"
+        f"  {_advice(case.loaded)} in {case.loaded.place().path}"
     )

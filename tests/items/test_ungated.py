@@ -38,7 +38,7 @@ def test_a_manifest_without_limits_fails_under_strict(ungated: Project) -> None:
     result.stdout.fnmatch_lines(
         [
             "*no limit judges what was measured, and --mlms-strict asks for one",
-            "  add thresholds to manifests/digits.yaml",
+            "  add thresholds in manifests/digits.yaml",
         ]
     )
     assert {item["verdict"] for item in ungated.items()} == {"FAILED"}
@@ -79,3 +79,5 @@ def test_an_agreement_that_no_case_has_leaves_a_manifest_without_a_limit(ungated
     ungated.set_thresholds("  agreement: {reference: faulty}")
     result = ungated.run(SHOW_WARNING, "--collect-only")
     assert result.stdout.str().count("MlmsNotGated") == 1
+    advice = "no stack of this run has a model that its agreement compares with the reference: name"
+    result.stdout.fnmatch_lines([f"*so it can't fail; {advice} one by --mlms-stack*"])
