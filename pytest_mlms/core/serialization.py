@@ -13,12 +13,21 @@ from typing import Any, TypeVar
 
 from pytest_mlms.core.text import encodable, shortened
 
-__all__ = ["NullAs", "from_plain", "omitted_if_default", "parse_json", "plain_as_list", "to_plain"]
+__all__ = [
+    "NullAs",
+    "OrDefault",
+    "from_plain",
+    "omitted_if_default",
+    "parse_json",
+    "plain_as_list",
+    "plain_as_whole",
+    "to_plain",
+]
 
 Record = TypeVar("Record")
 
-_OMIT = {"omit_if_default": True}
 _LISTS: set[type] = set()
+_WHOLE: set[type] = set()
 _MOST_BITS = 1024  # of an integer; Python writes some thousand, other programs 64 or a float's 1024
 
 
@@ -40,15 +49,34 @@ class NullAs:
         return self.value if value is None else value
 
 
+@dataclasses.dataclass(frozen=True)
+class OrDefault:
+    """Annotation of a field: what ``from_plain`` takes for a value of another type."""
+
+    value: Any
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        schema = handler(source)
+        return core_schema.with_default_schema(schema, default=self.value, on_error="default")
+
+
 def plain_as_list(kind: type[Record]) -> type[Record]:
     """Class decorator for a named tuple that becomes a list in JSON, not an object."""
     _LISTS.add(kind)
     return kind
 
 
+def plain_as_whole(kind: type[Record]) -> type[Record]:
+    """Class decorator for a record in whose JSON no field is omitted, at any depth."""
+    _WHOLE.add(kind)
+    return kind
+
+
 def omitted_if_default(default: Any) -> Any:
     """Declare a field of a dataclass that is left out of JSON while it has its default."""
-    return dataclasses.field(default=default, metadata=_OMIT)
+    return dataclasses.field(default=default, metadata={"omitted": default})
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -59,14 +87,15 @@ def parse_json(text: str | bytes) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
-def to_plain(value: Any) -> Any:
+def to_plain(value: Any, whole: bool = False) -> Any:
     """Return a record as values that JSON has.
 
     Dataclasses and named tuples become objects with a key for each field. A named tuple that is
     declared with ``plain_as_list`` becomes a list, as other sequences do. Sets become sorted lists,
     enums their values, and paths their text. numpy's numbers and arrays become Python's. JSON has
-    no infinity and no NaN: both become null. What UTF-8 can't have of a text is escaped. Raises
-    TypeError for anything else, and ValueError for an integer that is too large to be written.
+    no infinity and no NaN: both become null. What UTF-8 can't have of a text is escaped. With
+    ``whole``, no field is omitted. Raises TypeError for anything else, and ValueError for an
+    integer that is too large to be written.
     """
     if isinstance(value, Enum):
         return value.value
@@ -80,7 +109,7 @@ def to_plain(value: Any) -> Any:
         return value
     if isinstance(value, Path):
         return str(value)
-    return _plain_container(value)
+    return _plain_container(value, whole)
 
 
 def from_plain(kind: type[Record], value: Any) -> Record:
@@ -101,15 +130,15 @@ def _adapter(kind: Any) -> Any:
     return TypeAdapter(kind)
 
 
-def _plain_container(value: Any) -> Any:
+def _plain_container(value: Any, whole: bool) -> Any:
     if dataclasses.is_dataclass(value):
-        return _plain_dataclass(value)
+        return _plain_dataclass(value, whole)
     if isinstance(value, tuple) and hasattr(value, "_asdict") and type(value) not in _LISTS:
-        return to_plain(value._asdict())
+        return to_plain(value._asdict(), whole)
     if isinstance(value, Mapping):
-        return {encodable(str(key)): to_plain(entry) for key, entry in value.items()}
+        return {encodable(str(key)): to_plain(entry, whole) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
-        return [to_plain(entry) for entry in value]
+        return [to_plain(entry, whole) for entry in value]
     if isinstance(value, (set, frozenset)):
         return sorted(to_plain(entry) for entry in value)
     if hasattr(value, "tolist"):  # a number or an array of numpy, which is not imported for it
@@ -119,11 +148,22 @@ def _plain_container(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no form in JSON: {shortened(repr(value), 80)}")
 
 
-def _plain_dataclass(record: Any) -> dict[str, Any]:
+def _plain_dataclass(record: Any, whole: bool) -> dict[str, Any]:
+    kind = type(record)
+    whole = whole or kind in _WHOLE
     plain = {}
-    for field in dataclasses.fields(record):
-        value = getattr(record, field.name)
-        if field.metadata.get("omit_if_default") and value == field.default:
-            continue
-        plain[field.name] = to_plain(value)
+    hashable: Any = kind
+    for name, omitted in _fields_of(hashable):
+        value = getattr(record, name)
+        if whole or omitted is dataclasses.MISSING or value != omitted:
+            plain[name] = to_plain(value, whole)
     return plain
+
+
+@lru_cache(maxsize=256)
+def _fields_of(kind: Any) -> list[tuple[str, Any]]:
+    """Return the names of a dataclass' fields, each with the value for which it is omitted."""
+    missing = dataclasses.MISSING
+    return [
+        (field.name, field.metadata.get("omitted", missing)) for field in dataclasses.fields(kind)
+    ]

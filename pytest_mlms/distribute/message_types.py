@@ -118,13 +118,13 @@ class _Teardown(_FirstTeardown, total=False):
 
 def result_misfit(result: Any) -> str:
     """Return what is wrong with the line of an item that a worker ran; "" for nothing."""
-    from pytest_mlms.show.views.run import item_of
+    from pytest_mlms.keep.results.item_line import ItemRecord, item_of
 
     if not isinstance(result, Mapping):
         return "it is no mapping"
     try:
         json.dumps(result)
-        item_of(result, Path("results.jsonl"), 1)
+        item_of(ItemRecord, result, Path("results.jsonl"), 1)
     except (MlmsError, TypeError, ValueError, RecursionError) as error:
         return visible(str(error)[:_SHOWN])
     return ""

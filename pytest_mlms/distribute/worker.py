@@ -26,7 +26,7 @@ from pytest_mlms.distribute.messages import (
 from pytest_mlms.distribute.remote.artifact_transfer import ArtifactClient
 from pytest_mlms.distribute.remote.result_transfer import ResultSender
 from pytest_mlms.distribute.side_channel import Handler, SideChannel, channel_of, is_remote
-from pytest_mlms.keep.results.item_result import CaseIdentity
+from pytest_mlms.keep.results.item_result import identity_of
 from pytest_mlms.provide.host.requirements import table_of
 from pytest_mlms.session import SESSION, WORKER
 
@@ -181,7 +181,7 @@ def _find_interactor(config: pytest.Config) -> Any:
 
 
 def _announcement(config: pytest.Config, items: Sequence[pytest.Item]) -> WorkerAnnouncement:
-    table = table_of(items, CaseIdentity.of)
+    table = table_of(items, identity_of)
     offer = config.stash[SESSION].capabilities(config)
     return WorkerAnnouncement(offer, table.needs, table.rows)
 

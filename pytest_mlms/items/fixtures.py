@@ -350,7 +350,7 @@ def mlms_pair_factory(
     from pytest_mlms.decide.upgrade.crash import Exits, crash_or
     from pytest_mlms.decide.upgrade.culprit import session_words, stack_words
     from pytest_mlms.decide.upgrade.preparation import told_changes
-    from pytest_mlms.keep.results.item_result import LaunchRecord
+    from pytest_mlms.keep.results.line import LaunchRecord
     from pytest_mlms.provide.stacks.recreated import changed_packages
 
     baseline = mlms_case.baseline

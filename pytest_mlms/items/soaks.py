@@ -18,7 +18,7 @@ from pytest_mlms.core.records import Decision, Verdict
 from pytest_mlms.decide.expected import expected
 from pytest_mlms.decide.upgrade.crash import CRASH_SUMMARY, crash_comparison
 from pytest_mlms.items.device_monitor import DeviceMonitor
-from pytest_mlms.keep.results.item_result import Judgement
+from pytest_mlms.keep.results.line import Judgement
 from pytest_mlms.keep.results.recorder import Recorder
 from pytest_mlms.measure.agent.process import Array
 from pytest_mlms.measure.evaluate.limits import judge, worst

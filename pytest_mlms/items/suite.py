@@ -253,7 +253,7 @@ def test_upgrade(
     from pytest_mlms.decide.upgrade.run import UpgradeRun
     from pytest_mlms.decide.upgrade.setting import setting_of
     from pytest_mlms.items.load_plans import load_plan_of
-    from pytest_mlms.keep.results.item_result import Judgement
+    from pytest_mlms.keep.results.line import Judgement
 
     criteria = criteria_of(mlms_case, mlms_config)
     plan = interleave_plan_of(mlms_case, mlms_config)

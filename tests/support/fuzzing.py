@@ -35,7 +35,7 @@ from pytest_mlms.explain.repro.replay.sides import NEW
 from pytest_mlms.explain.repro.replay.unpacking import opened
 from pytest_mlms.keep.lockfile.reading import parse_lock, read_lock
 from pytest_mlms.keep.lockfile.writing import lock_text
-from pytest_mlms.keep.results.item_result import CaseIdentity
+from pytest_mlms.keep.results.item_result import identity_of
 from pytest_mlms.manifest import LoadedManifest, load
 from pytest_mlms.manifest.schema import Input
 from pytest_mlms.measure.load.arrivals import read_arrivals
@@ -170,7 +170,7 @@ def _read_manifest(data: bytes, folder: Path) -> None:
     for kind in _KINDS:
         loaded.limits(kind)
         for case in _cases(loaded, kind)[:20]:
-            line = to_plain(CaseIdentity.of(case))
+            line = to_plain(identity_of(case))
             json.dumps(line, allow_nan=False).encode()
             list(case.marks)
             assert case.id
@@ -202,7 +202,7 @@ def _read_legacy(data: bytes, folder: Path) -> None:
     last = data.count(b"\n") + 1
     for kind in _KINDS:
         for case in _cases(loaded, kind):
-            line = to_plain(CaseIdentity.of(case))
+            line = to_plain(identity_of(case))
             json.dumps(line, allow_nan=False).encode()
             assert 1 <= case.place().line <= last
 

@@ -24,7 +24,7 @@ from pytest_mlms.keep.history.recreation import write_stacks
 from pytest_mlms.keep.history.releases import Release
 from pytest_mlms.keep.history.series import parts_of
 from pytest_mlms.keep.history.stacks import canonical_name
-from pytest_mlms.keep.results.item_result import CaseIdentity
+from pytest_mlms.keep.results.item_result import identity_of
 from pytest_mlms.keep.results.results_reader import ItemLines, read_results
 from pytest_mlms.manifest.load import find_manifests
 from pytest_mlms.provide.cases import StacksOf, cases_of
@@ -161,7 +161,7 @@ def _keys(paths: Iterable[Path], stack: Stack) -> dict[tuple[str, str], str]:
             for case in cases_of(loaded, kind, _only(stack), lambda framework: None):
                 end = f"test_{kind}[{case.id}]"
                 line = {
-                    **to_plain(CaseIdentity.of(case)),
+                    **to_plain(identity_of(case)),
                     "machine": machine,
                     "nodeid": f".yaml::{end}",
                 }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from types import FrameType
@@ -13,11 +12,10 @@ from typing import Literal, TypeAlias, get_args
 
 from pytest_mlms.core.quantities import QUANTITIES
 from pytest_mlms.core.records import Decision, Estimate, Limit, OwnScale, Place
-from pytest_mlms.core.serialization import omitted_if_default
 from pytest_mlms.core.statistics import student_interval
 from pytest_mlms.measure.evaluate.limits import decide
 
-__all__ = ["Better", "OwnQuantity", "Values", "decide_own", "estimate_own", "place_of"]
+__all__ = ["Better", "Values", "decide_own", "estimate_own", "place_of"]
 
 Better: TypeAlias = Literal["lower", "higher"]
 """The direction in which a quantity improves."""
@@ -27,37 +25,6 @@ Values: TypeAlias = float | Iterable[float]
 
 _CONFIDENCE = 0.95
 _LONGEST_UNIT = 40  # characters
-
-
-@dataclass(frozen=True)
-class OwnQuantity:
-    """A quantity that a user's test measured.
-
-    One of several values is their mean, and has an interval.
-    """
-
-    value: float
-    unit: str
-    better: Better
-    low: float | None = omitted_if_default(None)
-    high: float | None = omitted_if_default(None)
-    confidence: float | None = omitted_if_default(None)
-    replicates: int | None = omitted_if_default(None)
-
-    @classmethod
-    def of(cls, estimate: Estimate, unit: str, better: Better) -> OwnQuantity:
-        """Return what results tell of ``estimate``."""
-        if estimate.confidence == 1:
-            return cls(estimate.value, unit, better)
-        return cls(
-            value=estimate.value,
-            unit=unit,
-            better=better,
-            low=estimate.low,
-            high=estimate.high,
-            confidence=estimate.confidence,
-            replicates=estimate.replicates,
-        )
 
 
 def estimate_own(name: str, values: Values, unit: str, better: str) -> Estimate:

@@ -16,17 +16,17 @@ from pytest_mlms.core.files import replacing
 from pytest_mlms.core.recorded import folder_of_item
 from pytest_mlms.core.records import Decision, Estimate, Launch, Limit, OwnScale, Place, Verdict
 from pytest_mlms.core.text import visible
-from pytest_mlms.keep.results.item_result import (
+from pytest_mlms.keep.results.item_result import Recording
+from pytest_mlms.keep.results.line import (
     EstimateRecord,
     Judgement,
     LaunchRecord,
     LimitRecord,
-    Recording,
+    OwnQuantity,
     Software,
 )
 from pytest_mlms.keep.results.own_quantities import (
     Better,
-    OwnQuantity,
     Values,
     decide_own,
     estimate_own,
@@ -187,7 +187,7 @@ class Recorder:
             verdict=Verdict.INVALID if problems else worst([each.verdict for each in decisions]),
             margin=margin(decisions),
             estimates=records,
-            limits=[LimitRecord.of(decision) for decision in decisions],
+            limits=tuple(LimitRecord.of(decision) for decision in decisions),
         )
         if problems:
             raise InvalidRun(untrusted(problems))
@@ -206,7 +206,7 @@ class Recorder:
         self._judgement = Judgement(
             verdict=worst([decision.verdict for decision in decisions]),
             margin=margin(decisions),
-            limits=[LimitRecord.of(decision) for decision in decisions],
+            limits=tuple(LimitRecord.of(decision) for decision in decisions),
         )
         self._conclude(decisions, strict)
 
@@ -243,9 +243,9 @@ class Recorder:
 
         Warns of each of ``shortcomings``; with ``strict`` the item fails for them instead.
         """
-        self._judgement = Judgement(Verdict.PASSED, margin([]), estimates={}, limits=[])
+        self._judgement = Judgement(Verdict.PASSED, margin([]), estimates={}, limits=())
         if shortcomings and strict:
-            self._judgement = Judgement(Verdict.FAILED, margin([]), estimates={}, limits=[])
+            self._judgement = Judgement(Verdict.FAILED, margin([]), estimates={}, limits=())
             _fail(shortcomings)
         for text in shortcomings:
             self._warn(text, category, self._place)

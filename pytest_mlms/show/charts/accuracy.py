@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from markupsafe import Markup
 
 from pytest_mlms.core.records import Verdict
+from pytest_mlms.keep.results.line import EstimateRecord, LimitRecord
 from pytest_mlms.show.charts.axes import Axis, rows_axis
 from pytest_mlms.show.charts.estimates import (
     add_estimate,
@@ -19,7 +20,6 @@ from pytest_mlms.show.charts.estimates import (
 from pytest_mlms.show.charts.plot import Plot
 from pytest_mlms.show.charts.scales import linear_scale
 from pytest_mlms.show.charts.ticks import TickText, short_value
-from pytest_mlms.show.views.measured import EstimateView, LimitView
 from pytest_mlms.show.views.numbers import limit_text, quantity_label
 
 __all__ = ["intervals_charts"]
@@ -28,7 +28,7 @@ _WORST_FIRST = list(Verdict)
 
 
 def intervals_charts(
-    estimates: Mapping[str, EstimateView], limits: Sequence[LimitView]
+    estimates: Mapping[str, EstimateRecord], limits: Sequence[LimitRecord]
 ) -> list[tuple[str, Markup]]:
     """Return a chart for each unit, with its caption: values, intervals, and the limits on them."""
     charts = []
@@ -39,15 +39,15 @@ def intervals_charts(
     return charts
 
 
-def _by_unit(estimates: Mapping[str, EstimateView]) -> Mapping[str, Mapping[str, EstimateView]]:
-    by_unit: dict[str, dict[str, EstimateView]] = {}
+def _by_unit(estimates: Mapping[str, EstimateRecord]) -> Mapping[str, Mapping[str, EstimateRecord]]:
+    by_unit: dict[str, dict[str, EstimateRecord]] = {}
     for name, estimate in estimates.items():
         if is_shown(estimate):
             by_unit.setdefault(estimate.unit, {})[name] = estimate
     return by_unit
 
 
-def _caption(unit: str, limits: Sequence[LimitView]) -> str:
+def _caption(unit: str, limits: Sequence[LimitRecord]) -> str:
     """Return the limits in words, each with the line that set it."""
     if not limits:
         return "no limits on these"
@@ -55,12 +55,14 @@ def _caption(unit: str, limits: Sequence[LimitView]) -> str:
     return "; ".join(_limit_caption(limit, unit) for limit in worst_first)
 
 
-def _limit_caption(limit: LimitView, unit: str) -> str:
+def _limit_caption(limit: LimitRecord, unit: str) -> str:
     name = quantity_label(limit.quantity)
     return f"{limit.verdict.value}: {name} {limit_text(limit, unit)}, set in {limit.place}"
 
 
-def _intervals(unit: str, shown: Mapping[str, EstimateView], limits: Sequence[LimitView]) -> Markup:
+def _intervals(
+    unit: str, shown: Mapping[str, EstimateRecord], limits: Sequence[LimitRecord]
+) -> Markup:
     label = "; ".join(estimate_words(name, shown[name]) for name in shown)
     bounds = [limit.value for limit in limits]
     scale = linear_scale(bounds + ends_of(shown.values()))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from markupsafe import Markup
 
+from pytest_mlms.keep.results.line import EstimateRecord
 from pytest_mlms.show.charts.axes import Axis
 from pytest_mlms.show.charts.estimates import ends_of
 from pytest_mlms.show.charts.paints import paint_of
@@ -13,7 +14,6 @@ from pytest_mlms.show.charts.plot import Plot
 from pytest_mlms.show.charts.scales import log_scale
 from pytest_mlms.show.charts.ticks import short_value
 from pytest_mlms.show.views.curves import Curves
-from pytest_mlms.show.views.measured import EstimateView
 from pytest_mlms.show.views.numbers import estimate_text, quantity_label
 
 __all__ = ["curves_chart"]
@@ -36,7 +36,7 @@ def curves_chart(curves: Curves) -> Markup:
     return plot.svg()
 
 
-def _add_stack(plot: Plot, stack: str, points: Mapping[int, EstimateView], paint: str) -> None:
+def _add_stack(plot: Plot, stack: str, points: Mapping[int, EstimateRecord], paint: str) -> None:
     line = [(batch, each.value or 0.0) for batch, each in points.items()]
     plot.line(line, paint)
     for batch, estimate in points.items():

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from markupsafe import Markup
 
 from pytest_mlms.core.units import format_quantity
+from pytest_mlms.keep.results.line import EstimateRecord, LimitRecord
 from pytest_mlms.show.charts.axes import Axis, rows_axis
 from pytest_mlms.show.charts.estimates import (
     add_estimate,
@@ -19,7 +20,6 @@ from pytest_mlms.show.charts.paints import paint_of
 from pytest_mlms.show.charts.plot import Plot
 from pytest_mlms.show.charts.scales import Scale, log_scale
 from pytest_mlms.show.charts.ticks import short_value
-from pytest_mlms.show.views.measured import EstimateView, LimitView
 from pytest_mlms.show.views.numbers import estimate_text, quantity_label
 from pytest_mlms.show.views.samples import Distribution
 
@@ -96,7 +96,7 @@ def _in_words(each: Distribution, noun: str) -> str:
 
 
 def percentiles_chart(
-    estimates: Mapping[str, EstimateView], limits: Sequence[LimitView]
+    estimates: Mapping[str, EstimateRecord], limits: Sequence[LimitRecord]
 ) -> Markup | None:
     """Return estimates of latency with their intervals, and the limits on them, or None."""
     shown = _latencies(estimates)
@@ -118,7 +118,7 @@ def percentiles_chart(
     return plot.svg()
 
 
-def _latencies(estimates: Mapping[str, EstimateView]) -> Mapping[str, EstimateView]:
+def _latencies(estimates: Mapping[str, EstimateRecord]) -> Mapping[str, EstimateRecord]:
     """Return the estimates of latency that a logarithmic axis can show."""
     shown = {}
     for name, estimate in estimates.items():

@@ -9,10 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.keep.results.item_line import item_of
 from pytest_mlms.show.portal.catalog import Catalog
 from pytest_mlms.show.portal.run_index import RunIndex
 from pytest_mlms.show.views.item import ItemView
-from pytest_mlms.show.views.run import RunView, item_of, read_run
+from pytest_mlms.show.views.run import RunView, read_run
 from pytest_mlms.show.views.structure import StructureView, structure_of
 
 __all__ = ["RunViews"]
@@ -61,7 +62,7 @@ class RunViews:
         line = self._index.read_line(run, number)
         if line is None:
             return None
-        view = item_of(line, self._results / run / "results.jsonl", number + 1)
+        view = item_of(ItemView, line, self._results / run / "results.jsonl", number + 1)
         # Paths that lead out of the run are not in the index.
         return replace(view, artifacts=self._catalog.artifacts(run, number))
 

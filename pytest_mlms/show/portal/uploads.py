@@ -24,11 +24,12 @@ from pytest_mlms.core.files import write_atomically
 from pytest_mlms.core.json_lines import lines_from
 from pytest_mlms.core.recorded import is_file_of_run
 from pytest_mlms.core.units import format_quantity
+from pytest_mlms.keep.results.item_line import ItemRecord, item_of
 from pytest_mlms.provide.artifacts.archives import ArchiveTooLarge, UnsafeArchive, unpack
 from pytest_mlms.show.portal.run_index import RESULTS_FILE, RUN_FOLDER
 from pytest_mlms.show.portal.settings import Limits
 from pytest_mlms.show.portal.tokens import mark_of_pusher
-from pytest_mlms.show.views.run import item_of, read_run
+from pytest_mlms.show.views.run import read_run
 
 __all__ = ["BadUpload", "Conflict", "Received", "Uploads"]
 
@@ -150,7 +151,8 @@ def _names(results: Path, longest_line: int) -> Iterator[str]:
                 raise BadUpload(f"{RESULTS_FILE}:{number}: the line has {line.length:,} bytes")
             yield _name(line.content, number)
             if line.content and line.content.get("type") == "item":
-                item_of(line.content, results, number)  # also those that don't count any more
+                # Those that don't count any more must be items, too.
+                item_of(ItemRecord, line.content, results, number)
 
 
 def _name(line: dict[str, Any] | None, number: int) -> str:

@@ -14,11 +14,11 @@ from pytest_mlms.core.quantities import QUANTITIES, quantities_of
 from pytest_mlms.core.records import Comparison, Kind, main_comparison
 from pytest_mlms.core.units import format_quantity
 from pytest_mlms.decide.upgrade.labels import format_change, percent, spread_text
+from pytest_mlms.keep.results.line import EstimateRecord, OwnQuantity
 from pytest_mlms.measure.evaluate.contention import LARGE_WAIT
 from pytest_mlms.measure.evaluate.limits import worst
 from pytest_mlms.show.report.table import KEEP
 from pytest_mlms.show.views.item import ItemView
-from pytest_mlms.show.views.measured import EstimateView, OwnQuantityView
 from pytest_mlms.show.views.numbers import NONE, estimate_text, value_text
 
 __all__ = [
@@ -94,7 +94,7 @@ def _spread(quantity: str) -> Cell:
     return cell
 
 
-def _spread_text(measured: EstimateView | OwnQuantityView) -> str:
+def _spread_text(measured: EstimateRecord | OwnQuantity) -> str:
     spread = spread_text(measured.value, measured.low, measured.high)
     return f" {spread}" if spread else ""
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pytest_mlms.core.units import format_quantity
-from pytest_mlms.show.views.machine import MachineView
+from pytest_mlms.keep.results.line import MachineRecord
 
 __all__ = ["machine_facts"]
 
 
-def machine_facts(machine: MachineView) -> list[tuple[str, str]]:
+def machine_facts(machine: MachineRecord) -> list[tuple[str, str]]:
     """Return what is known of a machine: CPU, cores, memory, system, GPUs and their driver."""
     return [(name, value) for name, value in _facts(machine) if value]
 
 
-def _facts(machine: MachineView) -> Iterator[tuple[str, str]]:
+def _facts(machine: MachineRecord) -> Iterator[tuple[str, str]]:
     cpu = machine.cpu
     model = ", ".join(filter(None, (cpu.get("model"), cpu.get("microarchitecture"))))
     yield "CPU", model
@@ -30,7 +30,7 @@ def _facts(machine: MachineView) -> Iterator[tuple[str, str]]:
     yield "GPU driver", machine.gpu_driver or next(iter(drivers), "")
 
 
-def _cores(machine: MachineView) -> str:
+def _cores(machine: MachineRecord) -> str:
     physical = machine.cores.get("physical")
     logical = machine.cores.get("logical")
     parts = []

@@ -18,7 +18,8 @@ import pytest
 from pytest_mlms.core.errors import InvalidRun, MlmsError
 from pytest_mlms.core.records import Verdict
 from pytest_mlms.keep.results.case_digest import case_digest
-from pytest_mlms.keep.results.item_result import CaseIdentity, ItemResult, Outcome, Software
+from pytest_mlms.keep.results.item_result import ItemResult, identity_of
+from pytest_mlms.keep.results.line import Outcome, Software
 from pytest_mlms.keep.results.recorder import RECORDER, Recorder
 from pytest_mlms.provide.cases import Case, case_of
 from pytest_mlms.provide.host.machine import machine_state
@@ -191,7 +192,7 @@ def _result(
         nodeid=item.nodeid,
         worker=session.worker,
         digest=case_digest(case, session.config),
-        identity=CaseIdentity.of(case, session.bring),
+        identity=identity_of(case, session.bring),
         machine=machine_state(),
         outcome=outcome,
         recording=recording,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pytest_mlms.keep.results.item_line import NotedSide
+from pytest_mlms.keep.results.line import LaunchRecord
 from pytest_mlms.provide.stacks.declared import framework_of
 from pytest_mlms.provide.stacks.exact_packages import NONE, Difference
 from pytest_mlms.provide.stacks.recreated import changed_packages
 from pytest_mlms.show.views.item import ItemView
-from pytest_mlms.show.views.measured import SideView
-from pytest_mlms.show.views.subject import LaunchView
 
 __all__ = ["UpgradeSoftware", "software_of"]
 
@@ -65,7 +65,7 @@ def _versions(item: ItemView, name: str) -> Mapping[str, str]:
     return {}
 
 
-def _with_python(side: SideView) -> Mapping[str, str]:
+def _with_python(side: NotedSide) -> Mapping[str, str]:
     return {**side.versions, "Python": side.python} if side.python else side.versions
 
 
@@ -74,5 +74,5 @@ def _listed(item: ItemView) -> list[Difference]:
     return changed_packages(_packages(item.launch_against), _packages(item.launch))
 
 
-def _packages(launch: LaunchView | None) -> tuple[str, ...]:
+def _packages(launch: LaunchRecord | None) -> tuple[str, ...]:
     return launch.exact if launch else ()

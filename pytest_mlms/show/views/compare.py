@@ -9,8 +9,8 @@ from typing import TypeAlias
 from pytest_mlms.core.quantities import QUANTITIES
 from pytest_mlms.core.records import Verdict
 from pytest_mlms.decide.upgrade.labels import percent
+from pytest_mlms.keep.results.line import EstimateRecord
 from pytest_mlms.show.views.item import ItemView
-from pytest_mlms.show.views.measured import EstimateView
 from pytest_mlms.show.views.run import RunView
 
 __all__ = ["CompareView", "ComparedItem", "Moved", "compare_runs"]
@@ -30,8 +30,8 @@ class Moved:
     """
 
     quantity: str
-    a: EstimateView
-    b: EstimateView
+    a: EstimateRecord
+    b: EstimateRecord
     ratio: float | None
     apart: bool
     better: bool
@@ -161,7 +161,7 @@ def _moved(a: ItemView, b: ItemView) -> Iterator[Moved]:
         )
 
 
-def _is_apart(a: EstimateView, b: EstimateView) -> bool:
+def _is_apart(a: EstimateRecord, b: EstimateRecord) -> bool:
     """Return whether two intervals don't overlap; without intervals it is not known."""
     if a.lacking or b.lacking:
         return False

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from pytest_mlms.keep.results.line import EstimateRecord
 from pytest_mlms.show.views.item import ItemView
-from pytest_mlms.show.views.measured import EstimateView
 
 __all__ = ["CURVES", "Curves", "curves_of"]
 
@@ -27,7 +27,7 @@ class Curves:
     scenario: str
     quantity: str
     unit: str
-    stacks: Mapping[str, Mapping[int, EstimateView]]
+    stacks: Mapping[str, Mapping[int, EstimateRecord]]
 
     @property
     def batch_sizes(self) -> Sequence[int]:
@@ -61,14 +61,14 @@ def _groups(items: Iterable[ItemView]) -> Mapping[Group, Sequence[ItemView]]:
     return groups
 
 
-def _by_line(items: Sequence[ItemView], quantity: str) -> dict[str, dict[int, EstimateView]]:
+def _by_line(items: Sequence[ItemView], quantity: str) -> dict[str, dict[int, EstimateRecord]]:
     """Return the estimates of a quantity by line and batch size.
 
     The label of a line has the stack, and of framework, variant, host and run what differs.
     """
     facts = [(item.framework, item.variant, item.machine.host, item.run) for item in items]
     differ = [len(set(values)) > 1 for values in zip(*facts, strict=True)]
-    lines: dict[str, dict[int, EstimateView]] = {}
+    lines: dict[str, dict[int, EstimateRecord]] = {}
     for item, known in sorted(zip(items, facts, strict=True), key=lambda one: one[0].batch_size):
         estimate = item.estimates.get(quantity)
         if estimate is None or not estimate.value or estimate.lacking:

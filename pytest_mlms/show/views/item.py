@@ -1,26 +1,16 @@
-"""View of an item: its line of results.jsonl as a record, with what pages and tables ask of it.
-
-The fields are those of docs/results.md. Where there is no number, there is None.
-"""
+"""View of an item: what pages and tables ask of its line of results.jsonl."""
 
 from __future__ import annotations
 
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pytest_mlms.core.recorded import Recorded
-from pytest_mlms.core.records import (
-    Comparison,
-    InputGroup,
-    Kind,
-    Verdict,
-    main_comparison,
-    regressed_comparison,
-)
+from pytest_mlms.core.records import Verdict, main_comparison, regressed_comparison
+from pytest_mlms.core.serialization import plain_as_whole
 from pytest_mlms.core.units import format_quantity
 from pytest_mlms.decide.upgrade.labels import (
     format_change,
@@ -31,151 +21,20 @@ from pytest_mlms.decide.upgrade.labels import (
     software_text,
     with_variant,
 )
-from pytest_mlms.decide.upgrade.layer_diff import LayerChange
-from pytest_mlms.measure.trace.summary import TraceSummary
-from pytest_mlms.show.views.machine import MachineView
-from pytest_mlms.show.views.measured import (
-    EstimateView,
-    LimitView,
-    LoadView,
-    OwnQuantityView,
-    ProcessView,
-    RoundView,
-    SkippedView,
-    TermsView,
-)
-from pytest_mlms.show.views.subject import (
-    BaselineView,
-    DatasetView,
-    LaunchView,
-    ManifestView,
-    ModelView,
-    OriginalView,
-    ReferenceView,
-    StackView,
-)
+from pytest_mlms.keep.results.item_line import ItemRecord
+from pytest_mlms.keep.results.line import LimitRecord, LoadKeys
 
-__all__ = ["NOTED", "ItemView"]
-
-NOTED = frozenset(
-    {
-        "changed_packages",
-        "clock",
-        "comparisons",
-        "complete",
-        "culprit_options",
-        "doubts",
-        "ended",
-        "gpu_notes",
-        "input_groups",
-        "inputs_seed",
-        "inputs_timed",
-        "layers",
-        "layers_lacking",
-        "outputs_of",
-        "processes",
-        "reference",
-        "rounds",
-        "skipped_elements",
-        "slow_inputs",
-        "terms",
-        "trace",
-        "worse_inputs",
-    }
-)
-"""Fields that items of some kinds note, and under whose names a user's test may note anything."""
+__all__ = ["ItemView"]
 
 _BAD = (Verdict.ERROR, Verdict.INVALID, Verdict.FAILED, Verdict.REGRESSED)
 _REPRODUCE = "reproduce: "
 _HEADLINES = ("top1", "query_latency", "latency_p50", "deviation")
 
 
+@plain_as_whole
 @dataclass(frozen=True, kw_only=True)
-class ItemView:
-    """An item of a run; ``folder`` is the run's, below which its files are.
-
-    ``unread`` has why fields are not those of docs/results.md, by name.
-    """
-
-    nodeid: str
-    kind: Kind
-    verdict: Verdict
-    manifest: ManifestView
-    stack: StackView
-    folder: Path
-    run: str = ""
-    case: str = ""
-    outcome: str = ""
-    phase: str | None = None
-    message: str | None = None
-    time: str = ""
-    model: ModelView = field(default_factory=ModelView)
-    dataset: DatasetView | None = None
-    framework: str = ""
-    device: str = ""
-    batch_size: int = 1
-    scenario: str | None = None
-    load: LoadView | None = None
-    seed: int | None = None
-    against: BaselineView | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
-    variant: str = ""
-    shape: str | None = None
-    definition: str = ""
-    caches: str | None = None
-    cache_bytes: int | None = None
-    cache_bytes_against: int | None = None
-    original: OriginalView | None = None
-    other_version: str = ""
-    machine: MachineView = field(default_factory=MachineView)
-    seconds: Mapping[str, float] = field(default_factory=dict)
-    worker: str | None = None
-    repetition: int = 1
-    attempt: int = 1
-    earlier: Any = None
-    place: str = ""
-    reproduce: str = ""
-    launch: LaunchView | None = None
-    launch_against: LaunchView | None = None
-    versions: Mapping[str, str] = field(default_factory=dict)
-    python: str = ""
-    executable: str = ""
-    device_used: str = ""
-    threads_used: int | None = None
-    cores_used: tuple[int, ...] | None = None
-    estimates: Mapping[str, EstimateView] = field(default_factory=dict)
-    quantities: Mapping[str, OwnQuantityView] = field(default_factory=dict)
-    unwritten: Mapping[str, str] = field(default_factory=dict)
-    unread: Mapping[str, str] = field(default_factory=dict)
-    limits: tuple[LimitView, ...] = ()
-    margin: float | None = None
-    artifacts: Mapping[str, str] = field(default_factory=dict)
-    artifacts_lost: Mapping[str, str] = field(default_factory=dict)
-    logs: tuple[str, ...] = ()
-    skipped_elements: tuple[SkippedView, ...] = ()
-    outputs_of: str | None = None
-    reference: ReferenceView | None = None
-    processes: tuple[ProcessView, ...] = ()
-    ended: str = ""
-    doubts: str = ""
-    input_groups: tuple[InputGroup, ...] = ()
-    inputs_timed: int = 0
-    inputs_seed: int | None = None
-    trace: TraceSummary | None = None
-    terms: TermsView | None = None
-    clock: str | None = None
-    comparisons: tuple[Comparison, ...] = ()
-    changed_packages: tuple[str, ...] = ()
-    culprit_options: tuple[str, ...] = ()
-    rounds: tuple[RoundView, ...] = ()
-    layers: tuple[LayerChange, ...] = ()
-    layers_lacking: str | None = None
-    worse_inputs: tuple[str, ...] = ()
-    slow_inputs: tuple[str, ...] = ()
-    text: str | None = None
-    complete: bool = True
-    gpu_notes: tuple[str, ...] = ()
-    teardown: str | None = None
+class ItemView(ItemRecord):
+    """An item of a run: its line, with what people are told of it."""
 
     @property
     def anchor(self) -> str:
@@ -202,7 +61,7 @@ class ItemView:
         return sides_label(self.candidate_label, self.baseline_label, self.framework)
 
     @property
-    def scenario_and_load(self) -> tuple[str | None, LoadView | None]:
+    def scenario_and_load(self) -> tuple[str | None, LoadKeys | None]:
         """The scenario, of a load by its keys instead of what ids call these."""
         if self.scenario is None or self.load is None:
             return self.scenario, None
@@ -301,7 +160,7 @@ class ItemView:
             return f"{words} p{self.load.percentile:g}"
         return words
 
-    def limit_on(self, quantity: str) -> LimitView | None:
+    def limit_on(self, quantity: str) -> LimitRecord | None:
         """Return the limit on a quantity, the worst where it has several."""
         order = list(Verdict)
         limits = [limit for limit in self.limits if limit.quantity == quantity]

@@ -8,7 +8,7 @@ from pytest_mlms.core.quantities import QUANTITIES
 from pytest_mlms.core.records import Verdict
 from pytest_mlms.core.units import format_quantity
 from pytest_mlms.decide.upgrade.labels import percent
-from pytest_mlms.show.views.measured import EstimateView, LimitView, OwnQuantityView
+from pytest_mlms.keep.results.line import EstimateRecord, LimitRecord, OwnQuantity
 
 __all__ = [
     "NONE",
@@ -72,19 +72,19 @@ def interval_text(value: float | None, low: float | None, high: float | None, un
     return f"{middle} ({lower} to {upper})"
 
 
-def estimate_text(estimate: EstimateView | None) -> str:
+def estimate_text(estimate: EstimateRecord | None) -> str:
     """Return an estimate with its interval; "-" where it is missing or can't be judged."""
     if estimate is None or estimate.lacking:
         return NONE
     return interval_text(estimate.value, estimate.low, estimate.high, estimate.unit)
 
 
-def own_text(quantity: OwnQuantityView) -> str:
+def own_text(quantity: OwnQuantity) -> str:
     """Return a quantity of a user's own test, with its interval if it has one."""
     return interval_text(quantity.value, quantity.low, quantity.high, quantity.unit)
 
 
-def unit_of(limit: LimitView, estimate: EstimateView | None) -> str:
+def unit_of(limit: LimitRecord, estimate: EstimateRecord | None) -> str:
     """Return the base unit of a limit."""
     if estimate is not None:
         return estimate.unit
@@ -92,13 +92,13 @@ def unit_of(limit: LimitView, estimate: EstimateView | None) -> str:
     return known.unit if known else ""
 
 
-def limit_text(limit: LimitView, unit: str) -> str:
+def limit_text(limit: LimitRecord, unit: str) -> str:
     """Return a limit as a bound: "at most 50.0 ms"."""
     bound = "at least" if limit.max is None else "at most"
     return f"{bound} {value_text(limit.value, unit)}"
 
 
-def distance_text(limit: LimitView, value: float | None) -> str:
+def distance_text(limit: LimitRecord, value: float | None) -> str:
     """Return how far a value is from its limit: "12 % above", "22.2 times as much".
 
     "" where there is no value or the limit is 0.

@@ -9,25 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from pydantic import ValidationError
-
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.json_lines import lines_from
 from pytest_mlms.core.records import Verdict
-from pytest_mlms.core.serialization import from_plain
+from pytest_mlms.keep.results.item_line import item_of
+from pytest_mlms.keep.results.line import GitRecord
 from pytest_mlms.keep.results.results_reader import ItemLines
-from pytest_mlms.show.views.item import NOTED, ItemView
+from pytest_mlms.show.views.item import ItemView
 
-__all__ = ["RunView", "item_of", "items_of", "read_run"]
-
-
-@dataclass(frozen=True)
-class GitView:
-    """The commit that was checked out, and whether files differed from it."""
-
-    sha: str = ""
-    branch: str | None = None
-    dirty: bool | None = None
+__all__ = ["RunView", "items_of", "read_run"]
 
 
 @dataclass(frozen=True)
@@ -50,7 +40,7 @@ class RunView:
     plugin: str = ""
     exit_status: int | None = None
     sessions: int = 1
-    git: GitView | None = None
+    git: GitRecord | None = None
     numbers: Mapping[str, int] = field(default_factory=dict)
     left_out: int = 0
 
@@ -170,7 +160,8 @@ def read_run(folder: Path, longest_line: int = 1 << 60) -> RunView:
     if not sessions.count and not items.lines:
         raise MlmsError(f"{path}: it has no line of a run; name the folder of a run")
     about = sessions.about
-    views = [item_of(line, path, items.numbers[name] + 1) for name, line in items.lines.items()]
+    numbered = [(line, items.numbers[name] + 1) for name, line in items.lines.items()]
+    views = [item_of(ItemView, line, path, number) for line, number in numbered]
     return RunView(
         name=str(about.get("run") or path.parent.resolve().name),
         folder=path.parent,
@@ -200,27 +191,7 @@ def _opened(path: Path) -> IO[bytes]:
 def items_of(lines: Iterable[Mapping[str, Any]], folder: Path) -> list[ItemView]:
     """Return the items of lines that are in memory; raises MlmsError as ``item_of`` does."""
     path = folder / "results.jsonl"
-    return [item_of(line, path, number) for number, line in enumerate(lines, 1)]
-
-
-def item_of(line: Mapping[str, Any], path: Path, number: int) -> ItemView:
-    """Return the item of a line; fields that a later version added are left out.
-
-    Raises MlmsError where the line is of no item.
-    """
-    known = {name: value for name, value in line.items() if value is not None}
-    known.update(folder=path.parent, unread={})
-    try:
-        return from_plain(ItemView, known)
-    except ValidationError as error:
-        problems = error.errors(include_url=False, include_input=False)
-    unread = {str(problem["loc"][0]): problem["msg"] for problem in problems}
-    if unread.keys() <= NOTED:  # a user's test noted something else under these names
-        kept = {name: value for name, value in known.items() if name not in unread}
-        return from_plain(ItemView, {**kept, "unread": unread})
-    first = next(problem for problem in problems if problem["loc"][0] not in NOTED)
-    where = ".".join(map(str, first["loc"]))
-    raise MlmsError(f"{path}:{number}: {where}: {first['msg']}; this is no line of a run's item")
+    return [item_of(ItemView, line, path, number) for number, line in enumerate(lines, 1)]
 
 
 def _command_of(about: Mapping[str, Any]) -> tuple[str, ...]:
@@ -228,10 +199,10 @@ def _command_of(about: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(map(str, command)) if isinstance(command, list) else ()
 
 
-def _git_of(about: Mapping[str, Any]) -> GitView | None:
+def _git_of(about: Mapping[str, Any]) -> GitRecord | None:
     git = about.get("git")
     if not isinstance(git, Mapping):
         return None
     branch = git.get("branch")
     dirty = git.get("dirty")
-    return GitView(str(git.get("sha") or ""), str(branch) if branch else None, dirty)
+    return GitRecord(str(git.get("sha") or ""), str(branch) if branch else None, dirty)

@@ -9,15 +9,13 @@ from dataclasses import replace
 
 from pytest_mlms.core.records import Decision, Estimate, Limit, Place, Stack, Verdict
 from pytest_mlms.core.serialization import to_plain
-from pytest_mlms.keep.results.item_result import (
-    CaseIdentity,
+from pytest_mlms.keep.results.item_result import ItemResult, Recording, identity_of
+from pytest_mlms.keep.results.line import (
     EstimateRecord,
-    ItemResult,
     Judgement,
     LaunchRecord,
     LimitRecord,
     Outcome,
-    Recording,
     Software,
 )
 from tests.support.cases import HERE, digits_case
@@ -35,7 +33,7 @@ RECORDING = Recording(
         Verdict.PASSED,
         0.2,
         estimates={"latency_p90": EstimateRecord.made_of("latency_p90", ESTIMATE)},
-        limits=[LimitRecord.of(Decision(LIMIT, ESTIMATE, Verdict.PASSED))],
+        limits=(LimitRecord.of(Decision(LIMIT, ESTIMATE, Verdict.PASSED)),),
     ),
     artifacts={"samples-0.npz": "items/x/samples-0.npz"},
     artifacts_lost={},
@@ -45,7 +43,7 @@ RECORDING = Recording(
 
 
 def result(recording: Recording | None = None) -> ItemResult:
-    identity = CaseIdentity.of(digits_case())
+    identity = identity_of(digits_case())
     return ItemResult("m.yaml::test", "gw0", identity, {"host": "a"}, OUTCOME, recording)
 
 
@@ -122,13 +120,13 @@ def test_an_interrupted_item_has_neither_phase_nor_seconds() -> None:
 
 def test_an_upgrade_names_its_baseline() -> None:
     case = digits_case("upgrade", against=replace(HERE, name="old", threads=2))
-    identity = to_plain(CaseIdentity.of(case))
+    identity = to_plain(identity_of(case))
     assert identity["against"] == {"name": "old", "threads": 2}
     assert identity["scenario"] is None
 
 
 def test_the_cores_that_were_asked_for_are_there() -> None:
     stack = Stack("own", "onnxruntime", cores=(0, 2))
-    identity = to_plain(CaseIdentity.of(digits_case(stack=stack)))
+    identity = to_plain(identity_of(digits_case(stack=stack)))
     assert identity["stack"]["cores"] == [0, 2]
     assert identity["options"] == {}

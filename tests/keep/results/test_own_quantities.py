@@ -12,7 +12,8 @@ import pytest
 
 from pytest_mlms.core.records import OwnScale, Place, Verdict
 from pytest_mlms.core.serialization import to_plain
-from pytest_mlms.keep.results.own_quantities import OwnQuantity, decide_own, estimate_own, place_of
+from pytest_mlms.keep.results.line import OwnQuantity
+from pytest_mlms.keep.results.own_quantities import decide_own, estimate_own, place_of
 from pytest_mlms.measure.evaluate.limits import explain, margin
 
 PLACE = Place(Path("test_own.py"), 7)

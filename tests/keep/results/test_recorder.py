@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 import pytest
 
 from pytest_mlms.core.records import Estimate, Launch, Limit, Place, Verdict
-from pytest_mlms.keep.results.item_result import Judgement
+from pytest_mlms.keep.results.line import Judgement
 from pytest_mlms.keep.results.recorder import Recorder
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.evaluate.limits import judge

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_mlms.core.errors import ArtifactError
-from pytest_mlms.keep.results.item_result import CaseIdentity
+from pytest_mlms.keep.results.item_result import identity_of
 from pytest_mlms.manifest import load
 from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.provide.artifacts.fetch import check_local, fetch, fetch_files
@@ -83,11 +83,11 @@ def test_results_have_the_recorded_digest(tmp_path: Path) -> None:
     (tmp_path / "graph").write_bytes(DATA)
     model = loaded.manifest.models[0]
     changed = {"loaded": loaded, "model": model}
-    unpinned = CaseIdentity.of(type(case)(**{**vars(case), **changed}))
+    unpinned = identity_of(type(case)(**{**vars(case), **changed}))
     assert unpinned.model.sha256 == {"graph": "unpinned"}
     fetched(loaded, tmp_path / "cache")
     assert loaded.model_digests(model) == {"graph": DIGEST}
-    assert CaseIdentity.of(type(case)(**{**vars(case), **changed})).model.sha256["graph"] == DIGEST
+    assert identity_of(type(case)(**{**vars(case), **changed})).model.sha256["graph"] == DIGEST
 
 
 def test_a_dataset_may_be_unpinned(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_mlms.core.errors import Unavailable
 from pytest_mlms.core.records import Stack
-from pytest_mlms.keep.results.item_result import CaseIdentity
+from pytest_mlms.keep.results.item_result import identity_of
 from pytest_mlms.manifest.load import load
 from pytest_mlms.provide.cases import Case, case_of, cases_of
 from pytest_mlms.provide.host.requirements import Needs, check_hardware, table_of
@@ -35,7 +35,7 @@ def item(case: Case | None, *fixtures: str) -> Any:
 
 
 def needs_of(one: Any) -> Needs:
-    (needs,) = table_of([one], CaseIdentity.of).needs
+    (needs,) = table_of([one], identity_of).needs
     return needs
 
 
@@ -47,7 +47,7 @@ def test_the_case_of_an_item_is_its_parameter() -> None:
 def test_an_item_of_another_plugin_has_no_case_and_no_needs() -> None:
     other: Any = SimpleNamespace()
     assert case_of(other) is None
-    assert table_of([other], CaseIdentity.of).needs == []
+    assert table_of([other], identity_of).needs == []
 
 
 def test_needs_are_plain_values_with_the_identity_of_the_case() -> None:
@@ -91,7 +91,7 @@ def test_items_of_one_case_share_a_row() -> None:
         item(first, "mlms_device"),
         item(first),
     ]
-    table = table_of(items, CaseIdentity.of)
+    table = table_of(items, identity_of)
     assert table.rows == [0, -1, 1, 0, 2]
     assert len(table.needs) == 3
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from PIL import Image
 
 from pytest_mlms.core.serialization import to_plain
+from pytest_mlms.keep.results.line import EstimateRecord
 from pytest_mlms.measure.evaluate.tasks.marks import BoxMark
 from pytest_mlms.measure.trace.storage import save_trace
 from pytest_mlms.show.html.sections import sections_of
 from pytest_mlms.show.views.examples import WORST, Example, Examples, Waveform
 from pytest_mlms.show.views.item import ItemView
-from pytest_mlms.show.views.measured import EstimateView
 from tests.show.views.test_confusion import item_with
 from tests.show.views.test_traces import three_calls
 from tests.support.result_lines import HOSTILE
@@ -32,7 +32,7 @@ def accuracy_item(folder: Path, **columns: str) -> ItemView:
     (folder / WORST).write_text(json.dumps(to_plain(Examples(9, 1, (example,)))))
     item = item_with(folder, "input,label,class_1\n0,a,b\n1,a,a")
     artifacts = {**item.artifacts, WORST: WORST, "worst-01.png": "worst-01.png"}
-    estimates = {"top1": EstimateView(0.5, 0.1, 0.9, "fraction")}
+    estimates = {"top1": EstimateRecord(0.5, 0.1, 0.9, unit="fraction")}
     return replace(item, artifacts=artifacts, estimates=estimates)
 
 

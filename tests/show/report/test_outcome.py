@@ -10,7 +10,7 @@ import pytest
 from pytest_mlms.config import Config
 from pytest_mlms.core.errors import InvalidRun, MlmsError
 from pytest_mlms.core.records import Verdict
-from pytest_mlms.keep.results.item_result import Judgement
+from pytest_mlms.keep.results.line import Judgement
 from pytest_mlms.keep.results.recorder import RECORDER, Recorder
 from pytest_mlms.session import SESSION, Session
 from pytest_mlms.show.report.outcome import category_of, finish_report, interrupted_result

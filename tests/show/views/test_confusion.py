@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from pytest_mlms.core.records import Verdict
+from pytest_mlms.keep.results.line import ManifestRecord, StackRecord
 from pytest_mlms.show.views.confusion import Mistake, read_confusion
 from pytest_mlms.show.views.item import ItemView
-from pytest_mlms.show.views.subject import ManifestView, StackView
 
 
 def item_with(folder: Path, predictions: str) -> ItemView:
@@ -18,8 +18,8 @@ def item_with(folder: Path, predictions: str) -> ItemView:
         nodeid="m.yaml::test_accuracy[x]",
         kind="accuracy",
         verdict=Verdict.FAILED,
-        manifest=ManifestView("m"),
-        stack=StackView("here"),
+        manifest=ManifestRecord(name="m"),
+        stack=StackRecord("here"),
         folder=folder,
         artifacts={"predictions.csv": "p.csv"},
     )

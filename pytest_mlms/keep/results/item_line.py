@@ -1,0 +1,193 @@
+"""The line of an item of results.jsonl as a whole, with what items of some kinds note."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import ValidationError
+
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.records import Comparison, InputGroup
+from pytest_mlms.core.serialization import OrDefault, from_plain
+from pytest_mlms.decide.upgrade.layer_diff import LayerChange
+from pytest_mlms.decide.upgrade.round_record import PeakRecord
+from pytest_mlms.keep.results.line import (
+    CaseIdentity,
+    EstimateRecord,
+    Head,
+    Judgement,
+    LaunchRecord,
+    LimitRecord,
+    LoadKeys,
+    MachineRecord,
+    Outcome,
+    OwnQuantity,
+    Software,
+)
+from pytest_mlms.keep.results.strict import Count, Text
+from pytest_mlms.measure.pipeline.dataset import SkippedElement
+from pytest_mlms.measure.trace.summary import TraceSummary
+
+__all__ = [
+    "ItemRecord",
+    "NotedProcess",
+    "NotedReference",
+    "NotedRound",
+    "NotedSide",
+    "NotedTerms",
+    "item_of",
+]
+
+
+@dataclass(frozen=True)
+class NotedReference:
+    """What is read of the reference that outputs agree with."""
+
+    stack: Text = ""
+    framework: Text = ""
+    device: Text = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class NotedProcess:
+    """What is read of a fresh process of a performance item."""
+
+    load_seconds: float | None = None
+    first_seconds: float | None = None
+    loop_seconds: float | None = None
+    calls: int = 0
+    steady: bool = True
+    waited: float | None = None
+    peak_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class NotedSide:
+    """What is read of one side of a round: its software."""
+
+    versions: Mapping[str, str] = field(default_factory=dict)
+    python: str = ""
+
+
+@dataclass(frozen=True)
+class NotedRound:
+    """What is read of a round of an upgrade: by quantity ``(a, b, log(b / a), error, calls)``.
+
+    ``peaks`` are those of both sides, where they were searched.
+    """
+
+    figures: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
+    sides: Mapping[str, NotedSide] = field(default_factory=dict)
+    seconds: float | None = None
+    pairs: int = 0
+    steady: bool = True
+    peaks: Mapping[str, PeakRecord] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class NotedTerms:
+    """What is read of an upgrade's criteria: tolerances by quantity, and those that must be shown.
+
+    ``places`` has the line or the option that set each tolerance; a default has none.
+    """
+
+    tolerances: Mapping[str, float] = field(default_factory=dict)
+    gates: tuple[str, ...] = ()
+    clock: str | None = None
+    places: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Notes:
+    """Fields that items of some kinds note, and under whose names a user's test may note anything.
+
+    What isn't read as it is declared is left out of an item.
+    """
+
+    changed_packages: tuple[str, ...] = ()
+    clock: str | None = None
+    comparisons: tuple[Comparison, ...] = ()
+    complete: bool = True
+    culprit_options: tuple[str, ...] = ()
+    doubts: str = ""
+    ended: str = ""
+    gpu_notes: tuple[str, ...] = ()
+    input_groups: tuple[InputGroup, ...] = ()
+    inputs_seed: int | None = None
+    inputs_timed: int = 0
+    layers: tuple[LayerChange, ...] = ()
+    layers_lacking: str | None = None
+    outputs_of: str | None = None
+    processes: tuple[NotedProcess, ...] = ()
+    reference: NotedReference | None = None
+    rounds: tuple[NotedRound, ...] = ()
+    skipped_elements: tuple[SkippedElement, ...] = ()
+    slow_inputs: tuple[str, ...] = ()
+    terms: NotedTerms | None = None
+    trace: TraceSummary | None = None
+    worse_inputs: tuple[str, ...] = ()
+
+
+NOTED = frozenset(note.name for note in fields(Notes))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ItemRecord(Notes, Software, Outcome, Judgement, CaseIdentity, Head):
+    """The line of an item.
+
+    ``folder`` is the run's, below which its files are. ``unread`` has why fields are not those of
+    docs/results.md, by name. ``teardown`` is the text of a tear-down that failed.
+    """
+
+    nodeid: Text
+    worker: str | None = None
+    repetition: Count = 1
+    attempt: int = 1
+    earlier: Any = None
+    digest: Annotated[str, OrDefault("")] = ""
+    machine: MachineRecord = field(default_factory=MachineRecord)
+    load: LoadKeys | None = None
+    launch: LaunchRecord | None = None
+    launch_against: LaunchRecord | None = None
+    cache_bytes: int | None = None
+    cache_bytes_against: int | None = None
+    quantities: Mapping[Text, OwnQuantity] = field(default_factory=dict)
+    estimates: Mapping[Text, EstimateRecord] = field(default_factory=dict)
+    limits: tuple[LimitRecord, ...] = ()
+    seconds: Mapping[Text, float] = field(default_factory=dict)
+    unwritten: Mapping[str, str] = field(default_factory=dict)
+    unread: Mapping[str, str] = field(default_factory=dict)
+    artifacts: Mapping[str, str] = field(default_factory=dict)
+    artifacts_lost: Mapping[str, str] = field(default_factory=dict)
+    logs: tuple[str, ...] = ()
+    other_version: str = ""
+    reproduce: str = ""
+    teardown: str | None = None
+    folder: Path
+
+
+Item = TypeVar("Item", bound=ItemRecord)
+
+
+def item_of(kind: type[Item], line: Mapping[str, Any], path: Path, number: int) -> Item:
+    """Return the item of a line; fields that a later version added are left out.
+
+    Raises MlmsError where the line is of no item.
+    """
+    known = {name: value for name, value in line.items() if value is not None}
+    known.update(folder=path.parent, unread={})
+    try:
+        return from_plain(kind, known)
+    except ValidationError as error:
+        problems = error.errors(include_url=False, include_input=False)
+    unread = {str(problem["loc"][0]): problem["msg"] for problem in problems}
+    if unread.keys() <= NOTED:  # a user's test noted something else under these names
+        kept = {name: value for name, value in known.items() if name not in unread}
+        return from_plain(kind, {**kept, "unread": unread})
+    first = next(problem for problem in problems if problem["loc"][0] not in NOTED)
+    where = ".".join(map(str, first["loc"]))
+    raise MlmsError(f"{path}:{number}: {where}: {first['msg']}; this is no line of a run's item")

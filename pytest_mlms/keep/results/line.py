@@ -1,0 +1,468 @@
+"""The parts of a line of results.jsonl, each declared once: to be written, read and shown.
+
+docs/results.md describes the fields. ``item_line`` has the line of an item as a whole. Where there
+is no number, there is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pytest_mlms.core.quantities import QUANTITIES
+from pytest_mlms.core.records import Decision, Estimate, Kind, Launch, Verdict
+from pytest_mlms.core.serialization import OrDefault, omitted_if_default
+from pytest_mlms.core.units import format_quantity
+from pytest_mlms.keep.results.strict import Bounds, Count, Name, Text
+from pytest_mlms.measure.evaluate.limits import scale_of
+
+if TYPE_CHECKING:
+    from pytest_mlms.measure.agent.predictor import Predictor
+
+__all__ = [
+    "BaselineRecord",
+    "CaseIdentity",
+    "DatasetRecord",
+    "DeclaredRecord",
+    "EndRecord",
+    "EstimateRecord",
+    "GitRecord",
+    "GpuRecord",
+    "Head",
+    "JobRecord",
+    "Judgement",
+    "LaunchRecord",
+    "LimitRecord",
+    "LoadKeys",
+    "MachineRecord",
+    "ManifestRecord",
+    "ModelRecord",
+    "OriginalRecord",
+    "Outcome",
+    "OwnQuantity",
+    "RemarkRecord",
+    "RunRecord",
+    "Software",
+    "StackRecord",
+    "TeardownRecord",
+]
+
+_Texts = Mapping[Text, Text]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    """What each line has: the format, the name of the run, the time (ISO 8601, UTC), its type."""
+
+    format: Annotated[int, OrDefault(1)] = 1
+    run: Name = ""
+    time: str = ""
+    type: Annotated[Name, OrDefault("")] = ""
+
+
+@dataclass(frozen=True)
+class GitRecord:
+    """The commit that was checked out, and whether files differed from it."""
+
+    sha: Text = ""
+    branch: Text | None = None
+    dirty: bool | None = None
+
+
+@dataclass(frozen=True)
+class JobRecord:
+    """The job of CI that a run was a part of."""
+
+    url: Text = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord(Head):
+    """The line of a session that began."""
+
+    began: str | None = None
+    plugin: Text = ""
+    git: GitRecord | None = None
+    ci: JobRecord | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndRecord(Head):
+    """The line of a session that ended, with pytest's exit status."""
+
+    exit_status: Count
+
+
+@dataclass(frozen=True, kw_only=True)
+class TeardownRecord(Head):
+    """The line of a tear-down that failed, after that of its item."""
+
+    nodeid: Text
+    repetition: Count = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class ManifestRecord:
+    """A manifest: its file, and the name and version of its model."""
+
+    path: Text = ""
+    name: Name
+    version: str = ""
+
+
+@dataclass(frozen=True)
+class ModelRecord:
+    """A model's framework as the manifest constrains it, and the digest of each file by role."""
+
+    framework: str = ""
+    sha256: _Texts = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class DatasetRecord:
+    """A dataset's name, version and digest."""
+
+    name: str
+    version: str = ""
+    sha256: Text = ""
+
+
+@dataclass(frozen=True)
+class DeclaredRecord:
+    """The keys of stacks.yaml that declare a stack and can be used again."""
+
+    interpreter: Text | None = None
+    python: Text | None = None
+    requirements: tuple[Text, ...] = ()
+    installer: Text = "pip"
+    pip_options: tuple[Text, ...] = ()
+    lock: Text | None = None
+    container: Text | None = None
+    libraries: Mapping[Text, _Texts] = field(default_factory=dict)
+    env: _Texts = field(default_factory=dict)
+    env_passthrough: tuple[Text, ...] = ()
+
+
+@dataclass(frozen=True)
+class StackRecord:
+    """A stack, the threads and cores that were asked for, and the other keys that declare it.
+
+    ``declared`` has those of DeclaredRecord, and others, as far as the stack has them.
+    """
+
+    name: Text
+    threads: Count | None = None
+    cores: tuple[Count, ...] = ()
+    declared: Annotated[Mapping[str, Any], OrDefault({})] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class BaselineRecord:
+    """The stack that an upgrade is compared with, and the threads that were asked for.
+
+    ``variant`` and ``options`` are those of its model, where they are others than the candidate's.
+    """
+
+    name: str
+    threads: Count | None = None
+    variant: str = omitted_if_default("")
+    options: Mapping[str, Any] | None = field(default_factory=dict, metadata={"omitted": None})
+
+
+@dataclass(frozen=True)
+class RemarkRecord:
+    """A text about a line of a file."""
+
+    place: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class OriginalRecord:
+    """A manifest of MLModelScope: what was decided about it, and what is wrong in it."""
+
+    dialect: str = ""
+    decisions: tuple[RemarkRecord, ...] = ()
+    warnings: tuple[RemarkRecord, ...] = ()
+
+
+@dataclass(frozen=True)
+class LoadKeys:
+    """The load of a case: the limit on its queries in seconds, and the percentile that it is on.
+
+    The other keys tell it from other loads, as ``measured`` does without a limit that only judges.
+    """
+
+    latency: float | None = None
+    percentile: float = 99.0
+    rate: float | None = None
+    arrivals: str | None = None
+    speed: float = 1.0
+    precision: float | None = None
+    samples_per_query: int | None = None
+    instances: int = 1
+    batcher: Mapping[str, float] | None = None
+
+    @property
+    def measured(self) -> LoadKeys:
+        """The load without its limit; that of a peak says what is searched for."""
+        return self if self.precision is not None else replace(self, latency=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseIdentity:
+    """The fields that tell which case an item evaluates.
+
+    ``definition`` is the digest of what it measures, without what judges that. ``load`` is written
+    with the keys that the load has, and read as LoadKeys.
+    """
+
+    case: str = ""
+    kind: Kind
+    place: str = ""
+    manifest: ManifestRecord
+    model: ModelRecord = field(default_factory=ModelRecord)
+    dataset: DatasetRecord | None = None
+    stack: StackRecord
+    against: BaselineRecord | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    framework: Text = ""
+    device: Text = ""
+    batch_size: Count = 1
+    scenario: Text | None = None
+    seed: int | None = None
+    method: Annotated[Count, OrDefault(1)] = 1
+    control: Annotated[bool, OrDefault(False)] = omitted_if_default(False)
+    original: OriginalRecord | None = omitted_if_default(None)
+    load: LoadKeys | Mapping[str, Any] | None = omitted_if_default(None)
+    variant: Text = omitted_if_default("")
+    shape: Text | None = omitted_if_default(None)
+    definition: Text = omitted_if_default("")
+    caches: Text | None = omitted_if_default(None)
+
+
+@dataclass(frozen=True)
+class LaunchRecord:
+    """The command that starts agents, and the exact packages that they find.
+
+    An environment that was made for them has a ``lock``, an interpreter that was there before has
+    ``packages``, or the reason why they are ``lacking``. ``inherited`` are the variables by which
+    the caller changes what is measured.
+    """
+
+    command: tuple[str, ...] = ()
+    lock: tuple[Text, ...] = ()
+    packages: tuple[Text, ...] = omitted_if_default(())
+    lacking: Annotated[Text, OrDefault("")] = omitted_if_default("")
+    inherited: Annotated[Mapping[Text, str] | None, OrDefault(None)] = omitted_if_default(None)
+
+    @property
+    def exact(self) -> tuple[str, ...]:
+        """The exact packages, a line each; none where they aren't known."""
+        return self.lock or self.packages
+
+    @classmethod
+    def of(cls, launch: Launch) -> LaunchRecord:
+        """Return what results tell of ``launch``."""
+        return cls(launch.command, launch.lock, launch.packages, launch.lacking, launch.inherited)
+
+
+@dataclass(frozen=True)
+class Software:
+    """The software and the device that an agent really used.
+
+    ``device_facts`` are what its predictor set for the device and what runs where, if it tells.
+    """
+
+    versions: _Texts = field(default_factory=dict)
+    python: Text = ""
+    executable: str = ""
+    device_used: str = ""
+    threads_used: int | None = None
+    cores_used: tuple[int, ...] | None = None
+    device_facts: Annotated[Mapping[str, str] | None, OrDefault(None)] = omitted_if_default(None)
+
+    @classmethod
+    def of(cls, predictor: Predictor) -> Software:
+        """Return what ``predictor`` runs on."""
+        return cls(
+            versions=predictor.versions,
+            python=predictor.python,
+            executable=predictor.executable,
+            device_used=predictor.device,
+            threads_used=predictor.threads,
+            cores_used=predictor.cores,
+            device_facts=predictor.device_facts,
+        )
+
+
+@dataclass(frozen=True)
+class EstimateRecord:
+    """An estimate with its interval in the base unit; an end that is None is unbounded."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    confidence: float = 0.0
+    replicates: Count = 0
+    of: str = ""
+    lacking: str = ""
+    unit: Text = ""
+    less_wait: float | None = omitted_if_default(None)
+    counter: Text = omitted_if_default("")
+
+    @classmethod
+    def made_of(cls, quantity: str, estimate: Estimate) -> EstimateRecord:
+        """Return the estimate of ``quantity`` as results have it."""
+        return cls(
+            value=estimate.value,
+            low=estimate.low,
+            high=estimate.high,
+            confidence=estimate.confidence,
+            replicates=estimate.replicates,
+            of=estimate.of,
+            lacking=estimate.lacking,
+            unit=QUANTITIES[quantity].unit,
+            less_wait=estimate.less_wait,
+            counter=estimate.counter,
+        )
+
+
+@dataclass(frozen=True)
+class OwnQuantity:
+    """A quantity that a user's test measured; ``better`` is "lower" or "higher".
+
+    One of several values is their mean, and has an interval.
+    """
+
+    value: float | None
+    unit: Text = ""
+    better: Annotated[str, Bounds(pattern="^(lower|higher)$")] = ""
+    low: float | None = omitted_if_default(None)
+    high: float | None = omitted_if_default(None)
+    confidence: float | None = omitted_if_default(None)
+    replicates: Count | None = omitted_if_default(None)
+
+    @classmethod
+    def of(cls, estimate: Estimate, unit: str, better: str) -> OwnQuantity:
+        """Return what results tell of ``estimate``."""
+        if estimate.confidence == 1:
+            return cls(estimate.value, unit, better)
+        return cls(
+            value=estimate.value,
+            unit=unit,
+            better=better,
+            low=estimate.low,
+            high=estimate.high,
+            confidence=estimate.confidence,
+            replicates=estimate.replicates,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimitRecord:
+    """A limit, which is either ``min`` or ``max`` in the base unit, and the verdict on it."""
+
+    quantity: str
+    min: float | None = omitted_if_default(None)
+    max: float | None = omitted_if_default(None)
+    place: str = ""
+    verdict: Verdict
+    reason: str = omitted_if_default("")
+
+    @property
+    def value(self) -> float:
+        """The limit in the base unit, NaN where the line has none."""
+        bound = self.min if self.max is None else self.max
+        return float("nan") if bound is None else bound
+
+    @classmethod
+    def of(cls, decision: Decision) -> LimitRecord:
+        """Return what results tell of ``decision``."""
+        limit = decision.limit
+        is_least = scale_of(limit).bound == "min"
+        return cls(
+            quantity=limit.quantity,
+            min=limit.value if is_least else None,
+            max=None if is_least else limit.value,
+            place=str(limit.place),
+            verdict=decision.verdict,
+            reason=decision.reason,
+        )
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The verdict on what was measured, and what it was judged by.
+
+    ``margin`` is the distance of the nearest interval end from its limit, as a share of the limit:
+    negative outside, infinite without limits. ``text`` is what a person is told of an upgrade.
+    """
+
+    verdict: Verdict
+    margin: float | None = None
+    estimates: Mapping[Text, EstimateRecord] | None = omitted_if_default(None)
+    limits: tuple[LimitRecord, ...] | None = omitted_if_default(None)
+    text: str | None = omitted_if_default(None)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The end of an item: our verdict beside pytest's outcome, phase and text.
+
+    ``seconds`` has the time spent by phase. An interrupted item has no phase.
+    """
+
+    verdict: Verdict
+    outcome: Text = ""
+    message: str | None = None
+    phase: str | None = omitted_if_default(None)
+    seconds: Mapping[Text, float] | None = omitted_if_default(None)
+
+
+@dataclass(frozen=True)
+class GpuRecord:
+    """A GPU as its driver tells it."""
+
+    name: Text = ""
+    uuid: str = ""
+    driver: Text | None = None
+    memory: int | None = None
+
+
+@dataclass(frozen=True)
+class MachineRecord:
+    """A machine's state as it is read, which ``provide.host.machine`` writes."""
+
+    host: Text = ""
+    system: str = ""
+    kernel: str = ""
+    architecture: Text = ""
+    cpu: Mapping[str, Text | None] = field(default_factory=dict)
+    cores: Mapping[str, Count | None] = field(default_factory=dict)
+    core_kinds: Annotated[Mapping[Text, tuple[Count, ...]] | None, OrDefault(None)] = None
+    affinity: Annotated[tuple[Count, ...] | None, OrDefault(None)] = None
+    memory: Annotated[int | None, Bounds(ge=1, lt=2**60)] = None
+    virtual_machine: bool | None = None
+    governor: Any = None
+    boost: bool | None = None
+    load_average: tuple[float, ...] | None = None
+    gpus: tuple[GpuRecord, ...] | None = None
+    gpu_driver: Text | None = None
+    cgroup_limits: Mapping[str, float | None] = field(default_factory=dict)
+    unavailable: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """The machine in a line: host, CPU, cores, memory and GPUs."""
+        parts = [self.host, self.cpu.get("model") or ""]
+        cores = self.cores.get("logical")
+        if cores:
+            parts.append("1 core" if cores == 1 else f"{cores} cores")
+        if self.memory:
+            parts.append(format_quantity(self.memory, "B"))
+        parts += [gpu.name for gpu in self.gpus or ()]
+        if self.virtual_machine:
+            parts.append("virtual machine")
+        return ", ".join(part for part in parts if part)
