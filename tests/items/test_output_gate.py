@@ -19,6 +19,8 @@ one-nan: {framework: labour, interpreter: current, env: {LABOUR_FAULT: row, LABO
 batch: {framework: labour, interpreter: current, env: {LABOUR_FAULT: batched}}
 head: {framework: labour, interpreter: current, env: {LABOUR_HEAD: "1"}}
 wrong-head: {framework: labour, interpreter: current, env: {LABOUR_HEAD: "1", LABOUR_FAULT: head}}
+dies: {framework: labour, interpreter: current, env: {LABOUR_FAULT: dies}}
+dies-later: {framework: labour, interpreter: current, env: {LABOUR_FAULT: dies, LABOUR_VERSION: "2.0"}}
 alike: {framework: labour, interpreter: current, env: {LABOUR_VERSION: "2.0"}}
 few: {framework: labour, interpreter: current, env: {LABOUR_FAULT: few}}
 """
@@ -81,6 +83,21 @@ def test_wrong_outputs_of_each_kind_regress_and_the_text_says_where(outputs: Pro
     )
     allow = "thresholds: upgrade: {batch_agreement: … %}"
     assert f"try: if this is intended, allow it: {allow}" in found["batch"]
+
+
+@pytest.mark.parametrize(
+    "stack", ["right", pytest.param("dies-later", marks=pytest.mark.slow), "scaled"]
+)
+def test_a_baseline_that_dies_on_a_batch_of_8_is_compared_by_what_remains(
+    outputs: Project, stack: str
+) -> None:
+    outputs.run("--mlms-against=dies", f"--mlms-stack={stack}", "--mlms-tolerance=50%")
+    (item,) = outputs.items()
+    assert quantities(item) == (["agreement"] if stack == "scaled" else [])
+    assert item["verdict"] == ("REGRESSED" if stack == "scaled" else "PASSED")
+    why = "not compared alone and in a batch of 8: baseline dies: the agent (process "
+    assert why in item["text"]
+    assert f"on {'600 of ' if stack == 'scaled' else ''}600 " in item["text"]
 
 
 @pytest.mark.slow

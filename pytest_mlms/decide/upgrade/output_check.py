@@ -7,6 +7,7 @@ both sides once; accuracy says how wrong other outputs are.
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -15,7 +16,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
-from pytest_mlms.core.errors import Crashed, InvalidRun, MlmsError, OutputError
+from pytest_mlms.core.errors import AgentError, Crashed, InvalidRun, MlmsError, OutputError
 from pytest_mlms.core.records import Comparison, Verdict
 from pytest_mlms.core.tasks import facts_of
 from pytest_mlms.decide.upgrade.agents import AgentPair, TurnPlan
@@ -51,7 +52,7 @@ from pytest_mlms.decide.upgrade.served_share import FAIR_CALLS
 from pytest_mlms.decide.upgrade.stack_inputs import OpenPictures, StackInputs
 from pytest_mlms.manifest.schema import Output
 from pytest_mlms.measure.evaluate.agreement import Tolerance
-from pytest_mlms.measure.evaluate.batch_sizes import BatchSizes, ByBatch
+from pytest_mlms.measure.evaluate.batch_sizes import TOGETHER, BatchSizes, ByBatch
 from pytest_mlms.measure.evaluate.closeness import Rule
 from pytest_mlms.measure.evaluate.output_sweep import (
     SPREADS,
@@ -186,8 +187,9 @@ class OutputCheck:
         self._check_processes(pair, timed)
         self._check_loads(pair)
         if self._rounds == 1:
-            self._compare_batch_sizes(pair)
+            rules = copy.deepcopy(self._sweep.rules)  # with the sizes of what is timed
             self._compare_all(pair)
+            self._compare_batch_sizes(pair, rules)  # last, as the baseline may end with that
         elif self.dataset is None:
             self._add_random(pair)
         self._check_baseline()
@@ -409,7 +411,7 @@ class OutputCheck:
             OutputSweep({name: rule for name, rule in rules if name in faulty}),
         )
 
-    def _compare_batch_sizes(self, pair: AgentPair) -> None:
+    def _compare_batch_sizes(self, pair: AgentPair, rules: Mapping[str, Rule]) -> None:
         """Compare each side with itself: inputs alone, and in a batch of 8.
 
         Where the baseline can't, the candidate doesn't try, as it might end with that.
@@ -417,8 +419,15 @@ class OutputCheck:
         sizes = BatchSizes(self.case, self.dataset, self.extent.seed)
         found: dict[SideName, ByBatch] = {"b": ByBatch()}
         for side in SIDES:
-            with pair.running(side) as predictor:
-                found[side] = sizes.compare(predictor, self._sweep.rules)
+            try:
+                with pair.running(side) as predictor:
+                    found[side] = sizes.compare(predictor, rules)
+            except AgentError as error:
+                if side == "b":
+                    raise
+                reason, _, _ = str(error).partition("\n")
+                self._about.unbatched = f"not compared alone and in a batch of {TOGETHER}: {reason}"
+                found[side] = ByBatch(refused=self._about.unbatched)
             if found[side].refused:
                 break
         tolerance = self.tolerances.get(BATCH_AGREEMENT)

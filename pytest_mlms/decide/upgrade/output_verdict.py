@@ -94,6 +94,7 @@ class Circumstances:
     which ``own`` has that of the baseline with itself; ``served`` are the calls under load by side.
     ``unheld`` is why nothing was compared at the frameworks' own numbers of threads: ``is_killed``
     is whether the candidate was killed there, as by a lack of memory for the processes of both.
+    ``unbatched`` is why the baseline was not compared by the size of its batch, where it died.
     ``unjudged`` names those of ``timed`` inputs whose outputs rounding decides.
     """
 
@@ -112,6 +113,7 @@ class Circumstances:
     )
     unheld: str = ""
     is_killed: bool = False
+    unbatched: str = ""
     unjudged: list[str] = field(default_factory=list)
     timed: int = 0
 
@@ -362,8 +364,7 @@ def _baseline_texts(sweep: OutputSweep, about: Circumstances) -> Iterator[str]:
     if sweep.nan:
         count = f"{len(sweep.nan):,} of {sweep.inputs:,} inputs"
         yield f"the baseline has NaN for {count}: {_named(sweep.nan)}"
-    if about.unheld:
-        yield about.unheld
+    yield from filter(None, (about.unheld, about.unbatched))
 
 
 def _repeats_text(who: str, repeats: _Repeats) -> str:
