@@ -53,6 +53,20 @@ def test_an_exit_that_fails_twice_on_one_side_is_a_crash() -> None:
         end(exits, "", "SIGABRT")
 
 
+def test_one_exit_that_fails_on_the_baseline_hides_no_candidate_that_always_does() -> None:
+    """It PASSED without a word: what happens once may happen to the baseline, too."""
+    exits = Exits()
+    end(exits, "SIGABRT", "SIGABRT")
+    for _ in range(5):
+        end(exits, "", "SIGABRT")
+    with pytest.raises(Crashed, match="SIGABRT"):
+        end(exits, "", "SIGABRT")
+
+
+def test_an_exit_of_the_candidate_is_not_waited_for_where_that_of_the_baseline_failed() -> None:
+    assert end(Exits(), "SIGABRT", "")["b"].seconds == []
+
+
 def test_exits_that_fail_on_both_sides_say_nothing() -> None:
     exits = Exits()
     for _ in range(3):
