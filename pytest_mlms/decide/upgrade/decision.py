@@ -18,6 +18,7 @@ from pytest_mlms.decide.upgrade.round_estimate import (
     ROUNDS,
     RoundSpan,
     estimate_change,
+    exp_of,
     found_above,
 )
 from pytest_mlms.decide.upgrade.rounds import Array
@@ -45,7 +46,6 @@ _BOUND_OF_FAILING = 0.004
 _BOUND_OF_PASSING = 0.04
 """Risks of the bounds of accuracy. Counts are whole, so that the real risks are up to 1 and 5 %."""
 
-_LARGEST_LOG = 700.0
 _POWER = 0.8  # probability that the smallest detectable change is found
 
 
@@ -196,21 +196,16 @@ def _decide(undecided: Comparison, usable: _Usable, span: RoundSpan) -> Comparis
         lacking = f"needs {span.to_fail} rounds to fail, had {count}"
     if lacking:
         verdict = Verdict.INCONCLUSIVE
-    ends = [_exp(sign * found.low), _exp(sign * found.high)]
+    ends = [exp_of(sign * found.low), exp_of(sign * found.high)]
     return undecided.but(
         lacking=lacking,
         low=min(ends),
         ratio=math.exp(sign * found.mean),
         high=max(ends),
         verdict=verdict,
-        floor=_exp(found.mean - found.low) - 1,
-        detectable=_exp(limit + found_above(found.error, count, span, _POWER)) - 1,
+        floor=exp_of(found.mean - found.low) - 1,
+        detectable=exp_of(limit + found_above(found.error, count, span, _POWER)) - 1,
     )
-
-
-def _exp(value: float) -> float:
-    """Return e to the power of ``value``, infinity beyond the largest number."""
-    return math.exp(value) if value < _LARGEST_LOG else math.inf
 
 
 def verdict_of_interval(low: float, high: float, limit: float) -> Verdict:

@@ -12,7 +12,7 @@ from pytest_mlms.core.statistics import pool_rounds
 from pytest_mlms.decide.upgrade.criteria import Criteria
 from pytest_mlms.decide.upgrade.decision import verdict_of_interval
 from pytest_mlms.decide.upgrade.figures import Figure
-from pytest_mlms.decide.upgrade.round_estimate import ROUNDS, RoundSpan
+from pytest_mlms.decide.upgrade.round_estimate import ROUNDS, RoundSpan, exp_of
 from pytest_mlms.measure.evaluate.timed_inputs import Mix
 
 __all__ = ["GroupDecision", "compare_groups", "groups_beside"]
@@ -116,13 +116,9 @@ def _group(
         verdict = Verdict.INCONCLUSIVE
     baseline = median(figure.a for figure in figures)
     latency = median(figure.b for figure in figures)
-    low, ratio, high = map(_exp, (low, pooled.mean, high))
+    low, ratio, high = map(exp_of, (low, pooled.mean, high))
     calls = sum(figure.calls for figure in figures)
     return InputGroup(name, share, latency, low, high, calls, baseline, ratio, verdict)
-
-
-def _exp(value: float) -> float:
-    return math.exp(min(value, 700.0))
 
 
 def _worst(

@@ -18,6 +18,7 @@ __all__ = [
     "RoundEstimate",
     "RoundSpan",
     "estimate_change",
+    "exp_of",
     "found_above",
     "order_effect",
     "unseen_share",
@@ -43,6 +44,7 @@ _LEFT_OUT = 5  # one round of so many, on either side
 _TRIMMED_SHARE = 0.5  # of the risk of a look, for the trimmed mean
 _ROUNDS_FOR_ORDER = 4
 _ORDER_RISK = 0.025
+_LARGEST_LOG = 700.0
 
 
 class RoundSpan(NamedTuple):
@@ -193,3 +195,8 @@ def found_above(error: float, rounds: int, span: RoundSpan, power: float) -> flo
     error *= math.sqrt(rounds / span.most)
     quantile = student_quantile(span.most - 1, 1 - span.risk_of_failing)
     return error * (quantile + student_quantile(span.most - 1, power))
+
+
+def exp_of(value: float) -> float:
+    """Return e to the power of ``value``, infinity beyond the largest number."""
+    return math.exp(value) if value < _LARGEST_LOG else math.inf

@@ -13,7 +13,7 @@ from pytest_mlms.core.quantities import upgrade_rules
 from pytest_mlms.core.records import Comparison, Verdict
 from pytest_mlms.core.statistics import binomial_bounds, fisher_probability, samples_for_percentile
 from pytest_mlms.decide.upgrade.figures import STALLED, Figure
-from pytest_mlms.decide.upgrade.round_estimate import ROUNDS, RoundSpan, estimate_change
+from pytest_mlms.decide.upgrade.round_estimate import ROUNDS, RoundSpan, estimate_change, exp_of
 
 __all__ = ["RISK", "compare_stalls"]
 
@@ -46,8 +46,8 @@ def compare_stalls(
     chance = fisher_probability(hits_a, count, hits_b, count, 1 + allowed)
     of_rounds = estimate_change([figure.value for figure in figures], span)
     of_calls = binomial_bounds(hits_b, hits_a + hits_b, RISK, span.risk_of_passing)
-    low = min(_odds(of_calls.low), _exp(of_rounds.low))
-    high = max(_odds(of_calls.high), _exp(of_rounds.high))
+    low = min(_odds(of_calls.low), exp_of(of_rounds.low))
+    high = max(_odds(of_calls.high), exp_of(of_rounds.high))
     is_rare = hits_b == 0 and count >= samples_for_percentile(_SEEN)
     verdict = Verdict.INCONCLUSIVE
     if len(figures) >= span.to_fail and low > 1 + allowed:
@@ -76,7 +76,3 @@ def compare_stalls(
 
 def _odds(share: float) -> float:
     return share / (1 - share) if share < 1 else math.inf
-
-
-def _exp(value: float) -> float:
-    return math.exp(min(value, 700.0))
