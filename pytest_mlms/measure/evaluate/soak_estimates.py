@@ -112,13 +112,15 @@ def _outputs(sides: Sides) -> Estimate:
     """Return the largest difference; nothing is known where calls in a row differ from the start.
 
     A model that draws numbers is so by design: on both sides where there are two. What is NaN, or
-    ends farther off, is known.
+    ends farther off, is known. It is 0 where a baseline that draws none drifts as far and as often.
     """
     difference = sides[0]["difference"]
     found = _exactly(float(difference.max()), sides)
     first, _, last = np.array_split(np.arange(len(difference)), _PARTS)
     repeats = [side["repeat"][first] for side in sides]
     by_call = [float(np.median(repeat)) for repeat in repeats]
+    if len(sides) > 1 and by_call[1] <= 1 and _drifts_as(difference, sides[1]["difference"]):
+        return _exactly(0.0, sides)
     is_farther = np.median(difference[last]) > SPREADS * repeats[0].max()
     if not all(1 < each < math.inf for each in by_call) or is_farther or np.isinf(difference).any():
         return found
@@ -127,6 +129,12 @@ def _outputs(sides: Sides) -> Estimate:
         lacking=f"outputs vary by {by_call[0]:.2g} times rounding from call to call, which is no "
         "measure of what time does; fix the model's seed",
     )
+
+
+def _drifts_as(b: Array, a: Array) -> bool:
+    """Return whether outputs of A drift, and those of B no more than twice as far and as often."""
+    is_near = b.max() <= SPREADS * a.max()
+    return bool(a.max() > 1 and is_near and (b > 1).sum() <= SPREADS * (a > 1).sum())
 
 
 def _beyond(function: Callable[[Blocks], Any], sides: Sides) -> Any:

@@ -172,6 +172,28 @@ def test_a_candidate_that_draws_numbers_where_the_baseline_does_not_has_drifted(
 
 
 @pytest.mark.parametrize(
+    ("candidate", "baseline", "value"),
+    [
+        (np.where(TIME > 120, 3.1, 0), np.where(TIME > 121, 3.0, 0), 0),
+        (np.where(TIME > 120, np.inf, 0), np.where(TIME > 120, np.inf, 0), 0),
+        (np.where(TIME > 120, np.inf, 0), np.where(TIME > 120, 3.0, 0), np.inf),
+        (np.where(TIME > 120, 9.0, 0), np.where(TIME > 120, 3.0, 0), 9),
+        (np.where(TIME > 120, 3.0, 0), np.where(TIME == 120, 3.0, 0), 3),
+        (np.where(TIME > 120, 0.9, 0), np.zeros(COUNT), 0.9),
+    ],
+)
+def test_outputs_that_drift_as_those_of_the_baseline_are_no_regression(
+    candidate: np.ndarray, baseline: np.ndarray, value: float
+) -> None:
+    """Growth and drifts are judged beyond the baseline, and a common drift of outputs regressed."""
+    found = estimate_soak(blocks(difference=candidate), blocks(difference=baseline))
+    assert (found["soak_outputs"].lacking, found["soak_outputs"].value) == ("", value)
+    drawn = blocks(difference=DRAWN[0], repeat=DRAWN[1])
+    beside = estimate_soak(blocks(difference=candidate), drawn)["soak_outputs"]
+    assert beside.value == candidate.max(), "a baseline that draws numbers is no measure"
+
+
+@pytest.mark.parametrize(
     ("difference", "repeat"),
     [
         (3.0 + TIME, np.full(COUNT, 3.0)),  # each call adds to what the one before gave
