@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import re
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -219,6 +220,22 @@ def test_what_nobody_has_used_for_so_many_days_is_removed(command: Command) -> N
         assert command.run("remove", "--unused", "30") == 0
     assert command.output.startswith("old: ")
     assert [name for name, each in made.items() if each.folder.exists()] == ["new", "held"]
+
+
+def test_the_days_without_use_are_counted_from_the_end_of_the_last_one(command: Command) -> None:
+    made = fake_environment(command.folder, "long")
+    program = f"""
+import os
+from pathlib import Path
+from pytest_mlms.provide.stacks.environments import environments, use
+(made,) = environments(Path({str(command.folder / "cache")!r}))
+use(made)
+os.utime(made.use_file, (0, 0))  # as if it began long ago
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+    command.run("remove", "--unused", "30")
+    assert "each was used in the last 30 days" in command.errors
+    assert made.folder.exists()
 
 
 def test_what_is_not_there_is_not_said_to_be_used(command: Command) -> None:

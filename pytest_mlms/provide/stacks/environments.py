@@ -13,6 +13,7 @@ Layout below ``stacks/`` in the cache:
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import fcntl
 import hashlib
@@ -183,11 +184,19 @@ def clear_strays(cache: Path) -> None:
 
 
 def release() -> None:
-    """Stop using all environments, and forget what failed; the end of the process does the same."""
+    """Stop using all environments, which notes the time, and forget what failed.
+
+    The end of the process does the same.
+    """
     while _held:
         _, descriptor = _held.popitem()
+        with contextlib.suppress(OSError):  # of a disk that is read-only by now
+            os.utime(descriptor)
         os.close(descriptor)
     _failed.clear()
+
+
+atexit.register(release)
 
 
 def _folder(cache: Path) -> Path:
@@ -310,7 +319,9 @@ def use(environment: Environment) -> None:
 
 
 def last_use(environment: Environment) -> float:
-    """Return when a process began to use an environment last, as the clock tells: now if one does.
+    """Return when a process used an environment last, as the clock tells: now if one does.
+
+    Of one that was killed it is when it began to.
 
     Raises OSError where the system refuses.
     """
