@@ -23,8 +23,8 @@ def compare_batch_sizes(
 
     ``tolerance`` is that of the manifest or the command line, which makes it a gate; None: the
     default. A share of ``inputs`` must agree. ``by_design`` candidates are other variants, which
-    may take a scale for each batch; they are judged only where it is a gate. The ratio is the
-    candidate's difference as a multiple of what is allowed.
+    may take a scale for each batch; they are judged only where it is a gate, or where they give NaN
+    or another form. The ratio is the candidate's difference as a multiple of what is allowed.
     """
     a, b = sides["a"], _held_to(sides["a"], sides["b"])
     unknown = a.lacking or b.lacking or a.refused
@@ -47,7 +47,9 @@ def compare_batch_sizes(
         return found.but(a=math.nan, b=math.nan, lacking=unknown)
     allowed = (1 + share) * (a.ratio + rule.base) - rule.base
     ratio = math.inf if b.ratio > 0 == allowed else b.ratio / (allowed or 1)
-    is_worse = ratio > 1 and (found.gate or not by_design)
+    has_nan = b.sweep.lost or (b.sweep.nan and not a.sweep.nan)
+    is_broken = bool(b.sweep.problem or has_nan)
+    is_worse = ratio > 1 and (found.gate or not by_design or is_broken)
     if is_worse and inputs < 1 and not b.refused:
         is_worse = verdict_on_share(b.sweep, inputs) is Verdict.REGRESSED
     return found.but(

@@ -21,6 +21,7 @@ from PIL import Image
 from pytest_mlms.core.errors import Crashed, DatasetError, InvalidRun, MlmsError
 from pytest_mlms.core.records import Comparison, Verdict
 from pytest_mlms.decide.upgrade.agents import AgentPair
+from pytest_mlms.decide.upgrade.batch_comparison import compare_batch_sizes
 from pytest_mlms.decide.upgrade.compared_inputs import ALL, Extent
 from pytest_mlms.decide.upgrade.output_check import OutputCheck, OutputFindings, check_outputs
 from pytest_mlms.decide.upgrade.output_verdict import TIMED, Circumstances, agreement_of, by_design
@@ -35,6 +36,7 @@ from pytest_mlms.measure.agent.predictor import (
 )
 from pytest_mlms.measure.agent.process import Refused
 from pytest_mlms.measure.evaluate.agreement import Tolerance
+from pytest_mlms.measure.evaluate.batch_sizes import ByBatch
 from pytest_mlms.measure.evaluate.closeness import Rule
 from pytest_mlms.measure.evaluate.output_sweep import OutputSweep
 from pytest_mlms.measure.pipeline import Dataset
@@ -660,6 +662,25 @@ def test_a_candidate_that_gives_nan_for_inputs_alone_regresses(check: Check) -> 
     compared = find(check.run(), "batch_agreement")
     assert compared.verdict is REGRESSED
     assert "outputs differ by infinitely more than rounding in B, by 0 times in A" in compared.told
+
+
+@pytest.mark.parametrize(
+    ("alone", "together", "verdict"),
+    [(1, 1.5, PASSED), (1, math.nan, REGRESSED), (math.nan, 1, REGRESSED)],
+)
+def test_a_variant_may_differ_by_the_size_of_the_batch_but_not_by_nan(
+    alone: float, together: float, verdict: Verdict
+) -> None:
+    """One that gave NaN in batches alone PASSED, as variants may take a scale for each batch."""
+    found = {}
+    for side, factors in (("a", (1, 1)), ("b", (alone, together))):
+        sweep = OutputSweep({"y": Rule()}, of_itself=True)
+        one, eight = (np.float32(factor) * SCORES[:8] for factor in factors)
+        sweep.add({"y": one}, {"y": eight}, ["input"] * 8)
+        found[cast(SideName, side)] = ByBatch(sweep)
+    compared = compare_batch_sizes(found, None, 1.0, by_design=True)
+    assert compared is not None
+    assert compared.verdict is verdict
 
 
 def test_as_much_as_the_baseline_differs_by_the_size_of_the_batch_is_allowed(check: Check) -> None:
