@@ -146,20 +146,22 @@ class SlowInputs:
             return None
         chance = fisher_probability(self._mirrored, self._observed, slow, len(again))
         confirmed = self.confirmed
-        is_pending = any(each.change > limit and not each.again for each in self._suspects.values())
+        suspects = self._suspects.values()
+        pending = sum(each.change > limit and not each.again for each in suspects)
         verdict = Verdict.INCONCLUSIVE
         if confirmed and chance <= RISK:
             verdict = Verdict.REGRESSED
-        elif not slow and not is_pending:
+        elif not slow and not pending:
             verdict = Verdict.PASSED
         changes = [change for change in again if change > limit] or [0.0]
         sides = list(confirmed.values()) or [
             each for suspect in self._suspects.values() for each in suspect.seconds
         ]
         a, b = np.mean(sides, axis=0) if sides else (math.nan, math.nan)
-        count = len(confirmed) or len(self._suspects)
-        which = "inputs that were timed" if confirmed else "inputs that were timed, not yet shown"
-        return Comparison(
+        is_open = slow > 0 and not confirmed
+        count = len(self._suspects) if is_open else len(confirmed)
+        which = "inputs that were timed" + ", not yet shown" * is_open
+        found = Comparison(
             quantity="slow_inputs",
             a=float(a),
             b=float(b),
@@ -174,6 +176,11 @@ class SlowInputs:
             verdict=verdict,
             about=f"{count:,} of {len(self._seen):,} {which}",
         )
+        if slow or not pending:
+            return found
+        lacking = f"{pending:,} of {len(self._seen):,} inputs looked slower and weren't timed again"
+        nothing = found.but(a=math.nan, b=math.nan, ratio=math.nan, low=-math.inf, high=math.inf)
+        return nothing.but(lacking=lacking, about="")
 
 
 def _at_least(hits: int, count: int, share: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -62,7 +63,10 @@ def test_a_gate_on_slow_inputs_is_open_until_what_looks_slower_was_timed_again()
     open_gate = slow_inputs.compare()
     assert open_gate is not None
     assert open_gate.verdict is Verdict.INCONCLUSIVE
+    assert math.isnan(open_gate.ratio)
+    assert open_gate.lacking == "1 of 60 inputs looked slower and weren't timed again"
     add_round(slow_inputs, {}, range(60))
     again = slow_inputs.compare()
     assert again is not None
     assert again.verdict is Verdict.PASSED
+    assert again.about == "0 of 60 inputs that were timed"
