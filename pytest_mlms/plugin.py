@@ -161,6 +161,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         from pytest_mlms.items.unused_stacks import check_stacks
 
         check_stacks(config)
+    if config.hook.pytest_mlms_devices.get_hookimpls() and (options.manifests or options.fleet):
+        _check_devices(config)
     if options.upgrade and options.gate:
         from pytest_mlms.items.idle_gates import warn_of_idle_gates
 
@@ -288,6 +290,18 @@ def _check_history(session: Session) -> None:
     from pytest_mlms.show.report.run_history import check_address
 
     session.history_notices = check_address(session.config)
+
+
+def _check_devices(config: pytest.Config) -> None:
+    """Refuse what the hook pytest_mlms_devices announces where that is no device."""
+    from pytest_mlms.core.errors import MlmsError
+    from pytest_mlms.items.warned import refuse
+    from pytest_mlms.provide.host.capabilities import announced_devices
+
+    try:
+        announced_devices(config)
+    except MlmsError as error:
+        refuse(str(error), config)
 
 
 def _check_push(session: Session) -> None:

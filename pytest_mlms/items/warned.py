@@ -34,5 +34,5 @@ def refuse(text: str, config: pytest.Config) -> None:
     """Raise UsageError; a worker of xdist, whose errors of usage nobody reads, reports it."""
     if config.stash[SESSION].worker is None:
         raise pytest.UsageError(text)
-    report = pytest.CollectReport("stacks", "failed", longrepr=text, result=[])
+    report = pytest.CollectReport("mlms", "failed", longrepr=text, result=[])
     config.hook.pytest_collectreport(report=report)

@@ -124,6 +124,19 @@ def test_mlms_fleet_shows_the_hosts_and_runs_nothing(project: Project, workers: 
     assert not (project.path / "mlms-results").exists()
 
 
+@pytest.mark.parametrize("workers", [["-n1"], []])
+def test_an_announced_device_that_is_none_is_an_error_that_says_what_it_must_be(
+    project: Project, workers: list[str]
+) -> None:
+    project.pytester.makeconftest(GPU.replace("16 << 30", "'16 GiB'"))
+    result = project.run("-k", "performance", *workers)
+    assert result.ret in (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.TESTS_FAILED)
+    result.stdout.no_fnmatch_line("*Traceback*")
+    text = "".join([*result.outlines, *result.errlines])
+    assert "pytest_mlms_devices announced {'name': 'cuda:0'" in text
+    assert "; its memory must be a number of bytes, as in 64 << 30" in text
+
+
 def ask_for_a_larger_gpu(project: Project) -> None:
     use_one_case(project)
     project.pytester.makeconftest(GPU)

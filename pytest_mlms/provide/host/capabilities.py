@@ -12,13 +12,14 @@ import socket
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict, cast
 
 import psutil
 import pytest
 from mlms_predictors._run.gpus import Gpu, list_gpus, visible_gpus
 
 import pytest_mlms
+from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.records import device_name
 from pytest_mlms.provide.host.locks import own_cores
 from pytest_mlms.provide.host.machine import machine_state
@@ -27,6 +28,7 @@ from pytest_mlms.provide.stacks.environments import environments
 __all__ = [
     "Capabilities",
     "HostDevice",
+    "announced_devices",
     "frameworks",
     "gather",
     "labels",
@@ -79,8 +81,16 @@ _Devices = dict[str, HostDevice]
 
 _GATHERED = pytest.StashKey[Capabilities]()
 _DEVICES = pytest.StashKey[_Devices]()
+_ANNOUNCED = pytest.StashKey[Sequence[HostDevice]]()
 
 _ENGINES = ("podman", "docker", "apptainer")
+_ANNOUNCED_KEYS: Mapping[str, tuple[type, str]] = {
+    "name": (str, "a text, as in 'cuda:0'"),
+    "kind": (str, "a text"),
+    "uuid": (str, "a text"),
+    "driver": (str, "a text"),
+    "memory": (int, "a number of bytes, as in 64 << 30"),
+}
 _PYTHONS = [f"3.{minor}" for minor in range(6, 16)]
 _NO_FRAMEWORK = {*sys.stdlib_module_names, "mlms_predictors", "numpy", ""}
 
@@ -184,10 +194,27 @@ def _find_devices(config: pytest.Config) -> _Devices:
     for index, gpu in enumerate(gpus):
         name = f"cuda:{index}"
         devices[name] = _gpu(name, gpu)
-    for announced in config.hook.pytest_mlms_devices(config=config):
-        for device in announced or ():
-            devices[device["name"]] = _announced(device)
+    for device in announced_devices(config):
+        devices[device["name"]] = device
     return devices
+
+
+def announced_devices(config: pytest.Config) -> Sequence[HostDevice]:
+    """Return the devices that the hook pytest_mlms_devices announces, asked once a session.
+
+    Raises MlmsError the first time where one of them is none: there are none then.
+    """
+    if _ANNOUNCED not in config.stash:
+        config.stash[_ANNOUNCED] = ()
+        found = []
+        for announced in config.hook.pytest_mlms_devices(config=config):
+            if isinstance(announced, (Mapping, str)):
+                raise MlmsError(
+                    f"pytest_mlms_devices returned {announced!r}; return a list of dicts"
+                )
+            found += [_announced(device) for device in announced or ()]
+        config.stash[_ANNOUNCED] = found
+    return config.stash[_ANNOUNCED]
 
 
 def _cpu() -> HostDevice:
@@ -212,12 +239,21 @@ def _gpu(name: str, gpu: Gpu) -> HostDevice:
     }
 
 
-def _announced(device: HostDevice) -> HostDevice:
+def _announced(device: Any) -> HostDevice:
     """Return a device that a hook announced, completed: it must have a name only."""
+    if not isinstance(device, Mapping) or "name" not in device:
+        raise MlmsError(
+            f"pytest_mlms_devices announced {device!r}; it must be a dict with a 'name'"
+        )
+    for key, value in device.items():
+        kind, wanted = _ANNOUNCED_KEYS.get(key, (object, ""))
+        if not isinstance(value, kind):
+            problem = f"pytest_mlms_devices announced {device!r}"
+            raise MlmsError(f"{problem}; its {key} must be {wanted}")
     name = device["name"]
     lock = device.get("uuid") or f"{socket.gethostname()} {name}"
     completed: HostDevice = {"name": name, "kind": name, "memory": 0, "locks": [lock]}
-    completed.update(device)
+    completed.update(cast("HostDevice", device))
     return completed
 
 

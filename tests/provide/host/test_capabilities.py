@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.measure.agent.registry import find_predictors
 from pytest_mlms.provide.host.capabilities import (
     Capabilities,
@@ -70,6 +71,27 @@ def test_the_devices_are_the_cpu_and_the_visible_gpus(config: Any) -> None:
         "driver": "580.1",
         "locks": ["GPU-bb"],
     }
+
+
+@pytest.mark.parametrize(
+    ("device", "problem"),
+    [
+        ({"kind": "NPU"}, r"{'kind': 'NPU'}; it must be a dict with a 'name'"),
+        ("npu:0", "'npu:0'; it must be a dict with a 'name'"),
+        (
+            {"name": "npu:0", "memory": "64 GiB"},
+            "its memory must be a number of bytes, as in 64 <<",
+        ),
+        ({"name": "npu:0", "uuid": 7}, "its uuid must be a text"),
+    ],
+)
+def test_what_a_hook_announces_is_refused_once_where_it_is_no_device(
+    config: Any, device: Any, problem: str
+) -> None:
+    config.announced.append(device)
+    with pytest.raises(MlmsError, match=f"^pytest_mlms_devices announced .*{problem}"):
+        offer(config)
+    assert [device["name"] for device in offer(config)["devices"]] == ["cpu", "cuda:0", "cuda:1"]
 
 
 def test_a_hook_adds_a_device_and_replaces_one_of_the_same_name(config: Any) -> None:
