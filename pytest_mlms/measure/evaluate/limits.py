@@ -178,14 +178,20 @@ def explain(decision: Decision) -> str:
 
 
 def summarize(decisions: Sequence[Decision]) -> str:
-    """Return the text of ``explain`` in one line, without the place of the limit.
+    """Return the text of ``explain`` in one line, without the place of the first limit.
 
-    Of several decisions without a value for the same reason, it names their quantities.
+    Of several decisions without a value for the same reason, it names their quantities, and the
+    lines of the other limits.
     """
     first, *others = decisions
     if others:
-        names = ", ".join(_name(decision) for decision in decisions)
-        return f"{names}: {_advice(first)}"
+        names = [_name(first)]
+        for decision in others:
+            place = decision.limit.place
+            line = f"line {place.line}" if place.path == first.limit.place.path else str(place)
+            is_known = decision.limit.default or place == first.limit.place
+            names.append(_name(decision) + ("" if is_known else f" ({line})"))
+        return f"{', '.join(names)}: {_advice(first)}"
     if first.verdict is Verdict.INCONCLUSIVE:
         return f"{_measurement(first)}; {_advice(first)}"
     return _measurement(first)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -130,6 +131,16 @@ def test_quantities_without_a_value_for_one_reason_are_one_warning_and_others_ha
     together, alone = [summarize(group) for group in alike(judge(limits, found))]
     assert together == "latency_p90, throughput: undecided: needs 29 calls"
     assert "latency_p50 may not be at most 5.00 ms: measured 6.00 ms" in alone
+
+
+def test_the_warning_of_several_limits_names_the_line_of_each_but_the_first() -> None:
+    places = [PLACE, PLACE._replace(line=45), Place(Path("other.yaml"), 3), PLACE._replace(line=9)]
+    names = ["latency_p90", "latency_p95", "latency_p99", "throughput"]
+    limits = [Limit(name, 0.005, place) for name, place in zip(names, places, strict=True)]
+    limits[-1] = replace(limits[-1], default=True)
+    lacking = dict.fromkeys(names, estimate(math.nan, 0, 1, "needs 29 calls"))
+    told = "latency_p90, latency_p95 (line 45), latency_p99 (other.yaml:3), throughput"
+    assert summarize(judge(limits, lacking)) == f"{told}: undecided: needs 29 calls"
 
 
 def test_a_failure_shows_value_interval_limit_and_the_line_that_set_it() -> None:
