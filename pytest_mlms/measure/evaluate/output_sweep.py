@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from pytest_mlms.measure.evaluate.agreement import Rounding, Tolerance
 from pytest_mlms.measure.evaluate.closeness import Closeness, Rule, problem_of, unlike_axis
+from pytest_mlms.measure.evaluate.object_forms import SPREADS, deviation_from_forms
 from pytest_mlms.measure.evaluate.object_order import order_of
 from pytest_mlms.measure.evaluate.outputs import finite_rows
 from pytest_mlms.measure.evaluate.rounding import NearbyOutputs
@@ -36,9 +37,6 @@ Array = NDArray[Any]
 _MOST_NAMED = 5  # inputs
 _MOST_JUDGED = 64
 """Inputs that differ for sure, after which the baseline isn't asked again what rounding does."""
-
-SPREADS = 2.0
-"""How many times the baseline's own spread is taken for rounding."""
 
 Nearby = Callable[[], NearbyOutputs]
 """Returns what the model that was expected gives for the same inputs, and for rounded ones."""
@@ -139,6 +137,7 @@ class OutputSweep:
         nan = np.zeros(len(names), bool)
         lost = np.zeros(len(names), bool)
         unjudged = np.zeros(len(names), bool)
+        unlike: list[str] = []
         known: NearbyOutputs | None = None
         tolerances = {name: rule.tolerance_of(expected[name]) for name, rule in self.rules.items()}
         in_order = partial(self._in_order, expected=expected, tolerances=tolerances)
@@ -148,7 +147,7 @@ class OutputSweep:
             if problem and nearby is not None and self.beyond < _MOST_JUDGED:
                 known = known or nearby().by(in_order)
                 if _is_form_nearby(ours.get(name), expected[name], known.of(name)):
-                    unjudged[:] = True
+                    unlike.append(name)
                     continue
             if problem:
                 self.problem = self.problem or f"{problem}, for {names[0]}"
@@ -175,6 +174,12 @@ class OutputSweep:
             lost |= gone if is_by_input else gone.any()
             named = names if is_by_input else [names[0]] * rows
             self._note(name, rule, found, np.atleast_1d(expected[name]), ours[name], named)
+        if unlike and known is not None:
+            forms = [expected, *known.rounded]
+            are_other = self._have_other_objects(ours, forms, unlike, names[0])
+            beyond |= are_other
+            unjudged |= not are_other
+            lost |= are_other and any(_has_nan(ours[name]) for name in unlike)
         self.inputs += len(names)
         self.beyond += int(beyond.sum())
         self.lost += int(lost.sum())
@@ -216,6 +221,28 @@ class OutputSweep:
             if ratio > 1:
                 self._keep_far(ratio, names[row], f"{_element(name, place)} {a:.6g} -> {b:.6g}")
         self.outputs[name] = earlier
+
+    def _have_other_objects(
+        self,
+        ours: Mapping[str, Array],
+        forms: Sequence[Mapping[str, Array]],
+        unlike: Sequence[str],
+        name_of_input: str,
+    ) -> bool:
+        """Return whether objects are none that the baseline gives for an input or near it."""
+        ratio = deviation_from_forms(ours, forms, {name: self.rules[name] for name in unlike})
+        if ratio <= 1:
+            return False
+        for name in unlike:
+            found = self.outputs.get(name) or OutputFinding(name)
+            self.outputs[name] = found._replace(
+                ratio=max(ratio, found.ratio), beyond=found.beyond + 1
+            )
+        text = (
+            f"{unlike[0]} has objects that the baseline doesn't, nor where its inputs are rounded"
+        )
+        self._keep_far(ratio, name_of_input, text)
+        return True
 
     def _keep_far(self, ratio: float, name: str, text: str) -> None:
         for far in self._far:
@@ -292,6 +319,10 @@ def _lost_numbers(values: Array, others: Array) -> Array:
         return np.zeros(len(values), bool)
     lost = np.isnan(values) & ~np.isnan(others)
     return np.asarray(lost.any(axis=tuple(range(1, lost.ndim))))
+
+
+def _has_nan(values: Array) -> bool:
+    return values.dtype.kind in "fc" and bool(np.isnan(values).any())
 
 
 def _are_alike(found: Array, expected: Array) -> bool:

@@ -7,6 +7,7 @@ import io
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -35,6 +36,7 @@ from pytest_mlms.measure.agent.predictor import (
     Turn,
 )
 from pytest_mlms.measure.agent.process import Refused
+from pytest_mlms.measure.evaluate import rounding
 from pytest_mlms.measure.evaluate.agreement import Tolerance
 from pytest_mlms.measure.evaluate.batch_sizes import ByBatch
 from pytest_mlms.measure.evaluate.closeness import Rule
@@ -1343,3 +1345,31 @@ def test_outputs_that_rounding_decides_are_not_said_to_be_equal() -> None:
     told = agreement_of(sweep, Circumstances()).told
     assert "equal" not in told
     assert told.endswith("; not judged for row 3, where rounding decides")
+
+
+@pytest.mark.parametrize(("off", "verdict"), [(0, PASSED), (3, REGRESSED)])
+def test_boxes_that_are_wrong_where_rounding_makes_one_more_are_regressed(
+    off: int, verdict: Verdict
+) -> None:
+    """One picture of 20 has a score at the threshold; its boxes were not judged at all."""
+    limit = np.float32(0.3)
+    scores = np.linspace(0.11, 0.91, 17, dtype=np.float32)
+    pictures = [scores for _ in range(19)] + [np.append(scores, limit)]
+
+    def boxes(above: Any, picture: Array) -> Outputs:
+        (places,) = (picture > above).nonzero()
+        return {"boxes": np.repeat(places[:, np.newaxis], 4, 1) + np.float32(1)}
+
+    sweep = OutputSweep({"boxes": Rule()})
+    for number, picture in enumerate(pictures):
+        ours = boxes(np.nextafter(limit, np.float32(0)), picture)
+        if number == 19:
+            ours = {"boxes": ours["boxes"] + off}
+        near = partial(
+            rounding.nearby_outputs, lambda each: boxes(limit, each["x"]), {"x": picture}
+        )
+        sweep.add(boxes(limit, picture), ours, [f"row {number}"], near)
+    agreement = agreement_of(sweep, Circumstances())
+    assert agreement.verdict is verdict
+    told = "not judged for row 19, where rounding" if off == 0 else "(worst: row 19)"
+    assert told in agreement.told

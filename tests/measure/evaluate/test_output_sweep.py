@@ -41,6 +41,157 @@ def test_a_box_more_is_not_judged_where_rounding_decides_it() -> None:
     assert found.unjudged == ["a picture"]
 
 
+def one_more(change: Callable[[Any, Any], object]) -> Callable[[Outputs], dict[str, Any]]:
+    """Return a candidate that gives the box more, with its boxes and scores changed."""
+
+    def predict(batch: Outputs) -> dict[str, Any]:
+        found = detector(np.nextafter(LIMIT, np.float32(0)))(batch)
+        change(found["boxes"], found["scores"])
+        return found
+
+    return predict
+
+
+def move(boxes: Any, scores: Any) -> None:
+    boxes[:] += 9
+
+
+def move_one(boxes: Any, scores: Any) -> None:
+    boxes[5, 2] += 2
+
+
+def move_that_one(boxes: Any, scores: Any) -> None:
+    boxes[0] = 3
+
+
+def lower_scores(boxes: Any, scores: Any) -> None:
+    scores *= 0.9
+
+
+def exchange_scores(boxes: Any, scores: Any) -> None:
+    scores[:] = scores[::-1].copy()
+
+
+def repeat_a_box(boxes: Any, scores: Any) -> None:
+    boxes[0], scores[0] = boxes[1], scores[1]
+
+
+def lose_a_number(boxes: Any, scores: Any) -> None:
+    scores[2] = np.nan
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        move,
+        move_one,
+        move_that_one,
+        lower_scores,
+        exchange_scores,
+        repeat_a_box,
+        lose_a_number,
+    ],
+)
+def test_boxes_are_judged_one_by_one_where_rounding_makes_as_many(
+    change: Callable[[Any, Any], object],
+) -> None:
+    """They were not judged at all where the baseline gives their number for rounded inputs."""
+    found = swept(detector(LIMIT), one_more(change))
+    assert (found.problem, found.beyond, found.unjudged) == ("", 1, [])
+    assert found.ratio > 1
+    assert found.lost == (change is lose_a_number)
+    assert "that the baseline doesn't" in found.worst[0]
+    assert found.worst[0].startswith("a picture: boxes has objects")
+
+
+def in_reverse(boxes: Any, scores: Any) -> None:
+    boxes[:], scores[:] = boxes[::-1].copy(), scores[::-1].copy()
+
+
+def round_off(boxes: Any, scores: Any) -> None:
+    boxes *= np.float32(1 + 5e-5)
+    scores *= np.float32(1 - 5e-5)
+
+
+@pytest.mark.parametrize("change", [in_reverse, round_off])
+def test_boxes_that_are_those_of_the_baseline_within_rounding_are_not_judged(
+    change: Callable[[Any, Any], object],
+) -> None:
+    found = swept(detector(LIMIT), one_more(change))
+    assert (found.problem, found.beyond, found.unjudged) == ("", 0, ["a picture"])
+
+
+BRIGHTEST = IMAGE["image"][0, -1]
+
+
+@pytest.mark.parametrize(("off", "beyond"), [(0.0, 0), (9.0, 1)])
+def test_a_box_is_judged_where_the_baseline_has_none_for_the_same_input(
+    off: float, beyond: int
+) -> None:
+    def candidate(batch: Outputs) -> dict[str, Any]:
+        found = detector(np.nextafter(BRIGHTEST, np.float32(0)))(batch)
+        return {**found, "boxes": found["boxes"] + np.float32(off)}
+
+    assert swept(detector(BRIGHTEST), candidate).beyond == beyond
+
+
+@pytest.mark.parametrize("wrong", [None, (0, 5), (1, 20), (1, 63)])
+def test_objects_of_a_batch_are_those_of_their_own_inputs(wrong: Any) -> None:
+    """Lists that are shorter are filled with zeros; the longest one may grow by rounding."""
+
+    def boxes(limit: Any) -> Callable[[Outputs], dict[str, Any]]:
+        def predict(batch: Outputs) -> dict[str, Any]:
+            lists = [detector(limit)({"image": row[np.newaxis]}) for row in batch["image"]]
+            most = max(len(each["scores"]) for each in lists)
+            found = np.zeros((len(lists), most, 5), np.float32)
+            for row, each in enumerate(lists):
+                values = np.concatenate([each["boxes"], each["scores"][:, np.newaxis]], axis=1)
+                found[row, : len(values)] = values
+            return {"found": found}
+
+        return predict
+
+    batch = {"image": np.concatenate([IMAGE["image"], 0.99 * IMAGE["image"]]).astype(np.float32)}
+    baseline = boxes(LIMIT)
+    expected = baseline(batch)
+    ours = boxes(np.nextafter(LIMIT, np.float32(0)))(batch)
+    assert ours["found"].shape[1] == expected["found"].shape[1] + 1
+    if wrong is not None:
+        row, place = wrong
+        ours["found"][row, min(place, ours["found"].shape[1] - 1), :4] += 5
+    sweep = OutputSweep({"found": Rule(unlike=-1)})
+    sweep.add(expected, ours, ["one", "two"], lambda: nearby_outputs(baseline, batch))
+    assert (sweep.beyond == 0) == (wrong is None)
+    assert (sweep.unjudged == ["one", "two"]) == (wrong is None)
+
+
+def test_tokens_and_lists_that_rounding_changes_in_common_objects_too_are_not_judged() -> None:
+    """Nothing tells which token is which, and a baseline that varies as much is no measure."""
+
+    def tokens(sign: int) -> Callable[[Outputs], dict[str, Any]]:
+        def predict(batch: Outputs) -> dict[str, Any]:
+            (places,) = (batch["image"][0] > LIMIT).nonzero()
+            return {"boxes": sign * places, "scores": sign * places}
+
+        return predict
+
+    def chaotic(batch: Outputs) -> dict[str, Any]:
+        found = detector(LIMIT)(batch)
+        return {**found, "scores": found["scores"] + np.sin(1e8 * batch["image"][0, 3])}
+
+    def longest_of(predict: Callable[[Outputs], Outputs]) -> Outputs:
+        return max(nearby_outputs(predict, IMAGE).rounded, key=lambda each: len(each["boxes"]))
+
+    longest = longest_of(tokens(1))
+    assert len(longest["boxes"]) > len(tokens(1)(IMAGE)["boxes"])
+    for baseline, ours in (
+        (tokens(1), {name: -values for name, values in longest.items()}),
+        (chaotic, {**longest_of(detector(LIMIT)), "scores": longest_of(chaotic)["scores"] + 0.1}),
+    ):
+        found = swept(baseline, lambda batch, ours=ours: ours)  # type: ignore[misc]
+        assert (found.beyond, found.unjudged) == (0, ["a picture"])
+
+
 @pytest.mark.parametrize("limit", [LIMIT - np.float32(0.02), 2.0])
 def test_boxes_that_rounding_does_not_make_are_wrong(limit: Any) -> None:
     found = swept(detector(LIMIT), detector(limit))
