@@ -11,20 +11,32 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    TypeAdapter,
-    ValidationError,
-)
+from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
-from pytest_mlms.core.records import Verdict
 from pytest_mlms.keep.history.errors import HistoryError
-from pytest_mlms.keep.results.checked_lines import Count, Machine, Number, Text
+from pytest_mlms.keep.results.line import (
+    DatasetRecord,
+    DeclaredRecord,
+    EstimateRecord,
+    ItemFields,
+    LaunchRecord,
+    ManifestRecord,
+    ModelRecord,
+    NotedReference,
+    OwnQuantity,
+    StackRecord,
+)
+from pytest_mlms.keep.results.machine_record import MACHINE
+from pytest_mlms.keep.results.run_line import (
+    EndRecord,
+    GitRecord,
+    Head,
+    HeadOfItem,
+    JobRecord,
+    RunRecord,
+)
+from pytest_mlms.keep.results.strict import Count, Name, Taken, strict_model
 
 __all__ = ["FORMAT", "RunLine", "check_line", "read_run"]
 
@@ -43,7 +55,9 @@ def _moment(text: str) -> str:
         raise ValueError("is out of range") from None
 
 
-_LATENCY: TypeAdapter[float | None] = TypeAdapter(Number | None)
+_LATENCY: TypeAdapter[float | None] = TypeAdapter(
+    Annotated[float, Field(allow_inf_nan=False)] | None
+)
 
 
 def _checked_load(load: dict[str, Any]) -> dict[str, Any]:
@@ -54,148 +68,58 @@ def _checked_load(load: dict[str, Any]) -> dict[str, Any]:
     return load
 
 
-_Name = Annotated[Text, StringConstraints(min_length=1, max_length=400)]
 _Time = Annotated[str, AfterValidator(_moment)]
-_Texts = dict[Text, Text]
+_HEAD = "format run time type"
+_OF_HEAD = {"format": Literal[1], "time": _Time}
 
-
-class _Record(BaseModel):
-    """Fields that must be there; others may be there, too."""
-
-    model_config = ConfigDict(strict=True, frozen=True)
-
-
-class _Line(_Record):
-    format: Literal[1]
-    run: _Name
-    time: _Time
-    type: _Name
-
-
-class _Git(_Record):
-    sha: Text | None = None
-    dirty: bool | None = None
-    branch: Text | None = None
-
-
-class _Job(_Record):
-    url: Text | None = None
-
-
-class _RunLine(_Line):
-    began: _Time | None = None
-    plugin: Text | None = None
-    git: _Git | None = None
-    ci: _Job | None = None
-
-
-class _EndLine(_Line):
-    exit_status: Count
-
-
-class _TeardownLine(_Line):
-    nodeid: Text
-    repetition: Count | None = None
-
-
-class _Manifest(_Record):
-    name: _Name
-    path: Text = ""
-
-
-class _Model(_Record):
-    sha256: _Texts
-
-
-class _Dataset(_Record):
-    sha256: Text | None = None
-
-
-class _Declared(_Record):
-    interpreter: Text | None = None
-    python: Text | None = None
-    requirements: list[Text] | None = None
-    installer: Text | None = None
-    pip_options: list[Text] | None = None
-    lock: Text | None = None
-    container: Text | None = None
-    libraries: dict[Text, _Texts] | None = None
-    env: _Texts | None = None
-    env_passthrough: list[Text] | None = None
-
-
-class _Stack(_Record):
-    name: Text
-    threads: Count | None
-    cores: list[Count]
-    declared: _Declared | None = None
-
-
-class _Estimate(_Record):
-    value: Number | None
-    low: Number | None = None
-    high: Number | None = None
-    replicates: Count | None = None
-    unit: Text
-    counter: Text | None = None
-
-
-class _OwnQuantity(_Estimate):
-    better: Literal["lower", "higher"]
-
-
-class _Launch(_Record):
-    lacking: Text | None = None
-    lock: list[Text] | None = None
-    packages: list[Text] | None = None
-    inherited: dict[Text, str] | None = None
-
-
-class _Reference(_Record):
-    stack: Text | None = None
-    framework: Text | None = None
-    device: Text | None = None
-
-
-class _ItemLine(_Line):
-    nodeid: Text
-    kind: _Name
-    verdict: Verdict = Field(strict=False)
-    outcome: Text | None = None
-    repetition: Count | None = None
-    manifest: _Manifest
-    model: _Model
-    dataset: _Dataset | None = None
-    stack: _Stack
-    options: dict[str, Any]
-    seed: int | None
-    seconds: dict[Text, Number] | None = None
-    framework: Text
-    device: Text
-    batch_size: Count | None
-    scenario: Text | None
-    machine: Machine
-    launch: _Launch | None = None
-    versions: _Texts | None = None
-    python: Text | None = None
-    reference: _Reference | None = None
-    estimates: dict[Text, _Estimate] | None = None
-    quantities: dict[Text, _OwnQuantity] | None = None
-    variant: Text | None = None
-    shape: Text | None = None
-    definition: Text | None = None
-    caches: Text | None = None
-    load: Annotated[dict[str, Any], AfterValidator(_checked_load)] | None = None
-    method: Count = 1
-
-
-_CHECKS: Mapping[str, TypeAdapter[Any]] = {
-    "run": TypeAdapter(_RunLine),
-    "end": TypeAdapter(_EndLine),
-    "item": TypeAdapter(_ItemLine),
-    "teardown": TypeAdapter(_TeardownLine),
+_TAKEN: Mapping[type, Taken] = {
+    **MACHINE,
+    Head: Taken(_HEAD, instead=_OF_HEAD),
+    RunRecord: Taken(_HEAD, nullable="began plugin git ci", instead={**_OF_HEAD, "began": _Time}),
+    GitRecord: Taken(nullable="sha dirty branch"),
+    JobRecord: Taken(nullable="url"),
+    EndRecord: Taken(f"{_HEAD} exit_status", instead=_OF_HEAD),
+    HeadOfItem: Taken(f"{_HEAD} nodeid", nullable="repetition", instead=_OF_HEAD),
+    ItemFields: Taken(
+        required=f"{_HEAD} nodeid kind verdict manifest model stack options seed framework device"
+        " batch_size scenario machine",
+        optional="method",
+        nullable="outcome repetition dataset seconds launch versions python reference estimates"
+        " quantities variant shape definition caches load",
+        instead={
+            **_OF_HEAD,
+            "kind": Name,
+            "batch_size": Count | None,
+            "reference": NotedReference,
+            "load": Annotated[dict[str, Any], AfterValidator(_checked_load)],
+        },
+    ),
+    ManifestRecord: Taken("name", "path"),
+    ModelRecord: Taken("sha256"),
+    DatasetRecord: Taken(nullable="sha256"),
+    StackRecord: Taken("name threads cores", "", "declared", instead={"declared": DeclaredRecord}),
+    DeclaredRecord: Taken(
+        nullable="interpreter python requirements installer pip_options lock container libraries"
+        " env env_passthrough"
+    ),
+    EstimateRecord: Taken("value unit", nullable="low high replicates counter"),
+    OwnQuantity: Taken(
+        required="value unit better",
+        nullable="low high replicates",
+        instead={"better": Literal["lower", "higher"]},
+    ),
+    LaunchRecord: Taken(nullable="lacking lock packages inherited"),
+    NotedReference: Taken(nullable="stack framework device"),
 }
-_OTHER = TypeAdapter(_Line)
+"""The fields that are stored, and those that must be there."""
+
+_OTHER = strict_model(Head, _TAKEN, "ignore")
+_CHECKS = {
+    "run": strict_model(RunRecord, _TAKEN, "ignore"),
+    "end": strict_model(EndRecord, _TAKEN, "ignore"),
+    "item": strict_model(ItemFields, _TAKEN, "ignore"),
+    "teardown": strict_model(HeadOfItem, _TAKEN, "ignore"),
+}
 
 
 @dataclass(frozen=True)
@@ -253,7 +177,7 @@ def check_line(number: int, data: bytes) -> RunLine:
     _check_format(fields)
     check = _CHECKS.get(str(fields.get("type")), _OTHER)
     try:
-        record = check.validate_python(fields)
+        record = check.model_validate(fields)
     except ValidationError as error:
         raise HistoryError(_describe(error)) from None
     if "\\u0000" in text and _has_nul(record):

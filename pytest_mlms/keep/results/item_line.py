@@ -5,51 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.records import Comparison, InputGroup
-from pytest_mlms.core.serialization import OrDefault, from_plain
+from pytest_mlms.core.serialization import from_plain
 from pytest_mlms.decide.upgrade.layer_diff import LayerChange
 from pytest_mlms.decide.upgrade.round_record import PeakRecord
-from pytest_mlms.keep.results.line import (
-    CaseIdentity,
-    EstimateRecord,
-    Head,
-    Judgement,
-    LaunchRecord,
-    LimitRecord,
-    LoadKeys,
-    MachineRecord,
-    Outcome,
-    OwnQuantity,
-    Software,
-)
-from pytest_mlms.keep.results.strict import Count, Text
+from pytest_mlms.keep.results.line import ItemFields, NotedReference
 from pytest_mlms.measure.pipeline.dataset import SkippedElement
 from pytest_mlms.measure.trace.summary import TraceSummary
 
 __all__ = [
     "ItemRecord",
     "NotedProcess",
-    "NotedReference",
     "NotedRound",
     "NotedSide",
     "NotedTerms",
+    "Notes",
     "item_of",
 ]
-
-
-@dataclass(frozen=True)
-class NotedReference:
-    """What is read of the reference that outputs agree with."""
-
-    stack: Text = ""
-    framework: Text = ""
-    device: Text = ""
-    versions: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -136,38 +113,16 @@ NOTED = frozenset(note.name for note in fields(Notes))
 
 
 @dataclass(frozen=True, kw_only=True)
-class ItemRecord(Notes, Software, Outcome, Judgement, CaseIdentity, Head):
-    """The line of an item.
+class ItemRecord(Notes, ItemFields):
+    """The line of an item as it is shown.
 
     ``folder`` is the run's, below which its files are. ``unread`` has why fields are not those of
     docs/results.md, by name. ``teardown`` is the text of a tear-down that failed.
     """
 
-    nodeid: Text
-    worker: str | None = None
-    repetition: Count = 1
-    attempt: int = 1
-    earlier: Any = None
-    digest: Annotated[str, OrDefault("")] = ""
-    machine: MachineRecord = field(default_factory=MachineRecord)
-    load: LoadKeys | None = None
-    launch: LaunchRecord | None = None
-    launch_against: LaunchRecord | None = None
-    cache_bytes: int | None = None
-    cache_bytes_against: int | None = None
-    quantities: Mapping[Text, OwnQuantity] = field(default_factory=dict)
-    estimates: Mapping[Text, EstimateRecord] = field(default_factory=dict)
-    limits: tuple[LimitRecord, ...] = ()
-    seconds: Mapping[Text, float] = field(default_factory=dict)
-    unwritten: Mapping[str, str] = field(default_factory=dict)
-    unread: Mapping[str, str] = field(default_factory=dict)
-    artifacts: Mapping[str, str] = field(default_factory=dict)
-    artifacts_lost: Mapping[str, str] = field(default_factory=dict)
-    logs: tuple[str, ...] = ()
-    other_version: str = ""
-    reproduce: str = ""
-    teardown: str | None = None
     folder: Path
+    unread: Mapping[str, str] = field(default_factory=dict)
+    teardown: str | None = None
 
 
 Item = TypeVar("Item", bound=ItemRecord)

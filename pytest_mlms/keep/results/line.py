@@ -1,6 +1,6 @@
-"""The parts of a line of results.jsonl, each declared once: to be written, read and shown.
+"""The line of an item of results.jsonl, each field declared once: to be written, read and shown.
 
-docs/results.md describes the fields. ``item_line`` has the line of an item as a whole. Where there
+docs/results.md describes the fields. ``item_line`` adds what items of some kinds note. Where there
 is no number, there is None.
 """
 
@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pytest_mlms.core.quantities import QUANTITIES
 from pytest_mlms.core.records import Decision, Estimate, Kind, Launch, Verdict
 from pytest_mlms.core.serialization import OrDefault, omitted_if_default
-from pytest_mlms.core.units import format_quantity
-from pytest_mlms.keep.results.strict import Bounds, Count, Name, Text
+from pytest_mlms.keep.results.machine_record import MachineRecord
+from pytest_mlms.keep.results.run_line import HeadOfItem
+from pytest_mlms.keep.results.strict import Count, Name, Text
 from pytest_mlms.measure.evaluate.limits import scale_of
 
 if TYPE_CHECKING:
@@ -25,81 +26,25 @@ __all__ = [
     "CaseIdentity",
     "DatasetRecord",
     "DeclaredRecord",
-    "EndRecord",
     "EstimateRecord",
-    "GitRecord",
-    "GpuRecord",
-    "Head",
-    "JobRecord",
+    "ItemFields",
     "Judgement",
     "LaunchRecord",
     "LimitRecord",
     "LoadKeys",
-    "MachineRecord",
     "ManifestRecord",
     "ModelRecord",
+    "NotedReference",
     "OriginalRecord",
     "Outcome",
     "OwnQuantity",
+    "PredictionsRecord",
     "RemarkRecord",
-    "RunRecord",
     "Software",
     "StackRecord",
-    "TeardownRecord",
 ]
 
 _Texts = Mapping[Text, Text]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Head:
-    """What each line has: the format, the name of the run, the time (ISO 8601, UTC), its type."""
-
-    format: Annotated[int, OrDefault(1)] = 1
-    run: Name = ""
-    time: str = ""
-    type: Annotated[Name, OrDefault("")] = ""
-
-
-@dataclass(frozen=True)
-class GitRecord:
-    """The commit that was checked out, and whether files differed from it."""
-
-    sha: Text = ""
-    branch: Text | None = None
-    dirty: bool | None = None
-
-
-@dataclass(frozen=True)
-class JobRecord:
-    """The job of CI that a run was a part of."""
-
-    url: Text = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunRecord(Head):
-    """The line of a session that began."""
-
-    began: str | None = None
-    plugin: Text = ""
-    git: GitRecord | None = None
-    ci: JobRecord | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class EndRecord(Head):
-    """The line of a session that ended, with pytest's exit status."""
-
-    exit_status: Count
-
-
-@dataclass(frozen=True, kw_only=True)
-class TeardownRecord(Head):
-    """The line of a tear-down that failed, after that of its item."""
-
-    nodeid: Text
-    repetition: Count = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -338,7 +283,7 @@ class OwnQuantity:
 
     value: float | None
     unit: Text = ""
-    better: Annotated[str, Bounds(pattern="^(lower|higher)$")] = ""
+    better: str = ""
     low: float | None = omitted_if_default(None)
     high: float | None = omitted_if_default(None)
     confidence: float | None = omitted_if_default(None)
@@ -422,47 +367,52 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class GpuRecord:
-    """A GPU as its driver tells it."""
+class PredictionsRecord:
+    """What an item noted of its predictions.
 
-    name: Text = ""
-    uuid: str = ""
-    driver: Text | None = None
-    memory: int | None = None
+    ``sha256`` is the digest of the answers, which rounding doesn't change; None for a task whose
+    answers are numbers. ``right`` is how many of ``inputs`` are right by ``quantity``, the task's
+    first one that is a share of inputs; None and "" where it has none.
+    """
+
+    sha256: str | None
+    inputs: Count
+    right: Count | None = None
+    quantity: str = ""
 
 
 @dataclass(frozen=True)
-class MachineRecord:
-    """A machine's state as it is read, which ``provide.host.machine`` writes."""
+class NotedReference:
+    """What is read of the reference that outputs agree with."""
 
-    host: Text = ""
-    system: str = ""
-    kernel: str = ""
-    architecture: Text = ""
-    cpu: Mapping[str, Text | None] = field(default_factory=dict)
-    cores: Mapping[str, Count | None] = field(default_factory=dict)
-    core_kinds: Annotated[Mapping[Text, tuple[Count, ...]] | None, OrDefault(None)] = None
-    affinity: Annotated[tuple[Count, ...] | None, OrDefault(None)] = None
-    memory: Annotated[int | None, Bounds(ge=1, lt=2**60)] = None
-    virtual_machine: bool | None = None
-    governor: Any = None
-    boost: bool | None = None
-    load_average: tuple[float, ...] | None = None
-    gpus: tuple[GpuRecord, ...] | None = None
-    gpu_driver: Text | None = None
-    cgroup_limits: Mapping[str, float | None] = field(default_factory=dict)
-    unavailable: Mapping[str, str] = field(default_factory=dict)
+    stack: Text = ""
+    framework: Text = ""
+    device: Text = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def text(self) -> str:
-        """The machine in a line: host, CPU, cores, memory and GPUs."""
-        parts = [self.host, self.cpu.get("model") or ""]
-        cores = self.cores.get("logical")
-        if cores:
-            parts.append("1 core" if cores == 1 else f"{cores} cores")
-        if self.memory:
-            parts.append(format_quantity(self.memory, "B"))
-        parts += [gpu.name for gpu in self.gpus or ()]
-        if self.virtual_machine:
-            parts.append("virtual machine")
-        return ", ".join(part for part in parts if part)
+
+@dataclass(frozen=True, kw_only=True)
+class ItemFields(Software, Outcome, Judgement, CaseIdentity, HeadOfItem):
+    """The fields that the line of each item may have; what is absent or null has its default."""
+
+    verdict: Verdict  # by keyword, too: what is missing is told in the order of nodeid, kind, …
+    worker: str | None = None
+    attempt: int = 1
+    earlier: Any = None
+    digest: Annotated[str, OrDefault("")] = ""
+    machine: MachineRecord = field(default_factory=MachineRecord)
+    load: LoadKeys | None = None
+    launch: LaunchRecord | None = None
+    launch_against: LaunchRecord | None = None
+    cache_bytes: int | None = None
+    cache_bytes_against: int | None = None
+    quantities: Mapping[Text, OwnQuantity] = field(default_factory=dict)
+    estimates: Mapping[Text, EstimateRecord] = field(default_factory=dict)
+    limits: tuple[LimitRecord, ...] = ()
+    seconds: Mapping[Text, float] = field(default_factory=dict)
+    unwritten: Mapping[str, str] = field(default_factory=dict)
+    artifacts: Mapping[str, str] = field(default_factory=dict)
+    artifacts_lost: Mapping[str, str] = field(default_factory=dict)
+    logs: tuple[str, ...] = ()
+    other_version: str = ""
+    reproduce: str = ""

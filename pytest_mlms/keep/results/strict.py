@@ -1,13 +1,23 @@
-"""Bounds of a line's fields, which strict readers hold them to.
+"""The records of a line, read strictly: each value of its own type, and within its bounds.
 
 ``from_plain`` reads the same records as pages do: leniently, and without bounds.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from enum import Enum
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+from typing import get_type_hints as hints_of
 
-__all__ = ["Bounds", "Count", "Name", "Text"]
+from pytest_mlms.core.serialization import NullAs, OrDefault
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+__all__ = ["Bounds", "Count", "Name", "Taken", "Text", "strict_model"]
 
 
 class Bounds:
@@ -22,3 +32,90 @@ Text = Annotated[str, Bounds(max_length=4000)]
 """A text that histories index: PostgreSQL's indexes take no more than 8 KiB."""
 
 Name = Annotated[str, Bounds(min_length=1, max_length=400)]
+
+
+@dataclass(frozen=True)
+class Taken:
+    """The names of the fields of a record that a strict reader takes, in words.
+
+    ``required`` must be there; ``optional`` have their default where they aren't, and ``nullable``
+    may be null, too, and are None where they aren't there. ``instead`` has the types of fields
+    where a reader asks for others than the record has.
+    """
+
+    required: str = ""
+    optional: str = ""
+    nullable: str = ""
+    instead: Mapping[str, Any] = field(default_factory=dict)
+
+
+def strict_model(
+    record: type, taken: Mapping[type, Taken], extra: Literal["allow", "ignore"]
+) -> type[BaseModel]:
+    """Return the model by which a strict reader validates the plain values of a record.
+
+    ``taken`` has what it takes of this record and of those in it. The model has lists, dictionaries
+    and other models for sequences, mappings and records. ``extra`` is what it does with fields that
+    aren't taken.
+    """
+    from pydantic import ConfigDict, create_model
+
+    wanted = taken[record]
+    hints = hints_of(record, include_extras=True)
+    kinds = {}
+    for name in f"{wanted.required} {wanted.optional} {wanted.nullable}".split():
+        kinds[name] = _strict(wanted.instead.get(name) or hints[name], taken, extra)
+    made: dict[str, Any] = {name: (kinds[name], ...) for name in wanted.required.split()}
+    for name in wanted.optional.split():
+        made[name] = (kinds[name], _default(record, name, kinds[name]))
+    for name in wanted.nullable.split():
+        made[name] = (kinds[name] | None, None)
+    config = ConfigDict(strict=True, extra=extra)
+    return create_model(record.__name__, __config__=config, **made)
+
+
+def _default(record: Any, name: str, kind: Any) -> Any:
+    """Return the default of a record's field, as the model of a strict reader has it."""
+    (declared,) = [declared for declared in fields(record) if declared.name == name]
+    if declared.default_factory is MISSING:
+        return list(declared.default) if declared.default == () else declared.default
+    default = declared.default_factory()
+    return kind() if is_dataclass(default) else default
+
+
+def _strict(hint: Any, taken: Mapping[type, Taken], extra: Literal["allow", "ignore"]) -> Any:
+    """Return the type of a field as strict readers take it."""
+    origin = get_origin(hint)
+    if origin is None:
+        return strict_model(hint, taken, extra) if hint in taken else _strict_value(hint)
+    if origin is Literal:
+        return hint
+    parts = [_strict(part, taken, extra) for part in get_args(hint) if part is not ...]
+    if origin is Annotated:
+        return _annotated(hint, parts[0])
+    if origin in (Union, UnionType):
+        return Union[tuple(parts)]  # noqa: UP007
+    return list[parts[0]] if origin in (tuple, Sequence) else dict[tuple(parts)]  # type: ignore[valid-type,misc]
+
+
+def _strict_value(kind: Any) -> Any:
+    """Return the type of a value: a finite float, and for an enum its values."""
+    from pydantic import Field
+
+    if kind is float:
+        return Annotated[float, Field(allow_inf_nan=False)]
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return Literal[tuple(member.value for member in kind)]
+    return kind
+
+
+def _annotated(hint: Any, kind: Any) -> Any:
+    """Return a type with what its annotations mean for strict readers."""
+    from pydantic import Field
+
+    for annotation in hint.__metadata__:
+        if isinstance(annotation, Bounds):
+            return Annotated[kind, Field(**annotation.of_field)]
+        if isinstance(annotation, (NullAs, OrDefault)):
+            return kind
+    return hint  # with validators of a reader's own

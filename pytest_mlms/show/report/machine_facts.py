@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pytest_mlms.core.units import format_quantity
-from pytest_mlms.keep.results.line import MachineRecord
+from pytest_mlms.keep.results.machine_record import MachineRecord
 
 __all__ = ["machine_facts"]
 

@@ -6,10 +6,10 @@ import csv
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_mlms.keep.results.line import PredictionsRecord
 from pytest_mlms.measure.evaluate.tasks.marks import ClassCounts
 from pytest_mlms.measure.evaluate.worst_inputs import worst_inputs
 from pytest_mlms.show.report.artifacts import keep_arrays
@@ -19,30 +19,15 @@ if TYPE_CHECKING:
     from pytest_mlms.measure.evaluate.tasks.task import Evidence
     from pytest_mlms.measure.pipeline import Dataset
 
-__all__ = ["PredictionsRecord", "keep_predictions", "list_worst_inputs"]
+__all__ = ["keep_predictions", "list_worst_inputs", "predictions_of"]
 
 
-@dataclass(frozen=True)
-class PredictionsRecord:
-    """The field ``predictions`` of an item's results.
-
-    ``sha256`` is the digest of the answers, which rounding doesn't change; None for a task whose
-    answers are numbers. ``right`` is how many of ``inputs`` are right by ``quantity``, the task's
-    first one that is a share of inputs; None and "" where it has none.
-    """
-
-    sha256: str | None
-    inputs: int
-    right: int | None = None
-    quantity: str = ""
-
-    @classmethod
-    def of(cls, evidence: Evidence) -> PredictionsRecord:
-        """Return the record of a dataset's evidence."""
-        digest = _digest(evidence.answers())
-        for name, is_right in evidence.shares.items():
-            return cls(digest, len(evidence), int(is_right.sum()), name)
-        return cls(digest, len(evidence))
+def predictions_of(evidence: Evidence) -> PredictionsRecord:
+    """Return the record of a dataset's evidence."""
+    digest = _digest(evidence.answers())
+    for name, is_right in evidence.shares.items():
+        return PredictionsRecord(digest, len(evidence), int(is_right.sum()), name)
+    return PredictionsRecord(digest, len(evidence))
 
 
 def _digest(answers: Sequence[Any] | None) -> str | None:
@@ -62,7 +47,7 @@ def keep_predictions(
 
     ``files`` has the file of each input, where inputs are files.
     """
-    recorder.note(predictions=PredictionsRecord.of(evidence))
+    recorder.note(predictions=predictions_of(evidence))
     for name, arrays in evidence.arrays().items():
         keep_arrays(recorder, name, arrays)
     columns: dict[str, Sequence[Any]] = {"input": range(len(evidence))}

@@ -13,8 +13,8 @@ from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.json_lines import lines_from
 from pytest_mlms.core.records import Verdict
 from pytest_mlms.keep.results.item_line import item_of
-from pytest_mlms.keep.results.line import GitRecord
 from pytest_mlms.keep.results.results_reader import ItemLines
+from pytest_mlms.keep.results.run_line import GitRecord
 from pytest_mlms.show.views.item import ItemView
 
 __all__ = ["RunView", "items_of", "read_run"]

@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 
 from pytest_mlms.core.records import Place
+from pytest_mlms.keep.results.line import PredictionsRecord
 from pytest_mlms.keep.results.recorder import Recorder
 from pytest_mlms.manifest.schema import Input, Output
 from pytest_mlms.measure.evaluate.tasks.classification import ClassificationEvidence
 from pytest_mlms.measure.pipeline import Dataset
 from pytest_mlms.show.report.predictions import (
-    PredictionsRecord,
     keep_predictions,
     list_worst_inputs,
+    predictions_of,
 )
 from tests.support.scored import evidence_of
 
@@ -69,14 +70,14 @@ def test_the_digest_of_the_answers_is_that_of_the_best_classes(recorder: Recorde
     digest = hashlib.sha256(b"[1,0]").hexdigest()
     assert record == {"sha256": digest, "inputs": 2, "right": 1, "quantity": "top1"}
     noise = ClassificationEvidence(VALUES + 1e-7, np.array([1, 2]), OUTPUT, ["a", "b", "c"])
-    assert PredictionsRecord.of(noise).sha256 == digest
+    assert predictions_of(noise).sha256 == digest
     other = ClassificationEvidence(VALUES[::-1], np.array([1, 2]), OUTPUT, ["a", "b", "c"])
-    assert PredictionsRecord.of(other).sha256 != digest
+    assert predictions_of(other).sha256 != digest
 
 
 def test_answers_that_are_numbers_have_no_digest() -> None:
     numbers = evidence_of("regression", np.array([7.0, 7.0]), [[1.0], [2.0]])
-    assert PredictionsRecord.of(numbers) == PredictionsRecord(sha256=None, inputs=2)
+    assert predictions_of(numbers) == PredictionsRecord(sha256=None, inputs=2)
 
 
 def test_the_worst_inputs_are_those_that_are_wrong() -> None:
