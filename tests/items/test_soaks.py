@@ -27,6 +27,7 @@ leaking_killed: {framework: leaky, interpreter: current, env: {LEAKY_SECONDS: "0
 killed_soon: {framework: leaky, interpreter: current, env: {LEAKY_SECONDS: "0.001", LEAKY_KILLED: "300"}}
 wrong: {framework: leaky, interpreter: current, env: {LEAKY_SECONDS: "0.001", LEAKY_WRONG: "600"}}
 drawing: {framework: leaky, interpreter: current, env: {LEAKY_SECONDS: "0.001", LEAKY_DRAWS: ""}}
+forming: {framework: leaky, interpreter: current, env: {LEAKY_SECONDS: "0.001", LEAKY_DRAWS: form}}
 """
 
 
@@ -58,9 +59,8 @@ def test_a_soak_is_an_item_beside_the_others(soaks: Project) -> None:
 
 @pytest.mark.slow
 def test_soaks_judge_what_time_does_and_other_items_stay(soaks: Project) -> None:
-    stacks = [
-        f"--mlms-stack={name}" for name in ("clean", "leaking", "threads", "wrong", "drawing")
-    ]
+    names = ("clean", "leaking", "threads", "wrong", "drawing", "forming")
+    stacks = [f"--mlms-stack={name}" for name in names]
     result = soaks.run("--mlms-soak=4s", *stacks, "-k", "soak", "-n2")
     found = only_soaks(soaks)
     assert {name: item["verdict"] for name, item in found.items()} == {
@@ -69,6 +69,7 @@ def test_soaks_judge_what_time_does_and_other_items_stay(soaks: Project) -> None
         "threads": "FAILED",
         "wrong": "FAILED",
         "drawing": "INCONCLUSIVE",
+        "forming": "INCONCLUSIVE",
     }
     assert found["leaking"]["estimates"]["soak_growth"]["value"] == pytest.approx(5000, rel=0.2)
     broken = {

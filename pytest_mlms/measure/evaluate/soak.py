@@ -41,7 +41,8 @@ class SoakSeries:
     ``latency`` is the median of a call and ``mean`` the mean, in seconds less the wait for a core.
     ``difference`` is that of its outputs from the first ones, as a multiple of rounding; 0 where
     rounding decides them. ``repeat`` is where they differ that of two more calls in a row: a model
-    that draws numbers gives something else each time.
+    that draws numbers gives something else each time. ``form`` is 1 where they have another form
+    than the first ones, and 2 where two more calls in a row have other forms: both are infinite.
     """
 
     seconds: list[float] = field(default_factory=list)
@@ -53,6 +54,7 @@ class SoakSeries:
     descriptors: list[int] = field(default_factory=list)
     difference: list[float] = field(default_factory=list)
     repeat: list[float] = field(default_factory=list)
+    form: list[int] = field(default_factory=list)
 
     def arrays(self) -> dict[str, Array]:
         """Return the columns by name, of the blocks that are whole."""
@@ -115,18 +117,25 @@ class SoakRun:
             return predictor.predict(batch)
 
         nearby = functools.partial(self._nearby, predict)
-        difference = self._difference(run.outputs, first, nearby)
-        again = [predict(self._batch) for _ in range(2 if difference > 1 else 0)]
+        difference, is_other = self._difference(run.outputs, first, nearby)
+        repeat, is_other_again = 0.0, False
+        if difference > 1:
+            again = predict(self._batch)
+            repeat, is_other_again = self._difference(again, predict(self._batch))
         series.difference.append(difference)
-        series.repeat.append(self._difference(again[0], again[1]) if again else 0.0)
+        series.repeat.append(repeat)
+        series.form.append(2 if is_other_again else int(is_other))
 
     def _difference(
         self,
         outputs: Mapping[str, Array],
         first: Mapping[str, Array],
         nearby: Nearby | None = None,
-    ) -> float:
-        """Return the largest difference from the first outputs, as a multiple of rounding."""
+    ) -> tuple[float, bool]:
+        """Return the largest difference from the first outputs, as a multiple of rounding.
+
+        It is infinite where they have another form, which is told, too.
+        """
         sweep = own_sweep(first, self._rules)
         sweep.add(first, outputs, [""], nearby)
-        return math.inf if sweep.problem else sweep.ratio
+        return math.inf if sweep.problem else sweep.ratio, bool(sweep.problem)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -98,6 +99,22 @@ def test_calls_in_a_row_tell_a_model_that_draws_numbers(draws: bool) -> None:
     assert found.difference[1] > 100
     assert found.repeat[0] == 0
     assert (found.repeat[1] > 100) is draws
+
+
+@pytest.mark.parametrize("draws", [True, False])
+def test_calls_in_a_row_tell_a_model_that_draws_how_much_it_finds(draws: bool) -> None:
+    counts = itertools.cycle([1, 2, 0])
+
+    def drawn(x: Any) -> Any:
+        return chaos(x)[: next(counts)]
+
+    model: Any = Model(drawn, again=drawn if draws else lambda x: chaos(x)[:1])
+    soak = SoakRun({"b": lambda: contextlib.nullcontext(model)}, BATCH, 0.001)
+    found = soak.series["b"]
+    while len(found.repeat) < 3:
+        soak.run()
+    assert found.form[0] == 0
+    assert max(found.form) == (2 if draws else 1)
 
 
 class Leaking(Model):

@@ -33,6 +33,7 @@ def blocks(**columns: Any) -> dict[str, np.ndarray]:
         "descriptors": np.full(COUNT, 9),
         "difference": np.zeros(COUNT),
         "repeat": np.zeros(COUNT),
+        "form": np.zeros(COUNT, int),
     }
     return {name: np.asarray(values) for name, values in {**steady, **columns}.items()}
 
@@ -191,6 +192,37 @@ def test_outputs_that_drift_as_those_of_the_baseline_are_no_regression(
     drawn = blocks(difference=DRAWN[0], repeat=DRAWN[1])
     beside = estimate_soak(blocks(difference=candidate), drawn)["soak_outputs"]
     assert beside.value == candidate.max(), "a baseline that draws numbers is no measure"
+
+
+def of_forms(begin: int = 0, numbers: float = 0.0) -> dict[str, np.ndarray]:
+    """Return blocks of which from one on two of three have another form, as calls in a row do."""
+    form = np.where((begin <= TIME) & (TIME % 3 > 0), 2, 0)
+    values = np.where(form == 0, numbers, np.inf)
+    return blocks(difference=values, repeat=np.where(form == 0, 0.0, np.inf), form=form)
+
+
+def test_outputs_whose_form_changes_from_call_to_call_are_no_measure_of_drift() -> None:
+    drawn = of_forms()
+    for sides in ([drawn], [drawn, drawn], [blocks(**{**drawn, "form": np.full(COUNT, 2)})]):
+        found = estimate_soak(*sides)["soak_outputs"]
+        assert "outputs change their form from call to call" in found.lacking
+        (decision,) = judge([Limit("soak_outputs", 1.0, PLACE)], {"soak_outputs": found})
+        assert decision.verdict is Verdict.INCONCLUSIVE
+
+
+@pytest.mark.parametrize(
+    "sides",
+    [
+        [of_forms(), blocks()],  # the baseline has one form
+        [of_forms(begin=120)],
+        [of_forms(numbers=3.0)],  # other numbers than at first, always the same
+        [blocks(difference=np.full(COUNT, np.inf), form=np.full(COUNT, 1))],  # it changed once
+    ],
+)
+def test_another_form_by_the_time_or_than_the_baseline_is_drift(sides: Any) -> None:
+    found = estimate_soak(*sides)["soak_outputs"]
+    assert not found.lacking
+    assert found.value > 1
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ LEAKY_BY       how, one or several with + between: python (objects; the default)
 LEAKY_SECONDS  seconds of a call
 LEAKY_SLOWER   share of that by which each call is slower than the one before
 LEAKY_WRONG    call from which on outputs are wrong
-LEAKY_DRAWS    outputs are random numbers
+LEAKY_DRAWS    outputs are random numbers; "form": of 9 or 10 classes, at random
 LEAKY_DIES     call in which the process ends with status 3
 LEAKY_KILLED   call in which the process is killed by SIGKILL
 LEAKY_IMPORT   seconds that the import sleeps
@@ -76,6 +76,8 @@ def predict(loaded, arrays):
     logits[:, 3] = 2 if WRONG and calls >= WRONG else 1
     if "LEAKY_DRAWS" in os.environ:
         logits += numpy.random.default_rng().random(logits.shape, numpy.float32)
+    if os.environ.get("LEAKY_DRAWS") == "form":
+        logits = logits[:, : numpy.random.default_rng().integers(9, 11)]
     return [logits]
 
 
