@@ -6,6 +6,7 @@ heavy is imported where it is used.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import time
@@ -100,6 +101,16 @@ def _own_header(config: pytest.Config) -> list[str]:
     lines = [f"mlms: manifests {', '.join(paths)}; results {results}"]
     lines += [f"mlms: {line}" for line in (*session.drafted, *session.history_notices)]
     return ["\n".join(lines)]
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Keep each Ctrl-C of a run of manifests, until pytest ends."""
+    if session.config.stash[SESSION].config.manifests:
+        from pytest_mlms.core.interrupts import interrupts_kept
+
+        kept = contextlib.ExitStack()
+        kept.enter_context(interrupts_kept())
+        session.config.add_cleanup(kept.close)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -15,6 +15,7 @@ import pytest_mlms
 from pytest_mlms.cli.job_page import IS_ON_GITHUB, run_in_job
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.extras import missing_extra
+from pytest_mlms.core.interrupts import interrupts_kept
 
 __all__ = ["main"]
 
@@ -69,7 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     usage = _OWN_USAGE.get(words[0], _USAGE) if words else _USAGE
     try:
-        status = _run(words)
+        with interrupts_kept():
+            status = _run(words)
         sys.stdout.flush()
     except MlmsError as error:
         print(f"mlms: {error}", file=sys.stderr)
