@@ -199,9 +199,18 @@ GROWN = {"value": 5000.0, "low": 4900.0, "high": 5100.0, "confidence": 0.99, "un
 
 
 def test_a_soak_is_reported_by_its_limits_and_has_no_commands_of_an_upgrade() -> None:
-    growth = {"limits": [GROWTH], "estimates": {"soak_growth": {**GROWN, "replicates": 200}}}
+    growth: dict[str, Any] = {
+        "limits": [GROWTH],
+        "estimates": {"soak_growth": {**GROWN, "replicates": 200}},
+    }
     message = "m.yaml:9: digits: soak_growth is not at most 100 B\nreproduce: pytest -k soak"
-    soak = {"kind": "soak", "comparisons": [], "rounds": [], "layers": [], "message": message}
+    soak: dict[str, Any] = {
+        "kind": "soak",
+        "comparisons": [],
+        "rounds": [],
+        "layers": [],
+        "message": message,
+    }
     text = report(**soak, **growth)
     title, *_ = text.splitlines()
     measured = "4.88 KiB (4.79 KiB to 4.98 KiB)"
