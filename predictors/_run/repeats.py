@@ -7,19 +7,24 @@ import zlib
 
 _MOST_BYTES = 4 << 20  # that are read after a turn, but at least the outputs of a call
 _MOST_KEPT = 8
+_MOST_HELD = 1 << 18  # bytes of the last outputs on batches that gave different ones
 _MOST_DIGESTS = 64  # of a batch; what it holds may not grow with the calls
 
 
 class Repeats:
     """The digests of calls by batch.
 
-    ``calls`` were digested. ``kept`` has the batch and the outputs of the first calls that gave
-    something else than most calls on their batch had.
+    ``calls`` were digested. ``kept`` has the batch and the outputs of a few calls that gave
+    something else than most calls on their batch had: those farthest from both calls before, as
+    rounding may make each call another.
     """
 
     def __init__(self):
         self.calls = 0
         self.kept = []
+        self._far = []  # how far each that is kept is from the calls before
+        self._last = {}
+        self._held = 0
         self._counts = {}
         self._others = 0  # calls whose digests are not held
 
@@ -35,22 +40,70 @@ class Repeats:
         for place, output in enumerate(outputs):
             if output is None or size >= _MOST_BYTES:
                 continue
-            size += sum(getattr(array, "nbytes", 0) for array in output)
+            size += _size(output)
             self._add((first + place) % len(outputs), output)
 
     def _add(self, batch, output):
-        import numpy
-
         digest = digest_of(output)
         counts = self._counts.setdefault(batch, {})
         usual = max(counts, key=counts.get) if counts else digest
-        if digest != usual and len(self.kept) < _MOST_KEPT:  # the first may be the wrong one
-            self.kept.append((batch, [numpy.array(array) for array in output]))
+        if digest != usual or len(counts) > 1:
+            before = self._last.get(batch, ())
+            far = min([_distance(each, output) for each in before] or [0.0])
+            if digest != usual:  # the first may be the wrong one
+                self._keep(far, batch, output)
+            self._hold(batch, output)
         if digest in counts or len(counts) < _MOST_DIGESTS:
             counts[digest] = counts.get(digest, 0) + 1
         else:
             self._others += 1
         self.calls += 1
+
+    def _keep(self, far, batch, output):
+        if len(self.kept) == _MOST_KEPT:
+            least = min(range(_MOST_KEPT), key=self._far.__getitem__)
+            if far <= 2 * self._far[least]:
+                return
+            del self.kept[least], self._far[least]
+        self.kept.append((batch, _copy(output)))
+        self._far.append(far)
+
+    def _hold(self, batch, output):
+        """Hold the outputs of the last two calls on a batch, if there is room."""
+        last = self._last.pop(batch, [])
+        self._held -= sum(map(_size, last))
+        if self._held + 2 * _size(output) <= _MOST_HELD:
+            self._last[batch] = last[-1:] + [_copy(output)]
+            self._held += sum(map(_size, self._last[batch]))
+
+
+def _distance(before, after):
+    """Return the largest difference as a share of the largest value, infinite for other forms."""
+    import numpy
+
+    largest = 0.0
+    for a, b in zip(before, map(numpy.asarray, after)):
+        if a.shape != b.shape or a.dtype != b.dtype:
+            return float("inf")
+        if a.dtype.kind not in "fc" or not a.size:
+            if not numpy.array_equal(a, b):
+                return float("inf")
+            continue
+        with numpy.errstate(all="ignore"):
+            far = float(numpy.abs(a - b).max() / numpy.abs(a).max())
+        if not numpy.array_equal(a, b):
+            largest = max(largest, far if far == far else float("inf"))
+    return largest
+
+
+def _copy(output):
+    import numpy
+
+    return [numpy.array(array) for array in output]
+
+
+def _size(output):
+    return sum(getattr(array, "nbytes", 0) for array in output)
 
 
 def digest_of(arrays):
