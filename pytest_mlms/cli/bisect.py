@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pytest_mlms.explain.bisect.record import Probe, Record
     from pytest_mlms.provide.artifacts.package_index import PipSettings
 
-__all__ = ["add_bisect", "add_question", "bisect"]
+__all__ = ["add_bisect", "add_question", "bisect", "resuming"]
 
 _STATUS = {"found": 0, "same": 1, "range": 2, "gradual": 2}
 _RECORD = Path("bisect.json")
@@ -307,7 +307,7 @@ def _finish(bisection: Bisection, search: Callable[[], None], options: argparse.
         search()
     except (KeyboardInterrupt, MlmsError):
         print_error(f"{options.file} has what was judged so far; go on with:")
-        print_error(f"  {_resuming()}")
+        print_error(f"  {resuming()}")
         raise
     answer = record.answer
     assert answer is not None, "a search ends with an answer"
@@ -318,7 +318,7 @@ def _finish(bisection: Bisection, search: Callable[[], None], options: argparse.
     return _STATUS[answer.kind]
 
 
-def _resuming() -> str:
+def resuming() -> str:
     """Return the command that goes on."""
     words = [word for word in sys.argv[1:] if word != "--resume"]
     return shlex.join(["mlms", *words, "--resume"])

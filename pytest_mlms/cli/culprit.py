@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_mlms.cli.arguments import print_error, seconds_above_0
-from pytest_mlms.cli.bisect import add_question, bisect
+from pytest_mlms.cli.bisect import add_question, bisect, resuming
 from pytest_mlms.cli.culprit_bundle import BUNDLE, Attachment, attach_bundle
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.text import file_stem
@@ -75,7 +75,12 @@ def _culprit(options: argparse.Namespace) -> int:
     finally:
         with contextlib.suppress(OSError):  # it stays where something is in it
             folder.rmdir()
-    _report(load_record(options.file), folder, options)
+    try:
+        _report(load_record(options.file), folder, options)
+    except KeyboardInterrupt:
+        print_error(f"{folder} has what was found so far; go on with:")
+        print_error(f"  {resuming()}")
+        raise
     return status
 
 

@@ -141,6 +141,23 @@ def test_files_of_an_earlier_search_are_renamed(
     assert kept.read_text() == "earlier"
 
 
+def test_ctrl_c_after_the_search_prints_the_command_that_goes_on(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(path: Path) -> Record:
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(project.path)
+    monkeypatch.setattr("pytest_mlms.cli.culprit.bisect", lambda options: 0)
+    monkeypatch.setattr("pytest_mlms.explain.bisect.record.load_record", interrupt)
+    monkeypatch.setattr("sys.argv", ["mlms", "culprit", POINT, *ENDS])
+    assert main(["culprit", POINT, *ENDS]) == 130
+    *_, told, command, last = capsys.readouterr().err.splitlines()
+    assert told == f"mlms: {FOLDER} has what was found so far; go on with:"
+    assert command == f"mlms:   mlms culprit '{POINT}' {' '.join(ENDS)} --resume"
+    assert last == "mlms: interrupted"
+
+
 FOUND = FoundItem(Path("no-run"), {})
 
 
