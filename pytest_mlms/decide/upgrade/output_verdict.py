@@ -49,9 +49,10 @@ TIMED = "for the timed inputs"
 BY_CALL = "from call to call"
 BY_THREADS = "with other numbers of threads"
 OWN_THREADS = "at the frameworks' own number of threads"
-OF_LOAD = "B against itself under load"
-OF_PROCESS = "B against itself in another process"
-OF_FIRST_CALL = "B against itself in the first call of a process"
+_OF_ITSELF = "B against itself "
+OF_LOAD = f"{_OF_ITSELF}under load"
+OF_PROCESS = f"{_OF_ITSELF}in another process"
+OF_FIRST_CALL = f"{_OF_ITSELF}in the first call of a process"
 JOINED = "in the batches that queries under load were joined to"
 PICTURES = "the decoded pictures"
 """The part whose texts a ``PictureSweep`` has."""
@@ -278,9 +279,17 @@ def _wrong_parts(about: Circumstances) -> list[str]:
     """Return where a candidate is wrong, and not as the baseline is where that may differ, too."""
     return [
         where
+        for where in _parts_of(Verdict.REGRESSED, about)
+        if not _is_alike(about.parts[where], where, about)
+    ]
+
+
+def _parts_of(verdict: Verdict, about: Circumstances) -> list[str]:
+    """Return where the verdict on what differs is this one."""
+    return [
+        where
         for where, part in about.parts.items()
-        if verdict_on_share(part, about.inputs, _share(part, where, about)) is Verdict.REGRESSED
-        and not _is_alike(part, where, about)
+        if verdict_on_share(part, about.inputs, _share(part, where, about)) is verdict
     ]
 
 
@@ -334,13 +343,8 @@ def _texts(sweep: OutputSweep, about: Circumstances, wrong: Sequence[str]) -> li
     pictures = about.parts.get(PICTURES)
     if isinstance(pictures, PictureSweep):
         texts.append(pictures.told)
-    for where in wrong:
-        if where == PICTURES or (where == TIMED and sweep.beyond):
-            continue
-        part = about.parts[where]
-        what = part.problem or f"outputs differ by {_times(part.ratio)} what is allowed"
-        often = f", {about.served['b'].told}" if where == OF_LOAD else ""
-        texts.append(f"{where}, {what}{often}")
+    told = {PICTURES, TIMED} if sweep.beyond else {PICTURES}
+    texts += _parts_texts(about, [where for where in wrong if where not in told])
     if not sweep.beyond and sweep.inputs:
         texts.append(_agreeing(sweep, about))
     elif sweep.inputs and about.seed is not None:
@@ -348,13 +352,31 @@ def _texts(sweep: OutputSweep, about: Circumstances, wrong: Sequence[str]) -> li
     return [*texts, *_baseline_texts(sweep, about)]
 
 
+def _parts_texts(about: Circumstances, wrong: Sequence[str]) -> Iterator[str]:
+    """Yield what is wrong elsewhere, and what few calls leave undecided."""
+    served = about.served["b"]
+    for where in wrong:
+        often = f", {served.told}" if where == OF_LOAD else ""
+        yield f"{where}, {_what_differs(about.parts[where])}{often}"
+    for where in _parts_of(Verdict.INCONCLUSIVE, about):
+        part = about.parts[where]
+        often = f"on {part.beyond:,} of {part.inputs:,} inputs"
+        if where != PICTURES:
+            often = served.told if where == OF_LOAD else often
+            yield f"undecided {where}: {_what_differs(part)} {often}"
+
+
+def _what_differs(part: OutputSweep) -> str:
+    return part.problem or f"outputs differ by {_times(part.ratio)} what is allowed"
+
+
 def _baseline_texts(sweep: OutputSweep, about: Circumstances) -> Iterator[str]:
     """Yield what the baseline's own outputs are like, and what could not be compared."""
     if about.repeats["a"].is_faulty:
         yield _repeats_text("the baseline", about.repeats["a"])
-    of_first = about.own.get(OF_FIRST_CALL)
-    if of_first and of_first.beyond:
-        yield "the baseline gives something else in the first call of a process, too"
+    for where, own in about.own.items():
+        if own.beyond:
+            yield f"the baseline gives something else {where.removeprefix(_OF_ITSELF)}, too"
     for (name, how), share in about.spreads.items():
         by = "more than is allowed" if math.isinf(share) else f"{share:.2g}"
         yield f"the baseline's own {name!r} varies by {by} {how}"

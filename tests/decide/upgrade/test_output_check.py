@@ -1310,6 +1310,28 @@ def test_processes_add_up_to_the_inputs_of_which_a_share_must_agree(check: Check
     assert "B against itself in another process, outputs differ by up to" in check.told
 
 
+def test_what_a_few_calls_leave_undecided_is_told_of_an_upgrade_that_passes(check: Check) -> None:
+    """They said nothing: the text of PASSED was that outputs are equal."""
+    check.case = without_accuracy(replace(allowing(check.case, 0.9), batch_size=1))
+    check.timed = np.arange(3.0)
+    wrong = {"logits": SCORES[[1]]}
+    check.b.served = [ServedCall([n], {"logits": SCORES[[n and 2]]}) for n in (0, 2, 0)]
+    check.b.served = [*check.b.served, ServedCall([2], wrong)]
+    check.of_first_call = {"a": {"logits": SCORES[[0]]}, "b": wrong}
+    assert find(check.run(), "agreement").verdict is PASSED
+    assert "undecided B against itself under load: outputs differ by up to" in check.told
+    assert "what is allowed in 1 of 4 calls" in check.told
+    first = "undecided B against itself in the first call of a process: outputs differ by up to"
+    assert first in check.told
+    assert "what is allowed on 1 of 1 inputs" in check.told
+
+    check.a.served = check.b.served
+    check.b.served = ()
+    assert find(check.run(), "agreement").verdict is PASSED
+    assert "the baseline gives something else under load, too" in check.told
+    assert "undecided B against itself under load" not in check.told
+
+
 def test_batches_that_queries_are_joined_to_are_compared_between_both_sides(check: Check) -> None:
     def give(rows: Array, call: int) -> Array:
         return right(rows[::-1] if len(rows) > 8 else rows, call)
