@@ -86,6 +86,8 @@ def figure_text(judged: Judgement) -> str:
 def _change(judged: Judgement) -> str:
     """Return how much a quantity changed; "" where nothing was measured."""
     ratio = judged.ratio
+    if ratio is None and judged.of == "outputs" and judged.outcome is Outcome.BAD:
+        return "can't be compared" if judged.reason else "infinitely more than what is allowed"
     if ratio is None:
         return ""
     if judged.of == "outputs":

@@ -89,6 +89,7 @@ def test_a_release_that_cannot_be_installed_tells_the_last_line_of_the_installer
         (replace(SLOWER, high=1e29), "latency ×1.080 (1.071 to over 1000)"),
         (replace(OUTPUTS, ratio=3712.4), "agreement 3,712 times what is allowed"),
         (replace(OUTPUTS, ratio=1.234), "agreement 1.2 times what is allowed"),
+        (replace(OUTPUTS, ratio=None), "agreement infinitely more than what is allowed"),
         (replace(OUTPUTS, ratio=0.0), "agreement of all outputs"),
         (replace(OUTPUTS, reason="'y' is (1,)"), "agreement can't be compared"),
         (
