@@ -247,15 +247,15 @@ class OutputCheck:
         return {one.name: outputs[one.name] for one in self._outputs if one.name in outputs}
 
     def _add_timed(self, pair: AgentPair, timed: _TimedOutputs) -> None:
-        sweep = self._about.part(TIMED, OutputSweep(self._sweep.rules), [])
+        sweep = self._about.part(TIMED, OutputSweep(self._sweep.rules))
         known, earlier = len(sweep.unjudged), sweep.inputs
         for number, (a, b) in enumerate(zip(timed["a"], timed["b"], strict=True)):
             if self._about.inputs < 1 and self._rounds > 1 and number == 0:
                 continue  # each round has the first batch, which would count as often
             nearby = self._nearby(pair, pair.batch_at(number))
             names = self._names(f"timed batch {number + 1}")
-            sweep.different.update(self._inputs(self._rounds, [number]))
-            sweep.add(self._own(a), self._own(b), names, nearby)
+            inputs = self._inputs(self._rounds, [number])
+            sweep.add_call(inputs, self._own(a), self._own(b), names, nearby)
         self._about.unjudged += sweep.unjudged[known:]
         self._about.timed += sweep.inputs - earlier
 
@@ -286,10 +286,10 @@ class OutputCheck:
         for side, outputs in of_first_call.items():
             inputs = [(self._rounds, row) for row in range(self.case.batch_size)]
             fresh = OutputSweep(self._sweep.rules, of_itself=True)
-            sweep = self._about.part(OF_FIRST_CALL, fresh, inputs, side)
+            sweep = self._about.part(OF_FIRST_CALL, fresh, side)
             nearby = self._nearby(pair, pair.batch_at(0), side)
             names = self._names("timed batch 1")
-            sweep.add(self._own(first[side]), self._own(outputs), names, nearby)
+            sweep.add_call(inputs, self._own(first[side]), self._own(outputs), names, nearby)
 
     def _check_processes(self, pair: AgentPair, timed: _TimedOutputs) -> None:
         """Compare each side with itself: its process with that of the first round.
@@ -306,10 +306,11 @@ class OutputCheck:
         for side in SIDES:
             again = self._predict(pair, side, probe)
             fresh = OutputSweep(self._sweep.rules, of_itself=True)
-            sweep = self._about.part(OF_PROCESS, fresh, self._inputs(1, [place]), side)
+            sweep = self._about.part(OF_PROCESS, fresh, side)
             nearby = self._nearby(pair, probe, side)
             names = self._names(f"timed batch {place + 1}")
-            sweep.add(again, self._first[side][place], names, nearby)
+            inputs = self._inputs(1, [place])
+            sweep.add_call(inputs, again, self._first[side][place], names, nearby)
             if side == "a" and sweep.beyond:
                 self._refuse(pair, sweep, f"in round {self._rounds} than in round 1")
 
@@ -337,9 +338,9 @@ class OutputCheck:
                     self._refuse(pair, sweep, "under load than at rest")
                 if side == "b" and len(call.samples) > 1:
                     inputs = self._inputs(self._rounds, call.samples)
-                    joined = self._about.part(JOINED, OutputSweep(self._sweep.rules), inputs)
+                    joined = self._about.part(JOINED, OutputSweep(self._sweep.rules))
                     expected = self._predict(pair, "a", batch)
-                    joined.add(expected, at_rest, names, self._nearby(pair, batch))
+                    joined.add_call(inputs, expected, at_rest, names, self._nearby(pair, batch))
             numbers = range(len(pair.batches))
             samples = [(number and self._rounds, number) for number in numbers]
             self._about.served[side].add(served, samples, wrong)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from typing import NamedTuple
 from pytest_mlms.core.records import Comparison, Verdict
 from pytest_mlms.core.statistics import Interval, binomial_bounds
 from pytest_mlms.decide.upgrade.rounds import SideName
-from pytest_mlms.decide.upgrade.served_share import ServedShare
+from pytest_mlms.decide.upgrade.served_share import ServedShare, bounds_of_calls
 from pytest_mlms.decide.upgrade.stack_inputs import PictureSweep
 from pytest_mlms.measure.agent.predictor import RepeatedCalls
 from pytest_mlms.measure.evaluate.agreement import Tolerance
@@ -118,16 +118,12 @@ class Circumstances:
     unjudged: list[str] = field(default_factory=list)
     timed: int = 0
 
-    def part(
-        self, where: str, fresh: OutputSweep, inputs: Iterable[object] = (), side: SideName = "b"
-    ) -> OutputSweep:
+    def part(self, where: str, fresh: OutputSweep, side: SideName = "b") -> OutputSweep:
         """Return what was compared elsewhere so far, to be added to: ``fresh`` at first.
 
-        The few ``inputs`` of a call or a round would not show which share of them differs.
+        The few inputs of a call or a round would not show which share of them differs.
         """
-        part = (self.own if side == "a" else self.parts).setdefault(where, fresh)
-        part.different.update(inputs)
-        return part
+        return (self.own if side == "a" else self.parts).setdefault(where, fresh)
 
     def note(self, where: str, sweep: OutputSweep) -> None:
         """Keep what was compared elsewhere; of several comparisons there the worst one."""
@@ -311,9 +307,9 @@ def _share(sweep: OutputSweep, where: str, about: Circumstances, side: SideName 
 
 
 def _bounds(sweep: OutputSweep) -> Interval:
-    count = len(sweep.different) or sweep.inputs
-    hits = sweep.beyond * count / max(1, sweep.inputs)
-    return binomial_bounds(hits, count, _BOUND_OF_FAILING, _BOUND_OF_PASSING)
+    if sweep.calls:
+        return bounds_of_calls(sweep.calls, _BOUND_OF_FAILING, _BOUND_OF_PASSING)
+    return binomial_bounds(sweep.beyond, sweep.inputs, _BOUND_OF_FAILING, _BOUND_OF_PASSING)
 
 
 def verdict_on_share(sweep: OutputSweep, inputs: float, share: Interval | None = None) -> Verdict:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pytest_mlms.core.statistics import Interval, binomial_bounds
 from pytest_mlms.measure.agent.predictor import ServedCalls
 
-__all__ = ["FAIR_CALLS", "ServedShare", "bounds_of_shares"]
+__all__ = ["FAIR_CALLS", "ServedShare", "bounds_of_calls", "bounds_of_shares"]
 
 FAIR_CALLS = 32
 """How many calls of a round are compared where a share of inputs must agree."""
@@ -73,18 +73,18 @@ class ServedShare:
         if not self.calls:
             return Interval(0.0, 1.0)
         if self._are_all:
-            return _bounds_of_parts([*self._compared[True], *self._compared[False]], below, above)
+            return bounds_of_calls([*self._compared[True], *self._compared[False]], below, above)
         varying = bounds_of_shares([n / held for held, n in self._held.values()], below, above)
         of_calls = binomial_bounds(self.others, self.calls, below, above)
         varying = Interval(min(varying.low, of_calls.low), max(varying.high, of_calls.high))
-        usual, others = (_bounds_of_parts(self._compared[by], below, above) for by in (True, False))
+        usual, others = (bounds_of_calls(self._compared[by], below, above) for by in (True, False))
         steady = 1 - self.others / self.calls
         low = varying.low * others.low + steady * usual.low
         high = varying.high * others.high + steady * usual.high
         return Interval(low, min(high, 1.0))
 
 
-def _bounds_of_parts(calls: Sequence[Parts], below: float, above: float) -> Interval:
+def bounds_of_calls(calls: Sequence[Parts], below: float, above: float) -> Interval:
     """Return the wider of the bounds by input and by call.
 
     A fault of some inputs is in all calls with them, and a race spoils all inputs of a call.

@@ -87,8 +87,8 @@ class OutputSweep:
         nan: The names of inputs for which the baseline has NaN.
         lost: How many have NaN where the baseline has a number.
         unjudged: Those that differ as the baseline does where its inputs are rounded.
-        different: Which inputs were compared, where some may have been more than once; else
-            empty.
+        calls: The inputs of each call and which of them differ, 1 or 0, where an input may be in
+            several; else empty.
         outputs: What was found of each output.
     """
 
@@ -102,7 +102,7 @@ class OutputSweep:
     nan: list[str] = field(default_factory=list)
     lost: int = 0
     unjudged: list[str] = field(default_factory=list)
-    different: set[object] = field(default_factory=set)
+    calls: list[tuple[Sequence[object], NDArray[np.float64]]] = field(default_factory=list)
     outputs: dict[str, OutputFinding] = field(default_factory=dict)
     _far: list[_Far] = field(default_factory=list)
 
@@ -186,6 +186,19 @@ class OutputSweep:
         self.nan += [name for name, has in zip(names, nan, strict=True) if has]
         self.unjudged += [name for name, has in zip(names, unjudged, strict=True) if has]
         self._count_flips(expected, ours)
+        return beyond
+
+    def add_call(
+        self,
+        inputs: Sequence[object],
+        expected: Mapping[str, Array],
+        ours: Mapping[str, Array],
+        names: Sequence[str],
+        nearby: Nearby | None = None,
+    ) -> NDArray[np.bool_]:
+        """Do what ``add`` does for a call with ``inputs``, which others may have, too."""
+        beyond = self.add(expected, ours, names, nearby)
+        self.calls.append((inputs, beyond.astype(np.float64)))
         return beyond
 
     def _in_order(

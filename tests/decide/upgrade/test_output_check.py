@@ -1310,6 +1310,23 @@ def test_processes_add_up_to_the_inputs_of_which_a_share_must_agree(check: Check
     assert "B against itself in another process, outputs differ by up to" in check.told
 
 
+@pytest.mark.parametrize(("rounds", "verdict"), [(2, PASSED), (4, REGRESSED)])
+def test_a_call_of_another_process_is_one_trial_however_many_inputs_it_has(
+    check: Check, rounds: int, verdict: Verdict
+) -> None:
+    """A process that was wrong once was REGRESSED by the eight inputs of the batch."""
+    check.case = without_accuracy(allowing(check.case, 0.9))
+    assert find(check.run(), "agreement").verdict is PASSED
+    of_rounds = check.b.calls + 4 * np.arange(1, rounds)  # the last call of each further one
+    check.b.calls = 0
+    check.rounds = rounds
+    wrong = wrong_on(range(24))
+    check.b.give = lambda rows, call: (wrong if call in of_rounds else right)(rows, call)
+    assert find(check.run(), "agreement").verdict is verdict
+    undecided = "" if verdict is REGRESSED else "undecided "
+    assert f"{undecided}B against itself in another process" in check.told
+
+
 def test_what_a_few_calls_leave_undecided_is_told_of_an_upgrade_that_passes(check: Check) -> None:
     """They said nothing: the text of PASSED was that outputs are equal."""
     check.case = without_accuracy(replace(allowing(check.case, 0.9), batch_size=1))
