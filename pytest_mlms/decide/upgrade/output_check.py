@@ -143,6 +143,7 @@ class OutputCheck:
         classes = manifest.classification
         self._sweep = OutputSweep(rules_of(self.case), classes.name if classes else "")
         self._about = Circumstances(tolerance, agreement.inputs if agreement else 1.0)
+        self._sweep.may_differ = 1 - self._about.inputs
 
     @property
     def _outputs(self) -> Sequence[Output]:

@@ -123,6 +123,7 @@ class Circumstances:
 
         The few inputs of a call or a round would not show which share of them differs.
         """
+        fresh.may_differ = 1 - self.inputs
         return (self.own if side == "a" else self.parts).setdefault(where, fresh)
 
     def note(self, where: str, sweep: OutputSweep) -> None:

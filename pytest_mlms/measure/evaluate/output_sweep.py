@@ -36,7 +36,10 @@ Array = NDArray[Any]
 
 _MOST_NAMED = 5  # inputs
 _MOST_JUDGED = 64
-"""Inputs that differ for sure, after which the baseline isn't asked again what rounding does."""
+"""Inputs that differ for sure, after which the baseline isn't asked again what rounding does.
+
+Where a share of inputs may differ it is asked until twice as many do, if these are more.
+"""
 
 Nearby = Callable[[], NearbyOutputs]
 """Returns what the model that was expected gives for the same inputs, and for rounded ones."""
@@ -79,6 +82,7 @@ class OutputSweep:
     Attributes:
         rules: How far each output may differ.
         classification: The output whose best class is counted, "" without one.
+        may_differ: The share of inputs that may differ by more than is allowed.
         of_itself: Whether both are of one model, whose NaN differs from any number on either side.
         inputs: The number of inputs that were compared.
         beyond: Those that differ by more than is allowed.
@@ -94,6 +98,7 @@ class OutputSweep:
 
     rules: Mapping[str, Rule]
     classification: str = ""
+    may_differ: float = 0.0
     of_itself: bool = False
     inputs: int = 0
     beyond: int = 0
@@ -139,12 +144,13 @@ class OutputSweep:
         unjudged = np.zeros(len(names), bool)
         unlike: list[str] = []
         known: NearbyOutputs | None = None
+        is_asked = self.beyond < max(_MOST_JUDGED, 2 * self.may_differ * self.inputs)
         tolerances = {name: rule.tolerance_of(expected[name]) for name, rule in self.rules.items()}
         in_order = partial(self._in_order, expected=expected, tolerances=tolerances)
         ours = in_order(ours)
         for name, rule in self.rules.items():
             problem = problem_of(name, ours.get(name), expected[name], "the baseline")
-            if problem and nearby is not None and self.beyond < _MOST_JUDGED:
+            if problem and nearby is not None and is_asked:
                 known = known or nearby().by(in_order)
                 if _is_form_nearby(ours.get(name), expected[name], known.of(name)):
                     unlike.append(name)
@@ -156,7 +162,7 @@ class OutputSweep:
             tolerance = tolerances[name]
             found = rule.compare(ours[name], expected[name], tolerance)
             rows = len(found.deviation)
-            if nearby is not None and found.largest > 1 and self.beyond < _MOST_JUDGED:
+            if nearby is not None and found.largest > 1 and is_asked:
                 known = known or nearby().by(in_order)
                 decided = _decided_by_rounding(
                     found, (ours[name], expected[name]), known.of(name), rule, tolerance
