@@ -49,7 +49,7 @@ class Repeats:
         usual = max(counts, key=counts.get) if counts else digest
         if digest != usual or len(counts) > 1:
             before = self._last.get(batch, ())
-            far = min([_distance(each, output) for each in before] or [0.0])
+            far = min([distance_of(each, output) for each in before] or [0.0])
             if digest != usual:  # the first may be the wrong one
                 self._keep(far, batch, output)
             self._hold(batch, output)
@@ -77,12 +77,12 @@ class Repeats:
             self._held += sum(map(_size, self._last[batch]))
 
 
-def _distance(before, after):
+def distance_of(before, after):
     """Return the largest difference as a share of the largest value, infinite for other forms."""
     import numpy
 
     largest = 0.0
-    for a, b in zip(before, map(numpy.asarray, after)):
+    for a, b in zip(map(numpy.asarray, before), map(numpy.asarray, after)):
         if a.shape != b.shape or a.dtype != b.dtype:
             return float("inf")
         if a.dtype.kind not in "fc" or not a.size:

@@ -6,7 +6,7 @@ same memory. Digests are taken when it is over.
 
 from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
-from .repeats import digest_of
+from .repeats import digest_of, distance_of
 
 Call = Tuple[Tuple[int, ...], Any]
 """The samples of a call, and its outputs."""
@@ -93,15 +93,16 @@ class LoadCalls:
     def most_telling(self) -> List[Told]:
         """Return a few calls: first those whose samples gave something else at another time.
 
-        Larger ones come first otherwise.
+        The farthest come first, as rounding may make each call another, otherwise those with NaN
+        and then larger ones.
         """
-        ranked = sorted(self._found, key=_rank, reverse=True)
         told = [
-            Told(*same[0], same is of_samples[0], len(same))
-            for of_samples in ranked
-            for same in of_samples
+            (rank, Told(*same[0], same is of_samples[0], len(same)))
+            for of_samples in self._found
+            for rank, same in zip(_ranks(of_samples), of_samples)
         ]
-        return told[:_MOST_TOLD]
+        told.sort(key=lambda each: each[0], reverse=True)
+        return [call for _, call in told[:_MOST_TOLD]]
 
     def fair(self, most: int) -> List[Told]:
         """Return up to ``most`` calls at even distances, half of them of ``others`` if so many."""
@@ -124,9 +125,20 @@ def _spread(values, most):
     return [values[(2 * number + 1) * len(values) // (2 * count)] for number in range(count)]
 
 
-def _rank(of_samples):
-    samples, _ = of_samples[0][0]
-    return len(of_samples) > 1, len(samples)
+def _ranks(of_samples):
+    """Return what calls of the same samples are ranked by: the usual one as the farthest other."""
+    samples, usual = of_samples[0][0]
+    far = [distance_of(usual, same[0][1]) for same in of_samples[1:]]
+    if far:
+        return [(True, each, len(samples)) for each in [max(far)] + far]
+    return [(False, float(_has_nan(usual)), len(samples))]
+
+
+def _has_nan(outputs):
+    import numpy
+
+    arrays = [numpy.asarray(each) for each in outputs]
+    return any(each.dtype.kind in "fc" and numpy.isnan(each).any() for each in arrays)
 
 
 def _size(outputs):

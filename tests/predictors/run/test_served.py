@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from mlms_predictors._run.served import LoadCalls, ServedCalls
 
 MEGABYTE = 1 << 20
@@ -43,6 +44,27 @@ def test_a_call_that_gave_something_else_once_is_told_first() -> None:
     assert len(told) == 8
     assert [call.samples for call in told[:2]] == [(3,), (3,)]
     assert {float(call.outputs[0][0]) for call in told[:2]} == {3.0, -1.0}
+
+
+def test_a_call_that_is_wrong_is_told_though_rounding_makes_each_call_another() -> None:
+    """It was one of 512 that all differed, of which the first eight were told."""
+    random = np.random.default_rng(0)
+    for wrong in (np.nan, -1):
+        served = ServedCalls()
+        for number in range(400):
+            noise = 1 + 1e-6 * random.integers(3)
+            served.add(
+                [number % 20], outputs((1 + number % 20) * noise if number != 323 else wrong)
+            )
+        told = LoadCalls(served.calls).most_telling()
+        assert [call.samples for call in told[:2]] == [(3,), (3,)]
+        assert float(told[1].outputs[0][0]) == pytest.approx(wrong, nan_ok=True)
+
+
+def test_a_call_that_gave_nan_is_told_though_none_had_the_same_samples() -> None:
+    calls = [((n, n + 1), outputs(np.nan if n == 300 else n)) for n in range(400)]
+    told = LoadCalls(calls).most_telling()
+    assert told[0].samples == (300, 301)
 
 
 def test_larger_batches_are_told_before_single_queries() -> None:
