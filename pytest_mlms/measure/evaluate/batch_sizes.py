@@ -19,7 +19,7 @@ from pytest_mlms.measure.evaluate.shape_groups import alike_elements
 from pytest_mlms.measure.pipeline import Dataset
 from pytest_mlms.provide.cases import Case
 
-__all__ = ["NO_ROWS", "TOGETHER", "BatchSizes", "ByBatch"]
+__all__ = ["BEYOND_MEASURE", "NO_ROWS", "TOGETHER", "BatchSizes", "ByBatch"]
 
 Outputs = Mapping[str, Array]
 
@@ -29,8 +29,8 @@ TOGETHER = 8
 NO_ROWS = "no output has a row for each input"
 """Why there is nothing to compare where outputs are those of a whole batch."""
 
-_LARGEST = 1e9
-"""The multiple of rounding that stands for NaN and for other whole numbers."""
+BEYOND_MEASURE = 1e9
+"""The multiple of rounding that stands for NaN, other whole numbers and forms, and no outputs."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,14 @@ class ByBatch:
     def ratio(self) -> float:
         """The largest difference, as a multiple of rounding or of the manifest's agreement."""
         if self.refused or self.sweep.problem:
-            return _LARGEST
-        return min(self.sweep.ratio, _LARGEST)
+            return BEYOND_MEASURE
+        return min(self.sweep.ratio, BEYOND_MEASURE)
 
     @property
-    def is_beyond_measure(self) -> bool:
-        """True where outputs are NaN, other whole numbers, of another form, or not there."""
-        return self.ratio == _LARGEST
+    def ratios(self) -> dict[str, float]:
+        """Those of each output that could be compared."""
+        found = self.sweep.outputs.items()
+        return {name: min(each.ratio, BEYOND_MEASURE) for name, each in found}
 
 
 @dataclass

@@ -685,6 +685,35 @@ def test_a_variant_may_differ_by_the_size_of_the_batch_but_not_by_nan(
     assert compared.verdict is verdict
 
 
+@pytest.mark.parametrize(
+    ("scores", "verdict"),
+    [
+        ([1, math.nan], PASSED),
+        ([math.nan, math.nan, math.nan], REGRESSED),
+        ([1, 1], PASSED),
+        ([2, 1], REGRESSED),
+    ],
+)
+def test_a_baseline_beyond_measure_by_the_size_of_the_batch_hides_no_other_fault(
+    scores: list[float], verdict: Verdict
+) -> None:
+    """NaN for one input, or one other label, hid any scores and NaN for all inputs."""
+    a_scores = [math.nan] if math.isnan(scores[-1]) else [1]
+    found = {}
+    for side, factors in (("a", a_scores), ("b", scores)):
+        rules = {"scores": Rule(), "label": Rule()}
+        sweep = OutputSweep(rules, of_itself=True)
+        together = {"scores": SCORES[:8].copy(), "label": LABELS[:8].copy()}
+        for row, factor in enumerate(factors):
+            together["scores"][row] *= np.float32(factor)
+        together["label"][0] = 1
+        sweep.add({"scores": SCORES[:8], "label": LABELS[:8]}, together, ["input"] * 8)
+        found[cast(SideName, side)] = ByBatch(sweep)
+    compared = compare_batch_sizes(found, None, 1.0, by_design=False)
+    assert compared is not None
+    assert compared.verdict is verdict
+
+
 def test_as_much_as_the_baseline_differs_by_the_size_of_the_batch_is_allowed(check: Check) -> None:
     check.a.give = by_batch(1.01)
     for factor, verdict in ((1.01, PASSED), (1.03, REGRESSED)):
