@@ -5,9 +5,10 @@ Each import of a module has such a callback, so that a Ctrl-C meanwhile may be l
 
 from __future__ import annotations
 
-import _thread
 import contextlib
+import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -20,17 +21,25 @@ _RETURNED = 0.05  # seconds until the callback and the hook have returned, or el
 
 def _interrupt_soon() -> None:
     time.sleep(_RETURNED)
-    _thread.interrupt_main()
+    main = threading.main_thread().ident
+    assert main is not None, "the main thread runs"
+    signal.pthread_kill(main, signal.SIGINT)  # wakes it where it waits
 
 
 @contextlib.contextmanager
 def interrupts_kept() -> Iterator[None]:
-    """Raise a KeyboardInterrupt that was raised in a callback once that has returned."""
+    """Raise a KeyboardInterrupt that was raised in a callback once that has returned.
+
+    It is raised within the context, or at its end.
+    """
     former = sys.unraisablehook
+    raising = []
 
     def keep(unraisable: Any) -> None:
         if unraisable.exc_type is KeyboardInterrupt:
-            _thread.start_new_thread(_interrupt_soon, ())
+            thread = threading.Thread(target=_interrupt_soon)
+            raising.append(thread)
+            thread.start()
         else:
             former(unraisable)
 
@@ -40,3 +49,5 @@ def interrupts_kept() -> Iterator[None]:
     finally:
         if sys.unraisablehook is keep:
             sys.unraisablehook = former
+        for thread in raising:
+            thread.join()
