@@ -137,7 +137,7 @@ def _values(sides: Sides) -> Estimate:
     found = _exactly(float(difference.max()), sides)
     repeats = [np.array_split(side["repeat"], _PARTS)[0] for side in sides]
     by_call = [float(np.median(repeat)) for repeat in repeats]
-    if len(sides) > 1 and by_call[1] <= 1 and _drifts_as(difference, sides[1]["difference"]):
+    if len(sides) > 1 and by_call[1] <= 1 and _drifts_as(sides[0], sides[1]):
         return _exactly(0.0, sides)
     is_farther = np.median(np.array_split(difference, _PARTS)[-1]) > SPREADS * repeats[0].max()
     if not all(1 < each < math.inf for each in by_call) or is_farther or np.isinf(difference).any():
@@ -149,10 +149,21 @@ def _values(sides: Sides) -> Estimate:
     )
 
 
-def _drifts_as(b: Array, a: Array) -> bool:
-    """Return whether outputs of A drift, and those of B no more than twice as far and as often."""
-    is_near = b.max() <= SPREADS * a.max()
-    return bool(a.max() > 1 and is_near and (b > 1).sum() <= SPREADS * (a > 1).sum())
+def _drifts_as(b: Blocks, a: Blocks) -> bool:
+    """Return whether outputs of A drift, and those of B no more than twice as far and as often.
+
+    Numbers, NaN and infinities, and other forms are each allowed by their own kind only.
+    """
+    farthest, counts = [], []
+    for side in (b, a):
+        difference = side["difference"]
+        is_far, is_other = difference > 1, side["form"] > 0
+        is_number = np.isfinite(difference)
+        farthest.append(difference[is_far & is_number].max(initial=0.0))
+        kinds = (is_number, ~is_number & ~is_other, ~is_number & is_other)
+        counts.append(np.array([np.sum(is_far & kind) for kind in kinds]))
+    is_near = farthest[0] <= SPREADS * farthest[1] and (counts[0] <= SPREADS * counts[1]).all()
+    return bool(counts[1].any() and is_near)
 
 
 def _beyond(function: Callable[[Blocks], Any], sides: Sides) -> Any:

@@ -194,6 +194,31 @@ def test_outputs_that_drift_as_those_of_the_baseline_are_no_regression(
     assert beside.value == candidate.max(), "a baseline that draws numbers is no measure"
 
 
+LATE = np.where(TIME > 120, np.inf, 0)
+ONCE = np.where(TIME == 150, np.inf, 0)
+
+
+@pytest.mark.parametrize(
+    ("candidate", "baseline"),
+    [
+        ({"difference": np.where(TIME > 120, 1e6, 0)}, {"difference": LATE}),
+        ({"difference": np.where(TIME == 200, 1e6, 0)}, {"difference": ONCE}),
+        (
+            {"difference": np.where(TIME > 120, 9, 0)},
+            {"difference": np.maximum(3 * (TIME > 9), LATE)},
+        ),
+        ({"difference": LATE}, {"difference": LATE, "form": LATE > 0}),
+        ({"difference": LATE, "form": LATE > 0}, {"difference": LATE}),
+        ({"difference": LATE}, {"difference": np.maximum(3 * (TIME > 9), ONCE)}),
+    ],
+)
+def test_outputs_that_drift_in_another_way_than_those_of_the_baseline_are_a_regression(
+    candidate: Any, baseline: Any
+) -> None:
+    found = estimate_soak(blocks(**candidate), blocks(**baseline))["soak_outputs"]
+    assert (found.lacking, found.value) == ("", candidate["difference"].max())
+
+
 def of_forms(begin: int = 0, numbers: float = 0.0) -> dict[str, np.ndarray]:
     """Return blocks of which from one on two of three have another form, as calls in a row do."""
     form = np.where((begin <= TIME) & (TIME % 3 > 0), 2, 0)
