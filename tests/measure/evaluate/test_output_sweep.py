@@ -10,7 +10,7 @@ import pytest
 
 from pytest_mlms.measure.evaluate.closeness import Rule
 from pytest_mlms.measure.evaluate.output_sweep import OutputSweep
-from pytest_mlms.measure.evaluate.rounding import nearby_outputs
+from pytest_mlms.measure.evaluate.rounding import NearbyOutputs, nearby_outputs
 
 Outputs = Mapping[str, Any]
 IMAGE = {"image": np.linspace(0.1, 0.9, 64, dtype=np.float32)[np.newaxis]}
@@ -102,6 +102,20 @@ def test_boxes_are_judged_one_by_one_where_rounding_makes_as_many(
     assert found.lost == (change is lose_a_number)
     assert "that the baseline doesn't" in found.worst[0]
     assert found.worst[0].startswith("a picture: boxes has objects")
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+@pytest.mark.parametrize("shapes", [((1, 1500, 4), (1, 1501, 4)), ((1, 3, 8, 8), (1, 4, 9, 8))])
+def test_what_is_not_finite_is_wrong_also_where_objects_are_not_compared(
+    shapes: tuple[tuple[int, ...], tuple[int, ...]], wrong: float
+) -> None:
+    """So many objects, and lists that vary along two axes, are not compared one by one."""
+    expected, rounded = ({"boxes": np.ones(shape, np.float32)} for shape in shapes)
+    near = NearbyOutputs([expected] * 4, [rounded] * 4)
+    for values, beyond in ((rounded["boxes"], 0), (wrong * rounded["boxes"], 1)):
+        sweep = OutputSweep({"boxes": Rule()})
+        sweep.add(expected, {"boxes": values}, ["a picture"], lambda: near)
+        assert (sweep.beyond, sweep.lost, len(sweep.unjudged)) == (beyond, beyond, 1 - beyond)
 
 
 def in_reverse(boxes: Any, scores: Any) -> None:
