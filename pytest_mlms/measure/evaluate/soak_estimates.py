@@ -131,13 +131,13 @@ def _values(sides: Sides) -> Estimate:
     """Return the largest difference; nothing is known where calls in a row differ from the start.
 
     A model that draws numbers is so by design: on both sides where there are two. What is NaN, or
-    ends farther off, is known. It is 0 where a baseline that draws none drifts as far and as often.
+    ends farther off, is known. It is 0 where neither does so, and the baseline drifts as much.
     """
     difference = sides[0]["difference"]
     found = _exactly(float(difference.max()), sides)
     repeats = [np.array_split(side["repeat"], _PARTS)[0] for side in sides]
     by_call = [float(np.median(repeat)) for repeat in repeats]
-    if len(sides) > 1 and by_call[1] <= 1 and _drifts_as(sides[0], sides[1]):
+    if len(sides) > 1 and max(by_call) <= 1 and _drifts_as(sides[0], sides[1]):
         return _exactly(0.0, sides)
     is_farther = np.median(np.array_split(difference, _PARTS)[-1]) > SPREADS * repeats[0].max()
     if not all(1 < each < math.inf for each in by_call) or is_farther or np.isinf(difference).any():

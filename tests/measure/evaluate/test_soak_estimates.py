@@ -170,6 +170,9 @@ def test_a_candidate_that_draws_numbers_where_the_baseline_does_not_has_drifted(
     found = estimate_soak(drawn, blocks())["soak_outputs"]
     assert (found.lacking, found.value) == ("", DRAWN[0].max())
     assert estimate_soak(drawn, drawn)["soak_outputs"].lacking
+    drifts = blocks(difference=np.where(TIME > 120, DRAWN[0].max(), 0))
+    beside = estimate_soak(drawn, drifts)["soak_outputs"]
+    assert (beside.lacking, beside.value) == ("", DRAWN[0].max()), "a drift is no drawing"
 
 
 @pytest.mark.parametrize(
