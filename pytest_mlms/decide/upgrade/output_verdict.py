@@ -293,7 +293,7 @@ def _parts_of(verdict: Verdict, about: Circumstances) -> list[str]:
 def _is_alike(part: OutputSweep, where: str, about: Circumstances) -> bool:
     """Return whether the baseline differs from itself, too, and the candidate not surely more."""
     own = about.own.get(where)
-    if own is None or not own.beyond or part.problem:
+    if own is None or not own.beyond or (part.problem and not own.problem):
         return False
     b, a = _share(part, where, about).low, _share(own, where, about, "a").high
     is_often = b * (1 - a) > SPREADS * a * (1 - b)  # the odds, as no share is twice of most

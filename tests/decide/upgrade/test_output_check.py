@@ -621,6 +621,24 @@ def test_a_candidate_whose_first_answer_is_another_regresses(
     assert (told in check.told) == (baseline != 1)
 
 
+@pytest.mark.parametrize("share", [1, 0.9])
+@pytest.mark.parametrize(
+    ("baseline", "candidate", "verdict"),
+    [(9, 9, PASSED), (10, 9, REGRESSED), (9, 10, PASSED)],
+)
+def test_a_first_answer_of_another_form_regresses_where_that_of_the_baseline_is_not(
+    check: Check, share: float, baseline: int, candidate: int, verdict: Verdict
+) -> None:
+    """It was REGRESSED also where the baseline did just the same."""
+    check.case = without_accuracy(allowing(check.case, share) if share < 1 else check.case)
+    check.rounds = 3
+    check.of_first_call = {
+        side: {"logits": SCORES[:8, :classes]}
+        for side, classes in (("a", baseline), ("b", candidate))
+    }
+    assert find(check.run(), "agreement").verdict is verdict
+
+
 def test_other_outputs_that_are_as_accurate_have_regressed_all_the_same(check: Check) -> None:
     check.b.give = lambda rows, call: 2 * right(rows, call)
     agreement, _, *accuracy = check.run()
