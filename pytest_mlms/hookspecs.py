@@ -23,5 +23,5 @@ def pytest_mlms_devices(config: pytest.Config) -> Iterable[Mapping[str, Any]] | 
 
     Called on every worker. Each device is a dict of plain values: ``name``, as manifests have it
     (cuda:0), and where they are known ``kind`` (the product's name), ``uuid`` (locks the device,
-    unique among hosts), ``memory`` (bytes) and ``driver``.
+    unique among hosts), ``memory`` (bytes) and ``driver``. Other keys are left out.
     """

@@ -208,7 +208,8 @@ def announced_devices(config: pytest.Config) -> Sequence[HostDevice]:
         config.stash[_ANNOUNCED] = ()
         found = []
         for announced in config.hook.pytest_mlms_devices(config=config):
-            if isinstance(announced, (Mapping, str)):
+            is_list = isinstance(announced, Iterable) and not isinstance(announced, (Mapping, str))
+            if announced is not None and not is_list:
                 raise MlmsError(
                     f"pytest_mlms_devices returned {announced!r}; return a list of dicts"
                 )
@@ -245,16 +246,18 @@ def _announced(device: Any) -> HostDevice:
         raise MlmsError(
             f"pytest_mlms_devices announced {device!r}; it must be a dict with a 'name'"
         )
-    for key, value in device.items():
-        kind, wanted = _ANNOUNCED_KEYS.get(key, (object, ""))
+    known = {}
+    for key, (kind, wanted) in _ANNOUNCED_KEYS.items():
+        value = device.get(key, kind())
         if not isinstance(value, kind):
             problem = f"pytest_mlms_devices announced {device!r}"
             raise MlmsError(f"{problem}; its {key} must be {wanted}")
-    name = device["name"]
-    lock = device.get("uuid") or f"{socket.gethostname()} {name}"
-    completed: HostDevice = {"name": name, "kind": name, "memory": 0, "locks": [lock]}
-    completed.update(cast("HostDevice", device))
-    return completed
+        if key in device:
+            known[key] = kind(value)
+    name = known["name"]
+    lock = known.get("uuid") or f"{socket.gethostname()} {name}"
+    completed = {"kind": name, "memory": 0, "locks": [lock], **known}
+    return cast("HostDevice", completed)
 
 
 class _Imports(NamedTuple):

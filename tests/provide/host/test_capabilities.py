@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pytest_mlms.core.errors import MlmsError
@@ -92,6 +93,23 @@ def test_what_a_hook_announces_is_refused_once_where_it_is_no_device(
     with pytest.raises(MlmsError, match=f"^pytest_mlms_devices announced .*{problem}"):
         offer(config)
     assert [device["name"] for device in offer(config)["devices"]] == ["cpu", "cuda:0", "cuda:1"]
+
+
+@pytest.mark.parametrize("returned", [5, True, {"name": "npu:0"}, "npu:0"])
+def test_what_a_hook_returns_is_refused_where_it_is_no_list(config: Any, returned: Any) -> None:
+    config.hook.pytest_mlms_devices = lambda config: [returned]
+    with pytest.raises(MlmsError, match="; return a list of dicts"):
+        offer(config)
+
+
+def test_keys_of_a_device_that_nobody_reads_are_left_out_as_no_worker_can_send_any_value(
+    config: Any,
+) -> None:
+    config.announced.append({"name": np.str_("npu:0"), "folder": Path("/"), "locks": None, 3: 4})
+    *_, device = offer(config)["devices"]
+    locks = [f"{offer(config)['host']} npu:0"]
+    assert device == {"name": "npu:0", "kind": "npu:0", "memory": 0, "locks": locks}
+    assert type(device["name"]) is str
 
 
 def test_a_hook_adds_a_device_and_replaces_one_of_the_same_name(config: Any) -> None:
