@@ -471,7 +471,10 @@ class OutputCheck:
         if found.refused and not self._sweep.problem:
             self._sweep.problem = f"the candidate refused {found.names[0]}: {found.refused}"
         sides = [self._own(found.sides[side]) for side in SIDES]
-        self._sweep.add(sides[0], sides[1], found.names, found.nearby)
+        if self.dataset is not None:
+            self._sweep.add(sides[0], sides[1], found.names, found.nearby)
+        else:  # a batch at an edge is filled with one input
+            self._sweep.add_call(found.names, sides[0], sides[1], found.names, found.nearby)
 
     def _take_accuracy(self, accuracy: _AccuracyCheck) -> None:
         try:

@@ -1397,6 +1397,24 @@ def test_a_call_of_another_process_is_one_trial_however_many_inputs_it_has(
     assert f"{undecided}B against itself in another process" in check.told
 
 
+@pytest.mark.parametrize(("above", "verdict"), [(math.inf, INCONCLUSIVE), (0.9, REGRESSED)])
+def test_an_input_at_an_edge_counts_once_though_a_batch_is_filled_with_it(
+    check: Check, above: float, verdict: Verdict
+) -> None:
+    """Zeros alone were 8 of 104 inputs, which is more than 2 % of them."""
+    check.case = without_accuracy(allowing(check.case, 0.98))
+    check.dataset = None
+
+    def wrong(values: Array, call: int) -> Array:
+        is_wrong = (values == 0) | (values > above)
+        return np.repeat(np.where(is_wrong, 2.0, 1.0)[:, np.newaxis], 10, axis=1)
+
+    exact(check.a, lambda values, call: np.ones((len(values), 10)))
+    exact(check.b, wrong)
+    check.timed = np.full(24, 1e-3)
+    assert find(check.run(), "agreement").verdict is verdict, check.told
+
+
 def test_what_a_few_calls_leave_undecided_is_told_of_an_upgrade_that_passes(check: Check) -> None:
     """They said nothing: the text of PASSED was that outputs are equal."""
     check.case = without_accuracy(replace(allowing(check.case, 0.9), batch_size=1))
