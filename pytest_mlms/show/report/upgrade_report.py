@@ -139,7 +139,7 @@ def _regression(item: ItemView, before: str, evidence: Evidence) -> str:
         return f"it fails, and {before} does not"
     compared = _main(item, evidence)
     in_soak = " in a soak" if item.kind == "soak" else ""
-    if compared is None and in_soak:
+    if compared is None and in_soak and item.limits:
         worst = judged_of(item)[0]
         return f"{worst.quantity} {worst.measured} beyond that of {before}"
     if compared is None:

@@ -221,6 +221,12 @@ def test_a_soak_is_reported_by_its_limits_and_has_no_commands_of_an_upgrade() ->
         assert other not in text
 
 
+def test_a_soak_whose_line_lacks_its_limits_is_reported_by_its_message() -> None:
+    text = report(kind="soak", comparisons=[], limits=[], rounds=[], message="soak_growth")
+    assert "REGRESSED against `1.30.0`, nothing was compared" in text.partition("\n")[0]
+    assert "soak_growth" in text
+
+
 def test_a_crash_of_a_soak_is_told_without_advice_on_files_of_the_run() -> None:
     (latency,) = upgrade()["comparisons"]
     problem = "onnxruntime can't be imported in stack new; change its requirements at s.yaml:9"
