@@ -633,8 +633,8 @@ def test_a_first_answer_of_another_form_regresses_where_that_of_the_baseline_is_
     check.case = without_accuracy(allowing(check.case, share) if share < 1 else check.case)
     check.rounds = 3
     check.of_first_call = {
-        side: {"logits": SCORES[:8, :classes]}
-        for side, classes in (("a", baseline), ("b", candidate))
+        "a": {"logits": SCORES[:8, :baseline]},
+        "b": {"logits": SCORES[:8, :candidate]},
     }
     assert find(check.run(), "agreement").verdict is verdict
 
