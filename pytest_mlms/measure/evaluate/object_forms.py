@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -51,9 +52,10 @@ def deviation_from_forms(
     multiple of what is allowed: 0 where they are, also where the forms differ in their common
     objects as much, and where nothing tells objects apart; else more than 1.
     """
+    rules = copy.deepcopy(rules)  # which remember sizes: ours are no measure
     largest = 0.0
     for names, axis in _groups(ours, forms[0], rules):
-        own, first, *others = (_objects(each, names, axis, rules) for each in (ours, *forms))
+        first, *others, own = (_objects(each, names, axis, rules) for each in (*forms, ours))
         if own and first:
             known = [each for each in others if each and each.fits(first)]
             largest = max(largest, _deviation(own, first, known))

@@ -118,6 +118,16 @@ def test_what_is_not_finite_is_wrong_also_where_objects_are_not_compared(
         assert (sweep.beyond, sweep.lost, len(sweep.unjudged)) == (beyond, beyond, 1 - beyond)
 
 
+def test_objects_that_are_wrong_are_no_measure_of_later_ones() -> None:
+    """Their sizes were remembered as usual ones, of which 1 % more was rounding then."""
+    expected, rounded = ({"boxes": np.ones((1, count, 4), np.float32)} for count in (3, 4))
+    near = NearbyOutputs([expected] * 4, [rounded] * 4)
+    sweep = OutputSweep({"boxes": Rule(unlike=-1)})
+    sweep.add(expected, {"boxes": np.float32(3.3e20) * rounded["boxes"]}, ["wrong"], lambda: near)
+    sweep.add(expected, {"boxes": np.float32(1.01) * expected["boxes"]}, ["a little"])
+    assert sweep.beyond == 2
+
+
 def in_reverse(boxes: Any, scores: Any) -> None:
     boxes[:], scores[:] = boxes[::-1].copy(), scores[::-1].copy()
 
