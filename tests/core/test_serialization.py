@@ -17,9 +17,11 @@ from hypothesis import strategies as st
 
 from pytest_mlms.core.serialization import (
     NullAs,
+    OrDefault,
     from_plain,
     omitted_if_default,
     plain_as_list,
+    plain_as_whole,
     to_plain,
 )
 
@@ -63,6 +65,23 @@ def test_a_record_becomes_an_object_with_a_key_for_each_field() -> None:
 def test_a_field_that_is_omitted_by_default_is_there_once_it_is_set() -> None:
     made = Drawing(Path("a"), Colour.RED, (), {}, reason="no ink")
     assert to_plain(made)["reason"] == "no ink"
+
+
+@plain_as_whole
+@dataclass(frozen=True)
+class Shown:
+    drawings: tuple[Drawing, ...]
+    note: Annotated[str, OrDefault("")] = ""
+
+
+def test_nothing_is_omitted_of_a_record_that_is_shown_as_a_whole() -> None:
+    (drawing,) = to_plain(Shown((DRAWING,)))["drawings"]
+    assert drawing["reason"] == ""
+
+
+def test_a_value_of_another_type_may_be_read_as_the_default() -> None:
+    assert from_plain(Shown, {"drawings": [], "note": 5}) == Shown(())
+    assert from_plain(Shown, {"drawings": [], "note": "a"}).note == "a"
 
 
 def test_what_json_cannot_say_of_a_number_is_null() -> None:

@@ -260,18 +260,7 @@ class EstimateRecord:
     @classmethod
     def made_of(cls, quantity: str, estimate: Estimate) -> EstimateRecord:
         """Return the estimate of ``quantity`` as results have it."""
-        return cls(
-            value=estimate.value,
-            low=estimate.low,
-            high=estimate.high,
-            confidence=estimate.confidence,
-            replicates=estimate.replicates,
-            of=estimate.of,
-            lacking=estimate.lacking,
-            unit=QUANTITIES[quantity].unit,
-            less_wait=estimate.less_wait,
-            counter=estimate.counter,
-        )
+        return cls(**vars(estimate), unit=QUANTITIES[quantity].unit)
 
 
 @dataclass(frozen=True)

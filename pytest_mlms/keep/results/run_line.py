@@ -8,7 +8,7 @@ from typing import Annotated
 from pytest_mlms.core.serialization import OrDefault
 from pytest_mlms.keep.results.strict import Count, Name, Text
 
-__all__ = ["EndRecord", "GitRecord", "Head", "HeadOfItem", "JobRecord", "RunRecord"]
+__all__ = ["EndRecord", "GitRecord", "Head", "HeadOfItem", "JobRecord", "RunRecord", "Session"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,28 +23,36 @@ class Head:
 
 @dataclass(frozen=True)
 class GitRecord:
-    """The commit that was checked out, and whether files differed from it."""
+    """A commit, whether tracked files differ from it, and its branch; None where git can't say."""
 
     sha: Text = ""
-    branch: Text | None = None
     dirty: bool | None = None
+    branch: Text | None = None
 
 
 @dataclass(frozen=True)
 class JobRecord:
-    """The job of CI that a run was a part of."""
+    """A job of a CI service, with the address of its page."""
 
-    url: Text = ""
+    service: str = ""
+    url: Text | None = None
+
+
+@dataclass(frozen=True)
+class Session:
+    """A session that began: when, how, by what, and where it came from."""
+
+    began: Annotated[str, OrDefault("")] = ""
+    command: Annotated[tuple[str, ...], OrDefault(())] = ()
+    python: Annotated[str, OrDefault("")] = ""
+    plugin: Annotated[Text, OrDefault("")] = ""
+    git: Annotated[GitRecord | None, OrDefault(None)] = None
+    ci: Annotated[JobRecord | None, OrDefault(None)] = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunRecord(Head):
+class RunRecord(Session, Head):
     """The line of a session that began."""
-
-    began: str | None = None
-    plugin: Text = ""
-    git: GitRecord | None = None
-    ci: JobRecord | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,13 +10,13 @@ import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import quote
 
 from pytest_mlms.core.redaction import redact
 from pytest_mlms.core.text import encodable
+from pytest_mlms.keep.results.run_line import GitRecord, JobRecord
 
-__all__ = ["Job", "Revision", "job_of", "revision_of"]
+__all__ = ["job_of", "revision_of"]
 
 _SECONDS = 5  # for each command of git
 _HARMLESS = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
@@ -42,22 +42,7 @@ _COMMITS = ("GITHUB_SHA", "CI_COMMIT_SHA", "BUILDKITE_COMMIT", "GIT_COMMIT", "BU
 _SHA = re.compile(r"[0-9a-f]{40,64}")
 
 
-class Revision(NamedTuple):
-    """A commit, whether tracked files differ from it, and its branch; None where git can't say."""
-
-    sha: str
-    dirty: bool | None
-    branch: str | None
-
-
-class Job(NamedTuple):
-    """A job of a CI service, with the address of its page."""
-
-    service: str
-    url: str | None
-
-
-def revision_of(folder: Path, env: Mapping[str, str] = os.environ) -> Revision | None:
+def revision_of(folder: Path, env: Mapping[str, str] = os.environ) -> GitRecord | None:
     """Return the revision of the repository that a folder is in; None where nothing tells it.
 
     Each command of git has 5 seconds. The branch of a commit that a CI has checked out is that of
@@ -72,25 +57,25 @@ def revision_of(folder: Path, env: Mapping[str, str] = os.environ) -> Revision |
     changes = _git(folder, *_STATUS)
     dirty = None if changes is None else bool(changes)
     if branch == _DETACHED:
-        return Revision(sha, dirty, _branch_of_job(env))
-    return Revision(sha, dirty, encodable(branch))
+        return GitRecord(sha, dirty, _branch_of_job(env))
+    return GitRecord(sha, dirty, encodable(branch))
 
 
-def job_of(env: Mapping[str, str] = os.environ) -> Job | None:
+def job_of(env: Mapping[str, str] = os.environ) -> JobRecord | None:
     """Return the job that the variables of a CI service tell; None outside of these services.
 
     Known are GitHub Actions, GitLab, Jenkins, Buildkite and Azure Pipelines.
     """
     if env.get("GITHUB_ACTIONS"):
-        return Job("GitHub Actions", _github_url(env))
+        return JobRecord("GitHub Actions", _github_url(env))
     if env.get("GITLAB_CI"):
-        return Job("GitLab", _address(env.get("CI_JOB_URL")))
+        return JobRecord("GitLab", _address(env.get("CI_JOB_URL")))
     if env.get("BUILDKITE"):
-        return Job("Buildkite", _address(env.get("BUILDKITE_BUILD_URL")))
+        return JobRecord("Buildkite", _address(env.get("BUILDKITE_BUILD_URL")))
     if env.get("TF_BUILD"):
-        return Job("Azure Pipelines", _azure_url(env))
+        return JobRecord("Azure Pipelines", _azure_url(env))
     if env.get("JENKINS_URL"):
-        return Job("Jenkins", _address(env.get("BUILD_URL")))
+        return JobRecord("Jenkins", _address(env.get("BUILD_URL")))
     return None
 
 
@@ -119,13 +104,13 @@ def _address(url: str | None) -> str | None:
     return redact(encodable(url))
 
 
-def _revision_of_job(env: Mapping[str, str]) -> Revision | None:
+def _revision_of_job(env: Mapping[str, str]) -> GitRecord | None:
     """Return the revision that a CI says it has checked out."""
     if job_of(env) is None:
         return None
     for name in _COMMITS:
         if _SHA.fullmatch(env.get(name, "")):
-            return Revision(env[name], None, _branch_of_job(env))
+            return GitRecord(env[name], None, _branch_of_job(env))
     return None
 
 

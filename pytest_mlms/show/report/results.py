@@ -24,6 +24,7 @@ import pytest_mlms
 from pytest_mlms.core.json_lines import read_line
 from pytest_mlms.core.redaction import redact_all
 from pytest_mlms.core.serialization import to_plain
+from pytest_mlms.keep.results.run_line import Session
 from pytest_mlms.show.report.old_runs import RUN_NAME
 from pytest_mlms.show.report.provenance import job_of, revision_of
 from pytest_mlms.show.report.run_lock import RunLock
@@ -105,7 +106,15 @@ class ResultsFile:
     def append(self, item: Mapping[str, Any]) -> None:
         """Write an item's line; before the first one, the line of the run."""
         if self.items == 0:
-            self.note("run", {"began": self._began, **_about_run(self._root)})
+            session = Session(
+                began=self._began,
+                command=tuple(redact_all(sys.argv)),
+                python=sys.version,
+                plugin=pytest_mlms.__version__,
+                git=revision_of(self._root) if self._root else None,
+                ci=job_of(),
+            )
+            self.note("run", to_plain(session))
         self.note("item", item)
 
     def note(self, kind: str, fields: Mapping[str, Any]) -> None:
@@ -196,17 +205,6 @@ def _utc(seconds: float) -> str:
     """Return a time since the epoch as lines have it: ISO 8601, UTC."""
     moment = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
     return moment.isoformat(timespec="milliseconds")
-
-
-def _about_run(root: Path | None) -> dict[str, Any]:
-    revision = revision_of(root) if root else None
-    return {
-        "command": redact_all(sys.argv),
-        "python": sys.version,
-        "plugin": pytest_mlms.__version__,
-        "git": to_plain(revision),
-        "ci": to_plain(job_of()),
-    }
 
 
 def _make_run_folder(folder: Path) -> None:

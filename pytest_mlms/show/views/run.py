@@ -12,9 +12,10 @@ from typing import IO, Any
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.json_lines import lines_from
 from pytest_mlms.core.records import Verdict
+from pytest_mlms.core.serialization import from_plain
 from pytest_mlms.keep.results.item_line import item_of
 from pytest_mlms.keep.results.results_reader import ItemLines
-from pytest_mlms.keep.results.run_line import GitRecord
+from pytest_mlms.keep.results.run_line import GitRecord, Session
 from pytest_mlms.show.views.item import ItemView
 
 __all__ = ["RunView", "items_of", "read_run"]
@@ -122,7 +123,8 @@ class RunView:
 class _Sessions:
     """The facts of the run itself that the lines read so far tell."""
 
-    about: dict[str, Any] = field(default_factory=dict)
+    last: Session = field(default_factory=Session)
+    run: str = ""
     exit_status: int | None = None
     count: int = 0
     first_time: str = ""
@@ -134,11 +136,12 @@ class _Sessions:
         began = line.get("began") if line.get("type") == "run" else None  # old lines have none
         self.first_time = self.first_time or (began if isinstance(began, str) else "") or time
         self.last_time = time or self.last_time
-        self.about.setdefault("run", line.get("run"))
+        if not self.run or line.get("type") == "run":
+            self.run = str(line.get("run") or "")
         self.exit_status = line.get("exit_status") if line.get("type") == "end" else None
         if line.get("type") == "run":
             self.count += 1
-            self.about.update(line)
+            self.last = from_plain(Session, line)
 
 
 def read_run(folder: Path, longest_line: int = 1 << 60) -> RunView:
@@ -159,21 +162,20 @@ def read_run(folder: Path, longest_line: int = 1 << 60) -> RunView:
                 items.take(number, line.content)
     if not sessions.count and not items.lines:
         raise MlmsError(f"{path}: it has no line of a run; name the folder of a run")
-    about = sessions.about
     numbered = [(line, items.numbers[name] + 1) for name, line in items.lines.items()]
     views = [item_of(ItemView, line, path, number) for line, number in numbered]
     return RunView(
-        name=str(about.get("run") or path.parent.resolve().name),
+        name=sessions.run or path.parent.resolve().name,
         folder=path.parent,
         items=tuple(views),
         time=sessions.first_time,
         ended=sessions.last_time,
-        command=_command_of(about),
-        python=str(about.get("python") or ""),
-        plugin=str(about.get("plugin") or ""),
+        command=sessions.last.command,
+        python=sessions.last.python,
+        plugin=sessions.last.plugin,
         exit_status=sessions.exit_status,
         sessions=max(sessions.count, 1),
-        git=_git_of(about),
+        git=sessions.last.git,
         numbers=items.numbers,
         left_out=left_out,
     )
@@ -192,17 +194,3 @@ def items_of(lines: Iterable[Mapping[str, Any]], folder: Path) -> list[ItemView]
     """Return the items of lines that are in memory; raises MlmsError as ``item_of`` does."""
     path = folder / "results.jsonl"
     return [item_of(ItemView, line, path, number) for number, line in enumerate(lines, 1)]
-
-
-def _command_of(about: Mapping[str, Any]) -> tuple[str, ...]:
-    command = about.get("command")
-    return tuple(map(str, command)) if isinstance(command, list) else ()
-
-
-def _git_of(about: Mapping[str, Any]) -> GitRecord | None:
-    git = about.get("git")
-    if not isinstance(git, Mapping):
-        return None
-    branch = git.get("branch")
-    dirty = git.get("dirty")
-    return GitRecord(str(git.get("sha") or ""), str(branch) if branch else None, dirty)

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from pytest_mlms.keep.results.run_line import GitRecord, JobRecord
 from pytest_mlms.show.report import provenance
-from pytest_mlms.show.report.provenance import Job, Revision, job_of, revision_of
+from pytest_mlms.show.report.provenance import job_of, revision_of
 
 GITHUB = {
     "GITHUB_ACTIONS": "true",
@@ -50,7 +51,7 @@ def test_a_revision_has_the_commit_and_the_branch(repository: Path) -> None:
     folder = repository / "below"
     folder.mkdir()
     sha = git(repository, "rev-parse", "HEAD")
-    assert revision_of(folder) == Revision(sha, False, "work")
+    assert revision_of(folder) == GitRecord(sha, False, "work")
 
 
 def test_changed_files_make_a_revision_dirty_and_new_ones_do_not(repository: Path) -> None:
@@ -67,9 +68,9 @@ def test_changed_files_make_a_revision_dirty_and_new_ones_do_not(repository: Pat
 def test_the_branch_of_a_commit_that_a_ci_checked_out_is_told_by_the_ci(repository: Path) -> None:
     git(repository, "checkout", "-q", "--detach")
     sha = git(repository, "rev-parse", "HEAD")
-    assert revision_of(repository, {}) == Revision(sha, False, None)
+    assert revision_of(repository, {}) == GitRecord(sha, False, None)
     named = {"GITHUB_REF_NAME": "17/merge", "GITHUB_HEAD_REF": "mine"}
-    assert revision_of(repository, named) == Revision(sha, False, "mine")
+    assert revision_of(repository, named) == GitRecord(sha, False, "mine")
 
 
 def test_without_a_repository_a_commit_or_git_there_is_no_revision(
@@ -89,7 +90,7 @@ def test_a_ci_tells_the_commit_where_an_image_has_no_git(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     env = {**GITHUB, "GITHUB_SHA": "ab" * 20, "GITHUB_REF_NAME": "main"}
-    assert revision_of(tmp_path, env) == Revision("ab" * 20, None, "main")
+    assert revision_of(tmp_path, env) == GitRecord("ab" * 20, None, "main")
     assert revision_of(tmp_path, {**env, "GITHUB_SHA": "$(id)"}) is None
     assert revision_of(tmp_path, {"GIT_COMMIT": "ab" * 20}) is None, "of no CI that is known"
 
@@ -126,39 +127,39 @@ def test_a_hook_of_another_repository_does_not_change_the_revision(
     git(other, "init", "-q")
     sha = git(repository, "rev-parse", "HEAD")
     monkeypatch.setenv("GIT_DIR", str(other / ".git"))
-    assert revision_of(repository) == Revision(sha, False, "work")
+    assert revision_of(repository) == GitRecord(sha, False, "work")
 
 
 @pytest.mark.parametrize(
     ("env", "job"),
     [
-        (GITHUB, Job("GitHub Actions", "https://github.com/me/models/actions/runs/17")),
-        ({**GITHUB, "GITHUB_RUN_ID": "x"}, Job("GitHub Actions", None)),
+        (GITHUB, JobRecord("GitHub Actions", "https://github.com/me/models/actions/runs/17")),
+        ({**GITHUB, "GITHUB_RUN_ID": "x"}, JobRecord("GitHub Actions", None)),
         (
             {"GITLAB_CI": "true", "CI_JOB_URL": "https://me:token@gitlab.example/a/-/jobs/3"},
-            Job("GitLab", "https://***@gitlab.example/a/-/jobs/3"),
+            JobRecord("GitLab", "https://***@gitlab.example/a/-/jobs/3"),
         ),
         (
             {"BUILDKITE": "true", "BUILDKITE_BUILD_URL": "https://buildkite.com/a/b/builds/4"},
-            Job("Buildkite", "https://buildkite.com/a/b/builds/4"),
+            JobRecord("Buildkite", "https://buildkite.com/a/b/builds/4"),
         ),
         (
             AZURE,
-            Job(
+            JobRecord(
                 "Azure Pipelines",
                 "https://***@dev.azure.com/us/my%20models/_build/results?buildId=17",
             ),
         ),
         (
             {"JENKINS_URL": "https://ci.example/", "BUILD_URL": "https://ci.example/job/a/5/"},
-            Job("Jenkins", "https://ci.example/job/a/5/"),
+            JobRecord("Jenkins", "https://ci.example/job/a/5/"),
         ),
-        ({"JENKINS_URL": "x", "BUILD_URL": "javascript:alert(1)"}, Job("Jenkins", None)),
-        ({"JENKINS_URL": "x", "BUILD_URL": "https://a/\x1b[31m"}, Job("Jenkins", None)),
+        ({"JENKINS_URL": "x", "BUILD_URL": "javascript:alert(1)"}, JobRecord("Jenkins", None)),
+        ({"JENKINS_URL": "x", "BUILD_URL": "https://a/\x1b[31m"}, JobRecord("Jenkins", None)),
         ({"PATH": "/bin"}, None),
     ],
 )
 def test_the_job_of_a_ci_has_the_address_of_its_page_and_no_secret(
-    env: dict[str, str], job: Job | None
+    env: dict[str, str], job: JobRecord | None
 ) -> None:
     assert job_of(env) == job
