@@ -238,6 +238,33 @@ def test_outputs_whose_form_changes_from_call_to_call_are_no_measure_of_drift() 
         assert decision.verdict is Verdict.INCONCLUSIVE
 
 
+@pytest.mark.parametrize("share", [0.002, 0.005, 0.01, 0.02])
+def test_a_form_that_changes_seldom_is_drawn_where_numbers_are(share: float) -> None:
+    random = np.random.default_rng(3)
+    for _ in range(100):
+        sides = [drawing(random, share), drawing(random, share)]
+        for judged in (sides, sides[:1]):
+            assert estimate_soak(*judged)["soak_outputs"].lacking
+
+
+def drawing(random: np.random.Generator, share: float, begin: int = 0) -> dict[str, np.ndarray]:
+    """Return blocks of drawn numbers, of which from one on each call may have another form."""
+    of_call, of_first, of_second = (random.random((3, COUNT)) < share) & (begin <= TIME)
+    form = np.where(of_first != of_second, 2, of_call.astype(int))
+    difference = np.where(of_call, np.inf, 5.0)
+    return blocks(difference=difference, repeat=np.where(form == 2, np.inf, 5.0), form=form)
+
+
+@pytest.mark.parametrize("begin", [0, 160])
+def test_a_form_that_only_the_candidate_changes_or_only_later_is_drift(begin: int) -> None:
+    random = np.random.default_rng(4)
+    later = drawing(random, 0.4, begin)
+    others = [] if begin else [drawing(random, 0.0)]
+    found = estimate_soak(later, *others)["soak_outputs"]
+    assert np.isinf(found.value)
+    assert not found.lacking
+
+
 @pytest.mark.parametrize(
     "sides",
     [
