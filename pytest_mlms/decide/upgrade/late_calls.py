@@ -21,9 +21,9 @@ from pytest_mlms.decide.upgrade.turn_watch import seconds_of
 __all__ = ["LEAST_CALLS", "SECONDS", "LateCalls"]
 
 _CALLS = 2000  # before the late ones
-SECONDS = 0.25
+SECONDS = 0.4
 """Seconds that these may take a side."""
-LEAST_CALLS = 400
+LEAST_CALLS = 640
 """Calls that must come before; after fewer ones none is later than the timed ones."""
 _TURNS = 2
 _NOTICED = math.log1p(0.05)

@@ -58,3 +58,12 @@ def test_a_round_of_slow_calls_leaves_it_to_the_next_to_show_late_ones() -> None
     of_busy_round = late.run(pair, TurnPlan(), 0.1, 0.0, lambda: SIDES)
     assert not of_busy_round
     assert late.run(pair, TurnPlan(), 1e-4, 0.0, lambda: SIDES)["b"] == 2e-4
+
+
+def test_calls_of_a_fifth_of_a_millisecond_go_as_far_as_shorter_ones() -> None:
+    made = []
+    for slowest in (1e-5, 2e-4):
+        pair = Pair(slowest)
+        LateCalls().run(cast(AgentPair, pair), TurnPlan(3, 1), slowest, 0.0, lambda: SIDES)
+        made.append(pair.calls)
+    assert made[0] == made[1]
