@@ -143,7 +143,8 @@ def run_interleaved(
     ``after_round`` gets each round while its agents are alive; what it does is no part of the
     budget. ``keep_part`` gets what there is of a round whose load is interrupted, or whose agent
     dies under it. There is no further round that would exceed the budget if it takes as long as
-    those before. ``is_for_guards`` returns whether a further round is for these only.
+    those before, but those up to the first that may fail an item which ``is_for_guards``: whose
+    gates passed, while a guard looks worse.
     """
     earlier = EarlierRounds(LateCalls(plan.watches_late))
     _Rounds(plan, open_pair, batches_for, after_round, keep_part, is_for_guards, earlier).run()
@@ -213,7 +214,9 @@ class _Rounds:
                 order = order[::-1] if index % 2 else rng.sample(SIDES, 2)  # in blocks of two
             if self.kills.unless_killed(functools.partial(self._round, order, rng, load)):
                 return
-            if self.spent + self.spent / (index + 1) > self.plan.budget:
+            rounds = self.plan.rounds
+            is_guarded = rounds.least <= index + 1 < rounds.to_fail and self.is_for_guards()
+            if self.spent + self.spent / (index + 1) > self.plan.budget and not is_guarded:
                 return
 
     def _fill_caches(self, cores: Sequence[int]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from pytest_mlms.core.errors import AgentError
 from pytest_mlms.decide.upgrade.agents import AgentPair
 from pytest_mlms.decide.upgrade.interleave import MeasuredRound, run_interleaved
 from pytest_mlms.decide.upgrade.interleave_plan import InterleavePlan
+from pytest_mlms.decide.upgrade.round_estimate import RoundSpan
 from pytest_mlms.decide.upgrade.rounds import Outputs, SideName
 from pytest_mlms.measure.agent.energy import Energy
 from pytest_mlms.measure.agent.predictor import Clocks, Predictor, Turn
@@ -65,9 +66,13 @@ class Run:
         self.measured.append(measured)
         return len(self.measured) == self.rounds
 
-    def run(self, plan: InterleavePlan = PLAN) -> MeasuredRound:
+    def run(
+        self, plan: InterleavePlan = PLAN, is_for_guards: Callable[[], bool] = lambda: False
+    ) -> MeasuredRound:
         """Run all rounds; return the first."""
-        run_interleaved(plan, self.open_pair, batches_for, self.after_round)
+        run_interleaved(
+            plan, self.open_pair, batches_for, self.after_round, is_for_guards=is_for_guards
+        )
         return self.measured[0]
 
 
@@ -94,6 +99,15 @@ def test_no_round_is_begun_that_would_exceed_the_budget() -> None:
     run = Run(FakePair(), rounds=100)
     run.run(replace(PLAN, budget=0.0))
     assert len(run.opened) == 1
+
+
+@pytest.mark.parametrize(("for_guards", "expected"), [(True, 8), (False, 1)])
+def test_a_guard_that_looks_worse_has_the_rounds_to_fail_whatever_the_budget(
+    for_guards: bool, expected: int
+) -> None:
+    run = Run(FakePair(), rounds=100)
+    run.run(replace(PLAN, budget=0.0, rounds=RoundSpan(1, 12)), lambda: for_guards)
+    assert len(run.opened) == expected
 
 
 def test_each_side_is_started_first_in_one_of_two_rounds() -> None:
