@@ -312,15 +312,17 @@ class RoundRunner:
         growth = memory.growth(calls, warm_up.slowest, is_first=not earlier.growths)
         earlier.growths.append(growth)
         change = earlier.changes[-1]
-        late = earlier.late_calls.run(pair, turn_plan, warm_up.slowest, change, self._draw_order)
+        of_turns = [[np.median(durations(turn)) for turn in turns[side]] for side in SIDES]
+        slowest = float(np.median(of_turns, axis=1).max())  # fewer calls are slower, as in warm-ups
+        late = earlier.late_calls.run(pair, turn_plan, slowest, change, self._draw_order)
         joules = self._joules_per_input()
         idle = self._idle_cpu()
         sides: dict[SideName, Side] = {}
         for side in SIDES:
             all_turns = _SideTurns(first_turns[side], turns[side], last_turns[side])
-            of_turns = _measured_side(pair[side], pair.clocks[side], all_turns)
+            side_of_turns = _measured_side(pair[side], pair.clocks[side], all_turns)
             sides[side] = replace(
-                of_turns,
+                side_of_turns,
                 growth=growth[side],
                 warm_up_seconds=warm_up.spent[side],
                 late_seconds=late.get(side),

@@ -162,3 +162,12 @@ def test_stalls_leave_no_other_row_without_its_rounds() -> None:
     result = paced_upgrade(ALIKE, pace(base=2e-4), pace(stall=0.01, base=2e-4), 1, pairs=150)
     assert "stalls" in regressed(result)
     assert not [c.quantity for c in result.comparisons if c.lacking.startswith("needs")]
+
+
+def test_late_calls_go_as_far_as_the_calls_of_turns_take_not_the_first_ones_of_each() -> None:
+    def later(array: Any, call: int, random: np.random.Generator) -> float:
+        return (2e-4 + (5e-4 if call > 1500 else 0)) * float(np.exp(0.01 * random.normal()))
+
+    cold = {"a": [2.5], "b": [2.5]}
+    result = paced_upgrade(ALIKE, pace(base=2e-4), later, seed=1, pairs=30, starts=cold)
+    assert "late_latency" in regressed(result)
