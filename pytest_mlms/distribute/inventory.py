@@ -107,7 +107,7 @@ def _folded(name: str, parts: Iterable[str], width: int) -> list[str]:
     lines = textwrap.wrap(
         text,
         width,
-        initial_indent=f"  {name:<{_WIDTH_OF_NAMES}} ",
+        initial_indent=f"  {visible(name):<{_WIDTH_OF_NAMES}} ",
         subsequent_indent=" " * (_WIDTH_OF_NAMES + 3),
         break_long_words=False,
         break_on_hyphens=False,

@@ -88,6 +88,14 @@ def test_names_stay_whole_at_any_width(width: int) -> None:
         assert name in text
 
 
+def test_what_a_host_announces_moves_no_cursor() -> None:
+    device = {"name": "\x1b[2J", "kind": "x", "uuid": "1", "memory": 1, "locks": ["\x1b[1m"]}
+    capabilities = make_capabilities("a\x1b[3m", devices=[device])
+    _, lines = shown(make_worker("a", "gw0", WorkerAnnouncement(capabilities, [], [])))
+    assert "\\x1b[2J" in " ".join(lines)
+    assert "\x1b" not in "".join(lines)
+
+
 def test_a_worker_that_announced_nothing_is_not_listed() -> None:
     silent = WorkerState(Connection(FakeNode(), RecordingChannel()))
     assert shown(silent) == ("mlms: the fleet, 0 hosts", [])
