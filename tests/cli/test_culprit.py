@@ -7,6 +7,7 @@ import shutil
 import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -148,8 +149,10 @@ def test_ctrl_c_after_the_search_prints_the_command_that_goes_on(
         raise KeyboardInterrupt
 
     monkeypatch.chdir(project.path)
-    monkeypatch.setattr("pytest_mlms.cli.culprit.bisect", lambda options: 0)
-    monkeypatch.setattr("pytest_mlms.explain.bisect.record.load_record", interrupt)
+    culprit = import_module("pytest_mlms.cli.culprit")  # pytester makes modules anew, not packages
+    monkeypatch.setattr(culprit, "bisect", lambda options: 0)
+    record = import_module("pytest_mlms.explain.bisect.record")
+    monkeypatch.setattr(record, "load_record", interrupt)
     monkeypatch.setattr("sys.argv", ["mlms", "culprit", POINT, *ENDS])
     assert main(["culprit", POINT, *ENDS]) == 130
     *_, told, command, last = capsys.readouterr().err.splitlines()
