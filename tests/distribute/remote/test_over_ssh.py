@@ -142,7 +142,7 @@ def test_a_host_that_is_lost_costs_no_result(project: Project, hosts: Hosts, how
     process = start(project, *workers, "--dist=load", "--mlms-worker-timeout=30")
     wait_for_result_of("mlms2", project, process)
     getattr(hosts.hosts[1], how)()
-    assert process.wait(timeout=900) == 1
+    assert process.wait(timeout=900) == 1, (project.path / "output").read_text()
     items = project.items()
     assert len(items) == len({item["nodeid"] for item in items}) == 30
     assert {item["verdict"] for item in items} == {"PASSED"}
@@ -161,7 +161,7 @@ def test_a_run_whose_only_host_is_lost_ends_with_errors(project: Project, hosts:
     process = start(project, two_workers, "--dist=load")
     wait_for_result_of("mlms2", project, process)
     hosts.hosts[1].kill()
-    assert process.wait(timeout=900) == 1
+    assert process.wait(timeout=900) == 1, (project.path / "output").read_text()
     items = project.items()
     assert len(items) == len({item["nodeid"] for item in items}) == 30
     assert {item["verdict"] for item in items} == {"PASSED", "ERROR"}
