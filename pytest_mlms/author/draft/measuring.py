@@ -33,7 +33,7 @@ _SHOWN_LINES = 12  # of an error
 _LEAST_DIFFERENCE = 1e-6
 _ANY_DIFFERENCE = 1e30
 _BY_CHANCE = {"top1": 0.0, "r2": 0.0, "ap": 0.0, "miou": 0.0}
-"""What a model that knows nothing scores; of as many classes as are known, one of them."""
+"""The score of a model that knows nothing; of as many classes as are known, one of them."""
 _DOUBT = (
     "{} {} is not shown to be better than chance ({}{}): the labels, their order or the "
     "pre-processing are probably wrong, or the inputs too few. Mend that before you trust a limit "

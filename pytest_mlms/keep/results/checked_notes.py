@@ -1,4 +1,4 @@
-"""What items of some kinds note, for readers that take it by name; apart, as it imports numpy."""
+"""Notes of items of some kinds, for readers that take them by name; apart, as it imports numpy."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class NotedProcess:
-    """What is read of a fresh process of a performance item."""
+    """The facts that are read of a fresh process of a performance item."""
 
     load_seconds: float | None = None
     first_seconds: float | None = None
@@ -44,7 +44,7 @@ class NotedProcess:
 
 @dataclass(frozen=True)
 class NotedSide:
-    """What is read of one side of a round: its software."""
+    """The software of one side of a round, as it is read."""
 
     versions: Mapping[str, str] = field(default_factory=dict)
     python: str = ""
@@ -52,7 +52,7 @@ class NotedSide:
 
 @dataclass(frozen=True)
 class NotedRound:
-    """What is read of a round of an upgrade: by quantity ``(a, b, log(b / a), error, calls)``.
+    """Facts of a round of an upgrade: by quantity ``(a, b, log(b / a), error, calls)``.
 
     ``peaks`` are those of both sides, where they were searched.
     """
@@ -67,7 +67,7 @@ class NotedRound:
 
 @dataclass(frozen=True)
 class NotedTerms:
-    """What is read of an upgrade's criteria: tolerances by quantity, and those that must be shown.
+    """Criteria of an upgrade: tolerances by quantity, and those that must be shown.
 
     ``places`` has the line or the option that set each tolerance; a default has none.
     """

@@ -357,7 +357,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class PredictionsRecord:
-    """What an item noted of its predictions.
+    """The facts that an item noted of its predictions.
 
     ``sha256`` is the digest of the answers, which rounding doesn't change; None for a task whose
     answers are numbers. ``right`` is how many of ``inputs`` are right by ``quantity``, the task's
@@ -372,7 +372,7 @@ class PredictionsRecord:
 
 @dataclass(frozen=True)
 class NotedReference:
-    """What is read of the reference that outputs agree with."""
+    """The facts that are read of the reference that outputs agree with."""
 
     stack: Text = ""
     framework: Text = ""

@@ -93,4 +93,4 @@ MACHINE: Mapping[type, Taken] = {
     _Cpu: Taken(nullable="model microarchitecture"),
     GpuRecord: Taken(nullable="name driver"),
 }
-"""What strict readers take: that of which a machine's class and its software are made."""
+"""The fields that strict readers take: a machine's class and its software are made of them."""

@@ -13,7 +13,7 @@ __all__ = ["EndRecord", "GitRecord", "Head", "HeadOfItem", "JobRecord", "RunReco
 
 @dataclass(frozen=True, kw_only=True)
 class Head:
-    """What each line has: the format, the name of the run, the time (ISO 8601, UTC), its type."""
+    """The head of each line: format, name of the run, time (ISO 8601, UTC), its type."""
 
     format: Annotated[int, OrDefault(1)] = 1
     run: Name = ""
@@ -64,7 +64,7 @@ class EndRecord(Head):
 
 @dataclass(frozen=True, kw_only=True)
 class HeadOfItem(Head):
-    """What the line of an item has, and that of its tear-down if it failed."""
+    """The head of the line of an item, and of that of its tear-down if it failed."""
 
     nodeid: Text
     repetition: Count = 1

@@ -1,4 +1,4 @@
-"""Which rounds of an upgrade have late calls."""
+"""Late calls of the rounds of an upgrade."""
 
 from __future__ import annotations
 
