@@ -41,6 +41,10 @@ def soaks(project: Project) -> Project:
     return project
 
 
+ANY_DRIFT = "  soak_latency_drift: {max: 200 %}\n  soak_throughput_drift: {max: 200 %}"
+"""Limits that four seconds beside other tests keep, where a test is of something else than drift."""
+
+
 def only_soaks(project: Project) -> dict[str, dict[str, Any]]:
     return {item["stack"]["name"]: item for item in project.items() if item["kind"] == "soak"}
 
@@ -61,6 +65,7 @@ def test_a_soak_is_an_item_beside_the_others(soaks: Project) -> None:
 def test_soaks_judge_what_time_does_and_other_items_stay(soaks: Project) -> None:
     names = ("clean", "leaking", "threads", "wrong", "drawing", "forming")
     stacks = [f"--mlms-stack={name}" for name in names]
+    soaks.set_thresholds(ANY_DRIFT)
     result = soaks.run("--mlms-soak=4s", *stacks, "-k", "soak", "-n2")
     found = only_soaks(soaks)
     assert {name: item["verdict"] for name, item in found.items()} == {
@@ -104,7 +109,8 @@ def test_a_soak_against_another_stack_judges_what_it_does_not_do(soaks: Project)
     soaks.run("--mlms-soak=8s", "-k", "soak", "--mlms-aa", "--mlms-stack=leaking")
     (same,) = soaks.items()
     assert same["verdict"] in ("PASSED", "INCONCLUSIVE")
-    assert same["estimates"]["soak_growth"]["value"] == pytest.approx(0, abs=50)
+    growth = same["estimates"]["soak_growth"]["value"]
+    assert growth == pytest.approx(0, abs=500), "of 5,000 B a call, on both sides"
 
 
 def test_a_candidate_that_dies_in_a_soak_has_regressed_and_a_baseline_that_does_is_an_error(
