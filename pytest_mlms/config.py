@@ -17,18 +17,6 @@ import pytest
 from pytest_mlms.core.starts import OF_A_COMMAND
 from pytest_mlms.options import OPTIONS, flag_value, is_set, read_option, source_of
 
-__all__ = [
-    "LOCK",
-    "LOCK_FILE",
-    "MANIFEST_SUFFIXES",
-    "SENT",
-    "Config",
-    "check_named",
-    "draw_seed",
-    "typed_flags",
-    "typed_paths",
-]
-
 SENT = (*(option.name for option in OPTIONS if option.is_sent), "lock")
 """The fields of Config whose files are copied to the hosts of remote workers."""
 

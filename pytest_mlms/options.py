@@ -20,19 +20,6 @@ from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.measure.trace import LEVELS
 from pytest_mlms.provide.artifacts.limits import DownloadLimits
 
-__all__ = [
-    "LEAST_SOAK",
-    "OPTIONS",
-    "Option",
-    "add_options",
-    "flag_value",
-    "is_set",
-    "read_option",
-    "read_share",
-    "share_text",
-    "source_of",
-]
-
 LEAST_SOAK = 3.0
 """Seconds; in less there are too few blocks of calls to judge."""
 _OVERRIDE = re.compile("^(-o|--override-ini=)")

@@ -27,20 +27,6 @@ if TYPE_CHECKING:
     from pytest_mlms.provide.artifacts.fetch import CaseFiles
     from pytest_mlms.provide.cases import Case
 
-__all__ = [
-    "check_environment",
-    "check_known",
-    "files_of",
-    "hold_device",
-    "launch_of",
-    "open_or_skip",
-    "open_other",
-    "predictor_spec",
-    "remember_environment",
-    "skip_if_known_unavailable",
-    "skip_if_unavailable",
-]
-
 Value = TypeVar("Value")
 
 _LOCK_SECONDS = 3600  # an item's longest wait for its device

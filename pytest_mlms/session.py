@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from pytest_mlms.measure.pipeline import Dataset
     from pytest_mlms.provide.host.capabilities import Capabilities
 
-__all__ = ["FIRST_WORKERS", "REPORTER", "SESSION", "WORKER", "Session"]
-
 REPORTER = "mlms-reporter"
 """The name of the plugin that writes results, in the process that the user started."""
 

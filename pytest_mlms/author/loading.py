@@ -12,8 +12,6 @@ from pytest_mlms.manifest import yaml12
 from pytest_mlms.manifest.load import LoadedManifest, load_document
 from pytest_mlms.manifest.reading import read
 
-__all__ = ["NoManifestError", "load_manifest"]
-
 _KEYS = frozenset({"framework", "models", "inputs", "outputs", "task"})
 """Keys of which every manifest has one, of either form, and other YAML files seldom any."""
 

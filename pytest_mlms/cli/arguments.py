@@ -10,20 +10,6 @@ from pathlib import Path
 from pytest_mlms.core.text import visible
 from pytest_mlms.provide.artifacts.fetch import default_cache
 
-__all__ = [
-    "add_allow_code",
-    "add_cache",
-    "add_folders",
-    "add_predictors",
-    "add_results",
-    "add_top",
-    "add_trust",
-    "positive",
-    "print_error",
-    "say",
-    "seconds_above_0",
-]
-
 
 def add_predictors(parser: argparse.ArgumentParser) -> None:
     """Add --mlms-predictors, as ``predictors``."""

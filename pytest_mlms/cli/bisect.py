@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from pytest_mlms.explain.bisect.record import Probe, Record
     from pytest_mlms.provide.artifacts.package_index import PipSettings
 
-__all__ = ["add_bisect", "add_question", "bisect", "resuming"]
-
 _STATUS = {"found": 0, "same": 1, "range": 2, "gradual": 2}
 _RECORD = Path("bisect.json")
 _LOCKS = (".lock", ".toml")

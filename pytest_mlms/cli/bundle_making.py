@@ -18,8 +18,6 @@ from pytest_mlms.cli.arguments import (
 if TYPE_CHECKING:
     from pytest_mlms.explain.repro.making import Making
 
-__all__ = ["add_making", "making_of"]
-
 
 def add_making(parser: argparse.ArgumentParser) -> None:
     """Add the options that ``making_of`` reads, and --mlms-results."""

@@ -35,8 +35,6 @@ from pytest_mlms.provide.artifacts.fetch import default_cache
 from pytest_mlms.provide.stacks.declared import choose, declared_stacks
 from pytest_mlms.provide.stacks.launch import prepare
 
-__all__ = ["add_compare"]
-
 
 def add_compare(commands: Any) -> None:
     """Add the command."""

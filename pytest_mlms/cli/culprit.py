@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from pytest_mlms.explain.bisect.record import Conclusion, Record
     from pytest_mlms.explain.repro.items import FoundItem
 
-__all__ = ["add_culprit"]
-
 _RECORD = "bisect.json"
 _REPORT = "report.md"
 _BUDGET = 600.0  # seconds of the reduction

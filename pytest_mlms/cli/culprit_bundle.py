@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from pytest_mlms.explain.repro.bundle import Bundle
     from pytest_mlms.explain.repro.items import FoundItem
 
-__all__ = ["BUNDLE", "Attachment", "attach_bundle"]
-
 BUNDLE = "repro.zip"
 
 _REDUCED = "Reduced to "

@@ -18,8 +18,6 @@ from pytest_mlms.measure.pipeline.step_files import class_numbers_of, with_local
 from pytest_mlms.provide.artifacts.fetch import fetch
 from pytest_mlms.provide.artifacts.unpinned import without_record
 
-__all__ = ["check_dataset"]
-
 
 def check_dataset(loaded: LoadedManifest, cache: Path) -> Iterator[DatasetError | ArtifactError]:
     """Yield what is wrong with a local dataset: its form, its labels, or its first element.

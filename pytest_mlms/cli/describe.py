@@ -38,8 +38,6 @@ from pytest_mlms.provide.stacks.schema import STACK_FILES
 from pytest_mlms.show.report.table import KEEP, format_table
 from pytest_mlms.show.views.numbers import count_text
 
-__all__ = ["add_describe"]
-
 _WIDTH = 80  # columns of output that is not a terminal
 _HEADER = ("layer", "type", "output", "parameters", "FLOPs", "weights", "activations")
 _TEXT_COLUMNS = 3

@@ -32,8 +32,6 @@ from pytest_mlms.measure.agent.registry import find_predictors
 from pytest_mlms.provide.stacks.declared import choose, declared_stacks, stacks_for
 from pytest_mlms.show.report.table import format_table
 
-__all__ = ["add_doctor"]
-
 _INPUTS = 200
 _SHOWN = 10  # variants
 _WIDTH = 80  # columns of output that is not a terminal

@@ -16,8 +16,6 @@ from pytest_mlms.cli.history_control import add_control
 from pytest_mlms.cli.history_export import add_export, add_rebuild
 from pytest_mlms.cli.history_show import add_show
 
-__all__ = ["add_history"]
-
 DEFAULT_HISTORY = "mlms-results/history.sqlite"
 """The history that a bare --mlms-history writes, where --mlms-results is left as it is."""
 

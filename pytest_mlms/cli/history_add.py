@@ -12,8 +12,6 @@ from pytest_mlms.cli.arguments import print_error
 if TYPE_CHECKING:
     from pytest_mlms.keep.history.adding import Added
 
-__all__ = ["add_add"]
-
 
 def add_add(commands: Any, common: argparse.ArgumentParser) -> None:
     """Add the command."""

@@ -14,8 +14,6 @@ from pytest_mlms.core.units import format_quantity
 if TYPE_CHECKING:
     from pytest_mlms.keep.history.backfill import BackfillOptions, Work
 
-__all__ = ["add_backfill"]
-
 
 def add_backfill(commands: Any, common: argparse.ArgumentParser) -> None:
     """Add the command."""

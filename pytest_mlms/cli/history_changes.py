@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from pytest_mlms.keep.history.changes import Change
     from pytest_mlms.keep.history.shifts import Sight
 
-__all__ = ["add_accept", "add_changes"]
-
 _WIDTH = 80  # columns of a log
 _HEADER = ("change", "before → after", "ratio", "95 %")
 _MOST_DIFFERENCES = 12

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from pytest_mlms.keep.history.changes import Change
     from pytest_mlms.keep.history.child_session import ChildOptions
 
-__all__ = ["add_confirm_arguments", "add_session_arguments", "child_options", "confirm_changes"]
-
 
 def add_confirm_arguments(parser: argparse.ArgumentParser) -> None:
     """Add --confirm and what it takes."""

@@ -8,8 +8,6 @@ from typing import Any
 
 from pytest_mlms.cli.arguments import add_cache, print_error, show_step
 
-__all__ = ["add_control"]
-
 
 def add_control(commands: Any, common: argparse.ArgumentParser) -> None:
     """Add the command."""

@@ -11,8 +11,6 @@ from typing import Any
 from pytest_mlms.cli.arguments import print_error
 from pytest_mlms.core.files import replacing
 
-__all__ = ["add_export", "add_rebuild"]
-
 
 def add_export(commands: Any, common: argparse.ArgumentParser) -> None:
     """Add the command that writes a history as lines of JSON."""

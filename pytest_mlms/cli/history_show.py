@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from pytest_mlms.keep.history.queries import SeriesInfo
     from pytest_mlms.show.report.history_tables import Style
 
-__all__ = ["add_show"]
-
 _WIDTH = 80  # columns of a table that is not on a terminal
 _MOST_SERIES = 100  # of a table
 _LAST = 30  # points of a table

@@ -19,8 +19,6 @@ from pytest_mlms.core.text import visible
 from pytest_mlms.manifest.load import shown
 from pytest_mlms.measure.agent.registry import find_predictors
 
-__all__ = ["add_import"]
-
 _CONTAINERS = (
     "images of containers of 2017 to 2021, most of them swapped; declare a stack instead "
     "(docs/stacks.md)"

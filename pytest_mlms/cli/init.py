@@ -35,8 +35,6 @@ from pytest_mlms.measure.agent.registry import find_predictors
 from pytest_mlms.provide.artifacts.fetch import default_cache
 from pytest_mlms.provide.stacks.declared import choose, declared_stacks
 
-__all__ = ["add_init"]
-
 _SUFFIXES = (".yaml", ".yml")
 _TRIED = range(40, 201)
 """The least and the most inputs on which ranges of pixels are compared."""

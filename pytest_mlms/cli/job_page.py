@@ -9,8 +9,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["IS_ON_GITHUB", "run_in_job"]
-
 IS_ON_GITHUB = "GITHUB_ACTIONS"
 """The variable that is "true" in a job."""
 

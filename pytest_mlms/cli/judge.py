@@ -17,8 +17,6 @@ from pytest_mlms.decide.upgrade.rounds import CLOCKS
 from pytest_mlms.options import read_share
 from pytest_mlms.show.report.table import KEEP, format_table
 
-__all__ = ["add_judge"]
-
 _WIDTH = 80  # columns of a log
 _VERDICTS = list(Verdict)  # worst first
 _HEADER = ("was", "is", "model", "case", "B / A", "tolerance", "rounds")

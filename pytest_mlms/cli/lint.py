@@ -25,8 +25,6 @@ from pytest_mlms.provide.artifacts.fetch import check_local, fetch_unpinned
 from pytest_mlms.provide.stacks.declared import check_framework
 from pytest_mlms.provide.stacks.schema import STACK_FILES, load_stacks
 
-__all__ = ["add_lint"]
-
 
 def add_lint(commands: Any) -> None:
     """Add the command."""

@@ -17,8 +17,6 @@ from pytest_mlms.manifest.text_edit import CannotEdit
 from pytest_mlms.provide.artifacts.digest import digest_of
 from pytest_mlms.provide.artifacts.lfs import POINTER_ADVICE, is_pointer_file
 
-__all__ = ["fix_digests"]
-
 Fetch = Callable[[Artifact], str]
 """Downloads a file and returns its digest; raises MlmsError."""
 

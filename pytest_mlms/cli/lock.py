@@ -27,8 +27,6 @@ from pytest_mlms.options import read_share
 from pytest_mlms.provide.stacks.declared import declared_stacks
 from pytest_mlms.provide.stacks.trust import EVERYTHING, Trust
 
-__all__ = ["add_lock"]
-
 _LATEST = Path("mlms-results/latest")
 _NOT_LOCKED = "not locked"
 _NOT_MEASURED = "locked, but not measured"

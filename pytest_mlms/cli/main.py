@@ -17,8 +17,6 @@ from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.extras import missing_extra
 from pytest_mlms.core.interrupts import interrupts_kept
 
-__all__ = ["main"]
-
 _SUBCOMMANDS = {
     "init": ("init", "add_init"),
     "compare": ("compare", "add_compare"),

@@ -18,8 +18,6 @@ from pytest_mlms.measure.evaluate.random_inputs import input_shape, known_axes
 from pytest_mlms.measure.pipeline import read_labels
 from pytest_mlms.measure.structure.onnx_signature import OnnxSignature, read_signature
 
-__all__ = ["check_models", "known_classes"]
-
 
 def check_models(loaded: LoadedManifest) -> Iterator[MlmsError]:
     """Yield what doesn't fit between a manifest and each of its local ONNX files.

@@ -9,8 +9,6 @@ from typing import Any
 from pytest_mlms.cli.arguments import positive
 from pytest_mlms.core.errors import MlmsError
 
-__all__ = ["add_portal"]
-
 
 def add_portal(commands: Any) -> None:
     """Add the command to the parser's commands."""

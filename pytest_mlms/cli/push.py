@@ -14,8 +14,6 @@ from pytest_mlms.core.portal_address import read_token, read_url
 from pytest_mlms.show.report.push import Portal, PushError
 from pytest_mlms.show.report.push_queue import unmark, waiting_runs
 
-__all__ = ["add_push"]
-
 _URL_VARIABLE = "MLMS_PUSH"
 
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from pytest_mlms.explain.repro.bundle import Bundle
     from pytest_mlms.explain.repro.replay.record import Record
 
-__all__ = ["add_reduce"]
-
 _BUDGET = 600.0  # seconds
 _SUFFIX = ".zip"
 _OUT = Path("reduced.zip")

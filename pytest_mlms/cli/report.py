@@ -11,8 +11,6 @@ from pytest_mlms.core.errors import MlmsError
 if TYPE_CHECKING:
     from pytest_mlms.show.html.report import HistoryFigures
 
-__all__ = ["add_report"]
-
 _HTML = "report.html"
 _MARKDOWN = "upgrade-report.md"
 

@@ -17,8 +17,6 @@ from pytest_mlms.core.errors import MlmsError
 if TYPE_CHECKING:
     from pytest_mlms.explain.repro.bundle import Bundle
 
-__all__ = ["add_repro"]
-
 _LONGEST_NAME = 80  # characters
 _MEBIBYTE = 1 << 20
 

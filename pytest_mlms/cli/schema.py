@@ -8,8 +8,6 @@ from typing import Any
 
 from pytest_mlms.manifest import Manifest
 
-__all__ = ["add_schema"]
-
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 

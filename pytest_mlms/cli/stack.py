@@ -38,8 +38,6 @@ from pytest_mlms.provide.stacks.environments import (
 from pytest_mlms.provide.stacks.launch import base_interpreter, prepare
 from pytest_mlms.show.report.table import format_table
 
-__all__ = ["add_stack_commands"]
-
 _ELSEWHERE = "--mlms-manifests DIR says where else"
 _HEADER = ("stack", "framework", "state", "what")
 _WIDTH = 80  # columns of a list that is not on a terminal

@@ -23,8 +23,6 @@ from pytest_mlms.show.report.trace_query import (
     traces_of,
 )
 
-__all__ = ["add_analyze", "add_export"]
-
 
 def add_analyze(commands: Any) -> None:
     """Add the command to the parser's commands."""

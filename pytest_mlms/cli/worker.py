@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 
 from pytest_mlms.core.errors import MlmsError
 
-__all__ = ["add_worker"]
-
 _AT_ONCE = 16  # hosts
 
 

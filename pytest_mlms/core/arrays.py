@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
-__all__ = ["DamagedFile", "content_size", "read_arrays", "write_arrays"]
-
 _DAMAGES = (
     ValueError,
     KeyError,

@@ -7,15 +7,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = [
-    "cgroup_folders",
-    "cpu_limits",
-    "memory_left",
-    "memory_limits",
-    "oom_kills",
-    "positive",
-]
-
 _ROOT = Path("/sys/fs/cgroup")
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["EXTRAS", "INSTALL", "missing_extra"]
-
 INSTALL = "pip install"
 """The words of the advice."""
 

@@ -10,15 +10,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
-__all__ = [
-    "open_regular",
-    "read_regular",
-    "read_secret",
-    "replacing",
-    "total_size",
-    "write_atomically",
-]
-
 _PART = 1 << 16  # bytes
 
 

@@ -13,9 +13,6 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["interrupts_kept"]
-
-
 _RETURNED = 0.05  # seconds until the callback and the hook have returned, or else it is kept again
 
 

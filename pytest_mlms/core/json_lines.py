@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO, Any
 
-__all__ = ["JsonLine", "lines_from", "read_line"]
-
 _MANY_DIGITS = re.compile(r"\d{309}")
 _SURROGATE = re.compile(r"\\u[dD]")
 _CHUNK = 1 << 20  # bytes

@@ -7,8 +7,6 @@ import contextlib
 from pytest_mlms.core.cgroups import cgroup_folders, memory_left, memory_limits
 from pytest_mlms.core.units import format_quantity
 
-__all__ = ["available_memory", "shortage"]
-
 _LARGEST = 1 << 80  # bytes that are shown; larger numbers may not fit into a float
 
 

@@ -11,8 +11,6 @@ from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.files import read_secret
 from pytest_mlms.core.redaction import redact
 
-__all__ = ["TOKEN_VARIABLE", "exposes_tokens", "read_token", "read_url"]
-
 TOKEN_VARIABLE = "MLMS_PUSH_TOKEN"
 
 _LONGEST = 4096  # bytes of a token file

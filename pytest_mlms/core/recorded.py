@@ -14,16 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = [
-    "Recorded",
-    "RecordedLaunch",
-    "folder_of_item",
-    "is_file_of_run",
-    "recorded_artifacts",
-    "recorded_launch",
-    "without_devices",
-]
-
 _FOLDERS = ("items", "agents")
 """The folders of a run that have its files."""
 

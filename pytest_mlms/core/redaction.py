@@ -10,8 +10,6 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["anonymous", "redact", "redact_all"]
-
 _HIDDEN = "***"
 _ADDRESS = re.compile(r"""(?<=://)[^\s"'<>)]+""")
 """The rest of an address behind its scheme."""

@@ -7,8 +7,6 @@ from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager
 from typing import Generic, TypeVar
 
-__all__ = ["SingleEntryCache"]
-
 Value = TypeVar("Value")
 
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 import sys
 
-__all__ = ["OF_A_COMMAND", "module_command", "without_own_settings"]
-
 OF_A_COMMAND = "_MLMS_OF_A_COMMAND"
 """The variable of a session of pytest that a command started for its own ends."""
 

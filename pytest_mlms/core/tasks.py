@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Literal, NamedTuple
 
-__all__ = ["GROUP", "TASKS", "LabelForm", "TaskFacts", "facts_of", "tasks"]
-
 GROUP = "pytest_mlms.tasks"
 """The group of entry points that add tasks: the name of a task, and its class."""
 

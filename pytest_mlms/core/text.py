@@ -6,8 +6,6 @@ import difflib
 import re
 from collections.abc import Sequence
 
-__all__ = ["close_words", "encodable", "file_stem", "find_control", "shortened", "visible"]
-
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 """Controls of a terminal but tab and newline, and what XML and UTF-8 can't have."""
 

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-__all__ = ["LOCK_MODE", "Waiting", "hold_lock", "holder_of", "in_silence"]
-
 LOCK_MODE = 0o666
 """The mode of a cache's lock files, for all users of its folder, whatever the umask."""
 

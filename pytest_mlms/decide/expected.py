@@ -16,8 +16,6 @@ from pytest_mlms.manifest.scenarios import Peak
 from pytest_mlms.options import read_share
 from pytest_mlms.provide.cases import Case
 
-__all__ = ["Gate", "expected", "gates_of", "main_quantity"]
-
 _OF_DATASET = ("group_latency", "slow_inputs")
 """Quantities that drawn inputs of one shape don't have; another case times the dataset."""
 

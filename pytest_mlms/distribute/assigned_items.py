@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 
 from pytest_mlms.distribute.queue import ItemQueue, ItemTable
 
-__all__ = ["AssignedItems", "StealRequest"]
-
 _BATCH_SECONDS = 0.1  # of work that a worker is sent at once
 _MOST_ITEMS = 64  # in a batch
 _SMOOTHING = 0.3  # weight of the latest duration in the average

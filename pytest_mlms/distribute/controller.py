@@ -47,8 +47,6 @@ from pytest_mlms.provide.host.matching import are_constraints
 from pytest_mlms.session import REPORTER, Session
 from pytest_mlms.show.report.durations import known_durations
 
-__all__ = ["Controller"]
-
 _shown_needs = itemgetter("framework", "device", "hardware", "labels")
 """The needs of items that are told where no host can run them."""
 

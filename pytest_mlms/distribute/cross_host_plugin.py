@@ -20,8 +20,6 @@ from pytest_mlms.options import read_share
 from pytest_mlms.session import REPORTER
 from pytest_mlms.show.report.table import format_table
 
-__all__ = ["CrossHostComparison", "register_comparison"]
-
 _HEADER = ["verdict", "case", "quantity", "A", "B", "B / A", "noise"]
 _TEXT_COLUMNS = 3
 _NARROWEST = 80  # columns

@@ -15,8 +15,6 @@ from pytest_mlms.provide.host.capabilities import Capabilities
 from pytest_mlms.session import SESSION
 from pytest_mlms.show.report.table import KEEP
 
-__all__ = ["InventoryScheduler", "show_this_host", "write_workers"]
-
 _WIDTH_OF_NAMES = len("containers")
 _NARROWEST = 80  # columns
 

@@ -12,8 +12,6 @@ from pytest_mlms.provide.host.requirements import OF_HOSTS, Needs
 from pytest_mlms.show.report.outcome import without_traceback
 from pytest_mlms.show.report.reproduce import command_for
 
-__all__ = ["LostItem", "as_error", "report_of"]
-
 
 class LostItem(NamedTuple):
     """An item of a manifest that has no result, and the reason."""

@@ -22,8 +22,6 @@ from typing import (
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.text import visible
 
-__all__ = ["commands_terminal", "misfit", "result_misfit", "teardown_misfit", "types_of"]
-
 _BITS = 64  # of numbers, such as the bytes of a memory
 _SHOWN = 200  # characters of an error
 

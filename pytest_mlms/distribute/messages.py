@@ -11,28 +11,6 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from pytest_mlms.provide.host.capabilities import Capabilities
 from pytest_mlms.provide.host.requirements import Needs
 
-__all__ = [
-    "MESSAGES",
-    "ArtifactChunk",
-    "ArtifactEnd",
-    "ArtifactFound",
-    "ArtifactRefused",
-    "ArtifactRequest",
-    "DownloadRequest",
-    "FileBegin",
-    "FileChunk",
-    "FileEnd",
-    "FileStored",
-    "Heartbeat",
-    "Interrupt",
-    "InterruptedResult",
-    "ItemRefusal",
-    "ItemRetry",
-    "Message",
-    "RefusedOutcome",
-    "WorkerAnnouncement",
-]
-
 RefusedOutcome: TypeAlias = Literal["skip", "fail", "error"]
 """How a worker reports an item that no host can run."""
 

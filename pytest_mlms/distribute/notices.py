@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-__all__ = ["Notices"]
-
 
 class Notices:
     """Shows messages in the terminal, and collects the losses of the run.

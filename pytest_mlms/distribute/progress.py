@@ -9,8 +9,6 @@ from collections.abc import Iterable, Sequence
 from pytest_mlms.distribute.queue import ItemTable
 from pytest_mlms.distribute.workers import WorkerState
 
-__all__ = ["Progress", "remaining_seconds", "summary"]
-
 _SECONDS_ON_TERMINAL = 30.0
 _SECONDS_IN_LOG = 120.0
 _MOST_SHOWN = 4  # running items

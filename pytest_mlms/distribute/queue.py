@@ -11,8 +11,6 @@ from typing import NamedTuple
 
 from pytest_mlms.provide.host.requirements import Needs
 
-__all__ = ["ItemQueue", "ItemTable", "Retry", "plausible"]
-
 _LONGEST = 1e9  # seconds of an item
 
 

@@ -8,8 +8,6 @@ from pytest_mlms.distribute.notices import Notices
 from pytest_mlms.distribute.queue import ItemTable
 from pytest_mlms.distribute.workers import WorkerState
 
-__all__ = ["AbandonedItem", "abandon_items", "recover_items"]
-
 
 class AbandonedItem(NamedTuple):
     """An item that no worker is left for."""

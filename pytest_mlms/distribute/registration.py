@@ -6,8 +6,6 @@ import pytest
 
 from pytest_mlms.session import SESSION
 
-__all__ = ["CONTROLLER", "register"]
-
 CONTROLLER = "mlms-fleet"
 """The plugin's name; ``-p no:mlms-fleet`` leaves the items to xdist's own scheduler."""
 

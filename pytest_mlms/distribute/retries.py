@@ -12,8 +12,6 @@ import pytest
 from pytest_mlms.distribute.scheduler import FleetScheduler
 from pytest_mlms.distribute.workers import WorkerState
 
-__all__ = ["ReportFilter", "find_full_disk"]
-
 _FULL_DISK = [
     os.strerror(errno.ENOSPC),
     os.strerror(errno.EDQUOT),

@@ -26,8 +26,6 @@ from pytest_mlms.distribute.xdist_scheduler import DelegatedItems
 from pytest_mlms.provide.host.capabilities import Capabilities
 from pytest_mlms.provide.host.matching import misses, nearest_miss
 
-__all__ = ["FleetScheduler", "RunInfo"]
-
 
 class RunInfo(NamedTuple):
     """Facts about the run that the scheduler needs.

@@ -11,8 +11,6 @@ import pytest
 from pytest_mlms.distribute.message_types import misfit, types_of
 from pytest_mlms.distribute.messages import MESSAGES, Message
 
-__all__ = ["CHANNEL_INPUT", "Handler", "Handlers", "SideChannel", "channel_of", "is_remote"]
-
 CHANNEL_INPUT = "mlms_channel"
 """The key of the channel in the input that xdist gives a worker."""
 

@@ -6,8 +6,6 @@ from collections.abc import Iterable
 
 from pytest_mlms.distribute.workers import WorkerState
 
-__all__ = ["SilenceMonitor"]
-
 _CHECK_SECONDS = 2.0  # between two checks, at most, unless this process was stopped
 
 

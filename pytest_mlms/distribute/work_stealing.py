@@ -11,8 +11,6 @@ from pytest_mlms.distribute.assigned_items import StealRequest
 from pytest_mlms.distribute.queue import ItemTable
 from pytest_mlms.distribute.workers import WorkerState, are_free
 
-__all__ = ["steal_for"]
-
 
 def steal_for(idle: WorkerState, workers: Sequence[WorkerState], items: ItemTable) -> None:
     """Ask the worker with most items that ``idle`` could run to give back half of them.

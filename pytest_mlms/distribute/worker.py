@@ -30,8 +30,6 @@ from pytest_mlms.keep.results.item_result import identity_of
 from pytest_mlms.provide.host.requirements import table_of
 from pytest_mlms.session import SESSION, WORKER
 
-__all__ = ["WorkerSide", "register_worker"]
-
 _HEARTBEAT_SECONDS = 2.0
 
 

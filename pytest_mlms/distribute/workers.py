@@ -15,8 +15,6 @@ from pytest_mlms.distribute.side_channel import SideChannel
 from pytest_mlms.provide.host.capabilities import Capabilities
 from pytest_mlms.provide.host.matching import locks_of, misses
 
-__all__ = ["Connection", "Liveness", "PendingRetry", "WorkerState", "are_free"]
-
 _SLOW_START = 5
 """Until its first message a worker may be silent for so many times as long, as imports are slow."""
 

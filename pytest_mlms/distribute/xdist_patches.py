@@ -31,8 +31,6 @@ from pytest_mlms.distribute.remote.hosts import UnfitHost, prepare_spec
 from pytest_mlms.distribute.remote.ssh import shown_answer, ssh_command
 from pytest_mlms.distribute.remote.workspace_sync import WorkspaceSync
 
-__all__ = ["RunControl", "XdistPatches"]
-
 _UNREACHABLE = (
     UnfitHost,
     HostNotFound,

@@ -10,8 +10,6 @@ from pytest_mlms.distribute.assigned_items import StealRequest
 from pytest_mlms.distribute.queue import ItemTable
 from pytest_mlms.distribute.workers import WorkerState
 
-__all__ = ["DelegatedItems"]
-
 
 class _DelegatedWorker:
     """A worker as xdist's scheduler sees it: its indices count the other tests only."""

@@ -10,8 +10,6 @@ import pytest
 from pytest_mlms.core.records import Kind
 from pytest_mlms.provide.cases import case_of
 
-__all__ = ["select_benchmarks"]
-
 _TIMED: tuple[Kind, ...] = ("performance", "upgrade")
 
 

@@ -30,8 +30,6 @@ from pytest_mlms.provide.stacks.schema import STACK_FILES
 from pytest_mlms.session import FIRST_WORKERS, SESSION, Session
 from pytest_mlms.warning_types import MlmsWarning
 
-__all__ = ["ManifestFile", "is_manifest", "parametrize", "warn_of_hidden"]
-
 KINDS: tuple[Kind, ...] = ("accuracy", "agreement", "performance", "upgrade", "trace", "soak")
 """The kinds of items, in the order in which those of a manifest run."""
 

@@ -29,8 +29,6 @@ from pytest_mlms.provide.host.gpu_monitor import (
 if TYPE_CHECKING:
     from pytest_mlms.decide.upgrade.agents import AgentPair
 
-__all__ = ["DeviceMonitor", "monitor_device", "weights_in_l2"]
-
 _SAMPLED = 1.0  # seconds that NVML's utilization is of, or less
 
 P = ParamSpec("P")

@@ -22,8 +22,6 @@ from pytest_mlms.session import Session
 if TYPE_CHECKING:
     from pytest_mlms.provide.artifacts.fetch import CaseFiles
 
-__all__ = ["open_with_code"]
-
 
 def open_with_code(
     path: Path, case: Case, files: CaseFiles, session: Session, item: pytest.Item

@@ -13,8 +13,6 @@ from pytest_mlms.provide.cases import case_of
 from pytest_mlms.session import FIRST_WORKERS, SESSION
 from pytest_mlms.warning_types import MlmsNotGated
 
-__all__ = ["warn_of_idle_gates"]
-
 
 def warn_of_idle_gates(config: pytest.Config, items: Iterable[pytest.Item]) -> None:
     """Warn of each gate that judges nothing, as that of queries where no load is run.

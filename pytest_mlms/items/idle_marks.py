@@ -12,8 +12,6 @@ from pytest_mlms.provide.stacks.declared import stacks_for
 from pytest_mlms.session import FIRST_WORKERS, Session
 from pytest_mlms.warning_types import MlmsWarning
 
-__all__ = ["warn_of_idle_marks"]
-
 _OF_OTHER_RUNS = re.compile(r"-vs-|-aa|[=<>~+/#]")
 """In patterns for upgrades, or for stacks that only an option names."""
 

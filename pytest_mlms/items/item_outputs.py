@@ -26,8 +26,6 @@ from pytest_mlms.resources import hold_device
 from pytest_mlms.session import Session
 from pytest_mlms.show.report.outcome import repetition_of
 
-__all__ = ["ItemOutputs", "reference_outputs"]
-
 Opening = Callable[..., AbstractContextManager[Predictor]]
 
 

@@ -44,8 +44,6 @@ from pytest_mlms.provide.artifacts.fetch import CaseFiles
 from pytest_mlms.provide.cases import Case
 from pytest_mlms.warning_types import MlmsWarning
 
-__all__ = ["FILES", "ItemTracer", "MlmsUnseen"]
-
 FILES = ("trace.pftrace", "trace.npz", "layers.csv", "kernels.csv", "counters.csv")
 _LEVELS_AFTER_FAILURE = ("layer", "hardware")  # unless --mlms-trace names others
 

@@ -15,8 +15,6 @@ from pytest_mlms.measure.load.arrivals import read_arrivals
 from pytest_mlms.provide.artifacts.fetch import CaseFiles
 from pytest_mlms.provide.cases import Case
 
-__all__ = ["load_plan_of", "loadgen_plan_of"]
-
 
 def loadgen_plan_of(case: Case, config: Config) -> LoadGenItemPlan:
     """Return the plan of a case that LoadGen measures."""

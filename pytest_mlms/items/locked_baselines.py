@@ -16,8 +16,6 @@ from pytest_mlms.provide.cases import Case
 if TYPE_CHECKING:
     from pytest_mlms.keep.lockfile.baseline import LockFile
 
-__all__ = ["with_locked_baseline"]
-
 
 def with_locked_baseline(case: Case, file: Path, declared: Mapping[str, Stack]) -> Case:
     """Return the upgrade of a case from the stack that it has in a lock file.

@@ -15,8 +15,6 @@ from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.files import write_atomically
 from pytest_mlms.session import Session
 
-__all__ = ["draft_model"]
-
 
 def draft_model(session: Session) -> None:
     """Write the manifest, unless this is a worker, and have the session collect it.

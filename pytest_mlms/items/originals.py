@@ -12,8 +12,6 @@ from pytest_mlms.items.warned import warn_of_run
 from pytest_mlms.session import FIRST_WORKERS, SESSION, Session
 from pytest_mlms.warning_types import MlmsNotGated, MlmsWarning
 
-__all__ = ["warn_of_originals"]
-
 _SHOWN = 5
 
 

@@ -7,8 +7,6 @@ import pytest
 from pytest_mlms.keep.results.recorder import RECORDER
 from pytest_mlms.session import SESSION
 
-__all__ = ["judge_own_limits"]
-
 
 def judge_own_limits(item: pytest.Item) -> None:
     """Settle a test that has limited what it recorded; it fails where a limit is broken."""

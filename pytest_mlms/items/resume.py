@@ -28,8 +28,6 @@ from pytest_mlms.provide.stacks.launch import caller_variables
 from pytest_mlms.session import SESSION, Session
 from pytest_mlms.show.report.reporter import Reporter
 
-__all__ = ["Resume", "finished_items", "resumed_run", "take_run"]
-
 Line = dict[str, Any]
 
 _SHOWN_RUNS = 5

@@ -18,8 +18,6 @@ from pytest_mlms.provide.stacks.labels import visit_of
 from pytest_mlms.provide.stacks.nearest import nearest_stack
 from pytest_mlms.session import Session
 
-__all__ = ["StackSelection", "select_cases"]
-
 
 def select_cases(loaded: LoadedManifest, kind: Kind, session: Session) -> list[Case]:
     """Return the cases of one kind. Raises MlmsError where a stack is not declared properly."""

@@ -28,8 +28,6 @@ from pytest_mlms.measure.evaluate.soak_estimates import Blocks, estimate_soak, l
 from pytest_mlms.provide.cases import Case
 from pytest_mlms.show.report.artifacts import keep_arrays
 
-__all__ = ["open_side", "open_sides", "settle_crash", "soak"]
-
 _SHOWN = 200  # blocks in the item's line
 
 Opened = tuple[Mapping[str, Running], Mapping[str, Array]]

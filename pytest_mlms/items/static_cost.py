@@ -12,8 +12,6 @@ from pytest_mlms.provide.artifacts.fetch import CaseFiles, fetch
 from pytest_mlms.provide.artifacts.unpinned import without_record
 from pytest_mlms.provide.cases import Case
 
-__all__ = ["static_cost"]
-
 
 def static_cost(case: Case, files: CaseFiles) -> ModelCost | None:
     """Return the cost of the model by an ONNX file; None where there is none.

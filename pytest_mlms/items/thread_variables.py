@@ -10,8 +10,6 @@ from pytest_mlms.provide.cases import Case
 from pytest_mlms.session import FIRST_WORKERS, Session
 from pytest_mlms.warning_types import MlmsWarning
 
-__all__ = ["warn_of_thread_variables"]
-
 
 def warn_of_thread_variables(
     loaded: LoadedManifest, cases: Sequence[Case], session: Session

@@ -9,8 +9,6 @@ from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.provide.cases import Case
 from pytest_mlms.session import FIRST_WORKERS, Session
 
-__all__ = ["failure_without_limits", "warn_without_limits"]
-
 
 def warn_without_limits(loaded: LoadedManifest, cases: Sequence[Case], session: Session) -> None:
     """Warn once of a manifest none of whose cases must decide anything but a soak's defaults.

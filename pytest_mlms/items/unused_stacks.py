@@ -10,8 +10,6 @@ from pytest_mlms.core.records import Stack
 from pytest_mlms.items.warned import refuse, warn_of_run
 from pytest_mlms.session import FIRST_WORKERS, SESSION
 
-__all__ = ["check_stacks"]
-
 
 def check_stacks(config: pytest.Config) -> None:
     """Refuse an option whose stacks all have nothing to run, and warn of one among others.

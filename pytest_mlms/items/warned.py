@@ -9,8 +9,6 @@ import pytest
 from pytest_mlms.session import SESSION
 from pytest_mlms.warning_types import MlmsWarning
 
-__all__ = ["refuse", "warn_at", "warn_of_run"]
-
 
 def warn_at(path: str, line: int, text: str, category: type[MlmsWarning]) -> None:
     """Warn while a file is collected; raises CollectError by -W error."""

@@ -8,19 +8,6 @@ from pydantic import Field, model_validator
 
 from pytest_mlms.manifest.types import Closed, Positive
 
-__all__ = [
-    "ExpandDims",
-    "FixLength",
-    "Frame",
-    "Log",
-    "Mel",
-    "Mfcc",
-    "Mono",
-    "Resample",
-    "Spectrogram",
-    "Transpose",
-]
-
 PositiveNumber = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Frequency = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 

@@ -8,8 +8,6 @@ from pytest_mlms.manifest.box_steps import Columns
 from pytest_mlms.manifest.schema import Output
 from pytest_mlms.manifest.yaml12 import Path
 
-__all__ = ["box_output_errors"]
-
 Error = tuple[Path, str]
 
 _READERS = ("boxes", "columns", "yolo", "anchors")

@@ -11,21 +11,6 @@ from pydantic import Field, model_validator
 from pytest_mlms.manifest.sources import is_remote
 from pytest_mlms.manifest.types import Closed, Positive, Sha256, Short, Source, as_tuple
 
-__all__ = [
-    "AnchorLayer",
-    "Anchors",
-    "BestClass",
-    "Boxes",
-    "Classes",
-    "Columns",
-    "DropBackground",
-    "Masks",
-    "MinScore",
-    "Nms",
-    "Sigmoid",
-    "Yolo",
-]
-
 Units = Literal["pixels", "relative"]
 """Pixels of the model's input, or shares of its width and height."""
 

@@ -21,8 +21,6 @@ from pytest_mlms.manifest.schema import DatasetEntry
 from pytest_mlms.manifest.sources import scheme_of
 from pytest_mlms.manifest.yaml12 import Document
 
-__all__ = ["DATASET_FILES", "with_described_dataset"]
-
 DATASET_FILES = ("datasets.yaml", "datasets.yml")
 
 _BEGINNING = "a dataset begins with 'name: {version: 1.0.0, source: …}'"

@@ -18,8 +18,6 @@ from pytest_mlms.core.records import RecordedDigest
 from pytest_mlms.core.redaction import redact
 from pytest_mlms.manifest.sources import is_remote
 
-__all__ = ["UNPINNED", "add_digest", "recorded_digest", "recorded_in"]
-
 UNPINNED = "unpinned"
 """The sha256 of a file that has none in its manifest."""
 

@@ -17,15 +17,6 @@ from pytest_mlms.manifest import yaml12
 from pytest_mlms.manifest.sources import is_remote, scheme_of, split_source
 from pytest_mlms.manifest.text_edit import add_key, replace_value
 
-__all__ = [
-    "MissingDigest",
-    "digest_of",
-    "digest_text",
-    "found_digests",
-    "local_file",
-    "missing_digests",
-]
-
 _SOURCES = ("graph", "weights", "source", "labels", "file")
 """Keys that name a file, beside its ``sha256``."""
 

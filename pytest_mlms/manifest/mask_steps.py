@@ -6,8 +6,6 @@ from typing import Literal
 
 from pytest_mlms.manifest.types import Closed, Layout, PerChannel
 
-__all__ = ["Image", "Mask"]
-
 
 class Mask(Closed):
     """Say how the classes of labels are numbered, and how a mask gets the size of its label.

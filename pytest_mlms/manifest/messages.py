@@ -14,8 +14,6 @@ from pytest_mlms.manifest.schema import Manifest
 from pytest_mlms.manifest.types import PATTERNS, instead
 from pytest_mlms.manifest.yaml12 import Document, Error, Path
 
-__all__ = ["describe"]
-
 _EXPECTED = {
     "list": "a list, '- …' for each",
     "tuple": "a list, '[…, …]'",

@@ -10,8 +10,6 @@ from pydantic_core import CoreSchema
 
 from pytest_mlms.manifest.types import Closed
 
-__all__ = ["OneKey"]
-
 
 class OneKey(Closed):
     """One key, a name, with its parameters; a bare word is a name without parameters.

@@ -9,8 +9,6 @@ from typing import Any
 
 from mlms_predictors._run.options import options_of, problem_of
 
-__all__ = ["option_problems"]
-
 
 def option_problems(
     framework: str, options: Mapping[str, Any], predictors: Collection[str]

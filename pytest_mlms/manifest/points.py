@@ -10,8 +10,6 @@ from pytest_mlms.core.records import Kind, Limit
 from pytest_mlms.manifest.scenarios import Load, Peak
 from pytest_mlms.manifest.schema import Manifest, Model
 
-__all__ = ["Point", "idle_text", "is_judged", "measures", "points_of"]
-
 
 class Point(NamedTuple):
     """A batch size, for performance the label of a scenario, and a shape where there are some."""

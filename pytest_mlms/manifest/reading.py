@@ -8,8 +8,6 @@ from pathlib import Path
 from pytest_mlms.core.files import read_regular
 from pytest_mlms.manifest import yaml12
 
-__all__ = ["read", "shown"]
-
 _MAX_BYTES = 1 << 20
 
 

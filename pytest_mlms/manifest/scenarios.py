@@ -13,22 +13,6 @@ from pytest_mlms.manifest.one_key import OneKey
 from pytest_mlms.manifest.sources import is_remote
 from pytest_mlms.manifest.types import Closed, Fraction, PerSecond, Positive, Seconds
 
-__all__ = [
-    "HIGHEST_RATE",
-    "LOWEST_RATE",
-    "Batcher",
-    "Load",
-    "MultiStream",
-    "OpenLoad",
-    "Peak",
-    "Replay",
-    "ScenarioEntry",
-    "ScenarioName",
-    "Server",
-    "label_of",
-    "labels_of",
-]
-
 LOWEST_RATE = 0.001
 HIGHEST_RATE = 1_000_000.0
 """Queries a second."""

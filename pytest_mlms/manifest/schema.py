@@ -49,8 +49,6 @@ from pytest_mlms.manifest.types import (
 )
 from pytest_mlms.manifest.yaml12 import Path
 
-__all__ = ["BATCH", "BY_GROUP", "Evaluate", "Input", "Manifest", "Model", "Output", "OutputType"]
-
 T = TypeVar("T")
 
 BATCH = "batch"

@@ -7,8 +7,6 @@ from urllib.parse import urldefrag
 
 from pytest_mlms.core.text import close_words
 
-__all__ = ["FORMS", "check_source", "is_remote", "scheme_of", "split_source"]
-
 _PATH = r"[^/\s][^\s]*"
 _FORMS = {
     "file": (r"file:.*", "file:///FOLDER/FILE"),

@@ -22,26 +22,6 @@ from pytest_mlms.manifest.types import (
     as_tuple,
 )
 
-__all__ = [
-    "ARRAY_STEPS",
-    "MOST_PIXELS",
-    "SOUND_STEPS",
-    "Cast",
-    "ColorOrder",
-    "Crop",
-    "Decode",
-    "InputStep",
-    "Normalize",
-    "OutputStep",
-    "Pad",
-    "Resize",
-    "SetLayout",
-    "StepFile",
-    "TopK",
-    "check_channels",
-]
-
-
 MOST_PIXELS = 178_956_970
 """The most pixels of a picture that is read or made: Pillow's bound, half a GiB in RGB."""
 

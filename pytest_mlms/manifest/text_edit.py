@@ -15,8 +15,6 @@ import yaml
 from pytest_mlms.manifest import yaml12
 from pytest_mlms.manifest.yaml12 import Path
 
-__all__ = ["CannotEdit", "add_key", "replace_value"]
-
 _Event = Any  # a yaml.Event, whose attributes depend on its class
 _LINE_END = re.compile(r"\r\n|\r|\n|\Z")
 

@@ -9,16 +9,6 @@ from pydantic import Field, model_validator
 
 from pytest_mlms.manifest.types import Closed, Positive, Sha256, Source
 
-__all__ = [
-    "Argmax",
-    "Ctc",
-    "Detokenize",
-    "NormalizeText",
-    "Threshold",
-    "Tokenize",
-    "check_text_steps",
-]
-
 NotNegativeInt = Annotated[int, Field(ge=0)]
 
 

@@ -26,16 +26,6 @@ from pytest_mlms.manifest.types import (
     value_type,
 )
 
-__all__ = [
-    "AgreementThreshold",
-    "Entry",
-    "Threshold",
-    "Thresholds",
-    "UpgradeThresholds",
-    "agreement_limits",
-    "value_of",
-]
-
 T = TypeVar("T")
 
 tasks()  # those of other packages add quantities of their own

@@ -28,36 +28,6 @@ from pytest_mlms.core.text import close_words
 from pytest_mlms.core.units import UNITS, parse_quantity, parse_share
 from pytest_mlms.manifest.sources import check_source
 
-__all__ = [
-    "PATTERNS",
-    "AmountOfMemory",
-    "Closed",
-    "Count",
-    "Device",
-    "ElementType",
-    "Fraction",
-    "Framework",
-    "Layout",
-    "Name",
-    "NotNegative",
-    "PerChannel",
-    "PerSecond",
-    "Positive",
-    "Scalar",
-    "Seconds",
-    "SemanticVersion",
-    "Sha256",
-    "Share",
-    "Short",
-    "Source",
-    "as_tuple",
-    "instead",
-    "one_or_several",
-    "split_constraint",
-    "split_framework",
-    "value_type",
-]
-
 # https://semver.org/#is-there-a-suggested-regular-expression-regex-to-check-a-semver-string
 _SEMVER = (
     r"^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)"

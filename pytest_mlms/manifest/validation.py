@@ -16,8 +16,6 @@ from pytest_mlms.manifest.thresholds import AgreementThreshold, Entry, agreement
 from pytest_mlms.manifest.types import instead
 from pytest_mlms.manifest.yaml12 import Path
 
-__all__ = ["inconsistencies"]
-
 Error = tuple[Path, str]
 
 _MOST_CASES = 10_000

@@ -17,8 +17,6 @@ import yaml
 
 from pytest_mlms.core.text import find_control, shortened
 
-__all__ = ["Document", "Error", "Lines", "Path", "Repeated", "WrittenFloat", "joined", "parse"]
-
 Path = tuple[str | int, ...]
 """Keys and indices from the root of a document to a value."""
 

@@ -19,8 +19,6 @@ from pytest_mlms.manifest.schema import Input
 from pytest_mlms.manifest.steps import InputStep, Resize
 from pytest_mlms.manifest.types import Layout
 
-__all__ = ["single_changes"]
-
 Size = tuple[int, int]
 """Height and width."""
 

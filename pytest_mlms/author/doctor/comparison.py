@@ -19,8 +19,6 @@ from pytest_mlms.core.quantities import Quantity
 from pytest_mlms.measure.evaluate.estimates import figures_of, resampled_bounds, resampled_figures
 from pytest_mlms.measure.evaluate.tasks.task import Evidence
 
-__all__ = ["Finding", "compare", "holm", "mcnemar", "value_of", "with_holm"]
-
 Array = NDArray[Any]
 
 _RISK = 0.05  # that any variant is called better wrongly

@@ -23,8 +23,6 @@ from pytest_mlms.provide.stacks.bytecode import advice_on_bytecode
 from pytest_mlms.provide.stacks.installers import Show
 from pytest_mlms.provide.stacks.launch import prepare
 
-__all__ = ["Examination", "open_patient"]
-
 _TIMEOUT = 300.0  # seconds for a reply
 
 

@@ -7,8 +7,6 @@ import numpy as np
 from pytest_mlms.measure.pipeline import Dataset
 from pytest_mlms.measure.pipeline.selection import selected_elements
 
-__all__ = ["sampled"]
-
 
 def sampled(dataset: Dataset, most: int) -> Dataset:
     """Return at most so many elements of a dataset, drawn with a fixed seed, in their order."""

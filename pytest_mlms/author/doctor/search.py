@@ -23,8 +23,6 @@ from pytest_mlms.measure.evaluate.scoring import Files, score
 from pytest_mlms.measure.evaluate.tasks.task import Evidence
 from pytest_mlms.measure.pipeline import Dataset
 
-__all__ = ["Diagnosis", "Patient", "diagnose"]
-
 Array = NDArray[Any]
 
 _BEST = 2

@@ -7,14 +7,6 @@ from typing import Any
 
 from pytest_mlms.manifest.steps import InputStep
 
-__all__ = [
-    "make_step",
-    "parameters_of",
-    "step_text",
-    "with_parameters",
-    "written_parameters",
-]
-
 
 def make_step(name: str, parameters: Any) -> InputStep:
     """Return a step; raises ValueError for parameters that it doesn't have."""

@@ -10,8 +10,6 @@ from pytest_mlms.manifest.schema import Input
 from pytest_mlms.manifest.steps import InputStep
 from pytest_mlms.manifest.types import Layout
 
-__all__ = ["Change", "StepsChange", "Variant", "pairs_of", "step_lines", "unchanged", "varied"]
-
 StepsChange = Callable[[Sequence[InputStep]], list[InputStep]]
 """Returns other steps in the place of those of an image input."""
 

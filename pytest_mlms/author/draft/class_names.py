@@ -10,8 +10,6 @@ from pytest_mlms.author.draft.data import PictureData
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.manifest.types import instead
 
-__all__ = ["numbers_of"]
-
 _SHOWN = 20  # names in an error
 _NAME_THE_FILE = (
     "name the file with the model's, one a line in the order of its output: --labels FILE"

@@ -20,16 +20,6 @@ from pytest_mlms.core.files import read_regular, replacing
 from pytest_mlms.measure.pipeline.coco_json import Record
 from pytest_mlms.provide.artifacts.archives import is_archive
 
-__all__ = [
-    "ArrayData",
-    "CocoData",
-    "Data",
-    "PictureData",
-    "TableData",
-    "pack_folder",
-    "recognise_data",
-]
-
 _PICTURES = (
     *(".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".pgm", ".png", ".ppm"),
     *(".tif", ".tiff", ".webp"),

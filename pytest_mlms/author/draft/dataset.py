@@ -16,8 +16,6 @@ from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.measure.pipeline import read_labels
 from pytest_mlms.provide.artifacts.digest import sha256_of
 
-__all__ = ["dataset_of"]
-
 
 def dataset_of(
     request: DraftRequest, findings: Findings

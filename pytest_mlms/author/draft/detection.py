@@ -13,8 +13,6 @@ from pytest_mlms.author.draft.parts import OutputPart, scalar
 from pytest_mlms.author.draft.trial import Trial
 from pytest_mlms.core.errors import MlmsError
 
-__all__ = ["guess_objects"]
-
 Array = NDArray[Any]
 
 _BEST_FEW = 1000

@@ -13,8 +13,6 @@ from pytest_mlms.author.draft.sample import signature_text, take_sample
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.provide.artifacts.digest import sha256_of
 
-__all__ = ["draft_manifest"]
-
 _HEADING = (
     "Drafted by mlms init, which looked at the files, the data and a run. What it could not know "
     "says that it is a guess."

@@ -22,8 +22,6 @@ from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import Refused
 from pytest_mlms.measure.pipeline import read_labels
 
-__all__ = ["Findings", "find_out"]
-
 _TAKES_SIGNATURE = ("caffe2", "mxnet", "pytorch", "tensorflow")
 """Frameworks whose models may not tell their inputs; the option ``inputs`` does."""
 

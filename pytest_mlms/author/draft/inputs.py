@@ -14,8 +14,6 @@ from pytest_mlms.author.draft.parts import InputPart
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.manifest.schema import BATCH
 
-__all__ = ["guess_inputs", "has_free_batch"]
-
 _CHANNELS = (1, 3)
 _LEAST_SIDE = 4  # pixels
 _SIDE = 224  # pixels, where nothing tells

@@ -19,8 +19,6 @@ from pytest_mlms.core.quantities import QUANTITIES
 from pytest_mlms.core.starts import module_command, without_own_settings
 from pytest_mlms.core.units import format_quantity
 
-__all__ = ["measurable", "measure_twice", "with_limits"]
-
 _PROCESSES = 3
 _SECONDS = 0.2  # timed in each process
 _TIMES = 2.0

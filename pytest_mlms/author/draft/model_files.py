@@ -13,8 +13,6 @@ from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.text import close_words, file_stem
 from pytest_mlms.manifest.types import instead
 
-__all__ = ["SAVED_MODEL", "ModelFiles", "openers_of", "recognise_models"]
-
 _FRAMEWORKS = {
     ".dnn": "cntk",
     ".engine": "tensorrt",

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["OnnxHints", "hints_of"]
-
 _PASSING = ("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze")
 """Operators that pass token ids on."""
 

@@ -19,8 +19,6 @@ from pytest_mlms.provide.artifacts.fetch import fetch
 from pytest_mlms.provide.stacks.declared import HERE, stacks_for
 from pytest_mlms.provide.stacks.launch import prepare
 
-__all__ = ["folder_in_archive", "open_model", "stacks_of", "weights_of", "without_log"]
-
 
 def stacks_of(models: Sequence[ModelFiles], chosen: Sequence[Stack]) -> dict[str, Stack]:
     """Return the stack that runs each framework: the first that is chosen, or this interpreter."""

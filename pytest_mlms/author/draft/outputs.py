@@ -13,8 +13,6 @@ from pytest_mlms.author.draft.parts import OutputPart
 from pytest_mlms.author.draft.trial import Trial
 from pytest_mlms.manifest.schema import BATCH
 
-__all__ = ["classes_of", "guess_masks", "guess_numbers", "guess_outputs"]
-
 Array = NDArray[Any]
 
 _USUAL_NAMES = ("prob", "softmax", "score", "logit", "class", "output")

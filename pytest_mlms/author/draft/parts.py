@@ -11,8 +11,6 @@ from typing import Any
 from pytest_mlms.manifest import yaml12
 from pytest_mlms.manifest.schema import Input
 
-__all__ = ["DatasetPart", "Draft", "InputPart", "ModelPart", "OutputPart", "scalar"]
-
 _PLAIN = re.compile(r"[A-Za-z0-9_/.][A-Za-z0-9_./+-]*( [A-Za-z0-9_./+-]+)*")
 _WIDTH = 100  # columns
 

@@ -12,8 +12,6 @@ from pytest_mlms.author.doctor.steps import step_text
 from pytest_mlms.author.draft.parts import Draft, InputPart
 from pytest_mlms.core.units import format_quantity
 
-__all__ = ["with_best_pixels"]
-
 _AXES = ("color", "scale")
 
 

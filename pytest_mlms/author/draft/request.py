@@ -15,8 +15,6 @@ from pytest_mlms.core.records import Stack
 from pytest_mlms.core.text import file_stem
 from pytest_mlms.provide.stacks.installers import Show
 
-__all__ = ["DraftRequest"]
-
 
 @dataclass(frozen=True)
 class DraftRequest:

@@ -20,8 +20,6 @@ from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import Refused
 from pytest_mlms.measure.evaluate.agreement import Tolerance, differences
 
-__all__ = ["Sample", "signature_text", "take_sample"]
-
 Array = NDArray[Any]
 
 _ROUNDING_SHARE = 1e-3  # of the largest output, between frameworks

@@ -19,8 +19,6 @@ from pytest_mlms.measure.agent.process import Refused
 from pytest_mlms.measure.evaluate.random_inputs import draw_array
 from pytest_mlms.measure.pipeline import preprocess
 
-__all__ = ["Trial", "draw_batch", "try_model"]
-
 Array = NDArray[Any]
 
 _SIZES = (2, 3)  # batches of a trial

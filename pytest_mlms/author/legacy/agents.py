@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from pytest_mlms.author.legacy.dialects import Dialect
 
-__all__ = ["FRAMEWORKS", "Pixels", "pixels_of"]
-
 FRAMEWORKS = {
     "tensorflow": "TensorFlow",
     "mxnet": "MXNet",

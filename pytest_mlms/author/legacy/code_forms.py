@@ -13,8 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-__all__ = ["CodeForm", "Values", "code_form", "read_values", "whole_number"]
-
 Values = Mapping[str, Sequence[Decimal]]
 """The numbers of a code by the names that a pattern has for them."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-__all__ = ["A1_TYPES", "REVISED", "Dialect", "dialect_of"]
-
 Dialect = Literal["A0", "A1", "A2", "A3", "B"]
 """A0: stubs of 2017. A1: agents before 2019. A2, A3: agents of 2019 and 2021. B: Python inside."""
 

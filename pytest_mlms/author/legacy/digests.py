@@ -10,8 +10,6 @@ from pytest_mlms.author.legacy.notes import Note
 from pytest_mlms.core.records import Place
 from pytest_mlms.manifest.load import shown
 
-__all__ = ["DigestOfFile", "KnownDigests"]
-
 
 class DigestOfFile(NamedTuple):
     """An address, the digest that a manifest has for it, and the line of the digest."""

@@ -21,8 +21,6 @@ from pytest_mlms.core.files import replacing
 from pytest_mlms.core.records import Place
 from pytest_mlms.manifest.load import find_manifests, load, shown
 
-__all__ = ["Imported", "Original", "find_originals", "import_original"]
-
 UNKNOWN = "unknown"
 
 

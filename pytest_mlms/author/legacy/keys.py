@@ -2,19 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "CLAIMED",
-    "CORNERS",
-    "FRAMEWORK",
-    "INPUT_PARAMETERS",
-    "LAYERS",
-    "MODEL",
-    "OUTPUT_PARAMETERS",
-    "STUB",
-    "TOP",
-    "TYPED",
-]
-
 TOP = (
     "name",
     "version",

@@ -10,8 +10,6 @@ from pytest_mlms.author.legacy.digests import DigestOfFile
 from pytest_mlms.author.legacy.notes import Note
 from pytest_mlms.author.legacy.translation_files import UNPINNED, address_of, digest_of
 
-__all__ = ["ClassNames", "class_names"]
-
 _COCO_WITHOUT_BACKGROUND = "a830abf70aabcb873475cbf57e3ce380"
 """The md5 of COCO's 91 names without a line for the background, class 0 of TensorFlow's models."""
 

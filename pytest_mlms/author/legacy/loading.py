@@ -26,8 +26,6 @@ from pytest_mlms.manifest.load import (
     shown,
 )
 
-__all__ = ["load_original"]
-
 
 def load_original(
     path: Path, frameworks: Collection[str] | None = None, allow_code: bool = False

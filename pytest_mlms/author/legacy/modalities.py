@@ -8,8 +8,6 @@ from typing import Literal
 
 from pytest_mlms.author.legacy.records import LegacyManifest
 
-__all__ = ["Modality", "is_region_score", "is_segmentation", "modality_of"]
-
 Modality = Literal[
     "image classification",
     "object detection",

@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 
 from pytest_mlms.author.draft.parts import scalar
 
-__all__ = ["Block", "Key", "NativeLine", "Part", "Step", "decisions_of", "native_lines"]
-
 _WIDTH = 100  # columns
 _INDENT = "  "
 

@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 from pytest_mlms.core.errors import ManifestError
 
-__all__ = ["Note", "Refused", "UnclearManifest"]
-
 
 class Note(NamedTuple):
     """A warning about a line of a file."""

@@ -10,8 +10,6 @@ from pytest_mlms.author.legacy.native_text import Key
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.provide.artifacts.digest import digest_of
 
-__all__ = ["OutsideDataset", "plain_name"]
-
 
 @dataclass(frozen=True)
 class OutsideDataset:

@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 from pytest_mlms.author.legacy.steps import Number, Step
 
-__all__ = ["OUTPUT_FORMS", "OutputForm", "OutputPart"]
-
 
 class OutputPart(NamedTuple):
     """An output of the model: the name of the number that is its place, its type and steps."""

@@ -14,8 +14,6 @@ from typing import Literal
 from pytest_mlms.author.legacy.code_forms import Values, whole_number
 from pytest_mlms.author.legacy.steps import Parameter, Step
 
-__all__ = ["PICTURE_FORMS", "TENSOR_FORMS", "PictureForm", "TensorForm", "picture_steps"]
-
 Resizing = Literal["none", "torchvision", "stretch", "area", "linear", "opencv", "opencv_float"]
 
 _LARGEST = 1_000_000  # of a mean or a scale

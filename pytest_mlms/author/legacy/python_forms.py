@@ -28,14 +28,6 @@ from pytest_mlms.author.legacy.preprocess_forms import (
 )
 from pytest_mlms.author.legacy.steps import Number, Parameter, Step
 
-__all__ = [
-    "Postprocess",
-    "Preprocess",
-    "RecognisedOutput",
-    "recognise_postprocess",
-    "recognise_preprocess",
-]
-
 _MOST_OUTPUTS = 20
 _UNALIKE = 10  # levels of 0 to 255 between the means of red and blue
 

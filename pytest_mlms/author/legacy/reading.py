@@ -34,8 +34,6 @@ from pytest_mlms.core.records import Place
 from pytest_mlms.manifest import yaml12
 from pytest_mlms.manifest.load import read, shown
 
-__all__ = ["read_legacy"]
-
 _UNREADABLE = "can't be read"
 
 

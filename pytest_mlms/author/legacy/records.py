@@ -9,15 +9,6 @@ from pathlib import Path
 from pytest_mlms.author.legacy.dialects import Dialect
 from pytest_mlms.author.legacy.notes import Note
 
-__all__ = [
-    "LegacyFiles",
-    "LegacyFramework",
-    "LegacyInput",
-    "LegacyManifest",
-    "LegacyOutput",
-    "LineOf",
-]
-
 
 @dataclass(frozen=True)
 class LineOf:

@@ -9,8 +9,6 @@ from pytest_mlms.author.legacy.notes import Note, UnclearManifest
 from pytest_mlms.core.text import close_words
 from pytest_mlms.manifest.yaml12 import Document, Path, WrittenFloat
 
-__all__ = ["Section"]
-
 _LIKE = 0.85  # of difflib: one or two letters of a key
 _MISTYPED = "is not of its type"
 

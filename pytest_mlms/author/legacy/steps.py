@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-__all__ = ["Number", "Parameter", "Step"]
-
 
 class Number(NamedTuple):
     """The name of a number of code, in place of the number."""

@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 
 from pytest_mlms.author.legacy.importing import Imported
 
-__all__ = ["table_lines"]
-
 _HEADING = "framework    modality               read  written  accuracy  speed only  refused"
 
 

@@ -9,15 +9,6 @@ from pytest_mlms.author.legacy.digests import DigestOfFile
 from pytest_mlms.author.legacy.native_text import Key, NativeLine, Part, Step
 from pytest_mlms.author.legacy.notes import Note
 
-__all__ = [
-    "TensorName",
-    "TranslatedFiles",
-    "TranslatedInput",
-    "TranslatedOutput",
-    "TranslatedOutputs",
-    "Translation",
-]
-
 
 @dataclass(frozen=True)
 class TensorName:

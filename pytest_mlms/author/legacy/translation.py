@@ -27,8 +27,6 @@ from pytest_mlms.author.legacy.translation_outputs import translate_outputs
 from pytest_mlms.core.records import Place
 from pytest_mlms.manifest.load import shown
 
-__all__ = ["native_name", "translate"]
-
 _NO_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 _RELEASE = re.compile(r"(0|[1-9]\d*)(\.(0|[1-9]\d*)){0,2}")
 _UNCLEAR = "unclear version"

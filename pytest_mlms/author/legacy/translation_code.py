@@ -31,8 +31,6 @@ from pytest_mlms.author.legacy.translation_python import (
     translate_python_outputs,
 )
 
-__all__ = ["EmbeddedParts", "translate_embedded"]
-
 _BEST = 5  # classes
 _CLASSES = "image-classification"
 _RUN = "made by the code of preprocess, which agents run"

@@ -16,8 +16,6 @@ from pytest_mlms.author.legacy.notes import Note, UnclearManifest
 from pytest_mlms.author.legacy.records import LegacyFiles, LegacyFramework, LegacyManifest
 from pytest_mlms.author.legacy.translated import TranslatedFiles
 
-__all__ = ["UNPINNED", "address_of", "digest_of", "translate_files"]
-
 _MD5 = re.compile(r"[0-9a-f]{32}")
 _RELEASE = re.compile(r"\d+(\.\d+)*")
 _SECURE_HOSTS = ("s3.amazonaws.com",)

@@ -10,8 +10,6 @@ from pytest_mlms.author.legacy.notes import Note, UnclearManifest
 from pytest_mlms.author.legacy.records import LegacyInput, LegacyManifest
 from pytest_mlms.author.legacy.translated import TensorName, TranslatedInput
 
-__all__ = ["element_type_of", "input_name", "random_shape", "translate_input"]
-
 _ELEMENT_TYPES = {
     "float16": "float16",
     "float32": "float32",

@@ -11,8 +11,6 @@ from pytest_mlms.author.legacy.notes import Note, UnclearManifest
 from pytest_mlms.author.legacy.records import LegacyManifest, LegacyOutput
 from pytest_mlms.author.legacy.translated import TensorName, TranslatedOutput, TranslatedOutputs
 
-__all__ = ["translate_outputs"]
-
 _UNCLEAR = "unclear output"
 _BEST = 5  # classes
 

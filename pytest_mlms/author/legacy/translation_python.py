@@ -28,8 +28,6 @@ from pytest_mlms.author.legacy.translated import (
 )
 from pytest_mlms.author.legacy.translation_inputs import input_name, random_shape
 
-__all__ = ["output_name", "translate_python_inputs", "translate_python_outputs"]
-
 _UNKNOWN = "unknown Python"
 _BEST = 5  # classes
 _ALIKE = 0.01  # of a mean or a scale: roundings of 255 x 0.485

@@ -6,8 +6,6 @@ from typing import Literal
 
 from pytest_mlms.core.quantities.quantity import Column, Quantity, UpgradeRule
 
-__all__ = ["ACCURACY", "accuracy_quantity"]
-
 
 def accuracy_quantity(
     name: str,

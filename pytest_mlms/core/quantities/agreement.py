@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pytest_mlms.core.quantities.quantity import Column, Quantity
 
-__all__ = ["AGREEMENT"]
-
 AGREEMENT = [
     Quantity(
         name="deviation",

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 
 from pytest_mlms.core.records import Kind
 
-__all__ = ["METHODS"]
-
 METHODS: Mapping[Kind, int] = {
     "accuracy": 1,
     "agreement": 1,

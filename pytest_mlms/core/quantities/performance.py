@@ -14,8 +14,6 @@ from pytest_mlms.core.quantities.quantity import (
     percentile,
 )
 
-__all__ = ["PERFORMANCE", "UPGRADE"]
-
 _CALL_NOISE = 0.6e-6
 """Seconds that the fixed costs of a call differ by; docs/methodology.md has the reason."""
 

@@ -11,16 +11,6 @@ from pytest_mlms.core.records import Kind
 if TYPE_CHECKING:
     from mlms_predictors._run.replies import DeviceBytes
 
-__all__ = [
-    "Column",
-    "DeviceTime",
-    "ProcessEstimator",
-    "ProcessValues",
-    "Quantity",
-    "UpgradeRule",
-    "percentile",
-]
-
 Samples: TypeAlias = Literal["rounds", "inputs", "groups", "calls", "outputs"]
 
 _PROPERTY_SUFFIXES = {"s": "_seconds", "B": "_bytes", "/s": "_per_second", "J": "_joules"}

@@ -6,8 +6,6 @@ from typing import Literal
 
 from pytest_mlms.core.quantities.quantity import Column, Quantity
 
-__all__ = ["SOAK", "SOAK_LIMITS"]
-
 
 def _of_soak(
     name: str, description: str, title: str, unit: str, form: Literal["value", "interval"]

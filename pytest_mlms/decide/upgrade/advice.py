@@ -19,8 +19,6 @@ from pytest_mlms.measure.evaluate.process_kinds import ProcessKinds, find_kinds
 from pytest_mlms.provide.stacks.declared import framework_of
 from pytest_mlms.provide.stacks.exact_packages import NONE
 
-__all__ = ["advice_on"]
-
 _OF_PROCESS = {
     *("start_time", "first_inference", "load_time"),
     *("peak_memory", "import_memory", "device_memory"),

@@ -19,8 +19,6 @@ from pytest_mlms.measure.agent.predictor import Clocks, Predictor, Turn
 from pytest_mlms.measure.evaluate.timed_inputs import cycle_of, groups_of, watched_of
 from pytest_mlms.provide.host.cores import cores_beside
 
-__all__ = ["AgentPair", "TurnPlan", "open_pair"]
-
 _COPIES = 4  # of a model's files that loading may take in memory
 
 

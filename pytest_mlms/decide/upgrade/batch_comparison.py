@@ -12,8 +12,6 @@ from pytest_mlms.decide.upgrade.rounds import SideName
 from pytest_mlms.measure.evaluate.batch_sizes import BEYOND_MEASURE, NO_ROWS, TOGETHER, ByBatch
 from pytest_mlms.measure.evaluate.output_sweep import SPREADS
 
-__all__ = ["BATCH_AGREEMENT", "compare_batch_sizes"]
-
 BATCH_AGREEMENT = "batch_agreement"
 
 

@@ -28,16 +28,6 @@ from pytest_mlms.measure.pipeline import Dataset
 from pytest_mlms.measure.pipeline.selection import selected_elements
 from pytest_mlms.provide.cases import Case
 
-__all__ = [
-    "ALL",
-    "Extent",
-    "PairOfOutputs",
-    "drawn_dataset",
-    "nearby_outputs",
-    "outputs_of_random",
-    "paired_outputs",
-]
-
 ALL = 0
 """The number of inputs that stands for all of them."""
 

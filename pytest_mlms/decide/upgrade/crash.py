@@ -14,8 +14,6 @@ from pytest_mlms.decide.upgrade.rounds import Outputs, SideName
 from pytest_mlms.measure.agent.opening import PredictorSpec, open_predictor
 from pytest_mlms.measure.agent.predictor import Predictor
 
-__all__ = ["CRASH", "CRASH_SUMMARY", "Exits", "crash_comparison", "crash_or"]
-
 CRASH = "crash"
 """The quantity of a candidate that fails."""
 

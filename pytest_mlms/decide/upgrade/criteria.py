@@ -17,17 +17,6 @@ from pytest_mlms.decide.upgrade.round_estimate import LEAST_ROUNDS, ROUNDS, Roun
 from pytest_mlms.decide.upgrade.rounds import Clock
 from pytest_mlms.provide.cases import Case
 
-__all__ = [
-    "SHARE_OF_DURATION",
-    "SHARE_OF_TOLERANCE",
-    "Criteria",
-    "criteria_of",
-    "interleave_plan_of",
-    "least_calls",
-    "precision_of",
-    "rounds_of",
-]
-
 SHARE_OF_TOLERANCE = 0.2
 """Of the tolerance of latency: the error of a round that is small beside it."""
 

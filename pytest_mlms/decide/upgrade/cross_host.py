@@ -26,8 +26,6 @@ from pytest_mlms.decide.upgrade.decision import (
 )
 from pytest_mlms.provide.stacks.labels import label_of
 
-__all__ = ["Visit", "compare_sides", "read_visit"]
-
 
 class Visit(NamedTuple):
     """The measurements of a case in one visit to a side.

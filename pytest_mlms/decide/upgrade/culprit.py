@@ -13,8 +13,6 @@ from pytest_mlms.provide.cases import Case
 from pytest_mlms.provide.stacks.declaration import HIDDEN
 from pytest_mlms.provide.stacks.declared import folders_of, framework_of, package_of
 
-__all__ = ["culprit_command", "point_id", "session_words", "stack_words", "written_in"]
-
 
 def point_id(
     file: str,

@@ -23,19 +23,6 @@ from pytest_mlms.decide.upgrade.round_estimate import (
 )
 from pytest_mlms.decide.upgrade.rounds import Array
 
-__all__ = [
-    "RISK_OF_FAILING",
-    "RISK_OF_PASSING",
-    "QuantityTolerance",
-    "are_gates_decided",
-    "compare_accuracy",
-    "compare_rounds",
-    "is_decided",
-    "tolerance_of",
-    "verdict_of",
-    "verdict_of_interval",
-]
-
 RISK_OF_FAILING = 0.01
 """Of calling a change at the edge of the tolerance REGRESSED, over all looks together."""
 

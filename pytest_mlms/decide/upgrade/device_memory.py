@@ -10,8 +10,6 @@ from mlms_predictors._run.replies import DeviceBytes
 if TYPE_CHECKING:
     from pytest_mlms.decide.upgrade.round_record import RoundRecord
 
-__all__ = ["by_one_counter", "is_untold", "reason_untold"]
-
 
 def by_one_counter(
     a: DeviceBytes | None, b: DeviceBytes | None

@@ -29,8 +29,6 @@ from pytest_mlms.decide.upgrade.rounds import CLOCKS, SIDES
 from pytest_mlms.decide.upgrade.setting import UpgradeSetting
 from pytest_mlms.decide.upgrade.start_parts import start_parts
 
-__all__ = ["explain_upgrade", "layer_table"]
-
 _VERDICTS = list(Verdict)  # worst first
 _NO_LAYER_SLOWER = (
     "no layer explains the change: traced, B takes no longer; it lost the time outside of its "

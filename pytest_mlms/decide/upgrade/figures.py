@@ -21,18 +21,6 @@ from pytest_mlms.decide.upgrade.device_memory import by_one_counter
 from pytest_mlms.decide.upgrade.round_inputs import RoundInputs
 from pytest_mlms.decide.upgrade.rounds import Array, Clock, Round, available_clocks
 
-__all__ = [
-    "OF_PROCESS",
-    "STALLED",
-    "Figure",
-    "centre_of",
-    "clock_step",
-    "figures_of",
-    "group_figures",
-    "seconds_of_turns",
-    "slow_calls",
-]
-
 Statistic = Callable[[Array], Any]
 
 OF_PROCESS = {

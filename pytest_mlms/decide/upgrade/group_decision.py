@@ -15,8 +15,6 @@ from pytest_mlms.decide.upgrade.figures import Figure
 from pytest_mlms.decide.upgrade.round_estimate import ROUNDS, RoundSpan, exp_of
 from pytest_mlms.measure.evaluate.timed_inputs import Mix
 
-__all__ = ["GroupDecision", "compare_groups", "groups_beside"]
-
 
 class GroupDecision(NamedTuple):
     """The verdict on the group that got worst, and a row for each group."""

@@ -51,17 +51,6 @@ from pytest_mlms.measure.evaluate.timed_inputs import (
 )
 from pytest_mlms.warning_types import MlmsKilled
 
-__all__ = [
-    "LEAST_SKIPPED",
-    "TURNS_AGAIN",
-    "WINDOW_PAIRS",
-    "KeepPart",
-    "MeasuredRound",
-    "OpenPair",
-    "calls_of_turn",
-    "run_interleaved",
-]
-
 LEAST_SKIPPED = 1
 """Calls at the start of each turn of short calls that aren't timed, at least."""
 

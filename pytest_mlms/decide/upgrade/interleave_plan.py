@@ -18,8 +18,6 @@ from pytest_mlms.decide.upgrade.round_load import LoadStrategy
 from pytest_mlms.manifest.scenarios import Peak
 from pytest_mlms.measure.evaluate.load_plan import LoadItemPlan
 
-__all__ = ["LEAST_CALLS", "LEAST_SECONDS", "InterleavePlan", "next_look"]
-
 LEAST_CALLS = 30
 """Calls of a round, which p90 needs."""
 

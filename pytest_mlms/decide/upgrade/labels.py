@@ -9,29 +9,6 @@ from pytest_mlms.core.quantities import QUANTITIES, upgrade_rules
 from pytest_mlms.core.records import Comparison, InputGroup, Verdict, change_form
 from pytest_mlms.core.units import format_quantity
 
-__all__ = [
-    "NOT_SHOWN",
-    "change_text",
-    "deciding_label",
-    "difference_label",
-    "format_change",
-    "group_lines",
-    "is_told",
-    "percent",
-    "point_label",
-    "precision_text",
-    "sides_label",
-    "software_text",
-    "spread_text",
-    "told_lines",
-    "tolerance_label",
-    "upper_end",
-    "verdict_label",
-    "widening_label",
-    "with_variant",
-    "worst_change",
-]
-
 NOT_SHOWN = "not shown to be worse"
 """Label of a guard of accuracy whose interval reaches beyond the tolerance."""
 

@@ -18,8 +18,6 @@ from pytest_mlms.decide.upgrade.agents import AgentPair, TurnPlan
 from pytest_mlms.decide.upgrade.rounds import SIDES, SideName
 from pytest_mlms.decide.upgrade.turn_watch import seconds_of
 
-__all__ = ["LEAST_CALLS", "SECONDS", "LateCalls"]
-
 _CALLS = 2000  # before the late ones
 SECONDS = 0.4
 """Seconds that these may take a side."""

@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 
 from pytest_mlms.core.serialization import plain_as_list
 
-__all__ = ["LayerChange", "changed_layers"]
-
 Profile = Sequence[Any]
 """[start, end, [[name, type, start, end, bytes, shape], …]] of one call, in seconds."""
 

@@ -11,8 +11,6 @@ from pytest_mlms.decide.upgrade.rounds import SideName
 from pytest_mlms.measure.evaluate.load_plan import LoadItemPlan
 from pytest_mlms.measure.load.verdict import LATE_SHARE
 
-__all__ = ["LoadRound", "SameQueries"]
-
 
 @dataclass(frozen=True, eq=False)
 class LoadRound:

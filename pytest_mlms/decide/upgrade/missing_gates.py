@@ -13,8 +13,6 @@ from pytest_mlms.decide.upgrade.device_memory import is_untold, reason_untold
 from pytest_mlms.decide.upgrade.late_calls import LEAST_CALLS, SECONDS
 from pytest_mlms.decide.upgrade.round_record import RoundRecord
 
-__all__ = ["MISSING", "missing_gates"]
-
 MISSING = "nothing"
 """The name of the samples of a quantity that has none."""
 

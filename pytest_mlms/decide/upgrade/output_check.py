@@ -67,8 +67,6 @@ from pytest_mlms.measure.evaluate.worst_inputs import flips_by_class, worse_inpu
 from pytest_mlms.measure.pipeline import Dataset
 from pytest_mlms.provide.cases import Case
 
-__all__ = ["OutputCheck", "OutputFindings", "check_outputs"]
-
 _TimedOutputs = Mapping[SideName, Sequence[Outputs]]
 """The outputs of each side for each of the timed batches."""
 

@@ -17,25 +17,6 @@ from pytest_mlms.measure.agent.predictor import RepeatedCalls
 from pytest_mlms.measure.evaluate.agreement import Tolerance
 from pytest_mlms.measure.evaluate.output_sweep import SPREADS, OutputFinding, OutputSweep
 
-__all__ = [
-    "BY_CALL",
-    "BY_THREADS",
-    "JOINED",
-    "OF_FIRST_CALL",
-    "OF_LOAD",
-    "OF_PROCESS",
-    "OWN_THREADS",
-    "PICTURES",
-    "TIMED",
-    "Circumstances",
-    "OutputsCompared",
-    "agreement_of",
-    "by_design",
-    "compared",
-    "verdict_on_share",
-    "without_measure",
-]
-
 _BOUND_OF_FAILING = 0.01
 _BOUND_OF_PASSING = 0.05
 _SEEN = 0.95

@@ -23,8 +23,6 @@ from pytest_mlms.measure.evaluate.estimates import (
 )
 from pytest_mlms.measure.evaluate.tasks.task import Array, Evidence
 
-__all__ = ["compare_evidence", "compare_figure"]
-
 _BELOW = 0.004
 _ABOVE = 0.02
 """Risks of the bounds of a change, by which 1 % are REGRESSED and 5 % PASSED at the edge."""

@@ -22,8 +22,6 @@ from pytest_mlms.measure.load.early_stopping import queries_needed
 from pytest_mlms.measure.load.rate_search import STEEPNESS, Crossing, RateSearch
 from pytest_mlms.measure.load.verdict import LATE_SHARE
 
-__all__ = ["PeakSearches", "peak_figures", "without_peak"]
-
 _RUNS = 6  # of both sides in a round, as simulated
 _FIRST_RUNS = 12  # of a side at most, in the first round
 _LATER_RUNS = 6

@@ -13,8 +13,6 @@ from pytest_mlms.provide.cases import Case
 from pytest_mlms.provide.stacks.declared import package_of
 from pytest_mlms.provide.stacks.exact_packages import Difference
 
-__all__ = ["told_changes"]
-
 _PILLOW = "pillow"
 _MODULES = {
     "librosa": "librosa",

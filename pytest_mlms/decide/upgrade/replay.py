@@ -38,8 +38,6 @@ from pytest_mlms.decide.upgrade.rounds import (
 from pytest_mlms.decide.upgrade.stalls import compare_stalls
 from pytest_mlms.measure.evaluate.timed_inputs import ONE_GROUP, Mix
 
-__all__ = ["RecordedUpgrade", "Replay", "read_upgrades", "replay_upgrade"]
-
 
 class _Measured(NamedTuple):
     """The figures of a round, and of its groups of inputs where these have several shapes."""

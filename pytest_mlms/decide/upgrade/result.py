@@ -17,8 +17,6 @@ from pytest_mlms.decide.upgrade.round_estimate import OrderEffect
 from pytest_mlms.decide.upgrade.round_record import RoundRecord
 from pytest_mlms.decide.upgrade.rounds import Clock
 
-__all__ = ["UpgradeResult"]
-
 
 @dataclass(frozen=True)
 class UpgradeResult:

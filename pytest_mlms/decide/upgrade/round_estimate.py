@@ -9,21 +9,6 @@ from typing import NamedTuple
 
 from pytest_mlms.core.statistics import Pooled, pool_rounds, student_quantile
 
-__all__ = [
-    "LEAST_ROUNDS",
-    "MOST_ROUNDS",
-    "ROUNDS",
-    "ROUNDS_TO_FAIL",
-    "OrderEffect",
-    "RoundEstimate",
-    "RoundSpan",
-    "estimate_change",
-    "exp_of",
-    "found_above",
-    "order_effect",
-    "unseen_share",
-]
-
 LEAST_ROUNDS = 6
 """Rounds after which a quantity may pass.
 

@@ -10,8 +10,6 @@ from pytest_mlms.decide.upgrade.agents import AgentPair, TurnPlan
 from pytest_mlms.decide.upgrade.rounds import SIDES, SideName
 from pytest_mlms.measure.evaluate.memory_growth import SECONDS, SUSPECT, growth_of, watch_growth
 
-__all__ = ["RoundGrowth"]
-
 _CALLS = 60  # by which a leak of a kilobyte shows
 _CALL_SECONDS = 0.5  # that these may take a side
 

@@ -10,8 +10,6 @@ import numpy as np
 from pytest_mlms.decide.upgrade.rounds import Array, Round
 from pytest_mlms.measure.evaluate.timed_inputs import ONE_GROUP, Elements, Mix
 
-__all__ = ["RoundInputs"]
-
 
 @dataclass(frozen=True, eq=False)
 class RoundInputs:

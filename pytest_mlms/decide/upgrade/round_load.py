@@ -22,8 +22,6 @@ from pytest_mlms.measure.evaluate.load_record import (
 )
 from pytest_mlms.measure.load.percentiles import loadgen_percentile
 
-__all__ = ["LoadRunner", "LoadStrategy", "RoundLoad", "SideLoad", "log_ratio"]
-
 _NANO = 1e-9
 _MOST_CALLS = 30  # that are timed ahead of a load
 _CALLS_SECONDS = 1.0  # that they may take

@@ -15,15 +15,6 @@ from pytest_mlms.decide.upgrade.round_estimate import OrderEffect, order_effect
 from pytest_mlms.decide.upgrade.rounds import SideName
 from pytest_mlms.measure.evaluate.load_record import LoadRecord
 
-__all__ = [
-    "PeakRecord",
-    "RoundRecord",
-    "SideRecord",
-    "TriedRate",
-    "effect_of_order",
-    "start_orders",
-]
-
 
 @dataclass(frozen=True)
 class SideRecord:

@@ -10,18 +10,6 @@ import numpy as np
 from mlms_predictors._run.replies import DeviceBytes
 from numpy.typing import NDArray
 
-__all__ = [
-    "CLOCKS",
-    "SIDES",
-    "Array",
-    "Clock",
-    "Outputs",
-    "Round",
-    "Side",
-    "SideName",
-    "available_clocks",
-]
-
 Array = NDArray[Any]
 Outputs = Mapping[str, Array]
 SideName = Literal["a", "b"]

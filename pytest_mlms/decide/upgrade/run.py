@@ -48,8 +48,6 @@ from pytest_mlms.measure.evaluate.limits import QUIETER
 from pytest_mlms.measure.evaluate.timed_inputs import ONE_GROUP, Mix, TimedInputs
 from pytest_mlms.measure.load.verdict import LATE_SHARE
 
-__all__ = ["UpgradeRun"]
-
 _OutputsBySide = Mapping[SideName, Outputs]
 OutputChecker = Callable[[AgentPair, _OutputsBySide, _OutputsBySide], OutputFindings]
 """Compares outputs while agents are alive, given those of the last and of the first call."""

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from pytest_mlms.core.statistics import Interval, binomial_bounds
 from pytest_mlms.measure.agent.predictor import ServedCalls
 
-__all__ = ["FAIR_CALLS", "ServedShare", "bounds_of_calls", "bounds_of_shares"]
-
 FAIR_CALLS = 32
 """How many calls of a round are compared where a share of inputs must agree."""
 

@@ -17,8 +17,6 @@ from pytest_mlms.decide.upgrade.round_estimate import ROUNDS, RoundSpan
 from pytest_mlms.provide.cases import Case
 from pytest_mlms.provide.host.machine import machine_state
 
-__all__ = ["UpgradeSetting", "setting_of"]
-
 
 @dataclass(frozen=True)
 class UpgradeSetting:

@@ -23,8 +23,6 @@ from pytest_mlms.decide.upgrade.rounds import Array, Clock, Round
 from pytest_mlms.decide.upgrade.stalls import RISK
 from pytest_mlms.measure.evaluate.timed_inputs import Elements
 
-__all__ = ["SlowInputs"]
-
 _NEW = 8  # suspects of a round
 _MOST = 16  # that are timed again
 _LEAST_ROUNDS = 3  # in which an input is slow again

@@ -21,8 +21,6 @@ from pytest_mlms.measure.pipeline import Dataset
 from pytest_mlms.measure.pipeline.selection import selected_elements
 from pytest_mlms.measure.pipeline.stack_pictures import decoding_of, without_decoding
 
-__all__ = ["OpenPictures", "PictureSweep", "StackInputs"]
-
 OpenPictures = Callable[[], AbstractContextManager[Mapping[SideName, PictureAgent]]]
 
 _LEVELS = Tolerance(rtol=0.0, atol=1.0)

@@ -15,8 +15,6 @@ from pytest_mlms.core.statistics import binomial_bounds, fisher_probability, sam
 from pytest_mlms.decide.upgrade.figures import STALLED, Figure
 from pytest_mlms.decide.upgrade.round_estimate import ROUNDS, RoundSpan, estimate_change, exp_of
 
-__all__ = ["RISK", "compare_stalls"]
-
 RISK = 0.0015
 """Of calling a B that stalls as much more often as is allowed REGRESSED, at each look."""
 

@@ -9,8 +9,6 @@ from pytest_mlms.core.units import format_quantity
 from pytest_mlms.decide.upgrade.round_record import RoundRecord, SideRecord
 from pytest_mlms.decide.upgrade.rounds import SIDES
 
-__all__ = ["start_parts"]
-
 
 def start_parts(rounds: Sequence[RoundRecord]) -> str:
     """Return the median parts of the rounds' starts, A -> B; "" where an agent told no import."""

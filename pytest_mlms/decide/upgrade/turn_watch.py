@@ -12,8 +12,6 @@ from pytest_mlms.decide.upgrade.rounds import SIDES, Array, SideName
 from pytest_mlms.measure.agent.predictor import Clocks, Turn
 from pytest_mlms.measure.evaluate.contention import call_waits
 
-__all__ = ["TurnWatch", "durations", "ratios_of", "seconds_of", "undisturbed", "waits"]
-
 _MOST_PAIRS = 2000
 
 

@@ -35,8 +35,6 @@ from pytest_mlms.distribute.side_channel import Handlers, SideChannel
 from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.provide.artifacts.digest import digest_of
 
-__all__ = ["ArtifactClient", "ArtifactServer"]
-
 _CHUNK = 1 << 18  # bytes
 _CACHE_FOLDER = "travelled"
 _MOST_WAITING = 4  # requests of a worker

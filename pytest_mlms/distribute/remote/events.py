@@ -15,8 +15,6 @@ from xdist.workermanage import Marker
 
 from pytest_mlms.distribute.message_types import misfit, types_of
 
-__all__ = ["CheckedEvents"]
-
 _Place = tuple[str, int | None, str]
 
 

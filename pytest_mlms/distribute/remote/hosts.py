@@ -9,8 +9,6 @@ from pytest_mlms.distribute.remote.install import SAME_VERSION, installed_python
 from pytest_mlms.distribute.remote.ssh import CONNECT_SECONDS
 from pytest_mlms.distribute.remote.wheel import code_digest
 
-__all__ = ["ANSWER_SECONDS", "UnfitHost", "check_worker", "has_own_files", "prepare_spec"]
-
 ANSWER_SECONDS = 120
 """How long a host may take to answer before it is left out."""
 

@@ -26,8 +26,6 @@ from pytest_mlms.core.text import visible
 from pytest_mlms.distribute.remote.ssh import SshHost
 from pytest_mlms.distribute.remote.wheel import build_wheel, version_name
 
-__all__ = ["SAME_VERSION", "check", "install", "install_folder", "installed_python"]
-
 SAME_VERSION = ("pytest", "pytest-xdist", "execnet")
 """Packages of which the controller and its workers must have the same version."""
 

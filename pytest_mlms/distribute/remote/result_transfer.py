@@ -19,8 +19,6 @@ from pytest_mlms.core.recorded import is_file_of_run
 from pytest_mlms.distribute.messages import FileBegin, FileChunk, FileEnd, FileStored
 from pytest_mlms.distribute.side_channel import Handlers, SideChannel
 
-__all__ = ["MOST", "ResultReceiver", "ResultSender"]
-
 MOST = 64 << 30
 """The bytes that the files of a worker may have together."""
 

@@ -15,8 +15,6 @@ from typing import IO
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.text import visible
 
-__all__ = ["CONNECT_SECONDS", "SshHost", "shown_answer", "ssh_command"]
-
 CONNECT_SECONDS = 10
 """How long ssh tries to connect."""
 

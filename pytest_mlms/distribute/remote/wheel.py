@@ -18,8 +18,6 @@ import mlms_predictors
 
 import pytest_mlms
 
-__all__ = ["build_wheel", "code_digest", "version_name"]
-
 _DISTRIBUTION = "pytest_mlms"
 _WHEEL = "Wheel-Version: 1.0\nGenerator: pytest-mlms\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 _NOT_CODE = (".pyc", ".part")

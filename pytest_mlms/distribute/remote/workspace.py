@@ -21,8 +21,6 @@ from typing import Any
 from pytest_mlms.core.files import write_atomically
 from pytest_mlms.provide.artifacts.digest import digest_of
 
-__all__ = ["receive"]
-
 _FOLDER = "mlms-mirror"
 _KEPT_SECONDS = 30 * 86400  # after the last use of a stored file
 

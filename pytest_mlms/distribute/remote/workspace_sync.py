@@ -21,8 +21,6 @@ import pytest
 from pytest_mlms.config import SENT, Config
 from pytest_mlms.distribute.remote.hosts import ANSWER_SECONDS
 
-__all__ = ["WorkspaceSync", "small_files"]
-
 _ROOT_FILES = ("stacks.yaml", "datasets.yaml", "pyproject.toml", "conftest.py")
 _SUFFIXES = (".yaml", ".yml", ".py", ".txt", ".json", ".toml", ".ini", ".cfg")
 _LARGEST = 1 << 20  # bytes

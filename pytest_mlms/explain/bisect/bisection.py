@@ -17,8 +17,6 @@ from pytest_mlms.explain.bisect.record import Conclusion, Probe, Record, StackRe
 from pytest_mlms.explain.bisect.search import Answer, Outcome, Pair, Purpose, search
 from pytest_mlms.provide.stacks.exact_packages import differing_packages
 
-__all__ = ["Bisection"]
-
 _NOT_MEASURED = ("ERROR", "SKIPPED", "FAILED")
 
 

@@ -11,8 +11,6 @@ from typing import NamedTuple
 
 from pytest_mlms.explain.bisect.search import Outcome
 
-__all__ = ["Reduction", "Test", "reduce_changes"]
-
 Changes = tuple[int, ...]
 """Numbers of changes, in ascending order."""
 

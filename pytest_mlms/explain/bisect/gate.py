@@ -22,8 +22,6 @@ from pytest_mlms.options import share_text
 from pytest_mlms.provide.stacks.installers import Show
 from pytest_mlms.provide.stacks.launch import prepare
 
-__all__ = ["Gate", "GateRun", "check_quantity"]
-
 _Line = Mapping[str, Any]
 _QUIET = ("-q", "--no-header", "--tb=short", "-rN", "-p", "no:cacheprovider")
 _SHOWN_LINES = 12

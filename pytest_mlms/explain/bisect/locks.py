@@ -14,8 +14,6 @@ from pytest_mlms.keep.lockfile.revision import read_version
 from pytest_mlms.provide.cases import Case
 from pytest_mlms.provide.stacks.declared import declared_stacks
 
-__all__ = ["end_of", "locked_stacks"]
-
 _EXAMPLE = "'m.yaml::test_upgrade[STACK-cpu-b1]'"
 
 

@@ -18,8 +18,6 @@ from pytest_mlms.keep.history.recreation import settings_of
 from pytest_mlms.keep.history.releases import releases_of
 from pytest_mlms.provide.stacks.exact_packages import parse_package
 
-__all__ = ["LockedEnds", "PackageChange", "bisect_packages", "ends_of"]
-
 PYTHON = "Python"
 _LONGEST_NAME = 2  # packages that a stack's name lists
 

@@ -29,17 +29,6 @@ from pytest_mlms.provide.stacks.declared import framework_of, package_of
 from pytest_mlms.provide.stacks.installer_settings import deciding_settings
 from pytest_mlms.provide.stacks.schema import is_wheel
 
-__all__ = [
-    "End",
-    "Point",
-    "Question",
-    "exact_release",
-    "framework_for",
-    "model_of",
-    "question_of",
-    "read_point",
-]
-
 
 class Point(NamedTuple):
     """The case that an upgrade measures; ``item`` is the stack's name in the node id."""

@@ -21,17 +21,6 @@ from pytest_mlms.explain.bisect.judgement import Judgement
 from pytest_mlms.explain.bisect.question import Question
 from pytest_mlms.explain.bisect.search import AnswerKind, Outcome, Purpose
 
-__all__ = [
-    "FORMAT",
-    "Conclusion",
-    "Probe",
-    "Record",
-    "StackRecord",
-    "load_record",
-    "read_record",
-    "set_aside",
-]
-
 FORMAT = 1
 """The format of the file: raised when an older pytest-mlms would misread it."""
 

@@ -11,8 +11,6 @@ import filelock
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.waits import holder_of
 
-__all__ = ["hold_record"]
-
 
 @contextlib.contextmanager
 def hold_record(path: Path) -> Iterator[None]:

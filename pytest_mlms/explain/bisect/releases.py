@@ -16,8 +16,6 @@ from pytest_mlms.keep.history.releases import Release, releases_of
 from pytest_mlms.provide.artifacts.package_index import PipSettings
 from pytest_mlms.provide.stacks.declared import package_of
 
-__all__ = ["bisect_releases", "is_within", "range_of", "release_stacks", "releases_between"]
-
 _SHOWN_RELEASES = 6
 
 

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, NamedTuple
 
-__all__ = ["Answer", "AnswerKind", "Judge", "Outcome", "Pair", "Purpose", "most_probes", "search"]
-
 Purpose = Literal["ends", "packages", "search", "neighbours"]
 """The part of a bisection that a pair of stacks is judged for."""
 

@@ -15,8 +15,6 @@ from pytest_mlms.explain.bisect.record import Conclusion, Probe, Record
 from pytest_mlms.explain.bisect.search import Outcome
 from pytest_mlms.provide.stacks.exact_packages import Difference, new_releases
 
-__all__ = ["answer_lines", "figure_text", "probe_lines"]
-
 _WIDTH = 100
 _PURPOSES = {"ends": "ends", "packages": "", "search": "", "neighbours": "fresh data"}
 _MOST_LAYERS = 4

@@ -13,16 +13,6 @@ from pytest_mlms.explain.repro.bundle import Expectation
 from pytest_mlms.measure.evaluate.agreement import Tolerance, differences
 from pytest_mlms.measure.evaluate.closeness import Rule
 
-__all__ = [
-    "DepartingLayer",
-    "Deviation",
-    "departing_rows",
-    "deviation",
-    "first_departure",
-    "largest_value",
-    "rule_of",
-]
-
 Array = NDArray[Any]
 
 

@@ -16,8 +16,6 @@ from onnx import helper, numpy_helper
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.explain.reduce.network import MOST_BYTES, Network
 
-__all__ = ["CantExtract", "Extract", "extract", "network_with_outputs"]
-
 Array = NDArray[Any]
 Arrays = Mapping[str, Array]
 

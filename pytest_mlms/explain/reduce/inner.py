@@ -22,8 +22,6 @@ from pytest_mlms.explain.repro.bundle import Expectation
 from pytest_mlms.measure.evaluate.closeness import Rule
 from pytest_mlms.measure.structure.onnx_shapes import dtype_of
 
-__all__ = ["Inner", "StoredArrays", "compare_inner", "record_inner"]
-
 Array = NDArray[Any]
 Arrays = Mapping[str, Array]
 

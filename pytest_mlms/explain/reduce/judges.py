@@ -10,8 +10,6 @@ from pytest_mlms.explain.repro.bundle import Bundle, Expectation
 from pytest_mlms.explain.repro.expectation import can_reduce
 from pytest_mlms.explain.repro.replay.record import CRASH, OUTPUTS, RATIO
 
-__all__ = ["check_reducible", "judge_of"]
-
 _SLOWER = 0.05
 """How much slower a part may be, as a share, where a bundle doesn't say it."""
 

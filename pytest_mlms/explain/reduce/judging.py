@@ -16,8 +16,6 @@ from pytest_mlms.explain.reduce.sides import Failure, Sides
 from pytest_mlms.explain.repro.bundle import Expectation
 from pytest_mlms.explain.repro.replay.record import OUTPUTS
 
-__all__ = ["CrashJudge", "Judge", "ModelJudgement", "OutputJudge"]
-
 Array = NDArray[Any]
 Arrays = Mapping[str, Array]
 

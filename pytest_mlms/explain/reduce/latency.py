@@ -23,8 +23,6 @@ from pytest_mlms.explain.repro.bundle import Expectation
 from pytest_mlms.explain.repro.replay.record import RATIO
 from pytest_mlms.measure.agent.predictor import Predictor
 
-__all__ = ["LatencyJudge", "slower_layers", "slower_nodes"]
-
 Array = NDArray[Any]
 Arrays = Mapping[str, Array]
 

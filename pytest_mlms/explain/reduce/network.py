@@ -16,8 +16,6 @@ from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.measure.structure.onnx_operations import subgraphs
 from pytest_mlms.measure.structure.onnx_structure import reads_of_outside
 
-__all__ = ["MOST_BYTES", "Network", "Node", "read_network"]
-
 MOST_BYTES = 1_900_000_000
 """Weights of a model that is written into one file; a message of protobuf ends at 2 GB."""
 

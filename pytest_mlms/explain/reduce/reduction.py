@@ -30,8 +30,6 @@ from pytest_mlms.explain.reduce.search import Found, Judged, Nodes, Progress, St
 from pytest_mlms.explain.reduce.sides import Sides
 from pytest_mlms.explain.repro.bundle import Bundle
 
-__all__ = ["ReductionPlan", "reduce_bundle"]
-
 Array = NDArray[Any]
 Arrays = Mapping[str, Array]
 

@@ -9,8 +9,6 @@ from pytest_mlms.explain.reduce.deviation import DepartingLayer
 from pytest_mlms.explain.reduce.search import Step
 from pytest_mlms.explain.repro.bundle import Bundle
 
-__all__ = ["Reduction", "Size"]
-
 
 @dataclass(frozen=True)
 class Size:

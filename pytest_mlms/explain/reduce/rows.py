@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from pytest_mlms.explain.bisect.delta_debugging import reduce_changes
 from pytest_mlms.explain.bisect.search import Outcome
 
-__all__ = ["batch_of", "fewest_rows", "with_rows"]
-
 Array = NDArray[Any]
 Arrays = Mapping[str, Array]
 

@@ -10,8 +10,6 @@ from typing import NamedTuple, Protocol
 from pytest_mlms.explain.bisect.delta_debugging import reduce_changes
 from pytest_mlms.explain.bisect.search import Outcome
 
-__all__ = ["Enough", "Found", "Graph", "NodeTest", "Progress", "Step", "smallest_nodes"]
-
 Nodes = tuple[int, ...]
 """Numbers of nodes, in ascending order."""
 

@@ -19,8 +19,6 @@ from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import Agent, Refused, start_agent
 from pytest_mlms.measure.agent.replies import read_record
 
-__all__ = ["HUNG", "Failure", "Side", "Sides"]
-
 HUNG = "no answer"
 
 Array = NDArray[Any]

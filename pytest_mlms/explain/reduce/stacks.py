@@ -14,8 +14,6 @@ from pytest_mlms.explain.repro.check import launch_of
 from pytest_mlms.measure.agent.registry import find_predictors
 from pytest_mlms.provide.stacks.installers import Show
 
-__all__ = ["StackSettings", "own_predictor", "sides_of"]
-
 
 @dataclass(frozen=True)
 class StackSettings:

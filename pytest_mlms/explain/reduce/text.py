@@ -11,8 +11,6 @@ from pytest_mlms.explain.reduce.deviation import DepartingLayer
 from pytest_mlms.explain.reduce.result import Reduction
 from pytest_mlms.explain.reduce.search import Step
 
-__all__ = ["departure_text", "reduction_text", "result_lines", "step_line"]
-
 _WIDTH = 100
 _MOST_KINDS = 6
 

@@ -26,8 +26,6 @@ from pytest_mlms.explain.repro.replay.unpacking import read_record, unpack
 from pytest_mlms.provide.artifacts.external_data import external_data, is_onnx
 from pytest_mlms.provide.stacks.trust import harmless_variables
 
-__all__ = ["members_of", "read_bundle", "record_of", "write_bundle"]
-
 _MAIN = "from replay.main import main\n\nraise SystemExit(main())\n"
 _INPUTS = "inputs.npz"
 _REFERENCE = "reference.npz"

@@ -27,8 +27,6 @@ from pytest_mlms.explain.repro.replay.record import ANSWERS, LIMIT, MOST_CALLS, 
 from pytest_mlms.explain.repro.replay.record import CRASH as CRASHES
 from pytest_mlms.explain.repro.replay.rounds import QUANTITIES as MEASURED
 
-__all__ = ["can_reduce", "can_replay", "expectation_of", "told_to_others"]
-
 _PROCESS = re.compile(r" \(process \d+\)")
 _ADVICE = re.compile(r"(?<= can't be imported in )(.*); [^;]*: (?='hello' raised )")
 """Advice on files of the run, which a reader of the bundle hasn't."""

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 
 from pytest_mlms.explain.repro.bundle import Bundle
 
-__all__ = ["guide_of"]
-
 
 def guide_of(bundle: Bundle) -> str:
     """Return the text of README.txt."""

@@ -12,8 +12,6 @@ from pytest_mlms.core.recorded import recorded_artifacts
 from pytest_mlms.keep.results.checked_lines import read_lines
 from pytest_mlms.keep.results.results_reader import ItemLines
 
-__all__ = ["FoundItem", "find_item"]
-
 _SHOWN = 8  # items that a text may mean
 
 

@@ -49,8 +49,6 @@ from pytest_mlms.provide.stacks.launch import prepare
 from pytest_mlms.provide.stacks.trust import Trust
 from pytest_mlms.provide.stacks.variables import is_secret_name
 
-__all__ = ["Making", "bundle_of_item"]
-
 _TIMEOUT = 600.0  # seconds for an answer of an agent
 _MOST_BYTES = 1 << 20  # of worst.json
 _FEW = 4  # inputs that outputs are compared for, where a batch size holds as many

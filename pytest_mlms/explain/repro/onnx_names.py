@@ -7,8 +7,6 @@ from typing import Any
 
 from pytest_mlms.measure.structure.onnx_operations import subgraphs
 
-__all__ = ["graphs_of", "rename", "strip_texts"]
-
 _TEXTS = ("doc_string", "metadata_props", "denotation")
 """The fields of onnx.proto3 that describe, in whatever message they are."""
 

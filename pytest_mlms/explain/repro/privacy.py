@@ -16,8 +16,6 @@ from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.explain.repro.bundle import Bundle
 from pytest_mlms.provide.artifacts.external_data import external_data, is_onnx
 
-__all__ = ["Content", "check_private", "places_of_this_machine", "without_places"]
-
 Content = Path | bytes
 
 _SHORTEST = 4  # characters of a host's name that is looked for; shorter ones are everywhere

@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["is_float", "like_histogram", "like_input", "like_weights"]
-
 Array = NDArray[Any]
 
 _CHUNK = 1 << 20  # numbers that are drawn at a time

@@ -25,8 +25,6 @@ from pytest_mlms.explain.repro.random_arrays import (
 )
 from pytest_mlms.provide.artifacts.external_data import is_onnx
 
-__all__ = ["NOTE", "randomised"]
-
 NOTE = "The weights and the inputs are random, of the same distributions as the model's own."
 
 _GRAPH = "model.onnx"

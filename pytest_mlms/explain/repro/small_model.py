@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 from pytest_mlms.core.text import shortened
 from pytest_mlms.explain.repro.bundle import Bundle
 
-__all__ = ["SmallModel", "small_model"]
-
 _MOST_NODES = 8
 _LONGEST = 400  # characters of a line
 

@@ -25,8 +25,6 @@ from pytest_mlms.provide.stacks.interpreters import probe
 from pytest_mlms.provide.stacks.recreated import ExactSoftware, is_framework, recreated_stack
 from pytest_mlms.provide.stacks.trust import Trust, harmless_variables, trusted_keys
 
-__all__ = ["ExactSide", "SideSource", "new_side", "old_side"]
-
 _REMOTE = re.compile(r"--(index-url|extra-index-url|find-links)=https?://\S+")
 _FOLDER = re.compile(r"--find-links=(?:file://)?(?P<folder>[^:]+)")
 _FILE = "file://"

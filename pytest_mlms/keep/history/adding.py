@@ -19,9 +19,6 @@ from pytest_mlms.keep.history.run_content import RunContent, StoredLine, gather
 from pytest_mlms.keep.history.run_lines import read_run
 from pytest_mlms.keep.history.store import transact
 
-__all__ = ["Added", "add_lines", "add_run"]
-
-
 _SERIES_COLUMNS = ("key", "parts", "name", "quantity", "unit", "better", "control")
 _POINT_COLUMNS = (
     "series",

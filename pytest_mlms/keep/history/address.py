@@ -10,8 +10,6 @@ from sqlalchemy.exc import ArgumentError
 from pytest_mlms.core.redaction import redact
 from pytest_mlms.keep.history.errors import HistoryError
 
-__all__ = ["address_of", "file_of", "show_address"]
-
 _FORMS = "a history is a file, or postgresql+psycopg://HOST/DATABASE"
 _POSTGRESQL = ("postgresql", "postgres", "postgresql+psycopg")
 

@@ -34,8 +34,6 @@ from pytest_mlms.provide.stacks.installers import Show
 from pytest_mlms.provide.stacks.launch import prepare
 from pytest_mlms.provide.stacks.schema import STACK_FILES
 
-__all__ = ["BackfillOptions", "Outcome", "Work", "measure_release", "measured_cases", "plan_work"]
-
 _KINDS: tuple[Kind, ...] = ("performance", "accuracy", "agreement")
 _OF_RELEASES = ("stack", "reference", "quantity")
 _QUIET = ("-q", "--no-header", "--tb=line", "-rN")

@@ -12,8 +12,6 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-__all__ = ["LEAST_BEFORE", "LONGEST", "Blocks", "Scatter"]
-
 Array = NDArray[Any]
 
 LONGEST = 30

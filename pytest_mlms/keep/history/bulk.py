@@ -9,8 +9,6 @@ from typing import Any
 
 from sqlalchemy import Connection, Table
 
-__all__ = ["Rows", "ids_of_series", "insert_missing", "insert_rows"]
-
 _FEW = 200
 """Rows up to which PostgreSQL takes INSERT as quickly as COPY."""
 

@@ -17,8 +17,6 @@ from pytest_mlms.keep.history import schema
 from pytest_mlms.keep.history.errors import HistoryError
 from pytest_mlms.keep.history.queries import PointRow, SeriesInfo, points, versions_of
 
-__all__ = ["VersionRow", "VersionSeries", "by_version"]
-
 _SUGGESTED = 5
 
 

@@ -14,8 +14,6 @@ from sqlalchemy import Connection, insert, select, text, update
 from pytest_mlms.keep.history import schema
 from pytest_mlms.keep.history.errors import HistoryError
 
-__all__ = ["add_changes", "read_changes"]
-
 _READ = """
 SELECT change.*, series.quantity AS series_quantity, series.key AS series_key,
        (SELECT min(point.number) FROM point

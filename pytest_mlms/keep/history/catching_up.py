@@ -13,8 +13,6 @@ from pytest_mlms.keep.history.errors import HistoryError, HistoryUnavailable
 from pytest_mlms.keep.history.queue import Queue
 from pytest_mlms.keep.history.store import open_history
 
-__all__ = ["CaughtUp", "catch_up", "queue_of"]
-
 
 @dataclass
 class CaughtUp:

@@ -13,8 +13,6 @@ from pytest_mlms.keep.history import schema
 from pytest_mlms.keep.history.changes import Change
 from pytest_mlms.keep.history.queries import PointRow, changes_between, points, stacks
 
-__all__ = ["ChangeGroup", "Difference", "group_changes"]
-
 _NEAR = 2
 """Runs that the places of changes with one cause may be apart: places are estimates."""
 

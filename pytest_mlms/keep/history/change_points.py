@@ -28,8 +28,6 @@ from pytest_mlms.keep.history.significance import (
     least_points,
 )
 
-__all__ = ["TOO_FEW", "estimate_shift", "find_shifts", "sight_of"]
-
 Array = NDArray[Any]
 
 TOO_FEW = LEAST_BEFORE + WINDOWS[0]

@@ -19,8 +19,6 @@ from pytest_mlms.keep.history.series_points import SeriesPoints, read_series
 from pytest_mlms.keep.history.shifts import Estimate, Shift, Sight
 from pytest_mlms.keep.history.store import transact
 
-__all__ = ["Scanned", "scan", "sights"]
-
 _AT_ONCE = 5_000  # rows
 _CAN_BE_UNDONE = ("open", "confirmed")
 

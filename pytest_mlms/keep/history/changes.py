@@ -13,8 +13,6 @@ from pytest_mlms.keep.history import schema
 from pytest_mlms.keep.history.errors import HistoryError
 from pytest_mlms.keep.history.store import transact
 
-__all__ = ["CAUSES", "Cause", "Change", "accept_changes", "read_changes", "set_cause", "suspicions"]
-
 Cause = Literal["software", "machine", "method", "noise"]
 Status = Literal["open", "confirmed", "dismissed", "accepted", "undone"]
 

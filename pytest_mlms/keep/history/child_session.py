@@ -18,8 +18,6 @@ from typing import IO, Any
 from pytest_mlms.core.starts import OF_A_COMMAND, module_command
 from pytest_mlms.keep.results.results_reader import read_results
 
-__all__ = ["ChildOptions", "ChildResult", "run_child", "run_to_end"]
-
 _GRACE_SECONDS = 60  # for a child that was interrupted: it writes results and ends its agents
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 _HELD = (signal.SIGINT, *_ENDING)

@@ -27,8 +27,6 @@ from pytest_mlms.provide.stacks.declared import declared_stacks
 from pytest_mlms.provide.stacks.installers import Show
 from pytest_mlms.provide.stacks.trust import Trust
 
-__all__ = ["confirm"]
-
 _QUIET = ("-q", "--no-header", "--tb=no", "-rN")
 """A REGRESSED item is what confirms a suspicion: results have its text, and findings say it."""
 

@@ -26,8 +26,6 @@ from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.provide.cases import Case
 from pytest_mlms.provide.host.machine import machine_state
 
-__all__ = ["Plan", "StackNames", "plan_of"]
-
 _REACH_OF_CONTROL = 2
 """Runs between the change of a control item and another one that it may explain."""
 

@@ -20,8 +20,6 @@ from pytest_mlms.provide.stacks.exact_packages import parse_package
 from pytest_mlms.provide.stacks.installers import Show
 from pytest_mlms.provide.stacks.launch import prepare
 
-__all__ = ["CONTROL", "ControlFiles", "control_files", "write_control"]
-
 CONTROL = "mlms-control"
 """The name of the model, of its stack and of their folder."""
 

@@ -8,8 +8,6 @@ from sqlalchemy import Connection, select
 
 from pytest_mlms.keep.history import schema
 
-__all__ = ["durations_in"]
-
 _RUNS = 10  # of each: a history may have those of several projects
 
 

@@ -6,16 +6,6 @@ import re
 
 from pytest_mlms.core.errors import MlmsError
 
-__all__ = [
-    "HistoryConflict",
-    "HistoryDamaged",
-    "HistoryError",
-    "HistoryOutdated",
-    "HistoryUnavailable",
-    "damaged",
-    "translate",
-]
-
 
 class HistoryError(MlmsError):
     """A history can't be opened, read or written."""

@@ -20,8 +20,6 @@ from pytest_mlms.core.files import open_regular
 from pytest_mlms.keep.history.carried_changes import read_changes
 from pytest_mlms.keep.history.errors import HistoryDamaged, HistoryError
 
-__all__ = ["ExportReader", "StoredRun", "export_lines", "is_export", "readable_runs"]
-
 VERSION = 1
 _MARK = "mlms_history"
 _RUNS = "SELECT id FROM run ORDER BY started, id"

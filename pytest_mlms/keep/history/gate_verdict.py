@@ -17,8 +17,6 @@ from pytest_mlms.decide.upgrade.crash import CRASH
 from pytest_mlms.decide.upgrade.labels import straddling_text
 from pytest_mlms.keep.history.changes import Cause, Change
 
-__all__ = ["Circumstances", "Finding", "Gate", "cause_without_software", "decide", "gate_of"]
-
 _LEAST_TOLERANCE = 0.01
 """Below this an upgrade seldom decides within its budget."""
 

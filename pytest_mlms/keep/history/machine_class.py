@@ -6,8 +6,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["device_kind", "machine_class"]
-
 _ABOVE = 1.25
 """Memory counts as a power of two up to a quarter above it.
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["origin_columns"]
-
 
 def origin_columns(line: Mapping[str, Any]) -> dict[str, Any]:
     """Return the columns of table ``run`` that a line of type run tells; None for the others.

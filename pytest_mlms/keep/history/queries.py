@@ -20,26 +20,6 @@ from pytest_mlms.keep.history.errors import damaged
 from pytest_mlms.keep.history.series import case_label
 from pytest_mlms.keep.history.stacks import canonical_name
 
-__all__ = [
-    "HostInfo",
-    "PackageChange",
-    "PointRow",
-    "RunInfo",
-    "SeriesInfo",
-    "StackInfo",
-    "changes_between",
-    "hosts",
-    "last_points",
-    "point_counts",
-    "points",
-    "runs",
-    "series_by_id",
-    "series_ids",
-    "series_names",
-    "stacks",
-    "versions_of",
-]
-
 _AT_ONCE = 500  # parameters of a statement; SQLite before 3.32 takes 999
 
 

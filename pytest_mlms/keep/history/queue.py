@@ -17,8 +17,6 @@ import filelock
 from pytest_mlms.core.files import write_atomically
 from pytest_mlms.keep.results.results_reader import read_results
 
-__all__ = ["Queue", "Queued", "queued_folders"]
-
 _NAME = "history-queue.jsonl"
 _SECONDS = 30
 

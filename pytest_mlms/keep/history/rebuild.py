@@ -27,8 +27,6 @@ from pytest_mlms.keep.history.run_content import gather
 from pytest_mlms.keep.history.run_lines import read_run
 from pytest_mlms.keep.history.store import alone, make_tables, open_history, open_unchecked
 
-__all__ = ["Rebuilt", "rebuild"]
-
 _KEEP_LINES = "CREATE TEMPORARY TABLE kept AS SELECT run, number, json FROM line"
 _SIDE_FILES = ("-wal", "-shm")  # parts of a database of SQLite
 _KEPT_RUNS = "SELECT DISTINCT run FROM kept"

@@ -19,8 +19,6 @@ from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.manifest.schema import Model
 from pytest_mlms.provide.cases import Case
 
-__all__ = ["COMPARED", "case_of_line", "is_of_project"]
-
 COMPARED = "compared"
 """The folder below that of runs in which ``mlms compare`` leaves manifests."""
 

@@ -12,8 +12,6 @@ from pytest_mlms.core.recorded import recorded_launch
 from pytest_mlms.provide.stacks.exact_packages import differing_packages, parse_package
 from pytest_mlms.provide.stacks.recreated import NOT_IN_AGENTS
 
-__all__ = ["RecordedStack"]
-
 _ENVIRONMENT = ("env", "env_passthrough", "libraries", "options", "variant")
 """The declared keys that are no packages and change what a stack does."""
 

@@ -29,8 +29,6 @@ from pytest_mlms.provide.stacks.launch import base_interpreter, caller_variables
 from pytest_mlms.provide.stacks.recreated import NOT_IN_AGENTS, ExactSoftware, recreated_stack
 from pytest_mlms.provide.stacks.trust import Trust, trusted_keys
 
-__all__ = ["make_stack", "recreate", "settings_of", "write_stacks"]
-
 _INDEX_SECONDS = 60  # for the question why a package isn't there
 _SHOWN_VERSIONS = 3
 _NOT_FOUND = re.compile(r"(?:No matching distribution found for|no version of) (\S+==\S+)")

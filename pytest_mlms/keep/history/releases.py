@@ -18,8 +18,6 @@ from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.provide.artifacts.package_index import PackageFile, PipSettings, offered_files
 from pytest_mlms.provide.artifacts.transfer import DownloadError
 
-__all__ = ["Release", "parse_requirement", "releases_of", "select_releases"]
-
 _INDEX_SECONDS = 60
 _NUMBER = re.compile(r"\d+")
 _ANY_PATCH = 99  # of a Python of which only the minor version is known

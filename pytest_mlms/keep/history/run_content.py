@@ -13,8 +13,6 @@ from pytest_mlms.keep.history.series import Point, Series, points_of
 from pytest_mlms.keep.history.stacks import Software, software_of
 from pytest_mlms.keep.results.results_reader import duration_of
 
-__all__ = ["ItemPoints", "RunContent", "gather"]
-
 
 class StoredLine(NamedTuple):
     """A line as the history keeps it; ``seconds`` is the duration of an item that ran."""

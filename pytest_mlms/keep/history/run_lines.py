@@ -38,8 +38,6 @@ from pytest_mlms.keep.results.run_line import (
 )
 from pytest_mlms.keep.results.strict import Count, Name, Taken, strict_model
 
-__all__ = ["FORMAT", "RunLine", "check_line", "read_run"]
-
 FORMAT = 1
 """The format of results.jsonl that is read."""
 

@@ -12,8 +12,6 @@ from pytest_mlms.core.quantities import QUANTITIES
 from pytest_mlms.core.quantities.quantity import Quantity
 from pytest_mlms.keep.history.shifts import Sensitivity
 
-__all__ = ["Scale", "scale_of"]
-
 _LEAST = 0.02
 """The least change that is reported, where the gate's tolerance is not larger."""
 

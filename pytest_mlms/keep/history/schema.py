@@ -20,8 +20,6 @@ from sqlalchemy import (
     Text,
 )
 
-__all__ = ["SCHEMA_VERSION", "metadata"]
-
 SCHEMA_VERSION = 1
 
 metadata = MetaData()

@@ -14,8 +14,6 @@ from pytest_mlms.keep.history import schema
 from pytest_mlms.keep.history.errors import HistoryError
 from pytest_mlms.keep.history.queries import series_names
 
-__all__ = ["ALL", "is_main", "select_series"]
-
 ALL = "all"
 """The quantity that stands for every one."""
 

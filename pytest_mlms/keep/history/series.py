@@ -13,17 +13,6 @@ from pytest_mlms.core.quantities import QUANTITIES
 from pytest_mlms.keep.history.machine_class import device_kind, machine_class
 from pytest_mlms.manifest.scenarios import label_of
 
-__all__ = [
-    "FIRST_METHOD",
-    "Common",
-    "Point",
-    "Series",
-    "case_label",
-    "load_of",
-    "parts_of",
-    "points_of",
-]
-
 FIRST_METHOD = 1
 """The version of the method of lines that don't tell it."""
 

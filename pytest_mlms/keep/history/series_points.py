@@ -15,8 +15,6 @@ from pytest_mlms.core.records import UNUSABLE
 from pytest_mlms.keep.history import schema
 from pytest_mlms.keep.history.errors import damaged
 
-__all__ = ["SeriesPoints", "read_series"]
-
 Array = NDArray[Any]
 
 _ROWS = ("series", "places of runs", "numbers of lines", "values", "numbers of stacks")

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Estimate", "Sensitivity", "Shift", "Sight"]
-
 _RISK = 3e-4  # of Student's test, two-sided, over all windows
 _ORDER_SHARE = 1 / 3  # of the risk: that of the exact test of the points' order
 

@@ -15,8 +15,6 @@ from pytest_mlms.keep.history.recorded_stack import RecordedStack
 from pytest_mlms.keep.history.run_lines import check_line
 from pytest_mlms.keep.history.schema import line, run
 
-__all__ = ["Side", "sides_of"]
-
 _REACH = 3
 """Runs before and after the one where a change was located: it may be a few runs off."""
 

@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 
 from pytest_mlms.keep.history.blocks import Blocks
 
-__all__ = ["WINDOWS", "Window", "Windows", "first_rare", "first_unequalled", "least_points"]
-
 Array = NDArray[Any]
 
 WINDOWS = (3, 5, 8, 15)

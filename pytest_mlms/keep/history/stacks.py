@@ -13,8 +13,6 @@ from urllib.parse import unquote
 from pytest_mlms.core.recorded import recorded_launch
 from pytest_mlms.keep.history.machine_class import device_kind
 
-__all__ = ["VARIABLE", "Software", "canonical_name", "software_of"]
-
 VARIABLE = "$"
 """The begin of a variable's name, where it stands beside packages."""
 

@@ -16,8 +16,6 @@ from pytest_mlms.provide.cases import Case
 from pytest_mlms.provide.stacks.recreated import recreated_stack
 from pytest_mlms.provide.stacks.trust import EVERYTHING
 
-__all__ = ["LockFile", "locked_stack"]
-
 _WRITE_FIRST = "run it without --mlms-against, and 'mlms lock write'"
 _KEEP_ONE = (
     "measure all items of one, and 'mlms lock write --prune', or name one of them with --mlms-stack"

@@ -10,8 +10,6 @@ from pytest_mlms.keep.lockfile.lock import Lock, LockedItem
 from pytest_mlms.keep.lockfile.stack_keys import stack_name
 from pytest_mlms.keep.lockfile.timing import TOLERANCE, is_noise
 
-__all__ = ["Change", "ItemChange", "LockDifference", "StackChange", "TimingChange", "difference_of"]
-
 
 @dataclass(frozen=True)
 class Change:

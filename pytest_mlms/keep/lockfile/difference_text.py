@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 
 from pytest_mlms.keep.lockfile.difference import Change, LockDifference
 
-__all__ = ["difference_lines", "timing_lines"]
-
 _SHOWN_ITEMS = 3
 _NONE = "none"
 

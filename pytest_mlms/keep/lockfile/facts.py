@@ -6,8 +6,6 @@ from pytest_mlms.keep.lockfile.lock import LockedItem, LockedStack
 from pytest_mlms.keep.lockfile.stack_keys import stack_name
 from pytest_mlms.provide.stacks.exact_packages import parse_package
 
-__all__ = ["Facts", "answers_of", "files_of", "software_facts"]
-
 Facts = dict[str, str]
 
 

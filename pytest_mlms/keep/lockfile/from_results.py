@@ -22,8 +22,6 @@ from pytest_mlms.provide.stacks.exact_packages import image_of, parse_package
 from pytest_mlms.provide.stacks.recreated import NOT_IN_AGENTS
 from pytest_mlms.provide.stacks.trust import EVERYTHING, TRUST_OPTION, Trust
 
-__all__ = ["MeasuredItem", "RunItems", "items_of_run"]
-
 _WRITTEN = ("PASSED", "INCONCLUSIVE", "XFAILED")
 _TRUST = f"declare that in stacks.yaml, or trust the run by {TRUST_OPTION} RUN"
 

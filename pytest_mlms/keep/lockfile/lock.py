@@ -10,15 +10,6 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from pytest_mlms.keep.lockfile.timing import TimingText
 from pytest_mlms.manifest.types import Closed, as_tuple
 
-__all__ = [
-    "FORMAT",
-    "Lock",
-    "LockedItem",
-    "LockedStack",
-    "Timings",
-    "short_digest",
-]
-
 FORMAT = 1
 """The format of the file: raised when an older pytest-mlms would misread it."""
 

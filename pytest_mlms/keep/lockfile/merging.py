@@ -12,8 +12,6 @@ from pytest_mlms.keep.lockfile.lock import Lock, LockedItem, Timings
 from pytest_mlms.keep.lockfile.stack_keys import NamedSoftware, keys_of, stack_name
 from pytest_mlms.keep.lockfile.timing import is_noise, is_sharper
 
-__all__ = ["renewed"]
-
 
 def renewed(old: Lock, measured: Mapping[str, MeasuredItem], kept: Collection[str]) -> Lock:
     """Return the lock with the items of a run, and with its own lines of ``kept``."""

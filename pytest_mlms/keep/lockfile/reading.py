@@ -19,8 +19,6 @@ from pytest_mlms.manifest.load import shown
 from pytest_mlms.manifest.messages import describe
 from pytest_mlms.manifest.yaml12 import Document, Error
 
-__all__ = ["LockError", "parse_lock", "read_lock"]
-
 _MOST_BYTES = 64 << 20
 _MOST_ERRORS = 20
 _ADVICE = "restore it from version control, or remove it and run 'mlms lock write'"

@@ -8,8 +8,6 @@ from pathlib import Path
 from pytest_mlms.keep.lockfile.lock import Lock
 from pytest_mlms.keep.lockfile.reading import LockError, parse_lock, read_lock
 
-__all__ = ["read_version"]
-
 _GIT = "git:"
 
 

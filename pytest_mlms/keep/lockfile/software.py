@@ -14,8 +14,6 @@ from pytest_mlms.provide.stacks.exact_packages import ExactPackage, parse_packag
 from pytest_mlms.provide.stacks.recreated import NOT_IN_AGENTS, ExactSoftware, is_framework
 from pytest_mlms.provide.stacks.trust import harmless_variables
 
-__all__ = ["exact_software", "software_of"]
-
 _FILE = "file:"
 _FOLDER = "editable folder"
 

@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 from pytest_mlms.keep.lockfile.lock import LockedStack
 
-__all__ = ["NamedSoftware", "keys_of", "stack_name"]
-
 _NUMBER = re.compile(r" \((?P<number>\d+)\)$")
 
 

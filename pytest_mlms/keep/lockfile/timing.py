@@ -11,17 +11,6 @@ from pydantic import AfterValidator
 
 from pytest_mlms.core.units import format_quantity, parse_quantity
 
-__all__ = [
-    "TIMED",
-    "TOLERANCE",
-    "Timing",
-    "TimingText",
-    "is_noise",
-    "is_sharper",
-    "parse_timing",
-    "timings_of",
-]
-
 TIMED = {"latency_p50": "s", "throughput": "/s", "peak_memory": "B"}
 """The quantities of performance that a lock has, with their base units."""
 

@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 from pytest_mlms.core.text import find_control
 from pytest_mlms.manifest.yaml12 import Document, joined
 
-__all__ = ["document_of"]
-
 Keys = tuple[str, ...]
 """The keys from the root to a value."""
 

@@ -9,8 +9,6 @@ from typing import Any
 
 from pytest_mlms.keep.lockfile.lock import Lock, LockedStack
 
-__all__ = ["lock_text"]
-
 _HEADING = "# Written by 'mlms lock write', reviewed as code is. 'mlms lock check' compares a run."
 _ADVISORY = "# Advisory: nothing fails by timings. A change within the noise doesn't renew them."
 _BARE = re.compile(r"[A-Za-z0-9_-]+")

@@ -30,8 +30,6 @@ from pytest_mlms.provide.stacks.declaration import declaration_of
 if TYPE_CHECKING:
     from pytest_mlms.provide.artifacts.fetch import Bring
 
-__all__ = ["case_digest", "definition_of"]
-
 _WITHOUT_EFFECT = frozenset(
     {
         *("root", "manifests", "model", "stack", "against", "predictors", "lock", "outside"),

@@ -30,8 +30,6 @@ from pytest_mlms.keep.results.machine_record import MACHINE
 from pytest_mlms.keep.results.run_line import HeadOfItem
 from pytest_mlms.keep.results.strict import Taken, strict_model
 
-__all__ = ["NOTED", "LineError", "read_lines"]
-
 
 class LineError(MlmsError):
     """A line of a run's results is none; the text has the file and the line."""

@@ -14,8 +14,6 @@ from pytest_mlms.keep.results.strict import Bounds, Count, Taken, strict_model
 from pytest_mlms.measure.evaluate.output_sweep import OutputFinding
 from pytest_mlms.measure.trace.summary import TraceSummary
 
-__all__ = ["NOTES"]
-
 _TAKEN: Mapping[type, Taken] = {
     Notes: Taken(
         nullable=NOTED,

@@ -18,16 +18,6 @@ from pytest_mlms.keep.results.line import ItemFields, NotedReference
 from pytest_mlms.measure.pipeline.dataset import SkippedElement
 from pytest_mlms.measure.trace.summary import TraceSummary
 
-__all__ = [
-    "ItemRecord",
-    "NotedProcess",
-    "NotedRound",
-    "NotedSide",
-    "NotedTerms",
-    "Notes",
-    "item_of",
-]
-
 
 @dataclass(frozen=True)
 class NotedProcess:

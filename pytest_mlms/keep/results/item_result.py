@@ -35,8 +35,6 @@ from pytest_mlms.provide.stacks.declaration import declaration_of
 if TYPE_CHECKING:
     from pytest_mlms.provide.artifacts.fetch import Bring
 
-__all__ = ["ItemResult", "Recording", "identity_of", "load_identity"]
-
 
 def identity_of(case: Case, bring: Bring | None = None) -> CaseIdentity:
     """Return the identity of ``case``; ``bring`` is that of ``definition_of``."""

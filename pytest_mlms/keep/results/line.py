@@ -21,29 +21,6 @@ from pytest_mlms.measure.evaluate.limits import scale_of
 if TYPE_CHECKING:
     from pytest_mlms.measure.agent.predictor import Predictor
 
-__all__ = [
-    "BaselineRecord",
-    "CaseIdentity",
-    "DatasetRecord",
-    "DeclaredRecord",
-    "EstimateRecord",
-    "ItemFields",
-    "Judgement",
-    "LaunchRecord",
-    "LimitRecord",
-    "LoadKeys",
-    "ManifestRecord",
-    "ModelRecord",
-    "NotedReference",
-    "OriginalRecord",
-    "Outcome",
-    "OwnQuantity",
-    "PredictionsRecord",
-    "RemarkRecord",
-    "Software",
-    "StackRecord",
-]
-
 _Texts = Mapping[Text, Text]
 
 

@@ -10,8 +10,6 @@ from pytest_mlms.core.serialization import OrDefault
 from pytest_mlms.core.units import format_quantity
 from pytest_mlms.keep.results.strict import Bounds, Count, Taken, Text
 
-__all__ = ["MACHINE", "GpuRecord", "MachineRecord"]
-
 
 @dataclass(frozen=True)
 class GpuRecord:

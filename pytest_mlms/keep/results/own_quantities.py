@@ -15,8 +15,6 @@ from pytest_mlms.core.records import Decision, Estimate, Limit, OwnScale, Place
 from pytest_mlms.core.statistics import student_interval
 from pytest_mlms.measure.evaluate.limits import decide
 
-__all__ = ["Better", "Values", "decide_own", "estimate_own", "place_of"]
-
 Better: TypeAlias = Literal["lower", "higher"]
 """The direction in which a quantity improves."""
 

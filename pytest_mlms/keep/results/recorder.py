@@ -41,8 +41,6 @@ from pytest_mlms.warning_types import (
     MlmsWarning,
 )
 
-__all__ = ["RECORDER", "Recorder"]
-
 _LONGEST_UNIT = 40  # characters
 
 

@@ -9,13 +9,6 @@ from typing import Any
 
 from pytest_mlms.core.json_lines import lines_from
 
-__all__ = [
-    "ItemLines",
-    "after_teardown",
-    "duration_of",
-    "read_results",
-]
-
 
 @dataclass
 class ItemLines:

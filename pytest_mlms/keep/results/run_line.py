@@ -8,8 +8,6 @@ from typing import Annotated
 from pytest_mlms.core.serialization import OrDefault
 from pytest_mlms.keep.results.strict import Count, Name, Text
 
-__all__ = ["EndRecord", "GitRecord", "Head", "HeadOfItem", "JobRecord", "RunRecord", "Session"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Head:

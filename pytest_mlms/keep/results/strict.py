@@ -17,8 +17,6 @@ from pytest_mlms.core.serialization import NullAs, OrDefault
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-__all__ = ["Bounds", "Count", "Name", "Taken", "Text", "strict_model"]
-
 
 class Bounds:
     """Annotation of a field: the bounds of strict readers, as pydantic.Field takes them."""

@@ -18,8 +18,6 @@ from mlms_predictors._run.options import caches_of
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.measure.agent.opening import PredictorSpec
 
-__all__ = ["Caches"]
-
 SideName = Literal["a", "b"]
 
 _OF_DRIVERS = {"CUDA_CACHE_PATH": "{caches}/cuda"}

@@ -11,8 +11,6 @@ import time
 from collections.abc import Iterable
 from typing import IO, Any
 
-__all__ = ["Channel"]
-
 _PIPE_BYTES = 1 << 20
 _READ_BYTES = 1 << 16
 _POLL_SECONDS = 0.5  # between two looks at whether the process still runs

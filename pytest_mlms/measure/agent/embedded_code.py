@@ -15,8 +15,6 @@ from pytest_mlms.manifest.load import EmbeddedText, LoadedManifest
 from pytest_mlms.measure.agent.process import Agent, Array, Refused, start_agent
 from pytest_mlms.measure.pipeline.code_dataset import CodeElement
 
-__all__ = ["CodeAgent", "CodeSpec", "open_code"]
-
 
 @dataclass(frozen=True)
 class CodeSpec:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["UNTOLD", "Energy"]
-
 
 @dataclass(frozen=True)
 class Energy:

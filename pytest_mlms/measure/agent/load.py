@@ -17,17 +17,6 @@ from pytest_mlms.core.memory import available_memory
 from pytest_mlms.measure.agent.energy import Energy
 from pytest_mlms.measure.agent.process import Array
 
-__all__ = [
-    "Batcher",
-    "LoadInterrupted",
-    "LoadLost",
-    "LoadPlan",
-    "LoadRecords",
-    "LoadRun",
-    "request_fields",
-    "schedule_arrays",
-]
-
 
 class Batcher(NamedTuple):
     """A dynamic batcher: it joins queries that wait to one call of the model.

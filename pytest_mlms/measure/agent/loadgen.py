@@ -9,8 +9,6 @@ from typing import Any
 from pytest_mlms.core.memory import available_memory
 from pytest_mlms.measure.agent.load import Batcher
 
-__all__ = ["LoadGenPlan"]
-
 
 @dataclass(frozen=True)
 class LoadGenPlan:

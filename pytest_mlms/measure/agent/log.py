@@ -14,8 +14,6 @@ from typing import IO
 
 from pytest_mlms.core.errors import AgentError
 
-__all__ = ["LogFile", "temporary_log"]
-
 _HEAD = 1 << 20  # bytes
 _TAIL = 1 << 18
 _READ = 1 << 16

@@ -31,16 +31,6 @@ from pytest_mlms.provide.stacks.declared import install_advice, package_of
 from pytest_mlms.provide.stacks.launch import without_threads
 from pytest_mlms.provide.stacks.variables import advice_on_missing
 
-__all__ = [
-    "PredictorSpec",
-    "Started",
-    "check_agent",
-    "import_problem",
-    "load_model",
-    "open_predictor",
-    "start_predictor",
-]
-
 _LONGEST_START = 600.0  # seconds of an interpreter
 _LONGEST_TEXT = 4096  # characters of a path
 _NUMPY_LINES = 60  # of the log, enough for numpy's warning with its traceback

@@ -14,8 +14,6 @@ from pytest_mlms.core.records import Launch, Place
 from pytest_mlms.measure.agent.process import Agent, Array, Refused, start_agent
 from pytest_mlms.measure.pipeline.stack_pictures import Decoding
 
-__all__ = ["PictureAgent", "PictureSpec", "open_pictures"]
-
 
 @dataclass(frozen=True)
 class PictureSpec:

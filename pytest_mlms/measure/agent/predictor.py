@@ -51,16 +51,6 @@ from pytest_mlms.measure.agent.replies import (
 from pytest_mlms.measure.agent.signature import ordered_batch
 from pytest_mlms.measure.agent.tensor_names import named_tensors
 
-__all__ = [
-    "Clocks",
-    "Predictor",
-    "RepeatedCalls",
-    "ScenarioRun",
-    "ServedCall",
-    "ServedCalls",
-    "Turn",
-]
-
 _RUN_TIMES = ("start", "end", "wait", "cpu", "at")
 _DEVICE_TIMES = (*_RUN_TIMES, "device")
 

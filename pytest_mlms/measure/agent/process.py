@@ -33,8 +33,6 @@ from pytest_mlms.measure.agent.channel import Channel
 from pytest_mlms.measure.agent.log import LogFile
 from pytest_mlms.measure.agent.replies import check_answers, unique
 
-__all__ = ["Agent", "Array", "Refused", "Reply", "start_agent"]
-
 Array = NDArray[Any]
 
 WORKER = Path(str(mlms_predictors.__file__)).parent / "_run" / "worker.py"

@@ -11,8 +11,6 @@ import mlms_predictors
 
 from pytest_mlms.core.errors import Unavailable
 
-__all__ = ["find_predictors", "is_ours"]
-
 _OURS = Path(str(mlms_predictors.__file__)).parent
 
 ENTRY_POINTS = "mlms_predictors"

@@ -17,18 +17,6 @@ from mlms_predictors._run.replies import ServedReply, TraceReply
 from mlms_predictors._run.trace_reply import COLUMNS
 from numpy.typing import NDArray
 
-__all__ = [
-    "check_answers",
-    "check_outputs",
-    "check_served",
-    "check_trace",
-    "is_array",
-    "read_record",
-    "shortened",
-    "take_times",
-    "unique",
-]
-
 Array = NDArray[Any]
 Record = TypeVar("Record")
 

@@ -11,8 +11,6 @@ from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.measure.agent.process import Array
 from pytest_mlms.measure.agent.replies import is_array
 
-__all__ = ["check_fit", "check_signature", "ordered_batch"]
-
 
 def ordered_batch(
     signature: Sequence[Tensor], arrays: Mapping[str, Array]

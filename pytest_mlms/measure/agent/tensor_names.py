@@ -15,8 +15,6 @@ from pytest_mlms.core.errors import OutputError
 from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.manifest.schema import Input, Output
 
-__all__ = ["NamedTensors", "named_tensors"]
-
 
 class NamedTensors(NamedTuple):
     """The inputs or outputs of a model by the manifest's names, in the model's order.

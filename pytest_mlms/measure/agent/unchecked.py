@@ -18,8 +18,6 @@ from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import Agent, Refused, start_agent
 from pytest_mlms.measure.agent.replies import read_record
 
-__all__ = ["UncheckedModel", "open_unchecked"]
-
 _TIMEOUT = 300.0  # seconds for a reply
 _LONGEST_TEXT = 4096  # characters
 

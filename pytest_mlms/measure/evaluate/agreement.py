@@ -18,18 +18,6 @@ from pytest_mlms.core.records import Estimate
 from pytest_mlms.measure.evaluate.estimates import estimate_share
 from pytest_mlms.measure.evaluate.ranking import Ranking
 
-__all__ = [
-    "Differences",
-    "Rounding",
-    "Tolerance",
-    "Value",
-    "chunks",
-    "compare",
-    "differences",
-    "estimate_agreement",
-    "most_different",
-]
-
 Array = NDArray[Any]
 
 _CHUNK_BYTES = 1 << 22

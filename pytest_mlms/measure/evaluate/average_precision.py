@@ -14,8 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["IOU_THRESHOLDS", "MOST_DETECTIONS", "Matches", "coco_figures"]
-
 Array = NDArray[Any]
 
 IOU_THRESHOLDS = np.linspace(0.5, 0.95, 10)

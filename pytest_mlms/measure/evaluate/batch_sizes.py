@@ -19,8 +19,6 @@ from pytest_mlms.measure.evaluate.shape_groups import alike_elements
 from pytest_mlms.measure.pipeline import Dataset
 from pytest_mlms.provide.cases import Case
 
-__all__ = ["BEYOND_MEASURE", "NO_ROWS", "TOGETHER", "BatchSizes", "ByBatch"]
-
 Outputs = Mapping[str, Array]
 
 TOGETHER = 8

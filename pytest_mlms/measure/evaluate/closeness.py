@@ -18,8 +18,6 @@ from pytest_mlms.manifest.schema import Output
 from pytest_mlms.measure.evaluate.agreement import Rounding, Tolerance, differences
 from pytest_mlms.measure.evaluate.object_order import ObjectOrder
 
-__all__ = ["Closeness", "Rule", "problem_of", "rounding_share", "unlike_axis"]
-
 Array = NDArray[Any]
 
 _LEAST_SHARE = 1e-4

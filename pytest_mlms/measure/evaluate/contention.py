@@ -18,16 +18,6 @@ from pytest_mlms.core.units import format_quantity
 from pytest_mlms.measure.agent.process import Array
 from pytest_mlms.measure.evaluate.limits import QUIETER
 
-__all__ = [
-    "LARGE_WAIT",
-    "TimesLessWait",
-    "call_waits",
-    "explain_wait",
-    "latencies_less_wait",
-    "latencies_of_running",
-    "waited",
-]
-
 LARGE_WAIT = 0.1
 """Share of the time that is worth a warning: more than a limit usually leaves."""
 

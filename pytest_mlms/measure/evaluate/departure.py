@@ -16,8 +16,6 @@ from pytest_mlms.measure.evaluate.agreement import Tolerance, differences
 from pytest_mlms.measure.evaluate.reference import Reference
 from pytest_mlms.provide.cases import Case
 
-__all__ = ["Departure", "DepartureSearch", "find_departure", "search_departure"]
-
 Array = NDArray[Any]
 Layers = Sequence[tuple[str, Array]]
 

@@ -14,8 +14,6 @@ from pytest_mlms.measure.evaluate.average_precision import Matches, coco_figures
 from pytest_mlms.measure.evaluate.tasks.marks import BoxMark, ClassCounts, MaskPair
 from pytest_mlms.measure.evaluate.tasks.task import Evidence
 
-__all__ = ["DetectionEvidence"]
-
 Array = NDArray[Any]
 
 

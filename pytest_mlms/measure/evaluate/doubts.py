@@ -18,8 +18,6 @@ from pytest_mlms.measure.evaluate.process_kinds import ProcessKinds, find_kinds
 from pytest_mlms.measure.evaluate.process_result import ProcessResult
 from pytest_mlms.measure.evaluate.settling import Reach
 
-__all__ = ["describe_doubts", "is_of_calls", "is_touched", "kinds_of", "withhold"]
-
 _DECIDED = (Verdict.PASSED, Verdict.FAILED)
 
 

@@ -13,15 +13,6 @@ from pytest_mlms.core.records import Estimate
 from pytest_mlms.core.statistics import student_quantile, wilson_interval
 from pytest_mlms.measure.evaluate.tasks.task import Array, Evidence
 
-__all__ = [
-    "UNDEFINED",
-    "estimate_evidence",
-    "estimate_share",
-    "figures_of",
-    "resampled_bounds",
-    "resampled_figures",
-]
-
 UNDEFINED = "it is undefined for these inputs, as where all labels are empty or alike"
 """Why there is no value of a quantity, such as R² of labels that don't vary."""
 

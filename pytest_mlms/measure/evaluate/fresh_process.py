@@ -27,8 +27,6 @@ from pytest_mlms.measure.evaluate.run_length import is_promising, may_settle
 from pytest_mlms.measure.evaluate.settling import even_out, settling_of
 from pytest_mlms.measure.evaluate.timed_inputs import cycle_of, groups_of
 
-__all__ = ["IDLE_SECONDS", "Batches", "WarmUp", "measure_process", "warm_up"]
-
 _WINDOW_CALLS = 8  # of the warm-up
 _WINDOW_SECONDS = 0.05
 _WINDOWS = 20

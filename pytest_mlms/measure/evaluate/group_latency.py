@@ -17,8 +17,6 @@ from pytest_mlms.measure.evaluate.process_estimates import estimate_performance
 from pytest_mlms.measure.evaluate.process_result import ProcessResult
 from pytest_mlms.measure.evaluate.timed_inputs import TimedBatches, cycle_of, groups_of, mix_of
 
-__all__ = ["inputs_timed", "judge_groups", "latency_by_group"]
-
 
 def latency_by_group(results: Sequence[ProcessResult], confidence: float) -> list[InputGroup]:
     """Return the latency of each group, the smallest shapes first; [] where all have one shape."""

@@ -14,8 +14,6 @@ from pytest_mlms.measure.evaluate.random_inputs import draw_array
 from pytest_mlms.measure.pipeline import Dataset, start_state
 from pytest_mlms.provide.cases import Case
 
-__all__ = ["Inputs", "random_batch"]
-
 Batch = Mapping[str, Array]
 
 

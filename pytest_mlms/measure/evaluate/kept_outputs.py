@@ -15,8 +15,6 @@ from pytest_mlms.measure.evaluate.inputs import Inputs
 from pytest_mlms.measure.evaluate.rows import BatchRows, RowFiles
 from pytest_mlms.provide.cases import Case
 
-__all__ = ["KeptOutputs", "OutputsKeeper", "OutputsStore", "outputs_key"]
-
 _MOST_BYTES = 2 << 30
 """Bytes that are kept for items to come, of all outputs together."""
 

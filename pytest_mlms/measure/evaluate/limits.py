@@ -10,18 +10,6 @@ from pytest_mlms.core.quantities import QUANTITIES, Quantity
 from pytest_mlms.core.records import Decision, Estimate, Limit, OwnScale, Verdict
 from pytest_mlms.core.units import format_apart, format_quantity
 
-__all__ = [
-    "QUIETER",
-    "alike",
-    "decide",
-    "explain",
-    "judge",
-    "margin",
-    "scale_of",
-    "summarize",
-    "worst",
-]
-
 _WORST_FIRST = list(Verdict)
 _NOT_MEASURED = Estimate(
     value=math.nan,

@@ -28,8 +28,6 @@ from pytest_mlms.measure.load.bounds import worst_of
 from pytest_mlms.measure.load.early_stopping import CONFIDENCE
 from pytest_mlms.measure.load.verdict import LATE_SHARE, RunVerdict
 
-__all__ = ["measure_load", "without_load"]
-
 _NANO = 1e-9
 _DECISIVE = (Verdict.FAILED, Verdict.INVALID)
 

@@ -18,8 +18,6 @@ from pytest_mlms.measure.load.arrivals import poisson_arrivals
 from pytest_mlms.measure.load.early_stopping import least_within, queries_needed
 from pytest_mlms.measure.load.sample_order import loaded_samples, sample_order
 
-__all__ = ["LoadItemPlan"]
-
 _SECOND = 1_000_000_000
 _STREAM_SHARE = 0.99  # of MultiStream, whose result is the p99
 _DRAIN_SHARE = 0.5  # of a schedule, in which queries that wait may still be served

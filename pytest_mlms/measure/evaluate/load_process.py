@@ -33,15 +33,6 @@ from pytest_mlms.measure.load.bounds import Bounds, bounds_of
 from pytest_mlms.measure.load.evidence import Criterion
 from pytest_mlms.measure.load.verdict import RunVerdict, hold_back, is_settled, judge_run
 
-__all__ = [
-    "FastestCall",
-    "KeepPart",
-    "LoadResult",
-    "check_fastest",
-    "measure_load_process",
-    "single_calls",
-]
-
 _SECOND = 1_000_000_000
 _PRECISION = 0.05  # the difference between rates that is to be seen
 

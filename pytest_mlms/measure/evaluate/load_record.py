@@ -16,8 +16,6 @@ from pytest_mlms.measure.load.early_stopping import estimate
 from pytest_mlms.measure.load.percentiles import LOADGEN_SHARES, PercentilePair, percentile_pair
 from pytest_mlms.measure.load.verdict import RunVerdict
 
-__all__ = ["LoadRecord", "QueryTimes", "load_record", "query_times", "scenario_run"]
-
 _NANO = 1e-9
 _LATE_SHARE = 0.99
 _ESTIMATED_SHARES = (0.9, 0.99)

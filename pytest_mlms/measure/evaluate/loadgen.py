@@ -27,8 +27,6 @@ from pytest_mlms.measure.load.loadgen import (
     settings_of,
 )
 
-__all__ = ["LoadGenItemPlan", "measure_by_loadgen"]
-
 _SPARE = 2.0  # times the queries that LoadGen makes, beyond what the model takes one by one
 _TRIAL = 0.1  # seconds of calls before, which also warm up
 _TRIAL_CALLS = 8

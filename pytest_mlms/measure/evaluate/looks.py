@@ -15,21 +15,6 @@ import numpy as np
 from pytest_mlms.core.records import Decision, Estimate, Limit, Verdict
 from pytest_mlms.measure.agent.process import Array
 
-__all__ = [
-    "EARLY_PROCESSES",
-    "ENOUGH",
-    "MULTIPLES",
-    "RISK",
-    "ROOM",
-    "SHORT",
-    "Look",
-    "are_clear",
-    "are_promising",
-    "confidences",
-    "has_room",
-    "needed_room",
-]
-
 RISK = 0.05
 """Risk of an item: an interval that misses the truth at any of its looks."""
 

@@ -18,8 +18,6 @@ from pytest_mlms.core.statistics import theil_sen
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import Array
 
-__all__ = ["SECONDS", "SUSPECT", "growth_between", "growth_of", "held", "slope_of", "watch_growth"]
-
 SUSPECT = 256.0
 """Bytes a call; a process that grows by more, by two readings, is watched."""
 

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from pytest_mlms.measure.evaluate.closeness import Rule
 
-__all__ = ["SPREADS", "deviation_from_forms"]
-
 Array = NDArray[Any]
 Outputs = Mapping[str, Array]
 

@@ -22,8 +22,6 @@ from pytest_mlms.measure.pipeline.objects import (
     boxes_of_corners,
 )
 
-__all__ = ["MatchedImage", "ObjectMatcher", "joined_matches"]
-
 Array = NDArray[Any]
 Record = dict[str, Any]
 """An annotation as COCO's files have it."""

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from pytest_mlms.manifest.schema import Output
 from pytest_mlms.measure.evaluate.agreement import Rounding, Tolerance
 
-__all__ = ["ObjectOrder", "order_of"]
-
 Array = NDArray[Any]
 
 _ROWS = ("boxes", "scores", "classes", "masks")

@@ -9,8 +9,6 @@ import numpy as np
 from pytest_mlms.core.errors import OutputError
 from pytest_mlms.measure.agent.process import Array
 
-__all__ = ["check_finite", "finite_rows"]
-
 
 def finite_rows(values: Array) -> Array:
     """Return for each row whether all of it is finite; a single number is a row.

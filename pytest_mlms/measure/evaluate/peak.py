@@ -32,8 +32,6 @@ from pytest_mlms.measure.load.peak import find_peak
 from pytest_mlms.measure.load.peak_records import Drive, Load, Peak, PeakPlan, Probe
 from pytest_mlms.measure.load.verdict import judge_run
 
-__all__ = ["measure_peak"]
-
 _SECOND = 1_000_000_000
 
 KeepProbe = Callable[[int, ScenarioRun], None]

@@ -38,8 +38,6 @@ from pytest_mlms.measure.evaluate.rounding import NearbyOutputs, nearby_outputs
 from pytest_mlms.measure.evaluate.run_length import is_promising
 from pytest_mlms.measure.evaluate.timed_inputs import TimedBatches, elements_of
 
-__all__ = ["Ending", "Measurement", "has_value", "measure_performance"]
-
 Ending: TypeAlias = Literal[
     "early", "decided", "lacking", "unsettled", "last look", "budget", "no limits"
 ]

@@ -12,8 +12,6 @@ from pytest_mlms.measure.evaluate.batch_sizes import BatchSizes
 from pytest_mlms.measure.evaluate.looks import MULTIPLES, RISK, SHORT, confidences
 from pytest_mlms.measure.evaluate.output_sweep import OwnRules
 
-__all__ = ["PerformancePlan", "calls_needed"]
-
 _LEAST_CALLS = 16  # timed calls of a process
 
 

@@ -20,8 +20,6 @@ from pytest_mlms.core.statistics import (
 from pytest_mlms.measure.evaluate.performance_plan import calls_needed
 from pytest_mlms.measure.evaluate.process_result import ProcessResult
 
-__all__ = ["estimate_performance"]
-
 _TIME_UNITS = ("s", "/s")
 
 

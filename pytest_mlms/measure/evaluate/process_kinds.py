@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import NamedTuple
 
-__all__ = ["ProcessKinds", "find_kinds"]
-
 _LEAST_GAP = math.log(1.1)  # between two kinds of processes
 _APART = 4  # the gap between two kinds over what is inside of them: Dixon's ratio of 0.8
 

@@ -20,9 +20,6 @@ from pytest_mlms.measure.evaluate.contention import TimesLessWait, latencies_les
 from pytest_mlms.measure.evaluate.load_record import LoadRecord
 from pytest_mlms.measure.evaluate.settling import SETTLED, Settling
 
-__all__ = ["ProcessRecord", "ProcessResult"]
-
-
 NOT_ASKED = "it is measured where it is limited, and not under load"
 """Why processes don't tell how far inputs in a batch are from alone."""
 

@@ -14,8 +14,6 @@ from pytest_mlms.core.memory import shortage
 from pytest_mlms.manifest.schema import BATCH, Input
 from pytest_mlms.measure.agent.process import Array
 
-__all__ = ["LARGE", "draw_array", "edge_batches", "input_shape", "known_axes"]
-
 _DRAWN_BYTES = 8  # of a value before it has its type
 
 Axes = Sequence[int | None]

@@ -13,8 +13,6 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-__all__ = ["Ranking", "are_probabilities", "divergences", "rank"]
-
 Array = NDArray[Any]
 BothSides = tuple[Array, Array]
 """Values of our side and of the reference's, N x classes each."""

@@ -22,13 +22,6 @@ from pytest_mlms.measure.evaluate.rows import predict_all
 from pytest_mlms.measure.pipeline import Dataset, is_table, postprocess, table_of
 from pytest_mlms.provide.cases import Case
 
-__all__ = [
-    "OutputComparison",
-    "Reference",
-    "compare_outputs",
-    "compute_outputs",
-]
-
 
 class ReferenceIdentity(NamedTuple):
     """Record of a reference; ``sha256`` has the digest of each of its model's files by role."""

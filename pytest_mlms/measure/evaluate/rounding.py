@@ -10,8 +10,6 @@ import numpy as np
 
 from pytest_mlms.measure.agent.process import Array, Refused
 
-__all__ = ["NearbyOutputs", "nearby_outputs", "rounded_inputs"]
-
 Batch = Mapping[str, Array]
 Axes = Mapping[str, int | None]
 

@@ -19,8 +19,6 @@ from pytest_mlms.measure.agent.process import Array
 from pytest_mlms.measure.evaluate.inputs import Inputs
 from pytest_mlms.measure.evaluate.states import StateLoop
 
-__all__ = ["BatchAxis", "BatchRows", "RowFiles", "batch_axes_of", "predict_all", "predict_rows"]
-
 _OF_OBJECTS = ("boxes", "scores", "classes", "masks")
 """Types of outputs that may have a row for each object of the only input, and no batch."""
 

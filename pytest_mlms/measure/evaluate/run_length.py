@@ -12,8 +12,6 @@ from pytest_mlms.measure.evaluate.performance_plan import PerformancePlan
 from pytest_mlms.measure.evaluate.process_estimates import estimate_performance
 from pytest_mlms.measure.evaluate.process_result import ProcessResult
 
-__all__ = ["MOST_RUNS", "is_promising", "may_settle"]
-
 MOST_RUNS = 8
 """Runs in full of a process that still gets faster."""
 

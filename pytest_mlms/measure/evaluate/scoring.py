@@ -14,8 +14,6 @@ from pytest_mlms.measure.evaluate.tasks.task import Array, Evidence
 from pytest_mlms.measure.pipeline import Dataset
 from pytest_mlms.measure.pipeline.step_files import with_local_files
 
-__all__ = ["Files", "Scoring", "score"]
-
 Files = Mapping[str, Path]
 """Local paths of the files that the steps of a manifest name, by what it says there."""
 

@@ -15,8 +15,6 @@ import numpy as np
 from pytest_mlms.core.statistics import change_points, middle_of_change
 from pytest_mlms.measure.agent.process import Array
 
-__all__ = ["LEAST_CHANGE", "SETTLED", "Reach", "Settling", "even_out", "settling_of"]
-
 LEAST_CHANGE = 0.03
 """Share by which the plateaus of a process that did not settle differ at least."""
 

@@ -11,8 +11,6 @@ from pytest_mlms.measure.evaluate.random_inputs import known_axes
 from pytest_mlms.measure.pipeline import Dataset
 from pytest_mlms.measure.pipeline.stored_rows import StoredRows
 
-__all__ = ["MOST_GROUPS", "ShapeGroups", "alike_elements", "group_by_shape"]
-
 Shape = tuple[tuple[int, ...], ...]
 """The shapes of all inputs of an element."""
 

@@ -22,8 +22,6 @@ from pytest_mlms.measure.evaluate.memory_growth import held
 from pytest_mlms.measure.evaluate.output_sweep import Nearby, OwnRules, own_sweep
 from pytest_mlms.measure.evaluate.rounding import nearby_outputs
 
-__all__ = ["Running", "SoakRun", "SoakSeries"]
-
 Running = Callable[[], AbstractContextManager[Predictor]]
 """Lets a side run within the context."""
 

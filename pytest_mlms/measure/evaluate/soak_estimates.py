@@ -15,8 +15,6 @@ from pytest_mlms.core.statistics import theil_sen, theil_sen_interval
 from pytest_mlms.measure.agent.process import Array
 from pytest_mlms.measure.evaluate.output_sweep import SPREADS
 
-__all__ = ["Blocks", "estimate_soak", "lacks_blocks"]
-
 Blocks = Mapping[str, Array]
 """The columns of ``soak.SoakSeries`` by name."""
 

@@ -12,8 +12,6 @@ from pytest_mlms.core.errors import OutputError
 from pytest_mlms.manifest.schema import Input
 from pytest_mlms.measure.pipeline import Dataset
 
-__all__ = ["StateLoop"]
-
 Array = NDArray[Any]
 Batch = Mapping[str, Array]
 

@@ -19,22 +19,6 @@ from pytest_mlms.measure.evaluate.shape_groups import ShapeGroups, group_by_shap
 from pytest_mlms.measure.pipeline import Dataset
 from pytest_mlms.provide.cases import Case
 
-__all__ = [
-    "ONE_GROUP",
-    "Elements",
-    "Mix",
-    "RandomInputs",
-    "TimedBatches",
-    "TimedInputs",
-    "cycle_of",
-    "elements_of",
-    "fill_caches",
-    "first_batch",
-    "groups_of",
-    "mix_of",
-    "watched_of",
-]
-
 Batch = Mapping[str, Array]
 Elements = tuple[int, ...]
 """The numbers of the elements of a batch in its dataset."""

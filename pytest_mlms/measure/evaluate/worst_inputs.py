@@ -15,8 +15,6 @@ from pytest_mlms.measure.evaluate.tasks.task import Array, Evidence
 if TYPE_CHECKING:
     from pytest_mlms.measure.pipeline import Dataset
 
-__all__ = ["flips_by_class", "largest_losses", "place_of", "worse_inputs", "worst_inputs"]
-
 _MOST_SHOWN = 5  # inputs
 _MOST_COLUMNS = 5
 _LONGEST_VALUE = 60  # characters

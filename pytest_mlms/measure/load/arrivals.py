@@ -13,8 +13,6 @@ from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.manifest.scenarios import HIGHEST_RATE, LOWEST_RATE
 from pytest_mlms.measure.load.mersenne import OUTPUTS, MersenneTwister
 
-__all__ = ["poisson_arrivals", "read_arrivals"]
-
 _SECOND = 1_000_000_000
 _BLOCK = 4096  # gaps that are drawn, or rows that are read, at a time
 _LAST = 2**62  # nanoseconds; sums of arrivals stay far from the end of int64

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from pytest_mlms.measure.load.early_stopping import fails, most_over
 from pytest_mlms.measure.load.percentiles import loadgen_percentile
 
-__all__ = ["Bounds", "bounds_of", "worst_of"]
-
 
 class Bounds(NamedTuple):
     """LoadGen's percentile with its bounds, in the unit of the values.

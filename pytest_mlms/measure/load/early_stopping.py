@@ -14,8 +14,6 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-__all__ = ["CONFIDENCE", "estimate", "fails", "least_within", "most_over", "queries_needed"]
-
 CONFIDENCE = 0.99
 
 _ESTIMATED_OVER = 1  # queries over the limit that the estimates begin with

@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 
 from pytest_mlms.measure.load.early_stopping import fails, least_within
 
-__all__ = ["Criterion", "Outcome", "design_effect", "judge_rate", "multiple_to_decide"]
-
 Flags = NDArray[np.bool_]
 """True for each query over the limit, in the order in which they were scheduled."""
 

@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.measure.load.early_stopping import queries_needed
 
-__all__ = ["LoadGenSettings", "LoadGenSummary", "read_summary", "server_settings", "settings_of"]
-
 _NANO = 1_000_000_000
 _VALID_MILLISECONDS = 600_000
 _STREAM_QUERIES = queries_needed(0.99)  # 662, for LoadGen's estimate of p99

@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["OUTPUTS", "MersenneTwister"]
-
 OUTPUTS = 2**32
 """Different outputs of the generator: 0 to one less."""
 

@@ -22,8 +22,6 @@ from pytest_mlms.measure.load.peak_records import (
 from pytest_mlms.measure.load.peak_search import PeakSearch
 from pytest_mlms.measure.load.rate_evidence import COARSER, RateEvidence
 
-__all__ = ["find_peak"]
-
 _ROUNDING = 1e-3  # of rates with four digits
 
 

@@ -19,8 +19,6 @@ from pytest_mlms.measure.load.peak_records import (
 )
 from pytest_mlms.measure.load.rate_evidence import CERTAIN, RateEvidence
 
-__all__ = ["PeakEnds"]
-
 _MOST_MORE = 0.8  # of the rest of the budget, for more load at an end
 
 

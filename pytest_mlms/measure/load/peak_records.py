@@ -12,18 +12,6 @@ from dataclasses import dataclass
 
 from pytest_mlms.measure.load.evidence import Criterion, Flags, Outcome
 
-__all__ = [
-    "PROCESSES",
-    "Drive",
-    "Load",
-    "OpenProcess",
-    "Peak",
-    "PeakPlan",
-    "Probe",
-    "RateSummary",
-    "rounded_rate",
-]
-
 PROCESSES = 3
 """Fresh processes that show each end of the answer."""
 

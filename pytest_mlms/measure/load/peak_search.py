@@ -13,8 +13,6 @@ from pytest_mlms.measure.load.evidence import Criterion, Flags, Outcome
 from pytest_mlms.measure.load.peak_records import Drive, PeakPlan, rounded_rate
 from pytest_mlms.measure.load.rate_evidence import CERTAIN, RateEvidence
 
-__all__ = ["PeakSearch"]
-
 _FACTOR = 2.0  # of the bracket
 _HALVINGS = 12  # below the first rate
 

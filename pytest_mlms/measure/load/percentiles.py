@@ -7,8 +7,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["LOADGEN_SHARES", "PercentilePair", "loadgen_percentile", "percentile_pair"]
-
 LOADGEN_SHARES = (0.5, 0.9, 0.95, 0.97, 0.99, 0.999)
 """The percentiles in LoadGen's log, as shares."""
 

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from pytest_mlms.measure.load.evidence import Criterion, Flags, Outcome, judge_rate
 from pytest_mlms.measure.load.peak_records import Drive, Load, PeakPlan, Probe, RateSummary
 
-__all__ = ["CERTAIN", "COARSER", "RateEvidence"]
-
 CERTAIN = 1.5
 """Times the least queries that a good rate takes."""
 

@@ -15,8 +15,6 @@ from typing import NamedTuple
 
 from pytest_mlms.manifest.scenarios import HIGHEST_RATE, LOWEST_RATE
 
-__all__ = ["STEEPNESS", "Crossing", "RatePoint", "RateSearch"]
-
 _WIDTH = 0.1  # log of the bracket's ends that is narrow enough to interpolate in
 _STEP = 0.9  # of the width
 _LONGEST_STEP = math.log(2)

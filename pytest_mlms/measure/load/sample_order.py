@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 
 from pytest_mlms.measure.load.mersenne import MersenneTwister
 
-__all__ = ["loaded_samples", "sample_order"]
-
 
 def loaded_samples(count: int, seed: int) -> NDArray[np.int64]:
     """Return the samples that a performance run loads, in their order: the first ``count``.

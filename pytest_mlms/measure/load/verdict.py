@@ -14,8 +14,6 @@ from pytest_mlms.measure.load.early_stopping import fails, least_within
 from pytest_mlms.measure.load.evidence import Criterion, Outcome, design_effect, judge_rate
 from pytest_mlms.measure.load.percentiles import loadgen_percentile
 
-__all__ = ["LATE_SHARE", "RunVerdict", "hold_back", "is_settled", "judge_run"]
-
 LATE_SHARE = 0.05
 """Share of the limit that the p99 of the delay of issuing may take."""
 

@@ -14,8 +14,6 @@ from pytest_mlms.manifest.box_steps import Boxes, Columns
 from pytest_mlms.measure.pipeline.raw_heads import read_anchors, read_yolo
 from pytest_mlms.measure.pipeline.read_boxes import Array, BatchPlace, ReadBoxes, box_pixels
 
-__all__ = ["DECODERS"]
-
 
 def _read_boxes(values: Array, parameters: Boxes, place: BatchPlace) -> ReadBoxes:
     if values.shape[-1:] != (4,) and values.size:

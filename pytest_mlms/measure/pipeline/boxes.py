@@ -27,8 +27,6 @@ from pytest_mlms.measure.pipeline.objects import Detections
 from pytest_mlms.measure.pipeline.read_boxes import BatchPlace, ReadBoxes, Size, best_class
 from pytest_mlms.measure.pipeline.selected import Selected
 
-__all__ = ["BoxReader"]
-
 Array = NDArray[Any]
 
 

@@ -16,8 +16,6 @@ from pytest_mlms.measure.pipeline.folder_files import FolderFiles, check_name
 from pytest_mlms.measure.pipeline.labels_csv import Table
 from pytest_mlms.measure.pipeline.npz import read_npy
 
-__all__ = ["Cells", "TableFolder", "parse_numbers"]
-
 Array = NDArray[Any]
 
 _NPY = ".npy"

@@ -16,8 +16,6 @@ from pytest_mlms.measure.pipeline.coco import CocoLabels
 from pytest_mlms.measure.pipeline.coco_json import Category
 from pytest_mlms.measure.pipeline.name_files import read_names
 
-__all__ = ["ClassMap"]
-
 Array = NDArray[Any]
 
 _DROPPED = -1

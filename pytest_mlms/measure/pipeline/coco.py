@@ -23,8 +23,6 @@ from pytest_mlms.measure.pipeline.coco_json import (
 from pytest_mlms.measure.pipeline.folder_files import FolderFiles, check_name
 from pytest_mlms.measure.pipeline.objects import LabelledObjects
 
-__all__ = ["CocoFolder", "CocoLabels", "read_coco"]
-
 _ANNOTATIONS = "annotations"  # the folder of COCO's own archives, beside those of the pictures
 _SHOWN = 5  # names in a message
 

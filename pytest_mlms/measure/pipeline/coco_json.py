@@ -16,16 +16,6 @@ from pytest_mlms.core.files import read_regular
 from pytest_mlms.core.memory import shortage
 from pytest_mlms.manifest.steps import MOST_PIXELS
 
-__all__ = [
-    "SECTIONS",
-    "Annotation",
-    "Category",
-    "CocoFile",
-    "Picture",
-    "Record",
-    "read_coco_file",
-]
-
 SECTIONS = ("images", "annotations", "categories")
 
 _MOST_BYTES = 4 << 30  # of the file

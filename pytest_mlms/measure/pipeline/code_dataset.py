@@ -14,8 +14,6 @@ from pytest_mlms.core.errors import DatasetError, OutputError
 from pytest_mlms.measure.pipeline.dataset import Array, Batch, Dataset
 from pytest_mlms.measure.pipeline.inputs import as_input
 
-__all__ = ["CodeDataset", "CodeElement", "CodeRunner"]
-
 
 class CodeElement(NamedTuple):
     """An element of a dataset: its number, the suffix of its file's name, and its content."""

@@ -10,8 +10,6 @@ from pytest_mlms.core.errors import DatasetError
 from pytest_mlms.measure.pipeline.dataset import DECODERS, Dataset, SkippedElement
 from pytest_mlms.measure.pipeline.selection import selected_elements
 
-__all__ = ["without_corrupt"]
-
 _CHUNK = 32  # elements that a thread checks before its errors are looked at
 _SHOWN = 3
 

@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["crc32c", "masked_crc32c"]
-
 Register = NDArray[Any]
 
 _POLYNOMIAL = 0x82F63B78  # reversed

@@ -51,8 +51,6 @@ from pytest_mlms.measure.pipeline.states import SEQUENCE, start_state
 from pytest_mlms.measure.pipeline.stored_rows import StoredRows
 from pytest_mlms.measure.pipeline.text_cells import TextCells, paired
 
-__all__ = ["DECODERS", "Dataset", "SkippedElement", "open_dataset"]
-
 Array = NDArray[Any]
 Batch = dict[str, Array]
 

@@ -18,8 +18,6 @@ from pytest_mlms.measure.pipeline.dataset import Dataset
 from pytest_mlms.measure.pipeline.geometry import Geometry, geometry_of
 from pytest_mlms.measure.pipeline.objects import Detections, LabelledObjects
 
-__all__ = ["DetectedPicture", "PictureDetector", "coco_labels"]
-
 Array = NDArray[Any]
 
 

@@ -11,8 +11,6 @@ from pytest_mlms.core.errors import DatasetError
 from pytest_mlms.core.files import read_regular
 from pytest_mlms.measure.pipeline import observers
 
-__all__ = ["FolderFiles", "check_name"]
-
 _MOST_BYTES = 1 << 30  # of a file
 
 

@@ -24,8 +24,6 @@ from pytest_mlms.measure.pipeline.sizes import (
     resized_size,
 )
 
-__all__ = ["Geometry", "geometry_of"]
-
 Array = NDArray[Any]
 
 

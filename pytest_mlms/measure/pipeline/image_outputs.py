@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from pytest_mlms.manifest.mask_steps import Image
 
-__all__ = ["to_images"]
-
 Array = NDArray[Any]
 
 

@@ -19,8 +19,6 @@ from pytest_mlms.measure.pipeline.pictures import decode_picture, picture_size
 from pytest_mlms.measure.pipeline.resizing import resize_image
 from pytest_mlms.measure.pipeline.sizes import Size, crop_window, pad_borders, resized_size
 
-__all__ = ["IMAGE_STEPS", "as_arrays", "as_image", "original_size", "reversed_channels"]
-
 Array = NDArray[Any]
 Pixels = Array | Image.Image
 """An image as an array, H x W x C, or as one of Pillow's in mode L or RGB."""

@@ -37,8 +37,6 @@ from pytest_mlms.measure.pipeline.sound_inputs import ARRAY_STEPS, is_first_of_s
 from pytest_mlms.measure.pipeline.spectra import mel_spectrogram
 from pytest_mlms.measure.pipeline.text_inputs import check_ids, tokenize
 
-__all__ = ["Element", "as_input", "preprocess"]
-
 Array = NDArray[Any]
 Element = bytes | str | tuple[str, str] | Array
 """An element of a dataset: the content of a file, a text, a pair of them, or an array."""

@@ -14,19 +14,6 @@ from numpy.typing import NDArray
 
 from pytest_mlms.measure.pipeline.sizes import Size
 
-__all__ = [
-    "Array",
-    "Method",
-    "Pairs",
-    "Positions",
-    "Taps",
-    "interpolate",
-    "pick_pixels",
-    "row_pairs",
-    "taps_within",
-    "weighted_sums",
-]
-
 Array = NDArray[Any]
 
 Method = Callable[[Array, Size], Array]

@@ -11,8 +11,6 @@ from typing import Any, NamedTuple, TextIO
 from pytest_mlms.core.errors import DatasetError
 from pytest_mlms.core.files import open_regular
 
-__all__ = ["FILE", "LABEL", "LABELS_CSV", "Table", "TablePlaces", "read_labels_csv"]
-
 LABELS_CSV = "labels.csv"
 FILE = "file"
 LABEL = "label"

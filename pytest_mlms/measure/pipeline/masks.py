@@ -14,17 +14,6 @@ from PIL import Image
 from pytest_mlms.measure.pipeline.geometry import Geometry
 from pytest_mlms.measure.pipeline.objects import RunLengths
 
-__all__ = [
-    "check_segmentation",
-    "decode_mask",
-    "encode_mask",
-    "mask_in_picture",
-    "overlap",
-    "pixels_in",
-    "run_lengths_of",
-    "union",
-]
-
 Array = NDArray[Any]
 
 _SLACK = 1.0  # pixels that a polygon may be beyond its picture

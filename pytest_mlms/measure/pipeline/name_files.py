@@ -9,8 +9,6 @@ from pathlib import Path
 from pytest_mlms.core.errors import DatasetError
 from pytest_mlms.core.files import read_regular
 
-__all__ = ["class_numbers", "read_names", "read_text"]
-
 _MOST_BYTES = 64 << 20
 
 

@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["suppressed"]
-
 Array = NDArray[Any]
 
 _LEFT_TOP = np.s_[..., :2]

@@ -26,8 +26,6 @@ from pytest_mlms.core.files import open_regular
 from pytest_mlms.core.memory import shortage
 from pytest_mlms.measure.pipeline.stored_rows import OpenFile, StoredRows
 
-__all__ = ["read_npy", "read_npz"]
-
 Array = NDArray[Any]
 
 _CHUNK = 1 << 20  # bytes

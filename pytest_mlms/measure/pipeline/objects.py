@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from pytest_mlms.measure.pipeline.selected import Selected
 
-__all__ = ["Detections", "LabelledObjects", "RunLengths", "boxes_of_corners"]
-
 Array = NDArray[Any]
 
 RunLengths = dict[str, Any]

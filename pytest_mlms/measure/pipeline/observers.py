@@ -6,8 +6,6 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 
-__all__ = ["observe", "step"]
-
 Observer = Callable[[str, int, int], None]
 """Called at the end of each step with its name, start and end.
 

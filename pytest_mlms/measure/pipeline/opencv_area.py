@@ -12,8 +12,6 @@ import numpy as np
 from pytest_mlms.measure.pipeline.interpolation import Array, Taps, taps_within, weighted_sums
 from pytest_mlms.measure.pipeline.sizes import Size
 
-__all__ = ["area_means", "pixel_scale", "pixel_starts"]
-
 _LEAST_PART = 1e-3  # of a pixel that counts
 
 

@@ -22,8 +22,6 @@ from pytest_mlms.measure.pipeline.interpolation import (
 from pytest_mlms.measure.pipeline.opencv_area import area_means, pixel_scale, pixel_starts
 from pytest_mlms.measure.pipeline.sizes import Size
 
-__all__ = ["METHODS"]
-
 _COEFFICIENT_ONE = np.float32(1 << 11)  # INTER_RESIZE_COEF_BITS
 
 

@@ -19,8 +19,6 @@ from pytest_mlms.manifest.schema import Output
 from pytest_mlms.measure.pipeline import observers
 from pytest_mlms.measure.pipeline.name_files import read_names
 
-__all__ = ["is_table", "postprocess", "read_labels", "table_of", "top_k"]
-
 Array = NDArray[Any]
 
 

@@ -21,8 +21,6 @@ from pytest_mlms.measure.pipeline.read_boxes import (
     box_table,
 )
 
-__all__ = ["read_anchors", "read_yolo"]
-
 
 def read_yolo(values: Array, parameters: Yolo, place: BatchPlace) -> ReadBoxes:
     """Return the boxes of a YOLO head, one picture's; raises ValueError for another shape."""

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Array", "BatchPlace", "ReadBoxes", "Size", "best_class", "box_pixels", "box_table"]
-
 Array = NDArray[Any]
 Size = tuple[int, int]
 """Height and width of the model's input."""

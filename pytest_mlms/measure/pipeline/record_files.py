@@ -20,8 +20,6 @@ from pytest_mlms.core.errors import DatasetError
 from pytest_mlms.core.files import open_regular
 from pytest_mlms.measure.pipeline.crc32c import masked_crc32c
 
-__all__ = ["RecordFile", "open_records", "record_kind"]
-
 _TF_HEAD = struct.Struct("<QI")
 _TF_TAIL = struct.Struct("<I")
 _IO_HEAD = struct.Struct("<II")

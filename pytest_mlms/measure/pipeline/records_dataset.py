@@ -17,8 +17,6 @@ from pytest_mlms.measure.pipeline.labels import LabelForm, Labels
 from pytest_mlms.measure.pipeline.pictures import decode_label_image, decode_mask
 from pytest_mlms.measure.pipeline.record_files import RecordFile, open_records, record_kind
 
-__all__ = ["RecordsContent", "find_records", "read_records"]
-
 Array = NDArray[Any]
 
 _IMAGE = "image/encoded"

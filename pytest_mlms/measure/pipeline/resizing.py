@@ -17,8 +17,6 @@ from pytest_mlms.measure.pipeline import opencv_resizing, tensorflow_resizing
 from pytest_mlms.measure.pipeline.interpolation import Array, Method
 from pytest_mlms.measure.pipeline.sizes import Size
 
-__all__ = ["resize_image"]
-
 _METHODS: Mapping[str, Mapping[str, Method]] = {
     "opencv": opencv_resizing.METHODS,
     "tensorflow": tensorflow_resizing.METHODS,

@@ -13,8 +13,6 @@ from pytest_mlms.measure.pipeline.dataset import Dataset
 from pytest_mlms.measure.pipeline.labels import Labels
 from pytest_mlms.measure.pipeline.selected import Selected
 
-__all__ = ["selected_elements"]
-
 
 def selected_elements(dataset: Dataset, kept: Sequence[int]) -> Dataset:
     """Return the elements at ``kept`` of a dataset, in that order; messages call them as before."""

@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 from pytest_mlms.manifest.steps import MOST_PIXELS, Crop, Pad, Resize
 
-__all__ = ["Borders", "Size", "Window", "crop_window", "pad_borders", "padded_size", "resized_size"]
-
 
 class Size(NamedTuple):
     """The size of an image in pixels."""

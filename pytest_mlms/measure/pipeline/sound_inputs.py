@@ -21,8 +21,6 @@ from pytest_mlms.measure.pipeline.sounds import (
     resampled,
 )
 
-__all__ = ["ARRAY_STEPS", "is_first_of_sound", "read_sounds"]
-
 Array = NDArray[Any]
 
 _INT16_SCALE = np.float32(1 / 32768)

@@ -14,8 +14,6 @@ from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.manifest.audio_steps import Mono
 from pytest_mlms.provide.artifacts.lfs import POINTER_ADVICE, is_pointer
 
-__all__ = ["Sound", "as_mono", "decode_sound", "plain_samples", "resampled"]
-
 Array = NDArray[Any]
 
 _FORMATS = ("WAV", "WAVEX", "RF64", "FLAC", "OGG", "MP3", "AIFF")

@@ -25,18 +25,6 @@ from pytest_mlms.manifest.audio_steps import (
     Transpose,
 )
 
-__all__ = [
-    "expand_dims",
-    "fix_length",
-    "frames",
-    "logarithm",
-    "mel_filters",
-    "mel_spectrogram",
-    "mfcc",
-    "spectrogram",
-    "transpose",
-]
-
 Array = NDArray[Any]
 
 _MOST_VALUES = 1 << 28  # of one element

@@ -11,8 +11,6 @@ from pytest_mlms.measure.pipeline.inputs import Element
 from pytest_mlms.measure.pipeline.pictures import picture_size
 from pytest_mlms.measure.pipeline.sizes import Size, crop_window, resized_size
 
-__all__ = ["Decoding", "decoding_of", "without_decoding"]
-
 
 class Decoding(NamedTuple):
     """How to decode a picture: into which mode, turned upright or not, and the steps after it.

@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from pytest_mlms.manifest.schema import BATCH, Input
 
-__all__ = ["SEQUENCE", "start_state"]
-
 SEQUENCE = "sequence"
 """The column of a dataset that says to which sequence an element belongs."""
 

@@ -9,8 +9,6 @@ from typing import Any, TypeVar
 from pytest_mlms.manifest.schema import Input, Manifest, Output
 from pytest_mlms.measure.pipeline.name_files import class_numbers, read_names
 
-__all__ = ["class_numbers_of", "with_local_files"]
-
 Spec = TypeVar("Spec", Input, Output)
 
 

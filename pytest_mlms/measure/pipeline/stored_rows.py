@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from pytest_mlms.core.errors import DatasetError
 
-__all__ = ["OpenFile", "StoredRows"]
-
 
 class OpenFile:
     """A descriptor of its own of an open file, closed when nothing needs it any more."""

@@ -24,8 +24,6 @@ from pytest_mlms.measure.pipeline.interpolation import (
 )
 from pytest_mlms.measure.pipeline.sizes import Size
 
-__all__ = ["METHODS", "METHODS_1"]
-
 _HALF = np.float32(0.5)
 
 

@@ -9,8 +9,6 @@ from pytest_mlms.core.errors import DatasetError
 from pytest_mlms.measure.pipeline.cells import TableFolder
 from pytest_mlms.measure.pipeline.folder_files import FolderFiles
 
-__all__ = ["TextCells", "paired"]
-
 _TXT = ".txt"
 
 

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from pytest_mlms.manifest.text_steps import Tokenize
 from pytest_mlms.measure.pipeline.tokenizer_files import encode
 
-__all__ = ["check_ids", "tokenize"]
-
 Array = NDArray[Any]
 
 

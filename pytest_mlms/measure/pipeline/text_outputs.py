@@ -26,8 +26,6 @@ from pytest_mlms.measure.pipeline import observers, tokenizer_files
 from pytest_mlms.measure.pipeline.image_outputs import to_images
 from pytest_mlms.measure.pipeline.name_files import read_text
 
-__all__ = ["decode_texts", "decode_tokens", "normalized_label", "steps_done"]
-
 Array = NDArray[Any]
 Values = Any
 """An array with the inputs first, or a list of ids or texts, one for each input."""

@@ -12,8 +12,6 @@ from pytest_mlms.core.errors import DatasetError, MlmsError
 from pytest_mlms.core.files import read_regular
 from pytest_mlms.manifest.text_steps import Tokenize
 
-__all__ = ["Text", "decode", "encode", "vocabulary_size"]
-
 Text = str | tuple[str, str]
 """A text, or a pair of them."""
 

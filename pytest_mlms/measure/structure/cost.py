@@ -15,8 +15,6 @@ from dataclasses import dataclass
 
 from mlms_predictors import Operation, Structure, Tensor
 
-__all__ = ["LayerCost", "ModelCost", "Shape", "bound_shape", "cost_of", "known_shape"]
-
 Shape = tuple[int, ...]
 
 _Sources = dict[str, list[str]]

@@ -9,8 +9,6 @@ from typing import Any
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.measure.structure.cost import ModelCost, bound_shape, cost_of
 
-__all__ = ["describe_onnx"]
-
 
 def describe_onnx(
     path: Path, batch_size: int = 1, axes: Mapping[str, int] | None = None

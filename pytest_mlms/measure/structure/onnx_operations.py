@@ -22,8 +22,6 @@ from mlms_predictors._run.products import (
 
 from pytest_mlms.measure.structure.cost import Shape, known_shape
 
-__all__ = ["operations_of", "subgraphs"]
-
 _Formula = Callable[["_Node"], int]
 
 

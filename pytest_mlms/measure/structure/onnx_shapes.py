@@ -16,8 +16,6 @@ from mlms_predictors import Tensor
 from onnx import defs, helper, numpy_helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 
-__all__ = ["dtype_of", "known_tensors", "shape_errors"]
-
 Array = np.ndarray[Any, Any]
 
 _SMALL = 4096  # the most elements of a tensor that is computed

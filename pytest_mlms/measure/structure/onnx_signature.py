@@ -11,8 +11,6 @@ from mlms_predictors._run.shapes import shape_of
 
 from pytest_mlms.core.errors import MlmsError
 
-__all__ = ["OnnxSignature", "read_signature"]
-
 
 class OnnxSignature(NamedTuple):
     """The inputs and outputs of a model, with None for free axes.

@@ -10,8 +10,6 @@ from mlms_predictors import Operation, Structure, Tensor
 from pytest_mlms.measure.structure.onnx_operations import operations_of, subgraphs
 from pytest_mlms.measure.structure.onnx_shapes import dtype_of
 
-__all__ = ["reads_of_outside", "structure_of"]
-
 _BUFFERS = {
     "BatchNormalization": (3, 4),
     "ConvInteger": (2, 3),

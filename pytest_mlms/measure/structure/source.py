@@ -21,8 +21,6 @@ from pytest_mlms.provide.cases import Case
 from pytest_mlms.provide.stacks.installers import Show
 from pytest_mlms.provide.stacks.launch import prepare
 
-__all__ = ["FrameworkSource", "describe_case", "is_onnx"]
-
 _TIMEOUT = 300.0  # seconds for a reply
 
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from pytest_mlms.measure.structure.cost import LayerCost, ModelCost
 
-__all__ = ["CostSummary", "TypeCost", "summarize_cost"]
-
 _MOST_TYPES = 30
 
 

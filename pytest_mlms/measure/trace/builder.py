@@ -12,8 +12,6 @@ from pytest_mlms.measure.trace.metadata import TraceMetadata
 from pytest_mlms.measure.trace.runs import TraceRun
 from pytest_mlms.measure.trace.spans import Counters, CounterSeries, Spans, Trace, Track
 
-__all__ = ["TraceBuilder"]
-
 Array = NDArray[Any]
 Value = TypeVar("Value")
 

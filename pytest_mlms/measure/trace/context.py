@@ -12,8 +12,6 @@ from pytest_mlms.measure.trace.roofline import RooflinePoint, Work, has_roof, ro
 from pytest_mlms.measure.trace.spans import Trace
 from pytest_mlms.measure.trace.tables import KernelRow, LayerRow, kernel_rows, layer_rows
 
-__all__ = ["TraceContext"]
-
 
 class TraceContext:
     """A trace, and the values that its analyses share."""

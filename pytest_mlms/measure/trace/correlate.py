@@ -19,8 +19,6 @@ from pytest_mlms.measure.trace import LEVELS
 from pytest_mlms.measure.trace.intervals import Intervals, find_containers
 from pytest_mlms.measure.trace.spans import Spans, Trace
 
-__all__ = ["Parents", "ancestors", "find_parents", "parents_of", "sums_by"]
-
 Array = NDArray[Any]
 
 

@@ -13,8 +13,6 @@ from pytest_mlms.measure.trace import BY_LAYER, BY_PHASE, PHASES
 from pytest_mlms.measure.trace.layers import layers_of_run
 from pytest_mlms.measure.trace.spans import CounterSeries, Trace
 
-__all__ = ["CounterRow", "PhaseRow", "counter_rows", "phase_rows"]
-
 Array = NDArray[Any]
 
 

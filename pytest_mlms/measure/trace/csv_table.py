@@ -11,8 +11,6 @@ from typing import Any
 
 from pytest_mlms.core.files import write_atomically
 
-__all__ = ["write_table"]
-
 
 def write_table(path: Path, rows: Sequence[Any], kind: type) -> None:
     """Write dataclasses of type ``kind`` as CSV, atomically.

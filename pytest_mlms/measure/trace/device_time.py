@@ -12,8 +12,6 @@ from pytest_mlms.measure.trace.correlate import sums_by
 from pytest_mlms.measure.trace.grouping import trimmed_mean
 from pytest_mlms.measure.trace.spans import Spans, Trace
 
-__all__ = ["DeviceTime", "device_time"]
-
 Array = NDArray[Any]
 
 

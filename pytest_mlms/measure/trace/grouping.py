@@ -9,8 +9,6 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["grouped", "middle", "trimmed_mean"]
-
 Array = NDArray[Any]
 Key = TypeVar("Key", bound=Hashable)
 

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Intervals", "enclosing", "find_containers"]
-
 Array = NDArray[Any]
 
 

@@ -19,8 +19,6 @@ from pytest_mlms.measure.trace.grouping import trimmed_mean
 from pytest_mlms.measure.trace.layers import layers_of_run
 from pytest_mlms.measure.trace.spans import Trace
 
-__all__ = ["LayerTime", "layer_time", "model_latency"]
-
 Array = NDArray[Any]
 
 

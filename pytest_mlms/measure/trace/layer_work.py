@@ -17,8 +17,6 @@ from pytest_mlms.measure.trace.metadata import LayerWork
 from pytest_mlms.measure.trace.roofline import Work
 from pytest_mlms.measure.trace.tables import LayerRow
 
-__all__ = ["match_work", "total_work"]
-
 _FUSABLE = {
     "Add",
     "BatchNormalization",

@@ -12,8 +12,6 @@ from pytest_mlms.measure.trace.grouping import grouped, middle
 from pytest_mlms.measure.trace.intervals import Intervals, enclosing
 from pytest_mlms.measure.trace.spans import Spans, Trace
 
-__all__ = ["LayerKey", "RunLayers", "layers_of_run"]
-
 Array = NDArray[Any]
 
 

@@ -29,8 +29,6 @@ from pytest_mlms.measure.trace.roofline import work_of
 from pytest_mlms.measure.trace.runs import ProbeStatus, TraceRun, merge_statuses
 from pytest_mlms.measure.trace.target import TraceTarget
 
-__all__ = ["LevelRunner", "calls_per_reply"]
-
 _LEAST_CALLS = 10
 _MOST_CALLS = 200
 _MOST_SENSOR_CALLS = 2000  # of a reply at the level hardware

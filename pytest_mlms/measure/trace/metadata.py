@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pytest_mlms.core.serialization import omitted_if_default
 from pytest_mlms.measure.structure.summary import CostSummary
 
-__all__ = ["LayerWork", "Peaks", "TraceMetadata"]
-
 
 @dataclass(frozen=True)
 class LayerWork:

@@ -8,8 +8,6 @@ from mlms_predictors._run.probes import probes_at
 
 from pytest_mlms.measure.trace import BY_LAYER, LEVELS
 
-__all__ = ["TracePlan", "probes_of"]
-
 _COUNTERS_OF_LAYERS = ["perf"]  # quick enough to be read between layers
 
 

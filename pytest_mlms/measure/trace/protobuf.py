@@ -15,8 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["MessageRows", "PlacedRows", "interleave", "message", "varint"]
-
 Array = NDArray[Any]
 
 _VARINT = 0

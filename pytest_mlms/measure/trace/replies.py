@@ -16,8 +16,6 @@ from pytest_mlms.measure.trace.builder import TraceBuilder
 from pytest_mlms.measure.trace.runs import ProbeStatus
 from pytest_mlms.measure.trace.spans import CounterSeries, Track
 
-__all__ = ["add_reply", "probe_statuses"]
-
 _MODEL = LEVELS.index("model")
 _TEXTS = ("name", "type", "shape")
 _PREFIX = "span_"

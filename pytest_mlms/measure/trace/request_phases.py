@@ -26,8 +26,6 @@ from pytest_mlms.measure.trace.builder import TraceBuilder
 from pytest_mlms.measure.trace.runs import ProbeStatus, TraceRun
 from pytest_mlms.measure.trace.spans import CounterSeries, Track
 
-__all__ = ["PreparedRequest", "count_phases", "run_phases"]
-
 _CALLS = 5
 _PROBES = ("perf", "io")
 _PRE_PROCESS, _PREDICT, _POST_PROCESS = PHASES

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from pytest_mlms.measure.structure.cost import LayerCost
 from pytest_mlms.measure.trace.metadata import LayerWork, Peaks
 
-__all__ = ["RooflinePoint", "Work", "has_roof", "roofline_point", "work_of"]
-
 _QUANTIZED = re.compile("qlinear|qgemm|integer|nbits|quantize", re.IGNORECASE)
 
 

@@ -21,8 +21,6 @@ from pytest_mlms.measure.trace.runs import TraceRun
 from pytest_mlms.measure.trace.spans import Trace
 from pytest_mlms.measure.trace.target import TraceTarget
 
-__all__ = ["assign_requests", "run_trace"]
-
 
 def run_trace(
     plan: TracePlan,

@@ -18,17 +18,6 @@ from pytest_mlms.measure.trace import LEVELS
 from pytest_mlms.measure.trace.metadata import TraceMetadata
 from pytest_mlms.measure.trace.runs import TraceRun
 
-__all__ = [
-    "COUNTER_COLUMNS",
-    "SPAN_COLUMNS",
-    "SPAN_DEFAULTS",
-    "CounterSeries",
-    "Counters",
-    "Spans",
-    "Trace",
-    "Track",
-]
-
 Array = NDArray[Any]
 
 SPAN_COLUMNS = {

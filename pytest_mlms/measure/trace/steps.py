@@ -13,8 +13,6 @@ from pytest_mlms.measure.trace.grouping import grouped, trimmed_mean
 from pytest_mlms.measure.trace.intervals import Intervals, enclosing
 from pytest_mlms.measure.trace.spans import Spans, Trace
 
-__all__ = ["StepRow", "step_rows"]
-
 Array = NDArray[Any]
 
 

@@ -14,8 +14,6 @@ from pytest_mlms.measure.trace.grouping import grouped, trimmed_mean
 from pytest_mlms.measure.trace.layers import LayerKey, layers_of_run
 from pytest_mlms.measure.trace.spans import Spans, Trace
 
-__all__ = ["KernelRow", "LayerRow", "kernel_rows", "layer_rows"]
-
 Array = NDArray[Any]
 
 

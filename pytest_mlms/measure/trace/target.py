@@ -10,8 +10,6 @@ from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import Array
 from pytest_mlms.measure.trace.request_phases import PreparedRequest
 
-__all__ = ["TraceTarget"]
-
 
 @dataclass(frozen=True)
 class TraceTarget:

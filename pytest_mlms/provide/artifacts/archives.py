@@ -29,8 +29,6 @@ from mlms_predictors._run.zip_files import begins_as_zip, check_name, comparable
 
 from pytest_mlms.core.units import format_quantity
 
-__all__ = ["ArchiveTooLarge", "MissingMember", "UnsafeArchive", "extract", "is_archive", "unpack"]
-
 _SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 
 _MOST_MEMBERS = 2_000_000

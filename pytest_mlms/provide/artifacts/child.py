@@ -22,8 +22,6 @@ from pytest_mlms.core.starts import module_command
 from pytest_mlms.core.text import shortened
 from pytest_mlms.provide.artifacts.transfer import DownloadError, Transfer
 
-__all__ = ["retrieve_by_child"]
-
 _MODULE = "pytest_mlms.provide.artifacts.child_main"
 _SETTINGS = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",

@@ -23,8 +23,6 @@ from urllib.parse import unquote
 
 from pytest_mlms.core.text import close_words
 
-__all__: list[str] = []
-
 _CHUNK = 1 << 20  # bytes
 _LIBRARIES = {"s3": "s3fs", "gs": "gcsfs", "az": "adlfs"}
 _HUB = re.compile(r"hf:(?:(datasets|spaces)/)?([^/]+/[^/@]+)@([^/]+)/(.+)")

@@ -26,8 +26,6 @@ from requests.adapters import HTTPAdapter
 from pytest_mlms.provide.artifacts.links import is_safer_or_alike
 from pytest_mlms.provide.artifacts.responses import PlainResponse
 
-__all__ = ["CHUNK", "Answer", "TooSlow", "answer_to", "final_address", "read_answer"]
-
 CHUNK = 1 << 16
 """Bytes that are read at once, at most what a broken connection loses."""
 

@@ -9,8 +9,6 @@ from pathlib import Path
 from pytest_mlms.core.errors import ArtifactError
 from pytest_mlms.core.records import Artifact
 
-__all__ = ["check_digest", "digest_of", "has_digest", "sha256_of"]
-
 _CHUNK = 1 << 20  # bytes
 
 

@@ -17,8 +17,6 @@ from pytest_mlms.provide.artifacts.download import Download
 from pytest_mlms.provide.artifacts.links import foreign_host, resolved
 from pytest_mlms.provide.artifacts.transfer import DownloadError, Transfer
 
-__all__ = ["retrieve_by_doi"]
-
 _RESOLVER = "https://doi.org/"
 _FIGSHARE = "https://api.figshare.com/v2/articles"
 _HEADERS = {"User-Agent": "pytest-mlms"}  # repositories refuse that of requests

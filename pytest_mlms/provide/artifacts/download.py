@@ -24,8 +24,6 @@ from pytest_mlms.provide.artifacts.connection import Answer, TooSlow, answer_to
 from pytest_mlms.provide.artifacts.limits import DownloadLimits
 from pytest_mlms.provide.artifacts.transfer import DownloadError, ReportProgress
 
-__all__ = ["Download"]
-
 _ATTEMPTS = 4
 _FIRST_WAIT = 0.5  # seconds before the second attempt; doubled for each further one
 _SHOWN = 100  # characters of a server's text

@@ -25,8 +25,6 @@ from pytest_mlms.core.records import Artifact, Place
 from pytest_mlms.core.waits import LOCK_MODE
 from pytest_mlms.provide.artifacts.digest import digest_of
 
-__all__ = ["check_external_data", "external_data", "is_onnx", "with_external_data"]
-
 _READERS = {"onnxruntime": (".ort",), "opencv": (".prototxt",), "openvino": (), "tensorrt": ()}
 """Frameworks that read ONNX files; those that do so whatever a file is called, but for these."""
 

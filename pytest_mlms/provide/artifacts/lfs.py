@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["POINTER_ADVICE", "is_pointer", "is_pointer_file"]
-
 _BEGINNING = b"version https://git-lfs.github.com/spec/"
 
 POINTER_ADVICE = "a Git LFS pointer, not the file itself; run 'git lfs pull' where it is from"

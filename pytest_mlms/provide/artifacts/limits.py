@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["DownloadLimits"]
-
 
 class DownloadLimits(NamedTuple):
     """The most bytes of a file, the most seconds for it, and the most bytes that it unpacks to."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from urllib.parse import urljoin, urlsplit
 
-__all__ = ["foreign_host", "is_safer_or_alike", "resolved"]
-
 _ALLOWED = {"https": ("https",), "http": ("https", "http")}
 """Scheme of a page -> the schemes that it may lead to; pages of other schemes may lead anywhere."""
 

@@ -35,8 +35,6 @@ from pytest_mlms.provide.artifacts.connection import read_answer
 from pytest_mlms.provide.artifacts.links import foreign_host, resolved
 from pytest_mlms.provide.artifacts.transfer import DownloadError
 
-__all__ = ["PackageFile", "PipSettings", "offered_files", "pip_settings"]
-
 _ACCEPT = (
     "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, "
     "text/html;q=0.1"

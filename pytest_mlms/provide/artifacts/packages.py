@@ -25,8 +25,6 @@ from pytest_mlms.provide.artifacts.download import Download
 from pytest_mlms.provide.artifacts.package_index import PackageFile, offered_files, pip_settings
 from pytest_mlms.provide.artifacts.transfer import DownloadError, Transfer
 
-__all__ = ["retrieve_from_package"]
-
 _SHOWN = 5  # names, of those that may have been meant
 _SHOWN_VERSIONS = 8
 _ADDRESS = re.compile(r"pypi:([^=]+)==([^#]+)(?:#(.+))?")

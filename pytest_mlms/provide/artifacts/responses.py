@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import http.client
 
-__all__ = ["PlainResponse"]
-
 
 class PlainResponse(http.client.HTTPResponse):
     """An answer that is broken where a chunk of it has a negative size."""

@@ -13,8 +13,6 @@ from pytest_mlms.provide.artifacts.limits import DownloadLimits
 from pytest_mlms.provide.artifacts.packages import retrieve_from_package
 from pytest_mlms.provide.artifacts.transfer import ReportProgress, Retrieve, Transfer
 
-__all__ = ["download"]
-
 _RETRIEVERS: dict[str, Retrieve] = {
     "pypi": retrieve_from_package,
     "hf": retrieve_by_child,

@@ -12,8 +12,6 @@ from pytest_mlms.core.records import Artifact
 from pytest_mlms.core.units import format_quantity
 from pytest_mlms.provide.artifacts.limits import DownloadLimits
 
-__all__ = ["DownloadError", "ReportProgress", "Retrieve", "Transfer"]
-
 ReportProgress = Callable[[str, int, int], None]
 """Called with the file's name, the bytes so far, and all bytes (0 if the server doesn't say)."""
 

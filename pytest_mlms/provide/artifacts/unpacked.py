@@ -19,8 +19,6 @@ from pytest_mlms.core.waits import Waiting, hold_lock, in_silence
 from pytest_mlms.provide.artifacts.archives import unpack
 from pytest_mlms.provide.artifacts.digest import sha256_of
 
-__all__ = ["unpacked"]
-
 _Status = tuple[int, ...]
 
 _known: dict[Path, Mapping[str, _Status]] = {}

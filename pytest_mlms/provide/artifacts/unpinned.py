@@ -9,8 +9,6 @@ from dataclasses import replace
 from pytest_mlms.core.records import Artifact, RecordedDigest
 from pytest_mlms.manifest.digest_record import add_digest, recorded_digest
 
-__all__ = ["if_recorded", "pinned", "without_record"]
-
 
 def if_recorded(artifact: Artifact) -> Artifact:
     """Return an artifact with the digest that is recorded for it, if there is one.

@@ -25,18 +25,6 @@ from pytest_mlms.provide.host.locks import own_cores
 from pytest_mlms.provide.host.machine import machine_state
 from pytest_mlms.provide.stacks.environments import environments
 
-__all__ = [
-    "Capabilities",
-    "HostDevice",
-    "announced_devices",
-    "frameworks",
-    "gather",
-    "labels",
-    "missing_here",
-    "selected_alone",
-    "uuid_of",
-]
-
 
 class _HostDevice(TypedDict):
     name: str

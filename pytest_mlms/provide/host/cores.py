@@ -10,8 +10,6 @@ from pathlib import Path
 
 from pytest_mlms.core.cgroups import cgroup_folders, cpu_limits
 
-__all__ = ["cores_beside"]
-
 _DEVICES = Path("/sys/devices")
 
 

@@ -23,17 +23,6 @@ from mlms_predictors._run.gpus import (
 
 from pytest_mlms.core.errors import Unavailable
 
-__all__ = [
-    "GpuMonitor",
-    "GpuReading",
-    "gpu_facts",
-    "gpu_limits",
-    "gpu_problems",
-    "host_bound",
-    "open_gpu",
-    "unlisted",
-]
-
 _CLOCK_CHANGE = 0.05  # of the SM clock under load; steps of boost are of 15 MHz, about 1 %
 _SLOWED = 0.01  # of the time: what half the clock adds to a mean by then
 _HOST_BOUND = 0.5  # of the time of calls, in which kernels run

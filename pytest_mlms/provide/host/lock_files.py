@@ -19,8 +19,6 @@ from pathlib import Path
 
 from pytest_mlms.core.errors import MlmsError
 
-__all__ = ["LockHeld", "hold_lock_file", "is_in_place", "open_shared_folder"]
-
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 # O_NONBLOCK: a FIFO or a leased file must not block. No O_CREAT with what may exist:
 # fs.protected_regular refuses it in sticky folders for files of other users.

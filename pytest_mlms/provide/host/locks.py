@@ -26,8 +26,6 @@ from pytest_mlms.provide.host.lock_files import (
     open_shared_folder,
 )
 
-__all__ = ["exclusive", "own_cores"]
-
 # Not TMPDIR, which CI sets for each job: jobs must wait for each other too.
 _SHARED = Path("/tmp")
 _CPUS = Path("/sys/devices/system/cpu")

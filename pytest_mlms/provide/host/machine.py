@@ -22,8 +22,6 @@ from mlms_predictors._run.gpus import (
 
 from pytest_mlms.core.cgroups import cgroup_folders, cpu_limits, memory_limits
 
-__all__ = ["CpuTimes", "machine_state"]
-
 Facts = dict[str, Any]
 """Plain values by name; ``unavailable`` maps the names of the others to the reasons."""
 

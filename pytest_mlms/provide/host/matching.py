@@ -20,15 +20,6 @@ if TYPE_CHECKING:
     from pytest_mlms.provide.host.capabilities import Capabilities, HostDevice
     from pytest_mlms.provide.host.requirements import Needs
 
-__all__ = [
-    "are_constraints",
-    "hardware_misses",
-    "label_misses",
-    "locks_of",
-    "misses",
-    "nearest_miss",
-]
-
 _COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
     "<=": operator.le,

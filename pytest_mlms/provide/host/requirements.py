@@ -14,8 +14,6 @@ from pytest_mlms.provide.host.capabilities import Capabilities
 from pytest_mlms.provide.host.matching import hardware_misses, label_misses
 from pytest_mlms.provide.stacks.labels import label_of, visit_of
 
-__all__ = ["OF_HOSTS", "Needs", "NeedsTable", "check_hardware", "table_of"]
-
 OF_HOSTS = ("exclusive", "here", "any_version", "hardware", "labels", "visit", "outputs")
 """The keys of Needs that are only for the choice of a host; the others identify the case."""
 

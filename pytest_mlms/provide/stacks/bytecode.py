@@ -8,8 +8,6 @@ import subprocess
 
 from pytest_mlms.core.records import Launch
 
-__all__ = ["advice_on_bytecode"]
-
 _SECONDS = 60  # for an interpreter to answer
 _QUESTION = """
 import glob, importlib.util, json, os, sysconfig

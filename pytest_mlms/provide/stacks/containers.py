@@ -22,8 +22,6 @@ from pytest_mlms.core.records import Launch, Stack
 from pytest_mlms.provide.stacks.installers import Show
 from pytest_mlms.provide.stacks.variables import chosen_by_caller, passed_through
 
-__all__ = ["Visible", "engine_for", "find_engine", "launch_in_container"]
-
 _ENGINES = ("podman", "docker")
 
 _ISOLATION = (

@@ -8,8 +8,6 @@ from typing import Any
 from pytest_mlms.core.records import Stack
 from pytest_mlms.provide.stacks.variables import is_secret
 
-__all__ = ["HIDDEN", "declaration_of"]
-
 HIDDEN = "***"
 """The value of a variable or an option that looks like a secret, by its name or its value."""
 

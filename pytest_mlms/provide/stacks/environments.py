@@ -38,17 +38,6 @@ from pytest_mlms.provide.stacks.installers import Show, install
 from pytest_mlms.provide.stacks.interpreters import Interpreter
 from pytest_mlms.provide.stacks.seeds import INCOMPLETE, incomplete_folder, move_scripts
 
-__all__ = [
-    "Environment",
-    "clear_strays",
-    "environments",
-    "existing",
-    "last_use",
-    "provide",
-    "release",
-    "remove",
-]
-
 _FACTS = "mlms-stack.json"
 
 _held: dict[Path, int] = {}

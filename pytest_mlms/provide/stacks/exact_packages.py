@@ -10,16 +10,6 @@ from urllib.parse import unquote, urlsplit
 
 from packaging.utils import canonicalize_name
 
-__all__ = [
-    "NONE",
-    "Difference",
-    "ExactPackage",
-    "differing_packages",
-    "image_of",
-    "new_releases",
-    "parse_package",
-]
-
 NONE = "none"
 """The version of a package that a side doesn't have."""
 

@@ -12,8 +12,6 @@ import mlms_predictors
 
 from pytest_mlms.core.records import Launch
 
-__all__ = ["NOT_FROM_INDEX", "with_packages"]
-
 NOT_FROM_INDEX = " # "
 """Between an exact package and its origin, which no index is: an editable folder, conda, Debian."""
 

@@ -22,8 +22,6 @@ from pytest_mlms.core.redaction import redact
 from pytest_mlms.manifest.digests import digest_of
 from pytest_mlms.provide.stacks.variables import is_secret_name
 
-__all__ = ["deciding_settings", "digest_of_file"]
-
 _DECIDING = (
     *("INDEX", "FIND_LINKS", "CONSTRAINT", "OVERRIDE", "BINARY", "PRE", "NO_DEPS", "BUILD"),
     *("RESOLUTION", "EXCLUDE_NEWER", "FORK_STRATEGY", "NO_SOURCES", "TORCH_BACKEND"),

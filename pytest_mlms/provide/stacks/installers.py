@@ -19,8 +19,6 @@ from pytest_mlms.provide.stacks.interpreters import Interpreter
 from pytest_mlms.provide.stacks.seeds import copy_seed, provide_seed
 from pytest_mlms.provide.stacks.variables import installer_variables
 
-__all__ = ["Show", "install"]
-
 Show = Callable[[str], None]
 """Called with the current step of an installation, and with an empty text at its end."""
 

@@ -15,8 +15,6 @@ from typing import NamedTuple
 from pytest_mlms.core.errors import StackError, Unavailable
 from pytest_mlms.provide.stacks.variables import installer_variables
 
-__all__ = ["Interpreter", "find_interpreter", "probe"]
-
 # python-discovery isn't used here: of pyenv's interpreters it finds only the active one, it
 # resolves a virtual environment to its base, and it doesn't tell what a wrong program answered.
 

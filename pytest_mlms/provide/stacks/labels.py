@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 from pytest_mlms.core.records import Stack
 
-__all__ = ["VISITS", "Label", "label_of", "side_stacks", "visit_of"]
-
 VISITS = 3
 """Number of times that each case is measured on each side."""
 

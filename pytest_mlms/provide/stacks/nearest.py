@@ -11,8 +11,6 @@ from packaging.version import InvalidVersion, Version
 from pytest_mlms.core.records import Stack
 from pytest_mlms.provide.stacks.declared import framework_of
 
-__all__ = ["nearest_stack", "pinned_version"]
-
 
 def nearest_stack(framework: str, versions: SpecifierSet, stacks: Iterable[Stack]) -> Stack | None:
     """Return the stack that runs a model made for some versions; None where none is declared.

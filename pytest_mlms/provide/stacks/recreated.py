@@ -19,14 +19,6 @@ from pytest_mlms.provide.stacks.exact_packages import (
 )
 from pytest_mlms.provide.stacks.trust import TRUST_OPTION, Trust, check_python, is_release
 
-__all__ = [
-    "NOT_IN_AGENTS",
-    "ExactSoftware",
-    "changed_packages",
-    "is_framework",
-    "recreated_stack",
-]
-
 NOT_IN_AGENTS = ("pip", "pytest-mlms", "uv")
 """Distributions that install packages, or run beside agents: none is in the way of an agent."""
 

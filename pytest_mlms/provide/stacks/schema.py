@@ -23,8 +23,6 @@ from pytest_mlms.manifest.messages import describe
 from pytest_mlms.manifest.types import PATTERNS, Closed, Positive, Scalar
 from pytest_mlms.provide.stacks.variables import VARIABLE_PATTERN
 
-__all__ = ["STACK_FILES", "is_wheel", "load_stacks", "names_place"]
-
 STACK_FILES = ("stacks.yaml", "stacks.yml")
 
 _MAX_BYTES = 4 << 20  # of pyproject.toml, which others write into, too

@@ -20,8 +20,6 @@ from pathlib import Path
 from pytest_mlms.core.waits import hold_lock
 from pytest_mlms.provide.stacks.interpreters import Interpreter
 
-__all__ = ["INCOMPLETE", "copy_seed", "incomplete_folder", "move_scripts", "provide_seed"]
-
 INCOMPLETE = ".new"
 """The suffix of an environment that is being made."""
 

@@ -26,16 +26,6 @@ from pytest_mlms.provide.stacks.declaration import declaration_of
 from pytest_mlms.provide.stacks.environments import environments
 from pytest_mlms.provide.stacks.exact_packages import ExactPackage
 
-__all__ = [
-    "EVERYTHING",
-    "TRUST_OPTION",
-    "Trust",
-    "check_python",
-    "harmless_variables",
-    "is_release",
-    "trusted_keys",
-]
-
 TRUST_OPTION = "--trust-run"
 
 _VARIABLES = frozenset(

@@ -13,17 +13,6 @@ import re
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 
-__all__ = [
-    "VARIABLE_PATTERN",
-    "advice_on_missing",
-    "agent_variables",
-    "chosen_by_caller",
-    "installer_variables",
-    "is_secret",
-    "is_secret_name",
-    "passed_through",
-]
-
 # A process: where programs, the user's files and caches are, and how text and time are written.
 _PROCESS = (
     *("PATH", "HOME", "USER", "LOGNAME", "TMPDIR"),

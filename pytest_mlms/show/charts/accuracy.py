@@ -22,8 +22,6 @@ from pytest_mlms.show.charts.scales import linear_scale
 from pytest_mlms.show.charts.ticks import TickText, short_value
 from pytest_mlms.show.views.numbers import limit_text, quantity_label
 
-__all__ = ["intervals_charts"]
-
 _WORST_FIRST = list(Verdict)
 
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from pytest_mlms.show.charts.scales import Scale
 
-__all__ = ["Axis", "rows_axis"]
-
 
 @dataclass(frozen=True)
 class Axis:

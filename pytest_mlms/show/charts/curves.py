@@ -16,8 +16,6 @@ from pytest_mlms.show.charts.ticks import short_value
 from pytest_mlms.show.views.curves import Curves
 from pytest_mlms.show.views.numbers import estimate_text, quantity_label
 
-__all__ = ["curves_chart"]
-
 
 def curves_chart(curves: Curves) -> Markup:
     """Return a quantity over batch sizes, a line with intervals for each stack."""

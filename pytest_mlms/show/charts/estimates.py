@@ -10,8 +10,6 @@ from pytest_mlms.keep.results.line import EstimateRecord, LimitRecord
 from pytest_mlms.show.charts.plot import Plot
 from pytest_mlms.show.views.numbers import estimate_text, limit_text, quantity_label
 
-__all__ = ["add_estimate", "add_limit", "ends_of", "estimate_words", "is_shown", "limit_words"]
-
 _PAINTS = {Verdict.PASSED: "good", Verdict.INCONCLUSIVE: "warn"}
 
 

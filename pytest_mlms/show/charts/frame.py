@@ -16,8 +16,6 @@ from pytest_mlms.show.charts.paints import stroked
 from pytest_mlms.show.charts.picture import WIDTH
 from pytest_mlms.show.charts.svg import CHARACTER, element, group_of_words, number, path_from, words
 
-__all__ = ["Frame", "Point", "height_of_rows"]
-
 _TOP = 14.0
 _BOTTOM = 40.0
 _RIGHT = 14.0

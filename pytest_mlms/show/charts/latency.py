@@ -23,8 +23,6 @@ from pytest_mlms.show.charts.ticks import short_value
 from pytest_mlms.show.views.numbers import estimate_text, quantity_label
 from pytest_mlms.show.views.samples import Distribution
 
-__all__ = ["distributions_chart", "percentiles_chart"]
-
 _SHARES = Scale(0.0, 1.0)
 _SHOWN_SHARE = 0.99  # of the calls; the slowest would take most of the axis
 _MOST_NAMED = 5  # distributions that have colours of their own

@@ -18,8 +18,6 @@ from pytest_mlms.show.charts.plot import Plot, around
 from pytest_mlms.show.charts.scales import Scale, linear_scale
 from pytest_mlms.show.charts.ticks import microsecond_tick, microseconds
 
-__all__ = ["NO_TYPE", "layers_chart", "slowest_chart", "types_chart", "types_of"]
-
 NO_TYPE = "no type"
 """The name of a type that a framework doesn't tell."""
 

@@ -11,8 +11,6 @@ from pytest_mlms.core.text import shortened
 from pytest_mlms.show.charts.paints import stroked
 from pytest_mlms.show.charts.svg import CHARACTER, element, number, path_from, words
 
-__all__ = ["LegendEntry", "Placed", "draw_legend", "height_of", "place_entries"]
-
 _ROW = 18.0  # height of a row
 _LEFT = 8.0
 _SAMPLE = 18.0  # length of a line's sample

@@ -18,9 +18,6 @@ from pytest_mlms.show.charts.scales import Scale, linear_scale, log_scale, perce
 from pytest_mlms.show.charts.ticks import short_value, signed_number
 from pytest_mlms.show.views.numbers import quantity_label
 
-__all__ = ["RoundChange", "load_rounds_chart", "rates_chart"]
-
-
 _MOST_NUMBERS = 12  # of rounds on their axis
 _LEGEND = {"b": "round", "muted": "round that doesn't count"}
 

@@ -15,8 +15,6 @@ from pytest_mlms.show.charts.picture import WIDTH, picture
 from pytest_mlms.show.charts.svg import element, words
 from pytest_mlms.show.views.confusion import Confusion, Mistake
 
-__all__ = ["confusion_matrix"]
-
 _TOP = 34.0  # of the first row, below the names of the columns
 _LARGEST_CELL = 40.0
 _LONGEST_NAME = 14  # characters of a class

@@ -14,8 +14,6 @@ from pytest_mlms.show.charts.scales import linear_scale
 from pytest_mlms.show.charts.ticks import whole_number
 from pytest_mlms.show.views.confusion import Confusion, Mistake
 
-__all__ = ["classes_chart", "mistake_text", "mistakes_chart"]
-
 _LONGEST_NAME = 14  # characters of a class
 _HALF = 0.34  # of a bar's height, in rows
 _PARTS = {"found": "good", "missed": "muted", "wrong": "bad"}

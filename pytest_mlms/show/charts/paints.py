@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-__all__ = ["PAINTS", "SERIES", "Paint", "filled", "paint_of", "palette_css", "stroked"]
-
 
 class Paint(NamedTuple):
     """A colour on a light and on a dark background."""

@@ -8,8 +8,6 @@ from markupsafe import Markup
 
 from pytest_mlms.show.charts.svg import FONT, element, number
 
-__all__ = ["WIDTH", "picture"]
-
 WIDTH = 420.0
 """The width of a picture in its units: its text can be read on a screen of 400 pixels."""
 

@@ -16,8 +16,6 @@ from pytest_mlms.show.charts.paints import filled, stroked
 from pytest_mlms.show.charts.picture import WIDTH, picture
 from pytest_mlms.show.charts.svg import CHARACTER, element, number, path_from, path_of, words
 
-__all__ = ["Plot", "Span", "around"]
-
 _THINNEST = 0.5  # of a bar, so that none vanishes
 _MEDIUM = 1.8  # width of a line
 

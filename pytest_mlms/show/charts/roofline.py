@@ -18,8 +18,6 @@ from pytest_mlms.show.charts.plot import Plot
 from pytest_mlms.show.charts.scales import Scale, log_scale
 from pytest_mlms.show.views.traces import RoofPoint
 
-__all__ = ["BOUNDS", "roofline_chart"]
-
 BOUNDS = {
     "compute": "bound by the peak of operations",
     "memory": "bound by memory",

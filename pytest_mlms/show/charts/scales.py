@@ -6,8 +6,6 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Scale", "linear_scale", "linear_ticks", "log_scale", "log_ticks", "percent_of"]
-
 _STEPS = (1, 2, 5, 10)
 _LOG_DIGITS = ((1,), (1, 3), (1, 2, 5))  # of a decade, from sparse to dense
 _LEAST_RATIO = 4.0  # of the ends of a logarithmic axis that has ticks at powers of ten

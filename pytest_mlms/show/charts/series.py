@@ -16,8 +16,6 @@ from pytest_mlms.show.charts.ticks import short_value
 from pytest_mlms.show.views.numbers import interval_text, quantity_label
 from pytest_mlms.show.views.series import ChangeView, SeriesPoint, SeriesView
 
-__all__ = ["series_chart"]
-
 _DATE = slice(10)  # of a time in ISO 8601
 _DAY = slice(5, 10)  # month and day of it
 _MOST_DATES = 5

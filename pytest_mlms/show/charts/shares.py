@@ -13,8 +13,6 @@ from pytest_mlms.show.charts.plot import Plot, around
 from pytest_mlms.show.charts.scales import Scale
 from pytest_mlms.show.charts.ticks import microsecond_tick, microseconds
 
-__all__ = ["shares_chart"]
-
 
 def shares_chart(times: Mapping[str, float]) -> Markup:
     """Return a bar of the parts of a call: name -> microseconds."""

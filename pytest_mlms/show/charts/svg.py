@@ -10,18 +10,6 @@ from markupsafe import Markup, escape
 from pytest_mlms.core.text import visible
 from pytest_mlms.show.charts.paints import filled
 
-__all__ = [
-    "CHARACTER",
-    "FONT",
-    "Attribute",
-    "element",
-    "group_of_words",
-    "number",
-    "path_from",
-    "path_of",
-    "words",
-]
-
 FONT = 12.0
 """The size of the text in units of the picture."""
 

@@ -13,8 +13,6 @@ from pytest_mlms.core.files import read_regular
 from pytest_mlms.measure.evaluate.tasks.marks import BoxMark
 from pytest_mlms.show.charts.svg import element
 
-__all__ = ["COLOURS", "thumbnail"]
-
 COLOURS = {"label": "#ffd60a", "right": "#2fd575", "wrong": "#ff3b30"}
 """Kind of a box -> its colour, on pictures of any colour."""
 

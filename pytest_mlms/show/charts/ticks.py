@@ -7,8 +7,6 @@ from typing import TypeAlias
 
 from pytest_mlms.core.units import format_quantity
 
-__all__ = ["TickText", "short_value", "signed_number", "whole_number"]
-
 TickText: TypeAlias = Callable[[float], str]
 """The function that writes the ticks of an axis."""
 

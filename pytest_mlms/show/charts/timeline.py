@@ -13,8 +13,6 @@ from pytest_mlms.show.charts.scales import Scale
 from pytest_mlms.show.charts.ticks import microsecond_tick, microseconds
 from pytest_mlms.show.views.traces import Timeline, TimelineSpan
 
-__all__ = ["timeline_chart"]
-
 _CHARACTERS = 412.0 / 7.4  # that the frame of a chart has room for, about
 _LEAST_ROOM = 16  # characters of a name that is shortened
 _UNTYPED = ("c2", "a")

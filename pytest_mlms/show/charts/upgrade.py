@@ -19,8 +19,6 @@ from pytest_mlms.show.charts.ticks import short_value, signed_number
 from pytest_mlms.show.views.numbers import quantity_label
 from pytest_mlms.show.views.samples import PairRatios
 
-__all__ = ["Round", "forest_chart", "layers_chart", "rounds_chart"]
-
 _PAINTS = {
     Verdict.REGRESSED: "bad",
     Verdict.FAILED: "bad",

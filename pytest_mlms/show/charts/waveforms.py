@@ -12,8 +12,6 @@ from pytest_mlms.show.charts.picture import picture
 from pytest_mlms.show.charts.svg import element, number, path_of, words
 from pytest_mlms.show.views.examples import Waveform
 
-__all__ = ["waveform_chart"]
-
 _WIDTH = 180.0
 _MIDDLE = 30.0  # the place of silence
 _HALF = 28.0  # the height of the loudest sample

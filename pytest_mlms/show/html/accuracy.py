@@ -18,8 +18,6 @@ from pytest_mlms.show.views.confusion import read_confusion
 from pytest_mlms.show.views.examples import Example, Examples, read_examples
 from pytest_mlms.show.views.item import ItemView
 
-__all__ = ["ACCURACY", "AGREEMENT"]
-
 _MOST_CLASSES = 12  # of a matrix
 _MOST_BARS = 12
 _OUTCOMES = ("found", "missed", "wrong")

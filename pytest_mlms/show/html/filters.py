@@ -20,8 +20,6 @@ from pytest_mlms.show.views.numbers import (
     verdict_words,
 )
 
-__all__ = ["FILTERS"]
-
 _TONES = {
     "ERROR": "bad",
     "INVALID": "bad",

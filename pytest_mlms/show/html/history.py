@@ -11,8 +11,6 @@ from pytest_mlms.show.views.numbers import quantity_label
 from pytest_mlms.show.views.run import RunView
 from pytest_mlms.show.views.series import SeriesView, read_series, series_of_items
 
-__all__ = ["history_figures"]
-
 _MOST = 24  # pictures
 _SERIES_OF_ITEM = 2  # of an item that passed; all limits of one that did not
 

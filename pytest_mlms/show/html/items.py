@@ -17,8 +17,6 @@ from pytest_mlms.show.html.sections import SECTIONS, sections_of
 from pytest_mlms.show.views.findings import findings_of
 from pytest_mlms.show.views.item import ItemView
 
-__all__ = ["Appearance", "RenderedItems", "bytes_of", "render_items"]
-
 Extent = Literal["row", "tables", "figures"]
 """A row has the verdict, numbers and command; tables also the rest but pictures."""
 

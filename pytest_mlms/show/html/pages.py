@@ -12,8 +12,6 @@ from pytest_mlms.core.errors import MlmsError
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-__all__ = ["environment", "require_templates", "style_sheet"]
-
 _TEMPLATES = "templates"
 
 

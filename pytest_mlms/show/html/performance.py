@@ -10,8 +10,6 @@ from pytest_mlms.show.html.section import FIGURES, Context, Figure, Section
 from pytest_mlms.show.views.item import ItemView
 from pytest_mlms.show.views.samples import process_distributions
 
-__all__ = ["LATENCY"]
-
 
 def _latency(item: ItemView) -> Context | None:
     figures = []

@@ -22,8 +22,6 @@ from pytest_mlms.show.views.item import ItemView
 from pytest_mlms.show.views.numbers import quantity_label
 from pytest_mlms.show.views.run import RunView
 
-__all__ = ["MOST_BYTES", "HistoryFigures", "render_report", "write_report"]
-
 MOST_BYTES = 2_000_000
 """The size of a report in bytes; only rows of items beyond some thousand make it larger."""
 

@@ -9,8 +9,6 @@ from markupsafe import Markup
 
 from pytest_mlms.show.views.item import ItemView
 
-__all__ = ["FIGURES", "NOTED_FIGURES", "Context", "Figure", "Section"]
-
 FIGURES = "_figures.html"
 """The template of a section of pictures: its context has ``figures``, a list of ``Figure``."""
 

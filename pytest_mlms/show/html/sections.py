@@ -11,8 +11,6 @@ from pytest_mlms.show.html.pages import environment
 from pytest_mlms.show.html.section import Section
 from pytest_mlms.show.views.item import ItemView
 
-__all__ = ["SECTIONS", "sections_of"]
-
 SECTIONS: Mapping[str, Sequence[Section]] = {
     "accuracy": accuracy.ACCURACY,
     "agreement": accuracy.AGREEMENT,

@@ -6,8 +6,6 @@ from pytest_mlms.show.html.section import Context, Section
 from pytest_mlms.show.views.item import ItemView
 from pytest_mlms.show.views.structure import structure_of
 
-__all__ = ["STRUCTURE"]
-
 
 def _structure(item: ItemView) -> Context | None:
     found = structure_of(item)

@@ -18,8 +18,6 @@ from pytest_mlms.show.html.section import NOTED_FIGURES, Context, Figure, Sectio
 from pytest_mlms.show.views.item import ItemView
 from pytest_mlms.show.views.traces import Timeline, read_trace, roof_points, timelines_of
 
-__all__ = ["TIME"]
-
 
 def figures_of(item: ItemView) -> Context | None:
     """Return the pictures of the item's trace; None where it has none, or none that can be read."""

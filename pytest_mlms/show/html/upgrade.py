@@ -12,8 +12,6 @@ from pytest_mlms.show.html.section import FIGURES, NOTED_FIGURES, Context, Figur
 from pytest_mlms.show.views.item import ItemView
 from pytest_mlms.show.views.samples import pair_ratios, side_distributions
 
-__all__ = ["CHANGES", "INPUTS", "LAYERS"]
-
 
 def _changes(item: ItemView) -> Context | None:
     figures = []

@@ -13,8 +13,6 @@ from pytest_mlms.show.html.section import FIGURES, Context, Figure, Section
 from pytest_mlms.show.views.item import ItemView
 from pytest_mlms.show.views.samples import query_distributions
 
-__all__ = ["QUERIES"]
-
 
 def _queries(item: ItemView) -> Context | None:
     figures = [*_rounds(item), *_rates(item)]

@@ -13,8 +13,6 @@ from urllib.parse import urlsplit
 
 from pytest_mlms.core.errors import MlmsError
 
-__all__ = ["ListenAddress", "OwnNames", "PortalError"]
-
 _HOST_HEADER = re.compile(r"(?:\[([0-9a-f:.]+)\]|([0-9a-z_.-]+))(?::[0-9]{1,5})?")
 """The whole of a Host header in small letters: no path, query or user, which others would read."""
 

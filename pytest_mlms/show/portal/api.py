@@ -17,8 +17,6 @@ from pytest_mlms.show.portal.run_index import RunIndex
 from pytest_mlms.show.portal.run_views import RunViews
 from pytest_mlms.show.views.item import ItemView
 
-__all__ = ["Limit", "Number", "Offset", "make_api"]
-
 Limit = Annotated[int, Query(ge=1, le=1000)]
 Offset = Annotated[int, Query(ge=0, le=1 << 40)]
 Number = Annotated[int, PathOf(ge=0, lt=1 << 31)]

@@ -33,8 +33,6 @@ from pytest_mlms.show.portal.run_index import PORTAL_FOLDER, RunIndex
 from pytest_mlms.show.portal.run_views import RunViews
 from pytest_mlms.show.portal.settings import PortalSettings
 
-__all__ = ["make_app"]
-
 _THREADS = 12
 """Threads that answer requests: each has a cache of the databases, and Python runs one at once."""
 

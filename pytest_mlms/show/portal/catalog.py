@@ -10,8 +10,6 @@ from typing import Generic, TypeVar
 
 from pytest_mlms.show.portal.run_index import RunIndex
 
-__all__ = ["Catalog", "HostRow", "ItemRow", "ModelRow", "Page", "RunRow", "SoftwareRow", "StackRow"]
-
 Row = TypeVar("Row")
 
 _VERDICTS = """

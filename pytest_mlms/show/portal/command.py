@@ -14,8 +14,6 @@ from pytest_mlms.show.portal.server import serve
 from pytest_mlms.show.portal.settings import Limits, PortalSettings
 from pytest_mlms.show.portal.tokens import read_tokens
 
-__all__ = ["run_portal"]
-
 
 def run_portal(options: argparse.Namespace) -> None:
     """Serve the portal until a signal ends it; raises PortalError."""

@@ -13,8 +13,6 @@ from starlette.responses import Response, StreamingResponse
 
 from pytest_mlms.show.portal.run_index import RunIndex
 
-__all__ = ["serve_file"]
-
 _CHUNK = 1 << 18  # bytes
 
 _SHOWN = {

@@ -26,8 +26,6 @@ from pytest_mlms.show.portal.forms import read_form
 from pytest_mlms.show.portal.manifests import Manifests
 from pytest_mlms.show.portal.rendering import Pages
 
-__all__ = ["make_evaluation_api", "make_evaluation_pages"]
-
 
 class _Starter:
     """Starts what requests ask for; raises HTTPException for what can't be."""

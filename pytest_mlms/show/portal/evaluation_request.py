@@ -9,8 +9,6 @@ from typing import Any
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.measure.trace import LEVELS
 
-__all__ = ["BadRequest", "EvaluationRequest", "read_request"]
-
 _NAMES = ("manifest", "stack", "against", "trace", "full")
 
 

@@ -21,8 +21,6 @@ from pytest_mlms.core.starts import module_command
 from pytest_mlms.show.portal.evaluation_request import EvaluationRequest
 from pytest_mlms.show.portal.lifeline import DESCRIPTOR
 
-__all__ = ["Busy", "Evaluation", "Evaluations", "whole_characters"]
-
 _NAME = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}")
 _RUN = re.compile(rb"; results (?:[^\n]*/)?([\w.+-]+)\n")
 _SECRETS = ("MLMS_PORTAL_TOKEN", "MLMS_PUSH_TOKEN")

@@ -7,8 +7,6 @@ from urllib.parse import parse_qs
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
-__all__ = ["read_form"]
-
 _MOST_FIELDS = 100
 
 

@@ -18,8 +18,6 @@ from pytest_mlms.show.portal.addresses import OwnNames
 from pytest_mlms.show.portal.request_body import LimitedBody, announced_length
 from pytest_mlms.show.portal.settings import PortalSettings
 
-__all__ = ["API", "SESSION_COOKIE", "TOKEN_PATH", "UPLOADS", "Guard", "bearer_token"]
-
 API = "/api/"
 UPLOADS = "/api/v1/runs"
 """The path that takes runs, whose requests may be larger."""

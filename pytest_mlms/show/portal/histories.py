@@ -16,8 +16,6 @@ from pytest_mlms.keep.history.store import open_to_read
 from pytest_mlms.show.portal.catalog import Page
 from pytest_mlms.show.views.series import SeriesView, read_series
 
-__all__ = ["ChangeRow", "Histories"]
-
 T = TypeVar("T")
 
 

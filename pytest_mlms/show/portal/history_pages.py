@@ -10,8 +10,6 @@ from pytest_mlms.show.portal.api import Number, Offset
 from pytest_mlms.show.portal.histories import Histories
 from pytest_mlms.show.portal.rendering import Pages
 
-__all__ = ["make_history_pages"]
-
 _ROWS = 50
 _SHOWN_POINTS = 100
 

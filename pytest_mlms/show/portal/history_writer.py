@@ -11,8 +11,6 @@ from pytest_mlms.keep.history.catching_up import catch_up, queue_of
 from pytest_mlms.keep.history.errors import HistoryError, HistoryUnavailable
 from pytest_mlms.keep.history.store import open_history
 
-__all__ = ["HistoryWriter"]
-
 
 class HistoryWriter:
     """Adds runs of a folder of results to a history; raises HistoryError where there can be none.

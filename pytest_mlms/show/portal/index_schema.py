@@ -5,8 +5,6 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-__all__ = ["open_index"]
-
 _VERSION = 5
 
 _TABLES = """

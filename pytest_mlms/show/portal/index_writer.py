@@ -11,8 +11,6 @@ from pytest_mlms.core.json_lines import JsonLine, lines_from
 from pytest_mlms.core.recorded import is_file_of_run
 from pytest_mlms.show.portal.run_reader import item_row, run_row, software_rows
 
-__all__ = ["FileState", "forget_run", "read_run"]
-
 _NEW_RUN = "INSERT INTO run VALUES (?, 0, 0, 0, 0, '', 0, 0, NULL, NULL, NULL, NULL)"
 
 _PROGRESS = """

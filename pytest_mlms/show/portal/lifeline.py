@@ -11,8 +11,6 @@ import signal
 import threading
 import time
 
-__all__ = ["DESCRIPTOR"]
-
 DESCRIPTOR = "MLMS_PORTAL_LIFELINE"
 """The variable that has the descriptor of the pipe."""
 

@@ -11,8 +11,6 @@ from pytest_mlms.show.portal.rendering import Pages
 from pytest_mlms.show.portal.settings import PortalSettings
 from pytest_mlms.show.portal.tokens import SESSION_SECONDS
 
-__all__ = ["make_login"]
-
 
 def make_login(settings: PortalSettings, pages: Pages) -> APIRouter:
     """Return the routes."""

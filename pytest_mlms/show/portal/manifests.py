@@ -13,8 +13,6 @@ from pytest_mlms.author.loading import load_manifest
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.text import encodable
 
-__all__ = ["ManifestEntry", "Manifests"]
-
 _SUFFIXES = (".yaml", ".yml")
 _STALE_SECONDS = 5.0
 

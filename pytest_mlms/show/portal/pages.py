@@ -21,8 +21,6 @@ from pytest_mlms.show.views.findings import findings_of
 from pytest_mlms.show.views.item import ItemView
 from pytest_mlms.show.views.numbers import estimate_text, own_text, quantity_label
 
-__all__ = ["make_pages"]
-
 _ROWS = 50
 _MOST_COMPARED = 8
 _OPEN_ITEMS = 20

@@ -21,8 +21,6 @@ from pytest_mlms.show.portal.run_index import PORTAL_FOLDER, RunIndex
 from pytest_mlms.show.portal.settings import PortalSettings
 from pytest_mlms.show.portal.uploads import BadUpload, Conflict, Received, Uploads
 
-__all__ = ["make_receiving"]
-
 _UPLOADING = "upload-"
 _PUSHERS = "pushers"
 _STATUS = {"new": 201, "longer": 200, "unchanged": 200}

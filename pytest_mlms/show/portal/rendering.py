@@ -13,8 +13,6 @@ from pytest_mlms.show.html.pages import environment
 from pytest_mlms.show.portal.guard import SESSION_COOKIE
 from pytest_mlms.show.portal.settings import PortalSettings
 
-__all__ = ["STATIC", "Pages"]
-
 STATIC = Path(__file__).parent / "static"
 
 _PLACES = ("models", "runs", "series", "changes", "hosts", "stacks")

@@ -13,8 +13,6 @@ from starlette.types import Message, Receive
 from pytest_mlms.core.units import format_quantity
 from pytest_mlms.show.portal.settings import Limits
 
-__all__ = ["LimitedBody", "announced_length"]
-
 _DIGITS = 20  # of a length; Python reads no number of thousands
 
 

@@ -8,8 +8,6 @@ import stat
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-__all__ = ["open_below"]
-
 
 def open_below(folder: Path, path: str) -> IO[bytes]:
     """Open a regular file below a folder, which no part of ``path`` leads out of.

@@ -19,8 +19,6 @@ from pytest_mlms.show.portal.index_schema import open_index
 from pytest_mlms.show.portal.index_writer import FileState, forget_run, read_run
 from pytest_mlms.show.portal.run_files import open_below
 
-__all__ = ["PORTAL_FOLDER", "RESULTS_FILE", "RUN_FOLDER", "RunIndex"]
-
 RUN_FOLDER = re.compile(
     r"(?!(?i:latest)\Z)(?=.{1,128}\Z)[A-Za-z0-9][\w+-]*(\.[0-9][\w+-]*)*", re.ASCII
 )

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-__all__ = ["item_row", "run_row", "software_rows"]
-
 
 def item_row(line: Mapping[str, Any]) -> dict[str, Any]:
     """Return the columns of an item that its line has; a text that is missing is empty."""

@@ -16,8 +16,6 @@ from pytest_mlms.show.views.item import ItemView
 from pytest_mlms.show.views.run import RunView, read_run
 from pytest_mlms.show.views.structure import StructureView, structure_of
 
-__all__ = ["RunViews"]
-
 _KEPT = 8
 """Runs that are kept in memory, the last ones that were asked for."""
 

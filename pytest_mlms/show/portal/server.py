@@ -15,8 +15,6 @@ from pytest_mlms.show.portal.addresses import ListenAddress, PortalError
 from pytest_mlms.show.portal.app import make_app
 from pytest_mlms.show.portal.settings import Limits, PortalSettings
 
-__all__ = ["serve"]
-
 _SHUTDOWN_SECONDS = 5
 
 

@@ -8,8 +8,6 @@ from pathlib import Path
 from pytest_mlms.show.portal.addresses import ListenAddress
 from pytest_mlms.show.portal.tokens import Tokens
 
-__all__ = ["Limits", "PortalSettings"]
-
 
 @dataclass(frozen=True)
 class Limits:

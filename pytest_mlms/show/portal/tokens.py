@@ -17,16 +17,6 @@ from pathlib import Path
 from pytest_mlms.core.files import read_secret
 from pytest_mlms.show.portal.addresses import PortalError
 
-__all__ = [
-    "PURPOSES",
-    "SESSION_SECONDS",
-    "TOKEN_VARIABLE",
-    "Token",
-    "Tokens",
-    "mark_of_pusher",
-    "read_tokens",
-]
-
 TOKEN_VARIABLE = "MLMS_PORTAL_TOKEN"
 PURPOSES = frozenset({"push", "read", "run"})
 """Push runs, read everything, start and cancel evaluations."""

@@ -31,8 +31,6 @@ from pytest_mlms.show.portal.settings import Limits
 from pytest_mlms.show.portal.tokens import mark_of_pusher
 from pytest_mlms.show.views.run import read_run
 
-__all__ = ["BadUpload", "Conflict", "Received", "Uploads"]
-
 _FORMAT = 1
 
 

@@ -17,8 +17,6 @@ from pytest_mlms.measure.evaluate.departure import DepartureSearch
 from pytest_mlms.measure.evaluate.ranking import Ranking
 from pytest_mlms.measure.evaluate.reference import OutputComparison, Reference
 
-__all__ = ["explain_departure", "explain_worst", "keep_differences"]
-
 _INDEX = "input"  # in outputs.npz, the number of each input
 _MOST_BYTES = 64 << 20  # of outputs that are kept: those of the worst inputs where not all fit
 

@@ -13,16 +13,6 @@ from pytest_mlms.measure.agent.predictor import ScenarioRun
 from pytest_mlms.measure.evaluate.process_result import ProcessResult
 from pytest_mlms.measure.load.peak_records import Peak, Probe
 
-__all__ = [
-    "keep_arrays",
-    "keep_log",
-    "keep_part",
-    "keep_process",
-    "keep_run",
-    "load_latencies",
-    "note_peak",
-]
-
 
 def keep_process(recorder: Recorder, index: int, result: ProcessResult) -> None:
     """Keep the raw times of one process (samples-N.npz).

@@ -19,8 +19,6 @@ from pytest_mlms.core.text import visible
 from pytest_mlms.show.report.junit import ITEM_PROPERTY
 from pytest_mlms.show.report.last_results import Result, last_results
 
-__all__ = ["attach_artifacts"]
-
 _NOT_IN_PATHS = "[]|\r\n"
 _FIRST = (".png", ".jpg", ".csv")
 """The suffixes that are attached first: GitLab shows one file, best a picture."""

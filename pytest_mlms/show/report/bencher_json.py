@@ -15,8 +15,6 @@ from pytest_mlms.core.text import encodable
 from pytest_mlms.show.report.exported import Exported, exported_numbers
 from pytest_mlms.show.report.last_results import Result, last_results
 
-__all__ = ["bencher_json"]
-
 _LONGEST_NAME = 1024  # characters of a benchmark
 _LONGEST_SLUG = 64  # characters of a measure
 _ENDS = {"low": "lower_value", "high": "upper_value"}

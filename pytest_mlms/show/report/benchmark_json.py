@@ -16,8 +16,6 @@ from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.files import write_atomically
 from pytest_mlms.show.report.artifacts import load_latencies
 
-__all__ = ["require_benchmark", "write_benchmark_json"]
-
 _OPTION = "--mlms-benchmark-json"
 _EXTRA_FIELDS = ("verdict", "estimates", "versions", "artifacts", "batch_size", "scenario")
 _PARAMETERS = ("framework", "device", "batch_size", "scenario")

@@ -19,14 +19,6 @@ from pytest_mlms.show.report.last_results import Result, last_results
 from pytest_mlms.show.views.item import ItemView
 from pytest_mlms.show.views.run import items_of
 
-__all__ = [
-    "CiRun",
-    "attach_to_junit",
-    "print_annotations",
-    "write_documents",
-    "write_step_summary",
-]
-
 
 @dataclass(frozen=True)
 class CiRun:

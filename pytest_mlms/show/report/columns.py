@@ -21,16 +21,6 @@ from pytest_mlms.show.report.table import KEEP
 from pytest_mlms.show.views.item import ItemView
 from pytest_mlms.show.views.numbers import NONE, estimate_text, value_text
 
-__all__ = [
-    "NO_LIMIT",
-    "OWN_TITLE",
-    "TABLES",
-    "Cell",
-    "Table",
-    "own_columns",
-    "verdict_in",
-]
-
 NO_LIMIT = "no limit"
 """Shown in place of a verdict where no limit judges what a table shows of an item."""
 

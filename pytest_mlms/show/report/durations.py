@@ -6,8 +6,6 @@ from pathlib import Path
 
 from pytest_mlms.keep.results.results_reader import duration_of, read_results
 
-__all__ = ["earlier_durations", "known_durations"]
-
 _RUNS = 3
 
 

@@ -11,8 +11,6 @@ from typing import Any, Literal, NamedTuple
 from pytest_mlms.core.quantities import QUANTITIES
 from pytest_mlms.core.records import UNUSABLE, ChangeForm, change_form
 
-__all__ = ["Exported", "exported_numbers"]
-
 
 class Exported(NamedTuple):
     """A number with the ends of its interval, where these are known; ``unit`` is its base unit.

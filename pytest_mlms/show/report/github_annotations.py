@@ -13,8 +13,6 @@ from pytest_mlms.show.report.workflow_commands import Level, workflow_command
 from pytest_mlms.show.views.findings import findings_of
 from pytest_mlms.show.views.item import ItemView
 
-__all__ = ["github_annotations", "place_of"]
-
 _MOST = 9
 """GitHub shows ten errors and ten warnings of a step; the tenth counts the others."""
 

@@ -14,8 +14,6 @@ from pytest_mlms.keep.history.by_version import by_version
 from pytest_mlms.keep.history.queries import PointRow, SeriesInfo, StackInfo, points, stacks
 from pytest_mlms.show.report.history_tables import stack_changes
 
-__all__ = ["points_data", "versions_data", "write_rows"]
-
 Cells = Mapping[str, Any]
 
 

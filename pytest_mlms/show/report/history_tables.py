@@ -20,8 +20,6 @@ from pytest_mlms.keep.history.queries import (
 from pytest_mlms.show.report.sparkline import sparkline
 from pytest_mlms.show.report.table import KEEP, format_table
 
-__all__ = ["EARLIER", "Style", "points_table", "series_table", "stack_changes", "versions_table"]
-
 EARLIER = 29
 """Points before the last one that it is compared with."""
 

@@ -9,8 +9,6 @@ from pytest_mlms.core.quantities import QUANTITIES
 from pytest_mlms.core.text import visible
 from pytest_mlms.show.report.exported import Exported, exported_numbers
 
-__all__ = ["ITEM_PROPERTY", "junit_properties"]
-
 ITEM_PROPERTY = "mlms_item"
 """Name of the property that has an item's node id, as results have it."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-__all__ = ["Result", "last_results"]
-
 Result = Mapping[str, Any]
 """An item's line of results.jsonl."""
 

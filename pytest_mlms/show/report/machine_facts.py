@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from pytest_mlms.core.units import format_quantity
 from pytest_mlms.keep.results.machine_record import MachineRecord
 
-__all__ = ["machine_facts"]
-
 
 def machine_facts(machine: MachineRecord) -> list[tuple[str, str]]:
     """Return what is known of a machine: CPU, cores, memory, system, GPUs and their driver."""

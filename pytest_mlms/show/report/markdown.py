@@ -11,8 +11,6 @@ from collections.abc import Iterable, Sequence
 
 from pytest_mlms.core.text import shortened, visible
 
-__all__ = ["code", "code_block", "folded", "table"]
-
 _LONGEST = 300  # characters of a code span
 _TICKS = re.compile("`+")
 

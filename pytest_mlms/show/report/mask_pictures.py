@@ -10,8 +10,6 @@ from PIL import Image
 
 from pytest_mlms.measure.evaluate.tasks.marks import MaskPair
 
-__all__ = ["draw_masks"]
-
 _COLOURED = 0.55  # share of the colour in a pixel that is marked
 _KEPT = 0.45  # share of the picture in it
 _RIGHT = (20, 160, 70)

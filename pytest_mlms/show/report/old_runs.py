@@ -16,8 +16,6 @@ from pytest_mlms.keep.history.queue import queued_folders
 from pytest_mlms.show.report.push_queue import is_waiting
 from pytest_mlms.show.report.run_lock import RunInUse, RunLock
 
-__all__ = ["RUN_NAME", "remove_old_runs"]
-
 RUN_NAME = r"\d{8}-\d{6}-[0-9a-f]{6}"
 """The name of a run's folder, as a regular expression: the time it began, and random digits."""
 

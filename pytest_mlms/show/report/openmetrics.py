@@ -14,8 +14,6 @@ from pytest_mlms.core.text import encodable
 from pytest_mlms.show.report.exported import Exported, exported_numbers
 from pytest_mlms.show.report.last_results import Result, last_results
 
-__all__ = ["openmetrics"]
-
 _UNITS = {"s": "seconds", "B": "bytes"}
 _CHANGES = {
     "ratio": "candidate over baseline",

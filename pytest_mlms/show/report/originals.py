@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 
 from pytest_mlms.show.views.item import ItemView
 
-__all__ = ["ORIGINALS_TITLE", "original_lines"]
-
 ORIGINALS_TITLE = "mlms: decided about original manifests"
 
 

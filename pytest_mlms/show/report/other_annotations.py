@@ -12,8 +12,6 @@ import pytest
 
 from pytest_mlms.warning_types import MlmsInconclusive
 
-__all__ = ["leave_items_to_us"]
-
 _ERRORS = "annotate_errors"
 _WARNINGS = "annotate_warnings"
 """The names by which that plugin registers its parts."""

@@ -28,15 +28,6 @@ from pytest_mlms.show.report.junit import junit_properties
 from pytest_mlms.show.report.reproduce import reproduce_command
 from pytest_mlms.warning_types import MlmsWarning
 
-__all__ = [
-    "calling",
-    "category_of",
-    "finish_report",
-    "interrupted_result",
-    "repetition_of",
-    "without_traceback",
-]
-
 Category: TypeAlias = tuple[str, str, tuple[str, Mapping[str, bool]]]
 """A category of reports for pytest: its name, its letter, and its word with markup."""
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from pytest_mlms.measure.evaluate.tasks.task import Evidence
     from pytest_mlms.measure.pipeline import Dataset
 
-__all__ = ["keep_predictions", "list_worst_inputs", "predictions_of"]
-
 
 def predictions_of(evidence: Evidence) -> PredictionsRecord:
     """Return the record of a dataset's evidence."""

@@ -18,8 +18,6 @@ import pytest
 from pytest_mlms.core.units import format_quantity
 from pytest_mlms.core.waits import Waiting
 
-__all__ = ["Status", "waiting_in"]
-
 _DELAY = 2.0  # seconds before a wait is told
 _INTERVAL = 30.0  # seconds between two lines of a log
 _TERMINAL_INTERVAL = 0.5  # seconds between two updates on a terminal

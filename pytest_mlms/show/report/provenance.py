@@ -16,8 +16,6 @@ from pytest_mlms.core.redaction import redact
 from pytest_mlms.core.text import encodable
 from pytest_mlms.keep.results.run_line import GitRecord, JobRecord
 
-__all__ = ["job_of", "revision_of"]
-
 _SECONDS = 5  # for each command of git
 _HARMLESS = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
 """Settings of a repository that have git run a program of the repository."""

@@ -27,8 +27,6 @@ from pytest_mlms.core.text import shortened
 from pytest_mlms.provide.artifacts.responses import PlainResponse
 from pytest_mlms.show.report.push_queue import mark_waiting, unmark, waiting_runs
 
-__all__ = ["Portal", "PushError", "push_after_run"]
-
 _PATH = "/api/v1/runs"
 _TOKEN_PATH = "/api/v1/token"
 _SECONDS = 60  # for an answer, and for a part of the request

@@ -6,8 +6,6 @@ import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["is_waiting", "mark_waiting", "unmark", "waiting_runs"]
-
 _MARK = ".unpushed"
 
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from pytest_mlms.show.report.ci_outputs import CiRun
     from pytest_mlms.show.report.results import ResultsFile
 
-__all__ = ["Reporter"]
-
 _SHOWN_FIELDS = (
     "nodeid",
     "place",

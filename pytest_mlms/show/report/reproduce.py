@@ -13,8 +13,6 @@ import pytest
 from pytest_mlms.core.redaction import redact
 from pytest_mlms.options import OPTIONS, Option, read_share, share_text
 
-__all__ = ["command_for", "reproduce_command"]
-
 _KEPT = (
     "manifests",
     "stack",

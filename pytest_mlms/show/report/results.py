@@ -29,8 +29,6 @@ from pytest_mlms.show.report.old_runs import RUN_NAME
 from pytest_mlms.show.report.provenance import job_of, revision_of
 from pytest_mlms.show.report.run_lock import RunLock
 
-__all__ = ["ResultsFile"]
-
 FORMAT = 1
 """The format of the lines: raised when a field changes its meaning, not when one is added."""
 

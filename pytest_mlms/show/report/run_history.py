@@ -17,8 +17,6 @@ from pytest_mlms.core.extras import missing_extra
 if TYPE_CHECKING:
     from pytest_mlms.keep.history.adding import Added
 
-__all__ = ["HistoryOutcome", "add_to_history", "check_address"]
-
 _ADVICE = "'mlms history add' adds what is queued, and so does the next run"
 
 _RETRY = "mend what is wrong, then 'mlms history add' tries again"

@@ -9,8 +9,6 @@ import filelock
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.waits import holder_of
 
-__all__ = ["RunInUse", "RunLock"]
-
 _LOCK = ".lock"
 
 

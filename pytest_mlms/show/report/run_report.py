@@ -9,8 +9,6 @@ from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.show.html.report import HistoryFigures, write_report
 from pytest_mlms.show.views.run import RunView, read_run
 
-__all__ = ["ReportOutcome", "write_run_report"]
-
 
 @dataclass(frozen=True)
 class ReportOutcome:

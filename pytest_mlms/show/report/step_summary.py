@@ -18,8 +18,6 @@ from pytest_mlms.show.views.findings import findings_of, judged_of
 from pytest_mlms.show.views.item import ItemView
 from pytest_mlms.show.views.numbers import NONE
 
-__all__ = ["MOST_BYTES", "step_summary"]
-
 MOST_BYTES = 900 * 1024
 """Largest summary of a step: GitHub drops one above 1 MiB."""
 

@@ -10,8 +10,6 @@ from pytest_mlms.provide.stacks.labels import label_of
 from pytest_mlms.show.views.item import ItemView
 from pytest_mlms.show.views.numbers import verdict_words
 
-__all__ = ["count_verdicts", "is_gated", "is_measured", "summary_line"]
-
 _GATED_BY_LIMITS = ("accuracy", "performance", "agreement", "soak")
 
 

@@ -12,8 +12,6 @@ from collections.abc import Iterable, Sequence
 
 from pytest_mlms.core.text import visible
 
-__all__ = ["KEEP", "format_table"]
-
 Row = Sequence[str]
 
 KEEP = "\u00a0"

@@ -31,8 +31,6 @@ from pytest_mlms.show.report.traces import (
 from pytest_mlms.show.views.item import ItemView
 from pytest_mlms.show.views.numbers import NONE
 
-__all__ = ["write_tables"]
-
 Items = Sequence[ItemView]
 
 _MOST_ROWS = 100

@@ -21,18 +21,6 @@ from pytest_mlms.measure.trace.summary import summarize
 from pytest_mlms.show.report.table import KEEP, format_table
 from pytest_mlms.show.report.traces import TracedItem, notes_on
 
-__all__ = [
-    "FORMATS",
-    "contexts_of",
-    "find_analysis",
-    "layer_times",
-    "list_analyses",
-    "missing_levels",
-    "reasons",
-    "render",
-    "traces_of",
-]
-
 FORMATS = ("table", "csv", "json")
 _WIDTH = 80  # columns of output that is not a terminal
 _UNITS = {"share": "fraction", "of_roof": "fraction", "bytes": "B", "copied_bytes": "B"}

@@ -14,16 +14,6 @@ from pytest_mlms.show.report.table import KEEP
 from pytest_mlms.show.views.item import ItemView
 from pytest_mlms.show.views.numbers import NONE
 
-__all__ = [
-    "OVERHEAD_TITLE",
-    "TIME_TITLE",
-    "TracedItem",
-    "note_lines",
-    "notes_on",
-    "overhead_columns",
-    "time_columns",
-]
-
 TIME_TITLE = "mlms: where the time went"
 OVERHEAD_TITLE = "mlms: overhead of tracing each level, over an untraced call"
 

@@ -18,8 +18,6 @@ from pytest_mlms.show.views.item import ItemView
 _WITHOUT_ONNX = ("caffe", "caffe2", "cntk", "jax", "mxnet", "pytorch", "tensorflow", "tflite")
 _OF_BUNDLES = ("--mlms-predictors", "--mlms-cache", "--mlms-allow-code")
 
-__all__ = ["culprit_command", "making_commands", "running_commands"]
-
 
 def making_commands(item: ItemView, results: str, is_bisected: bool) -> Iterator[str]:
     """Yield the commands for whoever has the results and the manifest, each below its meaning.

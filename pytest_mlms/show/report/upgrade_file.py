@@ -11,8 +11,6 @@ from pytest_mlms.core.files import write_atomically
 from pytest_mlms.show.report.upgrade_report import Evidence, regressed_items, upgrade_report
 from pytest_mlms.show.views.run import RunView, read_run
 
-__all__ = ["results_name", "write_run_upgrades", "write_upgrades"]
-
 
 def write_run_upgrades(target: Path, folder: Path) -> tuple[list[str], list[str]]:
     """Write those of a run at its end; return lines that tell the file, and notes on errors."""

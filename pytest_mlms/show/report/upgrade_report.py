@@ -35,8 +35,6 @@ from pytest_mlms.show.views.numbers import NONE, value_text
 if TYPE_CHECKING:
     from pytest_mlms.explain.bisect.record import Record
 
-__all__ = ["Evidence", "item_report", "regressed_items", "upgrade_report"]
-
 _MOST_PACKAGES = 30
 _LONGEST_TEXT = 2000  # characters of a message
 _NO_FAILURE = (Verdict.PASSED, Verdict.IMPROVED, Verdict.INCONCLUSIVE)

@@ -12,8 +12,6 @@ from pytest_mlms.provide.stacks.exact_packages import NONE, Difference
 from pytest_mlms.provide.stacks.recreated import changed_packages
 from pytest_mlms.show.views.item import ItemView
 
-__all__ = ["UpgradeSoftware", "software_of"]
-
 
 @dataclass(frozen=True)
 class UpgradeSoftware:

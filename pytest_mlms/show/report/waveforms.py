@@ -14,8 +14,6 @@ from pytest_mlms.show.views.examples import Waveform
 if TYPE_CHECKING:
     from pytest_mlms.measure.pipeline import Dataset
 
-__all__ = ["waveform_of"]
-
 _COLUMNS = 120
 _LOUDEST = 1.0
 

@@ -10,8 +10,6 @@ from typing import Literal
 
 from pytest_mlms.core.text import visible
 
-__all__ = ["Level", "workflow_command"]
-
 Level = Literal["error", "warning"]
 
 _DATA = {"%": "%25", "\r": "%0D", "\n": "%0A"}

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from pytest_mlms.measure.evaluate.tasks.task import Evidence
     from pytest_mlms.measure.pipeline import Dataset
 
-__all__ = ["keep_worst_examples"]
-
 _MOST = 12  # inputs
 _MOST_BOXES = 40  # of an input
 _MOST_COLUMNS = 12

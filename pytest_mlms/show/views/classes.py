@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from pytest_mlms.measure.evaluate.tasks.marks import ClassCounts
 from pytest_mlms.show.views.item import ItemView
 
-__all__ = ["read_classes", "worst_classes"]
-
 _MOST_ROWS = 20_000
 
 

@@ -13,8 +13,6 @@ from pytest_mlms.keep.results.line import EstimateRecord
 from pytest_mlms.show.views.item import ItemView
 from pytest_mlms.show.views.run import RunView
 
-__all__ = ["CompareView", "ComparedItem", "Moved", "compare_runs"]
-
 Key: TypeAlias = tuple[str, ...]
 Items: TypeAlias = Mapping[str, ItemView]
 """Node id -> item."""

@@ -11,8 +11,6 @@ from pathlib import Path
 
 from pytest_mlms.show.views.item import ItemView
 
-__all__ = ["Confusion", "Mistake", "read_confusion"]
-
 _COLUMNS = ("label", "class_1")
 _MOST_ROWS = 1_000_000
 

@@ -9,8 +9,6 @@ from typing import TypeAlias
 from pytest_mlms.keep.results.line import EstimateRecord
 from pytest_mlms.show.views.item import ItemView
 
-__all__ = ["CURVES", "Curves", "curves_of"]
-
 Group: TypeAlias = tuple[str, str, str]
 """Model, device and scenario."""
 

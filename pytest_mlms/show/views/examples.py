@@ -12,8 +12,6 @@ from pytest_mlms.core.serialization import from_plain, parse_json
 from pytest_mlms.measure.evaluate.tasks.marks import BoxMark
 from pytest_mlms.show.views.item import ItemView
 
-__all__ = ["WORST", "Example", "Examples", "Waveform", "read_examples"]
-
 WORST = "worst.json"
 """The name of the artifact."""
 

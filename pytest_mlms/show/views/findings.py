@@ -27,8 +27,6 @@ from pytest_mlms.show.views.numbers import (
     value_text,
 )
 
-__all__ = ["Finding", "findings_of", "judged_of"]
-
 _DECIDED = (Verdict.PASSED, Verdict.IMPROVED, Verdict.SKIPPED)
 
 

@@ -24,8 +24,6 @@ from pytest_mlms.decide.upgrade.labels import (
 from pytest_mlms.keep.results.item_line import ItemRecord
 from pytest_mlms.keep.results.line import LimitRecord, LoadKeys
 
-__all__ = ["ItemView"]
-
 _BAD = (Verdict.ERROR, Verdict.INVALID, Verdict.FAILED, Verdict.REGRESSED)
 _REPRODUCE = "reproduce: "
 _HEADLINES = ("top1", "query_latency", "latency_p50", "deviation")

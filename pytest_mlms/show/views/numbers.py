@@ -10,21 +10,6 @@ from pytest_mlms.core.units import format_quantity
 from pytest_mlms.decide.upgrade.labels import percent
 from pytest_mlms.keep.results.line import EstimateRecord, LimitRecord, OwnQuantity
 
-__all__ = [
-    "NONE",
-    "count_text",
-    "distance_text",
-    "estimate_text",
-    "interval_text",
-    "limit_text",
-    "more_or_less",
-    "own_text",
-    "quantity_label",
-    "unit_of",
-    "value_text",
-    "verdict_words",
-]
-
 _WORDS = {Verdict.ERROR: "with errors", Verdict.INCONCLUSIVE: "undecided"}
 """Verdict -> its words after a number, where these are not the verdict's own."""
 

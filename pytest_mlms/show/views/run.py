@@ -18,8 +18,6 @@ from pytest_mlms.keep.results.results_reader import ItemLines
 from pytest_mlms.keep.results.run_line import GitRecord, Session
 from pytest_mlms.show.views.item import ItemView
 
-__all__ = ["RunView", "items_of", "read_run"]
-
 
 @dataclass(frozen=True)
 class RunView:

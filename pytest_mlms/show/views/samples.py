@@ -15,15 +15,6 @@ import numpy as np
 from pytest_mlms.core.arrays import DamagedFile, content_size, read_arrays
 from pytest_mlms.show.views.item import ItemView
 
-__all__ = [
-    "Distribution",
-    "PairRatios",
-    "pair_ratios",
-    "process_distributions",
-    "query_distributions",
-    "side_distributions",
-]
-
 _MOST_BYTES = 1 << 28  # of the content of an artifact; a run that was pushed may have a bomb
 _QUANTILES = np.concatenate([np.linspace(0, 0.9, 46), [0.925, 0.95, 0.97, 0.98, 0.99, 0.995, 1]])
 _MOST_PAIRS = 400  # of the ratios that a picture shows

@@ -29,15 +29,6 @@ from pytest_mlms.keep.history.run_lines import read_run
 from pytest_mlms.show.views.item import ItemView
 from pytest_mlms.show.views.numbers import interval_text
 
-__all__ = [
-    "ChangeView",
-    "SeriesPoint",
-    "SeriesView",
-    "change_views",
-    "read_series",
-    "series_of_items",
-]
-
 _LAST = 200  # points of a series
 _MOST_PACKAGES = 3  # that a text names; the rest is counted
 

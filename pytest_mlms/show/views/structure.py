@@ -10,8 +10,6 @@ from pytest_mlms.measure.structure.summary import CostSummary
 from pytest_mlms.show.views.item import ItemView
 from pytest_mlms.show.views.numbers import NONE, count_text
 
-__all__ = ["StructureView", "structure_of"]
-
 
 @dataclass(frozen=True)
 class StructureView:

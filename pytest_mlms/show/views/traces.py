@@ -18,8 +18,6 @@ from pytest_mlms.measure.trace.spans import Trace
 from pytest_mlms.measure.trace.storage import load_trace
 from pytest_mlms.show.views.item import ItemView
 
-__all__ = ["RoofPoint", "Timeline", "TimelineSpan", "read_trace", "roof_points", "timelines_of"]
-
 Array = NDArray[Any]
 
 _MOST_BYTES = 256 * 2**20  # of the content of a file of spans

@@ -17,8 +17,6 @@ from pytest_mlms.core.serialization import parse_json
 from pytest_mlms.measure.evaluate.tasks.task import Array
 from pytest_mlms.measure.evaluate.tasks.text_task import divided
 
-__all__ = ["AnswerScores", "answers_of", "label_of_answers"]
-
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from pytest_mlms.manifest.schema import Output
     from pytest_mlms.measure.pipeline import Dataset
 
-__all__ = ["Classification", "ClassificationEvidence", "check_labels", "hits"]
-
 _RANKS = {"top1": 1, "top5": 5}
 """Quantity -> how many of the best classes may have the label."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["number_texts"]
-
 
 def number_texts(values: Iterable[float]) -> list[str]:
     """Return numbers with six digits."""

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from pytest_mlms.manifest.schema import Output
     from pytest_mlms.measure.pipeline import Dataset
 
-__all__ = ["EnhancementEvidence", "ImageEnhancement", "peak_ratio", "similarity"]
-
 _BEST_RATIO = 100.0
 """Decibels of a picture without an error."""
 

@@ -17,8 +17,6 @@ from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.measure.evaluate.tasks.task import Array
 from pytest_mlms.measure.evaluate.tasks.text_task import divided
 
-__all__ = ["ErrorRates"]
-
 
 @dataclass(frozen=True)
 class ErrorRates:

@@ -27,8 +27,6 @@ from pytest_mlms.measure.pipeline.masks import (
 )
 from pytest_mlms.measure.pipeline.objects import Detections, RunLengths
 
-__all__ = ["InstanceSegmentation"]
-
 _KEPT_MASKS = 48
 """Pictures whose masks are kept: more than are shown, as those are chosen by their objects."""
 

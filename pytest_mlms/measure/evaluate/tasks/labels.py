@@ -12,8 +12,6 @@ from pytest_mlms.measure.evaluate.tasks.task import Array
 if TYPE_CHECKING:
     from pytest_mlms.measure.pipeline import Dataset, Labels
 
-__all__ = ["finite_label", "labels_of"]
-
 
 def labels_of(dataset: Dataset, form: str) -> Labels:
     """Return the labels of a dataset; raises DatasetError where it has none.

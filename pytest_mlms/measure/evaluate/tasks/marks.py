@@ -9,8 +9,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BoxMark", "ClassCounts", "MaskPair", "WorstMasks"]
-
 Array = NDArray[Any]
 
 _LONGEST_SIDE = 128  # of a mask that is kept, in pixels

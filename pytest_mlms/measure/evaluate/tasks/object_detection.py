@@ -13,8 +13,6 @@ from pytest_mlms.measure.evaluate.tasks.task import Array, Scorer, Task
 from pytest_mlms.measure.pipeline import Dataset
 from pytest_mlms.measure.pipeline.detected import PictureDetector
 
-__all__ = ["ObjectDetection"]
-
 
 class ObjectDetection(Task):
     """Object detection."""

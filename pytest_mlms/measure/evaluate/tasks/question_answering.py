@@ -22,8 +22,6 @@ from pytest_mlms.measure.pipeline import Dataset
 from pytest_mlms.measure.pipeline.text_outputs import normalized_label
 from pytest_mlms.measure.pipeline.tokenizer_files import Text, encode
 
-__all__ = ["QuestionAnswering", "best_span"]
-
 _MOST_TOKENS = 30
 
 

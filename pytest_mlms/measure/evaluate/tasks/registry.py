@@ -7,8 +7,6 @@ import importlib
 from pytest_mlms.core.tasks import facts_of
 from pytest_mlms.measure.evaluate.tasks.task import Task
 
-__all__ = ["task_named"]
-
 
 def task_named(name: str) -> Task:
     """Return the task that ``task:`` of a manifest names, or else that of classification."""

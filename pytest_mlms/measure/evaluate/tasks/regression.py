@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from pytest_mlms.manifest.schema import Output
     from pytest_mlms.measure.pipeline import Dataset
 
-__all__ = ["Regression", "RegressionEvidence"]
-
 
 _EPSILONS = 8 * float(np.finfo(np.float32).eps)
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from pytest_mlms.manifest.schema import Output
     from pytest_mlms.measure.pipeline import Dataset
 
-__all__ = ["SegmentationEvidence", "SemanticSegmentation"]
-
 _MOST_CLASSES = 10_000
 
 

@@ -8,8 +8,6 @@ from pytest_mlms.measure.evaluate.tasks.task import Array
 from pytest_mlms.measure.pipeline import opencv_resizing
 from pytest_mlms.measure.pipeline.sizes import Size
 
-__all__ = ["in_shape", "resized_mask"]
-
 
 def in_shape(values: Array, shape: Sequence[int]) -> Array:
     """Return values in a shape that differs by axes of 1 alone, or else as they are."""

@@ -7,8 +7,6 @@ from typing import ClassVar
 from pytest_mlms.measure.evaluate.tasks.error_rates import ErrorRates
 from pytest_mlms.measure.evaluate.tasks.text_task import TextMeasure, TextTask
 
-__all__ = ["SpeechRecognition"]
-
 
 class SpeechRecognition(TextTask):
     """Transcripts as texts; the worst inputs are those with most wrong words."""

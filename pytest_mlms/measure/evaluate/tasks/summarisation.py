@@ -15,8 +15,6 @@ from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.measure.evaluate.tasks.task import Array
 from pytest_mlms.measure.evaluate.tasks.text_task import TextMeasure, TextTask, divided
 
-__all__ = ["RougeScores", "Summarisation"]
-
 _TYPES = {"rouge1": "rouge1", "rouge2": "rouge2", "rouge_l": "rougeL"}
 """Quantity -> rouge-score's name."""
 

@@ -6,8 +6,6 @@ import numpy as np
 
 from pytest_mlms.measure.evaluate.tasks.task import Array
 
-__all__ = ["sums_by_group"]
-
 
 def sums_by_group(counts: Array, groups: Array, size: int) -> Array:
     """Return how often each sample has each group (R x ``size``).

@@ -26,8 +26,6 @@ from pytest_mlms.measure.evaluate.tasks.text_task import divided
 from pytest_mlms.measure.pipeline import Dataset
 from pytest_mlms.measure.pipeline.text_outputs import decode_tokens
 
-__all__ = ["TextGeneration", "TokenEvidence"]
-
 _MOST_SHOWN = 6  # tokens
 
 

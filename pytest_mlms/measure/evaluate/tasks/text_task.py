@@ -22,8 +22,6 @@ from pytest_mlms.measure.evaluate.tasks.task import (
 from pytest_mlms.measure.pipeline import Dataset
 from pytest_mlms.measure.pipeline.text_outputs import decode_texts, normalized_label
 
-__all__ = ["TextEvidence", "TextMeasure", "TextScorer", "TextTask", "divided"]
-
 
 class TextMeasure(Protocol):
     """How texts are compared with their labels: figures that are formulas of S sums over inputs."""

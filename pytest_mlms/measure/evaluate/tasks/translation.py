@@ -20,8 +20,6 @@ from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.measure.evaluate.tasks.task import Array
 from pytest_mlms.measure.evaluate.tasks.text_task import TextMeasure, TextTask, divided
 
-__all__ = ["NgramScores", "Translation"]
-
 _WORD_ORDERS = range(1, 5)
 _CHARACTER_ORDERS = range(1, 7)
 _BETA_SQUARED = 4.0

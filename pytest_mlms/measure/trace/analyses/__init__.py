@@ -11,8 +11,6 @@ import math
 from pytest_mlms.measure.trace.analyses import kernels, layers, models, requests, rooflines
 from pytest_mlms.measure.trace.analyses.analysis import Analysis
 
-__all__ = ["ANALYSES"]
-
 
 def _number(analysis: Analysis) -> float:
     """Return XSP's number of an analysis; those without one come last."""

@@ -9,8 +9,6 @@ from typing import Any
 
 from pytest_mlms.measure.trace.context import TraceContext
 
-__all__ = ["Analysis", "AnalysisTable", "Row", "for_each_trace", "share_of", "sums_by_key"]
-
 Row = tuple[Any, ...]
 RowsOfTrace = Callable[[TraceContext], Iterable[Row]]
 RowsOfTraces = Callable[[Sequence[TraceContext]], Iterable[Row]]

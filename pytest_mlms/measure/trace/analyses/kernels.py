@@ -14,8 +14,6 @@ from pytest_mlms.measure.trace.analyses.analysis import (
 from pytest_mlms.measure.trace.context import TraceContext
 from pytest_mlms.measure.trace.tables import KernelRow
 
-__all__ = ["ANALYSES"]
-
 
 def _each_kernel(trace: TraceContext) -> Iterable[Row]:
     for kernel in trace.kernels:

@@ -14,8 +14,6 @@ from pytest_mlms.measure.trace.analyses.analysis import (
 from pytest_mlms.measure.trace.context import TraceContext
 from pytest_mlms.measure.trace.tables import LayerRow
 
-__all__ = ["ANALYSES"]
-
 
 def _of_each_layer(name: str, number: str, description: str, *fields: str) -> Analysis:
     """Return an analysis with fields of ``LayerRow`` as its columns."""

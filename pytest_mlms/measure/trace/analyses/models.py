@@ -8,8 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pytest_mlms.measure.trace.analyses.analysis import Analysis, Row
 from pytest_mlms.measure.trace.context import TraceContext
 
-__all__ = ["ANALYSES", "optimal_batch_size"]
-
 _LEAST_GAIN = 0.05  # of a doubling of the batch size that is worth it
 
 

@@ -17,8 +17,6 @@ from pytest_mlms.measure.trace.counters import counter_rows, phase_rows
 from pytest_mlms.measure.trace.device_time import DeviceTime, device_time
 from pytest_mlms.measure.trace.steps import step_rows
 
-__all__ = ["ANALYSES"]
-
 
 def _steps(trace: TraceContext) -> Iterable[Row]:
     for row in step_rows(trace.trace):

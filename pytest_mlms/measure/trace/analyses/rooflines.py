@@ -12,8 +12,6 @@ from pytest_mlms.measure.trace.analyses.analysis import Analysis, Row, for_each_
 from pytest_mlms.measure.trace.context import TraceContext
 from pytest_mlms.measure.trace.roofline import Work, has_roof
 
-__all__ = ["ANALYSES"]
-
 _WORK = ("flops", "bytes")
 _POINT = ("flops_per_byte", "gflops_per_s", "roof_gflops_per_s", "of_roof", "bound")
 _ROOFLINE = _WORK + _POINT

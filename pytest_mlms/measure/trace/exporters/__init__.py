@@ -13,8 +13,6 @@ from typing import Protocol
 from pytest_mlms.measure.trace.exporters import otlp, perfetto
 from pytest_mlms.measure.trace.spans import Trace
 
-__all__ = ["EXPORTERS", "Exporter"]
-
 
 class Exporter(Protocol):
     """A module that writes traces in one format.

@@ -23,8 +23,6 @@ from pytest_mlms.measure.trace.correlate import parents_of
 from pytest_mlms.measure.trace.metadata import TraceMetadata
 from pytest_mlms.measure.trace.spans import Trace
 
-__all__ = ["DESCRIPTION", "SUFFIX", "export"]
-
 SUFFIX = ".otlp.json"
 DESCRIPTION = "OTLP/JSON of OpenTelemetry"
 

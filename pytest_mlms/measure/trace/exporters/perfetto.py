@@ -25,14 +25,6 @@ from pytest_mlms.measure.trace.exporters.perfetto_packets import first_packets, 
 from pytest_mlms.measure.trace.exporters.perfetto_tracks import lay_out
 from pytest_mlms.measure.trace.spans import Spans, Trace
 
-__all__ = [
-    "DESCRIPTION",
-    "SUFFIX",
-    "export",
-    "limit_requests",
-    "write_perfetto",
-]
-
 Array = NDArray[Any]
 
 SUFFIX = ".pftrace"

@@ -26,8 +26,6 @@ from pytest_mlms.measure.trace.exporters.perfetto_tracks import own_tracks
 from pytest_mlms.measure.trace.protobuf import MessageRows, PlacedRows, interleave, message
 from pytest_mlms.measure.trace.spans import CounterSeries, Spans, Trace
 
-__all__ = ["SpanEvents", "counter_packets", "find_flows"]
-
 Array = NDArray[Any]
 
 _BEGIN = 1  # TrackEvent.Type

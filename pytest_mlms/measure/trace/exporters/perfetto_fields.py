@@ -6,21 +6,6 @@ https://github.com/google/perfetto/blob/main/protos/perfetto/trace/perfetto_trac
 
 from __future__ import annotations
 
-__all__ = [
-    "Clock",
-    "ClockSnapshot",
-    "CounterDescriptor",
-    "Interned",
-    "InternedData",
-    "PerfettoTrace",
-    "ProcessDescriptor",
-    "ThreadDescriptor",
-    "TracePacket",
-    "TracePacketDefaults",
-    "TrackDescriptor",
-    "TrackEvent",
-]
-
 
 class PerfettoTrace:
     """The whole file."""

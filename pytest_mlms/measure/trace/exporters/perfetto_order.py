@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["event_order", "lanes"]
-
 Array = NDArray[Any]
 
 _ENDS = np.array(0, "i1")

@@ -18,8 +18,6 @@ from pytest_mlms.measure.trace.exporters.perfetto_fields import (
 )
 from pytest_mlms.measure.trace.protobuf import message
 
-__all__ = ["NEEDS_STATE", "SEQUENCE", "descriptor_packet", "first_packets", "note_packet"]
-
 SEQUENCE = 1
 """The trusted_packet_sequence_id of all packets."""
 

@@ -20,8 +20,6 @@ from pytest_mlms.measure.trace.protobuf import message
 from pytest_mlms.measure.trace.runs import TraceRun
 from pytest_mlms.measure.trace.spans import Trace, Track
 
-__all__ = ["TrackLayout", "lay_out", "own_tracks"]
-
 Array = NDArray[Any]
 
 _FIRST_ID = 1 << 22  # above all process IDs of Linux, which are uuids of tracks, too
