@@ -17,6 +17,7 @@ import numpy as np
 
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import Array
+from pytest_mlms.measure.evaluate.closeness import problem_of
 from pytest_mlms.measure.evaluate.contention import latencies_less_wait
 from pytest_mlms.measure.evaluate.memory_growth import held
 from pytest_mlms.measure.evaluate.output_sweep import Nearby, OwnRules, own_sweep
@@ -132,8 +133,11 @@ class SoakRun:
     ) -> tuple[float, bool]:
         """Return the largest difference from the first outputs, as a multiple of rounding.
 
-        It is infinite where they have another form, which is told, too.
+        It is infinite where they have another form, which is told, too; unless rounding decides the
+        form, such as how many objects there are, and all of these are near some that it gave.
         """
         sweep = own_sweep(first, self._rules)
         sweep.add(first, outputs, [""], nearby)
-        return math.inf if sweep.problem else sweep.ratio, bool(sweep.problem)
+        difference = math.inf if sweep.problem else sweep.ratio
+        forms = (problem_of(name, outputs.get(name), first[name], "the start") for name in first)
+        return difference, math.isinf(difference) and any(forms)

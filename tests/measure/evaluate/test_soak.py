@@ -117,6 +117,25 @@ def test_calls_in_a_row_tell_a_model_that_draws_how_much_it_finds(draws: bool) -
     assert max(found.form) == (2 if draws else 1)
 
 
+def test_a_model_that_draws_how_many_numbers_has_another_form_wherever_it_is_infinitely_far() -> (
+    None
+):
+    """A rounded input's outputs may by chance have the form of these, which rounding then decides."""
+    numbers = np.random.default_rng(2)
+
+    def drawn(x: Any) -> Any:
+        return numbers.normal(size=x.shape)[:, : numbers.integers(2, 4)].astype(np.float32)
+
+    model: Any = Model(drawn, again=drawn)
+    soak = SoakRun({"b": lambda: contextlib.nullcontext(model)}, BATCH, 0.001)
+    found = soak.series["b"]
+    while len(found.repeat) < 200:
+        soak.run()
+    of_first_form = np.array(found.form) == 0
+    assert np.isfinite(np.array(found.difference)[of_first_form]).all()
+    assert len(set(found.form)) == 3
+
+
 class Leaking(Model):
     """A model that draws numbers, and leaks a kilobyte in each call: a block has one."""
 
