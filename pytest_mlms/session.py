@@ -17,7 +17,7 @@ from pytest_mlms.core.single_entry_cache import SingleEntryCache
 if TYPE_CHECKING:
     from pytest_mlms.core.records import Stack
     from pytest_mlms.manifest.load import Origin
-    from pytest_mlms.measure.agent.embedded_code import CodeAgent
+    from pytest_mlms.measure.agent.helpers import CodeAgent
     from pytest_mlms.measure.agent.predictor import Predictor
     from pytest_mlms.measure.evaluate.kept_outputs import OutputsStore
     from pytest_mlms.measure.evaluate.reference import Reference

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_mlms.manifest.schema import Input
-from pytest_mlms.measure.agent.embedded_code import CodeAgent, CodeSpec, open_code
+from pytest_mlms.measure.agent.helpers import CodeAgent, CodeSpec, open_code
 from pytest_mlms.measure.pipeline import Dataset, open_dataset
 from pytest_mlms.measure.pipeline.code_dataset import CodeDataset
 from pytest_mlms.measure.pipeline.step_files import class_numbers_of, with_local_files

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from pytest_mlms.items.item_outputs import ItemOutputs
     from pytest_mlms.items.item_tracer import ItemTracer
     from pytest_mlms.keep.results.recorder import Recorder
-    from pytest_mlms.measure.agent.caches import Caches
-    from pytest_mlms.measure.agent.pictures import PictureAgent, PictureSpec
+    from pytest_mlms.measure.agent.helpers import PictureAgent, PictureSpec
+    from pytest_mlms.measure.agent.opening import Caches
     from pytest_mlms.measure.agent.predictor import Predictor
     from pytest_mlms.measure.evaluate.reference import Reference
     from pytest_mlms.measure.pipeline import Dataset
@@ -196,7 +196,7 @@ def mlms_recorder(
 @pytest.fixture
 def mlms_caches() -> Iterator[Caches]:
     """The folders in which compilers keep their work, where the manifest says what is in them."""
-    from pytest_mlms.measure.agent.caches import Caches
+    from pytest_mlms.measure.agent.opening import Caches
 
     with contextlib.ExitStack() as folders:
         yield Caches(folders)
@@ -432,14 +432,14 @@ def mlms_pictures(
 
     None where pytest's own interpreter decodes them for both.
     """
-    from pytest_mlms.measure.agent import pictures
+    from pytest_mlms.measure.agent import helpers
 
     if mlms_case.loaded.manifest.evaluate.preprocess == "runner":
         return None
     baseline = mlms_case.baseline
 
     def spec_of(case: Case, launch: Launch) -> PictureSpec:
-        spec = pictures.PictureSpec(
+        spec = helpers.PictureSpec(
             place=case.loaded.place("evaluate", "preprocess"),
             stack=case.stack.name,
             launch=launch,
@@ -456,8 +456,8 @@ def mlms_pictures(
         if baseline.stack != mlms_case.stack:
             of_baseline = launch_of(baseline, mlms_artifacts, mlms_session, request.node)
         with (
-            pictures.open_pictures(spec_of(baseline, of_baseline)) as a,
-            pictures.open_pictures(spec_of(mlms_case, mlms_launch)) as b,
+            helpers.open_pictures(spec_of(baseline, of_baseline)) as a,
+            helpers.open_pictures(spec_of(mlms_case, mlms_launch)) as b,
         ):
             yield {"a": a, "b": b}
 

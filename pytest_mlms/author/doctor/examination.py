@@ -13,7 +13,7 @@ from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.records import Stack
 from pytest_mlms.manifest import LoadedManifest
 from pytest_mlms.manifest.schema import Model
-from pytest_mlms.measure.agent.log import temporary_log
+from pytest_mlms.measure.agent.channel import temporary_log
 from pytest_mlms.measure.agent.opening import PredictorSpec, open_predictor
 from pytest_mlms.measure.pipeline import open_dataset, without_corrupt
 from pytest_mlms.measure.pipeline.step_files import class_numbers_of, with_local_files

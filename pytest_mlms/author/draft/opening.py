@@ -10,7 +10,7 @@ from pytest_mlms.author.draft.model_files import SAVED_MODEL, ModelFiles
 from pytest_mlms.author.draft.request import DraftRequest
 from pytest_mlms.core.errors import AgentError, MlmsError, Unavailable
 from pytest_mlms.core.records import Artifact, Place, Stack
-from pytest_mlms.measure.agent.log import temporary_log
+from pytest_mlms.measure.agent.channel import temporary_log
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import Refused
 from pytest_mlms.measure.agent.unchecked import UncheckedModel, open_unchecked

@@ -13,7 +13,7 @@ from pytest_mlms.core.errors import DatasetError
 from pytest_mlms.decide.upgrade.labels import percent
 from pytest_mlms.decide.upgrade.rounds import SIDES, Array, Outputs, SideName
 from pytest_mlms.manifest.schema import Input
-from pytest_mlms.measure.agent.pictures import PictureAgent
+from pytest_mlms.measure.agent.helpers import PictureAgent
 from pytest_mlms.measure.evaluate.agreement import Tolerance
 from pytest_mlms.measure.evaluate.closeness import Rule
 from pytest_mlms.measure.evaluate.output_sweep import OutputSweep

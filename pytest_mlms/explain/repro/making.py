@@ -28,7 +28,7 @@ from pytest_mlms.explain.repro.software import ExactSide, SideSource, new_side, 
 from pytest_mlms.keep.history.machine_class import machine_class
 from pytest_mlms.keep.history.recorded_manifest import case_of_line
 from pytest_mlms.manifest.load import LoadedManifest
-from pytest_mlms.measure.agent.log import temporary_log
+from pytest_mlms.measure.agent.channel import temporary_log
 from pytest_mlms.measure.agent.opening import PredictorSpec, open_predictor
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.evaluate.agreement import Tolerance, differences

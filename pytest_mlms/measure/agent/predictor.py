@@ -29,8 +29,8 @@ from mlms_predictors._run.replies import (
 
 from pytest_mlms.core.errors import AgentError
 from pytest_mlms.manifest.load import LoadedManifest
-from pytest_mlms.measure.agent.energy import UNTOLD, Energy
 from pytest_mlms.measure.agent.load import (
+    LoadGenPlan,
     LoadInterrupted,
     LoadLost,
     LoadPlan,
@@ -39,17 +39,17 @@ from pytest_mlms.measure.agent.load import (
     request_fields,
     schedule_arrays,
 )
-from pytest_mlms.measure.agent.loadgen import LoadGenPlan
 from pytest_mlms.measure.agent.process import Agent, Array, Reply
 from pytest_mlms.measure.agent.replies import (
+    UNTOLD,
+    Energy,
     check_outputs,
     check_served,
     check_trace,
     read_record,
     take_times,
 )
-from pytest_mlms.measure.agent.signature import ordered_batch
-from pytest_mlms.measure.agent.tensor_names import named_tensors
+from pytest_mlms.measure.agent.signature import named_tensors, ordered_batch
 
 _RUN_TIMES = ("start", "end", "wait", "cpu", "at")
 _DEVICE_TIMES = (*_RUN_TIMES, "device")

@@ -29,8 +29,7 @@ from numpy.typing import NDArray
 from pytest_mlms.core.cgroups import oom_kills
 from pytest_mlms.core.errors import AgentError
 from pytest_mlms.core.records import Launch
-from pytest_mlms.measure.agent.channel import Channel
-from pytest_mlms.measure.agent.log import LogFile
+from pytest_mlms.measure.agent.channel import Channel, LogFile
 from pytest_mlms.measure.agent.replies import check_answers, unique
 
 Array = NDArray[Any]

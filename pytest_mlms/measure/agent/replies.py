@@ -1,11 +1,12 @@
 """Replies of agents, checked before anything uses them: an agent may send whatever it likes.
 
-Everything raises ProtocolError, which says what was expected and what was found, in a line.
+Everything raises ProtocolError, which says in a line what was expected and what was found.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -16,6 +17,40 @@ from mlms_predictors._run.protocol import TIME, ProtocolError
 from mlms_predictors._run.replies import ServedReply, TraceReply
 from mlms_predictors._run.trace_reply import COLUMNS
 from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Energy:
+    """Energy of the device during a run.
+
+    ``joules`` has that of each counter, empty where there is none: ``missing`` is the reason.
+    ``idle_watts`` is the power by counter before the run, empty where it was not measured.
+    ``period`` are the seconds in which a GPU's counter advances, None where that is not known.
+    """
+
+    joules: Mapping[str, float]
+    idle_watts: Mapping[str, float]
+    missing: str
+    period: float | None = None
+
+    @property
+    def total(self) -> float | None:
+        """Joules of all counters; None where they are missing."""
+        return sum(self.joules.values()) if self.joules else None
+
+    def per_input(self, inputs: int) -> float | None:
+        """Return the joules for each of ``inputs``; None where they are missing."""
+        return None if self.total is None else self.total / inputs
+
+    @property
+    def idle(self) -> float | None:
+        """Watts of all counters before the run; None where they were not measured."""
+        return sum(self.idle_watts.values()) if self.idle_watts else None
+
+
+UNTOLD = Energy({}, {}, "it was not measured")
+"""No energy."""
+
 
 Array = NDArray[Any]
 Record = TypeVar("Record")

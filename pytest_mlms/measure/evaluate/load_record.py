@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.measure.agent.energy import UNTOLD
 from pytest_mlms.measure.agent.load import LoadPlan, LoadRun
 from pytest_mlms.measure.agent.predictor import ScenarioRun
+from pytest_mlms.measure.agent.replies import UNTOLD
 from pytest_mlms.measure.load.early_stopping import estimate
 from pytest_mlms.measure.load.percentiles import LOADGEN_SHARES, PercentilePair, percentile_pair
 from pytest_mlms.measure.load.verdict import RunVerdict

@@ -12,8 +12,7 @@ import numpy as np
 
 from pytest_mlms.core.records import Decision, Estimate, Limit, Place, Verdict
 from pytest_mlms.manifest.scenarios import MultiStream, ScenarioEntry, Server
-from pytest_mlms.measure.agent.load import Batcher, LoadPlan
-from pytest_mlms.measure.agent.loadgen import LoadGenPlan
+from pytest_mlms.measure.agent.load import Batcher, LoadGenPlan, LoadPlan
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.evaluate.fresh_process import Batches
 from pytest_mlms.measure.evaluate.limits import judge

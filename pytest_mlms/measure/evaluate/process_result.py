@@ -13,9 +13,9 @@ from mlms_predictors._run.replies import DeviceBytes
 from pytest_mlms.core.quantities.quantity import DeviceTime
 from pytest_mlms.core.serialization import omitted_if_default
 from pytest_mlms.core.statistics import persistence
-from pytest_mlms.measure.agent.energy import UNTOLD
 from pytest_mlms.measure.agent.predictor import ScenarioRun
 from pytest_mlms.measure.agent.process import Array
+from pytest_mlms.measure.agent.replies import UNTOLD
 from pytest_mlms.measure.evaluate.contention import TimesLessWait, latencies_less_wait
 from pytest_mlms.measure.evaluate.load_record import LoadRecord
 from pytest_mlms.measure.evaluate.settling import SETTLED, Settling

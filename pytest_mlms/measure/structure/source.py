@@ -10,7 +10,7 @@ from mlms_predictors import Tensor
 
 from pytest_mlms.core.errors import MlmsError, OutputError
 from pytest_mlms.core.records import Artifact
-from pytest_mlms.measure.agent.log import temporary_log
+from pytest_mlms.measure.agent.channel import temporary_log
 from pytest_mlms.measure.agent.opening import PredictorSpec, open_predictor
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import Refused

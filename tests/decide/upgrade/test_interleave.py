@@ -17,8 +17,8 @@ from pytest_mlms.decide.upgrade.interleave import MeasuredRound, run_interleaved
 from pytest_mlms.decide.upgrade.interleave_plan import InterleavePlan
 from pytest_mlms.decide.upgrade.round_estimate import RoundSpan
 from pytest_mlms.decide.upgrade.rounds import Outputs, SideName
-from pytest_mlms.measure.agent.energy import Energy
 from pytest_mlms.measure.agent.predictor import Clocks, Predictor, Turn
+from pytest_mlms.measure.agent.replies import Energy
 from pytest_mlms.measure.evaluate.timed_inputs import Mix, TimedBatches
 from pytest_mlms.warning_types import MlmsKilled
 from tests.support.fake_agents import FakePair, FakePredictor

@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pytest_mlms.measure.agent.load import Batcher, LoadPlan
-from pytest_mlms.measure.agent.loadgen import LoadGenPlan
+from pytest_mlms.measure.agent.load import Batcher, LoadGenPlan, LoadPlan
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import Refused
 from pytest_mlms.measure.load.arrivals import poisson_arrivals

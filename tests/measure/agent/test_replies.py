@@ -1,4 +1,4 @@
-"""Replies that are wrong: whatever an agent sends, there is an error that names it, and no hang."""
+"""Replies that an agent may send, and its energy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pytest_mlms.core.records import Launch
 from pytest_mlms.measure.agent.load import LoadPlan
 from pytest_mlms.measure.agent.opening import PredictorSpec, open_predictor
 from pytest_mlms.measure.agent.process import Refused, start_agent
-from pytest_mlms.measure.agent.replies import check_served, read_record, take_times
+from pytest_mlms.measure.agent.replies import UNTOLD, Energy, check_served, read_record, take_times
 from pytest_mlms.measure.trace.builder import TraceBuilder
 from pytest_mlms.measure.trace.metadata import TraceMetadata
 from pytest_mlms.measure.trace.replies import add_reply, probe_statuses
@@ -254,3 +254,17 @@ if os.fork() == 0:
     os._exit(0)
 os.wait()
 """
+
+
+def test_energy_is_the_sum_of_its_counters() -> None:
+    energy = Energy({"package-0": 3.0, "dram": 1.0}, {"package-0": 20.0, "dram": 2.5}, "")
+    assert energy.total == 4.0
+    assert energy.per_input(8) == 0.5
+    assert energy.idle == 22.5
+
+
+def test_energy_without_a_counter_is_none_and_never_zero() -> None:
+    assert UNTOLD.total is None
+    assert UNTOLD.per_input(8) is None
+    assert UNTOLD.idle is None
+    assert UNTOLD.missing

@@ -1,4 +1,4 @@
-"""The Python that a manifest embeds, run by an agent in the stack of its model."""
+"""Agents that load no model: one runs the Python of a manifest, one decodes pictures."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pytest_mlms.core.records import Launch, Place
 from pytest_mlms.manifest.load import EmbeddedText, LoadedManifest
 from pytest_mlms.measure.agent.process import Agent, Array, Refused, start_agent
 from pytest_mlms.measure.pipeline.code_dataset import CodeElement
+from pytest_mlms.measure.pipeline.stack_pictures import Decoding
 
 
 @dataclass(frozen=True)
@@ -108,5 +109,59 @@ def open_code(spec: CodeSpec) -> Iterator[CodeAgent]:
         except Refused as error:
             raise DatasetError(_advised(error, spec.stack)) from None
         yield CodeAgent(agent, spec)
+    finally:
+        agent.close()
+
+
+@dataclass(frozen=True)
+class PictureSpec:
+    """Everything that is needed to decode pictures in an agent of a stack.
+
+    ``place`` is that of the manifest's key, ``log`` where the agent's output goes, and ``timeout``
+    the longest wait for a reply, in seconds.
+    """
+
+    place: Place
+    stack: str
+    launch: Launch
+    predictor: Path
+    log: Path
+    timeout: float
+
+
+@dataclass(frozen=True)
+class PictureAgent:
+    """An agent that decodes pictures."""
+
+    agent: Agent
+    spec: PictureSpec
+
+    def decode(self, asked: Decoding) -> Array:
+        """Return the pixels of a picture, H x W or H x W x RGB.
+
+        Raises DatasetError where Pillow can't decode it, and MlmsError where there is no Pillow.
+        """
+        fields = {"mode": asked.mode, "upright": asked.upright, "steps": asked.steps}
+        content = np.frombuffer(asked.content, np.uint8)
+        try:
+            reply = self.agent.request("decode", fields, [("0", content)])
+        except Refused as error:
+            if error.error in ("ModuleNotFoundError", "ImportError"):
+                raise MlmsError(
+                    f"{self.spec.place}: pictures are decoded by each stack's own Pillow, which "
+                    f"{self.spec.stack} can't import ({error}); add pillow to its requirements, "
+                    f"or leave preprocess out"
+                ) from None
+            raise DatasetError(str(error)) from None
+        (pixels,) = reply.arrays.values()
+        return pixels
+
+
+@contextlib.contextmanager
+def open_pictures(spec: PictureSpec) -> Iterator[PictureAgent]:
+    """Start an agent that decodes pictures; it ends with the context."""
+    agent = start_agent(spec.launch, spec.predictor, spec.log, spec.timeout)
+    try:
+        yield PictureAgent(agent, spec)
     finally:
         agent.close()
