@@ -38,9 +38,7 @@ STOREYS = [
 FLOORS = [
     ["show.portal"],
     ["show.report"],
-    ["show.html"],
-    ["show.charts"],
-    ["show.views"],
+    ["show.pages"],
     ["explain.reduce"],
     ["explain.repro"],
     ["explain.bisect"],
@@ -195,7 +193,7 @@ def test_each_form_of_an_import_is_seen() -> None:
     for text in (*forms, "from pytest_mlms import items"):
         assert upward(STOREYS, "core.files", imported_by(ast.parse(text))), text
     beside = imported_by(ast.parse("from pytest_mlms.show import portal"))
-    assert upward(FLOORS, "show.views.item", beside) == ["show.portal"]
+    assert upward(FLOORS, "show.pages.item", beside) == ["show.portal"]
 
 
 def test_nothing_imports_the_plugin() -> None:

@@ -133,9 +133,9 @@ def _item_of(record: Record, answer: Conclusion) -> str:
 def _write(record: Record, found: FoundItem, folder: Path, attachment: Attachment) -> None:
     from pytest_mlms.core.files import write_atomically
     from pytest_mlms.keep.results.item_line import item_of
+    from pytest_mlms.show.pages.item import ItemView
     from pytest_mlms.show.report.upgrade_file import results_name
     from pytest_mlms.show.report.upgrade_report import Evidence, item_report
-    from pytest_mlms.show.views.item import ItemView
 
     item = item_of(ItemView, found.line, found.run / "results.jsonl", 1)
     evidence = Evidence(

@@ -35,8 +35,8 @@ from pytest_mlms.measure.structure.source import FrameworkSource, describe_case,
 from pytest_mlms.provide.cases import Case
 from pytest_mlms.provide.stacks.declared import HERE, choose, declared_stacks, stacks_for
 from pytest_mlms.provide.stacks.schema import STACK_FILES
+from pytest_mlms.show.pages.numbers import count_text
 from pytest_mlms.show.report.table import KEEP, format_table
-from pytest_mlms.show.views.numbers import count_text
 
 _WIDTH = 80  # columns of output that is not a terminal
 _HEADER = ("layer", "type", "output", "parameters", "FLOPs", "weights", "activations")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_mlms.core.errors import MlmsError
 
 if TYPE_CHECKING:
-    from pytest_mlms.show.html.report import HistoryFigures
+    from pytest_mlms.show.pages.report import HistoryFigures
 
 _HTML = "report.html"
 _MARKDOWN = "upgrade-report.md"
@@ -64,9 +64,9 @@ def _report(options: argparse.Namespace) -> int:
 
 def _write_markdown(options: argparse.Namespace, out: Path) -> None:
     from pytest_mlms.explain.bisect.record import load_record
+    from pytest_mlms.show.pages.run import read_run
     from pytest_mlms.show.report.upgrade_file import write_upgrades
     from pytest_mlms.show.report.upgrade_report import Evidence
-    from pytest_mlms.show.views.run import read_run
 
     if options.against or options.history:
         problem = "--upgrade-report has neither another run nor a history"
@@ -76,19 +76,19 @@ def _write_markdown(options: argparse.Namespace, out: Path) -> None:
 
 
 def _write_html(options: argparse.Namespace, out: Path) -> None:
-    from pytest_mlms.show.html.pages import require_templates
+    from pytest_mlms.show.pages.html import require_templates
 
     require_templates()
     if options.bisection:
         raise MlmsError("--bisection is for --upgrade-report; add that, or leave it out")
-    from pytest_mlms.show.html.report import write_report
-    from pytest_mlms.show.views.run import read_run
+    from pytest_mlms.show.pages.report import write_report
+    from pytest_mlms.show.pages.run import read_run
 
     runs = [read_run(run) for run in options.runs]
     baseline = read_run(options.against) if options.against else None
     history: HistoryFigures = ()
     if options.history:
-        from pytest_mlms.show.html.history import history_figures
+        from pytest_mlms.show.pages.history import history_figures
 
         history = history_figures(options.history, runs)
     write_report(out, runs, baseline, history)

@@ -34,12 +34,12 @@ from pytest_mlms.keep.lockfile.writing import lock_text
 from pytest_mlms.keep.results.checked_lines import read_lines
 from pytest_mlms.provide.stacks.recreated import ExactSoftware, recreated_stack
 from pytest_mlms.provide.stacks.trust import Trust, trusted_keys
-from pytest_mlms.show.html.report import render_report
+from pytest_mlms.show.pages.report import render_report
+from pytest_mlms.show.pages.run import read_run
 from pytest_mlms.show.portal.index_schema import open_index
 from pytest_mlms.show.portal.index_writer import FileState
 from pytest_mlms.show.portal.index_writer import read_run as read_for_index
 from pytest_mlms.show.report.upgrade_report import item_report
-from pytest_mlms.show.views.run import read_run
 
 __all__ = ["READERS", "read_mutated_lines"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_mlms.core.records import Verdict
-from pytest_mlms.show.views.run import RunView, read_run
+from pytest_mlms.show.pages.run import RunView, read_run
 from tests.support.histories import item_line
 from tests.support.result_lines import HOSTILE, broken_limit, line_of, undecided, upgrade
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.show.views.item import ItemView
-from pytest_mlms.show.views.run import items_of
+from pytest_mlms.show.pages.item import ItemView
+from pytest_mlms.show.pages.run import items_of
 
 __all__ = ["REQUIRED", "view_of", "views_of"]
 

@@ -10,12 +10,12 @@ from fastapi import APIRouter, HTTPException, Query, Response
 from fastapi import Path as PathOf
 
 from pytest_mlms.core.serialization import to_plain
+from pytest_mlms.show.pages.item import ItemView
 from pytest_mlms.show.portal.catalog import Catalog, Page
 from pytest_mlms.show.portal.downloads import serve_file
 from pytest_mlms.show.portal.histories import Histories
 from pytest_mlms.show.portal.run_index import RunIndex
 from pytest_mlms.show.portal.run_views import RunViews
-from pytest_mlms.show.views.item import ItemView
 
 Limit = Annotated[int, Query(ge=1, le=1000)]
 Offset = Annotated[int, Query(ge=0, le=1 << 40)]

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 import pytest_mlms
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.keep.history.errors import HistoryUnavailable
-from pytest_mlms.show.html.pages import style_sheet
+from pytest_mlms.show.pages.html import style_sheet
 from pytest_mlms.show.portal.api import make_api
 from pytest_mlms.show.portal.catalog import Catalog
 from pytest_mlms.show.portal.evaluation_pages import make_evaluation_api, make_evaluation_pages

@@ -13,8 +13,8 @@ from starlette.exceptions import HTTPException
 
 from pytest_mlms.keep.history import queries, schema
 from pytest_mlms.keep.history.store import open_to_read
+from pytest_mlms.show.pages.series import SeriesView, read_series
 from pytest_mlms.show.portal.catalog import Page
-from pytest_mlms.show.views.series import SeriesView, read_series
 
 T = TypeVar("T")
 

@@ -11,15 +11,15 @@ from starlette.responses import RedirectResponse, Response
 
 from pytest_mlms.core.records import Verdict
 from pytest_mlms.decide.upgrade.labels import format_change
-from pytest_mlms.show.html.sections import sections_of
+from pytest_mlms.show.pages.findings import findings_of
+from pytest_mlms.show.pages.item import ItemView
+from pytest_mlms.show.pages.numbers import estimate_text, own_text, quantity_label
+from pytest_mlms.show.pages.sections import sections_of
 from pytest_mlms.show.portal.api import Number, Offset
 from pytest_mlms.show.portal.catalog import Catalog, ModelRow
 from pytest_mlms.show.portal.manifests import ManifestEntry, Manifests
 from pytest_mlms.show.portal.rendering import Pages
 from pytest_mlms.show.portal.run_views import RunViews
-from pytest_mlms.show.views.findings import findings_of
-from pytest_mlms.show.views.item import ItemView
-from pytest_mlms.show.views.numbers import estimate_text, own_text, quantity_label
 
 _ROWS = 50
 _MOST_COMPARED = 8

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 import pytest_mlms
-from pytest_mlms.show.html.pages import environment
+from pytest_mlms.show.pages.html import environment
 from pytest_mlms.show.portal.guard import SESSION_COOKIE
 from pytest_mlms.show.portal.settings import PortalSettings
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.keep.results.item_line import item_of
+from pytest_mlms.show.pages.item import ItemView
+from pytest_mlms.show.pages.run import RunView, read_run
+from pytest_mlms.show.pages.structure import StructureView, structure_of
 from pytest_mlms.show.portal.catalog import Catalog
 from pytest_mlms.show.portal.run_index import RunIndex
-from pytest_mlms.show.views.item import ItemView
-from pytest_mlms.show.views.run import RunView, read_run
-from pytest_mlms.show.views.structure import StructureView, structure_of
 
 _KEPT = 8
 """Runs that are kept in memory, the last ones that were asked for."""

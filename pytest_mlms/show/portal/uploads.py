@@ -26,10 +26,10 @@ from pytest_mlms.core.recorded import is_file_of_run
 from pytest_mlms.core.units import format_quantity
 from pytest_mlms.keep.results.item_line import ItemRecord, item_of
 from pytest_mlms.provide.artifacts.archives import ArchiveTooLarge, UnsafeArchive, unpack
+from pytest_mlms.show.pages.run import read_run
 from pytest_mlms.show.portal.run_index import RESULTS_FILE, RUN_FOLDER
 from pytest_mlms.show.portal.settings import Limits
 from pytest_mlms.show.portal.tokens import mark_of_pusher
-from pytest_mlms.show.views.run import read_run
 
 _FORMAT = 1
 

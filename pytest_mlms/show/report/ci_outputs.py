@@ -15,9 +15,9 @@ from pathlib import Path
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.files import write_atomically
 from pytest_mlms.session import Session
+from pytest_mlms.show.pages.item import ItemView
+from pytest_mlms.show.pages.run import items_of
 from pytest_mlms.show.report.last_results import Result, last_results
-from pytest_mlms.show.views.item import ItemView
-from pytest_mlms.show.views.run import items_of
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ from pytest_mlms.decide.upgrade.labels import format_change, percent, spread_tex
 from pytest_mlms.keep.results.line import EstimateRecord, OwnQuantity
 from pytest_mlms.measure.evaluate.contention import LARGE_WAIT
 from pytest_mlms.measure.evaluate.limits import worst
+from pytest_mlms.show.pages.item import ItemView
+from pytest_mlms.show.pages.numbers import NONE, estimate_text, value_text
 from pytest_mlms.show.report.table import KEEP
-from pytest_mlms.show.views.item import ItemView
-from pytest_mlms.show.views.numbers import NONE, estimate_text, value_text
 
 NO_LIMIT = "no limit"
 """Shown in place of a verdict where no limit judges what a table shows of an item."""

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pytest_mlms.core.text import shortened
+from pytest_mlms.show.pages.findings import findings_of
+from pytest_mlms.show.pages.item import ItemView
 from pytest_mlms.show.report.workflow_commands import Level, workflow_command
-from pytest_mlms.show.views.findings import findings_of
-from pytest_mlms.show.views.item import ItemView
 
 _MOST = 9
 """GitHub shows ten errors and ten warnings of a step; the tenth counts the others."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from pytest_mlms.show.views.item import ItemView
+from pytest_mlms.show.pages.item import ItemView
 
 ORIGINALS_TITLE = "mlms: decided about original manifests"
 

@@ -182,8 +182,8 @@ class Reporter:
         if file is None:
             self._write_unfinished(terminalreporter)
             return
+        from pytest_mlms.show.pages.run import items_of
         from pytest_mlms.show.report.terminal import write_tables
-        from pytest_mlms.show.views.run import items_of
 
         write_tables(terminalreporter, items_of(self._results, self._session.run_folder))
         self._write_nothing_measured(terminalreporter)
@@ -202,8 +202,8 @@ class Reporter:
         """Sum up the run in a line, if it has results."""
         if not self._results:
             return
+        from pytest_mlms.show.pages.run import items_of
         from pytest_mlms.show.report.summary import summary_line
-        from pytest_mlms.show.views.run import items_of
 
         terminal.write_line(summary_line(items_of(self._results, self._session.run_folder)))
 
@@ -356,7 +356,7 @@ class Reporter:
 
 def _check_templates(config: pytest.Config) -> None:
     """Refuse a report that no library is there for, before anything is measured."""
-    from pytest_mlms.show.html.pages import require_templates
+    from pytest_mlms.show.pages.html import require_templates
 
     try:
         require_templates()

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_mlms.core.errors import MlmsError
-from pytest_mlms.show.html.report import HistoryFigures, write_report
-from pytest_mlms.show.views.run import RunView, read_run
+from pytest_mlms.show.pages.report import HistoryFigures, write_report
+from pytest_mlms.show.pages.run import RunView, read_run
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def _history_figures(history: str | None, run: RunView, notes: list[str]) -> His
     """Return the series of the run's items; adds a note where the history can't be read."""
     if history is None:
         return ()
-    from pytest_mlms.show.html.history import history_figures
+    from pytest_mlms.show.pages.history import history_figures
 
     try:
         return history_figures(history, [run])

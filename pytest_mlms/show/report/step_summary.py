@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from pytest_mlms.core.records import Verdict
 from pytest_mlms.core.text import shortened, visible
+from pytest_mlms.show.pages.findings import findings_of, judged_of
+from pytest_mlms.show.pages.item import ItemView
+from pytest_mlms.show.pages.numbers import NONE
 from pytest_mlms.show.report.github_annotations import place_of
 from pytest_mlms.show.report.summary import summary_line
-from pytest_mlms.show.views.findings import findings_of, judged_of
-from pytest_mlms.show.views.item import ItemView
-from pytest_mlms.show.views.numbers import NONE
 
 MOST_BYTES = 900 * 1024
 """Largest summary of a step: GitHub drops one above 1 MiB."""

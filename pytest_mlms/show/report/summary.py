@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 from pytest_mlms.core.records import Verdict
 from pytest_mlms.provide.stacks.labels import label_of
-from pytest_mlms.show.views.item import ItemView
-from pytest_mlms.show.views.numbers import verdict_words
+from pytest_mlms.show.pages.item import ItemView
+from pytest_mlms.show.pages.numbers import verdict_words
 
 _GATED_BY_LIMITS = ("accuracy", "performance", "agreement", "soak")
 

@@ -9,6 +9,8 @@ import pytest
 
 from pytest_mlms.core.records import Verdict
 from pytest_mlms.decide.upgrade.labels import deciding_label, point_label, told_lines
+from pytest_mlms.show.pages.item import ItemView
+from pytest_mlms.show.pages.numbers import NONE
 from pytest_mlms.show.report.columns import (
     NO_LIMIT,
     OWN_TITLE,
@@ -28,8 +30,6 @@ from pytest_mlms.show.report.traces import (
     overhead_columns,
     time_columns,
 )
-from pytest_mlms.show.views.item import ItemView
-from pytest_mlms.show.views.numbers import NONE
 
 Items = Sequence[ItemView]
 

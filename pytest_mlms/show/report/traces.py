@@ -10,9 +10,9 @@ from pytest_mlms.core.units import format_quantity
 from pytest_mlms.measure.trace import BY_LAYER, LEVELS
 from pytest_mlms.measure.trace.runs import ProbeStatus, TraceRun
 from pytest_mlms.measure.trace.summary import TraceSummary
+from pytest_mlms.show.pages.item import ItemView
+from pytest_mlms.show.pages.numbers import NONE
 from pytest_mlms.show.report.table import KEEP
-from pytest_mlms.show.views.item import ItemView
-from pytest_mlms.show.views.numbers import NONE
 
 TIME_TITLE = "mlms: where the time went"
 OVERHEAD_TITLE = "mlms: overhead of tracing each level, over an untraced call"

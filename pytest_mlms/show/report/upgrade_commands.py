@@ -12,8 +12,8 @@ from pytest_mlms.decide.upgrade import culprit
 from pytest_mlms.decide.upgrade.labels import percent
 from pytest_mlms.explain.repro.expectation import can_reduce, can_replay
 from pytest_mlms.provide.stacks.exact_packages import NONE
+from pytest_mlms.show.pages.item import ItemView
 from pytest_mlms.show.report.upgrade_software import software_of
-from pytest_mlms.show.views.item import ItemView
 
 _WITHOUT_ONNX = ("caffe", "caffe2", "cntk", "jax", "mxnet", "pytorch", "tensorflow", "tflite")
 _OF_BUNDLES = ("--mlms-predictors", "--mlms-cache", "--mlms-allow-code")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.files import write_atomically
+from pytest_mlms.show.pages.run import RunView, read_run
 from pytest_mlms.show.report.upgrade_report import Evidence, regressed_items, upgrade_report
-from pytest_mlms.show.views.run import RunView, read_run
 
 
 def write_run_upgrades(target: Path, folder: Path) -> tuple[list[str], list[str]]:

@@ -23,14 +23,14 @@ from pytest_mlms.decide.upgrade.layer_diff import LayerChange
 from pytest_mlms.decide.upgrade.rounds import CLOCKS
 from pytest_mlms.explain.repro.expectation import told_to_others
 from pytest_mlms.provide.stacks.exact_packages import Difference, new_releases
+from pytest_mlms.show.pages.findings import judged_of
+from pytest_mlms.show.pages.item import ItemView
+from pytest_mlms.show.pages.numbers import NONE, value_text
 from pytest_mlms.show.report.machine_facts import machine_facts
 from pytest_mlms.show.report.markdown import code, code_block, folded, table
 from pytest_mlms.show.report.summary import count_verdicts
 from pytest_mlms.show.report.upgrade_commands import making_commands, running_commands
 from pytest_mlms.show.report.upgrade_software import UpgradeSoftware, software_of
-from pytest_mlms.show.views.findings import judged_of
-from pytest_mlms.show.views.item import ItemView
-from pytest_mlms.show.views.numbers import NONE, value_text
 
 if TYPE_CHECKING:
     from pytest_mlms.explain.bisect.record import Record

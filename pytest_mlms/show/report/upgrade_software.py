@@ -10,7 +10,7 @@ from pytest_mlms.keep.results.line import LaunchRecord
 from pytest_mlms.provide.stacks.declared import framework_of
 from pytest_mlms.provide.stacks.exact_packages import NONE, Difference
 from pytest_mlms.provide.stacks.recreated import changed_packages
-from pytest_mlms.show.views.item import ItemView
+from pytest_mlms.show.pages.item import ItemView
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.measure.pipeline.sound_inputs import read_sounds
-from pytest_mlms.show.views.examples import Waveform
+from pytest_mlms.show.pages.examples import Waveform
 
 if TYPE_CHECKING:
     from pytest_mlms.measure.pipeline import Dataset

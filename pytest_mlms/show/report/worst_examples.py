@@ -22,9 +22,9 @@ from pytest_mlms.measure.evaluate.worst_inputs import largest_losses
 from pytest_mlms.measure.pipeline.coco import CocoLabels
 from pytest_mlms.measure.pipeline.image_steps import as_image
 from pytest_mlms.measure.pipeline.pictures import decode_picture
+from pytest_mlms.show.pages.examples import WORST, Example, Examples
 from pytest_mlms.show.report.mask_pictures import draw_masks
 from pytest_mlms.show.report.waveforms import waveform_of
-from pytest_mlms.show.views.examples import WORST, Example, Examples
 
 if TYPE_CHECKING:
     from pytest_mlms.keep.results.recorder import Recorder

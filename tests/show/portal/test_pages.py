@@ -14,8 +14,8 @@ import pytest
 
 from pytest_mlms.keep.history.adding import add_run
 from pytest_mlms.keep.history.store import open_history
-from pytest_mlms.show.views.numbers import estimate_text
-from pytest_mlms.show.views.run import read_run
+from pytest_mlms.show.pages.numbers import estimate_text
+from pytest_mlms.show.pages.run import read_run
 from tests.support.browser import check_accessibility, open_browser, overflow
 from tests.support.histories import item_line, run_lines, run_name, write_lines, write_run
 from tests.support.portals import TOKEN, Portal, serving

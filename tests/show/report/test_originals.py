@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pytest_mlms.show.pages.item import ItemView
 from pytest_mlms.show.report.originals import original_lines
-from pytest_mlms.show.views.item import ItemView
 from tests.support.views import view_of
 
 

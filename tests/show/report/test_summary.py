@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from pytest_mlms.show.pages.item import ItemView
 from pytest_mlms.show.report.summary import is_gated, summary_line
-from pytest_mlms.show.views.item import ItemView
 from tests.support.result_lines import upgrade
 from tests.support.views import view_of
 

@@ -8,9 +8,9 @@ from pytest_mlms.core.serialization import to_plain
 from pytest_mlms.measure.trace.device_time import DeviceTime
 from pytest_mlms.measure.trace.runs import ProbeStatus, TraceRun
 from pytest_mlms.measure.trace.summary import SlowLayer, TraceSummary
+from pytest_mlms.show.pages.item import ItemView
 from pytest_mlms.show.report.table import format_table
 from pytest_mlms.show.report.traces import note_lines, overhead_columns, time_columns
-from pytest_mlms.show.views.item import ItemView
 from tests.support.views import view_of
 
 RUNS = ("layer", "library", "kernel", "hardware", "layer+hardware")

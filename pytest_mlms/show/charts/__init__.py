@@ -1,1 +1,0 @@
-"""Charts as static SVG: no script, no network, a tooltip for each mark."""

@@ -1,0 +1,38 @@
+"""Charts of layers."""
+
+from __future__ import annotations
+
+from pytest_mlms.measure.trace.tables import LayerRow
+from pytest_mlms.show.pages.layers import layers_chart, slowest_chart, types_chart, types_of
+from tests.support.svg import marks
+
+
+def layers(count: int) -> list[LayerRow]:
+    rows = []
+    for index in range(count):
+        kind = f"type {index % 14}"
+        rows.append(LayerRow(index, f"layer {index}", kind, "1x3", 5, index + 1.0, 0.1, None, None))
+    return rows
+
+
+def test_layers_keep_their_places_and_the_slowest_of_many_are_shown() -> None:
+    few = layers(8)
+    assert len(marks(layers_chart(few, types_of(few)), "rect")) == 8
+    many = layers(5000)
+    svg = layers_chart(many, types_of(many))
+    assert len(marks(svg, "rect")) == 240
+    assert len(svg) < 100_000
+
+
+def test_the_slowest_layers_are_named() -> None:
+    svg = slowest_chart(layers(50), types_of(layers(50)))
+    texts = ["".join(text.itertext()) for text in marks(svg, "text")]
+    assert [text for text in texts if text.startswith("layer ")][:2] == ["layer 49", "layer 48"]
+    assert len(marks(svg, "rect")) == 10
+
+
+def test_types_beyond_the_tenth_are_together() -> None:
+    svg = types_chart(layers(28), types_of(layers(28)))
+    texts = ["".join(text.itertext()) for text in marks(svg, "text")]
+    assert "others" in texts
+    assert len(marks(svg, "rect")) == 11
