@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from pytest_mlms.core.starts import OF_A_COMMAND
-from pytest_mlms.options import OPTIONS, flag_value, is_set, read_option, source_of
+from pytest_mlms.options import OPTIONS, Options, flag_value, is_set, read_option, source_of
 
 SENT = (*(option.name for option in OPTIONS if option.is_sent), "lock")
 """The fields of Config whose files are copied to the hosts of remote workers."""
@@ -42,9 +42,9 @@ def draw_seed(asked: int | None) -> int:
     return asked or 1 + int.from_bytes(os.urandom(4), "big")
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Config:
-    """Every option of the plugin; paths are absolute, times in seconds.
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Config(Options):
+    """Every option of the plugin, checked, and where the run stands; paths are absolute.
 
     It has no repr, since addresses may have passwords, and no code that nothing calls: each run of
     pytest on the machine pays for what is generated.
@@ -55,50 +55,8 @@ class Config:
     """
 
     root: Path
-    manifests: tuple[Path, ...]
-    model: tuple[str, ...]
-    stack: tuple[str, ...]
-    results: Path
-    keep: int
-    history: str | None
-    benchmark_json: Path | None
-    bencher_json: Path | None
-    metrics: Path | None
-    report: Path | None
-    upgrade_report: Path | None
-    push: str | None
-    push_token_file: Path | None
-    env_passthrough: tuple[str, ...]
-    predictors: tuple[Path, ...]
-    cache: Path | None
-    download_size: float
-    download_time: float
-    unpack_limit: float
-    processes: int
-    duration: float
-    soak: float | None
-    full: bool
-    budget: float
-    outputs: int | None
-    loadgen: str | None
-    timeout: float
-    allow_code: bool
-    trace: tuple[str, ...]
-    trace_functions: tuple[str, ...]
-    trace_on_fail: bool
-    resume: str | None
-    worker_timeout: float
-    fleet: bool
-    strict: bool
-    against: tuple[str, ...]
-    aa: bool
-    tolerance: float | None
-    gate: tuple[str, ...]
-    rounds: tuple[int | None, int] | None
-    clock: str | None
     lock: Path | None = None
     outside: Mapping[str, str] = field(default_factory=dict)
-    seed: int | None = None
 
     @classmethod
     def from_pytest(cls, config: pytest.Config) -> Config:

@@ -1,4 +1,4 @@
-"""The table of options, each on the command line and as an ini key, and how they are read.
+"""The options, each on the command line and as an ini key, and how they are read.
 
 Every pytest run on a machine that has the plugin imports this, so it imports nothing heavy.
 """
@@ -11,6 +11,7 @@ import os
 import re
 import shlex
 from collections.abc import Callable
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -36,8 +37,8 @@ class Option(NamedTuple):
     ``bare`` is the text that the option stands for when no value follows it. The files and folders
     that ``is_sent`` names are copied to the hosts of remote workers, and no others.
 
-    ``needs`` and ``not_with`` are fields of Config: where none of the first is set, or one of the
-    second, the option would do nothing, and is refused on the command line.
+    ``needs`` and ``not_with`` are attributes of Config: where none of the first is set, or one of
+    the second, the option would do nothing, and is refused on the command line.
     """
 
     name: str
@@ -54,7 +55,7 @@ class Option(NamedTuple):
     @property
     def flag(self) -> str:
         """The option on the command line."""
-        return "--mlms-" + self.name.replace("_", "-")
+        return _flag(self.key)
 
     @property
     def key(self) -> str:
@@ -182,17 +183,15 @@ def _portal_url(text: str) -> str:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def _loadgen(text: str) -> str:
-    if text not in ("short", "valid"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not one of short, valid")
-    return text
+def _one_of(*names: str) -> Callable[[str], str]:
+    """Return a reader of one of a few names."""
 
+    def read(text: str) -> str:
+        if text not in names:
+            raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(names)}")
+        return text
 
-def _clock(text: str) -> str:
-    clocks = ("adj", "cpu", "wall", "device")
-    if text not in clocks:
-        raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(clocks)}")
-    return text
+    return read
 
 
 def _levels(text: str) -> tuple[str, ...]:
@@ -207,285 +206,257 @@ def _levels(text: str) -> tuple[str, ...]:
     return tuple(level for level in LEVELS if level in named)
 
 
-OPTIONS = [
-    Option(
-        "manifests",
+def _option(text: str, **more: Any) -> Any:
+    """Return a field of Options: its text of help, and other fields of its Option."""
+    return field(metadata={"help": text, **more})
+
+
+@dataclass(frozen=True, eq=False, init=False, kw_only=True, repr=False)
+class Options:
+    """The value of each option; paths are absolute, times in seconds.
+
+    A field is declared by what its Option has: it is here alone that an option is added.
+    """
+
+    manifests: tuple[Path, ...] = _option(
         "folder of manifests, or one file; may be repeated",
         metavar="DIR",
         read=Path,
         repeatable=True,
         is_sent=True,
-    ),
-    Option(
-        "model",
+    )
+    model: tuple[str, ...] = _option(
         "a model's file, measured without a manifest; several are one network in several formats",
         metavar="FILE",
         repeatable=True,
-    ),
-    Option(
-        "stack",
+    )
+    stack: tuple[str, ...] = _option(
         "stack, requirement (onnxruntime==1.30.0), interpreter, 'all'; may be repeated",
         metavar="STACK",
         repeatable=True,
-    ),
-    Option(
-        "results",
+    )
+    results: Path = _option(
         "folder that each run adds a folder of results to (default: mlms-results)",
         metavar="DIR",
         read=Path,
         default="mlms-results",
-    ),
-    Option(
-        "keep",
+    )
+    keep: int = _option(
         "last runs to keep in that folder; older ones without a name are removed (default: 50)",
         metavar="N",
         read=_count,
         default=50,
-    ),
-    Option(
-        "history",
+    )
+    history: str | None = _option(
         "add the run to a history, a file or a database's URL "
         "(default: $MLMS_HISTORY, or history.sqlite beside the results)",
         metavar="FILE|URL",
         bare="",
-    ),
-    Option(
-        "benchmark_json",
+    )
+    benchmark_json: Path | None = _option(
         "also write the performance items as a pytest-benchmark document",
         metavar="FILE",
         read=Path,
         not_with=("upgrade",),
-    ),
-    Option(
-        "bencher_json",
+    )
+    bencher_json: Path | None = _option(
         "also write all values with their intervals in Bencher Metric Format",
         metavar="FILE",
         read=Path,
-    ),
-    Option(
-        "metrics",
+    )
+    metrics: Path | None = _option(
         "also write all values as OpenMetrics text, such as GitLab's metrics report",
         metavar="FILE",
         read=Path,
-    ),
-    Option(
-        "report",
+    )
+    report: Path | None = _option(
         "also write the run as one HTML file: verdicts, numbers and charts",
         metavar="FILE",
         read=Path,
-    ),
-    Option(
-        "upgrade_report",
+    )
+    upgrade_report: Path | None = _option(
         "also write each REGRESSED upgrade as Markdown for an issue tracker "
         "(default: upgrade-report.md)",
         metavar="FILE",
         read=Path,
         bare="upgrade-report.md",
         needs=("upgrade",),
-    ),
-    Option(
-        "push",
+    )
+    push: str | None = _option(
         "portal that the run is pushed to at its end; MLMS_PUSH_TOKEN has the token",
         metavar="URL",
         read=_portal_url,
-    ),
-    Option(
-        "push_token_file",
+    )
+    push_token_file: Path | None = _option(
         "file with the token for --mlms-push, in place of MLMS_PUSH_TOKEN",
         metavar="FILE",
         read=Path,
         needs=("push",),
-    ),
-    Option(
-        "env_passthrough",
+    )
+    env_passthrough: tuple[str, ...] = _option(
         "environment variables that agents get beside those of docs/stacks.md; may be repeated",
         metavar="PATTERN",
         repeatable=True,
-    ),
-    Option(
-        "predictors",
+    )
+    predictors: tuple[Path, ...] = _option(
         "folder of more predictors, one file a framework; may be repeated",
         metavar="DIR",
         read=Path,
         repeatable=True,
         is_sent=True,
-    ),
-    Option(
-        "cache",
+    )
+    cache: Path | None = _option(
         "folder for fetched artifacts (default: the user's cache folder)",
         metavar="DIR",
         read=Path,
-    ),
-    Option(
-        "download_size",
+    )
+    download_size: float = _option(
         "largest file to download (default: 20 GiB)",
         metavar="SIZE",
         read=_size,
         default=DownloadLimits().size,
-    ),
-    Option(
-        "download_time",
+    )
+    download_time: float = _option(
         "seconds for the download of a file, at most (default: 3600)",
         metavar="SECONDS",
         read=_seconds(1),
         default=DownloadLimits().seconds,
-    ),
-    Option(
-        "unpack_limit",
+    )
+    unpack_limit: float = _option(
         "largest content of an archive that is unpacked (default: 64 GiB)",
         metavar="SIZE",
         read=_size,
         default=DownloadLimits().unpacked,
-    ),
-    Option(
-        "processes",
+    )
+    processes: int = _option(
         "fresh processes per performance item: the replicates (default: 3)",
         metavar="N",
         read=_count,
         default=3,
-    ),
-    Option(
-        "duration",
+    )
+    duration: float = _option(
         "timed seconds in each process, at least (default: 1)",
         metavar="SECONDS",
         read=_seconds(0),
         default=1.0,
-    ),
-    Option(
-        "soak",
+    )
+    soak: float | None = _option(
         "add test_soak: a process that is called for so long, as in 10min",
         metavar="TIME",
         read=_time,
-    ),
-    Option(
-        "full",
+    )
+    full: bool = _option(
         "measure performance in full, even where every limit is decided early",
         default=False,
-    ),
-    Option(
-        "budget",
+    )
+    budget: float = _option(
         "seconds per performance item, at most (default: 60)",
         metavar="SECONDS",
         read=_seconds(0),
         default=60.0,
-    ),
-    Option(
-        "outputs",
+    )
+    outputs: int | None = _option(
         "inputs on which upgrades compare outputs: all, or N (default: as the budget allows)",
         metavar="N",
         read=_outputs,
         needs=("upgrade",),
-    ),
-    Option(
-        "seed",
+    )
+    seed: int | None = _option(
         "draw timed inputs and orders by this, as in a line's duel_seed or inputs_seed (random)",
         metavar="NUMBER",
         read=_count,
-    ),
-    Option(
-        "loadgen",
+    )
+    loadgen: str | None = _option(
         "let MLPerf's LoadGen in the stack measure performance; =valid: as long as a result takes",
         metavar="LENGTH",
-        read=_loadgen,
+        read=_one_of("short", "valid"),
         bare="short",
         not_with=("upgrade",),
-    ),
-    Option(
-        "against",
+    )
+    against: tuple[str, ...] = _option(
         "gate an upgrade from this stack to that of --mlms-stack",
         metavar="STACK",
         repeatable=True,
-    ),
-    Option(
-        "aa",
+    )
+    aa: bool = _option(
         "an upgrade from each stack to itself: shows the noise floor of every item",
         default=False,
-    ),
-    Option(
-        "tolerance",
+    )
+    tolerance: float | None = _option(
         "how much slower an upgrade may be (default: the manifest's, or 3 %)",
         metavar="SHARE",
         read=read_share,
         needs=("upgrade", "sides"),
-    ),
-    Option(
-        "gate",
+    )
+    gate: tuple[str, ...] = _option(
         "quantity that an upgrade must be shown to keep within a tolerance; may be repeated",
         metavar="QUANTITY=SHARE",
         read=_gate,
         repeatable=True,
         needs=("upgrade", "sides"),
-    ),
-    Option(
-        "rounds",
+    )
+    rounds: tuple[int | None, int] | None = _option(
         "rounds of an upgrade: 24 for at most 24, 11-24 for 11 to 24 (default: 6-12)",
         metavar="ROUNDS",
         read=_rounds,
         needs=("upgrade",),
-    ),
-    Option(
-        "clock",
+    )
+    clock: str | None = _option(
         "adj, cpu, wall or device (default: the best one there is)",
         metavar="CLOCK",
-        read=_clock,
+        read=_one_of("adj", "cpu", "wall", "device"),
         needs=("upgrade",),
-    ),
-    Option(
-        "timeout",
+    )
+    timeout: float = _option(
         "longest wait for a reply of an agent (default: 300)",
         metavar="SECONDS",
         read=_seconds(0.01),
         default=300.0,
-    ),
-    Option(
-        "allow_code",
+    )
+    allow_code: bool = _option(
         "run code that a model brings along, such as the module of a state dict",
         default=False,
-    ),
-    Option(
-        "trace",
+    )
+    trace: tuple[str, ...] = _option(
         f"trace each case at these levels, by commas: {_LEVEL_NAMES}; or none",
         metavar="LEVELS",
         read=_levels,
         default=(),
         not_with=("upgrade",),
-    ),
-    Option(
-        "trace_functions",
+    )
+    trace_functions: tuple[str, ...] = _option(
         "native calls to trace at level library",
         metavar="LIBRARY:FUNCTION",
         repeatable=True,
-    ),
-    Option(
-        "trace_on_fail",
+    )
+    trace_on_fail: bool = _option(
         "trace a performance item whose limits are broken",
         default=False,
         not_with=("upgrade",),
-    ),
-    Option(
-        "resume",
+    )
+    resume: str | None = _option(
         "go on with a run that was stopped: its name, without one the last",
         metavar="RUN",
         bare="latest",
-    ),
-    Option(
-        "worker_timeout",
+    )
+    worker_timeout: float = _option(
         "silence that makes a worker count as lost (default: 60)",
         metavar="SECONDS",
         read=_seconds(5),
         default=60.0,
-    ),
-    Option(
-        "fleet",
+    )
+    fleet: bool = _option(
         "show what each host of the run has, and run nothing",
         default=False,
-    ),
-    Option(
-        "strict",
+    )
+    strict: bool = _option(
         "fail, instead of skip or warn, on what is missing or undecided",
         default=False,
-    ),
-]
+    )
+
+
+OPTIONS = [Option(entry.name, **entry.metadata) for entry in fields(Options)]
+"""Every option, in the order of the help."""
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -530,7 +501,7 @@ def read_option(config: pytest.Config, option: Option) -> Any:
     folder = config.invocation_params.dir
     value = flag_value(config, option.key)
     if value is None:
-        value = _read_ini(config, option)
+        value = _read_ini(config, option.key)
         if value is not None:
             folder = config.rootpath
     if value is None:
@@ -549,12 +520,12 @@ def read_option(config: pytest.Config, option: Option) -> Any:
 
 def flag_value(config: pytest.Config, key: str) -> Any:
     """Return the value of an option's flag; None without one, and where a later -o overrides it."""
-    option = next(option for option in OPTIONS if option.key == key)
+    flag = _flag(key)
     from_environment = shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
     flag_at = override_at = 0  # of addopts in the ini file, the environment, the command line
     for place, words in enumerate((from_environment, config.invocation_params.args), start=1):
         texts = [os.fspath(word) for word in words]
-        if any(text.partition("=")[0] == option.flag for text in texts):
+        if any(text.partition("=")[0] == flag for text in texts):
             flag_at = place
         if any(_OVERRIDE.sub("", text).startswith(f"{key}=") for text in texts):
             override_at = place
@@ -563,23 +534,24 @@ def flag_value(config: pytest.Config, key: str) -> Any:
 
 def is_set(config: pytest.Config, key: str) -> bool:
     """Return whether an option is set, on the command line or in the ini file."""
-    option = next(option for option in OPTIONS if option.key == key)
-    return flag_value(config, key) is not None or _read_ini(config, option) is not None
+    return flag_value(config, key) is not None or _read_ini(config, key) is not None
 
 
 def source_of(config: pytest.Config, key: str) -> str:
     """Return the place where an option was set, as errors name it."""
-    option = next(option for option in OPTIONS if option.key == key)
-    if flag_value(config, key) is None:
-        return f"{key} in {config.inipath}"
-    return option.flag
+    return f"{key} in {config.inipath}" if flag_value(config, key) is None else _flag(key)
 
 
-def _read_ini(config: pytest.Config, option: Option) -> Any:
+def _flag(key: str) -> str:
+    """Return the option on the command line whose ini key this is."""
+    return "--" + key.replace("_", "-")
+
+
+def _read_ini(config: pytest.Config, key: str) -> Any:
     try:
-        return config.getini(option.key) or None
+        return config.getini(key) or None
     except (ValueError, pytest.UsageError) as error:  # of a bool: pytest 8, and from 9 on
-        source = source_of(config, option.key)
+        source = source_of(config, key)
         raise pytest.UsageError(f"{source}: {error}; write true or false") from None
 
 
