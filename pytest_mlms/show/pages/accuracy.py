@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
+from pytest_mlms.show.pages.canvas import Figure
 from pytest_mlms.show.pages.classes import read_classes, worst_classes
 from pytest_mlms.show.pages.confusion import read_confusion
 from pytest_mlms.show.pages.examples import Example, Examples, read_examples
@@ -14,7 +15,7 @@ from pytest_mlms.show.pages.intervals_chart import intervals_charts
 from pytest_mlms.show.pages.item import ItemView
 from pytest_mlms.show.pages.matrix import confusion_matrix
 from pytest_mlms.show.pages.mistakes import classes_chart, mistakes_chart
-from pytest_mlms.show.pages.section import FIGURES, Context, Figure, Section
+from pytest_mlms.show.pages.section import FIGURES, Context, Section
 from pytest_mlms.show.pages.thumbnails import thumbnail
 from pytest_mlms.show.pages.waveforms import waveform_chart
 

@@ -7,14 +7,12 @@ from collections.abc import Mapping
 from markupsafe import Markup
 
 from pytest_mlms.keep.results.line import EstimateRecord
-from pytest_mlms.show.pages.axes import Axis
+from pytest_mlms.show.pages.canvas import Plot
 from pytest_mlms.show.pages.curves import Curves
 from pytest_mlms.show.pages.estimates import ends_of
 from pytest_mlms.show.pages.numbers import estimate_text, quantity_label
-from pytest_mlms.show.pages.paints import paint_of
-from pytest_mlms.show.pages.plot import Plot
-from pytest_mlms.show.pages.scales import log_scale
-from pytest_mlms.show.pages.ticks import short_value
+from pytest_mlms.show.pages.scales import Axis, log_scale, short_value
+from pytest_mlms.show.pages.svg import paint_of
 
 
 def curves_chart(curves: Curves) -> Markup:

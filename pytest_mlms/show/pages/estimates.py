@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 from pytest_mlms.core.records import Verdict
 from pytest_mlms.keep.results.line import EstimateRecord, LimitRecord
+from pytest_mlms.show.pages.canvas import Plot
 from pytest_mlms.show.pages.numbers import estimate_text, limit_text, quantity_label
-from pytest_mlms.show.pages.plot import Plot
 
 _PAINTS = {Verdict.PASSED: "good", Verdict.INCONCLUSIVE: "warn"}
 

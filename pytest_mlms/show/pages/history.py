@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from pytest_mlms.show.pages.canvas import Figure
 from pytest_mlms.show.pages.item import ItemView
 from pytest_mlms.show.pages.numbers import quantity_label
 from pytest_mlms.show.pages.run import RunView
-from pytest_mlms.show.pages.section import Figure
 from pytest_mlms.show.pages.series import SeriesView, read_series, series_of_items
 from pytest_mlms.show.pages.series_chart import series_chart
 

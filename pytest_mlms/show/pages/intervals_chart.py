@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from pytest_mlms.core.records import Verdict
 from pytest_mlms.keep.results.line import EstimateRecord, LimitRecord
-from pytest_mlms.show.pages.axes import Axis, rows_axis
+from pytest_mlms.show.pages.canvas import Plot
 from pytest_mlms.show.pages.estimates import (
     add_estimate,
     add_limit,
@@ -18,9 +18,7 @@ from pytest_mlms.show.pages.estimates import (
     limit_words,
 )
 from pytest_mlms.show.pages.numbers import limit_text, quantity_label
-from pytest_mlms.show.pages.plot import Plot
-from pytest_mlms.show.pages.scales import linear_scale
-from pytest_mlms.show.pages.ticks import TickText, short_value
+from pytest_mlms.show.pages.scales import Axis, TickText, linear_scale, rows_axis, short_value
 
 _WORST_FIRST = list(Verdict)
 

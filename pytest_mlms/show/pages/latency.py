@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from pytest_mlms.core.units import format_quantity
 from pytest_mlms.keep.results.line import EstimateRecord, LimitRecord
-from pytest_mlms.show.pages.axes import Axis, rows_axis
+from pytest_mlms.show.pages.canvas import Plot
 from pytest_mlms.show.pages.estimates import (
     add_estimate,
     add_limit,
@@ -17,11 +17,9 @@ from pytest_mlms.show.pages.estimates import (
     limit_words,
 )
 from pytest_mlms.show.pages.numbers import estimate_text, quantity_label
-from pytest_mlms.show.pages.paints import paint_of
-from pytest_mlms.show.pages.plot import Plot
 from pytest_mlms.show.pages.samples import Distribution
-from pytest_mlms.show.pages.scales import Scale, log_scale
-from pytest_mlms.show.pages.ticks import short_value
+from pytest_mlms.show.pages.scales import Axis, Scale, log_scale, rows_axis, short_value
+from pytest_mlms.show.pages.svg import paint_of
 
 _SHARES = Scale(0.0, 1.0)
 _SHOWN_SHARE = 0.99  # of the calls; the slowest would take most of the axis

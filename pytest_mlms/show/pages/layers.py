@@ -12,11 +12,16 @@ from markupsafe import Markup
 
 from pytest_mlms.decide.upgrade.labels import percent
 from pytest_mlms.measure.trace.tables import LayerRow
-from pytest_mlms.show.pages.axes import Axis, rows_axis
-from pytest_mlms.show.pages.paints import SERIES, paint_of
-from pytest_mlms.show.pages.plot import Plot, around
-from pytest_mlms.show.pages.scales import Scale, linear_scale
-from pytest_mlms.show.pages.ticks import microsecond_tick, microseconds
+from pytest_mlms.show.pages.canvas import Plot, around
+from pytest_mlms.show.pages.scales import (
+    Axis,
+    Scale,
+    linear_scale,
+    microsecond_tick,
+    microseconds,
+    rows_axis,
+)
+from pytest_mlms.show.pages.svg import SERIES, paint_of
 
 NO_TYPE = "no type"
 """The name of a type that a framework doesn't tell."""

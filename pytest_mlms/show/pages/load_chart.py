@@ -12,11 +12,17 @@ from pytest_mlms.core.records import Comparison
 from pytest_mlms.core.units import format_quantity
 from pytest_mlms.decide.upgrade.labels import percent, worst_change
 from pytest_mlms.decide.upgrade.round_record import PeakRecord
-from pytest_mlms.show.pages.axes import Axis
+from pytest_mlms.show.pages.canvas import Plot
 from pytest_mlms.show.pages.numbers import quantity_label
-from pytest_mlms.show.pages.plot import Plot
-from pytest_mlms.show.pages.scales import Scale, linear_scale, log_scale, percent_of
-from pytest_mlms.show.pages.ticks import short_value, signed_number
+from pytest_mlms.show.pages.scales import (
+    Axis,
+    Scale,
+    linear_scale,
+    log_scale,
+    percent_of,
+    short_value,
+    signed_number,
+)
 
 _MOST_NUMBERS = 12  # of rounds on their axis
 _LEGEND = {"b": "round", "muted": "round that doesn't count"}

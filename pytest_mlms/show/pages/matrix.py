@@ -11,9 +11,7 @@ from markupsafe import Markup
 from pytest_mlms.core.text import shortened
 from pytest_mlms.show.pages.confusion import Confusion, Mistake
 from pytest_mlms.show.pages.mistakes import mistake_text
-from pytest_mlms.show.pages.paints import filled
-from pytest_mlms.show.pages.picture import WIDTH, picture
-from pytest_mlms.show.pages.svg import element, words
+from pytest_mlms.show.pages.svg import WIDTH, element, filled, picture, words
 
 _TOP = 34.0  # of the first row, below the names of the columns
 _LARGEST_CELL = 40.0

@@ -8,11 +8,9 @@ from markupsafe import Markup
 
 from pytest_mlms.core.text import shortened
 from pytest_mlms.measure.evaluate.tasks.marks import ClassCounts
-from pytest_mlms.show.pages.axes import Axis, rows_axis
+from pytest_mlms.show.pages.canvas import Plot, around
 from pytest_mlms.show.pages.confusion import Confusion, Mistake
-from pytest_mlms.show.pages.plot import Plot, around
-from pytest_mlms.show.pages.scales import linear_scale
-from pytest_mlms.show.pages.ticks import whole_number
+from pytest_mlms.show.pages.scales import Axis, linear_scale, rows_axis, whole_number
 
 _LONGEST_NAME = 14  # characters of a class
 _HALF = 0.34  # of a bar's height, in rows

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pytest_mlms.core.units import format_quantity
+from pytest_mlms.show.pages.canvas import Figure
 from pytest_mlms.show.pages.item import ItemView
 from pytest_mlms.show.pages.latency import distributions_chart, percentiles_chart
 from pytest_mlms.show.pages.samples import process_distributions
-from pytest_mlms.show.pages.section import FIGURES, Context, Figure, Section
+from pytest_mlms.show.pages.section import FIGURES, Context, Section
 
 
 def _latency(item: ItemView) -> Context | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.files import write_atomically
 from pytest_mlms.core.records import Verdict
+from pytest_mlms.show.pages.canvas import Figure
 from pytest_mlms.show.pages.compare import CompareView, compare_runs
 from pytest_mlms.show.pages.curves import curves_of
 from pytest_mlms.show.pages.curves_chart import curves_chart
@@ -20,7 +21,6 @@ from pytest_mlms.show.pages.item import ItemView
 from pytest_mlms.show.pages.items import Appearance, bytes_of, render_items
 from pytest_mlms.show.pages.numbers import quantity_label
 from pytest_mlms.show.pages.run import RunView
-from pytest_mlms.show.pages.section import Figure
 
 MOST_BYTES = 2_000_000
 """The size of a report in bytes; only rows of items beyond some thousand make it larger."""

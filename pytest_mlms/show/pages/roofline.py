@@ -11,11 +11,9 @@ from markupsafe import Markup
 
 from pytest_mlms.decide.upgrade.labels import percent
 from pytest_mlms.measure.trace.metadata import Peaks
-from pytest_mlms.show.pages.axes import Axis
-from pytest_mlms.show.pages.frame import Point
+from pytest_mlms.show.pages.canvas import Plot, Point
 from pytest_mlms.show.pages.layers import NO_TYPE
-from pytest_mlms.show.pages.plot import Plot
-from pytest_mlms.show.pages.scales import Scale, log_scale
+from pytest_mlms.show.pages.scales import Axis, Scale, log_scale
 from pytest_mlms.show.pages.traces import RoofPoint
 
 BOUNDS = {

@@ -1,10 +1,16 @@
-"""Scales of axes: from values to pixels, with ticks at round numbers."""
+"""Axes of charts: from values to pixels, with ticks at round numbers and their texts."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
+
+from pytest_mlms.core.units import format_quantity
+
+TickText: TypeAlias = Callable[[float], str]
+"""The function that writes the ticks of an axis."""
 
 _STEPS = (1, 2, 5, 10)
 _LOG_DIGITS = ((1,), (1, 3), (1, 2, 5))  # of a decade, from sparse to dense
@@ -59,19 +65,10 @@ def linear_scale(values: Iterable[float], zero: bool = False) -> Scale:
         finite.append(0.0)
     low = min(finite)
     high = max(finite)
-    room = _room(low, high)
+    room = (high - low) * _PAD or abs(high) * _PAD or 1.0  # there is some where all are the same
     if zero and low == 0:
         return Scale(0.0, high + room)
     return Scale(low - room, high + room)
-
-
-def _room(low: float, high: float) -> float:
-    """Return the room at an end of a linear scale, also where all values are the same."""
-    for length in (high - low, abs(high)):
-        room = length * _PAD
-        if room:
-            return room
-    return 1.0
 
 
 def log_scale(values: Iterable[float]) -> Scale:
@@ -96,42 +93,92 @@ def linear_ticks(low: float, high: float, count: int) -> Sequence[float]:
     Source: Heckbert, Nice numbers for graph labels, Graphics Gems, 1990.
     """
     least = (high - low) / max(count, 1)
-    step = _round_step(least)
+    power = 10.0 ** math.floor(math.log10(least))
+    for digit in _STEPS:
+        step = power * digit
+        if least <= step * (1 + _ROUNDING):
+            break
     first = math.ceil(low / step - _ROUNDING)
     last = math.floor(high / step + _ROUNDING)
     ticks = [index * step for index in range(first, last + 1)]
     return ticks or linear_ticks(low, high, count + 1)
 
 
-def _round_step(least: float) -> float:
-    """Return the first of 1, 2, 5 and 10 times a power of ten that isn't less than ``least``."""
-    power = 10.0 ** math.floor(math.log10(least))
-    for digit in _STEPS:
-        step = power * digit
-        if least <= step * (1 + _ROUNDING):
-            break
-    return step
-
-
 def log_ticks(low: float, high: float, count: int) -> Sequence[float]:
     """Return powers of ten, or also 2, 3 or 5 times these where there is room for them."""
-    sparse, *denser = _LOG_DIGITS
-    chosen: Sequence[float] = _multiples(low, high, sparse)
-    for digits in denser:
-        ticks = _multiples(low, high, digits)
-        if len(ticks) <= count:
+    first = math.floor(math.log10(low))
+    last = math.ceil(math.log10(high))
+    chosen: Sequence[float] = ()
+    for digits in _LOG_DIGITS:
+        ticks = []
+        for exponent in range(first, last + 1):
+            power = 10.0**exponent
+            ticks += [digit * power for digit in digits if low <= digit * power <= high]
+        if digits == _LOG_DIGITS[0] or len(ticks) <= count:
             chosen = ticks
     while len(chosen) > count:
         chosen = chosen[::2]
     return chosen
 
 
-def _multiples(low: float, high: float, digits: Sequence[int]) -> list[float]:
-    """Return the digits times powers of ten that are between the ends."""
-    first = math.floor(math.log10(low))
-    last = math.ceil(math.log10(high))
-    found = []
-    for exponent in range(first, last + 1):
-        power = 10.0**exponent
-        found += [digit * power for digit in digits]
-    return [value for value in found if low <= value <= high]
+@dataclass(frozen=True)
+class Axis:
+    """An axis: its title with the unit, its scale, and how its ticks are written.
+
+    ``ticks`` are those of the scale if there are none. An axis of rows has ``names``, the first on
+    top, whose values are 0, 1, 2 ….
+    """
+
+    title: str
+    scale: Scale
+    text: TickText = "{:g}".format
+    names: Sequence[str] = ()
+    ticks: Sequence[float] = ()
+
+    def ticks_of(self, count: int) -> Sequence[float]:
+        """Return the ticks that were given, or about ``count`` ticks of the scale."""
+        return self.ticks or self.scale.ticks(count)
+
+
+def rows_axis(names: Sequence[str]) -> Axis:
+    """Return the vertical axis of a chart with a row for each name."""
+    scale = Scale(-0.5, len(names) - 0.5)
+    return Axis("", scale, names=names)
+
+
+def short_value(unit: str) -> TickText:
+    """Return the function that writes a value in this base unit without needless digits."""
+
+    def text(value: float) -> str:
+        number, _, shown_unit = format_quantity(value, unit).partition(" ")
+        if "." in number:
+            number = number.rstrip("0").rstrip(".")
+        return f"{number} {shown_unit}".rstrip()
+
+    return text
+
+
+def whole_number(value: float) -> str:
+    """Return a whole number; "" for a tick between two of them."""
+    if value != round(value):
+        return ""
+    return f"{value:,.0f}"
+
+
+def signed_number(value: float) -> str:
+    """Return a number with its sign; 0 has none."""
+    if value == 0:
+        return "0"
+    return f"{value:+g}"
+
+
+def microseconds(us: float) -> str:
+    """Return a time, given in microseconds, with a unit that fits it."""
+    return format_quantity(us / 1e6, "s")
+
+
+def microsecond_tick(us: float) -> str:
+    """Return a time, given in microseconds, without needless digits; 0 has no unit."""
+    if us == 0:
+        return "0"
+    return short_value("s")(us / 1e6)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from markupsafe import Markup
-
 from pytest_mlms.show.pages.item import ItemView
 
 FIGURES = "_figures.html"
@@ -29,10 +27,3 @@ class Section(NamedTuple):
     title: str
     template: str
     context: Callable[[ItemView], Context | None]
-
-
-class Figure(NamedTuple):
-    """A picture with its caption."""
-
-    caption: str
-    svg: Markup

@@ -9,12 +9,10 @@ from statistics import median
 from markupsafe import Markup
 
 from pytest_mlms.core.records import UNUSABLE
-from pytest_mlms.show.pages.axes import Axis
+from pytest_mlms.show.pages.canvas import Plot
 from pytest_mlms.show.pages.numbers import interval_text, quantity_label
-from pytest_mlms.show.pages.plot import Plot
-from pytest_mlms.show.pages.scales import Scale, linear_scale
+from pytest_mlms.show.pages.scales import Axis, Scale, linear_scale, short_value
 from pytest_mlms.show.pages.series import ChangeView, SeriesPoint, SeriesView
-from pytest_mlms.show.pages.ticks import short_value
 
 _DATE = slice(10)  # of a time in ISO 8601
 _DAY = slice(5, 10)  # month and day of it

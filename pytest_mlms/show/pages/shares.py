@@ -7,11 +7,9 @@ from collections.abc import Mapping
 from markupsafe import Markup
 
 from pytest_mlms.decide.upgrade.labels import percent
-from pytest_mlms.show.pages.axes import Axis, rows_axis
-from pytest_mlms.show.pages.paints import paint_of
-from pytest_mlms.show.pages.plot import Plot, around
-from pytest_mlms.show.pages.scales import Scale
-from pytest_mlms.show.pages.ticks import microsecond_tick, microseconds
+from pytest_mlms.show.pages.canvas import Plot, around
+from pytest_mlms.show.pages.scales import Axis, Scale, microsecond_tick, microseconds, rows_axis
+from pytest_mlms.show.pages.svg import paint_of
 
 
 def shares_chart(times: Mapping[str, float]) -> Markup:

@@ -7,10 +7,8 @@ from collections.abc import Mapping
 from markupsafe import Markup
 
 from pytest_mlms.core.text import shortened
-from pytest_mlms.show.pages.axes import Axis, rows_axis
-from pytest_mlms.show.pages.plot import Plot, around
-from pytest_mlms.show.pages.scales import Scale
-from pytest_mlms.show.pages.ticks import microsecond_tick, microseconds
+from pytest_mlms.show.pages.canvas import Plot, around
+from pytest_mlms.show.pages.scales import Axis, Scale, microsecond_tick, microseconds, rows_axis
 from pytest_mlms.show.pages.traces import Timeline, TimelineSpan
 
 _CHARACTERS = 412.0 / 7.4  # that the frame of a chart has room for, about

@@ -9,12 +9,13 @@ from pytest_mlms.measure.trace.context import TraceContext
 from pytest_mlms.measure.trace.device_time import device_time
 from pytest_mlms.measure.trace.latency import model_latency
 from pytest_mlms.measure.trace.summary import TraceSummary
+from pytest_mlms.show.pages.canvas import Figure
 from pytest_mlms.show.pages.item import ItemView
 from pytest_mlms.show.pages.layers import layers_chart, slowest_chart, types_chart, types_of
 from pytest_mlms.show.pages.roofline import BOUNDS, roofline_chart
-from pytest_mlms.show.pages.section import NOTED_FIGURES, Context, Figure, Section
+from pytest_mlms.show.pages.scales import microseconds
+from pytest_mlms.show.pages.section import NOTED_FIGURES, Context, Section
 from pytest_mlms.show.pages.shares import shares_chart
-from pytest_mlms.show.pages.ticks import microseconds
 from pytest_mlms.show.pages.timeline import timeline_chart
 from pytest_mlms.show.pages.traces import Timeline, read_trace, roof_points, timelines_of
 

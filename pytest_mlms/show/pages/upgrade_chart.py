@@ -12,12 +12,18 @@ from pytest_mlms.core.records import Comparison, Verdict
 from pytest_mlms.core.units import format_quantity
 from pytest_mlms.decide.upgrade.labels import format_change, percent, verdict_label, worst_change
 from pytest_mlms.decide.upgrade.layer_diff import LayerChange
-from pytest_mlms.show.pages.axes import Axis, rows_axis
+from pytest_mlms.show.pages.canvas import Plot, around
 from pytest_mlms.show.pages.numbers import quantity_label
-from pytest_mlms.show.pages.plot import Plot, around
 from pytest_mlms.show.pages.samples import PairRatios
-from pytest_mlms.show.pages.scales import Scale, linear_scale, percent_of
-from pytest_mlms.show.pages.ticks import short_value, signed_number
+from pytest_mlms.show.pages.scales import (
+    Axis,
+    Scale,
+    linear_scale,
+    percent_of,
+    rows_axis,
+    short_value,
+    signed_number,
+)
 
 _PAINTS = {
     Verdict.REGRESSED: "bad",

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from pytest_mlms.core.quantities import QUANTITIES
 from pytest_mlms.core.records import Comparison
 from pytest_mlms.core.units import format_quantity
+from pytest_mlms.show.pages.canvas import Figure
 from pytest_mlms.show.pages.item import ItemView
 from pytest_mlms.show.pages.latency import distributions_chart
 from pytest_mlms.show.pages.load_chart import RoundChange, load_rounds_chart, rates_chart
 from pytest_mlms.show.pages.samples import query_distributions
-from pytest_mlms.show.pages.section import FIGURES, Context, Figure, Section
+from pytest_mlms.show.pages.section import FIGURES, Context, Section
 
 
 def _queries(item: ItemView) -> Context | None:

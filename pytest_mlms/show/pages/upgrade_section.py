@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from pytest_mlms.core.records import Comparison, main_comparison
 from pytest_mlms.decide.upgrade.labels import precision_text
+from pytest_mlms.show.pages.canvas import Figure
 from pytest_mlms.show.pages.item import ItemView
 from pytest_mlms.show.pages.latency import distributions_chart
 from pytest_mlms.show.pages.samples import pair_ratios, side_distributions
-from pytest_mlms.show.pages.section import FIGURES, NOTED_FIGURES, Context, Figure, Section
+from pytest_mlms.show.pages.section import FIGURES, NOTED_FIGURES, Context, Section
 from pytest_mlms.show.pages.upgrade_chart import Round, forest_chart, layers_chart, rounds_chart
 
 

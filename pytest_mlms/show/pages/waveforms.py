@@ -8,9 +8,7 @@ from markupsafe import Markup
 
 from pytest_mlms.core.units import format_quantity
 from pytest_mlms.show.pages.examples import Waveform
-from pytest_mlms.show.pages.paints import filled, stroked
-from pytest_mlms.show.pages.picture import picture
-from pytest_mlms.show.pages.svg import element, number, path_of, words
+from pytest_mlms.show.pages.svg import element, filled, number, path_of, picture, stroked, words
 
 _WIDTH = 180.0
 _MIDDLE = 30.0  # the place of silence

@@ -7,10 +7,9 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from pytest_mlms.show.pages.axes import Axis, rows_axis
-from pytest_mlms.show.pages.paints import PAINTS
-from pytest_mlms.show.pages.plot import Plot
-from pytest_mlms.show.pages.scales import Scale, linear_scale, log_scale
+from pytest_mlms.show.pages.canvas import LegendEntry, Plot, draw_legend
+from pytest_mlms.show.pages.scales import Axis, Scale, linear_scale, log_scale, rows_axis
+from pytest_mlms.show.pages.svg import PAINTS
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -111,3 +110,24 @@ def test_ticks_have_room_for_their_texts(scale: Scale) -> None:
     wide = [text for text in parsed.iter(f"{SVG}text") if "seconds" in (text.text or "")]
     places = sorted(float(text.attrib["x"]) for text in wide)
     assert all(after - before > 100 for before, after in itertools.pairwise(places))
+
+
+def test_entries_of_a_legend_go_on_in_the_next_row_where_one_is_full() -> None:
+    entries = [LegendEntry(f"stack number {number}", "c0", False) for number in range(5)]
+    drawn, height = draw_legend(entries, top=10, width=420)
+    texts = list(ET.fromstring(f"<g>{drawn}</g>").iter("text"))
+    assert [text.text for text in texts] == [entry.name for entry in entries]
+    rows = [float(text.attrib["y"]) for text in texts]
+    assert rows == sorted(rows)
+    assert rows[0] == 14
+    assert rows[-1] > rows[0]
+    assert height == 18 * len(set(rows))
+    firsts = {text.attrib["y"]: text.attrib["x"] for text in reversed(texts)}
+    assert len(set(firsts.values())) == 1
+
+
+def test_a_name_that_is_wider_than_the_picture_is_shortened_and_escaped_in_the_legend() -> None:
+    drawn, _ = draw_legend([LegendEntry("<b>" * 100, "c0", True)], top=10, width=420)
+    assert "<b>" not in drawn
+    assert drawn.count("&lt;b&gt;") < 25
+    assert "stroke-dasharray" in drawn
