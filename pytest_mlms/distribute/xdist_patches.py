@@ -1,7 +1,8 @@
 """Patches of pytest-xdist 3.x that keep a run going when a host is lost, and hosts apart.
 
 Without them, xdist ends the whole run with an internal error where a host can't be reached, or
-where a worker has an internal error, and it starts a worker that dies at its start again for ever.
+where a worker has an internal error or is gone before it was told so, and it starts a worker that
+dies at its start again for ever.
 It would also call whatever a worker names as the class of a warning. All that is private to xdist
 and is replaced is in this file.
 """
@@ -16,7 +17,7 @@ import threading
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -325,8 +326,20 @@ class _NodeManager(xdist.workermanage.NodeManager):  # type: ignore[misc]
             self._notices.add_loss(message)
         return nodes
 
+    def setup_node(self, spec: Any, putevent: Any) -> Any:
+        """Return a worker to which items may be sent while nobody knows yet that it is gone."""
+        node = super().setup_node(spec, putevent)
+        node.sendcommand = partial(_send_unless_gone, node.sendcommand)
+        return node
+
     def rsync_roots(self, gateway: Any) -> None:
         """Copy nothing, because "mlms worker install" has put pytest on the host."""
+
+
+def _send_unless_gone(send: Callable[..., None], name: str, **arguments: Any) -> None:
+    """Send a command to a worker; where it is gone, xdist's next event of it says so."""
+    with contextlib.suppress(OSError):
+        send(name, **arguments)
 
 
 def _warning_of(data: dict[str, Any]) -> warnings.WarningMessage:

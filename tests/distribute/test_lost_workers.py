@@ -38,6 +38,25 @@ def pytest_runtest_logstart(nodeid):
         raise RuntimeError("a plugin is broken")
 """
 
+DIES_UNHEARD = """
+import os, signal, time, pytest
+
+class Controller:
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report):
+        if hasattr(self, "node") or report.when != "call":
+            return
+        time.sleep(1)  # by then the worker has said that this test is over, and asks for more
+        self.node = report.node
+        process = self.node.gateway._io.popen
+        process.kill()
+        process.wait()
+
+def pytest_configure(config):
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Controller())
+"""
+
 DIES_AT_START = """
 import os
 
@@ -158,6 +177,19 @@ def test_an_internal_error_of_a_worker_costs_no_result(project: Project) -> None
     result.stdout.fnmatch_lines(
         ["mlms: gw* has an internal error:", "*a plugin is broken", "mlms: * was lost: int*"]
     )
+
+
+def test_a_worker_that_is_gone_before_its_end_is_known_is_sent_items_without_harm(
+    project: Project,
+) -> None:
+    project.pytester.makeconftest(DIES_UNHEARD)
+    few = SLEEPERS.replace("range(12)", "range(3)")  # of which a worker is sent one at a time
+    few = few.replace("range(6)", "range(0)").replace("0.05", "0.05 + 5 * (n == 1)")
+    project.pytester.makepyfile(test_sleepers=few)
+    result = project.run("-n2", "test_sleepers.py")
+    assert_no_internal_error(result)
+    result.assert_outcomes(passed=3, skipped=1)
+    assert len(project.items()) == 3
 
 
 def start_interrupted(project: Project) -> subprocess.Popen[bytes]:

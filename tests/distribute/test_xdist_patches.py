@@ -267,6 +267,22 @@ def test_a_remote_host_is_asked_whether_it_is_there(
     assert notices.losses == ["gpu1 is left out: no route", "no worker is left"]
 
 
+@pytest.mark.usefixtures("patches")
+def test_items_for_a_worker_whose_connection_has_broken_are_dropped_until_its_loss_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its loss may wait behind other events, whose items were sent to it: an internal error."""
+
+    def broken(name: str, **arguments: Any) -> None:
+        raise OSError("cannot send (already closed?)")
+
+    node = SimpleNamespace(sendcommand=broken)
+    monkeypatch.setattr(xdist.workermanage.NodeManager, "setup_node", lambda *_: node)
+    manager = xdist.dsession.NodeManager.func.__new__(xdist.dsession.NodeManager.func)
+    started = manager.setup_node(make_spec(), print)
+    started.sendcommand("runtests", indices=[1, 2])
+
+
 def test_an_internal_error_of_a_worker_counts_as_its_loss(
     session: Any, patches: XdistPatches, notices: FakeNotices
 ) -> None:
