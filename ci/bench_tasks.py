@@ -27,8 +27,11 @@ def measure_tasks() -> Iterator[Row]:
 
 
 def _measure_average_precision() -> Iterator[Row]:
-    from pytest_mlms.measure.evaluate.average_precision import coco_figures
-    from pytest_mlms.measure.evaluate.object_matching import ObjectMatcher, joined_matches
+    from pytest_mlms.measure.evaluate.average_precision import (
+        ObjectMatcher,
+        coco_figures,
+        joined_matches,
+    )
 
     sys.path.insert(0, str(ROOT))  # for tests
     from tests.support.detections import compose_images, figures_of_pycocotools

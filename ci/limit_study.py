@@ -27,9 +27,8 @@ from limit_noise import CALL, NOISES, Machine, Noise, SimulatedPredictor
 from pytest_mlms.core.quantities import QUANTITIES
 from pytest_mlms.core.records import Limit, Place
 from pytest_mlms.core.units import parse_quantity
-from pytest_mlms.measure.evaluate.looks import EARLY_PROCESSES
 from pytest_mlms.measure.evaluate.performance import Measurement, measure_performance
-from pytest_mlms.measure.evaluate.performance_plan import PerformancePlan
+from pytest_mlms.measure.evaluate.performance_plan import EARLY_PROCESSES, PerformancePlan
 from pytest_mlms.measure.evaluate.process_result import ProcessResult
 from pytest_mlms.options import OPTIONS
 

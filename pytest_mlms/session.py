@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from pytest_mlms.manifest.load import Origin
     from pytest_mlms.measure.agent.helpers import CodeAgent
     from pytest_mlms.measure.agent.predictor import Predictor
-    from pytest_mlms.measure.evaluate.kept_outputs import OutputsStore
-    from pytest_mlms.measure.evaluate.reference import Reference
+    from pytest_mlms.measure.evaluate.kept_outputs import OutputsStore, Reference
     from pytest_mlms.measure.pipeline import Dataset
     from pytest_mlms.provide.host.capabilities import Capabilities
 

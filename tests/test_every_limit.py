@@ -22,7 +22,7 @@ from pytest_mlms.manifest.points import measures
 from pytest_mlms.manifest.thresholds import Thresholds, UpgradeThresholds, value_of
 from pytest_mlms.measure.evaluate.estimates import estimate_evidence
 from pytest_mlms.measure.evaluate.limits import judge
-from pytest_mlms.measure.evaluate.soak_estimates import estimate_soak
+from pytest_mlms.measure.evaluate.soak import estimate_soak
 from pytest_mlms.measure.evaluate.tasks.task import Array, Evidence
 from tests.items.test_load import loads, write_manifest
 from tests.items.test_loadgen import needs_loadgen
@@ -30,7 +30,7 @@ from tests.items.test_soaks import only_soaks, soaks
 from tests.items.test_upgrades import upgrades
 from tests.measure.evaluate.test_load_performance import FakeServer, measure
 from tests.measure.evaluate.test_load_plan import plan_of, server
-from tests.measure.evaluate.test_soak_estimates import LEAK, SLOWER, TIME, blocks
+from tests.measure.evaluate.test_soak import LEAK, SLOWER, TIME, blocks
 from tests.support.project import PREDICTORS, ROOT, Project
 from tests.support.scored import Means
 

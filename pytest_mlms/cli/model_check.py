@@ -13,7 +13,7 @@ from pytest_mlms.core.records import Artifact
 from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.manifest.schema import BATCH, Input, Output
 from pytest_mlms.measure.agent.signature import check_fit, check_signature, named_tensors
-from pytest_mlms.measure.evaluate.random_inputs import input_shape, known_axes
+from pytest_mlms.measure.evaluate.inputs import input_shape, known_axes
 from pytest_mlms.measure.pipeline import read_labels
 from pytest_mlms.measure.structure.onnx_signature import OnnxSignature, read_signature
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pytest_mlms.measure.agent.helpers import PictureAgent, PictureSpec
     from pytest_mlms.measure.agent.opening import Caches
     from pytest_mlms.measure.agent.predictor import Predictor
-    from pytest_mlms.measure.evaluate.reference import Reference
+    from pytest_mlms.measure.evaluate.kept_outputs import Reference
     from pytest_mlms.measure.pipeline import Dataset
     from pytest_mlms.provide.artifacts.fetch import CaseFiles
     from pytest_mlms.provide.cases import Case
@@ -283,7 +283,7 @@ def mlms_reference(
     They are computed once for the items that follow each other.
     """
     from pytest_mlms.items.item_outputs import reference_outputs
-    from pytest_mlms.measure.evaluate.reference import Reference
+    from pytest_mlms.measure.evaluate.kept_outputs import Reference
 
     with skip_if_unavailable(mlms_session):
         case = _reference_case(mlms_case)

@@ -17,8 +17,12 @@ from pytest_mlms.manifest.schema import Output
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import Array
 from pytest_mlms.measure.evaluate.inputs import Inputs
-from pytest_mlms.measure.evaluate.kept_outputs import KeptOutputs, OutputsKeeper, outputs_key
-from pytest_mlms.measure.evaluate.reference import compute_outputs
+from pytest_mlms.measure.evaluate.kept_outputs import (
+    KeptOutputs,
+    OutputsKeeper,
+    compute_outputs,
+    outputs_key,
+)
 from pytest_mlms.measure.evaluate.rows import predict_all, predict_rows
 from pytest_mlms.measure.pipeline import Dataset
 from pytest_mlms.provide.cases import Case

@@ -23,8 +23,14 @@ from pytest_mlms.keep.results.recorder import Recorder
 from pytest_mlms.measure.agent.process import Array
 from pytest_mlms.measure.evaluate.limits import judge, worst
 from pytest_mlms.measure.evaluate.output_sweep import own_rules
-from pytest_mlms.measure.evaluate.soak import Running, SoakRun, SoakSeries
-from pytest_mlms.measure.evaluate.soak_estimates import Blocks, estimate_soak, lacks_blocks
+from pytest_mlms.measure.evaluate.soak import (
+    Blocks,
+    Running,
+    SoakRun,
+    SoakSeries,
+    estimate_soak,
+    lacks_blocks,
+)
 from pytest_mlms.provide.cases import Case
 from pytest_mlms.show.report.artifacts import keep_arrays
 

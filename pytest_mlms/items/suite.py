@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from pytest_mlms.measure.agent.predictor import Predictor
     from pytest_mlms.measure.agent.process import Array
     from pytest_mlms.measure.evaluate.batch_sizes import BatchSizes
+    from pytest_mlms.measure.evaluate.kept_outputs import Reference
     from pytest_mlms.measure.evaluate.process_result import ProcessRecord, ProcessResult
-    from pytest_mlms.measure.evaluate.reference import Reference
     from pytest_mlms.measure.evaluate.timed_inputs import RandomInputs, TimedInputs
     from pytest_mlms.measure.pipeline import Dataset
     from pytest_mlms.provide.artifacts.fetch import CaseFiles
@@ -79,8 +79,8 @@ def test_agreement(
     """Compare outputs, best classes and probabilities with those of the reference framework."""
     from pytest_mlms.measure.evaluate.agreement import Tolerance, estimate_agreement
     from pytest_mlms.measure.evaluate.departure import search_departure
+    from pytest_mlms.measure.evaluate.kept_outputs import compare_outputs
     from pytest_mlms.measure.evaluate.limits import judge
-    from pytest_mlms.measure.evaluate.reference import compare_outputs
     from pytest_mlms.show.report.agreement import explain_departure, explain_worst, keep_differences
 
     limit = mlms_case.agreement
@@ -145,13 +145,11 @@ def test_performance(
     from pytest_mlms.items.load_plans import load_plan_of, loadgen_plan_of
     from pytest_mlms.manifest.scenarios import Peak
     from pytest_mlms.measure.evaluate.contention import explain_wait
-    from pytest_mlms.measure.evaluate.load_performance import measure_load
+    from pytest_mlms.measure.evaluate.load_performance import measure_load, measure_peak
     from pytest_mlms.measure.evaluate.loadgen import measure_by_loadgen
-    from pytest_mlms.measure.evaluate.looks import EARLY_PROCESSES
     from pytest_mlms.measure.evaluate.output_sweep import own_rules
-    from pytest_mlms.measure.evaluate.peak import measure_peak
     from pytest_mlms.measure.evaluate.performance import measure_performance
-    from pytest_mlms.measure.evaluate.performance_plan import PerformancePlan
+    from pytest_mlms.measure.evaluate.performance_plan import EARLY_PROCESSES, PerformancePlan
     from pytest_mlms.show.report.artifacts import (
         keep_log,
         keep_part,

@@ -16,7 +16,7 @@ from pytest_mlms.author.draft.inputs import has_free_batch
 from pytest_mlms.author.draft.parts import InputPart
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import Refused
-from pytest_mlms.measure.evaluate.random_inputs import draw_array
+from pytest_mlms.measure.evaluate.inputs import draw_array
 from pytest_mlms.measure.pipeline import preprocess
 
 Array = NDArray[Any]

@@ -15,7 +15,7 @@ from pytest_mlms.decide.upgrade.labels import is_told, percent
 from pytest_mlms.decide.upgrade.missing_gates import MISSING
 from pytest_mlms.decide.upgrade.result import UpgradeResult
 from pytest_mlms.decide.upgrade.setting import UpgradeSetting
-from pytest_mlms.measure.evaluate.process_kinds import ProcessKinds, find_kinds
+from pytest_mlms.measure.evaluate.doubts import ProcessKinds, find_kinds
 from pytest_mlms.provide.stacks.declared import framework_of
 from pytest_mlms.provide.stacks.exact_packages import NONE
 

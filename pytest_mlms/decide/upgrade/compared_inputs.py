@@ -16,13 +16,11 @@ from pytest_mlms.decide.upgrade.rounds import SIDES, Outputs, SideName
 from pytest_mlms.decide.upgrade.stack_inputs import StackInputs
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import Refused
-from pytest_mlms.measure.evaluate import rounding
-from pytest_mlms.measure.evaluate.inputs import Inputs, random_batch
+from pytest_mlms.measure.evaluate.inputs import LARGE, Inputs, edge_batches, random_batch
 from pytest_mlms.measure.evaluate.output_sweep import Nearby
-from pytest_mlms.measure.evaluate.random_inputs import LARGE, edge_batches
-from pytest_mlms.measure.evaluate.rounding import NearbyOutputs
-from pytest_mlms.measure.evaluate.rows import BatchAxis, BatchRows, batch_axes_of
-from pytest_mlms.measure.evaluate.states import StateLoop
+from pytest_mlms.measure.evaluate.outputs import NearbyOutputs
+from pytest_mlms.measure.evaluate.outputs import nearby_outputs as outputs_nearby
+from pytest_mlms.measure.evaluate.rows import BatchAxis, BatchRows, StateLoop, batch_axes_of
 from pytest_mlms.measure.evaluate.worst_inputs import place_of
 from pytest_mlms.measure.pipeline import Dataset
 from pytest_mlms.measure.pipeline.selection import selected_elements
@@ -238,7 +236,7 @@ def nearby_outputs(
             pair.wait(side)
             raise
 
-    return rounding.nearby_outputs(predict, batch, case.loaded.manifest.batch_axes)
+    return outputs_nearby(predict, batch, case.loaded.manifest.batch_axes)
 
 
 def _nearby_rows(pair: AgentPair, case: Case, batch: Outputs, count: int) -> Nearby:

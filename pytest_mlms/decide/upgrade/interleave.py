@@ -40,8 +40,7 @@ from pytest_mlms.decide.upgrade.turn_watch import (
     waits,
 )
 from pytest_mlms.measure.agent.predictor import Clocks, Predictor, Turn
-from pytest_mlms.measure.evaluate.memory_growth import SUSPECT
-from pytest_mlms.measure.evaluate.settling import even_out
+from pytest_mlms.measure.evaluate.steadiness import SUSPECT_GROWTH, even_out
 from pytest_mlms.measure.evaluate.timed_inputs import (
     cycle_of,
     elements_of,
@@ -606,7 +605,7 @@ def calls_of_turn(seconds: float) -> int:
 
 def _seems_to_leak(growths: Sequence[Mapping[SideName, float]]) -> bool:
     """Return whether the candidate's memory grew by more than the baseline's in the first round."""
-    return bool(growths) and growths[0]["b"] - growths[0]["a"] >= SUSPECT
+    return bool(growths) and growths[0]["b"] - growths[0]["a"] >= SUSPECT_GROWTH
 
 
 def _cpu_seconds(turn: Turn) -> float:

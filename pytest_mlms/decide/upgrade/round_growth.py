@@ -8,7 +8,12 @@ from mlms_predictors._run.replies import UsageReply
 
 from pytest_mlms.decide.upgrade.agents import AgentPair, TurnPlan
 from pytest_mlms.decide.upgrade.rounds import SIDES, SideName
-from pytest_mlms.measure.evaluate.memory_growth import SECONDS, SUSPECT, growth_of, watch_growth
+from pytest_mlms.measure.evaluate.steadiness import (
+    SUSPECT_GROWTH,
+    WATCH_SECONDS,
+    growth_of,
+    watch_growth,
+)
 
 _CALLS = 60  # by which a leak of a kilobyte shows
 _CALL_SECONDS = 0.5  # that these may take a side
@@ -25,7 +30,7 @@ class RoundGrowth:
     def __init__(self, pair: AgentPair, watches: bool, longest: float) -> None:
         self._pair = pair
         self._watches = watches
-        self._seconds = min(SECONDS, longest / 2)
+        self._seconds = min(WATCH_SECONDS, longest / 2)
         self._before = self._usage()
 
     def growth(
@@ -36,7 +41,7 @@ class RoundGrowth:
             calls += self._call_more(_CALLS - calls, call_seconds)
         after = self._usage()
         found = {side: growth_of(self._before[side], after[side], calls) for side in SIDES}
-        if not self._watches and max(found.values()) < SUSPECT:
+        if not self._watches and max(found.values()) < SUSPECT_GROWTH:
             return found
         for side in SIDES:
             with self._pair.running(side) as predictor:

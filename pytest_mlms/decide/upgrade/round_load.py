@@ -14,12 +14,8 @@ from pytest_mlms.decide.upgrade.figures import Figure
 from pytest_mlms.decide.upgrade.round_record import PeakRecord
 from pytest_mlms.decide.upgrade.rounds import Array, SideName
 from pytest_mlms.measure.agent.load import LoadInterrupted, LoadLost, LoadPlan, LoadRun
-from pytest_mlms.measure.evaluate.load_record import (
-    LoadRecord,
-    QueryTimes,
-    load_record,
-    query_times,
-)
+from pytest_mlms.measure.evaluate.load_process import QueryTimes, load_record, query_times
+from pytest_mlms.measure.evaluate.process_result import LoadRecord
 from pytest_mlms.measure.load.percentiles import loadgen_percentile
 
 _NANO = 1e-9

@@ -13,7 +13,7 @@ from pytest_mlms.core.serialization import NullAs, omitted_if_default
 from pytest_mlms.decide.upgrade.figures import Figure
 from pytest_mlms.decide.upgrade.round_estimate import OrderEffect, order_effect
 from pytest_mlms.decide.upgrade.rounds import SideName
-from pytest_mlms.measure.evaluate.load_record import LoadRecord
+from pytest_mlms.measure.evaluate.process_result import LoadRecord
 
 
 @dataclass(frozen=True)

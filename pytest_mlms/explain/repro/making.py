@@ -33,9 +33,8 @@ from pytest_mlms.measure.agent.opening import PredictorSpec, open_predictor
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.evaluate.agreement import Tolerance, differences
 from pytest_mlms.measure.evaluate.closeness import rounding_share
-from pytest_mlms.measure.evaluate.inputs import random_batch
+from pytest_mlms.measure.evaluate.inputs import edge_batches, random_batch
 from pytest_mlms.measure.evaluate.output_sweep import rules_of
-from pytest_mlms.measure.evaluate.random_inputs import edge_batches
 from pytest_mlms.measure.evaluate.timed_inputs import first_batch
 from pytest_mlms.measure.evaluate.worst_inputs import place_of
 from pytest_mlms.measure.pipeline import Dataset, open_dataset, without_corrupt

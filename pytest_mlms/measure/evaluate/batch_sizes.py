@@ -13,9 +13,9 @@ from pytest_mlms.measure.agent.process import Array, Refused
 from pytest_mlms.measure.evaluate.closeness import Rule
 from pytest_mlms.measure.evaluate.inputs import random_batch
 from pytest_mlms.measure.evaluate.output_sweep import OutputSweep, rules_of
-from pytest_mlms.measure.evaluate.rounding import NearbyOutputs, nearby_outputs
+from pytest_mlms.measure.evaluate.outputs import NearbyOutputs, nearby_outputs
 from pytest_mlms.measure.evaluate.rows import BatchRows, batch_axes_of
-from pytest_mlms.measure.evaluate.shape_groups import alike_elements
+from pytest_mlms.measure.evaluate.timed_inputs import alike_elements
 from pytest_mlms.measure.pipeline import Dataset
 from pytest_mlms.provide.cases import Case
 

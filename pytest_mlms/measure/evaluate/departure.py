@@ -13,7 +13,7 @@ from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import Refused
 from pytest_mlms.measure.evaluate.agreement import Tolerance, differences
-from pytest_mlms.measure.evaluate.reference import Reference
+from pytest_mlms.measure.evaluate.kept_outputs import Reference
 from pytest_mlms.provide.cases import Case
 
 Array = NDArray[Any]

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_mlms.measure.evaluate.average_precision import Matches, coco_figures
-from pytest_mlms.measure.evaluate.tasks.marks import BoxMark, ClassCounts, MaskPair
-from pytest_mlms.measure.evaluate.tasks.task import Evidence
+from pytest_mlms.measure.evaluate.tasks.task import BoxMark, ClassCounts, Evidence, MaskPair
 
 Array = NDArray[Any]
 

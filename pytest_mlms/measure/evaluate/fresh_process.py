@@ -15,16 +15,17 @@ from pytest_mlms.core.statistics import is_steady
 from pytest_mlms.measure.agent.predictor import Predictor, ScenarioRun
 from pytest_mlms.measure.agent.process import Array
 from pytest_mlms.measure.evaluate.contention import latencies_of_running, waited
-from pytest_mlms.measure.evaluate.memory_growth import (
-    SECONDS,
-    SUSPECT,
-    growth_between,
-    watch_growth,
-)
+from pytest_mlms.measure.evaluate.doubts import is_promising, may_settle
 from pytest_mlms.measure.evaluate.performance_plan import PerformancePlan
 from pytest_mlms.measure.evaluate.process_result import ProcessRecord, ProcessResult
-from pytest_mlms.measure.evaluate.run_length import is_promising, may_settle
-from pytest_mlms.measure.evaluate.settling import even_out, settling_of
+from pytest_mlms.measure.evaluate.steadiness import (
+    SUSPECT_GROWTH,
+    WATCH_SECONDS,
+    even_out,
+    growth_between,
+    settling_of,
+    watch_growth,
+)
 from pytest_mlms.measure.evaluate.timed_inputs import cycle_of, groups_of
 
 _WINDOW_CALLS = 8  # of the warm-up
@@ -185,9 +186,9 @@ def _result(plan: PerformancePlan, predictor: Predictor, timed: _Timed) -> Proce
 def _memory_growth(plan: PerformancePlan, predictor: Predictor, run: ScenarioRun) -> float:
     """Return the bytes that a call added: by the timed run, longer where it seems to leak."""
     growth = growth_between(0, run.grown, len(run.latencies))
-    if growth < SUSPECT and not plan.watches_growth:
+    if growth < SUSPECT_GROWTH and not plan.watches_growth:
         return growth
-    seconds = min(SECONDS, plan.longest / 2)
+    seconds = min(WATCH_SECONDS, plan.longest / 2)
     return watch_growth(predictor, float(np.median(run.latencies)), seconds)
 
 

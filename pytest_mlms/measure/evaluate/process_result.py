@@ -1,27 +1,85 @@
-"""The measurements of one fresh process of a performance item."""
+"""The measurements of one fresh process of a performance item, and estimates over processes."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from statistics import fmean
 
 import numpy as np
 from mlms_predictors._run.replies import DeviceBytes
 
+from pytest_mlms.core.quantities import ProcessEstimator, quantities_of
 from pytest_mlms.core.quantities.quantity import DeviceTime
+from pytest_mlms.core.records import Estimate
 from pytest_mlms.core.serialization import omitted_if_default
-from pytest_mlms.core.statistics import persistence
+from pytest_mlms.core.statistics import (
+    Interval,
+    percentile_interval,
+    persistence,
+    rate_interval,
+    student_interval,
+)
 from pytest_mlms.measure.agent.predictor import ScenarioRun
 from pytest_mlms.measure.agent.process import Array
 from pytest_mlms.measure.agent.replies import UNTOLD
 from pytest_mlms.measure.evaluate.contention import TimesLessWait, latencies_less_wait
-from pytest_mlms.measure.evaluate.load_record import LoadRecord
-from pytest_mlms.measure.evaluate.settling import SETTLED, Settling
+from pytest_mlms.measure.evaluate.performance_plan import calls_needed
+from pytest_mlms.measure.evaluate.steadiness import SETTLED, Settling
+from pytest_mlms.measure.load.percentiles import PercentilePair
 
 NOT_ASKED = "it is measured where it is limited, and not under load"
 """Why processes don't tell how far inputs in a batch are from alone."""
+
+
+@dataclass(frozen=True)
+class LoadRecord:
+    """Record of the last run of a process under load: seconds, and queries a second.
+
+    Attributes:
+        seed: Drew its arrivals and samples.
+        runs: How many runs there were; each was longer than the one before.
+        queries: The queries of the last one.
+        unserved: Those that were not served when it ended.
+        over: Those over the scenario's limit; None where it has none.
+        missing: Further queries within the limit that LoadGen's rule would take.
+        verdict: The verdict of that rule; None without a limit.
+        seconds: The scheduled time of the last query.
+        scheduled_rate: Queries as scheduled, (n - 1) over that time.
+        rate: Queries as done, (n - 1) over the time until the last one was done.
+        percentiles: By name, as LoadGen has them and interpolated.
+        early_stopping: LoadGen's estimates of p90 and p99; None where there are too few queries.
+        issue_delay: The p99 of our own delay.
+        queue_delay: The mean wait for an instance.
+        instances: Copies of the model.
+        instance_bytes: The memory that each copy after the first took.
+        largest_batch: The most inputs of a call.
+        mean_batch: Inputs of a call, as queries met them on average.
+        waited: The share of the time that an instance's thread waited for a core; None where it is
+            not counted.
+    """
+
+    seed: int
+    runs: int
+    queries: int
+    unserved: int
+    over: int | None
+    missing: int
+    verdict: str | None
+    seconds: float
+    scheduled_rate: float | None
+    rate: float | None
+    percentiles: Mapping[str, PercentilePair]
+    early_stopping: Mapping[str, float | None]
+    issue_delay: float
+    queue_delay: float
+    instances: int
+    instance_bytes: tuple[int, ...]
+    largest_batch: int
+    mean_batch: float
+    waited: float | None
 
 
 @dataclass(frozen=True)
@@ -219,3 +277,113 @@ class ProcessResult:
             device_memory=record.device_memory,
             device_time=record.device_time,
         )
+
+
+_TIME_UNITS = ("s", "/s")
+
+
+def estimate_performance(
+    results: Sequence[ProcessResult], confidence: float
+) -> dict[str, Estimate]:
+    """Return the quantities of performance over processes.
+
+    An estimate is the mean of the processes' values with Student's interval. That of a percentile
+    is at least as wide as the interval of its order statistics.
+
+    Throughput is what a fixed amount of work gets: the processes' time for an input is what is
+    averaged (so rates by the harmonic mean: Smith 1988, Communications of the ACM 31:1202), and it
+    agrees with the mean latency.
+    """
+    estimates = {}
+    for quantity in quantities_of("performance"):
+        if quantity.estimator:
+            estimate = _estimate(quantity.estimator, results, confidence)
+            if quantity.unit in _TIME_UNITS:
+                less_wait = _value_less_wait(quantity.estimator, results)
+                estimate = replace(estimate, less_wait=less_wait)
+            estimates[quantity.name] = estimate
+    return estimates
+
+
+def _estimate(
+    estimator: ProcessEstimator, results: Sequence[ProcessResult], confidence: float
+) -> Estimate:
+    values = [estimator.value(result) for result in results]
+    counters = {estimator.counter(result) for result in results}
+    if np.isnan(values).any():
+        return _nothing(_missing(estimator, results), len(results), confidence)
+    if len(counters) > 1:
+        text = f"processes tell it by counters of different meaning: {', '.join(sorted(counters))}"
+        return _nothing(text, len(results), confidence)
+    value = fmean(values)
+    interval = student_interval(values, confidence)
+    if estimator.is_rate:
+        value = 1 / value
+        interval = rate_interval(values, confidence)
+    if estimator.percent:
+        of_calls = _interval_of_calls(estimator.percent, results, confidence)
+        interval = Interval(min(interval.low, of_calls.low), max(interval.high, of_calls.high))
+    return Estimate(
+        value=value,
+        low=interval.low,
+        high=interval.high,
+        confidence=confidence,
+        replicates=len(results),
+        of="processes",
+        lacking=_missing(estimator, results),
+        counter=counters.pop(),
+    )
+
+
+def _nothing(missing: str, replicates: int, confidence: float) -> Estimate:
+    """Return the estimate of a quantity that has no value."""
+    return Estimate(
+        value=math.nan,
+        low=0.0,
+        high=math.inf,
+        confidence=confidence,
+        replicates=replicates,
+        of="processes",
+        lacking=missing,
+    )
+
+
+def _interval_of_calls(
+    percent: float, results: Sequence[ProcessResult], confidence: float
+) -> Interval:
+    """Return the interval of a percentile that the number of calls allows.
+
+    That of the order statistics of all calls, each relative to the median of its process, so that
+    differences of processes are left to the interval over processes. With few calls the
+    interpolated percentiles of all processes are low alike, which their scatter doesn't show.
+    """
+    relative = np.concatenate([result.relative for result in results])
+    median = fmean(result.median for result in results)
+    interval = percentile_interval(relative, percent, confidence)
+    return Interval(median * interval.low, median * interval.high)
+
+
+def _value_less_wait(estimator: ProcessEstimator, results: Sequence[ProcessResult]) -> float | None:
+    """Return the estimate without the wait for a core.
+
+    None where the kernel doesn't count it, and for a rate of which nothing but wait is left.
+    """
+    if any(result.record.waited is None for result in results):
+        return None
+    value = fmean(estimator.value(result.less_wait) for result in results)
+    if not estimator.is_rate:
+        return value
+    return 1 / value if value else None
+
+
+def _missing(estimator: ProcessEstimator, results: Sequence[ProcessResult]) -> str:
+    """Return the reason why the processes can't tell a quantity; "" where they can."""
+    for result in results:
+        reason = estimator.missing(result)
+        if reason:
+            return reason
+    needed = calls_needed(estimator.percent)
+    fewest = min(result.record.calls for result in results)
+    if fewest < needed:
+        return f"needs {needed} calls a process, had {fewest}: raise --mlms-budget"
+    return ""

@@ -6,7 +6,7 @@ import csv
 import itertools
 from collections.abc import Sequence
 
-from pytest_mlms.measure.evaluate.tasks.marks import ClassCounts
+from pytest_mlms.measure.evaluate.tasks.task import ClassCounts
 from pytest_mlms.show.pages.item import ItemView
 
 _MOST_ROWS = 20_000

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from pytest_mlms.core.files import read_regular
 from pytest_mlms.core.serialization import from_plain, parse_json
-from pytest_mlms.measure.evaluate.tasks.marks import BoxMark
+from pytest_mlms.measure.evaluate.tasks.task import BoxMark
 from pytest_mlms.show.pages.item import ItemView
 
 WORST = "worst.json"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from pytest_mlms.core.text import shortened
-from pytest_mlms.measure.evaluate.tasks.marks import ClassCounts
+from pytest_mlms.measure.evaluate.tasks.task import ClassCounts
 from pytest_mlms.show.pages.canvas import Plot, around
 from pytest_mlms.show.pages.confusion import Confusion, Mistake
 from pytest_mlms.show.pages.scales import Axis, linear_scale, rows_axis, whole_number

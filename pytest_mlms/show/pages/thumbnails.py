@@ -10,7 +10,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from pytest_mlms.core.files import read_regular
-from pytest_mlms.measure.evaluate.tasks.marks import BoxMark
+from pytest_mlms.measure.evaluate.tasks.task import BoxMark
 from pytest_mlms.show.pages.svg import element
 
 COLOURS = {"label": "#ffd60a", "right": "#2fd575", "wrong": "#ff3b30"}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from pytest_mlms.measure.evaluate.tasks.marks import MaskPair
+from pytest_mlms.measure.evaluate.tasks.task import MaskPair
 
 _COLOURED = 0.55  # share of the colour in a pixel that is marked
 _KEPT = 0.45  # share of the picture in it

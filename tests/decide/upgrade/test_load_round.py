@@ -13,7 +13,7 @@ from pytest_mlms.decide.upgrade.figures import Figure
 from pytest_mlms.decide.upgrade.load_round import LoadRound
 from pytest_mlms.decide.upgrade.round_load import SideLoad
 from pytest_mlms.measure.agent.load import LoadRun
-from pytest_mlms.measure.evaluate.load_record import QueryTimes, load_record
+from pytest_mlms.measure.evaluate.load_process import QueryTimes, load_record
 from tests.support.upgrades import alike, changed, find
 
 MILLISECOND = 1_000_000

@@ -36,7 +36,7 @@ from pytest_mlms.measure.agent.predictor import (
     Turn,
 )
 from pytest_mlms.measure.agent.process import Refused
-from pytest_mlms.measure.evaluate import rounding
+from pytest_mlms.measure.evaluate import outputs as evaluated_outputs
 from pytest_mlms.measure.evaluate.agreement import Tolerance
 from pytest_mlms.measure.evaluate.batch_sizes import ByBatch
 from pytest_mlms.measure.evaluate.closeness import Rule
@@ -1493,7 +1493,7 @@ def test_boxes_that_are_wrong_where_rounding_makes_one_more_are_regressed(
         if number == 19:
             ours = {"boxes": ours["boxes"] + off}
         near = partial(
-            rounding.nearby_outputs, lambda each: boxes(limit, each["x"]), {"x": picture}
+            evaluated_outputs.nearby_outputs, lambda each: boxes(limit, each["x"]), {"x": picture}
         )
         sweep.add(boxes(limit, picture), ours, [f"row {number}"], near)
     agreement = agreement_of(sweep, Circumstances())

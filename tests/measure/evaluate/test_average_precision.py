@@ -7,8 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_mlms.measure.evaluate.average_precision import IOU_THRESHOLDS, Matches, coco_figures
-from pytest_mlms.measure.evaluate.object_matching import ObjectMatcher, joined_matches
+from pytest_mlms.measure.evaluate.average_precision import (
+    IOU_THRESHOLDS,
+    Matches,
+    ObjectMatcher,
+    coco_figures,
+    joined_matches,
+)
 from pytest_mlms.measure.pipeline.objects import Detections, LabelledObjects
 from tests.support.detections import compose_images, figures_of_pycocotools
 

@@ -20,8 +20,11 @@ from pytest_mlms.measure.evaluate.contention import (
     waited,
 )
 from pytest_mlms.measure.evaluate.limits import decide, explain, judge, worst
-from pytest_mlms.measure.evaluate.process_estimates import estimate_performance
-from pytest_mlms.measure.evaluate.process_result import ProcessRecord, ProcessResult
+from pytest_mlms.measure.evaluate.process_result import (
+    ProcessRecord,
+    ProcessResult,
+    estimate_performance,
+)
 from tests.support.processes import result_of, scenario_run
 
 PLACE = Place(Path("m.yaml"), 7)

@@ -18,7 +18,7 @@ from pytest_mlms.measure.agent.process import Refused
 from pytest_mlms.measure.evaluate.agreement import Tolerance
 from pytest_mlms.measure.evaluate.departure import DepartureSearch, find_departure, search_departure
 from pytest_mlms.measure.evaluate.inputs import Inputs
-from pytest_mlms.measure.evaluate.reference import Reference
+from pytest_mlms.measure.evaluate.kept_outputs import Reference
 
 USUAL = Tolerance(1e-4, 1e-5)
 RANDOM = np.random.default_rng(7)

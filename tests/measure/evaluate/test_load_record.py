@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pytest_mlms.measure.agent.load import LoadPlan, LoadRun
-from pytest_mlms.measure.evaluate.load_record import load_record, query_times
+from pytest_mlms.measure.evaluate.load_process import load_record, query_times
 
 SECOND = 1_000_000_000
 

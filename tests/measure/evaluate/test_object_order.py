@@ -12,7 +12,7 @@ from pytest_mlms.measure.evaluate.agreement import Tolerance
 from pytest_mlms.measure.evaluate.closeness import Rule
 from pytest_mlms.measure.evaluate.object_order import ObjectOrder, order_of
 from pytest_mlms.measure.evaluate.output_sweep import OutputSweep, largest_difference
-from pytest_mlms.measure.evaluate.rounding import NearbyOutputs
+from pytest_mlms.measure.evaluate.outputs import NearbyOutputs
 
 Outputs = dict[str, Any]
 

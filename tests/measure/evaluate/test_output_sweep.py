@@ -10,7 +10,7 @@ import pytest
 
 from pytest_mlms.measure.evaluate.closeness import Rule
 from pytest_mlms.measure.evaluate.output_sweep import OutputSweep
-from pytest_mlms.measure.evaluate.rounding import NearbyOutputs, nearby_outputs
+from pytest_mlms.measure.evaluate.outputs import NearbyOutputs, nearby_outputs
 
 Outputs = Mapping[str, Any]
 IMAGE = {"image": np.linspace(0.1, 0.9, 64, dtype=np.float32)[np.newaxis]}

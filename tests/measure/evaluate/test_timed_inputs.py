@@ -10,8 +10,8 @@ import pytest
 
 from pytest_mlms.measure.evaluate import timed_inputs
 from pytest_mlms.measure.evaluate.fresh_process import measure_process
-from pytest_mlms.measure.evaluate.group_latency import inputs_timed, latency_by_group
-from pytest_mlms.measure.evaluate.settling import even_out, settling_of
+from pytest_mlms.measure.evaluate.performance import inputs_timed, latency_by_group
+from pytest_mlms.measure.evaluate.steadiness import even_out, settling_of
 from pytest_mlms.measure.evaluate.timed_inputs import TimedBatches, TimedInputs, first_batch
 from tests.support.paced import dataset_of
 from tests.support.processes import FakePredictor, plan

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_mlms.measure.evaluate.tasks.marks import ClassCounts
+from pytest_mlms.measure.evaluate.tasks.task import ClassCounts
 from pytest_mlms.show.pages.confusion import Confusion
 from pytest_mlms.show.pages.mistakes import classes_chart, mistakes_chart
 from tests.support.svg import marks, texts, titles

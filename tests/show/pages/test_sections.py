@@ -10,7 +10,7 @@ from PIL import Image
 
 from pytest_mlms.core.serialization import to_plain
 from pytest_mlms.keep.results.line import EstimateRecord
-from pytest_mlms.measure.evaluate.tasks.marks import BoxMark
+from pytest_mlms.measure.evaluate.tasks.task import BoxMark
 from pytest_mlms.measure.trace.storage import save_trace
 from pytest_mlms.show.pages.examples import WORST, Example, Examples, Waveform
 from pytest_mlms.show.pages.item import ItemView

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from pytest_mlms.measure.evaluate.tasks.marks import BoxMark
+from pytest_mlms.measure.evaluate.tasks.task import BoxMark
 from pytest_mlms.show.pages.thumbnails import COLOURS, thumbnail
 from tests.support.result_lines import HOSTILE
 

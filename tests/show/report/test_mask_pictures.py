@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pytest_mlms.measure.evaluate.tasks.marks import MaskPair
+from pytest_mlms.measure.evaluate.tasks.task import MaskPair
 from pytest_mlms.show.report.mask_pictures import draw_masks
 
 YELLOW = (255, 214, 10)

@@ -15,9 +15,9 @@ from pytest_mlms.core.records import Place
 from pytest_mlms.keep.results.recorder import Recorder
 from pytest_mlms.manifest.schema import Input, Output
 from pytest_mlms.measure.evaluate.tasks.classification import ClassificationEvidence
-from pytest_mlms.measure.evaluate.tasks.marks import ClassCounts
 from pytest_mlms.measure.evaluate.tasks.object_detection import ObjectDetection
 from pytest_mlms.measure.evaluate.tasks.segmentation import SegmentationScorer
+from pytest_mlms.measure.evaluate.tasks.task import ClassCounts
 from pytest_mlms.measure.pipeline.dataset import Dataset, open_dataset
 from pytest_mlms.show.report.worst_examples import keep_worst_examples
 

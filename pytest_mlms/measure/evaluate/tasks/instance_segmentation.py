@@ -9,10 +9,13 @@ import numpy as np
 from pytest_mlms.core.errors import OutputError
 from pytest_mlms.manifest.box_steps import Masks
 from pytest_mlms.manifest.schema import Output
+from pytest_mlms.measure.evaluate.average_precision import (
+    MatchedImage,
+    ObjectMatcher,
+    joined_matches,
+)
 from pytest_mlms.measure.evaluate.detection_evidence import DetectionEvidence
-from pytest_mlms.measure.evaluate.object_matching import MatchedImage, ObjectMatcher, joined_matches
-from pytest_mlms.measure.evaluate.tasks.marks import MaskPair, WorstMasks
-from pytest_mlms.measure.evaluate.tasks.task import Array, Scorer, Task
+from pytest_mlms.measure.evaluate.tasks.task import Array, MaskPair, Scorer, Task, WorstMasks
 from pytest_mlms.measure.pipeline import Dataset
 from pytest_mlms.measure.pipeline.detected import DetectedPicture, PictureDetector
 from pytest_mlms.measure.pipeline.masks import (

@@ -7,8 +7,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from pytest_mlms.manifest.schema import Output
+from pytest_mlms.measure.evaluate.average_precision import (
+    MatchedImage,
+    ObjectMatcher,
+    joined_matches,
+)
 from pytest_mlms.measure.evaluate.detection_evidence import DetectionEvidence
-from pytest_mlms.measure.evaluate.object_matching import MatchedImage, ObjectMatcher, joined_matches
 from pytest_mlms.measure.evaluate.tasks.task import Array, Scorer, Task
 from pytest_mlms.measure.pipeline import Dataset
 from pytest_mlms.measure.pipeline.detected import PictureDetector

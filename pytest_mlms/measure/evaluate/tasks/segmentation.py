@@ -11,9 +11,16 @@ from pytest_mlms.core.errors import OutputError
 from pytest_mlms.manifest.mask_steps import Mask
 from pytest_mlms.measure.evaluate.tasks.columns import number_texts
 from pytest_mlms.measure.evaluate.tasks.labels import labels_of
-from pytest_mlms.measure.evaluate.tasks.marks import ClassCounts, MaskPair, WorstMasks
 from pytest_mlms.measure.evaluate.tasks.shapes import in_shape, resized_mask
-from pytest_mlms.measure.evaluate.tasks.task import Array, Evidence, Scorer, Task
+from pytest_mlms.measure.evaluate.tasks.task import (
+    Array,
+    ClassCounts,
+    Evidence,
+    MaskPair,
+    Scorer,
+    Task,
+    WorstMasks,
+)
 from pytest_mlms.measure.pipeline.text_outputs import steps_done
 
 if TYPE_CHECKING:

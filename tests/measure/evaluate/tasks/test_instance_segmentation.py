@@ -13,8 +13,11 @@ from PIL import Image
 from pytest_mlms.core.errors import DatasetError, OutputError
 from pytest_mlms.core.records import Place
 from pytest_mlms.manifest.schema import Input, Output
-from pytest_mlms.measure.evaluate.average_precision import coco_figures
-from pytest_mlms.measure.evaluate.object_matching import ObjectMatcher, joined_matches
+from pytest_mlms.measure.evaluate.average_precision import (
+    ObjectMatcher,
+    coco_figures,
+    joined_matches,
+)
 from pytest_mlms.measure.evaluate.tasks.instance_segmentation import InstanceSegmentation
 from pytest_mlms.measure.evaluate.tasks.task import Evidence
 from pytest_mlms.measure.pipeline.dataset import Dataset, open_dataset

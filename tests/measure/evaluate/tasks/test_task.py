@@ -1,10 +1,10 @@
-"""Tests of what is kept of masks, and of the boxes on pictures."""
+"""Marks on pictures that scorers keep."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from pytest_mlms.measure.evaluate.tasks.marks import MaskPair, WorstMasks
+from pytest_mlms.measure.evaluate.tasks.task import MaskPair, WorstMasks
 
 
 def masks(side: int = 4) -> MaskPair:
