@@ -56,7 +56,7 @@ def run_process(kernels: int, target: Path | None) -> TraceCost:
 def make_trace(kernels: int) -> Any:
     """Return a trace of LAYERS layers with so many launches and kernels in each."""
     from pytest_mlms.measure.trace.builder import TraceBuilder
-    from pytest_mlms.measure.trace.runs import TraceRun
+    from pytest_mlms.measure.trace.records import TraceRun
     from pytest_mlms.measure.trace.spans import Track
 
     builder = TraceBuilder()

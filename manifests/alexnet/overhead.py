@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 
 from pytest_mlms.core.serialization import from_plain
 from pytest_mlms.core.units import format_quantity
-from pytest_mlms.measure.trace.runs import TraceRun
-from pytest_mlms.measure.trace.summary import TraceSummary
+from pytest_mlms.measure.trace.records import TraceRun, TraceSummary
 
 LEVELS = ("layer", "library", "kernel", "hardware", "layer+hardware")
 

@@ -26,20 +26,23 @@ from pytest_mlms.measure.evaluate.inputs import random_batch
 from pytest_mlms.measure.evaluate.rows import BatchAxis
 from pytest_mlms.measure.pipeline import Dataset, postprocess, table_of
 from pytest_mlms.measure.structure.summary import summarize_cost
+from pytest_mlms.measure.trace.builder import PreparedRequest
 from pytest_mlms.measure.trace.correlate import parents_of
 from pytest_mlms.measure.trace.counters import CounterRow, counter_rows
-from pytest_mlms.measure.trace.csv_table import write_table
 from pytest_mlms.measure.trace.exporters.perfetto import write_perfetto
-from pytest_mlms.measure.trace.metadata import TraceMetadata
-from pytest_mlms.measure.trace.plan import TracePlan
-from pytest_mlms.measure.trace.request_phases import PreparedRequest
+from pytest_mlms.measure.trace.records import TraceMetadata, TraceSummary
 from pytest_mlms.measure.trace.roofline import work_of
-from pytest_mlms.measure.trace.runner import run_trace
+from pytest_mlms.measure.trace.runner import TracePlan, TraceTarget, run_trace
 from pytest_mlms.measure.trace.spans import Trace
 from pytest_mlms.measure.trace.storage import save_trace
-from pytest_mlms.measure.trace.summary import TraceSummary, summarize
-from pytest_mlms.measure.trace.tables import KernelRow, LayerRow, kernel_rows, layer_rows
-from pytest_mlms.measure.trace.target import TraceTarget
+from pytest_mlms.measure.trace.summary import summarize
+from pytest_mlms.measure.trace.tables import (
+    KernelRow,
+    LayerRow,
+    kernel_rows,
+    layer_rows,
+    write_table,
+)
 from pytest_mlms.provide.artifacts.fetch import CaseFiles
 from pytest_mlms.provide.cases import Case
 from pytest_mlms.warning_types import MlmsWarning

@@ -18,14 +18,14 @@ import pytest
 from pytest_mlms.items import item_tracer
 from pytest_mlms.items.item_tracer import FILES
 from pytest_mlms.measure.trace import PHASES
+from pytest_mlms.measure.trace.analyses.requests import step_rows
 from pytest_mlms.measure.trace.correlate import parents_of
 from pytest_mlms.measure.trace.counters import phase_rows
 from pytest_mlms.measure.trace.exporters.perfetto import WrittenTrace
-from pytest_mlms.measure.trace.latency import layer_time
-from pytest_mlms.measure.trace.metadata import LayerWork
+from pytest_mlms.measure.trace.records import LayerWork
 from pytest_mlms.measure.trace.spans import Trace
-from pytest_mlms.measure.trace.steps import step_rows
 from pytest_mlms.measure.trace.storage import load_trace
+from pytest_mlms.measure.trace.summary import layer_time
 from pytest_mlms.warning_types import MlmsWarning
 from tests.support.project import PREDICTORS, QUICK, Project, Ran, SharedRuns, write_matrix
 from tests.support.traces import TraceWriter

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_mlms.core.serialization import to_plain
-from pytest_mlms.measure.trace.runs import TraceRun
-from pytest_mlms.measure.trace.summary import TraceSummary
+from pytest_mlms.measure.trace.records import TraceRun, TraceSummary
 from tests.support.project import ROOT
 
 PROGRAM = ROOT / "manifests" / "alexnet" / "overhead.py"

@@ -12,9 +12,9 @@ import numpy as np
 from pytest_mlms.core.errors import AgentError
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import Array, Reply
-from pytest_mlms.measure.trace.request_phases import PreparedRequest
+from pytest_mlms.measure.trace.builder import PreparedRequest
+from pytest_mlms.measure.trace.runner import TraceTarget
 from pytest_mlms.measure.trace.spans import SPAN_COLUMNS
-from pytest_mlms.measure.trace.target import TraceTarget
 
 __all__ = ["PROCESS", "Answer", "FakeAgent", "status", "trace_reply"]
 

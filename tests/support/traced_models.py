@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.measure.trace.metadata import LayerWork, Peaks, TraceMetadata
+from pytest_mlms.measure.trace.records import LayerWork, Peaks, TraceMetadata
 from pytest_mlms.measure.trace.spans import Trace
 from pytest_mlms.measure.trace.storage import save_trace
 from tests.support.traces import RunWriter, TraceWriter

@@ -10,8 +10,7 @@ import numpy as np
 
 from pytest_mlms.measure.trace import LEVELS
 from pytest_mlms.measure.trace.builder import TraceBuilder
-from pytest_mlms.measure.trace.metadata import TraceMetadata
-from pytest_mlms.measure.trace.runs import TraceRun
+from pytest_mlms.measure.trace.records import TraceMetadata, TraceRun
 from pytest_mlms.measure.trace.spans import CounterSeries, Spans, Trace, Track
 
 __all__ = ["RunWriter", "TraceWriter", "spans_of", "with_run"]

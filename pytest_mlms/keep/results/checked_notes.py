@@ -12,7 +12,7 @@ from pytest_mlms.keep.results.item_line import NotedRound, NotedSide, Notes
 from pytest_mlms.keep.results.line import NotedReference, PredictionsRecord
 from pytest_mlms.keep.results.strict import Bounds, Count, Taken, strict_model
 from pytest_mlms.measure.evaluate.output_sweep import OutputFinding
-from pytest_mlms.measure.trace.summary import TraceSummary
+from pytest_mlms.measure.trace.records import TraceSummary
 
 _TAKEN: Mapping[type, Taken] = {
     Notes: Taken(

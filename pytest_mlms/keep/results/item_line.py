@@ -16,7 +16,7 @@ from pytest_mlms.decide.upgrade.layer_diff import LayerChange
 from pytest_mlms.decide.upgrade.round_record import PeakRecord
 from pytest_mlms.keep.results.line import ItemFields, NotedReference
 from pytest_mlms.measure.pipeline.dataset import SkippedElement
-from pytest_mlms.measure.trace.summary import TraceSummary
+from pytest_mlms.measure.trace.records import TraceSummary
 
 
 @dataclass(frozen=True)

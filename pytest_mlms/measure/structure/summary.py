@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from pytest_mlms.measure.structure.cost import LayerCost, ModelCost
+if TYPE_CHECKING:
+    from pytest_mlms.measure.structure.cost import LayerCost, ModelCost
 
 _MOST_TYPES = 30
 

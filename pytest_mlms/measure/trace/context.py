@@ -6,10 +6,16 @@ import re
 from functools import cached_property
 
 from pytest_mlms.measure.trace.correlate import Parents, parents_of
-from pytest_mlms.measure.trace.latency import LayerTime, layer_time, model_latency
-from pytest_mlms.measure.trace.layer_work import match_work, total_work
-from pytest_mlms.measure.trace.roofline import RooflinePoint, Work, has_roof, roofline_point
+from pytest_mlms.measure.trace.roofline import (
+    RooflinePoint,
+    Work,
+    has_roof,
+    match_work,
+    roofline_point,
+    total_work,
+)
 from pytest_mlms.measure.trace.spans import Trace
+from pytest_mlms.measure.trace.summary import LayerTime, layer_time, model_latency
 from pytest_mlms.measure.trace.tables import KernelRow, LayerRow, kernel_rows, layer_rows
 
 

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_mlms.measure.trace import BY_LAYER, BY_PHASE, PHASES
-from pytest_mlms.measure.trace.layers import layers_of_run
 from pytest_mlms.measure.trace.spans import CounterSeries, Trace
+from pytest_mlms.measure.trace.tables import layers_of_run
 
 Array = NDArray[Any]
 

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_mlms.measure.trace import LEVELS
-from pytest_mlms.measure.trace.metadata import TraceMetadata
-from pytest_mlms.measure.trace.runs import TraceRun
+from pytest_mlms.measure.trace.records import TraceMetadata, TraceRun
 
 Array = NDArray[Any]
 

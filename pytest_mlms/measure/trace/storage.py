@@ -20,8 +20,7 @@ from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.files import replacing
 from pytest_mlms.core.serialization import from_plain, parse_json, to_plain
 from pytest_mlms.measure.trace import LEVELS
-from pytest_mlms.measure.trace.metadata import TraceMetadata
-from pytest_mlms.measure.trace.runs import TraceRun
+from pytest_mlms.measure.trace.records import TraceMetadata, TraceRun
 from pytest_mlms.measure.trace.spans import (
     COUNTER_COLUMNS,
     SPAN_COLUMNS,

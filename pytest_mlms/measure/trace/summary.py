@@ -1,66 +1,119 @@
-"""Summary of a trace for the results of its item."""
+"""Summary of a trace: its latencies, the time in which a GPU works, and its layers.
+
+The latency of a level comes from the run in which it was the deepest level, so that it does not
+contain the overhead of profiling deeper levels. Means are trimmed: the longest and the shortest
+fifth of the calls are left out, as in XSP (https://arxiv.org/abs/1908.06869), for all layers the
+same calls. On a busy machine the runs of two levels differ by more than their overhead, so that a
+share is always of the run in which it was measured.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
-from pytest_mlms.measure.structure.summary import CostSummary
-from pytest_mlms.measure.trace.correlate import parents_of
-from pytest_mlms.measure.trace.device_time import DeviceTime, device_time
-from pytest_mlms.measure.trace.latency import layer_time
-from pytest_mlms.measure.trace.runs import TraceRun
-from pytest_mlms.measure.trace.spans import Trace
-from pytest_mlms.measure.trace.tables import LayerRow, layer_rows
+import numpy as np
+from numpy.typing import NDArray
+
+from pytest_mlms.measure.trace.correlate import parents_of, sums_by
+from pytest_mlms.measure.trace.intervals import trimmed_mean
+from pytest_mlms.measure.trace.records import DeviceTime, SlowLayer, TraceRun, TraceSummary
+from pytest_mlms.measure.trace.spans import Spans, Trace
+from pytest_mlms.measure.trace.tables import LayerRow, layer_rows, layers_of_run
 
 __all__ = ["SlowLayer", "TraceSummary", "summarize"]
 
-_SLOWEST = 5
+
+Array = NDArray[Any]
 
 
-@dataclass(frozen=True)
-class SlowLayer:
-    """One of the slowest layers: microseconds of a call, and the share of all layers."""
+class LayerTime(NamedTuple):
+    """Microseconds of a call in the run of the layers, and of its layers together.
 
-    name: str
-    type: str
-    us: float
-    share: float
-
-
-@dataclass(frozen=True)
-class TraceSummary:
-    """The field ``trace`` of an item's results.
-
-    ``levels`` are those that the user asked for. ``layers`` is the number of layers, ``layers_us``
-    is the sum of their latencies, ``call_us`` is the call that they are part of, and ``coverage``
-    is their share of it. All of these, and ``slowest``, the slowest layers, are of one run.
-    ``layers_sha256`` is the digest of their names and types in order, None where there are none.
-    ``cost`` is the static cost of the model, None where its structure is unknown. ``ambiguous``
-    counts the spans whose parent is ambiguous. ``unseen`` maps each level without a span or counter
-    to the reason. ``faults`` maps each level that was cut short to the reason. ``gpu`` is the time
-    in which a GPU works, None where no kernel was seen.
+    Both are means over the same calls: all but the longest and the shortest fifth.
     """
 
-    levels: tuple[str, ...]
-    runs: tuple[TraceRun, ...]
-    coverage: float | None
-    layers: int
-    slowest: tuple[SlowLayer, ...]
-    ambiguous: int
-    unseen: Mapping[str, str]
-    faults: Mapping[str, str]
-    layers_us: float | None = None
-    call_us: float | None = None
-    layers_sha256: str | None = None
-    cost: CostSummary | None = None
-    gpu: DeviceTime | None = None
+    layers_us: float
+    call_us: float
 
-    def runs_at(self, level: str) -> list[TraceRun]:
-        """Return all runs of a level, void ones too."""
-        return [run for run in self.runs if run.level == level]
+    @property
+    def share(self) -> float:
+        """Share of the call that its layers take."""
+        return self.layers_us / self.call_us
+
+
+def model_latency(trace: Trace, level: str = "model") -> float | None:
+    """Return the microseconds of one call in the run of ``level``.
+
+    None without that run, or without a call in it.
+    """
+    run = trace.run_at(level)
+    spans = trace.spans
+    calls = spans.find("model", run)
+    in_request = spans.request[calls] >= 0
+    calls = calls[in_request]
+    if not len(calls):
+        return None
+    return trimmed_mean(spans.duration[calls]) / 1000
+
+
+def layer_time(trace: Trace) -> LayerTime | None:
+    """Return the time of a call in the run of the layers; None without layers in calls."""
+    run = trace.run_at("layer")
+    layers = layers_of_run(trace, run)
+    if not len(layers.spans):
+        return None
+    calls = trace.spans.find("model", run)
+    typical = calls[np.isin(trace.spans.request[calls], layers.typical)]
+    if not len(typical):
+        return None
+    call_us = float(trace.spans.duration[typical].mean()) / 1000
+    layers_us = math.fsum(layers.microseconds(trace.spans.duration).values())
+    return LayerTime(layers_us, call_us)
+
+
+def device_time(trace: Trace) -> DeviceTime | None:
+    """Return the time of a GPU in a call; None without a kernel or a copy in one."""
+    spans = trace.spans
+    run = trace.run_at("kernel")
+    found = spans.find("kernel", run)
+    found = found[spans.request[found] >= 0]
+    if not len(found):
+        return None
+    calls = spans.find("model", run)
+    requests = np.unique(spans.request[calls[spans.request[calls] >= 0]])
+    is_kernel = np.char.endswith(trace.texts(spans.type[found]), "kernel")
+    names = np.array(trace.texts(spans.name[found]))
+    return DeviceTime(
+        busy_us=_busy_us(spans, found, requests),
+        kernels_us=_busy_us(spans, found[is_kernel], requests),
+        to_device_us=_busy_us(spans, found[~is_kernel & _has(names, "HtoD")], requests),
+        to_host_us=_busy_us(spans, found[~is_kernel & _has(names, "DtoH")], requests),
+        launches=len(found) / len(requests),
+    )
+
+
+def _has(names: Array, direction: str) -> Array:
+    return np.asarray(np.char.find(names, direction) >= 0)
+
+
+def _busy_us(spans: Spans, chosen: Array, requests: Array) -> float:
+    """Return the mean over requests of the time in which any of the chosen spans runs.
+
+    A span counts from where all that began before it have ended; calls come one after another.
+    """
+    chosen = chosen[np.argsort(spans.start[chosen], kind="stable")]
+    start, end = spans.start[chosen], spans.end[chosen]
+    ended = np.maximum.accumulate(np.concatenate([start[:1], end]))[:-1]
+    alone = np.maximum(end - np.maximum(start, ended), 0)
+    sums = sums_by(spans.request[chosen], alone, int(requests.max()) + 1)
+    return trimmed_mean(sums[requests]) / 1000
+
+
+_SLOWEST = 5
 
 
 def summarize(trace: Trace) -> TraceSummary:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from markupsafe import Markup
 
 from pytest_mlms.decide.upgrade.labels import percent
-from pytest_mlms.measure.trace.metadata import Peaks
+from pytest_mlms.measure.trace.records import Peaks
 from pytest_mlms.show.pages.canvas import Plot, Point
 from pytest_mlms.show.pages.layers import NO_TYPE
 from pytest_mlms.show.pages.scales import Axis, Scale, log_scale

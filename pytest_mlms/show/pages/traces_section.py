@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from pytest_mlms.decide.upgrade.labels import percent
 from pytest_mlms.measure.trace.context import TraceContext
-from pytest_mlms.measure.trace.device_time import device_time
-from pytest_mlms.measure.trace.latency import model_latency
-from pytest_mlms.measure.trace.summary import TraceSummary
+from pytest_mlms.measure.trace.records import TraceSummary
+from pytest_mlms.measure.trace.summary import device_time, model_latency
 from pytest_mlms.show.pages.canvas import Figure
 from pytest_mlms.show.pages.item import ItemView
 from pytest_mlms.show.pages.layers import layers_chart, slowest_chart, types_chart, types_of

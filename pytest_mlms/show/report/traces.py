@@ -8,8 +8,7 @@ from typing import NamedTuple
 from pytest_mlms.core.text import visible
 from pytest_mlms.core.units import format_quantity
 from pytest_mlms.measure.trace import BY_LAYER, LEVELS
-from pytest_mlms.measure.trace.runs import ProbeStatus, TraceRun
-from pytest_mlms.measure.trace.summary import TraceSummary
+from pytest_mlms.measure.trace.records import ProbeStatus, TraceRun, TraceSummary
 from pytest_mlms.show.pages.item import ItemView
 from pytest_mlms.show.pages.numbers import NONE
 from pytest_mlms.show.report.table import KEEP

@@ -19,10 +19,8 @@ from pytest_mlms.measure.agent.load import LoadPlan
 from pytest_mlms.measure.agent.opening import PredictorSpec, open_predictor
 from pytest_mlms.measure.agent.process import Refused, start_agent
 from pytest_mlms.measure.agent.replies import UNTOLD, Energy, check_served, read_record, take_times
-from pytest_mlms.measure.trace.builder import TraceBuilder
-from pytest_mlms.measure.trace.metadata import TraceMetadata
-from pytest_mlms.measure.trace.replies import add_reply, probe_statuses
-from pytest_mlms.measure.trace.runs import TraceRun
+from pytest_mlms.measure.trace.builder import TraceBuilder, add_reply, probe_statuses
+from pytest_mlms.measure.trace.records import TraceMetadata, TraceRun
 from tests.support.agents import TIMEOUT, faulty_spec, speaker
 from tests.support.frame_mutants import Frame, frames_of, mutant
 from tests.support.project import PREDICTORS, launch

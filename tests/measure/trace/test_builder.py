@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pytest_mlms.measure.trace.builder import TraceBuilder
-from pytest_mlms.measure.trace.metadata import TraceMetadata
-from pytest_mlms.measure.trace.runs import TraceRun
+from pytest_mlms.measure.trace.records import TraceMetadata, TraceRun
 from pytest_mlms.measure.trace.spans import CounterSeries, Track
 
 

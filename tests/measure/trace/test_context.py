@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pytest_mlms.measure.trace.context import TraceContext
-from pytest_mlms.measure.trace.metadata import LayerWork, Peaks, TraceMetadata
+from pytest_mlms.measure.trace.records import LayerWork, Peaks, TraceMetadata
 from pytest_mlms.measure.trace.roofline import Work
 from tests.support.traces import TraceWriter
 

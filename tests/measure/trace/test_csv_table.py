@@ -5,8 +5,7 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-from pytest_mlms.measure.trace.csv_table import write_table
-from pytest_mlms.measure.trace.tables import KernelRow, LayerRow
+from pytest_mlms.measure.trace.tables import KernelRow, LayerRow, write_table
 
 
 def test_a_table_without_rows_has_its_header(tmp_path: Path) -> None:

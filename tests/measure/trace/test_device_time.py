@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_mlms.measure.trace.device_time import DeviceTime, device_time
+from pytest_mlms.measure.trace.records import DeviceTime
 from pytest_mlms.measure.trace.runner import assign_requests
+from pytest_mlms.measure.trace.summary import device_time
 from tests.support.traces import TraceWriter
 
 KINDS = ["kernel", "graph kernel", "memcpy HtoD", "Memcpy DtoH (Device -> Pageable)", "memset"]

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from pytest_mlms.measure.trace.grouping import grouped, trimmed_mean
+from pytest_mlms.measure.trace.intervals import grouped, trimmed_mean
 
 
 def test_groups_have_the_order_of_their_first_values() -> None:

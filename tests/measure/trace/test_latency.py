@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pytest_mlms.measure.trace.correlate import parents_of
-from pytest_mlms.measure.trace.latency import layer_time, model_latency
 from pytest_mlms.measure.trace.spans import Trace
+from pytest_mlms.measure.trace.summary import layer_time, model_latency
 from pytest_mlms.measure.trace.tables import layer_rows
 from tests.support.traces import TraceWriter
 

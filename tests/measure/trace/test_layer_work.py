@@ -10,9 +10,8 @@ import pytest
 from mlms_predictors import Layer, Load, onnxruntime
 
 from pytest_mlms.measure.structure.onnx_graph import describe_onnx
-from pytest_mlms.measure.trace.layer_work import _kind, match_work, total_work
-from pytest_mlms.measure.trace.metadata import LayerWork
-from pytest_mlms.measure.trace.roofline import Work, work_of
+from pytest_mlms.measure.trace.records import LayerWork
+from pytest_mlms.measure.trace.roofline import Work, _kind, match_work, total_work, work_of
 from pytest_mlms.measure.trace.tables import LayerRow
 from tests.support.onnx_models import ModelBuilder
 

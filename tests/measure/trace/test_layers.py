@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_mlms.measure.trace.layers import LayerKey, layers_of_run
+from pytest_mlms.measure.trace.tables import LayerKey, layers_of_run
 from tests.support.traces import TraceWriter
 
 

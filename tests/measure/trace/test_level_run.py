@@ -7,10 +7,8 @@ import pytest
 from pytest_mlms.core.errors import AgentError
 from pytest_mlms.measure.agent.process import Reply
 from pytest_mlms.measure.trace.builder import TraceBuilder
-from pytest_mlms.measure.trace.level_run import LevelRunner, calls_per_reply
-from pytest_mlms.measure.trace.metadata import Peaks
-from pytest_mlms.measure.trace.plan import TracePlan
-from pytest_mlms.measure.trace.runs import TraceRun
+from pytest_mlms.measure.trace.records import Peaks, TraceRun
+from pytest_mlms.measure.trace.runner import LevelRunner, TracePlan, calls_per_reply
 from tests.support.trace_agent import PROCESS, FakeAgent, status, trace_reply
 
 

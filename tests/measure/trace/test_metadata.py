@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pytest_mlms.core.serialization import from_plain, to_plain
-from pytest_mlms.measure.trace.metadata import LayerWork, Peaks, TraceMetadata
+from pytest_mlms.measure.trace.records import LayerWork, Peaks, TraceMetadata
 
 
 def test_facts_that_are_not_known_are_left_out_of_json() -> None:

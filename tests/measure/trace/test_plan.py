@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_mlms.measure.trace.plan import TracePlan, probes_of
+from pytest_mlms.measure.trace.runner import TracePlan, probes_of
 
 
 def plan(*levels: str, **facts: tuple[str, ...]) -> TracePlan:

@@ -8,7 +8,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_mlms.measure.trace.protobuf import MessageRows, PlacedRows, interleave, message, varint
+from pytest_mlms.measure.trace.exporters.perfetto_packets import (
+    MessageRows,
+    PlacedRows,
+    interleave,
+    message,
+    varint,
+)
 
 
 def decoded(encoded: bytes) -> int:

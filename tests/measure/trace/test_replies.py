@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from pytest_mlms.measure.agent.process import Reply
-from pytest_mlms.measure.trace.builder import TraceBuilder
-from pytest_mlms.measure.trace.replies import add_reply, probe_statuses
-from pytest_mlms.measure.trace.runs import ProbeStatus, TraceRun
+from pytest_mlms.measure.trace.builder import TraceBuilder, add_reply, probe_statuses
+from pytest_mlms.measure.trace.records import ProbeStatus, TraceRun
 from pytest_mlms.measure.trace.spans import CounterSeries, Trace, Track
 from tests.support.trace_agent import PROCESS, status, trace_reply
 

@@ -10,11 +10,15 @@ import pytest
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.pipeline.observers import step
 from pytest_mlms.measure.trace import BY_PHASE, PHASES
-from pytest_mlms.measure.trace.builder import TraceBuilder
+from pytest_mlms.measure.trace.analyses.requests import step_rows
+from pytest_mlms.measure.trace.builder import (
+    PreparedRequest,
+    TraceBuilder,
+    count_phases,
+    run_phases,
+)
 from pytest_mlms.measure.trace.counters import phase_rows
-from pytest_mlms.measure.trace.request_phases import PreparedRequest, count_phases, run_phases
 from pytest_mlms.measure.trace.spans import Trace
-from pytest_mlms.measure.trace.steps import step_rows
 from tests.support.trace_agent import FakeAgent
 
 REQUESTS = 5
@@ -69,7 +73,7 @@ def test_spans_lie_on_the_thread_of_pytest() -> None:
 
 
 def counted(names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> Trace:
-    monkeypatch.setattr("pytest_mlms.measure.trace.request_phases._PROBES", names)
+    monkeypatch.setattr("pytest_mlms.measure.trace.builder._PROBES", names)
     builder = TraceBuilder()
     with FakeAgent().target.open_predictor({}) as predictor:
         count_phases(builder, predictor, Pipeline().make_request)

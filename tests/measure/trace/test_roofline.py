@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_mlms.measure.structure.cost import LayerCost
-from pytest_mlms.measure.trace.metadata import LayerWork, Peaks
+from pytest_mlms.measure.trace.records import LayerWork, Peaks
 from pytest_mlms.measure.trace.roofline import Work, roofline_point, work_of
 
 PEAKS = Peaks(flops=100e9, bytes=10e9)

@@ -6,10 +6,8 @@ import pytest
 
 from pytest_mlms.core.errors import AgentError
 from pytest_mlms.measure.agent.process import Reply
-from pytest_mlms.measure.trace.metadata import TraceMetadata
-from pytest_mlms.measure.trace.plan import TracePlan
-from pytest_mlms.measure.trace.runner import assign_requests, run_trace
-from pytest_mlms.measure.trace.runs import TraceRun
+from pytest_mlms.measure.trace.records import TraceMetadata, TraceRun
+from pytest_mlms.measure.trace.runner import TracePlan, assign_requests, run_trace
 from pytest_mlms.measure.trace.spans import Trace
 from tests.support.trace_agent import Answer, FakeAgent, status, trace_reply
 from tests.support.traces import TraceWriter

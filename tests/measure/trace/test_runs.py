@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pytest_mlms.core.serialization import from_plain, to_plain
-from pytest_mlms.measure.trace.runs import ProbeStatus, TraceRun, merge_statuses
+from pytest_mlms.measure.trace.records import ProbeStatus, TraceRun, merge_statuses
 
 
 def test_facts_that_only_some_runs_have_are_left_out_of_json() -> None:

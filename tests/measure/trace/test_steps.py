@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from pytest_mlms.measure.trace.analyses.requests import StepRow, step_rows
 from pytest_mlms.measure.trace.spans import Trace
-from pytest_mlms.measure.trace.steps import StepRow, step_rows
 from tests.support.traces import TraceWriter
 
 US = 1000

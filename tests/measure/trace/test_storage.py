@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.measure.trace import LEVELS
 from pytest_mlms.measure.trace.builder import TraceBuilder
-from pytest_mlms.measure.trace.metadata import LayerWork, Peaks, TraceMetadata
-from pytest_mlms.measure.trace.runs import ProbeStatus, TraceRun
+from pytest_mlms.measure.trace.records import LayerWork, Peaks, ProbeStatus, TraceMetadata, TraceRun
 from pytest_mlms.measure.trace.spans import Trace, Track
 from pytest_mlms.measure.trace.storage import load_trace, save_trace
 from tests.support.traces import TraceWriter

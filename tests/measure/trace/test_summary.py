@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_mlms.measure.trace.metadata import TraceMetadata
-from pytest_mlms.measure.trace.runs import ProbeStatus
+from pytest_mlms.measure.trace.records import ProbeStatus, TraceMetadata
 from pytest_mlms.measure.trace.summary import summarize
 from tests.support.traces import TraceWriter
 

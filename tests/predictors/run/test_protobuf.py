@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mlms_predictors._run.protobuf import Field, encode_field, fields, last_value, values
 
-from pytest_mlms.measure.trace.protobuf import message
+from pytest_mlms.measure.trace.exporters.perfetto_packets import message
 
 
 @given(st.lists(st.tuples(st.integers(1, 1 << 20), st.binary() | st.integers(0, 1 << 62))))

@@ -13,8 +13,7 @@ from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.measure.trace.analyses import ANALYSES
 from pytest_mlms.measure.trace.analyses.analysis import AnalysisTable
 from pytest_mlms.measure.trace.context import TraceContext
-from pytest_mlms.measure.trace.metadata import TraceMetadata
-from pytest_mlms.measure.trace.runs import ProbeStatus
+from pytest_mlms.measure.trace.records import ProbeStatus, TraceMetadata
 from pytest_mlms.show.report.trace_query import (
     contexts_of,
     find_analysis,

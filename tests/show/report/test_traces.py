@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from pytest_mlms.core.serialization import to_plain
-from pytest_mlms.measure.trace.device_time import DeviceTime
-from pytest_mlms.measure.trace.runs import ProbeStatus, TraceRun
-from pytest_mlms.measure.trace.summary import SlowLayer, TraceSummary
+from pytest_mlms.measure.trace.records import (
+    DeviceTime,
+    ProbeStatus,
+    SlowLayer,
+    TraceRun,
+    TraceSummary,
+)
 from pytest_mlms.show.pages.item import ItemView
 from pytest_mlms.show.report.table import format_table
 from pytest_mlms.show.report.traces import note_lines, overhead_columns, time_columns

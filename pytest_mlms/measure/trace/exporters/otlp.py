@@ -20,7 +20,7 @@ from pytest_mlms.core.files import write_atomically
 from pytest_mlms.core.serialization import to_plain
 from pytest_mlms.measure.trace import LEVELS
 from pytest_mlms.measure.trace.correlate import parents_of
-from pytest_mlms.measure.trace.metadata import TraceMetadata
+from pytest_mlms.measure.trace.records import TraceMetadata
 from pytest_mlms.measure.trace.spans import Trace
 
 SUFFIX = ".otlp.json"

@@ -20,9 +20,9 @@ from pytest_mlms.measure.trace.exporters.perfetto_events import (
     SpanEvents,
     counter_packets,
     find_flows,
+    lay_out,
 )
 from pytest_mlms.measure.trace.exporters.perfetto_packets import first_packets, note_packet
-from pytest_mlms.measure.trace.exporters.perfetto_tracks import lay_out
 from pytest_mlms.measure.trace.spans import Spans, Trace
 
 Array = NDArray[Any]

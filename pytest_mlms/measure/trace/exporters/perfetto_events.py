@@ -1,4 +1,8 @@
-"""Events of a Perfetto file: begins and ends of spans, arrows between them, and counter values."""
+"""Tracks and events of a Perfetto file.
+
+Tracks are processes, threads, streams, and lanes for spans that overlap. Events are begins and ends
+of spans, in the order in which Perfetto nests them, arrows between them, and counter values.
+"""
 
 from __future__ import annotations
 
@@ -9,24 +13,241 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.measure.trace.exporters.perfetto_fields import (
-    CounterDescriptor,
-    PerfettoTrace,
-    TracePacket,
-    TrackDescriptor,
-    TrackEvent,
-)
-from pytest_mlms.measure.trace.exporters.perfetto_order import event_order
 from pytest_mlms.measure.trace.exporters.perfetto_packets import (
     NEEDS_STATE,
     SEQUENCE,
+    CounterDescriptor,
+    MessageRows,
+    PerfettoTrace,
+    PlacedRows,
+    ProcessDescriptor,
+    ThreadDescriptor,
+    TracePacket,
+    TrackDescriptor,
+    TrackEvent,
     descriptor_packet,
+    interleave,
+    message,
 )
-from pytest_mlms.measure.trace.exporters.perfetto_tracks import own_tracks
-from pytest_mlms.measure.trace.protobuf import MessageRows, PlacedRows, interleave, message
-from pytest_mlms.measure.trace.spans import CounterSeries, Spans, Trace
+from pytest_mlms.measure.trace.records import TraceRun
+from pytest_mlms.measure.trace.spans import CounterSeries, Spans, Trace, Track
 
 Array = NDArray[Any]
+
+_ENDS = np.array(0, "i1")
+_BEGINS = np.array(1, "i1")
+_EMPTY = np.array(2, "i1")
+
+
+@dataclass(frozen=True, eq=False)
+class EventOrder:
+    """The index of the span of each event, and whether the event is its begin."""
+
+    span: Array
+    begins: Array
+
+
+def event_order(start: Array, end: Array) -> EventOrder:
+    """Return the begins and ends of spans in the order in which they must follow.
+
+    At the same time, ends of earlier spans come first, the innermost before the others. Begins
+    follow, the outermost before the others. A span of no length begins and ends inside of those.
+    """
+    count = len(start)
+    keys = _sort_keys(start, end)
+    order = np.lexsort(keys)
+    return EventOrder(span=order % count, begins=order < count)
+
+
+def _sort_keys(start: Array, end: Array) -> list[Array]:
+    """Return the keys of all begins and then of all ends, the most important last.
+
+    Columns that are needed no longer are freed early: there may be a million events.
+    """
+    count = len(start)
+    index = np.arange(count)
+    empty = start == end
+    is_end = np.zeros(2 * count, bool)
+    is_end[count:] = True
+    tie = _both(index, -index, empty, index)
+    depth = _both(-end, -start, empty, index)
+    group = _both(_BEGINS, _ENDS, empty, _EMPTY)
+    time = np.concatenate([start, end])
+    return [is_end, tie, depth, group, time]
+
+
+def _both(begins: Array, ends: Array, empty: Array, of_empty: Array) -> Array:
+    """Return a key of all events, which spans of no length have another value of."""
+    of_begins = np.where(empty, of_empty, begins)
+    of_ends = np.where(empty, of_empty, ends)
+    return np.concatenate([of_begins, of_ends])
+
+
+def lanes(start: Array, end: Array) -> Array:
+    """Return a lane for each span, so that spans of one lane follow or contain each other.
+
+    Lane 0 is the first choice.
+    """
+    lane = np.zeros(len(start), "i8")
+    if _is_nested(start, end):
+        return lane
+    open_ends: list[list[int]] = []
+    for index in np.lexsort((-end, start)).tolist():
+        span_end = int(end[index])
+        number = _free_lane(open_ends, int(start[index]), span_end)
+        lane[index] = number
+        open_ends[number].append(span_end)
+    return lane
+
+
+def _free_lane(open_ends: list[list[int]], start: int, end: int) -> int:
+    """Return the first lane whose spans that are open at ``start`` end no earlier than ``end``."""
+    for number, ends in enumerate(open_ends):
+        while ends and ends[-1] <= start:
+            ends.pop()
+        if not ends or ends[-1] >= end:
+            return number
+    open_ends.append([])
+    return len(open_ends) - 1
+
+
+def _is_nested(start: Array, end: Array) -> bool:
+    """Return whether no two spans cross: each end closes the last begin at its depth."""
+    events = event_order(start, end)
+    steps = np.where(events.begins, 1, -1)
+    open_after = np.cumsum(steps)
+    depth = open_after - events.begins
+    order = np.argsort(depth, kind="stable")
+    by_depth = events.span[order]
+    begun = by_depth[0::2]
+    ended = by_depth[1::2]
+    return bool((begun == ended).all())
+
+
+_FIRST_ID = 1 << 22  # above all process IDs of Linux, which are uuids of tracks, too
+_FIRST_TRACK = 1 << 23
+_FIRST_LANE = 1 << 24
+
+
+@dataclass(frozen=True, eq=False)
+class TrackLayout:
+    """The packets that describe tracks, and the uuid of each span's track."""
+
+    packets: list[bytes]
+    uuids: Array
+
+
+def lay_out(trace: Trace, mask: Array) -> TrackLayout:
+    """Return the tracks of the spans of ``mask``."""
+    spans = trace.spans
+    layout = TrackLayout(_process_packets(trace), np.zeros(len(spans), "i8"))
+    uuid = _FIRST_TRACK
+    next_lane = _FIRST_LANE
+    for track, indices in _shared_tracks(trace).items():
+        on_track = np.isin(spans.track, indices)
+        chosen = np.flatnonzero(mask & on_track)
+        if len(chosen):
+            lane = lanes(spans.start[chosen], spans.end[chosen])
+            count = int(lane.max()) + 1
+            uuids = np.arange(next_lane, next_lane + count)
+            uuids[0] = uuid
+            layout.packets.extend(_track_packets(track, uuids.tolist()))
+            layout.uuids[chosen] = uuids[lane]
+            next_lane += count
+        uuid += 1
+    return layout
+
+
+def _shared_tracks(trace: Trace) -> dict[Track, list[int]]:
+    """Return the tracks with their indices; a thread of several runs, as pytest's, is one track."""
+    shared: dict[Track, list[int]] = {}
+    for index, track in enumerate(own_tracks(trace)):
+        without_run = track._replace(run=0)
+        shared.setdefault(without_run, []).append(index)
+    return shared
+
+
+def own_tracks(trace: Trace) -> list[Track]:
+    """Return the tracks, with other process IDs for agents that share one, as in containers.
+
+    The agent of each run is another one.
+    """
+    runs: dict[int, set[int]] = {}
+    for track in trace.tracks:
+        if not _is_of_pytest(trace.runs[track.run]):
+            runs.setdefault(track.process, set()).add(track.run)
+    tracks = []
+    for track in trace.tracks:
+        is_shared = len(runs.get(track.process, ())) > 1
+        is_other = is_shared and not _is_of_pytest(trace.runs[track.run])
+        process = _FIRST_ID + track.run if is_other else track.process
+        tracks.append(track._replace(process=process))
+    return tracks
+
+
+def _process_packets(trace: Trace) -> list[bytes]:
+    names: dict[int, str] = {}
+    for track in own_tracks(trace):
+        name = _process_name(trace.runs[track.run])
+        names.setdefault(track.process, name)
+    return [_process_packet(process, name) for process, name in names.items()]
+
+
+def _process_name(run: TraceRun) -> str:
+    return "pytest" if _is_of_pytest(run) else f"agent, {run.level} run"
+
+
+def _is_of_pytest(run: TraceRun) -> bool:
+    return run.level.startswith("application")
+
+
+def _process_packet(process: int, name: str) -> bytes:
+    """Return the packet of a process, whose uuid is its process ID."""
+    descriptor = message(
+        (ProcessDescriptor.PID, process),
+        (ProcessDescriptor.PROCESS_NAME, name),
+    )
+    track = message(
+        (TrackDescriptor.UUID, process),
+        (TrackDescriptor.PROCESS, descriptor),
+    )
+    return descriptor_packet(track)
+
+
+def _track_packets(track: Track, uuids: list[int]) -> Iterator[bytes]:
+    """Yield the packet of a track, whose uuid is the first, and those of its further lanes."""
+    uuid, *lane_uuids = uuids
+    if track.kind == "thread":
+        yield _thread_packet(uuid, track)
+    else:
+        yield _child_packet(uuid, track.process, track.name)
+    for lane_uuid in lane_uuids:
+        name = f"{track.name}, at the same time"
+        yield _child_packet(lane_uuid, track.process, name)
+
+
+def _thread_packet(uuid: int, track: Track) -> bytes:
+    thread = message(
+        (ThreadDescriptor.PID, track.process),
+        (ThreadDescriptor.TID, track.thread),
+        (ThreadDescriptor.THREAD_NAME, track.name),
+    )
+    descriptor = message(
+        (TrackDescriptor.UUID, uuid),
+        (TrackDescriptor.PARENT_UUID, track.process),
+        (TrackDescriptor.THREAD, thread),
+    )
+    return descriptor_packet(descriptor)
+
+
+def _child_packet(uuid: int, process: int, name: str) -> bytes:
+    descriptor = message(
+        (TrackDescriptor.UUID, uuid),
+        (TrackDescriptor.PARENT_UUID, process),
+        (TrackDescriptor.NAME, name),
+    )
+    return descriptor_packet(descriptor)
+
 
 _BEGIN = 1  # TrackEvent.Type
 _END = 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_mlms.measure.trace.metadata import TraceMetadata
+from pytest_mlms.measure.trace.records import TraceMetadata
 from tests.support.analysis_rows import rows_of
 from tests.support.traced_models import counted_model
 from tests.support.traces import TraceWriter

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_mlms.measure.trace.metadata import LayerWork
+from pytest_mlms.measure.trace.records import LayerWork
 from tests.support.analysis_rows import rows_of
 from tests.support.traced_models import traced_model
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_mlms.measure.trace.exporters.perfetto_order import event_order, lanes
+from pytest_mlms.measure.trace.exporters.perfetto_events import event_order, lanes
 
 Interval = tuple[int, int]
 

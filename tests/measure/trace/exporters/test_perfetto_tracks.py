@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_mlms.measure.trace.exporters.perfetto_tracks import TrackLayout, lay_out
+from pytest_mlms.measure.trace.exporters.perfetto_events import TrackLayout, lay_out
 from pytest_mlms.measure.trace.spans import Trace
 from tests.support.traces import TraceWriter
 
