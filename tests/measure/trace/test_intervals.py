@@ -1,12 +1,14 @@
-"""Containment of intervals."""
+"""Nesting of intervals, and means of groups."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_mlms.measure.trace.intervals import Intervals, find_containers
+from pytest_mlms.measure.trace.intervals import Intervals, find_containers, grouped, trimmed_mean
 
 Interval = tuple[int, int]
 
@@ -66,3 +68,18 @@ def test_nothing_contains_anything_where_there_are_no_intervals() -> None:
     found = find_containers(nothing, columns([(6, 8)]))
     assert found.index.tolist() == [-1]
     assert found.ambiguous.tolist() == [False]
+
+
+def test_groups_have_the_order_of_their_first_values() -> None:
+    groups = grouped(["b", "a", "b"], np.array([1, 2, 3]))
+    assert list(groups) == ["b", "a"]
+    assert groups["b"].tolist() == [1, 3]
+
+
+def test_a_trimmed_mean_leaves_out_both_ends() -> None:
+    assert trimmed_mean(np.array([1000, 2, 3, 4, -1000])) == 3
+    assert trimmed_mean(np.array([5])) == 5
+
+
+def test_the_trimmed_mean_of_nothing_is_not_a_number() -> None:
+    assert math.isnan(trimmed_mean(np.array([])))

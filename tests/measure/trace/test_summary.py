@@ -1,12 +1,174 @@
-"""Summaries of traces for the results."""
+"""Latencies, the time of a GPU, and the summary of a trace."""
 
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pytest_mlms.measure.trace.records import ProbeStatus, TraceMetadata
-from pytest_mlms.measure.trace.summary import summarize
+from pytest_mlms.measure.trace.correlate import parents_of
+from pytest_mlms.measure.trace.records import DeviceTime, ProbeStatus, TraceMetadata
+from pytest_mlms.measure.trace.runner import assign_requests
+from pytest_mlms.measure.trace.spans import Trace
+from pytest_mlms.measure.trace.summary import device_time, layer_time, model_latency, summarize
+from pytest_mlms.measure.trace.tables import layer_rows
 from tests.support.traces import TraceWriter
+
+US = 1000
+
+
+def example() -> Trace:
+    """A model of 100 µs, or 200 µs where layers are traced: two of 90 µs."""
+    writer = TraceWriter()
+    writer.run("model").predict(0, 100 * US)
+    run = writer.run("layer")
+    run.predict(0, 200 * US)
+    run.layer("conv", 0, 90 * US)
+    run.layer("relu", 90 * US, 180 * US)
+    return writer.build()
+
+
+def test_the_latency_of_the_model_is_that_of_the_run_without_probes() -> None:
+    assert model_latency(example()) == 100
+    assert model_latency(example(), "layer") == 200
+
+
+def test_there_is_no_latency_of_a_level_without_a_run_or_without_a_call() -> None:
+    assert model_latency(example(), "hardware") is None
+    writer = TraceWriter()
+    writer.run("model").span("model", "load", 0, 5, request=-1)
+    assert model_latency(writer.build()) is None
+
+
+def test_the_time_of_layers_is_that_of_their_own_run() -> None:
+    time = layer_time(example())
+    assert time is not None
+    assert time.layers_us == 180
+    assert time.call_us == 200
+    assert time.share == pytest.approx(0.9)
+
+
+def disturbed() -> Trace:
+    """Twenty calls of four layers of 20 µs and 20 µs outside of them.
+
+    Each layer is delayed by 500 µs in a fifth of the calls, in other calls than the other layers.
+    """
+    writer = TraceWriter()
+    run = writer.run("layer")
+    start = 0
+    for request in range(20):
+        run.request = request
+        begin = start
+        for layer in range(4):
+            delay = 500 if request % 5 == layer else 0
+            end = start + (20 + delay) * US
+            run.layer(f"layer {layer}", start, end)
+            start = end
+        start += 20 * US
+        run.predict(begin, start)
+    return writer.build()
+
+
+def test_layers_and_the_time_outside_add_up_to_the_call_on_a_busy_machine() -> None:
+    trace = disturbed()
+    time = layer_time(trace)
+    assert time is not None
+    rows = layer_rows(trace, parents_of(trace))
+    assert time.layers_us == pytest.approx(sum(row.latency_us for row in rows))
+    assert time.layers_us == pytest.approx(580)
+    assert time.call_us == pytest.approx(600)
+
+
+def test_time_outside_of_layers_is_not_lost_where_it_varies() -> None:
+    writer = TraceWriter()
+    run = writer.run("layer")
+    for request in range(10):
+        run.request = request
+        begin = request * 1000 * US
+        run.layer("conv", begin, begin + 50 * US)
+        run.predict(begin, begin + (60 + 10 * request) * US)
+    time = layer_time(writer.build())
+    assert time is not None
+    assert time.layers_us == pytest.approx(50)
+    assert time.call_us == pytest.approx(105)  # the mean of 80, 90, ... 130
+
+
+def test_the_layers_of_a_call_that_was_cut_short_have_no_share() -> None:
+    writer = TraceWriter()
+    run = writer.run("layer")
+    run.layer("conv", 0, 5)
+    assert layer_time(writer.build()) is None
+    run.predict(0, 10)
+    run.request = 1
+    run.layer("conv", 20, 25)
+    time = layer_time(writer.build())
+    assert time is not None
+    assert time.share == pytest.approx(0.5)
+
+
+def test_there_is_no_time_of_layers_without_layers() -> None:
+    assert layer_time(TraceWriter().build()) is None
+
+
+KINDS = ["kernel", "graph kernel", "memcpy HtoD", "Memcpy DtoH (Device -> Pageable)", "memset"]
+
+
+def test_a_call_has_the_time_of_kernels_and_of_copies_apart_and_together() -> None:
+    writer = TraceWriter()
+    run = writer.run("kernel")
+    for request in range(2):
+        run.request = request
+        begin = request * 100_000
+        run.predict(begin, begin + 90_000)
+        run.kernel("memcpy HtoD", begin + 1_000, begin + 11_000, type="memcpy")
+        run.kernel("conv", begin + 10_000, begin + 30_000)
+        run.kernel("relu", begin + 20_000, begin + 26_000, type="graph kernel")
+        run.kernel("Memcpy DtoH (x)", begin + 40_000, begin + 45_000, type="memcpy")
+    assert device_time(writer.build()) == DeviceTime(
+        busy_us=34.0, kernels_us=20.0, to_device_us=10.0, to_host_us=5.0, launches=4.0
+    )
+
+
+def test_a_trace_without_a_kernel_in_a_call_has_no_time() -> None:
+    writer = TraceWriter()
+    assert device_time(writer.build()) is None
+    run = writer.run("kernel")
+    run.predict(0, 10)
+    run.kernel("warm-up", 20, 30, request=-1)
+    assert device_time(writer.build()) is None
+
+
+SPANS = st.lists(
+    st.tuples(st.integers(0, 90), st.integers(0, 30), st.sampled_from(KINDS)), min_size=1
+)
+
+
+@given(SPANS)
+def test_the_busy_time_is_the_union_of_all_spans(spans: list[tuple[int, int, str]]) -> None:
+    writer = TraceWriter()
+    run = writer.run("kernel")
+    run.predict(0, 200_000)
+    busy = set()
+    for start, length, kind in spans:
+        run.kernel(kind, start * 1000, (start + length) * 1000, type=kind.split(" HtoD")[0])
+        busy |= set(range(start, start + length))
+    found = device_time(writer.build())
+    assert found is not None
+    assert found.busy_us == pytest.approx(len(busy))
+
+
+def test_kernels_that_another_thread_launches_during_a_call_are_the_calls() -> None:
+    writer = TraceWriter()
+    run = writer.run("kernel")
+    run.predict(0, 100_000)
+    run.request = -1
+    run.launch(10_000, 11_000, 7, track=run.thread(2))
+    run.kernel("conv", 20_000, 50_000, correlation=7)
+    run.launch(110_000, 111_000, 8, track=run.thread(2))
+    run.kernel("conv", 120_000, 150_000, correlation=8)
+    found = device_time(assign_requests(writer.build()))
+    assert found is not None
+    assert (found.busy_us, found.launches) == (30.0, 1.0), "the other one is after the call"
 
 
 def traced(*levels: str) -> TraceWriter:

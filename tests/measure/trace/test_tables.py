@@ -1,15 +1,25 @@
-"""Tables of layers and kernels."""
+"""Tables of layers and kernels, their keys, and their CSV files."""
 
 from __future__ import annotations
 
+import csv
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from pytest_mlms.measure.trace.correlate import parents_of
 from pytest_mlms.measure.trace.spans import Spans, Trace
-from pytest_mlms.measure.trace.tables import KernelRow, LayerRow, kernel_rows, layer_rows
+from pytest_mlms.measure.trace.tables import (
+    KernelRow,
+    LayerKey,
+    LayerRow,
+    kernel_rows,
+    layer_rows,
+    layers_of_run,
+    write_table,
+)
 from tests.support.traces import RunWriter, TraceWriter
 
 US = 1000
@@ -131,3 +141,61 @@ def test_a_trace_without_a_level_has_no_rows_of_it() -> None:
     trace = TraceWriter().build()
     assert layers_of(trace) == []
     assert kernels_of(trace) == []
+
+
+def test_layers_of_one_name_are_told_apart_by_their_occurrence_in_a_request() -> None:
+    writer = TraceWriter()
+    run = writer.run("layer")
+    for request in range(2):
+        run.request = request
+        at = 100 * request
+        run.layer("relu", at, at + 5)
+        run.layer("relu", at + 10, at + 15)
+    layers = layers_of_run(writer.build(), 0)
+    assert layers.keys == [LayerKey("relu", "T", 0), LayerKey("relu", "T", 1)] * 2
+    spans_by_key = layers.by_key()
+    assert spans_by_key[LayerKey("relu", "T", 1)].tolist() == [1, 3]
+
+
+def test_a_block_that_holds_layers_counts_once() -> None:
+    writer = TraceWriter()
+    run = writer.run("layer")
+    run.layer("block", 0, 100)
+    run.layer("conv", 10, 50)
+    run.layer("fc", 100, 120)
+    layers = layers_of_run(writer.build(), 0)
+    assert [key.name for key in layers.keys] == ["block", "fc"]
+
+
+def test_layers_outside_of_any_request_do_not_count() -> None:
+    writer = TraceWriter()
+    writer.run("layer").layer("warm-up", 0, 5, request=-1)
+    assert layers_of_run(writer.build(), 0).keys == []
+
+
+def test_there_are_no_layers_without_a_run() -> None:
+    layers = layers_of_run(TraceWriter().build(), None)
+    assert layers.keys == []
+    assert len(layers.spans) == 0
+
+
+def test_a_table_without_rows_has_its_header(tmp_path: Path) -> None:
+    path = tmp_path / "layers.csv"
+    write_table(path, [], LayerRow)
+    header = "index,name,type,shape,calls,latency_us,share,bytes,kernel_us"
+    assert path.read_text().splitlines() == [header]
+
+
+def test_cells_are_quoted_rounded_and_empty_where_nothing_is_known(tmp_path: Path) -> None:
+    path = tmp_path / "kernels.csv"
+    kernel = KernelRow("k, the first", "kernel", "", 2.0, 1.23456789, 3.0, None)
+    write_table(path, [kernel], KernelRow)
+    with path.open(newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert list(row.values()) == ["k, the first", "kernel", "", "2", "1.23457", "3", ""]
+
+
+def test_nothing_else_is_left_in_the_folder(tmp_path: Path) -> None:
+    path = tmp_path / "layers.csv"
+    write_table(path, [], LayerRow)
+    assert list(tmp_path.iterdir()) == [path]
