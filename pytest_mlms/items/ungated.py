@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from pytest_mlms.decide.expected import expected
 from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.provide.cases import Case
+from pytest_mlms.items.warned import warn_at
 from pytest_mlms.session import FIRST_WORKERS, Session
+from pytest_mlms.warning_types import MlmsNotGated
 
 
 def warn_without_limits(loaded: LoadedManifest, cases: Sequence[Case], session: Session) -> None:
@@ -26,8 +28,6 @@ def warn_without_limits(loaded: LoadedManifest, cases: Sequence[Case], session: 
     session.ungated.add(loaded.path)
     if loaded.origin is not None or session.worker not in FIRST_WORKERS:
         return
-    from pytest_mlms.items.warned import warn_at
-    from pytest_mlms.warning_types import MlmsNotGated
 
     place = loaded.place()
     name = loaded.manifest.name

@@ -80,7 +80,9 @@ def test_a_lane_is_used_again_once_it_is_free() -> None:
     assert lanes_of([(0, 10), (5, 15), (20, 30), (25, 35)]) == [0, 1, 0, 1]
 
 
-pb2 = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
+def messages() -> Any:
+    """Return Perfetto's own classes of messages."""
+    return pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
 
 
 def layout_of(trace: Trace) -> TrackLayout:
@@ -89,7 +91,7 @@ def layout_of(trace: Trace) -> TrackLayout:
 
 def tracks_of(layout: TrackLayout) -> dict[int, Any]:
     """Return the descriptors of tracks by their uuids."""
-    parsed = pb2.Trace()
+    parsed = messages().Trace()
     parsed.ParseFromString(b"".join(layout.packets))
     descriptors = [packet.track_descriptor for packet in parsed.packet]
     return {descriptor.uuid: descriptor for descriptor in descriptors}
@@ -202,14 +204,14 @@ def test_events_of_more_than_one_chunk_have_the_same_order(
     first, second = events.packets(chosen)
     times = []
     for encoded in (whole, first + second):
-        parsed = pb2.Trace()
+        parsed = messages().Trace()
         parsed.ParseFromString(encoded)
         times.append([packet.timestamp for packet in parsed.packet])
     assert times[0] == times[1] == [0, 10, 20, 50, 100, 150]
 
 
 def test_a_counter_is_a_track_of_its_process_with_values() -> None:
-    parsed = pb2.Trace()
+    parsed = messages().Trace()
     parsed.ParseFromString(b"".join(counter_packets(launch_trace())))
     track, *values = parsed.packet
     assert track.track_descriptor.name == "power"

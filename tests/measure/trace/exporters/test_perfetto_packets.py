@@ -100,14 +100,17 @@ def test_rows_of_several_widths_are_interleaved_by_position() -> None:
     assert interleave([narrow, wide], 3) == bytes([1, 8, 9, 2])
 
 
-pb2 = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
+def messages() -> Any:
+    """Return Perfetto's own classes of messages."""
+    return pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
+
 
 MONOTONIC = 3
 BOOTTIME = 6
 
 
 def parse(encoded: bytes) -> list[Any]:
-    parsed = pb2.Trace()
+    parsed = messages().Trace()
     parsed.ParseFromString(encoded)
     return list(parsed.packet)
 
