@@ -169,17 +169,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     session = config.stash[SESSION]
     options = session.config
     if options.stack or options.against:
-        from pytest_mlms.items.unused_stacks import check_stacks
+        from pytest_mlms.items.warned import check_stacks
 
         check_stacks(config)
     if config.hook.pytest_mlms_devices.get_hookimpls() and (options.manifests or options.fleet):
         _check_devices(config)
     if options.upgrade and options.gate:
-        from pytest_mlms.items.idle_gates import warn_of_idle_gates
+        from pytest_mlms.items.warned import warn_of_idle_gates
 
         warn_of_idle_gates(config, items)
     if session.originals or session.strangers:
-        from pytest_mlms.items.originals import warn_of_originals
+        from pytest_mlms.items.warned import warn_of_originals
 
         warn_of_originals(config)
     if config.getoption("benchmark_only", False) or config.getoption("benchmark_skip", False):
@@ -212,12 +212,14 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Judge the limits that a user's test has set, once it has run to its end."""
     if not _uses_case(item):
         return (yield)
-    from pytest_mlms.items.own_limits import judge_own_limits
+    from pytest_mlms.keep.results.recorder import RECORDER
     from pytest_mlms.show.report.outcome import calling
 
     with calling(item):
         result = yield
-        judge_own_limits(item)
+        recorder = item.stash.get(RECORDER, None)
+        if recorder is not None:
+            recorder.settle_own(item.config.stash[SESSION].config.strict)
     return result
 
 

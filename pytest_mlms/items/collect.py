@@ -134,9 +134,11 @@ class ManifestFile(pytest.Module):
         The tests of suite.py are offered to pytest as those of a module are, for the kinds that
         have cases; suite.py has no fixtures and no set-up that pytest would have to look for.
         """
-        from pytest_mlms.items.idle_marks import warn_of_idle_marks
-        from pytest_mlms.items.thread_variables import warn_of_thread_variables
-        from pytest_mlms.items.ungated import warn_without_limits
+        from pytest_mlms.items.warned import (
+            warn_of_idle_marks,
+            warn_of_thread_variables,
+            warn_without_limits,
+        )
 
         try:
             loaded = self.loaded

@@ -15,19 +15,10 @@ from pytest_mlms.core.errors import InvalidRun, Unavailable
 from pytest_mlms.core.units import format_quantity
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import WORKER
-from pytest_mlms.provide.host.gpu_monitor import (
-    GpuMonitor,
-    GpuReading,
-    gpu_facts,
-    gpu_limits,
-    gpu_problems,
-    host_bound,
-    open_gpu,
-    unlisted,
-)
 
 if TYPE_CHECKING:
     from pytest_mlms.decide.upgrade.agents import AgentPair
+    from pytest_mlms.provide.host.gpu_monitor import GpuMonitor, GpuReading
 
 _SAMPLED = 1.0  # seconds that NVML's utilization is of, or less
 
@@ -94,6 +85,8 @@ class DeviceMonitor:
         """Read the state after a round or process; return why nothing so far can be trusted."""
         if self.gpu is None:
             return []
+        from pytest_mlms.provide.host.gpu_monitor import gpu_facts, gpu_limits, host_bound, unlisted
+
         self._is_watching = False
         problems = self._read(self.gpu, loaded=True)
         doubts = [check(self._readings) for check in (host_bound, gpu_limits, unlisted)]
@@ -107,7 +100,7 @@ class DeviceMonitor:
         """Return why what was measured can't be trusted, also of a process that goes on."""
         if self._is_watching:
             return self.check()
-        return gpu_problems(self._readings, self._own_pids, self._agents)
+        return self._problems()
 
     def with_doubts(self, doubts: str = "") -> str:
         """Return doubts about what was measured, with those about the device."""
@@ -117,6 +110,14 @@ class DeviceMonitor:
         reading = gpu.read(loaded)
         self._readings.append(reading)
         self._own_pids.update(filter(_is_agent, reading.processes or ()))
+        return self._problems()
+
+    def _problems(self) -> list[str]:
+        """Return what the readings so far say against the measurement."""
+        if not self._readings:
+            return []
+        from pytest_mlms.provide.host.gpu_monitor import gpu_problems
+
         return gpu_problems(self._readings, self._own_pids, self._agents)
 
 
@@ -160,6 +161,8 @@ def monitor_device(
     with contextlib.ExitStack() as opened:
         monitor = DeviceMonitor(None, note, model_bytes)
         if device.startswith("cuda"):
+            from pytest_mlms.provide.host.gpu_monitor import open_gpu
+
             try:
                 monitor.gpu = opened.enter_context(open_gpu(device))
             except Unavailable as error:

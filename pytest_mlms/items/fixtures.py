@@ -168,7 +168,7 @@ def mlms_recorder(
 ) -> Recorder:
     """The recorder of the item's results and artifacts."""
     from pytest_mlms.decide.expected import expected
-    from pytest_mlms.items.ungated import failure_without_limits
+    from pytest_mlms.items.warned import failure_without_limits
     from pytest_mlms.keep.results.recorder import RECORDER, Recorder
     from pytest_mlms.provide.host.capabilities import uuid_of
     from pytest_mlms.provide.host.machine import CpuTimes

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from mlms_predictors._run.options import layer_variables_of
 
 from pytest_mlms.config import Config
+from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.serialization import to_plain
-from pytest_mlms.items.static_cost import static_cost
 from pytest_mlms.keep.results.recorder import Recorder
+from pytest_mlms.manifest.sources import is_remote
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import Array
 from pytest_mlms.measure.evaluate.inputs import random_batch
 from pytest_mlms.measure.evaluate.rows import BatchAxis
 from pytest_mlms.measure.pipeline import Dataset, postprocess, table_of
+from pytest_mlms.measure.structure.cost import ModelCost
+from pytest_mlms.measure.structure.onnx_graph import describe_onnx
 from pytest_mlms.measure.structure.summary import summarize_cost
 from pytest_mlms.measure.trace.builder import PreparedRequest
 from pytest_mlms.measure.trace.correlate import parents_of
@@ -43,7 +44,8 @@ from pytest_mlms.measure.trace.tables import (
     layer_rows,
     write_table,
 )
-from pytest_mlms.provide.artifacts.fetch import CaseFiles
+from pytest_mlms.provide.artifacts.fetch import CaseFiles, fetch
+from pytest_mlms.provide.artifacts.unpinned import without_record
 from pytest_mlms.provide.cases import Case
 from pytest_mlms.warning_types import MlmsWarning
 
@@ -88,19 +90,6 @@ class ItemTracer:
         problems = _problems(summary)
         self.recorder.settle_without_limits(problems, MlmsUnseen, self.config.strict)
 
-    @contextlib.contextmanager
-    def on_fail(self) -> Iterator[None]:
-        """Trace the case where a limit is broken inside, if the options ask for it.
-
-        The failure stays.
-        """
-        try:
-            yield
-        except pytest.fail.Exception:
-            if self.config.trace_on_fail:
-                self._trace_after_failure()
-            raise
-
     def _trace(self, levels: Sequence[str]) -> TraceSummary:
         config = self.config
         plan = TracePlan(tuple(levels), config.duration, config.budget, config.trace_functions)
@@ -116,7 +105,8 @@ class ItemTracer:
         self.recorder.note(trace=summary)
         return summary
 
-    def _trace_after_failure(self) -> None:
+    def trace_after_failure(self) -> None:
+        """Trace the case of an item that broke a limit; warn where that fails, too."""
         try:
             self._trace(self.config.trace or _LEVELS_AFTER_FAILURE)
         except Exception as error:  # the failure that it should explain matters more
@@ -218,3 +208,27 @@ def _write_timeline(trace: Trace, parent: Array, path: Path) -> None:
             f"trace.npz beside it has them all"
         )
         warnings.warn(MlmsWarning(text), stacklevel=2)
+
+
+def static_cost(case: Case, files: CaseFiles) -> ModelCost | None:
+    """Return the cost of the model by an ONNX file; None where there is none.
+
+    The file is the case's own or that of another model of the manifest, because all models of a
+    manifest are the same network. Where the framework describes its own model, that replaces this.
+    """
+    try:
+        path = _onnx_file(case, files)
+        return describe_onnx(path, case.batch_size) if path else None
+    except MlmsError:
+        return None
+
+
+def _onnx_file(case: Case, files: CaseFiles) -> Path | None:
+    graph = files.model["graph"]
+    if graph.suffix == ".onnx":
+        return graph
+    for model in case.loaded.manifest.models:
+        artifact = case.loaded.model_files(model)["graph"]
+        if not is_remote(artifact.source) and artifact.source.endswith(".onnx"):
+            return fetch(without_record(artifact), Path())  # only its digest is checked
+    return None

@@ -17,7 +17,7 @@ import pytest
 from pytest_mlms.config import Config
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.recorded import recorded_launch, without_devices
-from pytest_mlms.items.ungated import failure_without_limits
+from pytest_mlms.items.warned import failure_without_limits
 from pytest_mlms.keep.results.case_digest import case_digest, definition_of
 from pytest_mlms.keep.results.checked_lines import read_lines
 from pytest_mlms.keep.results.results_reader import ItemLines, read_results

@@ -8,7 +8,7 @@ names of the tests.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -26,16 +26,14 @@ if TYPE_CHECKING:
     from pytest_mlms.items.item_tracer import ItemTracer
     from pytest_mlms.keep.results.recorder import Recorder
     from pytest_mlms.measure.agent.predictor import Predictor
-    from pytest_mlms.measure.agent.process import Array
-    from pytest_mlms.measure.evaluate.batch_sizes import BatchSizes
+    from pytest_mlms.measure.evaluate.fresh_process import Batches
     from pytest_mlms.measure.evaluate.kept_outputs import Reference
+    from pytest_mlms.measure.evaluate.performance_plan import PerformancePlan
     from pytest_mlms.measure.evaluate.process_result import ProcessRecord, ProcessResult
     from pytest_mlms.measure.evaluate.timed_inputs import RandomInputs, TimedInputs
     from pytest_mlms.measure.pipeline import Dataset
     from pytest_mlms.provide.artifacts.fetch import CaseFiles
     from pytest_mlms.provide.cases import Case
-
-    Batches = Sequence[Mapping[str, Array]]
 
 pytestmark = pytest.mark.usefixtures("mlms_available")
 
@@ -137,29 +135,16 @@ def test_performance(
     mlms_predictor_factory: Callable[[], AbstractContextManager[Predictor]],
     mlms_device_monitor: DeviceMonitor,
     mlms_recorder: Recorder,
-    mlms_tracer: ItemTracer,
     mlms_config: Config,
+    request: pytest.FixtureRequest,
 ) -> None:
     """Measure latency, throughput, memory and start-up over fresh processes, or under load."""
     from pytest_mlms.config import draw_seed
-    from pytest_mlms.items.load_plans import load_plan_of, loadgen_plan_of
-    from pytest_mlms.manifest.scenarios import Peak
     from pytest_mlms.measure.evaluate.contention import explain_wait
-    from pytest_mlms.measure.evaluate.load_performance import measure_load, measure_peak
-    from pytest_mlms.measure.evaluate.loadgen import measure_by_loadgen
-    from pytest_mlms.measure.evaluate.output_sweep import own_rules
     from pytest_mlms.measure.evaluate.performance import measure_performance
-    from pytest_mlms.measure.evaluate.performance_plan import EARLY_PROCESSES, PerformancePlan
-    from pytest_mlms.show.report.artifacts import (
-        keep_log,
-        keep_part,
-        keep_process,
-        keep_run,
-        note_peak,
-    )
+    from pytest_mlms.show.report.artifacts import keep_process
 
     open_predictor = mlms_device_monitor.watching(mlms_predictor_factory)
-    assert mlms_case.scenario is not None, "every performance item has a scenario"
     seed = draw_seed(mlms_config.seed)
     batches_for = _timed_inputs(mlms_case, mlms_dataset, seed)
     mlms_recorder.note(inputs_seed=seed)
@@ -175,50 +160,22 @@ def test_performance(
         records.append(result.record)
         mlms_recorder.note(processes=tuple(records))
 
-    if mlms_config.loadgen:
-        measured = measure_by_loadgen(
-            loadgen_plan_of(mlms_case, mlms_config),
-            open_predictor,
-            _queried(batches_for),
-            functools.partial(keep_log, mlms_recorder),
-        )
-    elif mlms_case.load is None:
-        plan = PerformancePlan(
-            scenario=mlms_case.scenario,
-            batch_size=mlms_case.batch_size,
-            processes=mlms_config.processes,
-            duration=mlms_config.duration,
-            budget=mlms_config.budget,
-            limits=mlms_case.limits,
-            by_group=mlms_case.has_dataset and mlms_case.loaded.manifest.evaluate.by_group,
-            early=0 if mlms_config.measures_in_full else EARLY_PROCESSES,
-            batch_sizes=_batch_sizes(mlms_case, mlms_dataset, seed),
-            rules=functools.partial(own_rules, mlms_case),
-        )
-        measured = measure_performance(plan, open_predictor, batches_for, keep)
-    elif isinstance(mlms_case.load, Peak):
-        measured = measure_peak(
-            load_plan_of(mlms_case, mlms_artifacts, mlms_config),
-            open_predictor,
-            _queried(batches_for),
-            functools.partial(keep_run, mlms_recorder),
-            functools.partial(keep_part, mlms_recorder),
-            functools.partial(note_peak, mlms_recorder),
+    if mlms_config.loadgen or mlms_case.load is not None:
+        from pytest_mlms.items.loads import measure_under_load
+
+        measured = measure_under_load(
+            mlms_case, mlms_artifacts, mlms_config, mlms_recorder, open_predictor, batches_for, keep
         )
     else:
-        measured = measure_load(
-            load_plan_of(mlms_case, mlms_artifacts, mlms_config),
-            open_predictor,
-            _queried(batches_for),
-            keep,
-            functools.partial(keep_part, mlms_recorder),
-        )
+        plan = _performance_plan(mlms_case, mlms_dataset, mlms_config, seed)
+        measured = measure_performance(plan, open_predictor, batches_for, keep)
+
     estimates = measured.estimates
     doubts = mlms_device_monitor.with_doubts(measured.doubts)
     mlms_recorder.note(looks=measured.looks, ended=measured.ended, doubts=doubts)
     mlms_recorder.note(input_groups=measured.groups, inputs_timed=measured.inputs)
     contention = explain_wait([record.waited for record in records], estimates)
-    with mlms_tracer.on_fail():
+    try:
         mlms_recorder.settle(
             estimates,
             measured.decisions,
@@ -226,6 +183,11 @@ def test_performance(
             lambda: contention,
             mlms_device_monitor.problems(),
         )
+    except pytest.fail.Exception:
+        if mlms_config.trace_on_fail:
+            tracer: ItemTracer = request.getfixturevalue("mlms_tracer")
+            tracer.trace_after_failure()
+        raise
     if contention:
         mlms_recorder.warn_of_contention(contention)
 
@@ -250,7 +212,6 @@ def test_upgrade(
     from pytest_mlms.decide.upgrade.output_check import OutputCheck
     from pytest_mlms.decide.upgrade.run import UpgradeRun
     from pytest_mlms.decide.upgrade.setting import setting_of
-    from pytest_mlms.items.load_plans import load_plan_of
     from pytest_mlms.keep.results.line import Judgement
 
     criteria = criteria_of(mlms_case, mlms_config)
@@ -267,10 +228,13 @@ def test_upgrade(
     run = UpgradeRun(
         criteria, mlms_case.batch_size, check, mlms_recorder, mlms_device_monitor.check
     )
+    batches_for: Callable[[Predictor], Batches]
+    batches_for = _timed_inputs(mlms_case, mlms_dataset, plan.seed)
     if mlms_case.load is not None:
+        from pytest_mlms.items.loads import load_plan_of, queried_batches
+
         plan = plan.under_load(load_plan_of(mlms_case, mlms_artifacts, mlms_config))
-    timed = _timed_inputs(mlms_case, mlms_dataset, plan.seed)
-    batches_for = timed if plan.load is None else _queried(timed)
+        batches_for = queried_batches(batches_for)
     result = run.run(plan, mlms_device_monitor.watching(mlms_pair_factory), batches_for)
     cpu_shares = mlms_recorder.cpu_shares()
     setting = setting_of(
@@ -339,21 +303,28 @@ def _timed_inputs(case: Case, dataset: Dataset | None, run_seed: int) -> TimedIn
     return timed
 
 
-def _batch_sizes(case: Case, dataset: Dataset | None, seed: int) -> BatchSizes | None:
-    """Return what compares outputs by the size of the batch, None where no limit asks for it."""
-    from pytest_mlms.measure.evaluate.batch_sizes import BatchSizes
+def _performance_plan(
+    case: Case, dataset: Dataset | None, config: Config, seed: int
+) -> PerformancePlan:
+    """Return the plan of a case whose processes are timed without a load."""
+    from pytest_mlms.measure.evaluate.output_sweep import own_rules
+    from pytest_mlms.measure.evaluate.performance_plan import EARLY_PROCESSES, PerformancePlan
 
-    is_limited = any(limit.quantity == "batch_agreement" for limit in case.limits)
-    return BatchSizes(case, dataset, seed) if is_limited else None
+    assert case.scenario is not None, "every performance item has a scenario"
+    batch_sizes = None
+    if any(limit.quantity == "batch_agreement" for limit in case.limits):
+        from pytest_mlms.measure.evaluate.batch_sizes import BatchSizes
 
-
-def _queried(timed: TimedInputs | RandomInputs) -> Callable[[Predictor], Batches]:
-    """Return the batches of a load, whose samples are the same in each process."""
-    drawn: list[Batches] = []
-
-    def batches_for(predictor: Predictor) -> Batches:
-        if not drawn:
-            drawn.append(timed(predictor))
-        return drawn[0]
-
-    return batches_for
+        batch_sizes = BatchSizes(case, dataset, seed)
+    return PerformancePlan(
+        scenario=case.scenario,
+        batch_size=case.batch_size,
+        processes=config.processes,
+        duration=config.duration,
+        budget=config.budget,
+        limits=case.limits,
+        by_group=case.has_dataset and case.loaded.manifest.evaluate.by_group,
+        early=0 if config.measures_in_full else EARLY_PROCESSES,
+        batch_sizes=batch_sizes,
+        rules=functools.partial(own_rules, case),
+    )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.items.static_cost import static_cost
+from pytest_mlms.items.item_tracer import static_cost
 from pytest_mlms.manifest.load import load
 from pytest_mlms.provide.artifacts.fetch import CaseFiles
 from pytest_mlms.provide.cases import Case

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -17,8 +17,10 @@ from pytest_mlms.core.quantities import QUANTITIES
 from pytest_mlms.core.records import Decision, Estimate, Limit, Verdict
 from pytest_mlms.core.statistics import samples_for_percentile
 from pytest_mlms.measure.agent.process import Array
-from pytest_mlms.measure.evaluate.batch_sizes import BatchSizes
-from pytest_mlms.measure.evaluate.output_sweep import OwnRules
+
+if TYPE_CHECKING:
+    from pytest_mlms.measure.evaluate.batch_sizes import BatchSizes
+    from pytest_mlms.measure.evaluate.output_sweep import OwnRules
 
 RISK = 0.05
 """Risk of an item: an interval that misses the truth at any of its looks."""
