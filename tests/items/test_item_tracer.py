@@ -1,4 +1,4 @@
-"""Traces of items: the files and results they leave, and failures that cost one level only."""
+"""Traces of items, and the static cost of their models."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -16,7 +17,8 @@ from xml.etree import ElementTree
 import pytest
 
 from pytest_mlms.items import item_tracer
-from pytest_mlms.items.item_tracer import FILES
+from pytest_mlms.items.item_tracer import FILES, static_cost
+from pytest_mlms.manifest.load import load
 from pytest_mlms.measure.trace import PHASES
 from pytest_mlms.measure.trace.analyses.requests import step_rows
 from pytest_mlms.measure.trace.correlate import parents_of
@@ -26,8 +28,20 @@ from pytest_mlms.measure.trace.records import LayerWork
 from pytest_mlms.measure.trace.spans import Trace
 from pytest_mlms.measure.trace.storage import load_trace
 from pytest_mlms.measure.trace.summary import layer_time
+from pytest_mlms.provide.artifacts.fetch import CaseFiles
+from pytest_mlms.provide.cases import Case
 from pytest_mlms.warning_types import MlmsWarning
-from tests.support.project import PREDICTORS, QUICK, Project, Ran, SharedRuns, write_matrix
+from tests.support.cases import digits_case
+from tests.support.project import (
+    DIGITS,
+    PREDICTORS,
+    QUICK,
+    Project,
+    Ran,
+    SharedRuns,
+    copy_digits,
+    write_matrix,
+)
 from tests.support.traces import TraceWriter
 
 LEVELS = ["model", "application", "application+hardware", "layer", "hardware"]
@@ -417,3 +431,55 @@ def test_a_timeline_without_all_requests_is_a_warning(
     trace = TraceWriter().build()
     with pytest.warns(MlmsWarning, match=r"has 6 of 10 requests.*trace\.npz .* has them all"):
         item_tracer._write_timeline(trace, parents_of(trace).index, tmp_path / "trace.pftrace")
+
+
+ONNX = DIGITS / "digits_cnn.onnx"
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> Case:
+    """A case of a manifest with a local ONNX file."""
+    loaded = load(copy_digits(tmp_path / "manifests"))
+    return digits_case("trace", loaded=loaded)
+
+
+def files_of(graph: Path) -> CaseFiles:
+    return CaseFiles({"graph": graph}, None, {})
+
+
+def flops_of(case: Case, graph: Path) -> int:
+    cost = static_cost(case, files_of(graph))
+    assert cost is not None
+    return cost.flops
+
+
+def test_the_work_is_that_of_the_cases_own_onnx_file(case: Case) -> None:
+    cost = static_cost(case, files_of(ONNX))
+    assert cost is not None
+    assert [layer.type for layer in cost.layers].count("Conv") == 3
+
+
+def test_the_work_is_for_a_whole_batch(case: Case) -> None:
+    larger = replace(case, batch_size=8)
+    assert flops_of(larger, ONNX) == 8 * flops_of(replace(case, batch_size=1), ONNX)
+
+
+def test_another_framework_has_the_work_of_the_manifests_onnx_file(case: Case) -> None:
+    symbols = DIGITS / "digits_cnn-symbol.json"
+    assert flops_of(case, symbols) == flops_of(case, ONNX) > 0
+
+
+def test_an_onnx_file_that_cannot_be_read_leaves_the_work_unknown(
+    case: Case, tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken.onnx"
+    broken.write_bytes(b"no model")
+    assert static_cost(case, files_of(broken)) is None
+
+
+def test_a_manifest_without_a_local_onnx_file_leaves_the_work_unknown(case: Case) -> None:
+    remote = {"graph": "https://example.org/net.json"}
+    model = case.model.model_copy(update=remote)
+    manifest = case.loaded.manifest.model_copy(update={"models": [model]})
+    without_onnx = replace(case, loaded=replace(case.loaded, manifest=manifest))
+    assert static_cost(without_onnx, files_of(DIGITS / "digits_cnn-symbol.json")) is None

@@ -1,4 +1,4 @@
-"""Tests of the selection of cases by the stacks that the options name."""
+"""Cases that a session runs, and baselines from a lock file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pytest_mlms.core.records import Kind, Stack
 from pytest_mlms.items.selection import StackSelection, select_cases
 from pytest_mlms.manifest.load import load
 from pytest_mlms.session import Session
-from tests.support.project import MANIFEST
+from tests.support.project import MANIFEST, Project
 
 MXNET = Stack("mxnet-1.9", "mxnet")
 ANY = Stack("py311", "", interpreter="/opt/python", several=True)
@@ -103,3 +103,32 @@ def test_hosts_are_compared_by_visits_of_performance_items_alone(
     assert len(accuracy) == 2
     assert visits >= 2
     assert len(performance) == visits * 2 * 6
+
+
+@pytest.fixture
+def unlocked(project: Project) -> Project:
+    """A project whose lock file has no item."""
+    project.edit("batch_sizes: [1, 8, 64]", "batch_sizes: [8]")
+    (project.path / "mlms.lock").write_text("format = 1\n")
+    return project
+
+
+def test_an_item_that_is_not_locked_is_skipped_with_a_warning(unlocked: Project) -> None:
+    result = unlocked.run("--mlms-against=lock", "-rs")
+    result.assert_outcomes(skipped=1, warnings=1)
+    text = "onnxruntime on cpu is not locked in mlms.lock; run it without --mlms-against"
+    result.stdout.fnmatch_lines([f"*MlmsNotLocked: digits-cnn onnxruntime-vs-lock-cpu-b8: {text}*"])
+    assert unlocked.items()[0]["against"]["name"] == "lock"
+
+
+def test_an_item_that_is_not_locked_fails_under_strict(unlocked: Project) -> None:
+    result = unlocked.run("--mlms-against=lock", "--mlms-strict")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*: onnxruntime on cpu is not locked in mlms.lock; run it *"])
+
+
+def test_a_damaged_lock_file_is_an_error_of_usage(unlocked: Project) -> None:
+    (unlocked.path / "mlms.lock").write_text("format = 1\n=======\n")
+    result = unlocked.run("--mlms-against=lock")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*mlms.lock:2: has a conflict of a merge; *"])
