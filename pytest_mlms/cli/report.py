@@ -88,7 +88,7 @@ def _write_html(options: argparse.Namespace, out: Path) -> None:
     baseline = read_run(options.against) if options.against else None
     history: HistoryFigures = ()
     if options.history:
-        from pytest_mlms.show.pages.history import history_figures
+        from pytest_mlms.show.pages.series import history_figures
 
         history = history_figures(options.history, runs)
     write_report(out, runs, baseline, history)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from markupsafe import Markup
 
@@ -52,6 +52,9 @@ Point: TypeAlias = tuple[float, float]
 
 Span: TypeAlias = tuple[float, float]
 """Two values of an axis."""
+
+Context: TypeAlias = Mapping[str, Any]
+"""The names that the template of a section uses, such as ``figures``, a list of ``Figure``."""
 
 
 class Figure(NamedTuple):

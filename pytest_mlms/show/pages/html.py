@@ -3,16 +3,78 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from importlib import resources
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.records import Verdict
+from pytest_mlms.core.text import visible
+from pytest_mlms.decide.upgrade.labels import format_change, tolerance_label, verdict_label
+from pytest_mlms.show.pages.numbers import (
+    count_text,
+    distance_text,
+    estimate_text,
+    interval_text,
+    limit_text,
+    own_text,
+    quantity_label,
+    value_text,
+    verdict_words,
+)
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 _TEMPLATES = "templates"
+_TONES = {
+    "ERROR": "bad",
+    "INVALID": "bad",
+    "FAILED": "bad",
+    "REGRESSED": "bad",
+    "INCONCLUSIVE": "warn",
+    "XFAILED": "muted",
+    "PASSED": "good",
+    "IMPROVED": "good",
+    "SKIPPED": "muted",
+}
+"""Verdict -> the paint of its badge."""
+
+
+def tone(verdict: str) -> str:
+    """Return the paint of a verdict."""
+    return _TONES.get(verdict, "muted")
+
+
+def words(verdict: str) -> str:
+    """Return a verdict as the last line of a run has it after a number."""
+    return verdict_words(Verdict(verdict))
+
+
+def moment(time: str) -> str:
+    """Return a time of ISO 8601 as people read it, without fractions of a second."""
+    return time[:19].replace("T", " ") + (" UTC" if time.endswith("+00:00") else "")
+
+
+FILTERS: Mapping[str, Callable[..., Any]] = {
+    "change": format_change,
+    "count": count_text,
+    "distance": distance_text,
+    "estimate": estimate_text,
+    "interval": interval_text,
+    "label": quantity_label,
+    "limit": limit_text,
+    "moment": moment,
+    "own": own_text,
+    "quantity": value_text,
+    "tolerance": tolerance_label,
+    "tone": tone,
+    "verdict": verdict_label,
+    "visible": visible,
+    "words": words,
+}
+"""Name in templates -> filter. ``{{ estimate.value | quantity(estimate.unit) }}``."""
 
 
 def require_templates() -> None:
@@ -29,8 +91,6 @@ def environment() -> Environment:
     """
     require_templates()
     from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    from pytest_mlms.show.pages.filters import FILTERS
 
     made = Environment(
         loader=PackageLoader("pytest_mlms.show.pages", _TEMPLATES),

@@ -1,26 +1,29 @@
 """The report of runs: one HTML file without scripts and without anything from elsewhere.
 
-Its size is bounded: where not all fits, the items that passed have no pictures, then no item has
-them but the worst, then the rest are only rows, and the report says so.
+Its size is bounded. Items that are open come first, with all they have, the worst first. Then all
+others get their tables, and last their pictures, if those of all fit. The rest are only rows, and
+the report says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal, NamedTuple
+
+from markupsafe import Markup
 
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.files import write_atomically
 from pytest_mlms.core.records import Verdict
 from pytest_mlms.show.pages.canvas import Figure
-from pytest_mlms.show.pages.compare import CompareView, compare_runs
-from pytest_mlms.show.pages.curves import curves_of
-from pytest_mlms.show.pages.curves_chart import curves_chart
+from pytest_mlms.show.pages.compare import compare_runs
+from pytest_mlms.show.pages.curves import curves_figure, curves_of
+from pytest_mlms.show.pages.findings import findings_of
 from pytest_mlms.show.pages.html import environment
 from pytest_mlms.show.pages.item import ItemView
-from pytest_mlms.show.pages.items import Appearance, bytes_of, render_items
-from pytest_mlms.show.pages.numbers import quantity_label
 from pytest_mlms.show.pages.run import RunView
+from pytest_mlms.show.pages.sections import SECTIONS, sections_of
 
 MOST_BYTES = 2_000_000
 """The size of a report in bytes; only rows of items beyond some thousand make it larger."""
@@ -32,6 +35,9 @@ _FEW = 4  # items, of which none is folded
 
 HistoryFigures = Sequence[Figure]
 """Pictures of series over time."""
+
+Extent = Literal["row", "tables", "figures"]
+"""A row has the verdict, numbers and command; tables also the rest but pictures."""
 
 
 def write_report(
@@ -61,46 +67,119 @@ def render_report(
     ``baseline`` is a run that each of them is compared with, ``history`` pictures over time.
     """
     items = sorted((item for run in runs for item in run.items), key=lambda item: item.badness)
-    curves = _curves(items)
-    figures = [*curves, *history]
+    counts = dict.fromkeys(Verdict, 0)
+    for item in items:
+        counts[item.verdict] += 1
+    curves = [curves_figure(each) for each in curves_of(items)[:_MOST_CURVES]]
     places = {(item.software, item.machine.text) for item in items}
-    appearance = Appearance(len(runs) > 1, folds=len(items) > _FEW, places_differ=len(places) > 1)
-    rendered = render_items(items, appearance, MOST_BYTES - _FRAME_BYTES - _size(figures))
-    template = environment().get_template("report.html")
-    return template.render(
-        runs=runs,
-        counts=_counts(items),
-        items=rendered,
-        curves=curves,
-        comparisons=_comparisons(runs, baseline),
-        most_compared=_MOST_COMPARED,
-        history=history,
-        most_bytes=MOST_BYTES,
+    filling = _Filling(
+        items,
+        names_run=len(runs) > 1,
+        folds=len(items) > _FEW,
+        places_differ=len(places) > 1,
+    )
+    taken = sum(_size(f"{figure.svg}{figure.caption}") for figure in [*curves, *history])
+    return (
+        environment()
+        .get_template("report.html")
+        .render(
+            runs=runs,
+            counts={verdict.value: count for verdict, count in counts.items() if count},
+            items=filling.filled(MOST_BYTES - _FRAME_BYTES - taken),
+            curves=curves,
+            comparisons=[] if baseline is None else [compare_runs(baseline, run) for run in runs],
+            most_compared=_MOST_COMPARED,
+            history=history,
+            most_bytes=MOST_BYTES,
+        )
     )
 
 
-def _size(figures: Iterable[Figure]) -> int:
-    """Return the bytes of pictures with their captions."""
-    return sum(bytes_of(f"{figure.svg}{figure.caption}") for figure in figures)
+def _size(text: str) -> int:
+    """Return the bytes of a text in the file."""
+    return len(text.encode())
 
 
-def _counts(items: Iterable[ItemView]) -> dict[str, int]:
-    """Return the number of items by verdict, worst first."""
-    counts = dict.fromkeys((verdict.value for verdict in Verdict), 0)
-    for item in items:
-        counts[item.verdict.value] += 1
-    return {verdict: count for verdict, count in counts.items() if count}
+class RenderedItems(NamedTuple):
+    """The HTML of open and of folded items, and the number of items that have less than all."""
+
+    open: Sequence[Markup]
+    folded: Sequence[Markup]
+    without_figures: int
+    without_tables: int
 
 
-def _curves(items: Sequence[ItemView]) -> Sequence[Figure]:
-    """Return pictures over batch sizes, stacks side by side, of the first models."""
-    figures = []
-    for curves in curves_of(items)[:_MOST_CURVES]:
-        label = quantity_label(curves.quantity)
-        case = f"{curves.model} on {curves.device}, {curves.scenario}"
-        figures.append(Figure(f"{case}: {label} by batch size", curves_chart(curves)))
-    return figures
+class _Filling:
+    """Items that are rows at first and get more while bytes are left.
+
+    ``names_run`` has each item name its run, ``folds`` those that passed open by a click, and
+    ``places_differ`` is whether these have different stacks or machines to tell.
+    """
+
+    def __init__(
+        self, items: Sequence[ItemView], names_run: bool, folds: bool, places_differ: bool
+    ) -> None:
+        self._items = items
+        self._names_run = names_run
+        self._folds = folds
+        self._places_differ = places_differ
+        self._texts = [self._html(item, "row") for item in items]
+        self._extents: list[Extent] = ["row"] * len(items)
+        self._left = 0
+
+    def filled(self, most_bytes: int) -> RenderedItems:
+        """Return the items, worst first, within so many bytes; only rows may be more than these."""
+        self._left = most_bytes - sum(map(_size, self._texts))
+        opened = [number for number, item in enumerate(self._items) if _is_open(item)]
+        folded = [number for number, item in enumerate(self._items) if not _is_open(item)]
+        for number in opened:
+            if not self._grow(number, "figures"):
+                break
+        for number, extent in enumerate(self._extents):
+            if extent == "row":
+                self._grow(number, "tables")
+        if "row" not in self._extents:
+            before = (list(self._texts), list(self._extents))
+            if not all(self._grow(number, "figures") for number in folded):
+                self._texts, self._extents = before  # pictures of all of them, or of none
+        shown = zip(self._items, self._extents, strict=True)
+        return RenderedItems(
+            open=[self._texts[number] for number in opened],
+            folded=[self._texts[number] for number in folded],
+            without_figures=sum(
+                extent != "figures" and item.kind in SECTIONS for item, extent in shown
+            ),
+            without_tables=self._extents.count("row"),
+        )
+
+    def _grow(self, number: int, extent: Extent) -> bool:
+        """Replace an item's text by a longer one; return False where the bytes don't suffice."""
+        if self._left <= 0:
+            return False
+        text = self._html(self._items[number], extent)
+        size = _size(text) - _size(self._texts[number])
+        if size > self._left:
+            return False
+        self._left -= size
+        self._texts[number] = text
+        self._extents[number] = extent
+        return True
+
+    def _html(self, item: ItemView, extent: Extent) -> Markup:
+        template = environment().get_template("_item.html")
+        is_open = _is_open(item)
+        text = template.render(
+            item=item,
+            run=item.run if self._names_run else "",
+            findings=findings_of(item),
+            sections=list(sections_of(item)) if extent == "figures" else (),
+            is_open=is_open,
+            is_unfolded=not self._folds,
+            has_place=is_open or self._places_differ,
+            details=extent != "row",
+        )
+        return Markup(text)
 
 
-def _comparisons(runs: Iterable[RunView], baseline: RunView | None) -> Sequence[CompareView]:
-    return [compare_runs(baseline, run) for run in runs] if baseline is not None else []
+def _is_open(item: ItemView) -> bool:
+    return item.is_bad or item.verdict is Verdict.INCONCLUSIVE

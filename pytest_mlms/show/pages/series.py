@@ -1,22 +1,25 @@
-"""Views of a history: series with their points, changes, and the software that differed.
+"""Series of a history: points over time, changes, and the software that differed.
 
 ``history.queries`` has runs and hosts as records that are shown as they are.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
+from markupsafe import Markup
 from sqlalchemy import Engine
 
+from pytest_mlms.core.records import UNUSABLE
 from pytest_mlms.decide.upgrade.labels import percent
 from pytest_mlms.keep.history.changes import Change, read_changes
 from pytest_mlms.keep.history.errors import HistoryError
 from pytest_mlms.keep.history.queries import (
     PointRow,
-    SeriesInfo,
     StackInfo,
     changes_between,
     last_points,
@@ -26,11 +29,22 @@ from pytest_mlms.keep.history.queries import (
 )
 from pytest_mlms.keep.history.run_content import ItemPoints, gather
 from pytest_mlms.keep.history.run_lines import read_run
+from pytest_mlms.keep.history.store import open_to_read
+from pytest_mlms.show.pages.canvas import Figure, Plot
 from pytest_mlms.show.pages.item import ItemView
-from pytest_mlms.show.pages.numbers import interval_text
+from pytest_mlms.show.pages.numbers import interval_text, quantity_label
+from pytest_mlms.show.pages.run import RunView
+from pytest_mlms.show.pages.scales import Axis, Scale, linear_scale, short_value
 
 _LAST = 200  # points of a series
 _MOST_PACKAGES = 3  # that a text names; the rest is counted
+_MOST_FIGURES = 24
+_SERIES_OF_ITEM = 2  # of an item that passed; all limits of one that did not
+_DATE = slice(10)  # of a time in ISO 8601
+_DAY = slice(5, 10)  # month and day of it
+_MOST_DATES = 5
+_ROOM = 1.0  # times the spread of the values, beyond which intervals are cut off
+_OTHER_SOFTWARE = "c1"  # paint of a point whose software differs from the one before
 
 
 @dataclass(frozen=True)
@@ -112,31 +126,24 @@ def read_series(history: Engine, ids: Iterable[int], last: int = _LAST) -> Seque
         software = stacks(connection, digests)
     found = []
     for info in known:
+        runs = {row.run for row in rows[info.id]}
         of_series = [change for change in changes if change.series == info.id]
-        found.append(_series_view(info, rows[info.id], software, of_series))
+        found.append(
+            SeriesView(
+                id=info.id,
+                model=info.model,
+                kind=info.kind,
+                case=info.case,
+                machine=info.machine,
+                quantity=info.quantity,
+                unit=info.unit,
+                better=info.better,
+                control=info.control,
+                points=tuple(_points(rows[info.id], software)),
+                changes=tuple(change for change in of_series if change.first_run in runs),
+            )
+        )
     return found
-
-
-def _series_view(
-    info: SeriesInfo,
-    rows: Sequence[PointRow],
-    software: Mapping[str, StackInfo],
-    changes: Iterable[ChangeView],
-) -> SeriesView:
-    runs = {row.run for row in rows}
-    return SeriesView(
-        id=info.id,
-        model=info.model,
-        kind=info.kind,
-        case=info.case,
-        machine=info.machine,
-        quantity=info.quantity,
-        unit=info.unit,
-        better=info.better,
-        control=info.control,
-        points=tuple(_points(rows, software)),
-        changes=tuple(change for change in changes if change.first_run in runs),
-    )
 
 
 def _points(rows: Sequence[PointRow], software: Mapping[str, StackInfo]) -> Iterator[SeriesPoint]:
@@ -240,3 +247,101 @@ def _points_of_run(folder: Path) -> Mapping[str, ItemPoints]:
     except OSError as error:
         raise HistoryError(f"{path}: {error.strerror}; name the folder of a run") from None
     return content.items if content else {}
+
+
+def history_figures(address: str, runs: Sequence[RunView]) -> Sequence[Figure]:
+    """Return a picture for each series of the worst items; raises HistoryError."""
+    history = open_to_read(address)
+    items = sorted((item for run in runs for item in run.items), key=lambda item: item.badness)
+    known = series_of_items(history, items)
+    wanted: list[int] = []
+    for item in items:
+        count = _SERIES_OF_ITEM
+        if item.is_bad:
+            count = max(count, len(item.limits))
+        wanted += known[item.anchor][:count]
+    chosen = list(dict.fromkeys(wanted))[:_MOST_FIGURES]
+
+    figures = []
+    for series in read_series(history, chosen):
+        chart = series_chart(series)
+        if chart is None:
+            continue
+        caption = f"{series.model} {series.case}: {quantity_label(series.quantity)}"
+        caption += f", on {series.machine}"
+        for change in series.changes:
+            caption += f"; {change.text} since {change.started[_DATE]}"
+            point = next(point for point in series.points if point.run == change.first_run)
+            if point.software:
+                caption += f", with {point.software}"
+        figures.append(Figure(caption, chart))
+    return figures
+
+
+def series_chart(series: SeriesView) -> Markup | None:
+    """Return the points of a series in their order, with a line ahead of each change.
+
+    A few runs have their dates on the axis. None without any point.
+    """
+    points = series.points
+    if not points:
+        return None
+    count = len(points)
+    days = [point.started[_DAY] for point in points]
+    ticks = range(0, count, math.ceil(count / _MOST_DATES))
+    label = quantity_label(series.quantity)
+    runs = "1 run" if count == 1 else f"{count:,} runs"
+    plot = Plot(
+        f"{label} of {series.model} {series.case} over {runs}; last {series.last_text}",
+        Axis("run", Scale(-0.5, count - 0.5), lambda index: days[int(index)], ticks=ticks),
+        Axis(label, linear_scale(_within(points)), short_value(series.unit)),
+    )
+    names = [point.run for point in points]
+    for change in series.changes:
+        ahead = names.index(change.first_run) - 0.5
+        short, _, _ = change.text.partition(" (")
+        plot.vertical(ahead, _paint_of(change), short, title=change.text)
+    plot.line([(index, point.value) for index, point in enumerate(points)], "c0")
+    for index, point in enumerate(points):
+        _add_point(plot, index, point, series.unit)
+    plot.legend("run", "c0")
+    if any(point.software for point in points):
+        plot.legend("run with other software", _OTHER_SOFTWARE)
+    if series.changes:
+        plot.legend("change", _paint_of(series.changes[-1]), dashed=True)
+    return plot.svg()
+
+
+def _paint_of(change: ChangeView) -> str:
+    return "bad" if change.is_worse else "good"
+
+
+def _within(points: Sequence[SeriesPoint]) -> Sequence[float]:
+    """Return the values, and how far most intervals reach, but not much further than the values.
+
+    Intervals of few processes are wide; what a series shows is the scatter of its values.
+    """
+    values = [point.value for point in points]
+    lowest = min(values)
+    highest = max(values)
+    room = _ROOM * (highest - lowest) or abs(values[0])
+    lows = [point.low for point in points if point.low is not None]
+    highs = [point.high for point in points if point.high is not None]
+    if lows:
+        lowest = max(median(lows), lowest - room)
+    if highs:
+        highest = min(median(highs), highest + room)
+    return [*values, lowest, highest]
+
+
+def _add_point(plot: Plot, index: int, point: SeriesPoint, unit: str) -> None:
+    value = interval_text(point.value, point.low, point.high, unit)
+    title = f"{point.started[_DATE]}: {value}"
+    if point.git_sha:
+        title += f", {point.git_sha[:10]}"
+    if point.software:
+        title += f"; {point.software}"
+    if point.low is not None and point.high is not None:
+        plot.whisker(index, (point.low, point.high), "faint", title)
+    paint = "muted" if point.verdict in UNUSABLE else "c0"
+    plot.dot(index, point.value, _OTHER_SOFTWARE if point.software else paint, title)

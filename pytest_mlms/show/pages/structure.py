@@ -1,4 +1,4 @@
-"""View of a model's structure and static cost, as a trace of the model recorded them."""
+"""A model's structure and static cost, as a trace of the model recorded them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pytest_mlms.core.units import format_quantity
 from pytest_mlms.measure.structure.summary import CostSummary
+from pytest_mlms.show.pages.canvas import Context
 from pytest_mlms.show.pages.item import ItemView
 from pytest_mlms.show.pages.numbers import NONE, count_text
 
@@ -45,3 +46,9 @@ def structure_of(item: ItemView) -> StructureView | None:
         time=item.time,
         cost=item.trace.cost,
     )
+
+
+def structure_section(item: ItemView) -> Context | None:
+    """Return layers, parameters, operations and bytes of the model, in all and by type of layer."""
+    found = structure_of(item)
+    return None if found is None else {"structure": found}

@@ -1,22 +1,29 @@
-"""View of a trace: one request as a timeline, and where the time of its layers goes."""
+"""A trace: one request as a timeline, where the time of its layers goes, and what tracing added."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 from numpy.typing import NDArray
 
 from pytest_mlms.core.arrays import DamagedFile, content_size
 from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.text import shortened
+from pytest_mlms.decide.upgrade.labels import percent
 from pytest_mlms.measure.trace import LEVELS
 from pytest_mlms.measure.trace.context import TraceContext
-from pytest_mlms.measure.trace.roofline import has_roof
 from pytest_mlms.measure.trace.spans import Trace
 from pytest_mlms.measure.trace.storage import load_trace
+from pytest_mlms.measure.trace.summary import TraceSummary
+from pytest_mlms.show.pages.canvas import Context, Figure, Plot, around
 from pytest_mlms.show.pages.item import ItemView
+from pytest_mlms.show.pages.layers import layers_figures, types_of
+from pytest_mlms.show.pages.roofline import roofline_figures
+from pytest_mlms.show.pages.scales import Axis, Scale, microsecond_tick, microseconds, rows_axis
 
 Array = NDArray[Any]
 
@@ -24,6 +31,10 @@ _MOST_BYTES = 256 * 2**20  # of the content of a file of spans
 _MOST_SPANS = 240  # of a timeline
 _MOST_DEPTH = 6  # lanes of one level
 _DEEPEST_FIRST = ("kernel", "library", "layer", "model")
+_CHARACTERS = 412.0 / 7.4  # that the frame of a chart has room for, about
+_LEAST_ROOM = 16  # characters of a name that is shortened
+_UNTYPED = ("c2", "a")
+"""Paints of spans without a type, which take turns."""
 
 
 @dataclass(frozen=True)
@@ -65,16 +76,28 @@ class Timeline:
     left_out_us: float = 0.0
 
 
-@dataclass(frozen=True)
-class RoofPoint:
-    """A layer or the model under the roof: operations per byte, and 10^9 of them per second."""
+def trace_section(item: ItemView) -> Context | None:
+    """Return the pictures of an item's trace, also of one that was traced because it failed.
 
-    name: str
-    type: str
-    intensity: float
-    gflops_per_s: float
-    efficiency: float
-    bound: str
+    None where it has no trace, or none that can be read.
+    """
+    context = read_trace(item)
+    if context is None:
+        return None
+    figures = []
+    paints = types_of(context.layers)
+    for timeline in timelines_of(context.trace):
+        side = "a request, on pytest's side" if timeline.level == "application" else "a call"
+        caption = f"{side}, at level {timeline.level}: {microseconds(timeline.us)}"
+        caption = f"{caption}, the median of {timeline.calls:,} traced"
+        if timeline.left_out:
+            rest = microseconds(timeline.left_out_us)
+            caption = f"{caption}; without {timeline.left_out:,} shorter spans, {rest} together"
+        figures.append(Figure(caption, timeline_chart(timeline, paints)))
+    figures += layers_figures(context, paints)
+    figures += roofline_figures(context, paints)
+    notes = [] if item.trace is None else list(_notes(item.trace))
+    return {"figures": figures, "notes": notes} if figures or notes else None
 
 
 def read_trace(item: ItemView) -> TraceContext | None:
@@ -99,24 +122,19 @@ def timelines_of(trace: Trace) -> list[Timeline]:
     return found
 
 
-def roof_points(context: TraceContext) -> tuple[RoofPoint | None, Sequence[RoofPoint]]:
-    """Return the model and its layers under the roof; those without a known point are left out."""
-    points = []
-    for layer, work in zip(context.layers, context.works, strict=True):
-        if not has_roof(layer.type):
-            continue
-        point = context.roofline_point(work, layer.kernel_us or layer.latency_us)
-        if point is not None:
-            points.append(_roof_point(layer.name, layer.type, point))
-    whole = None
-    if not context.is_quantized:
-        whole = context.roofline_point(context.total_work, context.latency_us)
-    model = None if whole is None else _roof_point("the whole model", "", whole)
-    return model, points
-
-
-def _roof_point(name: str, kind: str, point: Any) -> RoofPoint:
-    return RoofPoint(name, kind, point.intensity, point.gflops_per_s, point.efficiency, point.bound)
+def _notes(summary: TraceSummary) -> Iterator[str]:
+    """Yield what tracing added, and what could not be seen, with the reason."""
+    for run in summary.runs:
+        if run.overhead is not None and run.plain_us and run.traced_us and not run.void:
+            times = f"{microseconds(run.plain_us)} without, {microseconds(run.traced_us)} with it"
+            added = percent(run.overhead, ".2g")
+            yield f"Tracing level {run.level} added {added} to a call: {times}"
+    for level, reason in summary.unseen.items():
+        yield f"Nothing to see at level {level}: {reason}"
+    for level, reason in summary.faults.items():
+        yield f"Level {level} was cut short: {reason}"
+    if summary.ambiguous:
+        yield f"The parents of {summary.ambiguous:,} spans are in doubt"
 
 
 def _sees(trace: Trace, level: str) -> bool:
@@ -197,3 +215,28 @@ def _depths(starts: Array, ends: Array) -> Iterator[int]:
         depths[index] = min(len(open_ends), _MOST_DEPTH - 1)
         open_ends.append(int(ends[index]))
     yield from depths.tolist()
+
+
+def timeline_chart(timeline: Timeline, paints: Mapping[str, str]) -> Markup:
+    """Return one request: a lane for each level, and below it what is nested.
+
+    A bar that has room for it has its name, others have it in their tooltips.
+    """
+    length = timeline.us or 1.0
+    plot = Plot(
+        f"one request at level {timeline.level}: {microseconds(timeline.us)}",
+        Axis("time since the request began", Scale(0.0, length), microsecond_tick),
+        rows_axis(timeline.lanes),
+    )
+    spans = sorted(timeline.spans, key=lambda span: (span.lane, span.start))
+    for number, span in enumerate(spans):
+        paint = paints.get(span.type) or _UNTYPED[number % 2]
+        title = f"{span.name}: {microseconds(span.length)} from {microseconds(span.start)}"
+        if span.type:
+            title += f", {span.type}"
+        plot.bar((span.start, span.end), around(span.lane, 0.4), paint, title)
+        room = int(span.length / length * _CHARACTERS) - 1
+        if room >= min(len(span.name), _LEAST_ROOM):
+            name = shortened(span.name, room)
+            plot.words(span.middle, span.lane + 0.2, name, "middle", "paper")
+    return plot.svg()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from pytest_mlms.show.pages.series_chart import series_chart
+from pytest_mlms.show.pages.series import series_chart
 from pytest_mlms.show.portal.api import Number, Offset
 from pytest_mlms.show.portal.histories import Histories
 from pytest_mlms.show.portal.rendering import Pages

@@ -34,7 +34,7 @@ def _history_figures(history: str | None, run: RunView, notes: list[str]) -> His
     """Return the series of the run's items; adds a note where the history can't be read."""
     if history is None:
         return ()
-    from pytest_mlms.show.pages.history import history_figures
+    from pytest_mlms.show.pages.series import history_figures
 
     try:
         return history_figures(history, [run])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pytest_mlms.core.records import Verdict
 from pytest_mlms.keep.results.line import EstimateRecord, LimitRecord
-from pytest_mlms.show.pages.intervals_chart import intervals_charts
+from pytest_mlms.show.pages.estimates import intervals_figures
 from tests.support.svg import marks, titles
 
 
@@ -16,12 +16,12 @@ def test_quantities_of_one_unit_share_a_chart_with_their_limits() -> None:
         "f1_macro": EstimateRecord(None, unit="fraction", lacking="nothing"),
     }
     limits = [LimitRecord(quantity="top1", verdict=Verdict.FAILED, min=0.97, place="m.yaml:8")]
-    (shares, first), (decibels, _) = intervals_charts(estimates, limits)
+    (shares, first), (decibels, _) = intervals_figures(estimates, limits)
     assert shares == "FAILED: top1 at least 97.00 %, set in m.yaml:8"
     assert decibels == "no limits on these"
     assert any(title.startswith("limit on top1") for title in titles(first))
 
 
 def test_estimates_without_an_interval_are_dots() -> None:
-    ((_, chart),) = intervals_charts({"top1": EstimateRecord(0.5, unit="fraction")}, [])
+    ((_, chart),) = intervals_figures({"top1": EstimateRecord(0.5, unit="fraction")}, [])
     assert len(marks(chart, "circle")) == 1

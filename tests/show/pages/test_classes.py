@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_mlms.measure.evaluate.tasks.task import ClassCounts
-from pytest_mlms.show.pages.classes import read_classes, worst_classes
+from pytest_mlms.show.pages.mistakes import read_classes, worst_classes
 from tests.show.pages.test_confusion import item_with
 
 

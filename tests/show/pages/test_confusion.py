@@ -8,8 +8,8 @@ import pytest
 
 from pytest_mlms.core.records import Verdict
 from pytest_mlms.keep.results.line import ManifestRecord, StackRecord
-from pytest_mlms.show.pages.confusion import Mistake, read_confusion
 from pytest_mlms.show.pages.item import ItemView
+from pytest_mlms.show.pages.mistakes import Mistake, read_confusion
 
 
 def item_with(folder: Path, predictions: str) -> ItemView:

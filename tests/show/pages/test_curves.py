@@ -6,8 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.show.pages.curves import curves_of
-from pytest_mlms.show.pages.curves_chart import curves_chart
+from pytest_mlms.show.pages.curves import curves_chart, curves_of
 from pytest_mlms.show.pages.latency import percentiles_chart
 from tests.support.report_runs import read_lines
 from tests.support.result_lines import broken_limit, estimate, line_of

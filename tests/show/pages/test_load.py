@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from pytest_mlms.decide.upgrade.round_record import PeakRecord, TriedRate
-from pytest_mlms.show.pages.load_chart import RoundChange, load_rounds_chart, rates_chart
+from pytest_mlms.show.pages.upgrade_load import RoundChange, load_rounds_chart, rates_chart
 from tests.show.pages.test_upgrade import LATENCY, marks
 
 QUERIES = LATENCY.but(quantity="query_latency", tolerance=0.08)

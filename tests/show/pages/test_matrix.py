@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_mlms.show.pages.confusion import Confusion
-from pytest_mlms.show.pages.matrix import confusion_matrix
+from pytest_mlms.show.pages.mistakes import Confusion, confusion_matrix
 from tests.support.result_lines import HOSTILE
 from tests.support.svg import texts, titles
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from pytest_mlms.measure.evaluate.tasks.task import ClassCounts
-from pytest_mlms.show.pages.confusion import Confusion
-from pytest_mlms.show.pages.mistakes import classes_chart, mistakes_chart
+from pytest_mlms.show.pages.mistakes import Confusion, classes_chart, mistakes_chart
 from tests.support.svg import marks, texts, titles
 
 

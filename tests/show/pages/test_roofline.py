@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from pytest_mlms.measure.trace.records import Peaks
-from pytest_mlms.show.pages.roofline import roofline_chart
-from pytest_mlms.show.pages.traces import RoofPoint
+from pytest_mlms.show.pages.roofline import RoofPoint, roofline_chart
 from tests.support.svg import marks
 
 

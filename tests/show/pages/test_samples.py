@@ -10,12 +10,12 @@ import pytest
 
 from pytest_mlms.core.arrays import write_arrays
 from pytest_mlms.show.pages.item import ItemView
-from pytest_mlms.show.pages.samples import (
-    pair_ratios,
+from pytest_mlms.show.pages.latency import (
     process_distributions,
     query_distributions,
     side_distributions,
 )
+from pytest_mlms.show.pages.upgrade import pair_ratios
 from tests.support.report_runs import read_lines
 from tests.support.result_lines import line_of, upgrade
 

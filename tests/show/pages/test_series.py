@@ -11,11 +11,15 @@ from sqlalchemy import Engine
 
 from pytest_mlms.core.serialization import to_plain
 from pytest_mlms.keep.history.store import open_to_read
-from pytest_mlms.show.pages.history import history_figures
 from pytest_mlms.show.pages.report import render_report
 from pytest_mlms.show.pages.run import read_run
-from pytest_mlms.show.pages.series import SeriesView, read_series, series_of_items
-from pytest_mlms.show.pages.series_chart import series_chart
+from pytest_mlms.show.pages.series import (
+    SeriesView,
+    history_figures,
+    read_series,
+    series_chart,
+    series_of_items,
+)
 from tests.support.histories import ITEM, add_upgraded_runs, run_name, write_run
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
-from pytest_mlms.show.pages.shares import shares_chart
+from pytest_mlms.show.pages.layers import shares_chart
 
 
 def test_parts_of_a_call_fill_a_bar() -> None:

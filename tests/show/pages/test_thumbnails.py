@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from pytest_mlms.measure.evaluate.tasks.task import BoxMark
-from pytest_mlms.show.pages.thumbnails import COLOURS, thumbnail
+from pytest_mlms.show.pages.worst_inputs import COLOURS, thumbnail
 from tests.support.result_lines import HOSTILE
 
 SVG = "{http://www.w3.org/2000/svg}"

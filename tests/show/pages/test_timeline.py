@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_mlms.show.pages.timeline import timeline_chart
-from pytest_mlms.show.pages.traces import Timeline, TimelineSpan
+from pytest_mlms.show.pages.traces import Timeline, TimelineSpan, timeline_chart
 from tests.support.result_lines import HOSTILE
 from tests.support.svg import marks
 

@@ -11,7 +11,8 @@ import pytest
 from pytest_mlms.measure.trace.context import TraceContext
 from pytest_mlms.measure.trace.records import LayerWork, Peaks, TraceMetadata
 from pytest_mlms.measure.trace.storage import save_trace
-from pytest_mlms.show.pages.traces import read_trace, roof_points, timelines_of
+from pytest_mlms.show.pages.roofline import roof_points
+from pytest_mlms.show.pages.traces import read_trace, timelines_of
 from tests.show.pages.test_confusion import item_with
 from tests.support.traces import TraceWriter
 

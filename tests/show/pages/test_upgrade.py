@@ -10,8 +10,7 @@ import pytest
 
 from pytest_mlms.core.records import Comparison, Verdict
 from pytest_mlms.decide.upgrade.layer_diff import LayerChange
-from pytest_mlms.show.pages.samples import PairRatios
-from pytest_mlms.show.pages.upgrade_chart import forest_chart, layers_chart, rounds_chart
+from pytest_mlms.show.pages.upgrade import PairRatios, forest_chart, layers_chart, rounds_chart
 
 SVG = "{http://www.w3.org/2000/svg}"
 

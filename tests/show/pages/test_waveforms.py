@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pytest_mlms.show.pages.examples import Waveform
-from pytest_mlms.show.pages.waveforms import waveform_chart
+from pytest_mlms.show.pages.worst_inputs import waveform_chart
 from tests.support.svg import marks, texts, titles
 
 
