@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import math
+import shutil
 import sys
 from pathlib import Path
 
 from pytest_mlms.core.text import visible
 from pytest_mlms.provide.artifacts.fetch import default_cache
+
+_WIDTH = 80  # columns of a log
 
 
 def add_predictors(parser: argparse.ArgumentParser) -> None:
@@ -41,15 +44,64 @@ def add_cache(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_results(parser: argparse.ArgumentParser, text: str) -> None:
-    """Add --mlms-results, as ``results``."""
+def add_results(parser: argparse.ArgumentParser, text: str, flag: str = "--mlms-results") -> None:
+    """Add the folder of results, as ``results``."""
     parser.add_argument(
-        "--mlms-results",
+        flag,
         default=Path("mlms-results"),
         type=Path,
         metavar="DIR",
         dest="results",
         help=text,
+    )
+
+
+def add_stacks(parser: argparse.ArgumentParser, text: str) -> None:
+    """Add --mlms-stack, as ``stacks``."""
+    parser.add_argument(
+        "--mlms-stack",
+        action="append",
+        default=[],
+        metavar="STACK",
+        dest="stacks",
+        help=text,
+    )
+
+
+def add_more_requirements(parser: argparse.ArgumentParser) -> None:
+    """Add --with, as ``more``: the requirements of each stack beside a release."""
+    parser.add_argument(
+        "--with",
+        action="append",
+        default=[],
+        metavar="REQUIREMENT",
+        dest="more",
+        help="what each stack has beside the release, such as 'numpy<2'; may be repeated",
+    )
+
+
+def add_expression(parser: argparse.ArgumentParser, text: str) -> None:
+    """Add -k, as ``expression``: a selection by words, as pytest's."""
+    parser.add_argument("-k", dest="expression", default="", metavar="EXPR", help=text)
+
+
+def add_tolerance(parser: argparse.ArgumentParser, text: str, default: float | None = None) -> None:
+    """Add --tolerance, a share."""
+    from pytest_mlms.options import read_share
+
+    parser.add_argument("--tolerance", type=read_share, default=default, metavar="SHARE", help=text)
+
+
+def add_budget(
+    parser: argparse.ArgumentParser, purpose: str, default: float, flag: str = "--budget"
+) -> None:
+    """Add the seconds that something may take, at most."""
+    parser.add_argument(
+        flag,
+        type=seconds_above_0,
+        default=default,
+        metavar="SECONDS",
+        help=f"seconds {purpose}, at most (default: {default:g})",
     )
 
 
@@ -97,6 +149,13 @@ def seconds_above_0(text: str) -> float:
     if math.isfinite(seconds) and seconds > 0:
         return seconds
     raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
+
+
+def output_width() -> int:
+    """Return the columns of the terminal, or of a log where the output is none."""
+    if not sys.stdout.isatty():
+        return _WIDTH
+    return shutil.get_terminal_size((_WIDTH, 0)).columns
 
 
 def print_error(text: object) -> None:

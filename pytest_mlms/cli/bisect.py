@@ -12,14 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_mlms.cli.arguments import (
+    add_budget,
     add_folders,
+    add_more_requirements,
+    add_tolerance,
     positive,
     print_error,
-    seconds_above_0,
     show_step,
 )
 from pytest_mlms.cli.history_confirm import add_session_arguments, child_options
-from pytest_mlms.options import OPTIONS, read_share
+from pytest_mlms.options import OPTIONS
 
 if TYPE_CHECKING:
     from pytest_mlms.core.records import Stack
@@ -68,12 +70,7 @@ def add_question(parser: argparse.ArgumentParser) -> None:
         help="latency, agreement, crash, top1, peak_memory or another one that upgrades compare "
         "(default: the first that the ends differ in)",
     )
-    parser.add_argument(
-        "--tolerance",
-        type=read_share,
-        metavar="SHARE",
-        help="how much worse the quantity may be (default: the manifest's)",
-    )
+    add_tolerance(parser, "how much worse the quantity may be (default: the manifest's)")
     _add_search(parser)
     add_session_arguments(parser)
     add_folders(parser, "manifests", "folder in which stacks are declared, too; may be repeated")
@@ -84,14 +81,7 @@ def add_question(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_search(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--with",
-        action="append",
-        default=[],
-        metavar="REQUIREMENT",
-        dest="more",
-        help="what each stack has beside the release, such as 'numpy<2'; may be repeated",
-    )
+    add_more_requirements(parser)
     parser.add_argument(
         "--stack",
         metavar="NAME",
@@ -104,13 +94,7 @@ def _add_search(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="releases to judge at most, 2 or more (default: log2 of their number, and 4)",
     )
-    parser.add_argument(
-        "--budget",
-        type=seconds_above_0,
-        default=_BUDGET,
-        metavar="SECONDS",
-        help=f"seconds for a judgement, at most (default: {_BUDGET:g})",
-    )
+    add_budget(parser, "for a judgement", _BUDGET)
 
 
 def _probes(text: str) -> int:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_mlms.cli.arguments import print_error, seconds_above_0
+from pytest_mlms.cli.arguments import add_budget, print_error
 from pytest_mlms.cli.bisect import add_question, bisect, resuming
 from pytest_mlms.cli.culprit_bundle import BUNDLE, Attachment, attach_bundle
 from pytest_mlms.core.errors import MlmsError
@@ -49,13 +49,7 @@ def add_culprit(commands: Any) -> None:
         metavar="DIR",
         help=f"folder for {_RECORD}, {BUNDLE} and {_REPORT} (default: culprit-ITEM)",
     )
-    parser.add_argument(
-        "--reduce-budget",
-        type=seconds_above_0,
-        default=_BUDGET,
-        metavar="SECONDS",
-        help=f"seconds for the reduction of an ONNX model, at most (default: {_BUDGET:g})",
-    )
+    add_budget(parser, "for the reduction of an ONNX model", _BUDGET, "--reduce-budget")
     parser.set_defaults(run=_culprit)
 
 

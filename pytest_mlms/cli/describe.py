@@ -16,6 +16,7 @@ from pytest_mlms.cli.arguments import (
     add_allow_code,
     add_cache,
     add_predictors,
+    add_stacks,
     add_top,
     positive,
     print_error,
@@ -72,13 +73,9 @@ def add_describe(commands: Any) -> None:
     )
     add_top(parser, "only the N layers with the most operations; JSON has all")
     parser.add_argument("--json", action="store_true", help="print JSON, a line a model")
-    parser.add_argument(
-        "--mlms-stack",
-        action="append",
-        default=[],
-        metavar="STACK",
-        dest="stacks",
-        help="ask the framework of this stack, instead of reading the manifest's ONNX file; "
+    add_stacks(
+        parser,
+        "ask the framework of this stack, instead of reading the manifest's ONNX file; "
         "may be repeated",
     )
     add_allow_code(parser)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_mlms.cli.arguments import print_error
+from pytest_mlms.cli.arguments import add_results, print_error
 
 if TYPE_CHECKING:
     from pytest_mlms.keep.history.adding import Added
@@ -23,13 +23,7 @@ def add_add(commands: Any, common: argparse.ArgumentParser) -> None:
         metavar="RUN",
         help="a run's folder, or a folder of runs; without one, the runs that are queued",
     )
-    parser.add_argument(
-        "--results",
-        type=Path,
-        default=Path("mlms-results"),
-        metavar="DIR",
-        help="folder whose queue is meant (default: mlms-results)",
-    )
+    add_results(parser, "folder whose queue is meant (default: mlms-results)", "--results")
     parser.set_defaults(run=_add)
 
 

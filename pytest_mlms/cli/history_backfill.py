@@ -7,7 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_mlms.cli.arguments import positive, show_step
+from pytest_mlms.cli.arguments import (
+    add_expression,
+    add_more_requirements,
+    positive,
+    show_step,
+)
 from pytest_mlms.cli.history_confirm import add_session_arguments, child_options
 from pytest_mlms.core.units import format_quantity
 
@@ -28,19 +33,10 @@ def add_backfill(commands: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "manifests", nargs="+", type=Path, metavar="MANIFESTS", help="folder of manifests, or one"
     )
-    parser.add_argument(
-        "-k", dest="expression", default="", metavar="EXPR", help="only these items, as for pytest"
-    )
+    add_expression(parser, "only these items, as for pytest")
     parser.add_argument("--last", type=positive, metavar="N", help="only the N newest releases")
     parser.add_argument("--pre", action="store_true", help="pre-releases, too")
-    parser.add_argument(
-        "--with",
-        action="append",
-        default=[],
-        metavar="REQUIREMENT",
-        dest="more",
-        help="what each stack has beside the release, such as 'numpy<2'; may be repeated",
-    )
+    add_more_requirements(parser)
     parser.add_argument(
         "--dry-run", action="store_true", help="say what would be measured, and measure nothing"
     )

@@ -7,14 +7,12 @@ import dataclasses
 import getpass
 import json
 import shlex
-import shutil
-import sys
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pytest_mlms.cli.arguments import print_error
+from pytest_mlms.cli.arguments import add_expression, output_width, print_error
 from pytest_mlms.cli.history_confirm import add_confirm_arguments, confirm_changes
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.redaction import redact
@@ -44,13 +42,7 @@ def add_changes(commands: Any, common: argparse.ArgumentParser) -> None:
     parser = commands.add_parser(
         "changes", parents=[common], help="find series that became slower, faster, worse or better"
     )
-    parser.add_argument(
-        "-k",
-        dest="expression",
-        metavar="EXPR",
-        default="",
-        help="only series whose names match, as pytest's -k: 'digits and not p99'",
-    )
+    add_expression(parser, "only series whose names match, as pytest's -k: 'digits and not p99'")
     parser.add_argument(
         "--all",
         action="store_true",
@@ -182,9 +174,7 @@ def _print_json(
 
 
 def _print_groups(groups: Sequence[ChangeGroup]) -> None:
-    width = _WIDTH
-    if sys.stdout.isatty():
-        width = shutil.get_terminal_size((_WIDTH, 0)).columns
+    width = output_width()
     for group in groups:
         for line in _heading(group):
             print(textwrap.fill(visible(line), width, subsequent_indent="  "))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-from pytest_mlms.cli.arguments import positive
+from pytest_mlms.cli.arguments import add_expression, output_width, positive
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from pytest_mlms.keep.history.queries import SeriesInfo
     from pytest_mlms.show.report.history_tables import Style
 
-_WIDTH = 80  # columns of a table that is not on a terminal
 _MOST_SERIES = 100  # of a table
 _LAST = 30  # points of a table
 
@@ -26,12 +24,9 @@ def add_show(commands: Any, common: argparse.ArgumentParser) -> None:
     parser = commands.add_parser(
         "show", parents=[common], help="show series, the points of one, or versions of a package"
     )
-    parser.add_argument(
-        "-k",
-        dest="expression",
-        default="",
-        metavar="EXPR",
-        help="words of model, kind, case, quantity and machine, as in pytest: 'b8 and not cuda'",
+    add_expression(
+        parser,
+        "words of model, kind, case, quantity and machine, as in pytest: 'b8 and not cuda'",
     )
     parser.add_argument("--quantity", default="", help="such as latency_p90, or all")
     parser.add_argument("--by", metavar="PACKAGE", help="a row for each version of a package")
@@ -150,10 +145,7 @@ def _style() -> Style:
     """Return the width of the terminal, and whether its encoding has more than ASCII."""
     from pytest_mlms.show.report.history_tables import Style
 
-    width = _WIDTH
-    if sys.stdout.isatty():
-        width = shutil.get_terminal_size((_WIDTH, 0)).columns
-    return Style(width, unicode=_has_unicode())
+    return Style(output_width(), unicode=_has_unicode())
 
 
 def _has_unicode() -> bool:

@@ -22,6 +22,7 @@ from pytest_mlms.cli.arguments import (
     add_allow_code,
     add_cache,
     add_predictors,
+    add_stacks,
     positive,
     say,
     show_step,
@@ -93,14 +94,7 @@ def add_init(commands: Any) -> None:
         "--output", type=Path, metavar="FILE", help="the manifest (default: MODEL.yaml, here)"
     )
     parser.add_argument("--force", action="store_true", help="replace a manifest that is there")
-    parser.add_argument(
-        "--mlms-stack",
-        action="append",
-        default=[],
-        metavar="STACK",
-        dest="stacks",
-        help="stack that runs the model, as of pytest; may be repeated",
-    )
+    add_stacks(parser, "stack that runs the model, as of pytest; may be repeated")
     add_allow_code(parser)
     add_predictors(parser)
     add_cache(parser)

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import shutil
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pytest_mlms.cli.arguments import add_tolerance, output_width
 from pytest_mlms.core.records import Comparison, Verdict, main_comparison
 from pytest_mlms.decide.upgrade.labels import deciding_label, format_change, percent
 from pytest_mlms.decide.upgrade.replay import Replay, read_upgrades, replay_upgrade
 from pytest_mlms.decide.upgrade.round_estimate import LEAST_ROUNDS, ROUNDS_TO_FAIL
 from pytest_mlms.decide.upgrade.rounds import CLOCKS
-from pytest_mlms.options import read_share
 from pytest_mlms.show.report.table import KEEP, format_table
 
-_WIDTH = 80  # columns of a log
 _VERDICTS = list(Verdict)  # worst first
 _HEADER = ("was", "is", "model", "case", "B / A", "tolerance", "rounds")
 
@@ -30,12 +27,7 @@ def add_judge(commands: Any) -> None:
     judge.add_argument(
         "results", type=Path, metavar="RESULTS", help="a run's folder, or its results.jsonl"
     )
-    judge.add_argument(
-        "--tolerance",
-        type=read_share,
-        metavar="SHARE",
-        help="how much slower B may be, such as 2%%",
-    )
+    add_tolerance(judge, "how much slower B may be, such as 2%%")
     judge.add_argument(
         "--clock", choices=list(CLOCKS), help="what to time by, if the raw pairs are there"
     )
@@ -86,12 +78,9 @@ def _by_sides(replays: Sequence[Replay]) -> dict[str, list[Replay]]:
 
 
 def _print_table(sides: str, replays: Sequence[Replay]) -> None:
-    width = _WIDTH
-    if sys.stdout.isatty():
-        width = shutil.get_terminal_size((_WIDTH, 0)).columns
     rows = [_row(replay) for replay in replays]
     print(sides)
-    header, *of_rows = format_table(_HEADER, rows, width, left=4)
+    header, *of_rows = format_table(_HEADER, rows, output_width(), left=4)
     print("\n".join(header))
     for replay, lines in zip(replays, of_rows, strict=True):
         print("\n".join(lines))

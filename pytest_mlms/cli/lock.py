@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.cli.arguments import add_trust, print_error
+from pytest_mlms.cli.arguments import add_tolerance, add_trust, print_error
 from pytest_mlms.config import LOCK_FILE
 from pytest_mlms.core.files import write_atomically
 from pytest_mlms.core.serialization import to_plain
@@ -23,7 +23,6 @@ from pytest_mlms.keep.lockfile.revision import read_version
 from pytest_mlms.keep.lockfile.timing import TOLERANCE
 from pytest_mlms.keep.lockfile.writing import lock_text
 from pytest_mlms.keep.results.checked_lines import read_lines
-from pytest_mlms.options import read_share
 from pytest_mlms.provide.stacks.declared import declared_stacks
 from pytest_mlms.provide.stacks.trust import EVERYTHING, Trust
 
@@ -56,13 +55,8 @@ def _add_check(actions: Any) -> None:
     check = actions.add_parser("check", help="compare a run with the lock file")
     _add_run(check)
     _add_format(check)
-    check.add_argument(
-        "--tolerance",
-        type=read_share,
-        default=TOLERANCE,
-        metavar="SHARE",
-        help="how far outside of its interval a timing is told (default: 3%%)",
-    )
+    text = "how far outside of its interval a timing is told (default: 3%%)"
+    add_tolerance(check, text, TOLERANCE)
     check.add_argument(
         "--strict", action="store_true", help="fail for items that aren't locked or didn't run"
     )

@@ -6,20 +6,14 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.cli.arguments import positive
+from pytest_mlms.cli.arguments import add_results, positive
 from pytest_mlms.core.errors import MlmsError
 
 
 def add_portal(commands: Any) -> None:
     """Add the command to the parser's commands."""
     portal = commands.add_parser("portal", help="show results and history to browsers")
-    portal.add_argument(
-        "--results",
-        type=Path,
-        default=Path("mlms-results"),
-        metavar="DIR",
-        help="folder of runs (default: mlms-results)",
-    )
+    add_results(portal, "folder of runs (default: mlms-results)", "--results")
     portal.add_argument(
         "--history",
         metavar="FILE|URL",

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.cli.arguments import print_error
+from pytest_mlms.cli.arguments import add_results, print_error
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.portal_address import read_token, read_url
 from pytest_mlms.show.report.push import Portal, PushError
@@ -33,13 +33,7 @@ def add_push(commands: Any) -> None:
         metavar="URL",
         help=f"the portal (default: ${_URL_VARIABLE})",
     )
-    push.add_argument(
-        "--results",
-        type=Path,
-        default=Path("mlms-results"),
-        metavar="DIR",
-        help="folder whose runs wait (default: mlms-results)",
-    )
+    add_results(push, "folder whose runs wait (default: mlms-results)", "--results")
     push.add_argument(
         "--token-file",
         type=Path,

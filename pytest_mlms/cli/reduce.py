@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_mlms.cli.arguments import print_error, seconds_above_0, show_step
+from pytest_mlms.cli.arguments import add_budget, print_error, show_step
 from pytest_mlms.cli.bundle_making import add_making, making_of
 
 if TYPE_CHECKING:
@@ -43,13 +43,7 @@ def add_reduce(commands: Any) -> None:
         metavar="FILE.zip",
         help=f"the bundle with the reduced model (default: {_OUT})",
     )
-    parser.add_argument(
-        "--budget",
-        type=seconds_above_0,
-        default=_BUDGET,
-        metavar="SECONDS",
-        help=f"seconds of the search, at most (default: {_BUDGET:g})",
-    )
+    add_budget(parser, "of the search", _BUDGET)
     parser.add_argument(
         "--yes", action="store_true", help="install the packages of a zip without asking"
     )

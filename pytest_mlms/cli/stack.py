@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import shutil
 import sys
 import textwrap
 import time
@@ -17,6 +16,7 @@ from pytest_mlms.cli.arguments import (
     add_cache,
     add_folders,
     add_predictors,
+    output_width,
     positive,
     print_error,
 )
@@ -40,7 +40,6 @@ from pytest_mlms.show.report.table import format_table
 
 _ELSEWHERE = "--mlms-manifests DIR says where else"
 _HEADER = ("stack", "framework", "state", "what")
-_WIDTH = 80  # columns of a list that is not on a terminal
 _INDENT = "  "
 _DAY = 24 * 3600  # seconds
 
@@ -94,10 +93,7 @@ def _list(options: argparse.Namespace) -> int:
         if made.folder not in listed:
             requirements = ", ".join(made.requirements)
             rows.append([made.stack, "", _made_state(made), requirements])
-    width = _WIDTH
-    if sys.stdout.isatty():
-        width = shutil.get_terminal_size((_WIDTH, 0)).columns
-    for line in _table(rows, width):
+    for line in _table(rows, output_width()):
         print(line)
     if list(declared) == [HERE.name]:
         print_error(f"no stacks.yaml declares any in {_searched(options)}; {_ELSEWHERE}")
