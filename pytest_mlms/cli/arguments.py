@@ -1,4 +1,4 @@
-"""Arguments that several subcommands of ``mlms`` have, and printing to standard error."""
+"""Arguments of several subcommands of ``mlms``, settings by them, and printing to the terminal."""
 
 from __future__ import annotations
 
@@ -6,10 +6,16 @@ import argparse
 import math
 import shutil
 import sys
+from collections.abc import Collection
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pytest_mlms.core.text import visible
 from pytest_mlms.provide.artifacts.fetch import default_cache
+
+if TYPE_CHECKING:
+    from pytest_mlms.explain.repro.making import Making
+    from pytest_mlms.keep.history.child_session import ChildOptions
 
 _WIDTH = 80  # columns of a log
 
@@ -131,6 +137,68 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
 def add_top(parser: argparse.ArgumentParser, text: str) -> None:
     """Add --top, a number of rows."""
     parser.add_argument("--top", type=positive, metavar="N", help=text)
+
+
+def add_session_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what a command takes that runs pytest."""
+    add_results(parser, "folder that each run adds a folder of results to (default: mlms-results)")
+    add_predictors(parser)
+    add_cache(parser)
+    add_allow_code(parser)
+    parser.add_argument(
+        "--mlms-env-passthrough",
+        action="append",
+        default=[],
+        metavar="NAME",
+        dest="env_passthrough",
+        help="variable that agents get, too; may be repeated",
+    )
+
+
+def child_options(options: argparse.Namespace) -> ChildOptions:
+    """Return the options of the sessions that a command runs."""
+    from pytest_mlms.keep.history.child_session import ChildOptions
+
+    return ChildOptions(
+        results=options.results,
+        cache=options.cache,
+        predictors=tuple(options.predictors),
+        allow_code=options.allow_code,
+        env_passthrough=tuple(options.env_passthrough),
+    )
+
+
+def add_making(parser: argparse.ArgumentParser) -> None:
+    """Add the options that ``making_of`` reads, and --mlms-results."""
+    parser.add_argument(
+        "--quantity", metavar="NAME", help="of an upgrade (default: the first that regressed)"
+    )
+    add_results(parser, "folder of the runs (default: mlms-results)")
+    add_predictors(parser)
+    add_cache(parser)
+    add_allow_code(parser)
+    add_trust(parser)
+
+
+def making_of(
+    options: argparse.Namespace, quantity: str | None, trusted: Collection[str] = ()
+) -> Making:
+    """Return the settings for a quantity of an upgrade, None for the first that regressed.
+
+    ``trusted`` are runs that the command itself has made.
+    """
+    from pytest_mlms.explain.repro.making import Making
+    from pytest_mlms.measure.agent.registry import find_predictors
+
+    return Making(
+        predictors=find_predictors(options.predictors),
+        cache=options.cache,
+        show=show_step,
+        results=options.results,
+        trusted=(*trusted, *getattr(options, "trusted", ())),
+        quantity=quantity,
+        allow_code=options.allow_code,
+    )
 
 
 def positive(text: str) -> int:

@@ -15,12 +15,13 @@ from pytest_mlms.cli.arguments import (
     add_budget,
     add_folders,
     add_more_requirements,
+    add_session_arguments,
     add_tolerance,
+    child_options,
     positive,
     print_error,
     show_step,
 )
-from pytest_mlms.cli.history_confirm import add_session_arguments, child_options
 from pytest_mlms.options import OPTIONS
 
 if TYPE_CHECKING:

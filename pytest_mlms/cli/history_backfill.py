@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from pytest_mlms.cli.arguments import (
     add_expression,
     add_more_requirements,
+    add_session_arguments,
+    child_options,
     positive,
     show_step,
 )
-from pytest_mlms.cli.history_confirm import add_session_arguments, child_options
 from pytest_mlms.core.units import format_quantity
 
 if TYPE_CHECKING:

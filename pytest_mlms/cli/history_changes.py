@@ -12,8 +12,16 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pytest_mlms.cli.arguments import add_expression, output_width, print_error
-from pytest_mlms.cli.history_confirm import add_confirm_arguments, confirm_changes
+from pytest_mlms.cli.arguments import (
+    add_expression,
+    add_session_arguments,
+    add_trust,
+    child_options,
+    output_width,
+    positive,
+    print_error,
+    show_step,
+)
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.redaction import redact
 from pytest_mlms.core.text import visible
@@ -54,7 +62,16 @@ def add_changes(commands: Any, common: argparse.ArgumentParser) -> None:
         help="end with status 1 if a change for the worse is confirmed; suspicions never fail",
     )
     parser.add_argument("--format", choices=["table", "json"], default="table")
-    add_confirm_arguments(parser)
+    parser.add_argument(
+        "--confirm",
+        action="store_true",
+        help="make the stacks on both sides of each open change again, and judge them in turns",
+    )
+    parser.add_argument(
+        "--limit", type=positive, metavar="N", help="confirm the first N changes only"
+    )
+    add_session_arguments(parser)
+    add_trust(parser)
     parser.set_defaults(run=_changes)
 
 
@@ -87,7 +104,7 @@ def _changes(options: argparse.Namespace) -> int:
     scanned = scan(history)
     selected = _selected(history, options.expression)
     if options.confirm:
-        confirm_changes(history, selected, options)
+        _confirm(history, selected, options)
         selected = _selected(history, options.expression)
     shown = selected
     if not options.all:
@@ -110,6 +127,28 @@ def _changes(options: argparse.Namespace) -> int:
         f"mlms history accept {numbers} --reason 'why' --history {address}"
     )
     return 1
+
+
+def _confirm(history: Engine, changes: Sequence[Change], options: argparse.Namespace) -> None:
+    """Confirm those of the changes that are open; tell on standard error what became of each.
+
+    The changes of a host's control item are left out: they are what others are compared with.
+    """
+    from pytest_mlms.keep.history.confirmation import confirm
+
+    waiting = [change for change in changes if change.status == "open" and not change.control]
+    chosen = waiting[: options.limit]
+    if not chosen:
+        print_error("no open change to confirm")
+        return
+    print_error(f"confirming {len(chosen)} of {len(waiting)} open changes")
+    children = child_options(options)
+    for finding in confirm(history, chosen, children, show_step, options.trusted):
+        cause = finding.cause or "still open"
+        change = finding.change
+        model = change.parts["manifest"]
+        name = f"change {change.id} ({model}, {change.quantity} ×{change.ratio:.3f})"
+        print_error(f"{name}: {cause}: {finding.reason}")
 
 
 def _accept(options: argparse.Namespace) -> int:

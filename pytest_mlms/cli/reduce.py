@@ -10,8 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_mlms.cli.arguments import add_budget, print_error, show_step
-from pytest_mlms.cli.bundle_making import add_making, making_of
+from pytest_mlms.cli.arguments import add_budget, add_making, making_of, print_error, show_step
 
 if TYPE_CHECKING:
     from pytest_mlms.explain.reduce.result import Reduction
@@ -54,6 +53,7 @@ def add_reduce(commands: Any) -> None:
 def _reduce(options: argparse.Namespace) -> int:
     """Reduce; return the exit status that the help tells."""
     from pytest_mlms.explain.reduce.judges import check_reducible
+    from pytest_mlms.explain.reduce.stacks import own_predictor
     from pytest_mlms.explain.reduce.text import result_lines
 
     _check_out(options)
@@ -61,7 +61,11 @@ def _reduce(options: argparse.Namespace) -> int:
         folder = Path(temporary)
         bundle = _bundle(options, folder)
         check_reducible(bundle)
-        reduction = _run(bundle, options, folder)
+        print(f"{bundle.title}: {bundle.expected.summary}", flush=True)
+        bundle = replace(bundle, predictor=own_predictor(bundle, options.predictors))
+        began = time.monotonic()
+        reduction = search_reduction(bundle, folder, options.budget, options.cache)
+        print(f"{time.monotonic() - began:.1f} s", flush=True)
         for line in result_lines(reduction):
             print(line, flush=True)
         if reduction.bundle is None or not _is_replayed(reduction.bundle, options):
@@ -105,26 +109,20 @@ def _is_replayed(bundle: Bundle, options: argparse.Namespace) -> bool:
 
 
 def _bundle(options: argparse.Namespace, folder: Path) -> Bundle:
-    """Return the bundle that the argument names."""
+    """Return the bundle that the argument names: of a zip, or of an item of a run."""
     from pytest_mlms.core.errors import MlmsError
     from pytest_mlms.explain.repro.archive import read_bundle, record_of
+    from pytest_mlms.explain.repro.items import find_item
+    from pytest_mlms.explain.repro.making import bundle_of_item
 
     path = Path(options.item)
     if path.suffix != _SUFFIX:
-        return _bundle_of_run(options)
+        found = find_item(options.item, options.results)
+        return bundle_of_item(found, making_of(options, options.quantity))
     if not path.is_file():
         raise MlmsError(f"there is no {path}; make one with mlms repro")
     _ask(record_of(path), options)
     return read_bundle(path, folder / "bundle")
-
-
-def _bundle_of_run(options: argparse.Namespace) -> Bundle:
-    """Return the bundle of an item of a run."""
-    from pytest_mlms.explain.repro.items import find_item
-    from pytest_mlms.explain.repro.making import bundle_of_item
-
-    found = find_item(options.item, options.results)
-    return bundle_of_item(found, making_of(options, options.quantity))
 
 
 def _ask(record: Record, options: argparse.Namespace) -> None:
@@ -146,26 +144,20 @@ def _ask(record: Record, options: argparse.Namespace) -> None:
         raise MlmsError("nothing was installed; look at the packages, and write --yes")
 
 
-def _run(bundle: Bundle, options: argparse.Namespace, folder: Path) -> Reduction:
-    """Search in both stacks."""
+def search_reduction(bundle: Bundle, folder: Path, seconds: float, cache: Path) -> Reduction:
+    """Search in both stacks of a bundle, below a folder; print each step."""
     from pytest_mlms.explain.reduce.reduction import ReductionPlan, reduce_bundle
-    from pytest_mlms.explain.reduce.stacks import StackSettings, own_predictor, sides_of
+    from pytest_mlms.explain.reduce.stacks import StackSettings, sides_of
     from pytest_mlms.explain.reduce.text import step_line
 
-    print(f"{bundle.title}: {bundle.expected.summary}", flush=True)
-    bundle = replace(bundle, predictor=own_predictor(bundle, options.predictors))
-    settings = StackSettings(options.cache, folder, show_step)
     plan = ReductionPlan(
         folder=folder / "reduced",
-        seconds=options.budget,
+        seconds=seconds,
         tell=lambda step: print(step_line(step), flush=True),
         show=lambda text: print(text, flush=True),
     )
-    with sides_of(bundle, settings).closing() as sides:
-        began = time.monotonic()
-        reduction = reduce_bundle(bundle, sides, plan)
-    print(f"{time.monotonic() - began:.1f} s", flush=True)
-    return reduction
+    with sides_of(bundle, StackSettings(cache, folder, show_step)).closing() as sides:
+        return reduce_bundle(bundle, sides, plan)
 
 
 def _write(reduction: Reduction, out: Path, folder: Path) -> None:

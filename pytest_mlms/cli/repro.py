@@ -10,8 +10,7 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_mlms.cli.arguments import print_error, show_step
-from pytest_mlms.cli.bundle_making import add_making, making_of
+from pytest_mlms.cli.arguments import add_making, making_of, print_error, show_step
 from pytest_mlms.core.errors import MlmsError
 
 if TYPE_CHECKING:

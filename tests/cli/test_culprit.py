@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.cli.culprit_bundle import Attachment, attach_bundle
+from pytest_mlms.cli.culprit import attach_bundle
 from pytest_mlms.cli.main import main
 from pytest_mlms.explain.bisect.question import End, Question
 from pytest_mlms.explain.bisect.record import Record
 from pytest_mlms.explain.repro.archive import write_bundle
 from pytest_mlms.explain.repro.items import FoundItem
+from pytest_mlms.show.report.upgrade_report import Evidence
 from tests.support.bisections import Release, Releases, write_releases
 from tests.support.bundles import bundle_of_matrix
 from tests.support.project import Project
@@ -164,11 +165,12 @@ def test_ctrl_c_after_the_search_prints_the_command_that_goes_on(
 FOUND = FoundItem(Path("no-run"), {})
 
 
-def attached(path: Path) -> Attachment:
+def attached(path: Path) -> Evidence:
     """Return what a bundle of an earlier search tells."""
     end = End("x")
     question = Question("m.yaml", "x", "cpu", 8, {}, None, end, end, None, None, (), "x")
-    return attach_bundle(FOUND, Record(question), path, argparse.Namespace())
+    evidence = attach_bundle(FOUND, Record(question), path, argparse.Namespace())
+    return replace(evidence, bisection=None)
 
 
 def test_a_finished_bundle_tells_what_was_found(tmp_path: Path) -> None:
@@ -180,8 +182,8 @@ def test_a_finished_bundle_tells_what_was_found(tmp_path: Path) -> None:
     )
     path = tmp_path / "repro.zip"
     write_bundle(replace(bundle_of_matrix(tmp_path), notes=notes), path)
-    assert attached(path) == Attachment(
-        name="repro.zip",
+    assert attached(path) == Evidence(
+        bundle="repro.zip",
         departing="pool1 (MaxPool)",
         reduced="1 of 9 nodes (MaxPool), batch 1 of 4",
         checked="outputs differ",
