@@ -40,8 +40,7 @@ from pytest_mlms.distribute.remote.workspace_sync import WorkspaceSync
 from pytest_mlms.distribute.retries import ReportFilter
 from pytest_mlms.distribute.scheduler import FleetScheduler, RunInfo
 from pytest_mlms.distribute.side_channel import CHANNEL_INPUT, Handler, SideChannel
-from pytest_mlms.distribute.silence import SilenceMonitor
-from pytest_mlms.distribute.workers import Connection, WorkerState
+from pytest_mlms.distribute.workers import Connection, SilenceMonitor, WorkerState
 from pytest_mlms.distribute.xdist_patches import XdistPatches
 from pytest_mlms.provide.host.matching import are_constraints
 from pytest_mlms.session import REPORTER, Session
@@ -228,11 +227,6 @@ class Controller:
             found[folder_of_item(nodeid)].append(index)
         return dict(found)
 
-    def _was_sent(self, worker: WorkerState, result: Mapping[str, Any]) -> bool:
-        """Return whether a result is of an item that a worker was sent."""
-        sent = worker.assigned.sent
-        return any(self._misfit_of_item(index, result) == "" for index in sent)
-
     def _give_up(self, worker: WorkerState, problem: str) -> None:
         self._notices.show(f"{worker.name} is given up: it sent {problem}")
         worker.node.gateway._io.kill()  # xdist then finds it dead
@@ -258,7 +252,7 @@ class Controller:
             report.longrepr = reason
 
     def _misfit_of_item(self, index: int, result: Mapping[str, Any]) -> str:
-        """Return why a line is none of an item's; "" where it is one."""
+        """Return why a line is not one of the item; "" where it is one."""
         items = self._scheduler.items
         if result["nodeid"] != items.ids[index]:
             return "it is that of another item"
@@ -277,17 +271,14 @@ class Controller:
         The result is removed from the report afterwards, because pytest keeps all reports.
         """
         if hasattr(report, "mlms"):
-            self._note_result(report, report.mlms)
+            index = getattr(report, "item_index", None)
+            if index is not None:
+                self._scheduler.items.with_result.add(index)
+            worker = self._workers.get(getattr(report, "node", None))
+            if worker and worker.connection.receiver:
+                worker.connection.receiver.note_lost_files(report.mlms)
         yield
         report.__dict__.pop("mlms", None)
-
-    def _note_result(self, report: pytest.TestReport, result: dict[str, Any]) -> None:
-        index = getattr(report, "item_index", None)
-        if index is not None:
-            self._scheduler.items.with_result.add(index)
-        worker = self._workers.get(getattr(report, "node", None))
-        if worker and worker.connection.receiver:
-            worker.connection.receiver.note_lost_files(result)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport) -> None:
@@ -374,7 +365,10 @@ class Controller:
             reporter.add(result)
         self._patches.drain()
         for worker, result in self._interrupted:
-            if not worker.connection.receiver or self._was_sent(worker, result):
+            sent = worker.assigned.sent
+            if not worker.connection.receiver or any(
+                self._misfit_of_item(index, result) == "" for index in sent
+            ):
                 reporter.add(result)
 
     @pytest.hookimpl(tryfirst=True)

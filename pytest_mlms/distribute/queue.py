@@ -143,11 +143,10 @@ class ItemTable:
         has_visits = any(needs["visit"] for needs in self._needs)
         if not self._seconds and not has_visits:
             return indices
-        return sorted(indices, key=self._priority)
-
-    def _priority(self, index: int) -> tuple[int, float]:
-        visit = self.needs(index)["visit"]
-        return visit, -self.expected_seconds(index)
+        return sorted(
+            indices,
+            key=lambda index: (self.needs(index)["visit"], -self.expected_seconds(index)),
+        )
 
 
 def plausible(seconds: float) -> float:

@@ -63,10 +63,6 @@ def find_full_disk(result: Mapping[str, Any]) -> str:
     lost = result.get("artifacts_lost") or {}
     for text in [message, *lost.values()]:
         for line in text.splitlines():
-            if _says_full_disk(line):
+            if any(full in line for full in _FULL_DISK):
                 return str(line.strip())
     return ""
-
-
-def _says_full_disk(line: str) -> bool:
-    return any(full in line for full in _FULL_DISK)

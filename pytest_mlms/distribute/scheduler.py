@@ -2,8 +2,11 @@
 
 The decision is made in ``FleetScheduler._choose_queue``: among the items that the worker's host can
 run, and whose device is free, those that few hosts can run go first, and then the longest. What to
-do with the items of a lost worker is in ``recovery.py``. Other tests of the session are left to
+do with the items of a lost worker is in ``lost_items.py``. Other tests of the session are left to
 xdist's own scheduler (``xdist_scheduler.py``).
+
+Batches are short by the durations of earlier runs, but an item may take longer than expected: an
+idle worker steals the items that wait behind one of another worker.
 
 A worker of xdist starts an item only when another one follows in its queue. So each item is sent
 with a sentinel item behind it (see ``worker.py``), and it can still be moved to another worker.
@@ -16,12 +19,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from pytest_mlms.distribute.lost_items import AbandonedItem, abandon_items, recover_items
 from pytest_mlms.distribute.messages import ItemRefusal, ItemRetry, RefusedOutcome
 from pytest_mlms.distribute.notices import Notices
 from pytest_mlms.distribute.queue import ItemQueue, ItemTable, plausible
-from pytest_mlms.distribute.recovery import AbandonedItem, abandon_items, recover_items
-from pytest_mlms.distribute.work_stealing import steal_for
-from pytest_mlms.distribute.workers import PendingRetry, WorkerState, are_free
+from pytest_mlms.distribute.workers import PendingRetry, StealRequest, WorkerState, are_free
 from pytest_mlms.distribute.xdist_scheduler import DelegatedItems
 from pytest_mlms.provide.host.capabilities import Capabilities
 from pytest_mlms.provide.host.matching import misses, nearest_miss
@@ -364,3 +366,51 @@ def _difference(collection: Sequence[str], expected: Sequence[str]) -> str:
     if not different:
         return "the same in another order"
     return min(different)
+
+
+def steal_for(idle: WorkerState, workers: Sequence[WorkerState], items: ItemTable) -> None:
+    """Ask the worker with most items that ``idle`` could run to give back half of them.
+
+    xdist's "steal" gives back all that was asked for, or nothing where the worker has begun any of
+    it. What was denied is not asked for again.
+    """
+    best: list[int] = []
+    victim = idle
+    for worker in workers:
+        if worker is idle or worker.assigned.steal_requests:
+            continue
+        stealable = _stealable(worker, idle, workers, items)
+        wanted = stealable[len(stealable) // 2 :]
+        if wanted == worker.assigned.denied:
+            continue
+        if len(wanted) > len(best):
+            best = wanted
+            victim = worker
+    if best:
+        request = StealRequest(best)
+        victim.assigned.steal_requests.append(request)
+        victim.node.send_steal(best)
+
+
+def _stealable(
+    victim: WorkerState, idle: WorkerState, workers: Sequence[WorkerState], items: ItemTable
+) -> list[int]:
+    """Return the items that wait in ``victim`` and that ``idle`` could run now."""
+    assigned = victim.assigned
+    others = [worker for worker in workers if worker is not victim]
+    found = []
+    _, *waiting = assigned.order or [0]
+    for index in waiting:
+        if index not in assigned.locks or index in items.retries:
+            continue
+        if assigned.running in items.sharing_with(index):
+            continue  # the victim has its outputs as soon as that ends
+        queue = items.queue_of(index)
+        if not idle.can_run(queue):
+            continue
+        locks = idle.locks_for(queue)
+        if locks & assigned.running_locks:
+            continue
+        if are_free(locks, idle, others):
+            found.append(index)
+    return found

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Generator, Mapping, Sequence
-from typing import Any, NoReturn
+from collections.abc import Generator, Mapping
+from typing import Any
 
 import pytest
 
@@ -102,7 +102,9 @@ class WorkerSide:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> Generator[None, Any, Any]:
         """Announce host and items before xdist sends the ids, then add the sentinel item."""
-        self._channel.send(_announcement(self._config, session.items))
+        table = table_of(session.items, identity_of)
+        offer = self._config.stash[SESSION].capabilities(self._config)
+        self._channel.send(WorkerAnnouncement(offer, table.needs, table.rows))
         result = yield
         session.items.append(SentinelItem.from_parent(session, name="sentinel"))
         self._interactor.run_one_test = self._run_one_test
@@ -114,8 +116,13 @@ class WorkerSide:
         if not self._refusals:
             return
         refusal = self._refusals.get(self._interactor.item_index)
-        if refusal:
-            _refuse(refusal)
+        if refusal is None:
+            return
+        if refusal.outcome == "error":
+            raise MlmsError(refusal.reason)
+        if refusal.outcome == "fail":
+            pytest.fail(refusal.reason, pytrace=False)
+        pytest.skip(refusal.reason)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -176,20 +183,6 @@ def _find_interactor(config: pytest.Config) -> Any:
         if hasattr(plugin, "nextitem_index"):
             return plugin
     raise LookupError("xdist has no WorkerInteractor in this process")
-
-
-def _announcement(config: pytest.Config, items: Sequence[pytest.Item]) -> WorkerAnnouncement:
-    table = table_of(items, identity_of)
-    offer = config.stash[SESSION].capabilities(config)
-    return WorkerAnnouncement(offer, table.needs, table.rows)
-
-
-def _refuse(refusal: ItemRefusal) -> NoReturn:
-    if refusal.outcome == "error":
-        raise MlmsError(refusal.reason)
-    if refusal.outcome == "fail":
-        pytest.fail(refusal.reason, pytrace=False)
-    pytest.skip(refusal.reason)
 
 
 def _interrupt(message: Interrupt) -> None:

@@ -6,9 +6,8 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any
 
-from pytest_mlms.distribute.assigned_items import StealRequest
 from pytest_mlms.distribute.queue import ItemTable
-from pytest_mlms.distribute.workers import WorkerState
+from pytest_mlms.distribute.workers import StealRequest, WorkerState
 
 
 class _DelegatedWorker:
@@ -81,7 +80,8 @@ class DelegatedItems:
         Called again whenever workers may have come. Workers that the scheduler left out before are
         added again.
         """
-        added = [worker for worker in workers if not self._has(worker)]
+        known = self._scheduler.nodes
+        added = [worker for worker in workers if self._workers.get(worker.node) not in known]
         if not added:
             return
         if not self._has_begun:
@@ -89,20 +89,13 @@ class DelegatedItems:
             self._scheduler.numnodes = len(added)
             for position, index in enumerate(items.other_items):
                 self._positions[index] = position
-        for worker in added:
-            self._add(worker, items)
-        self._scheduler.schedule()
-
-    def _has(self, worker: WorkerState) -> bool:
-        delegated = self._workers.get(worker.node)
-        return delegated in self._scheduler.nodes
-
-    def _add(self, worker: WorkerState, items: ItemTable) -> None:
-        delegated = _DelegatedWorker(worker, items)
-        self._workers[worker.node] = delegated
-        self._scheduler.add_node(delegated)
         ids = [items.ids[index] for index in items.other_items]
-        self._scheduler.add_node_collection(delegated, ids)
+        for worker in added:
+            delegated = _DelegatedWorker(worker, items)
+            self._workers[worker.node] = delegated
+            self._scheduler.add_node(delegated)
+            self._scheduler.add_node_collection(delegated, ids)
+        self._scheduler.schedule()
 
     def complete(self, node: Any, index: int, seconds: float) -> None:
         """Note that a test has run."""

@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 
 from pytest_mlms.core.recorded import folder_of_item
-from pytest_mlms.distribute.assigned_items import AssignedItems, StealRequest
 from pytest_mlms.distribute.controller import Controller
 from pytest_mlms.distribute.remote.result_transfer import ResultReceiver
-from pytest_mlms.distribute.workers import WorkerState
+from pytest_mlms.distribute.workers import AssignedItems, StealRequest, WorkerState
 from tests.support.project import ROOT
 from tests.support.worker_fuzzing import connected, schedule
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Any
 
-from pytest_mlms.distribute.remote.install import SAME_VERSION, installed_python
+from pytest_mlms.distribute.remote.install import SAME_VERSION, code_digest, installed_python
 from pytest_mlms.distribute.remote.ssh import CONNECT_SECONDS
-from pytest_mlms.distribute.remote.wheel import code_digest
 
 ANSWER_SECONDS = 120
 """How long a host may take to answer before it is left out."""
@@ -77,7 +76,7 @@ def _send_versions(channel):  # type: ignore[no-untyped-def]
         except PackageNotFoundError:
             found[name] = None
     try:
-        from pytest_mlms.distribute.remote.wheel import code_digest
+        from pytest_mlms.distribute.remote.install import code_digest
 
         found["code"] = code_digest()
     except ImportError:

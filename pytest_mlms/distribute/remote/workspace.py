@@ -14,7 +14,6 @@ import fcntl
 import os
 import shutil
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,36 +42,25 @@ def receive(channel: Any) -> None:
         _remove_unused(root)
         # the kernel releases this lock when the process ends
         fcntl.flock(_open_lock(folder), fcntl.LOCK_SH)
-        missing = _missing(digests, store)
+        missing = [one for one in sorted(set(digests.values())) if not _is_stored(store / one)]
     channel.send(missing)
     for digest in missing:
         content = channel.receive()
         write_atomically(store / digest, content)
-    _copy_files(digests, store, folder)
+    for relative, digest in digests.items():  # no links, because a test may change its files
+        path = folder / relative
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, (store / digest).read_bytes())
     os.chdir(folder)
 
 
-def _missing(digests: Mapping[str, str], store: Path) -> list[str]:
-    """Return the digests that are not in the store, and mark the others as used now."""
-    wanted = sorted(set(digests.values()))
-    return [digest for digest in wanted if not _is_stored(store / digest)]
-
-
 def _is_stored(path: Path) -> bool:
+    """Return whether a file is in the store, and mark it as used now."""
     try:
         os.utime(path)
         return digest_of(path) == path.name
     except OSError:
         return False
-
-
-def _copy_files(digests: Mapping[str, str], store: Path, folder: Path) -> None:
-    """Copy the run's files out of the store; no links, because a test may change its files."""
-    for relative, digest in digests.items():
-        path = folder / relative
-        path.parent.mkdir(parents=True, exist_ok=True)
-        content = (store / digest).read_bytes()
-        write_atomically(path, content)
 
 
 def _remove_unused(root: Path) -> None:

@@ -133,7 +133,10 @@ class WorkspaceSync:
     def _paths(self) -> Iterator[Path]:
         for root in self._roots():
             self.place(root)  # first, so that a folder outside of the rootdir stays together
-            yield from _files_at(root)
+            if root.is_dir():
+                yield from small_files(root)
+            elif root.is_file():
+                yield root
             yield from self._conftests_above(root)
         if self._config.inipath:
             yield self._config.inipath
@@ -184,26 +187,13 @@ def small_files(folder: Path) -> Iterator[Path]:
         if "pyvenv.cfg" in names:
             folders.clear()
             continue
-        folders[:] = [name for name in folders if _is_transferred(name)]
+        folders[:] = [name for name in folders if name[0] != "." and name not in _SKIPPED_FOLDERS]
         for name in names:
             path = Path(base, name)
             if path.suffix not in _SUFFIXES or not path.is_file():
                 continue
             if path.stat().st_size <= _LARGEST:
                 yield path
-
-
-def _files_at(path: Path) -> Iterator[Path]:
-    if path.is_dir():
-        yield from small_files(path)
-    elif path.is_file():
-        yield path
-
-
-def _is_transferred(folder: str) -> bool:
-    if folder.startswith("."):
-        return False
-    return folder not in _SKIPPED_FOLDERS
 
 
 def _short_digest(text: str, length: int) -> str:

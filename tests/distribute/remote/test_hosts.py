@@ -14,8 +14,7 @@ from pytest_mlms.distribute.remote.hosts import (
     has_own_files,
     prepare_spec,
 )
-from pytest_mlms.distribute.remote.install import SAME_VERSION, installed_python
-from pytest_mlms.distribute.remote.wheel import code_digest
+from pytest_mlms.distribute.remote.install import SAME_VERSION, code_digest, installed_python
 
 
 @pytest.mark.parametrize(
