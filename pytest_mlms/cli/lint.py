@@ -11,9 +11,8 @@ from typing import Any
 
 from pytest_mlms.author.loading import load_manifest
 from pytest_mlms.cli.arguments import add_cache, add_predictors
-from pytest_mlms.cli.dataset_check import check_dataset
+from pytest_mlms.cli.lint_checks import check_dataset, check_models
 from pytest_mlms.cli.lint_fix import fix_digests
-from pytest_mlms.cli.model_check import check_models
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.records import Artifact
 from pytest_mlms.core.redaction import redact

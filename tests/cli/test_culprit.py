@@ -209,6 +209,6 @@ def test_what_is_no_bundle_is_told_and_is_no_end(
     path = tmp_path / "repro.zip"
     path.write_text("not a zip")
     found = attached(path)
-    assert found.name == ""
+    assert found.bundle == ""
     assert "is no bundle that can be read" in found.notes[0]
     assert "mlms: there is no bundle: " in capsys.readouterr().err

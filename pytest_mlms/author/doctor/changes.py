@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pytest_mlms.author.doctor.steps import (
+from pytest_mlms.author.doctor.variants import (
+    Change,
+    StepsChange,
     make_step,
     parameters_of,
     with_parameters,
     written_parameters,
 )
-from pytest_mlms.author.doctor.variants import Change, StepsChange
 from pytest_mlms.manifest.schema import Input
 from pytest_mlms.manifest.steps import InputStep, Resize
 from pytest_mlms.manifest.types import Layout

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_mlms.author.doctor.sample import sampled
+import numpy as np
+
 from pytest_mlms.author.doctor.search import Patient
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.records import Stack
@@ -15,7 +16,8 @@ from pytest_mlms.manifest import LoadedManifest
 from pytest_mlms.manifest.schema import Model
 from pytest_mlms.measure.agent.channel import temporary_log
 from pytest_mlms.measure.agent.opening import PredictorSpec, open_predictor
-from pytest_mlms.measure.pipeline import open_dataset, without_corrupt
+from pytest_mlms.measure.pipeline import Dataset, open_dataset, without_corrupt
+from pytest_mlms.measure.pipeline.selection import selected_elements
 from pytest_mlms.measure.pipeline.step_files import class_numbers_of, with_local_files
 from pytest_mlms.provide.artifacts.fetch import fetch_files
 from pytest_mlms.provide.cases import Case
@@ -88,3 +90,12 @@ def open_patient(examination: Examination) -> Iterator[Patient]:
         with open_predictor(spec) as opened:
             sample = sampled(dataset, examination.inputs)
             yield Patient(manifest, opened, sample, files.steps, size)
+
+
+def sampled(dataset: Dataset, most: int) -> Dataset:
+    """Return at most so many elements of a dataset, drawn with a fixed seed, in their order."""
+    if len(dataset) <= most:
+        return dataset
+    drawn = np.random.default_rng(0).permutation(len(dataset))[:most]
+    chosen = sorted(drawn.tolist())
+    return selected_elements(dataset, chosen)

@@ -1,17 +1,75 @@
-"""Variants of a manifest's inputs: what some changes make of them."""
+"""Variants of a manifest's inputs after some changes of their steps, and the text of steps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from pytest_mlms.author.doctor.steps import step_text
 from pytest_mlms.manifest.schema import Input
 from pytest_mlms.manifest.steps import InputStep
 from pytest_mlms.manifest.types import Layout
 
 StepsChange = Callable[[Sequence[InputStep]], list[InputStep]]
 """Returns other steps in the place of those of an image input."""
+
+
+def make_step(name: str, parameters: Any) -> InputStep:
+    """Return a step; raises ValueError for parameters that it doesn't have."""
+    return InputStep.model_validate({name: parameters})
+
+
+def parameters_of(steps: Sequence[InputStep], name: str) -> Any:
+    """Return the parameters of the first step with this name, None where there is none."""
+    for step in steps:
+        if step.name == name:
+            return step.parameters
+    return None
+
+
+def written_parameters(parameters: Any) -> dict[str, Any]:
+    """Return the parameters that are written, with lists for tuples."""
+    found = {}
+    for name in parameters.model_fields_set:
+        value = getattr(parameters, name)
+        found[name] = list(value) if isinstance(value, tuple) else value
+    return found
+
+
+def with_parameters(
+    steps: Sequence[InputStep], name: str, parameters: Mapping[str, Any]
+) -> list[InputStep]:
+    """Return steps of which those with this name have other parameters; None removes one."""
+    changed = []
+    for step in steps:
+        if step.name != name:
+            changed.append(step)
+            continue
+        values = {**written_parameters(step.parameters), **parameters}
+        kept = {key: value for key, value in values.items() if value is not None}
+        changed.append(make_step(name, kept))
+    return changed
+
+
+def step_text(step: InputStep) -> str:
+    """Return a step as a manifest has it."""
+    written = written_parameters(step.parameters)
+    pairs = []
+    for name in type(step.parameters).model_fields:
+        if name in written:
+            pairs.append(f"{name}: {_value_text(written[name])}")
+    return f"{step.name}: {{{', '.join(pairs)}}}" if pairs else step.name
+
+
+def _value_text(value: Any) -> str:
+    if isinstance(value, list):
+        texts = [_value_text(one) for one in value]
+        return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer():
+        return f"{value:.0f}"
+    return str(value)
 
 
 def unchanged(steps: Sequence[InputStep]) -> list[InputStep]:
@@ -60,17 +118,16 @@ def varied(inputs: Sequence[Input], changes: Sequence[Change]) -> Variant:
     """Return the inputs with these changes."""
     made = []
     for spec in inputs:
-        made.append(_changed(spec, changes) if spec.type == "image" else spec)
+        if spec.type != "image":
+            made.append(spec)
+            continue
+        steps = list(spec.steps)
+        layout = spec.layout
+        for change in changes:
+            steps = change.apply(steps)
+            layout = change.layout or layout
+        made.append(spec.model_copy(update={"steps": steps, "layout": layout}))
     return Variant(tuple(changes), tuple(made))
-
-
-def _changed(spec: Input, changes: Sequence[Change]) -> Input:
-    steps = list(spec.steps)
-    layout = spec.layout
-    for change in changes:
-        steps = change.apply(steps)
-        layout = change.layout or layout
-    return spec.model_copy(update={"steps": steps, "layout": layout})
 
 
 def pairs_of(changes: Sequence[Change], best: Sequence[Change]) -> Iterator[tuple[Change, Change]]:

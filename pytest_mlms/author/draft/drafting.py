@@ -1,22 +1,41 @@
-"""A manifest for the files of models, and data, that can run at once."""
+"""A manifest for the files of models, and data, that can run at once.
+
+Several models are one network in several formats, so their results for a batch are compared.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from mlms_predictors import Tensor
+from numpy.typing import NDArray
+
 from pytest_mlms.author.draft.data import pack_folder
 from pytest_mlms.author.draft.dataset import dataset_of
-from pytest_mlms.author.draft.findings import find_out
+from pytest_mlms.author.draft.findings import Findings, find_out
 from pytest_mlms.author.draft.model_files import ModelFiles
-from pytest_mlms.author.draft.opening import folder_in_archive, open_model, weights_of
+from pytest_mlms.author.draft.opening import folder_in_archive, open_model, weights_of, without_log
 from pytest_mlms.author.draft.parts import Draft, ModelPart
 from pytest_mlms.author.draft.request import DraftRequest
-from pytest_mlms.author.draft.sample import signature_text, take_sample
+from pytest_mlms.author.draft.trial import draw_batch
+from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.measure.agent.predictor import Predictor
+from pytest_mlms.measure.agent.process import Refused
+from pytest_mlms.measure.evaluate.agreement import Tolerance, differences
 from pytest_mlms.provide.artifacts.digest import sha256_of
 
 _HEADING = (
     "Drafted by mlms init, which looked at the files, the data and a run. What it could not know "
     "says that it is a guess."
 )
+Array = NDArray[Any]
+
+_ROUNDING_SHARE = 1e-3  # of the largest output, between frameworks
+_LEAST_ROUNDING = 1e-6
+_ADVICE = "or write a manifest for each"
 
 
 def draft_manifest(request: DraftRequest) -> Draft:
@@ -89,3 +108,114 @@ def _model_part(model: ModelFiles, request: DraftRequest) -> ModelPart:
         options=request.options.get(model.framework, {}),
         variant=model.variant,
     )
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A model's signature, and what it gives for a batch, by the names of inputs and outputs."""
+
+    model: ModelFiles
+    takes: Sequence[Tensor]
+    gives: Sequence[Tensor]
+    inputs: Mapping[str, Array]
+    outputs: Mapping[str, Array]
+
+    @property
+    def largest(self) -> float:
+        """The largest absolute value of the outputs."""
+        return max(float(np.nanmax(np.abs(array), initial=0)) for array in self.outputs.values())
+
+    @property
+    def rounding(self) -> float:
+        """The difference that is taken for rounding."""
+        return max(_ROUNDING_SHARE * self.largest, _LEAST_ROUNDING)
+
+    def compare(self, model: ModelFiles, predictor: Predictor, request: DraftRequest) -> None:
+        """Say how much the outputs of another model differ, where it is more than by rounding.
+
+        Raises MlmsError where it takes or gives other arrays.
+        """
+        self._check_names(model, predictor)
+        self._check_inputs(model, predictor)
+        try:
+            outputs = predictor.predict(self.inputs)
+        except Refused as error:
+            problem = f"{model.graph} does not take the arrays of {self.model.graph}"
+            advice = f"export it with the same inputs, {_ADVICE}"
+            raise MlmsError(f"{problem}; {advice}: {without_log(error)}") from error
+        largest = self._largest_difference(outputs, model)
+        if largest > self.rounding and not model.variant:
+            request.say(
+                f"  differs from {self.model.graph} by {largest:.2g} for the same inputs, where "
+                f"outputs are {self.largest:.2g} at most: see whether both are the same network"
+            )
+
+    def _check_names(self, model: ModelFiles, predictor: Predictor) -> None:
+        for kind, ours, theirs in (
+            ("inputs", self.takes, predictor.inputs),
+            ("outputs", self.gives, predictor.outputs),
+        ):
+            expected = sorted(tensor.name for tensor in ours)
+            found = sorted(tensor.name for tensor in theirs)
+            if expected != found:
+                problem = (
+                    f"{model.graph} has the {kind} {', '.join(found)}, "
+                    f"and {self.model.graph} {', '.join(expected)}"
+                )
+                raise MlmsError(f"{problem}; export them with the same names, {_ADVICE}")
+
+    def _check_inputs(self, model: ModelFiles, predictor: Predictor) -> None:
+        by_name = {tensor.name: tensor for tensor in predictor.inputs}
+        for tensor in self.takes:
+            other = by_name[tensor.name]
+            if not _can_be_equal(tensor, other):
+                problem = (
+                    f"{model.graph} takes {tensor.name!r} as {signature_text(other)}, "
+                    f"and {self.model.graph} as {signature_text(tensor)}"
+                )
+                raise MlmsError(f"{problem}; export them with the same inputs, {_ADVICE}")
+
+    def _largest_difference(self, outputs: Mapping[str, Array], model: ModelFiles) -> float:
+        largest = 0.0
+        for name, expected in self.outputs.items():
+            ours = outputs[name]
+            if ours.shape != expected.shape:
+                sides = " and ".join(_by_axes(array.shape) for array in (ours, expected))
+                problem = f"{model.graph} and {self.model.graph} give {name!r} of {sides}"
+                raise MlmsError(f"{problem}; export them alike, {_ADVICE}")
+            found = differences(ours, expected, Tolerance(0.0, 0.0)).absolute
+            largest = max(largest, float(found.max(initial=0.0)))
+        return largest
+
+
+def take_sample(
+    model: ModelFiles, predictor: Predictor, findings: Findings, request: DraftRequest
+) -> Sample:
+    """Return a batch, and what the first model gives for it."""
+    size = findings.batch_sizes[0]
+    batch = draw_batch(predictor, findings.inputs, request.data, size)
+    outputs = predictor.predict(batch)
+    compared = {part.name: outputs[part.name] for part in findings.outputs}
+    return Sample(model, predictor.inputs, predictor.outputs, batch, compared)
+
+
+def signature_text(tensor: Tensor) -> str:
+    """Return the type and the axes of a tensor, as far as they are known."""
+    sizes = ["any" if size is None else str(size) for size in tensor.shape]
+    return f"{tensor.dtype} {' x '.join(sizes)}".strip()
+
+
+def _can_be_equal(tensor: Tensor, other: Tensor) -> bool:
+    """Return whether an array may fit two inputs; what a model doesn't tell fits anything."""
+    if tensor.dtype and other.dtype and tensor.dtype != other.dtype:
+        return False
+    if not tensor.shape or not other.shape:
+        return True
+    if len(tensor.shape) != len(other.shape):
+        return False
+    sizes = zip(tensor.shape, other.shape, strict=True)
+    return all(None in pair or pair[0] == pair[1] for pair in sizes)
+
+
+def _by_axes(shape: Sequence[int]) -> str:
+    return " x ".join(map(str, shape)) or "one number"

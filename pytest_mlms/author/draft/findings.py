@@ -8,12 +8,17 @@ from dataclasses import dataclass, replace
 from mlms_predictors import Tensor
 
 from pytest_mlms.author.draft.data import ArrayData, CocoData
-from pytest_mlms.author.draft.detection import guess_objects
 from pytest_mlms.author.draft.inputs import guess_inputs
 from pytest_mlms.author.draft.model_files import ModelFiles
 from pytest_mlms.author.draft.onnx_hints import OnnxHints, hints_of
 from pytest_mlms.author.draft.opening import without_log
-from pytest_mlms.author.draft.outputs import classes_of, guess_masks, guess_numbers, guess_outputs
+from pytest_mlms.author.draft.outputs import (
+    classes_of,
+    guess_masks,
+    guess_numbers,
+    guess_objects,
+    guess_outputs,
+)
 from pytest_mlms.author.draft.parts import InputPart, OutputPart
 from pytest_mlms.author.draft.request import DraftRequest
 from pytest_mlms.author.draft.trial import Trial, try_model

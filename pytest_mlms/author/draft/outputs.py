@@ -1,16 +1,17 @@
-"""Guesses at the outputs of a model from what it computes of some inputs."""
+"""Guesses at the outputs of a model by its results for some inputs: classes, masks, objects."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from mlms_predictors import Tensor
 from numpy.typing import NDArray
 
-from pytest_mlms.author.draft.parts import OutputPart
+from pytest_mlms.author.draft.parts import OutputPart, scalar
 from pytest_mlms.author.draft.trial import Trial
+from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.manifest.schema import BATCH
 
 Array = NDArray[Any]
@@ -22,6 +23,15 @@ _LEAST_CLASSES = 4
 _LEAST_LABELLED = 2  # where the data has labels
 _SUM_TOLERANCE = 1e-3
 _SHOWN = 5  # best classes in predictions
+_BEST_FEW = 1000
+"""Rows up to which an output has detections that were chosen, and not all anchors."""
+_RELATIVE = 2.0
+"""Coordinates below this are shares of the model's input."""
+_CHOICE = ("min_score: {score: 0.001}", "nms: {iou: 0.7}")
+_CAFFE_COLUMNS = "[image, class, score, x1, y1, x2, y2]"
+_COLUMNS = "[x1, y1, x2, y2, score, class]"
+_SHOWN_CATEGORIES = 5  # categories in an error
+_ADVICE = "docs/detection.md has the forms; write the outputs by hand"
 
 
 def guess_outputs(
@@ -151,3 +161,145 @@ def _add_up(rows: Array) -> bool:
     with np.errstate(all="ignore"):
         sums = rows.astype(np.float64).sum(axis=1)
         return bool((np.abs(sums - 1) < _SUM_TOLERANCE).all())
+
+
+class _Form(NamedTuple):
+    """The form of boxes: the step that reads it, and why it is so.
+
+    ``classes`` is the number of scores of each box, None where it has the number of its class.
+    """
+
+    step: str
+    classes: int | None
+    comment: str
+
+
+def guess_objects(
+    tensors: Sequence[Tensor], trial: Trial, categories: Sequence[str], names: Sequence[str]
+) -> list[OutputPart]:
+    """Return the outputs of a detector.
+
+    ``categories`` are those of the dataset, in the order of their ids, ``names`` those of the
+    model's classes where they are known. Raises MlmsError for outputs of an unknown form.
+    """
+    rows = {}
+    for tensor in tensors:
+        if tensor.name in trial.outputs and trial.batch_axis(tensor.name) is not None:
+            rows[tensor.name] = trial.rows(tensor.name)
+    boxes = [name for name, values in rows.items() if _are_boxes(values)]
+    if len(boxes) == 1 and len(rows) > 1:
+        return _separate(boxes[0], rows, categories, names)
+    for name, values in rows.items():
+        form = _form_of(values)
+        if form is not None:
+            return [_boxes(name, form, categories, names)]
+    shapes = [f"{name} {values.shape[1:]}" for name, values in rows.items()]
+    problem = "the outputs are no boxes of a form that is known here"
+    raise MlmsError(f"{problem}: {', '.join(shapes)}; {_ADVICE}")
+
+
+def _are_boxes(values: Array) -> bool:
+    """Return whether each row has boxes, and nothing else."""
+    return values.ndim == 3 and values.shape[2] == 4
+
+
+def _boxes(name: str, form: _Form, categories: Sequence[str], names: Sequence[str]) -> OutputPart:
+    """Return the output with the boxes; of scores for all classes the best are chosen."""
+    steps = [form.step]
+    if form.classes is not None:
+        steps += _CHOICE
+    steps += _classes(form.classes, categories, names)
+    return OutputPart(name, "boxes", steps=steps, comment=form.comment)
+
+
+def _form_of(values: Array) -> _Form | None:
+    """Return the form of an output that has boxes, scores and classes, None for another one."""
+    shape = values.shape[1:]
+    if len(shape) == 3 and shape[0] == 1 and shape[2] == 7:
+        step = f"columns: {{names: {_CAFFE_COLUMNS}, units: relative}}"
+        return _Form(step, None, "as SSD of Caffe gives them")
+    if len(shape) != 2:
+        return None
+    rows, columns = shape
+    if columns == 6 and rows <= _BEST_FEW:
+        units = _units(values[..., :4])
+        return _Form(f"columns: {{names: {_COLUMNS}{units}}}", None, "a guess by 6 columns")
+    return _form_of_anchors(values)
+
+
+def _form_of_anchors(values: Array) -> _Form | None:
+    """Return the form of a table with all anchors, which has them as columns or as rows."""
+    _, rows, columns = values.shape
+    if rows > 4 and columns > 4 * rows:
+        units = _units(values[:, :4])
+        step = "yolo: {units: relative}" if units else "yolo"
+        return _Form(step, rows - 4, "YOLO's raw head, as of version 8")
+    if columns > 5 and rows > columns:
+        units = _units(values[..., :4])
+        return _Form(f"yolo: {{head: v5{units}}}", columns - 5, "YOLO's raw head, as of version 5")
+    return None
+
+
+def _units(coordinates: Array) -> str:
+    """Return the parameter for coordinates that are shares, "" for pixels."""
+    largest = float(np.nanmax(np.abs(coordinates), initial=0.0))
+    return ", units: relative" if largest < _RELATIVE else ""
+
+
+def _separate(
+    boxes: str, rows: Mapping[str, Array], categories: Sequence[str], names: Sequence[str]
+) -> list[OutputPart]:
+    """Return outputs for boxes, scores, classes and their count."""
+    count = rows[boxes].shape[1]
+    parts = []
+    classes: int | None = None
+    for name, values in rows.items():
+        kind = "" if name == boxes else _kind_of(name, values, count)
+        if kind:
+            parts.append(OutputPart(name, kind))
+        if kind == "scores" and values.ndim == 3 and values.shape[2] > 1:
+            classes = values.shape[2]
+    is_tensorflow = "detection_" in boxes
+    corners = "yxyx" if is_tensorflow else "xyxy"
+    step = f"boxes: {{format: {corners}{_units(rows[boxes])}}}"
+    comment = "" if is_tensorflow else "a guess: corners as x1, y1, x2, y2"
+    return [_boxes(boxes, _Form(step, classes, comment), categories, names), *parts]
+
+
+def _kind_of(name: str, values: Array, count: int) -> str:
+    """Return the type of an output beside ``count`` boxes, "" for one that says nothing of them."""
+    shape = values.shape[1:]
+    if shape in ((), (1,)):
+        return "count"
+    if shape[0] != count:
+        return ""
+    if len(shape) == 2 and shape[1] > 1:
+        return "scores"
+    has_name = "class" in name.lower() or "label" in name.lower()
+    return "classes" if has_name or values.dtype.kind in "iu" else "scores"
+
+
+def _classes(classes: int | None, categories: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Return the step that says which category each class is, none where the order is the same.
+
+    Raises MlmsError where that can't be known.
+    """
+    count = classes or len(names) or len(categories)
+    if len(names) == count:
+        known = {name.casefold(): name for name in categories}
+        found = [known.get(name.casefold()) for name in names]
+        if any(found):
+            return [] if found == list(categories) else [_classes_step(found)]
+    if count == len(categories):
+        return []
+    if count == len(categories) + 1:
+        return [_classes_step([None, *categories])]
+    problem = f"the model has {count} classes, and the COCO file {len(categories)} categories"
+    advice = "name the file with the model's, one a line in its order: --labels FILE"
+    raise MlmsError(f"{problem} ({', '.join(categories[:_SHOWN_CATEGORIES])}); {advice}")
+
+
+def _classes_step(categories: Sequence[str | None]) -> str:
+    """Return the step for the category of each class, None for one that is none."""
+    names = ["null" if name is None else scalar(name) for name in categories]
+    return f"classes: {{names: [{', '.join(names)}]}}"

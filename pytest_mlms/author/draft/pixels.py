@@ -8,7 +8,7 @@ from dataclasses import replace
 from pytest_mlms.author.doctor.comparison import Finding
 from pytest_mlms.author.doctor.examination import Examination, open_patient
 from pytest_mlms.author.doctor.search import Diagnosis, diagnose
-from pytest_mlms.author.doctor.steps import step_text
+from pytest_mlms.author.doctor.variants import step_text
 from pytest_mlms.author.draft.parts import Draft, InputPart
 from pytest_mlms.core.units import format_quantity
 

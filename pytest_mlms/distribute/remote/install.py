@@ -243,11 +243,9 @@ def install(host: SshHost, requirements: Sequence[str] = ()) -> str:
         wheels = Path(folder)
         build_wheel(wheels)
         _download(packages, wheels, python)
-        packed = io.BytesIO()
-        with tarfile.open(fileobj=packed, mode="w") as archive:
-            archive.add(wheels, "wheels")
+        packed = _pack(wheels)
     code = _UNPACK.format(folder=install_folder(), names=packages, script=_PYTHON)
-    host.run_python(code, packed.getvalue())
+    host.run_python(code, packed)
     return check(host)
 
 
@@ -302,3 +300,10 @@ def _platforms(python: _RemotePython) -> list[str]:
     newest = _minor(library_version)
     tags = [f"manylinux_2_{minor}_{machine}" for minor in range(newest, 4, -1)]
     return [*tags, f"manylinux2014_{machine}", f"manylinux2010_{machine}", f"linux_{machine}"]
+
+
+def _pack(wheels: Path) -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        archive.add(wheels, "wheels")
+    return packed.getvalue()

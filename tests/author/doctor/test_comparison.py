@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import binomtest
 
 from pytest_mlms.author.doctor.comparison import holm, mcnemar
-from pytest_mlms.author.doctor.sample import sampled
+from pytest_mlms.author.doctor.examination import sampled
 from pytest_mlms.measure.pipeline import Dataset
 
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_mlms.author.draft.class_names import numbers_of
 from pytest_mlms.author.draft.data import (
     ArrayData,
     CocoData,
@@ -20,6 +19,7 @@ from pytest_mlms.author.draft.data import (
     pack_folder,
     recognise_data,
 )
+from pytest_mlms.author.draft.dataset import numbers_of
 from pytest_mlms.core.errors import MlmsError
 
 

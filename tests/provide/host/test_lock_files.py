@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_mlms.core.errors import MlmsError, Unavailable
-from pytest_mlms.provide.host.lock_files import hold_lock_file, open_shared_folder
-from pytest_mlms.provide.host.locks import exclusive
+from pytest_mlms.provide.host.locks import exclusive, hold_lock_file, open_shared_folder
 from tests.support.users import ALICE, MALLORY, needs_root, run_as, shared, start_as
 
 __all__ = ["shared"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.cli.model_check import check_models
+from pytest_mlms.cli.lint_checks import check_models
 from pytest_mlms.manifest import load
 from tests.support.onnx_models import ModelBuilder
 from tests.support.small_manifest import small, write

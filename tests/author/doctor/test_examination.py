@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pytest_mlms.author.doctor.sample import sampled
+from pytest_mlms.author.doctor.examination import sampled
 from pytest_mlms.manifest.schema import Input
 from pytest_mlms.measure.pipeline import Dataset, Labels
 from pytest_mlms.measure.pipeline.coco import CocoLabels
