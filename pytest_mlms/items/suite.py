@@ -75,7 +75,8 @@ def test_agreement(
     mlms_config: Config,
 ) -> None:
     """Compare outputs, best classes and probabilities with those of the reference framework."""
-    from pytest_mlms.measure.evaluate.agreement import Tolerance, estimate_agreement
+    from pytest_mlms.measure.evaluate.agreement import estimate_agreement
+    from pytest_mlms.measure.evaluate.closeness import Tolerance
     from pytest_mlms.measure.evaluate.departure import search_departure
     from pytest_mlms.measure.evaluate.kept_outputs import compare_outputs
     from pytest_mlms.measure.evaluate.limits import judge

@@ -24,7 +24,7 @@ from pytest_mlms.author.draft.trial import draw_batch
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import Refused
-from pytest_mlms.measure.evaluate.agreement import Tolerance, differences
+from pytest_mlms.measure.evaluate.closeness import Tolerance, differences
 from pytest_mlms.provide.artifacts.digest import sha256_of
 
 _HEADING = (

@@ -51,9 +51,8 @@ from pytest_mlms.decide.upgrade.rounds import SIDES, Outputs, SideName
 from pytest_mlms.decide.upgrade.served_share import FAIR_CALLS
 from pytest_mlms.decide.upgrade.stack_inputs import OpenPictures, StackInputs
 from pytest_mlms.manifest.schema import Output
-from pytest_mlms.measure.evaluate.agreement import Tolerance
 from pytest_mlms.measure.evaluate.batch_sizes import TOGETHER, BatchSizes, ByBatch
-from pytest_mlms.measure.evaluate.closeness import Rule
+from pytest_mlms.measure.evaluate.closeness import Rule, Tolerance
 from pytest_mlms.measure.evaluate.output_sweep import (
     SPREADS,
     Nearby,

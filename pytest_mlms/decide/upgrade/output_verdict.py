@@ -14,7 +14,7 @@ from pytest_mlms.decide.upgrade.rounds import SideName
 from pytest_mlms.decide.upgrade.served_share import ServedShare, bounds_of_calls
 from pytest_mlms.decide.upgrade.stack_inputs import PictureSweep
 from pytest_mlms.measure.agent.predictor import RepeatedCalls
-from pytest_mlms.measure.evaluate.agreement import Tolerance
+from pytest_mlms.measure.evaluate.closeness import Tolerance
 from pytest_mlms.measure.evaluate.output_sweep import SPREADS, OutputFinding, OutputSweep
 
 _BOUND_OF_FAILING = 0.01

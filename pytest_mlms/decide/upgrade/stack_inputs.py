@@ -14,8 +14,7 @@ from pytest_mlms.decide.upgrade.labels import percent
 from pytest_mlms.decide.upgrade.rounds import SIDES, Array, Outputs, SideName
 from pytest_mlms.manifest.schema import Input
 from pytest_mlms.measure.agent.helpers import PictureAgent
-from pytest_mlms.measure.evaluate.agreement import Tolerance
-from pytest_mlms.measure.evaluate.closeness import Rule
+from pytest_mlms.measure.evaluate.closeness import Rule, Tolerance
 from pytest_mlms.measure.evaluate.output_sweep import OutputSweep
 from pytest_mlms.measure.pipeline import Dataset
 from pytest_mlms.measure.pipeline.selection import selected_elements

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from pytest_mlms.explain.reduce.network import Network
 from pytest_mlms.explain.repro.bundle import Expectation
-from pytest_mlms.measure.evaluate.agreement import Tolerance, differences
-from pytest_mlms.measure.evaluate.closeness import Rule
+from pytest_mlms.measure.evaluate.closeness import Rule, Tolerance, differences
 
 Array = NDArray[Any]
 

@@ -31,8 +31,7 @@ from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.measure.agent.channel import temporary_log
 from pytest_mlms.measure.agent.opening import PredictorSpec, open_predictor
 from pytest_mlms.measure.agent.predictor import Predictor
-from pytest_mlms.measure.evaluate.agreement import Tolerance, differences
-from pytest_mlms.measure.evaluate.closeness import rounding_share
+from pytest_mlms.measure.evaluate.closeness import Tolerance, differences, rounding_share
 from pytest_mlms.measure.evaluate.inputs import edge_batches, random_batch
 from pytest_mlms.measure.evaluate.output_sweep import rules_of
 from pytest_mlms.measure.evaluate.timed_inputs import first_batch

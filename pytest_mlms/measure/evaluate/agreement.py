@@ -1,7 +1,8 @@
-"""Differences of a stack's outputs from the reference's: pure functions of arrays, a row an input.
+"""Agreement of a stack's outputs with the reference's: pure functions of arrays, a row an input.
 
 Differences follow numpy.allclose: ``a`` is close to the reference ``b`` where |a - b| <= atol +
-rtol |b|. numpy.isclose itself says only whether that holds, not by how much.
+rtol |b|. numpy.isclose itself says only whether that holds, not by how much. Best classes are
+compared, and probabilities by divergences in nats: their logarithm is the natural one.
 """
 
 from __future__ import annotations
@@ -12,37 +13,120 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 
 from pytest_mlms.core.records import Estimate
+from pytest_mlms.measure.evaluate.closeness import Tolerance, differences
 from pytest_mlms.measure.evaluate.estimates import estimate_share
-from pytest_mlms.measure.evaluate.ranking import Ranking
 
 Array = NDArray[Any]
+BothSides = tuple[Array, Array]
+"""Values of our side and of the reference's, N x classes each."""
+
+Divergences = dict[str, Array]
+
+_SUM_TOLERANCE = 1e-3  # how far from 1 a row of probabilities in float16 may add up
+_LEAST_PROBABILITY = np.finfo(np.float32).tiny
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """The best class of each input for both sides, and the divergences by name.
+
+    Divergences are of probabilities; for other scores there are none.
+    """
+
+    ours: Array
+    reference: Array
+    divergences: Mapping[str, Array]
+
+
+def rank(rows: Iterable[tuple[BothSides, BothSides]]) -> Ranking:
+    """Compare both sides, which may come in parts: the models' own values, and their scores.
+
+    The best class is that of the own values, as probabilities may be rounded to the same number.
+    """
+    ours = []
+    theirs = []
+    parts = []
+    for values, scores in rows:
+        ours.append(values[0].argmax(axis=1))
+        theirs.append(values[1].argmax(axis=1))
+        own, expected = scores
+        if are_probabilities(own) and are_probabilities(expected):
+            parts.append(divergences(own, expected))
+    has_all = len(parts) == len(ours)
+    return Ranking(
+        ours=np.concatenate(ours),
+        reference=np.concatenate(theirs),
+        divergences=_concatenated(parts) if has_all else {},
+    )
+
+
+def _concatenated(parts: list[Divergences]) -> Divergences:
+    found = {}
+    for name in parts[0]:
+        columns = [part[name] for part in parts]
+        found[name] = np.concatenate(columns)
+    return found
+
+
+def are_probabilities(scores: Array) -> bool:
+    """Return whether every row is numbers from 0 that add up to 1, as far as they are rounded."""
+    if not np.isfinite(scores).all():
+        return False
+    if (scores < 0).any():
+        return False
+    sums = scores.sum(axis=-1, dtype=np.float64)
+    errors = np.abs(sums - 1)
+    return bool(errors.max(initial=0.0) <= _SUM_TOLERANCE)
+
+
+def divergences(ours: Array, reference: Array) -> Divergences:
+    """Return how far the probabilities Q (``ours``) of each row are from P (``reference``).
+
+    Both are N x classes. The keys are:
+
+    kl: Kullback and Leibler 1951 (Annals of Mathematical Statistics 22:79), of Q from P, the sum of
+    P log(P / Q), in nats. Where P is 0 a term is 0. Where Q is 0 and P is not, it would be
+    infinite; a 0 of float32 only says "less than 1.2e-38", so that is what Q is taken for.
+
+    js: Jensen-Shannon (Lin 1991, IEEE Transactions on Information Theory 37:145), the mean
+    divergence of both from their mean, 0 to log 2 nats, and finite.
+
+    hellinger: the distance (Hellinger 1909), the root of half the sum of (root P - root Q)^2, from
+    0 to 1.
+    """
+    q = _normalized(ours)
+    p = _normalized(reference)
+    mean = (p + q) / 2
+    positive_q = np.where(q > 0, q, _LEAST_PROBABILITY)
+    kl = scipy.special.rel_entr(p, positive_q).sum(axis=-1)
+    from_mean = scipy.special.rel_entr(p, mean) + scipy.special.rel_entr(q, mean)
+    js = from_mean.sum(axis=-1) / 2
+    differences = np.sqrt(p) - np.sqrt(q)
+    squares = differences**2
+    hellinger = np.sqrt(squares.sum(axis=-1) / 2)
+    return {  # rounding can take each a little over its bounds
+        "kl": np.maximum(kl, 0.0),
+        "js": np.clip(js, 0.0, np.log(2)),
+        "hellinger": np.minimum(hellinger, 1.0),
+    }
+
+
+def _normalized(probabilities: Array) -> Array:
+    values = probabilities.astype(np.float64)
+    sums = values.sum(axis=-1, keepdims=True)
+    return np.asarray(values / sums)
+
 
 _CHUNK_BYTES = 1 << 22
 """Bytes of rows that are compared at a time.
 
 In float64, and with all temporaries, they take ten times as much.
 """
-_NUMBERS = "fiubcV"
-"""Kinds of types that are numbers; V is that of bfloat16."""
-
 _NO_PROBABILITIES = "the scores are no probabilities; write the step softmax if they are logits"
-
-
-class Tolerance(NamedTuple):
-    """The relative and the absolute difference that are taken for rounding."""
-
-    rtol: float
-    atol: float
-
-
-class Rounding(NamedTuple):
-    """The absolute difference that is taken for rounding, in an array that fits the values."""
-
-    atol: Array
-    rtol: float = 0.0
 
 
 class Value(NamedTuple):
@@ -52,18 +136,6 @@ class Value(NamedTuple):
     place: tuple[int, ...]
     ours: float
     reference: float
-
-
-class ElementDifferences(NamedTuple):
-    """Differences of each element: |a - b|, |a - b| / |b|, and |a - b| / (atol + rtol |b|).
-
-    The relative one is NaN where b is 0. ``deviation`` is at most 1 exactly where numpy.isclose
-    holds.
-    """
-
-    absolute: Array
-    relative: Array
-    deviation: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,51 +151,6 @@ class Differences:
     relative: Array
     absolute_mean: float
     relative_mean: float
-
-
-def differences(
-    ours: Array, reference: Array, tolerance: Tolerance | Rounding
-) -> ElementDifferences:
-    """Return the differences of each element from the reference.
-
-    Equal infinities do not differ. NaN differs by infinity. Whole numbers and texts have no
-    rounding: they deviate by infinity where they are not equal, but for an ``atol`` of 1 or more.
-    """
-    same = ours == reference
-    if reference.dtype.kind not in _NUMBERS or ours.dtype.kind not in _NUMBERS:
-        infinite = np.where(same, 0.0, np.inf)
-        return ElementDifferences(infinite, infinite, infinite)
-    kind = np.complex128 if "c" in (ours.dtype.kind, reference.dtype.kind) else np.float64
-    a = ours.astype(kind)
-    b = reference.astype(kind)
-    size = np.abs(b)
-    is_whole = reference.dtype.kind in "iub"
-    with np.errstate(all="ignore"):  # infinities, and divisions by 0
-        distance = _whole_distance(ours, reference) if is_whole else np.abs(a - b)
-        allowed = tolerance.atol + tolerance.rtol * size
-        if is_whole:
-            allowed = np.floor(tolerance.atol)
-        absolute = _infinite_where_unknown(distance, same)
-        quotient = _infinite_where_unknown(absolute / size, same)
-        deviation = _infinite_where_unknown(absolute / allowed, same)
-    relative = np.where(size == 0, np.nan, quotient)
-    return ElementDifferences(absolute, relative, deviation)
-
-
-def _whole_distance(ours: Array, reference: Array) -> Array:
-    """Return |a - b| of whole numbers, which float64 can't tell apart from 2^53 on."""
-    kind = np.result_type(ours, reference)
-    if kind.kind not in "iub":
-        return np.abs(ours.astype(np.float64) - reference)
-    wide = np.uint64 if kind.kind == "u" else np.int64
-    a, b = (each.astype(wide).view(np.uint64) for each in (ours, reference))
-    return np.where(ours > reference, a - b, b - a).astype(np.float64)
-
-
-def _infinite_where_unknown(values: Array, same: Array) -> Array:
-    """Return the values, 0 for equal elements, and infinity for NaN."""
-    known = np.nan_to_num(values, nan=np.inf, posinf=np.inf)
-    return np.where(same, 0.0, known)
 
 
 class _Summary:

@@ -3,20 +3,24 @@
 By default values may differ by a small share of the size of like values: those of a row of the last
 axis, or where an output's columns are unlike (boxes beside scores, a table) those of a column. One
 large value of another kind therefore hides nothing, and neither does what a mask is filled with.
+
+A tolerance follows numpy.allclose: ``a`` is close to the expected ``b`` where |a - b| <= atol +
+rtol |b|. numpy.isclose itself says only whether that holds, not by how much.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pytest_mlms.manifest.schema import Output
-from pytest_mlms.measure.evaluate.agreement import Rounding, Tolerance, differences
-from pytest_mlms.measure.evaluate.object_order import ObjectOrder
+
+if TYPE_CHECKING:
+    from pytest_mlms.measure.evaluate.objects import ObjectOrder
 
 Array = NDArray[Any]
 
@@ -36,6 +40,80 @@ _FILLS = np.array(
     + [*_LARGEST, *(value / 2 for value in _LARGEST)]
 )
 """Fillings of masks: round numbers, and the largest of float16, bfloat16 and longer."""
+
+_NUMBERS = "fiubcV"
+"""Kinds of types that are numbers; V is that of bfloat16."""
+
+
+class Tolerance(NamedTuple):
+    """The relative and the absolute difference that are taken for rounding."""
+
+    rtol: float
+    atol: float
+
+
+class Rounding(NamedTuple):
+    """The absolute difference that is taken for rounding, in an array that fits the values."""
+
+    atol: Array
+    rtol: float = 0.0
+
+
+class ElementDifferences(NamedTuple):
+    """Differences of each element: |a - b|, |a - b| / |b|, and |a - b| / (atol + rtol |b|).
+
+    The relative one is NaN where b is 0. ``deviation`` is at most 1 exactly where numpy.isclose
+    holds.
+    """
+
+    absolute: Array
+    relative: Array
+    deviation: Array
+
+
+def differences(
+    ours: Array, reference: Array, tolerance: Tolerance | Rounding
+) -> ElementDifferences:
+    """Return the differences of each element from the reference.
+
+    Equal infinities do not differ. NaN differs by infinity. Whole numbers and texts have no
+    rounding: they deviate by infinity where they are not equal, but for an ``atol`` of 1 or more.
+    """
+    same = ours == reference
+    if reference.dtype.kind not in _NUMBERS or ours.dtype.kind not in _NUMBERS:
+        infinite = np.where(same, 0.0, np.inf)
+        return ElementDifferences(infinite, infinite, infinite)
+    kind = np.complex128 if "c" in (ours.dtype.kind, reference.dtype.kind) else np.float64
+    a = ours.astype(kind)
+    b = reference.astype(kind)
+    size = np.abs(b)
+    is_whole = reference.dtype.kind in "iub"
+    with np.errstate(all="ignore"):  # infinities, and divisions by 0
+        distance = _whole_distance(ours, reference) if is_whole else np.abs(a - b)
+        allowed = tolerance.atol + tolerance.rtol * size
+        if is_whole:
+            allowed = np.floor(tolerance.atol)
+        absolute = _infinite_where_unknown(distance, same)
+        quotient = _infinite_where_unknown(absolute / size, same)
+        deviation = _infinite_where_unknown(absolute / allowed, same)
+    relative = np.where(size == 0, np.nan, quotient)
+    return ElementDifferences(absolute, relative, deviation)
+
+
+def _whole_distance(ours: Array, reference: Array) -> Array:
+    """Return |a - b| of whole numbers, which float64 can't tell apart from 2^53 on."""
+    kind = np.result_type(ours, reference)
+    if kind.kind not in "iub":
+        return np.abs(ours.astype(np.float64) - reference)
+    wide = np.uint64 if kind.kind == "u" else np.int64
+    a, b = (each.astype(wide).view(np.uint64) for each in (ours, reference))
+    return np.where(ours > reference, a - b, b - a).astype(np.float64)
+
+
+def _infinite_where_unknown(values: Array, same: Array) -> Array:
+    """Return the values, 0 for equal elements, and infinity for NaN."""
+    known = np.nan_to_num(values, nan=np.inf, posinf=np.inf)
+    return np.where(same, 0.0, known)
 
 
 def rounding_share(kind: np.dtype[Any], device: str = "cpu") -> float:

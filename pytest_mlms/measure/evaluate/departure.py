@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import Refused
-from pytest_mlms.measure.evaluate.agreement import Tolerance, differences
+from pytest_mlms.measure.evaluate.closeness import Tolerance, differences
 from pytest_mlms.measure.evaluate.kept_outputs import Reference
 from pytest_mlms.provide.cases import Case
 

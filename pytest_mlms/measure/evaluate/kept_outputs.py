@@ -15,9 +15,16 @@ from pytest_mlms.core.records import Kind
 from pytest_mlms.manifest.schema import Output
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import Array
-from pytest_mlms.measure.evaluate.agreement import Differences, Tolerance, chunks, compare
+from pytest_mlms.measure.evaluate.agreement import (
+    BothSides,
+    Differences,
+    Ranking,
+    chunks,
+    compare,
+    rank,
+)
+from pytest_mlms.measure.evaluate.closeness import Tolerance
 from pytest_mlms.measure.evaluate.inputs import Inputs
-from pytest_mlms.measure.evaluate.ranking import BothSides, Ranking, rank
 from pytest_mlms.measure.evaluate.rows import BatchRows, RowFiles, predict_all
 from pytest_mlms.measure.pipeline import Dataset, is_table, postprocess, table_of
 from pytest_mlms.provide.cases import Case

@@ -12,10 +12,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.measure.evaluate.agreement import Rounding, Tolerance
-from pytest_mlms.measure.evaluate.closeness import Closeness, Rule, problem_of, unlike_axis
-from pytest_mlms.measure.evaluate.object_forms import SPREADS, deviation_from_forms
-from pytest_mlms.measure.evaluate.object_order import order_of
+from pytest_mlms.measure.evaluate.closeness import (
+    Closeness,
+    Rounding,
+    Rule,
+    Tolerance,
+    problem_of,
+    unlike_axis,
+)
+from pytest_mlms.measure.evaluate.objects import SPREADS, deviation_from_forms, order_of
 from pytest_mlms.measure.evaluate.outputs import NearbyOutputs, finite_rows
 from pytest_mlms.provide.cases import Case
 

@@ -37,9 +37,8 @@ from pytest_mlms.measure.agent.predictor import (
 )
 from pytest_mlms.measure.agent.process import Refused
 from pytest_mlms.measure.evaluate import outputs as evaluated_outputs
-from pytest_mlms.measure.evaluate.agreement import Tolerance
 from pytest_mlms.measure.evaluate.batch_sizes import ByBatch
-from pytest_mlms.measure.evaluate.closeness import Rule
+from pytest_mlms.measure.evaluate.closeness import Rule, Tolerance
 from pytest_mlms.measure.evaluate.output_sweep import OutputSweep
 from pytest_mlms.measure.pipeline import Dataset
 from pytest_mlms.measure.pipeline.stack_pictures import Decoding

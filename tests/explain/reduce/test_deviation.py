@@ -17,8 +17,7 @@ from pytest_mlms.explain.reduce.deviation import (
     first_departure,
 )
 from pytest_mlms.explain.reduce.network import read_network
-from pytest_mlms.measure.evaluate.agreement import Tolerance
-from pytest_mlms.measure.evaluate.closeness import Rule
+from pytest_mlms.measure.evaluate.closeness import Rule, Tolerance
 from tests.support.reductions import deep_network
 
 NUMBERS = st.floats(-1e6, 1e6, width=32)

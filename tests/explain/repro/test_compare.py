@@ -21,8 +21,7 @@ from pytest_mlms.explain.repro.replay.intervals import (
     change_of,
 )
 from pytest_mlms.explain.repro.replay.rounds import shown
-from pytest_mlms.measure.evaluate.agreement import Tolerance, differences
-from pytest_mlms.measure.evaluate.closeness import Rule, rounding_share
+from pytest_mlms.measure.evaluate.closeness import Rule, Tolerance, differences, rounding_share
 from pytest_mlms.provide.stacks.launch import THREAD_VARIABLES as OURS
 
 GENERATOR = np.random.default_rng(3)

@@ -14,14 +14,13 @@ from hypothesis.extra.numpy import arrays
 from pytest_mlms.core.quantities import quantities_of
 from pytest_mlms.measure.evaluate import agreement
 from pytest_mlms.measure.evaluate.agreement import (
-    Tolerance,
     Value,
     compare,
-    differences,
     estimate_agreement,
     most_different,
+    rank,
 )
-from pytest_mlms.measure.evaluate.ranking import rank
+from pytest_mlms.measure.evaluate.closeness import Tolerance, differences
 
 USUAL = Tolerance(1e-4, 1e-5)
 SPECIAL = st.sampled_from([0.0, 1.0, 1.00009, 1.0002, -1.0])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from pytest_mlms.core.errors import AgentError, Unavailable
 from pytest_mlms.measure.agent.process import Refused
-from pytest_mlms.measure.evaluate.agreement import Tolerance
+from pytest_mlms.measure.evaluate.closeness import Tolerance
 from pytest_mlms.measure.evaluate.departure import DepartureSearch, find_departure, search_departure
 from pytest_mlms.measure.evaluate.inputs import Inputs
 from pytest_mlms.measure.evaluate.kept_outputs import Reference

@@ -14,7 +14,7 @@ from scipy.spatial.distance import jensenshannon
 from scipy.special import softmax
 from scipy.stats import entropy
 
-from pytest_mlms.measure.evaluate.ranking import are_probabilities, divergences, rank
+from pytest_mlms.measure.evaluate.agreement import are_probabilities, divergences, rank
 
 ELEMENTS = st.floats(-60, 60, width=32)
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pytest_mlms.measure.evaluate.agreement import are_probabilities
 from pytest_mlms.measure.evaluate.outputs import check_finite, finite_rows
-from pytest_mlms.measure.evaluate.ranking import are_probabilities
 from pytest_mlms.measure.evaluate.tasks.columns import number_texts
 from pytest_mlms.measure.evaluate.tasks.labels import labels_of
 from pytest_mlms.measure.evaluate.tasks.sums import sums_by_group
