@@ -1,4 +1,4 @@
-"""The order of objects whose scores are equal."""
+"""Objects whose scores are equal, and their order."""
 
 from __future__ import annotations
 
