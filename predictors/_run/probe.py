@@ -1,4 +1,4 @@
-"""The base class of probes: context managers that observe calls from inside the agent.
+"""Probes: context managers that observe calls from inside the agent, and what they report.
 
 What a probe saw is in ``spans``, ``series`` and ``moments`` once its context has ended.
 ``missing`` maps what it could not read to the reason, and ``fault`` is what went wrong while it
@@ -8,10 +8,74 @@ observed, or empty. A probe never makes a call fail.
 import contextlib
 import threading
 import time
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from .readings import CounterReadings
-from .span import Span
+
+class Span(NamedTuple):
+    """An interval on a thread, or on a stream of a device where ``stream`` is not None.
+
+    ``start`` and ``end`` are nanoseconds of the clock of time.perf_counter. ``level`` is that of
+    the trace (model, layer, library, kernel), ``shape`` that of the first output as text.
+    ``bytes`` is -1 where it is unknown. ``correlation`` is the same number for a launch and for
+    what it started, 0 without one. ``request`` is the number of the call, -1 where only the times
+    tell it. ``external`` is the same number for a layer and for the calls inside of it: that of the
+    moment before the layer (see steps.py), 0 without one.
+    """
+
+    level: str
+    name: str
+    type: str
+    shape: str
+    start: int
+    end: int
+    thread: int
+    stream: Optional[str] = None
+    bytes: int = -1
+    correlation: int = 0
+    request: int = -1
+    external: int = 0
+
+
+class CounterReadings(NamedTuple):
+    """Values of a counter, and when each was read, in nanoseconds of time.perf_counter.
+
+    A ``rising`` counter only goes up, from any start; any other is a state, such as a temperature.
+    """
+
+    name: str
+    unit: str
+    rising: bool
+    times: List[int]
+    values: List[float]
+
+
+class ProbeStatus(NamedTuple):
+    """The result of using one probe.
+
+    ``reason`` says why it was not available. ``missing`` maps what it could not read to the reason.
+    ``fault`` is what went wrong while it observed, or empty. ``stepwise`` says of a layer profiler
+    whether it runs the layers one by one; it is None for all else.
+    """
+
+    probe: str
+    available: bool
+    reason: str = ""
+    missing: Optional[Dict[str, str]] = None
+    fault: str = ""
+    stepwise: Optional[bool] = None
+
+    def as_fields(self) -> Dict[str, Any]:
+        """Return the status as it is sent and stored: a dict for JSON."""
+        fields: Dict[str, Any] = {
+            "probe": self.probe,
+            "available": self.available,
+            "reason": self.reason,
+            "missing": self.missing or {},
+            "fault": self.fault,
+        }
+        if self.stepwise is not None:
+            fields["stepwise"] = self.stepwise
+        return fields
 
 
 class ProbeUnavailable(Exception):

@@ -12,11 +12,9 @@ import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from . import steps
-from .probe_status import ProbeStatus
+from .probe import CounterReadings, ProbeStatus, Span
 from .probes import ProbeSet
 from .protocol import Profile
-from .readings import CounterReadings
-from .span import Span
 
 _BY_LAYER = "layer+hardware"  # the level of a run that reads counters between layers
 _PROFILED = ("layer", "library", "kernel", _BY_LAYER)  # levels that need the layer profiler

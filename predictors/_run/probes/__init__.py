@@ -10,9 +10,7 @@ import importlib
 import pkgutil
 from typing import Any, Dict, Iterable, List, Optional
 
-from ..probe import Probe, ProbeUnavailable
-from ..probe_status import ProbeStatus
-from ..readings import CounterReadings
+from ..probe import CounterReadings, Probe, ProbeStatus, ProbeUnavailable
 
 _INNERMOST = "io"  # counts the system calls by which the others read
 

@@ -14,8 +14,7 @@ import tempfile
 import time
 from typing import Any, Dict, List, NamedTuple, Tuple
 
-from ..probe import Probe, ProbeUnavailable
-from ..span import Span
+from ..probe import Probe, ProbeUnavailable, Span
 
 _READY = 30.0  # seconds for bpftrace to compile and attach
 _DRAINED = 3.0  # seconds for bpftrace to write what has happened

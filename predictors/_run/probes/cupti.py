@@ -19,8 +19,7 @@ import threading
 import time
 from typing import Any, NamedTuple, Optional
 
-from ..probe import Probe, ProbeUnavailable
-from ..span import Span
+from ..probe import Probe, ProbeUnavailable, Span
 from ..timeline import LARGEST_STEP, wall_offset
 
 _BUFFER = 8 << 20  # bytes

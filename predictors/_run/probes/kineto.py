@@ -8,8 +8,7 @@ import re
 import sys
 from typing import Any
 
-from ..probe import ProbeUnavailable
-from ..span import Span
+from ..probe import ProbeUnavailable, Span
 from .cupti import CudaProbe, Cupti, kernel_type
 
 _CALL = re.compile(r"^cu(da)?[A-Z]")  # names of CUDA's runtime and driver calls

@@ -15,8 +15,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from mlms_predictors._run.probe import CounterReadings
 from mlms_predictors._run.probes import ProbeSet
-from mlms_predictors._run.readings import CounterReadings
 
 from pytest_mlms.core.errors import AgentError
 from pytest_mlms.core.serialization import from_plain

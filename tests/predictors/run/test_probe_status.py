@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mlms_predictors._run.probe_status import ProbeStatus
+from mlms_predictors._run.probe import ProbeStatus
 
 
 def test_a_status_has_the_fields_of_the_results() -> None:

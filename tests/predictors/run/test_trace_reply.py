@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 
 import pytest
-from mlms_predictors._run.probe_status import ProbeStatus
+from mlms_predictors._run.probe import CounterReadings, ProbeStatus, Span
 from mlms_predictors._run.protocol import OutgoingReply
-from mlms_predictors._run.readings import CounterReadings
-from mlms_predictors._run.span import Span
 from mlms_predictors._run.trace_reply import trace_reply
 from mlms_predictors._run.tracing import TracedCalls
 

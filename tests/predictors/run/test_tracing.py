@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from mlms_predictors import Layer, Profile
 from mlms_predictors._run import probes, steps, tracing
-from mlms_predictors._run.probe import Probe
-from mlms_predictors._run.span import Span
+from mlms_predictors._run.probe import Probe, Span
 from mlms_predictors._run.tracing import TracedModel, TraceRequest, trace
 
 from tests.support.probes import linux

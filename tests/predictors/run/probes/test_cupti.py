@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mlms_predictors._run.probe import Span
 from mlms_predictors._run.probes import cupti, open_probe
-from mlms_predictors._run.span import Span
 
 from tests.support.cupti import Cupti, without_gpu
 from tests.support.probes import refusal
