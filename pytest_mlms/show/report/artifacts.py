@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pytest_mlms.core.arrays import DamagedFile, read_arrays, write_arrays
 from pytest_mlms.core.recorded import recorded_artifacts
 from pytest_mlms.keep.results.recorder import Recorder
 from pytest_mlms.measure.agent.predictor import ScenarioRun
 from pytest_mlms.measure.evaluate.process_result import ProcessResult
-from pytest_mlms.measure.load.peak_records import Peak, Probe
+
+if TYPE_CHECKING:
+    from pytest_mlms.measure.load.peak_records import Peak, Probe
 
 
 def keep_process(recorder: Recorder, index: int, result: ProcessResult) -> None:

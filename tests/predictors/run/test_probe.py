@@ -1,4 +1,4 @@
-"""The base class of probes: a probe reads what it can and never makes a call fail."""
+"""Probes, and the statuses that they report."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 import pytest
-from mlms_predictors._run.probe import Probe, ProbeUnavailable
+from mlms_predictors._run.probe import Probe, ProbeStatus, ProbeUnavailable
 
 from tests.support.probes import values
 
@@ -105,3 +105,21 @@ def test_a_probe_has_the_device_level_and_options_that_it_is_made_with() -> None
     probe = Probe("cuda:1", "library", options)
     assert (probe.device, probe.level, probe.options) == ("cuda:1", "library", options)
     assert Probe("cpu").options == {}
+
+
+def test_a_status_has_the_fields_of_the_results() -> None:
+    status = ProbeStatus("perf", True, missing={"cycles": "no such counter"}, fault="it died")
+    assert status.as_fields() == {
+        "probe": "perf",
+        "available": True,
+        "reason": "",
+        "missing": {"cycles": "no such counter"},
+        "fault": "it died",
+    }
+
+
+def test_only_a_layer_profiler_says_whether_it_runs_stepwise() -> None:
+    fields = ProbeStatus("layers", True, stepwise=False).as_fields()
+    assert fields["stepwise"] is False
+    assert fields["missing"] == {}
+    assert "stepwise" not in ProbeStatus("io", False, "no /proc").as_fields()
