@@ -1,7 +1,7 @@
-"""Files that a library of a service fetches, in a process of its own.
+"""Downloads in a process of their own, which is ended at the deadline.
 
-Such libraries can't be bounded in time or size from within. The process is ended at the deadline,
-and what it has written is watched.
+Neither requests nor the libraries of services can be bounded in time or size from within. The size
+of what the process has written is watched.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ import os
 import re
 import subprocess
 import tempfile
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -39,46 +38,63 @@ def retrieve_by_child(transfer: Transfer) -> None:
 
     The time for the start of the process counts. Raises DownloadError.
     """
-    command = [*module_command(_MODULE), transfer.source, str(transfer.partial)]
-    command.append(str(int(min(transfer.limits.size, 2**62))))
-    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-        with _running(command, output, errors) as process:
-            _watch(process, transfer)
-        reply = _reply_in(_last_line(output))
-        problem = reply.get("error") or _last_line(errors) or f"exit {process.returncode}"
-    if "size" not in reply:
-        raise DownloadError(shortened(_without_secrets(" ".join(str(problem).split())), _SHOWN))
+    request = {
+        "url": transfer.source,
+        "file": str(transfer.partial),
+        "limit": int(min(transfer.limits.size, 2**62)),
+    }
+    reply = ask_child(request, lambda told: transfer.note(size_of(transfer.partial)))
+    if "error" in reply:
+        raise DownloadError(reply["error"])
 
 
-@contextlib.contextmanager
-def _running(
-    command: list[str], output: IO[bytes], errors: IO[bytes]
-) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the child; it ends with the block, or when this process does, by its standard input.
+def ask_child(
+    request: Mapping[str, Any], look: Callable[[Mapping[str, Any]], None]
+) -> dict[str, Any]:
+    """Return the reply of ``child_main`` to a request, which goes by its standard input.
 
-    It writes into files, so that it never waits for this process to read.
+    ``look`` is called several times a second with what the child has told so far, and ends the
+    child by an exception. The child also ends when this process does, as that closes its input. It
+    writes into files, so that it never waits for this process to read. "error" of the reply is
+    without secrets.
     """
     environment = {**os.environ, **_SETTINGS}
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=output, stderr=errors, env=environment
-    ) as process:
+    with (
+        tempfile.TemporaryFile() as output,
+        tempfile.TemporaryFile() as errors,
+        subprocess.Popen(
+            module_command(_MODULE),
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=errors,
+            env=environment,
+        ) as process,
+    ):
         try:
-            yield process
+            assert process.stdin
+            with contextlib.suppress(BrokenPipeError):  # it crashed at its start
+                process.stdin.write(json.dumps(request).encode() + b"\n")
+                process.stdin.flush()
+            while process.poll() is None:
+                look(_reply_in(_last_line(output)))
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(_POLL)
         finally:
             process.kill()
+        reply = _reply_in(_last_line(output))
+        if process.returncode:
+            reply = {"error": _last_line(errors) or f"exit {process.returncode}"}
+    if "error" in reply:
+        reply["error"] = _without_secrets(" ".join(str(reply["error"]).split()))
+        reply["error"] = shortened(reply["error"], _SHOWN)
+    return reply
 
 
-def _watch(process: subprocess.Popen[bytes], transfer: Transfer) -> None:
-    """Wait for the child; raises DownloadError beyond the limits."""
-    while process.poll() is None:
-        transfer.note(_size_of(transfer.partial))
-        time.sleep(_POLL)
-
-
-def _size_of(partial: Path) -> int:
+def size_of(path: Path) -> int:
+    """Return the bytes of a file, 0 where nothing has come yet."""
     try:
-        return partial.stat().st_size
-    except FileNotFoundError:  # nothing has come yet
+        return path.stat().st_size
+    except FileNotFoundError:
         return 0
 
 
@@ -91,7 +107,7 @@ def _last_line(file: IO[bytes]) -> str:
 
 
 def _reply_in(line: str) -> dict[str, Any]:
-    """Return the child's reply; nothing where it crashed before."""
+    """Return what the child has told; nothing where it crashed before."""
     try:
         reply = json.loads(line)
     except ValueError:

@@ -1,8 +1,7 @@
-"""Fetch one file by the library of its service, and print {"size": …} or {"error": …}.
+"""Do one request of ``child``, and print the reply: {"size": …}, {"error": …} or that of the web.
 
-The system limits the files that it writes, whatever a server says of their sizes.
-This runs in a process of its own:
-python -m pytest_mlms.provide.artifacts.child_main ADDRESS FILE LIMIT
+The system limits the files that it writes, whatever a server says of their sizes. This runs in a
+process of its own, whose standard input has the request in a line, and ends it when it closes.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import resource
 import shutil
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -29,7 +28,7 @@ _HUB = re.compile(r"hf:(?:(datasets|spaces)/)?([^/]+/[^/@]+)@([^/]+)/(.+)")
 _SHOWN = 5  # names, of those that may have been meant
 _LONGEST_ERROR = 4096  # characters; libraries quote what a server sent
 _LEAST_LIMIT = 1 << 20  # bytes of a file, which those of libraries' own caches and logs keep below
-_MOST_MEMORY = 1 << 30  # bytes; s3fs and gcsfs read an answer whole, however long it is
+_MOST_MEMORY = 1 << 30  # bytes; some libraries read an answer whole, however long it is
 _TOO_LARGE = "the server sends more than the limit; --mlms-download-size allows more"
 _REDIRECTS = (301, 302, 303, 307, 308)
 _LEAST_LIKENESS = 0.4  # of a name to the one that is missing, from 0 to 1
@@ -39,21 +38,18 @@ class _Refused(Exception):
     """The file can't be fetched; the text says why, and what to do."""
 
 
-def main(source: str, partial: Path, limit: int) -> int:
-    """Write what is at ``source`` to ``partial``; return the exit status."""
+def main() -> None:
+    """Write what the request asks for to its file, and print the reply."""
+    request = json.loads(sys.stdin.readline())
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _limit(resource.RLIMIT_FSIZE, max(limit, _LEAST_LIMIT))
-    fetch: Callable[[str, Path, int], None] = _fetch_object
-    if source.startswith("hf:"):
-        fetch = _fetch_from_hub
+    _limit(resource.RLIMIT_FSIZE, max(request["limit"], _LEAST_LIMIT))
     try:
-        fetch(source, partial, limit)
-        _check_size(partial.stat().st_size, limit)
+        reply = _fetch_from_web(request) if "headers" in request else _fetch_by_library(request)
     except _Refused as refused:
-        print(json.dumps({"error": str(refused)[:_LONGEST_ERROR]}))
-        return 1
-    print(json.dumps({"size": partial.stat().st_size}))
-    return 0
+        reply = {"error": str(refused)}
+    if "error" in reply:
+        reply["error"] = reply["error"][:_LONGEST_ERROR]
+    print(json.dumps(reply))
 
 
 def _end_with_parent() -> None:
@@ -71,6 +67,22 @@ def _limit(kind: int, size: int) -> None:
 def _check_size(size: int | None, limit: int) -> None:
     if size is not None and size > limit:
         raise _Refused(f"it has {size:,} bytes; --mlms-download-size allows more")
+
+
+def _fetch_from_web(request: Mapping[str, Any]) -> dict[str, Any]:
+    _limit(resource.RLIMIT_DATA, _MOST_MEMORY)
+    from pytest_mlms.provide.artifacts.child_web import reply_to
+
+    return reply_to(request, lambda total: print(json.dumps({"total": total}), flush=True))
+
+
+def _fetch_by_library(request: Mapping[str, Any]) -> dict[str, Any]:
+    source, partial, limit = request["url"], Path(request["file"]), request["limit"]
+    fetch = _fetch_from_hub if source.startswith("hf:") else _fetch_object
+    fetch(source, partial, limit)
+    size = partial.stat().st_size
+    _check_size(size, limit)
+    return {"size": size}
 
 
 def _fetch_object(source: str, partial: Path, limit: int) -> None:
@@ -238,4 +250,4 @@ def _near(wanted: _HubFile) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])))
+    main()

@@ -10,12 +10,10 @@ import json
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-import requests
-
-from pytest_mlms.provide.artifacts.connection import final_address, read_answer
 from pytest_mlms.provide.artifacts.download import Download
 from pytest_mlms.provide.artifacts.links import foreign_host, resolved
 from pytest_mlms.provide.artifacts.transfer import DownloadError, Transfer
+from pytest_mlms.provide.artifacts.web import WebError, final_address, read_answer
 
 _RESOLVER = "https://doi.org/"
 _FIGSHARE = "https://api.figshare.com/v2/articles"
@@ -28,13 +26,13 @@ def retrieve_by_doi(transfer: Transfer) -> None:
     doi, name = _parts(transfer.source)
     try:
         address = _address_of(doi, name, transfer.end)
-    except requests.HTTPError as error:
-        host = urlsplit(error.response.url).hostname
-        problem = f"{host} answered {error.response.status_code} for {doi}"
+    except WebError as error:
+        if not error.url:
+            reason = f"the DOI can't be resolved: {error}; check the network"
+            raise DownloadError(reason) from error
+        problem = f"{urlsplit(error.url).hostname} answered {error.status} for {doi}"
         advice = "correct the DOI; Zenodo, figshare and repositories with Dataverse are known"
         raise DownloadError(f"{problem}; {advice}") from error
-    except requests.RequestException as error:
-        raise DownloadError(f"the DOI can't be resolved: {error}; check the network") from error
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         problem = f"the answer for {doi} is none of a repository that is known ({error!r})"
         raise DownloadError(f"{problem}; correct the DOI") from error

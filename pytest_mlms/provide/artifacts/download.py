@@ -12,30 +12,17 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pooch
-import requests
 
 from pytest_mlms.core.redaction import redact
-from pytest_mlms.core.text import shortened
-from pytest_mlms.core.units import format_quantity
-from pytest_mlms.provide.artifacts.connection import Answer, TooSlow, answer_to
 from pytest_mlms.provide.artifacts.limits import DownloadLimits
 from pytest_mlms.provide.artifacts.transfer import DownloadError, ReportProgress
+from pytest_mlms.provide.artifacts.web import WebError, append_to
 
-_ATTEMPTS = 4
-_FIRST_WAIT = 0.5  # seconds before the second attempt; doubled for each further one
-_SHOWN = 100  # characters of a server's text
-_LOGGERS = ("pooch", "urllib3.connectionpool", "urllib3.util.retry")
-
-
-class _WebPage(Exception):
-    """The server's answer is HTML, and the file is not."""
-
-
-class _TooLarge(Exception):
-    """The server sends more than the limit."""
+_WAITS = (0.5, 1.0, 2.0)  # seconds before each further attempt
 
 
 @dataclass(frozen=True)
@@ -70,8 +57,11 @@ class Download:
                     if not is_continued:
                         raise
                     self._retrieve(digest, end)
-        except (ValueError, requests.RequestException, _WebPage, _TooLarge) as error:
-            raise DownloadError(self._reason(error)) from error
+        except ValueError as error:
+            advice = "Correct the manifest's sha256 if the file is the one that you mean."
+            raise DownloadError(f"{error} {advice}") from error
+        except WebError as error:
+            raise DownloadError(f"{error}; {self._advice(error)}") from error
 
     @property
     def _partial(self) -> Path:
@@ -84,9 +74,10 @@ class Download:
             (self.retrieve or self.complete)(end)
             os.replace(self._partial, output)
 
+        is_sha256 = digest is not None and ":" not in digest
         pooch.retrieve(
             self.url,
-            _known_hash(digest),
+            f"sha256:{digest}" if is_sha256 else digest,
             fname=self.path.name,
             path=self.path.parent,
             downloader=download_to,
@@ -97,107 +88,48 @@ class Download:
 
         ``end`` is on time.monotonic(). The digest is not checked.
         """
-        wait = _FIRST_WAIT
-        for _ in range(_ATTEMPTS - 1):
+        waits = iter(_WAITS)
+        while True:
             try:
-                self._append(end)
-                return
-            except requests.RequestException as error:
-                if not _may_pass(error) or time.monotonic() > end:
+                return self._append(end)
+            except WebError as error:
+                wait = next(waits, None)
+                if wait is None or not error.may_pass or time.monotonic() > end:
                     raise
             time.sleep(wait)
-            wait *= 2
-        self._append(end)
 
     def _append(self, end: float) -> None:
         """Append what one connection yields to the partial file."""
-        done = self._partial.stat().st_size if self._partial.exists() else 0
-        headers = {"Accept-Encoding": "identity"}
-        if done:
-            headers["Range"] = f"bytes={done}-"
-        with answer_to(self.url, headers, end) as answer:
-            if done and answer.status == requests.codes.requested_range_not_satisfiable:
-                return  # the file was complete already, or its digest will be wrong
-            answer.check()
-            self._check_type(answer)
-            if answer.status != requests.codes.partial_content:
-                done = 0
-            self._write(answer, done)
 
-    def _check_type(self, answer: Answer) -> None:
-        kind = answer.headers.get("Content-Type", "")
-        if kind.startswith("text/html") and self.path.suffix != ".html":
-            raise _WebPage
+        note = partial(self.progress, self.path.name)
+        page = self.path.suffix == ".html"
+        append_to(self._partial, self.url, self.limits.size, end, note, page)
 
-    def _write(self, answer: Answer, done: int) -> None:
-        """Write the body after the first ``done`` bytes of the partial file."""
-        total = done + answer.length
-        self._check_size(total)
-        with self._partial.open("ab" if done else "wb") as file:
-            for chunk in answer.chunks():
-                done += len(chunk)
-                self._check_size(done)
-                file.write(chunk)
-                self.progress(self.path.name, done, total)
-        if done < total:
-            problem = f"the connection ended after {done:,} of {total:,} bytes"
-            raise requests.ConnectionError(problem)
-
-    def _check_size(self, size: int) -> None:
-        if size > self.limits.size:
-            self._partial.unlink(missing_ok=True)
-            raise _TooLarge
-
-    def _reason(self, error: Exception) -> str:
-        if isinstance(error, _TooLarge):
-            limit = format_quantity(self.limits.size, "B")
-            return f"the server sends more than {limit}; --mlms-download-size allows more"
-        if isinstance(error, TooSlow):
-            advice = "run again to go on with what is there, or allow more by --mlms-download-time"
-            return f"{error}; {advice}"
-        return _reason(error)
-
-
-def _known_hash(digest: str | None) -> str | None:
-    """Return a digest as pooch writes it."""
-    return digest if digest is None or ":" in digest else f"sha256:{digest}"
+    def _advice(self, error: WebError) -> str:
+        if error.is_too_large:
+            return "--mlms-download-size allows more"
+        if error.is_late:
+            return "run again to go on with what is there, or allow more by --mlms-download-time"
+        if error.is_page:
+            return "it may want a login, or this is a page about the file"
+        if error.status >= 400:
+            return "correct the address"
+        return "run again to go on with what is there, or check the network and the address"
 
 
 @contextlib.contextmanager
 def _redacted_logs() -> Iterator[None]:
-    """Keep secrets of addresses out of the logs of the libraries."""
-    loggers = [logging.getLogger(name) for name in _LOGGERS]
-    for logger in loggers:
-        logger.addFilter(_redact_record)
-    pooch.get_logger().setLevel(logging.WARNING)
+    """Keep secrets of addresses out of pooch's log."""
+    logger = pooch.get_logger()
+    logger.addFilter(_redact_record)
+    logger.setLevel(logging.WARNING)
     try:
         yield
     finally:
-        for logger in loggers:
-            logger.removeFilter(_redact_record)
+        logger.removeFilter(_redact_record)
 
 
 def _redact_record(record: logging.LogRecord) -> bool:
     record.msg = redact(record.getMessage())
     record.args = ()
     return True
-
-
-def _may_pass(error: requests.RequestException) -> bool:
-    """Return whether another attempt may succeed: not if the server refused the request."""
-    if error.response is None:
-        return True
-    return error.response.status_code >= 500
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, requests.HTTPError):
-        status = f"{error.response.status_code} {shortened(str(error.response.reason), _SHOWN)}"
-        return f"the server answered {status}; correct the address"
-    if isinstance(error, _WebPage):
-        problem = "the server sent a web page instead of the file"
-        return f"{problem}; it may want a login, or this is a page about the file"
-    if isinstance(error, requests.RequestException):
-        advice = "run again to go on with what is there, or check the network and the address"
-        return f"{error}; {advice}"
-    return f"{error} Correct the manifest's sha256 if the file is the one that you mean."

@@ -1,8 +1,7 @@
 """Artifacts to local files whose digest has been checked.
 
 A local file is used where it is. Anything else is downloaded into the cache, to one folder for
-each digest, by one process at a time. The downloader is imported for the first download: requests
-takes half a second, and minutes where coverage is measured beside an installed chardet.
+each digest, by one process at a time. The downloader is imported for the first download.
 """
 
 from __future__ import annotations

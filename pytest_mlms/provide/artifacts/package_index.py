@@ -15,12 +15,12 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from html.parser import HTMLParser
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urldefrag, urlsplit
 from urllib.request import url2pathname
 
-import requests
 from packaging.utils import (
     InvalidSdistFilename,
     InvalidWheelFilename,
@@ -31,9 +31,9 @@ from packaging.utils import (
 from packaging.version import InvalidVersion, Version
 
 from pytest_mlms.core.text import shortened
-from pytest_mlms.provide.artifacts.connection import read_answer
 from pytest_mlms.provide.artifacts.links import foreign_host, resolved
 from pytest_mlms.provide.artifacts.transfer import DownloadError
+from pytest_mlms.provide.artifacts.web import WebError, read_answer
 
 _ACCEPT = (
     "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, "
@@ -169,11 +169,11 @@ def _files_of_page(page: str, settings: PipSettings, end: float) -> Iterator[Pac
     try:
         headers = {"Accept": _ACCEPT}
         content, kind = read_answer(page, headers, end, _LARGEST_PAGE, settings.certificates)
-    except requests.HTTPError as error:
-        if error.response.status_code == requests.codes.not_found:
+    except WebError as error:
+        if error.status == HTTPStatus.NOT_FOUND:
             return
-        raise DownloadError(_refusal(page, error.response.status_code)) from error
-    except requests.RequestException as error:
+        if error.url:
+            raise DownloadError(_refusal(page, error.status)) from error
         advice = "check the network, or pip's index-url"
         raise DownloadError(f"the index can't be reached: {error}; {advice}") from error
     yield from _parsed(content, kind, page)
@@ -181,7 +181,7 @@ def _files_of_page(page: str, settings: PipSettings, end: float) -> Iterator[Pac
 
 def _refusal(page: str, status: int) -> str:
     problem = f"the index answered {status} for {page}"
-    if status in (requests.codes.unauthorized, requests.codes.forbidden):
+    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         return f"{problem}; write a user and a token into pip's index-url, or into ~/.netrc"
     return f"{problem}; check pip's index-url"
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
 
 import pytest
 
@@ -15,4 +16,6 @@ def server() -> Iterator[FileServer]:
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytest_mlms.provide.artifacts.download.time.sleep", lambda seconds: None)
+    monkeypatch.setattr(
+        import_module("pytest_mlms.provide.artifacts.download"), "_WAITS", (0, 0, 0)
+    )

@@ -10,7 +10,7 @@ import pytest
 
 from pytest_mlms.core.errors import ArtifactError
 from pytest_mlms.core.records import Artifact, Place
-from pytest_mlms.provide.artifacts import connection, dois
+from pytest_mlms.provide.artifacts import dois
 from pytest_mlms.provide.artifacts.fetch import fetch
 from pytest_mlms.provide.artifacts.limits import DownloadLimits
 from tests.support.fileserver import DATA, DIGEST, FileServer
@@ -131,6 +131,5 @@ def test_a_doi_whose_server_is_not_there_is_an_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(dois, "_RESOLVER", "http://127.0.0.1:9/")
-    monkeypatch.setattr(connection, "_SILENCE", 5)
     with pytest.raises(ArtifactError, match="the DOI can't be resolved: .*; check the network"):
         fetch(artifact(SOURCE), tmp_path)

@@ -12,14 +12,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import pytest
 import requests
 
 from pytest_mlms.core.errors import ArtifactError
-from pytest_mlms.provide.artifacts import connection
+from pytest_mlms.provide.artifacts import child_web, web
 from pytest_mlms.provide.artifacts.download import Download
 from pytest_mlms.provide.artifacts.limits import DownloadLimits
 from pytest_mlms.provide.artifacts.transfer import DownloadError
@@ -181,7 +181,7 @@ def test_a_compressed_body_is_taken_as_it_was_sent(tmp_path: Path) -> None:
 def test_a_server_that_sends_little_is_given_up_long_before_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "_CHUNK_SECONDS", 0.5)
+    monkeypatch.setattr(web, "_LEAST_BYTES_SECONDS", 0.5)
     with answering(slowly(OK + b"\r\n" + bytes(1000))) as url:
         problem = failure_of(url, tmp_path, LIMITS._replace(seconds=600))
     assert problem.startswith("the server sent less than 64 KiB in 0.5 s")
@@ -253,9 +253,9 @@ def test_a_redirect_leads_neither_into_this_machine_nor_out_of_https() -> None:
         ("http://192.0.2.1/a", "http://127.0.0.1\\.example.com/"),
     ]:
         with pytest.raises(requests.exceptions.InvalidURL, match="it redirects"):
-            connection._check_redirect(url, target, response)
-    connection._check_redirect("http://127.0.0.1/a", "http://localhost/b", response)
-    connection._check_redirect("http://192.0.2.1/a", "https://192.0.2.2/b", response)
+            child_web._check_redirect(url, target, response)
+    child_web._check_redirect("http://127.0.0.1/a", "http://localhost/b", response)
+    child_web._check_redirect("http://192.0.2.1/a", "https://192.0.2.2/b", response)
 
 
 @pytest.fixture
@@ -283,27 +283,38 @@ def leading_to(url: str) -> Answer:
     return once(b"HTTP/1.1 302 Found\r\nLocation: " + url.encode() + b"\r\n\r\n")
 
 
+LOOKS = """
+import socket
+
+found = socket.getaddrinfo
+looks = {{"first.example": ["{own_address}"], "second.example": ["192.0.2.1"]}}
+
+def look(host, *arguments, **named):
+    places = looks.get(host)
+    if places is not None:
+        host = places.pop() if places else "127.0.0.1"
+    return found(host, *arguments, **named)
+
+socket.getaddrinfo = look
+"""
+"""What a process finds for names at its first look, and at its second."""
+
+
 @pytest.mark.parametrize("target", ["second.example", "127.0.0.1"])
 def test_a_name_that_means_this_machine_at_the_second_look_does_not_lead_there(
     tmp_path: Path, own_address: str, monkeypatch: pytest.MonkeyPatch, target: str
 ) -> None:
     """The names are of one who leads them to this machine once they were looked at."""
-    found = socket.getaddrinfo
-    looks = {"first.example": [own_address], "second.example": ["192.0.2.1"]}
-
-    def look(host: str, *arguments: Any, **named: Any) -> Any:
-        places = looks.get(host)
-        if places is not None:
-            host = places.pop() if places else "127.0.0.1"
-        return found(host, *arguments, **named)
-
-    monkeypatch.setattr(socket, "getaddrinfo", look)
-    monkeypatch.setattr(Download, "complete", Download._append)
+    (tmp_path / "sitecustomize.py").write_text(LOOKS.format(own_address=own_address))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    monkeypatch.setattr(import_module(Download.__module__), "_WAITS", ())
     inner = Answered()
     with answering(inner) as secret:
         port = secret.rpartition(":")[2]
         with answering(leading_to(f"http://{target}:{port}/"), own_address) as url:
-            problem = failure_of(url.replace(own_address, "first.example"), tmp_path)
+            problem = failure_of(url.replace(own_address, "first.example"), folder)
     assert "it redirects into this machine" in problem
     assert not inner.count
 

@@ -353,11 +353,12 @@ def test_without_a_digest_indexes_that_differ_in_a_version_are_an_error(
     server: FileServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     ours, public = Index(server, "/ours"), Index(server, "/simple")
-    ours.add("my-models", NAME, wheel_of(WHEEL))
+    wheel = wheel_of(WHEEL)
+    ours.add("my-models", NAME, wheel)
     use(monkeypatch, PipSettings((public.url, ours.url)))
     unpinned = artifact(SOURCE, "")
     assert fetch_unpinned(unpinned, tmp_path / "a") == DIGEST, "one index alone has it"
-    public.add("my-models", NAME, wheel_of(WHEEL))
+    public.add("my-models", NAME, wheel)
     assert fetch_unpinned(unpinned, tmp_path / "b") == DIGEST, "they have the same"
     public.add("my-models", "my_models-1.0-py2.py3-none-any.whl", wheel_of({**WHEEL, "evil": b""}))
     with pytest.raises(ArtifactError, match=r"simple/my-models/ and .*ours/my-models/ differ in"):
