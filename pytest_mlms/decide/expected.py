@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from pytest_mlms.config import Config
 from pytest_mlms.core.quantities import QUANTITIES, upgrade_rules
-from pytest_mlms.core.quantities.soak import SOAK_LIMITS
+from pytest_mlms.core.quantities.table import SOAK_LIMITS
 from pytest_mlms.core.records import Limit
 from pytest_mlms.manifest.points import measures
 from pytest_mlms.manifest.scenarios import Peak

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.core.quantities.soak import SOAK_LIMITS
+from pytest_mlms.core.quantities.table import SOAK_LIMITS
 from pytest_mlms.core.records import Kind
 from pytest_mlms.decide.expected import expected
 from pytest_mlms.manifest import load

@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from pytest_mlms.core.quantities.soak import SOAK_LIMITS
+from pytest_mlms.core.quantities.table import SOAK_LIMITS
 from tests.support.project import HANG_GUARD, PREDICTORS, QUICK, Project, SharedRuns
 
 STACKS = """

@@ -1,15 +1,12 @@
 """Registry of quantities: everything that is measured, limited, compared and shown.
 
 The manifest's schema, the estimates, the limits, the tables, the JUnit properties and the defaults
-of upgrades are made from ``QUANTITIES``. A new quantity of performance is one entry of
-``performance.py``. One of accuracy is an entry of ``accuracy.py``, and its task computes it.
+of upgrades are made from ``QUANTITIES``. A new quantity is a row of ``table.py``; a task computes
+the quantities of accuracy.
 """
 
 from __future__ import annotations
 
-from pytest_mlms.core.quantities.accuracy import ACCURACY, accuracy_quantity
-from pytest_mlms.core.quantities.agreement import AGREEMENT
-from pytest_mlms.core.quantities.performance import PERFORMANCE, UPGRADE
 from pytest_mlms.core.quantities.quantity import (
     Column,
     ProcessEstimator,
@@ -19,7 +16,14 @@ from pytest_mlms.core.quantities.quantity import (
     UpgradeRule,
     percentile,
 )
-from pytest_mlms.core.quantities.soak import SOAK
+from pytest_mlms.core.quantities.table import (
+    ACCURACY,
+    AGREEMENT,
+    PERFORMANCE,
+    SOAK,
+    UPGRADE,
+    accuracy_quantity,
+)
 from pytest_mlms.core.records import Kind
 
 __all__ = [

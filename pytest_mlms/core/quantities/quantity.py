@@ -1,8 +1,8 @@
-"""Records of the registry of quantities."""
+"""Records of the registry of quantities, and the versions of the methods that measure them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 
@@ -216,3 +216,20 @@ def percentile(percent: float) -> ProcessEstimator:
     return ProcessEstimator(
         lambda process: process.percentile(percent), of_calls=True, percent=percent
     )
+
+
+METHODS: Mapping[Kind, int] = {
+    "accuracy": 1,
+    "agreement": 1,
+    "performance": 2,
+    "upgrade": 2,
+    "trace": 1,
+    "soak": 1,
+}
+"""Kind of item -> the version of its method.
+
+Raise it when the same software on the same machine would measure another value, or one that means
+something else: another clock, loop, warm-up, estimator or definition of a metric. The history then
+begins new series, as the values before and after can't be compared. Don't raise it for other
+intervals, limits or fields.
+"""

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pytest_mlms.core.quantities.methods import METHODS
+from pytest_mlms.core.quantities.quantity import METHODS
 from pytest_mlms.core.redaction import redact_all
 from pytest_mlms.core.serialization import to_plain
 from pytest_mlms.keep.results.case_digest import definition_of
