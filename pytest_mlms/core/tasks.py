@@ -31,8 +31,10 @@ Masks and images of files are read when they are asked for.
 class TaskFacts(NamedTuple):
     """The facts of a task that the check of a manifest needs.
 
-    ``labels``, ``output_types`` and ``quantities`` are those of the task's class, ``location`` is
-    that class as module:class, and ``problem`` says why a task of another package can't be used.
+    ``labels`` is the form of the label of an input. ``output_types`` are the types of outputs that
+    the task scores, of which a manifest has at least one, and ``quantities`` its quantities in
+    ``core.quantities``. ``location`` is the task's class as module:class. ``problem`` says why a
+    task of another package can't be used.
     """
 
     labels: LabelForm
@@ -42,76 +44,54 @@ class TaskFacts(NamedTuple):
     problem: str = ""
 
 
-_CLASSIFICATION = TaskFacts(
-    labels="class",
-    output_types=("classification",),
-    quantities=("top1", "top5", "f1_macro"),
-    location="pytest_mlms.measure.evaluate.tasks.classification:Classification",
+def _facts(location: str, labels: LabelForm, output_types: str, quantities: str) -> TaskFacts:
+    where = f"pytest_mlms.measure.evaluate.tasks.{location}"
+    return TaskFacts(labels, tuple(output_types.split()), tuple(quantities.split()), where)
+
+
+_CLASSIFICATION = _facts(
+    "classification:Classification", "class", "classification", "top1 top5 f1_macro"
 )
-
-
-def _of_text(quantities: tuple[str, ...], location: str) -> TaskFacts:
-    """Return the facts of a task whose outputs and labels are texts."""
-    return TaskFacts(
-        "text", ("text",), quantities, f"pytest_mlms.measure.evaluate.tasks.{location}"
-    )
-
-
-_REGRESSION = TaskFacts(
-    labels="array",
-    output_types=("tensor",),
-    quantities=("mae", "rmse", "r2", "cosine"),
-    location="pytest_mlms.measure.evaluate.tasks.regression:Regression",
+_REGRESSION = _facts("regression:Regression", "array", "tensor", "mae rmse r2 cosine")
+_SEGMENTATION = _facts(
+    "segmentation:SemanticSegmentation", "mask", "mask", "miou pixel_accuracy dice"
 )
-
-_SEGMENTATION = TaskFacts(
-    labels="mask",
-    output_types=("mask",),
-    quantities=("miou", "pixel_accuracy", "dice"),
-    location="pytest_mlms.measure.evaluate.tasks.segmentation:SemanticSegmentation",
-)
-
-_ENHANCEMENT = TaskFacts(
-    labels="image",
-    output_types=("image",),
-    quantities=("psnr", "ssim", "ssim_uniform"),
-    location="pytest_mlms.measure.evaluate.tasks.enhancement:ImageEnhancement",
-)
+_ENHANCEMENT = _facts("enhancement:ImageEnhancement", "image", "image", "psnr ssim ssim_uniform")
 
 TASKS: Mapping[str, TaskFacts] = {
     "image-classification": _CLASSIFICATION,
     "text-classification": _CLASSIFICATION,
     "audio-classification": _CLASSIFICATION,
     "keyword-spotting": _CLASSIFICATION,
-    "speech-recognition": _of_text(
-        ("wer", "cer", "exact_match"), "speech_recognition:SpeechRecognition"
+    "speech-recognition": _facts(
+        "speech_recognition:SpeechRecognition", "text", "text", "wer cer exact_match"
     ),
-    "ocr": _of_text(("cer", "wer", "exact_match"), "ocr:Ocr"),
-    "translation": _of_text(("bleu", "chrf"), "translation:Translation"),
-    "summarisation": _of_text(("rouge1", "rouge2", "rouge_l"), "summarisation:Summarisation"),
-    "question-answering": TaskFacts(
-        labels="text",
-        output_types=("text", "span_start", "span_end"),
-        quantities=("exact_match", "answer_f1"),
-        location="pytest_mlms.measure.evaluate.tasks.question_answering:QuestionAnswering",
+    "ocr": _facts("ocr:Ocr", "text", "text", "cer wer exact_match"),
+    "translation": _facts("translation:Translation", "text", "text", "bleu chrf"),
+    "summarisation": _facts("summarisation:Summarisation", "text", "text", "rouge1 rouge2 rouge_l"),
+    "question-answering": _facts(
+        "question_answering:QuestionAnswering",
+        "text",
+        "text span_start span_end",
+        "exact_match answer_f1",
     ),
-    "text-generation": TaskFacts(
-        labels="array",
-        output_types=("tokens",),
-        quantities=("same_tokens", "tokens_before_divergence", "exact_match"),
-        location="pytest_mlms.measure.evaluate.tasks.text_generation:TextGeneration",
+    "text-generation": _facts(
+        "text_generation:TextGeneration",
+        "array",
+        "tokens",
+        "same_tokens tokens_before_divergence exact_match",
     ),
-    "object-detection": TaskFacts(
-        labels="boxes",
-        output_types=("boxes", "scores", "classes", "count"),
-        quantities=("ap", "ap50", "ap75", "ar100"),
-        location="pytest_mlms.measure.evaluate.tasks.object_detection:ObjectDetection",
+    "object-detection": _facts(
+        "object_detection:ObjectDetection",
+        "boxes",
+        "boxes scores classes count",
+        "ap ap50 ap75 ar100",
     ),
-    "instance-segmentation": TaskFacts(
-        labels="boxes",
-        output_types=("boxes", "scores", "classes", "count", "masks"),
-        quantities=("mask_ap", "mask_ap50", "mask_ap75", "mask_ar100"),
-        location="pytest_mlms.measure.evaluate.tasks.instance_segmentation:InstanceSegmentation",
+    "instance-segmentation": _facts(
+        "instance_segmentation:InstanceSegmentation",
+        "boxes",
+        "boxes scores classes count masks",
+        "mask_ap mask_ap50 mask_ap75 mask_ar100",
     ),
     "regression": _REGRESSION,
     "pitch-estimation": _REGRESSION,

@@ -43,7 +43,7 @@ def reply_to(request: Mapping[str, Any], tell: Callable[[int], None]) -> dict[st
 
     ``tell`` is told all bytes that the file will have, 0 where the server doesn't say.
     """
-    http.client.HTTPConnection.response_class = PlainResponse  # type: ignore[attr-defined]
+    http.client.HTTPConnection.response_class = PlainResponse
     try:
         with _Session() as session:
             if request["certificates"]:

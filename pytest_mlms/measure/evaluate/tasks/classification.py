@@ -31,11 +31,6 @@ _ROWS = 1024  # whose scores are computed at once
 class Classification(Task):
     """The best classes of each input against its label, by the first output that has classes."""
 
-    name = "image-classification"
-    labels = "class"
-    output_types = ("classification",)
-    quantities = ("top1", "top5", "f1_macro")
-
     def scorer(self, outputs: Sequence[Output], dataset: Dataset) -> Scorer:
         """Return a scorer; raises DatasetError for a dataset without labels."""
         labels = labels_of(dataset, "one class index an element")

@@ -37,11 +37,6 @@ _UNIFORM = np.full(7, 1 / 7)
 class ImageEnhancement(Task):
     """The first image against the label's, of the same size."""
 
-    name = "image-enhancement"
-    labels = "image"
-    output_types = ("image",)
-    quantities = ("psnr", "ssim", "ssim_uniform")
-
     def scorer(self, outputs: Sequence[Output], dataset: Dataset) -> Scorer:
         """Return a scorer; raises DatasetError for a dataset without labels."""
         return EnhancementScorer(outputs[0], dataset)
@@ -183,7 +178,7 @@ class EnhancementEvidence(Evidence):
     def figures(self, counts: Array) -> dict[str, Array]:
         """Return the means over the pictures."""
         means = counts @ self._found / counts.sum(axis=1, keepdims=True)
-        return dict(zip(ImageEnhancement.quantities, means.T, strict=True))
+        return dict(zip(("psnr", "ssim", "ssim_uniform"), means.T, strict=True))
 
     @property
     def rounding(self) -> dict[str, float]:

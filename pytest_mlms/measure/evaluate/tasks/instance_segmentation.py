@@ -37,11 +37,6 @@ _KEPT_MASKS = 48
 class InstanceSegmentation(Task):
     """Instance segmentation."""
 
-    name = "instance-segmentation"
-    labels = "boxes"
-    output_types = ("boxes", "scores", "classes", "count", "masks")
-    quantities = ("mask_ap", "mask_ap50", "mask_ap75", "mask_ar100")
-
     def scorer(self, outputs: Sequence[Output], dataset: Dataset) -> Scorer:
         """Return a scorer of masks; raises DatasetError for a dataset without them."""
         return _MaskScorer(outputs, dataset)

@@ -21,11 +21,6 @@ from pytest_mlms.measure.pipeline.detected import PictureDetector
 class ObjectDetection(Task):
     """Object detection."""
 
-    name = "object-detection"
-    labels = "boxes"
-    output_types = ("boxes", "scores", "classes", "count")
-    quantities = ("ap", "ap50", "ap75", "ar100")
-
     def scorer(self, outputs: Sequence[Output], dataset: Dataset) -> Scorer:
         """Return a scorer of boxes; raises DatasetError for a dataset without them."""
         return _BoxScorer(outputs, dataset)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from pytest_mlms.core.errors import DatasetError, MlmsError, OutputError
 from pytest_mlms.manifest.schema import Output
 from pytest_mlms.manifest.text_steps import Tokenize
 from pytest_mlms.measure.evaluate.tasks.answers import AnswerScores, answers_of, label_of_answers
-from pytest_mlms.measure.evaluate.tasks.task import Array, LabelForm, Scorer, Task
+from pytest_mlms.measure.evaluate.tasks.task import Array, Scorer, Task
 from pytest_mlms.measure.evaluate.tasks.text_task import TextEvidence, TextScorer, label_text
 from pytest_mlms.measure.pipeline import Dataset
 from pytest_mlms.measure.pipeline.text_outputs import normalized_label
@@ -27,11 +27,6 @@ _MOST_TOKENS = 30
 
 class QuestionAnswering(Task):
     """An output of type text, or two of the types span_start and span_end."""
-
-    name: ClassVar[str] = "question-answering"
-    labels: ClassVar[LabelForm] = "text"
-    output_types: ClassVar[tuple[str, ...]] = ("text", "span_start", "span_end")
-    quantities: ClassVar[tuple[str, ...]] = ("exact_match", "answer_f1")
 
     def scorer(self, outputs: Sequence[Output], dataset: Dataset) -> Scorer:
         """Return a scorer for texts if one of the outputs has them, or else for spans."""

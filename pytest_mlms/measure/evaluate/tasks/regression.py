@@ -24,11 +24,6 @@ _EPSILONS = 8 * float(np.finfo(np.float32).eps)
 class Regression(Task):
     """The first tensor against the numbers of the label, which are as many."""
 
-    name = "regression"
-    labels = "array"
-    output_types = ("tensor",)
-    quantities = ("mae", "rmse", "r2", "cosine")
-
     def scorer(self, outputs: Sequence[Output], dataset: Dataset) -> Scorer:
         """Return a scorer; raises DatasetError for a dataset without labels."""
         return RegressionScorer(outputs[0], dataset)

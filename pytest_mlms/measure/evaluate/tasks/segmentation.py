@@ -33,11 +33,6 @@ _MOST_CLASSES = 10_000
 class SemanticSegmentation(Task):
     """The first mask, a class for each pixel, against the label's."""
 
-    name = "semantic-segmentation"
-    labels = "mask"
-    output_types = ("mask",)
-    quantities = ("miou", "pixel_accuracy", "dice")
-
     def scorer(self, outputs: Sequence[Output], dataset: Dataset) -> Scorer:
         """Return a scorer; raises DatasetError for a dataset without labels."""
         return SegmentationScorer(outputs[0], dataset)

@@ -49,9 +49,6 @@ class RougeScores:
 class Summarisation(TextTask):
     """Summaries as texts, one for each input."""
 
-    name: ClassVar[str] = "summarisation"
-    quantities: ClassVar[tuple[str, ...]] = tuple(_TYPES)
-
     def measure(self) -> TextMeasure:
         """Return the three ROUGE scores."""
         return RougeScores()

@@ -175,16 +175,17 @@ class Scorer(ABC):
 
 
 class Task(ABC):
-    """A task, by its name under ``task:`` in manifests; ``pytest_mlms.core.tasks`` has its facts.
+    """A task, by its name under ``task:`` in manifests.
+
+    The class of another package has the facts of ``pytest_mlms.core.tasks.TaskFacts``, where ours
+    have theirs in a table, as the check of manifests needs them and imports no numpy.
 
     Attributes:
-        name: As in "object-detection".
-        labels: What the label of an input is.
-        output_types: The types of outputs that it scores, of which a manifest has at least one.
+        labels: The form of the label of an input.
+        output_types: The types of outputs that it scores; a manifest has at least one of them.
         quantities: The names of its quantities in ``pytest_mlms.core.quantities``.
     """
 
-    name: ClassVar[str]
     labels: ClassVar[LabelForm]
     output_types: ClassVar[tuple[str, ...]]
     quantities: ClassVar[tuple[str, ...]]

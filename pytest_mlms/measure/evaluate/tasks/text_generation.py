@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,6 @@ from pytest_mlms.manifest.schema import Output
 from pytest_mlms.measure.evaluate.tasks.task import (
     Array,
     Evidence,
-    LabelForm,
     Scorer,
     Task,
 )
@@ -136,15 +135,6 @@ def _compared(label: Array, tokens: Array) -> tuple[int, int, int]:
 
 class TextGeneration(Task):
     """Ids of greedy tokens; labels are the expected ids, filled up with negative numbers."""
-
-    name: ClassVar[str] = "text-generation"
-    labels: ClassVar[LabelForm] = "array"
-    output_types: ClassVar[tuple[str, ...]] = ("tokens",)
-    quantities: ClassVar[tuple[str, ...]] = (
-        "same_tokens",
-        "tokens_before_divergence",
-        "exact_match",
-    )
 
     def scorer(self, outputs: Sequence[Output], dataset: Dataset) -> Scorer:
         """Return a scorer for the first of the outputs."""

@@ -15,7 +15,6 @@ from pytest_mlms.manifest.schema import Output
 from pytest_mlms.measure.evaluate.tasks.task import (
     Array,
     Evidence,
-    LabelForm,
     Scorer,
     Task,
 )
@@ -128,9 +127,6 @@ def label_text(dataset: Dataset, index: int) -> str:
 
 class TextTask(Task):
     """A task with a text as the label of each input, and an output of type text."""
-
-    labels: ClassVar[LabelForm] = "text"
-    output_types: ClassVar[tuple[str, ...]] = ("text",)
 
     @abstractmethod
     def measure(self) -> TextMeasure:

@@ -68,9 +68,6 @@ class NgramScores:
 class Translation(TextTask):
     """Translations as texts, one for each input."""
 
-    name: ClassVar[str] = "translation"
-    quantities: ClassVar[tuple[str, ...]] = ("bleu", "chrf")
-
     def measure(self) -> TextMeasure:
         """Return BLEU and chrF."""
         return NgramScores()
