@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 from pytest_mlms.measure.agent.load import LoadPlan
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.load.arrivals import poisson_arrivals
-from pytest_mlms.measure.load.evidence import Criterion
+from pytest_mlms.measure.load.evidence import LATE_SHARE, Criterion
 from pytest_mlms.measure.load.peak import find_peak
-from pytest_mlms.measure.load.peak_records import Drive, Load, Peak, PeakPlan
-from pytest_mlms.measure.load.verdict import LATE_SHARE
+from pytest_mlms.measure.load.rate_evidence import Drive, Load, Peak, PeakPlan
 from tests.support.load_agents import LIBRARY, in_turn, open_server
 from tests.support.queues import Queue, service_times
 

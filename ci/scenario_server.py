@@ -9,8 +9,13 @@ from typing import NamedTuple
 import numpy as np
 
 from pytest_mlms.core.records import Verdict
-from pytest_mlms.measure.load.evidence import Criterion
-from pytest_mlms.measure.load.verdict import RunVerdict, hold_back, is_settled, judge_run
+from pytest_mlms.measure.load.evidence import (
+    Criterion,
+    RunVerdict,
+    hold_back,
+    is_settled,
+    judge_run,
+)
 from tests.support.queues import Queue, poisson
 
 HEADER = "| busy | limit / p99 | by LoadGen's rule: PASSED, FAILED | here: PASSED, FAILED | load |"

@@ -23,7 +23,7 @@ import numpy as np
 
 from pytest_mlms.measure.load.evidence import Criterion
 from pytest_mlms.measure.load.peak import find_peak
-from pytest_mlms.measure.load.peak_records import Peak, PeakPlan
+from pytest_mlms.measure.load.rate_evidence import Peak, PeakPlan
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # of the tests' support
 from peak_gates import print_table

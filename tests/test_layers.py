@@ -67,7 +67,7 @@ FLOORS = [
     ["core.records"],
     ["core.errors", "core.files", "core.json_lines", "core.serialization", "core.units"],
     ["core.waits", "core.starts", "core.interrupts"],
-    ["core.redaction", "core.text", "core.cgroups", "core.extras", "core.single_entry_cache"],
+    ["core.redaction", "core.text", "core.single_entry_cache"],
 ]
 """The packages of each storey from the top down, and modules that are beside them."""
 

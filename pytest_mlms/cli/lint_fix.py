@@ -10,12 +10,16 @@ from pathlib import Path
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.files import replacing
 from pytest_mlms.core.records import Artifact, Place
-from pytest_mlms.manifest.digests import MissingDigest, digest_text, local_file, missing_digests
+from pytest_mlms.manifest.digests import (
+    CannotEdit,
+    MissingDigest,
+    digest_text,
+    local_file,
+    missing_digests,
+)
 from pytest_mlms.manifest.load import read, shown
 from pytest_mlms.manifest.sources import is_remote, split_source
-from pytest_mlms.manifest.text_edit import CannotEdit
-from pytest_mlms.provide.artifacts.digest import digest_of
-from pytest_mlms.provide.artifacts.lfs import POINTER_ADVICE, is_pointer_file
+from pytest_mlms.provide.artifacts.digest import POINTER_ADVICE, digest_of, is_pointer_file
 
 Fetch = Callable[[Artifact], str]
 """Downloads a file and returns its digest; raises MlmsError."""

@@ -86,8 +86,8 @@ def _read(file: IO[bytes], path: Path, most: int) -> bytes:
 def read_secret(path: Path, most: int) -> bytes:
     """Return the content of a file with a token, as ``read_regular`` does; raises OSError.
 
-    Another user must not be able to choose the token. Root's files are those of containers, which
-    mount secrets as files that all may read.
+    Another user must not be able to choose the token. Containers mount secrets as files of root
+    that all may read.
     """
     with open_regular(path) as file:  # once: there may be another file by the next time
         status = os.fstat(file.fileno())

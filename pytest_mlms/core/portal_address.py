@@ -42,7 +42,7 @@ def exposes_tokens(url: str) -> bool:
 
 
 def read_token(file: Path | None) -> str:
-    """Return the token of a file, else that of MLMS_PUSH_TOKEN, else ""; raises MlmsError."""
+    """Return the token of a file, else of MLMS_PUSH_TOKEN, else ""; raises MlmsError."""
     if file is None:
         return _checked(os.environ.get(TOKEN_VARIABLE, ""), TOKEN_VARIABLE)
     try:

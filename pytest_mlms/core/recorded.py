@@ -34,7 +34,7 @@ class Recorded:
         return f"Recorded({self._text!r})"
 
     def among(self, known: Iterable[Path]) -> Path | None:
-        """Return the one of the operator's own files that this names; None for another."""
+        """Return the operator's own file that this names; None for another."""
         return next((path for path in known if str(path) == self._text), None)
 
     def file_below(self, folder: Path) -> Path | None:

@@ -79,7 +79,7 @@ class Artifact:
 class Library(NamedTuple):
     """A system library that agents load under another name.
 
-    ``name`` is that name, ``library`` the file that the system's ``package`` installs.
+    ``name`` is the other name, ``library`` the file that the system's ``package`` installs.
     """
 
     name: str
@@ -216,7 +216,7 @@ class Estimate:
 class InputGroup:
     """The latency of a group of a workload's inputs, which are of one shape, in seconds.
 
-    ``share`` is that of the group among all inputs. ``low`` and ``high`` are the ends of the
+    ``share`` is the group's share of all inputs. ``low`` and ``high`` are the ends of the
     interval: of the latency, and in an upgrade of its ``ratio`` to that of the ``baseline``.
     ``inputs`` were timed.
     """
@@ -254,8 +254,8 @@ UNUSABLE = ("INVALID", "ERROR")
 class Decision:
     """A limit, the estimate of its quantity, and the verdict.
 
-    The estimate is that of a ``group`` of inputs where its shape is the worst of all.
-    ``reason`` says why a decision is open, and what helps, where the interval alone doesn't.
+    The estimate is for a ``group`` of inputs where its shape is the worst of all. ``reason`` says
+    why a decision is open, and what helps, where the interval alone doesn't.
     """
 
     limit: Limit
@@ -334,7 +334,7 @@ UNDER_LOAD = ("peak_rate", "query_latency")
 def main_comparison(comparisons: Iterable[Comparison]) -> Comparison | None:
     """Return the comparison that an upgrade is about, None where there is none.
 
-    It is that of latency, and under load that of the latency of queries, or of their peak.
+    It compares latency, and under load the latency of queries, or their peak.
     """
     by_name = {compared.quantity: compared for compared in comparisons}
     for name in UNDER_LOAD:

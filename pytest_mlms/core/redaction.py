@@ -1,7 +1,7 @@
 """Removal of secrets from addresses: passwords, tokens and signatures; and of paths and hosts.
 
-Texts pass it once, where they are made: those of errors in ``MlmsError``, an item's line of the
-results in ``ItemResult``, and those of libraries' logs where they are logged.
+Texts pass it once, where they are made: errors in ``MlmsError``, an item's line of the results in
+``ItemResult``, and libraries' logs where they are logged.
 """
 
 from __future__ import annotations
@@ -126,9 +126,9 @@ def _in_place_of(place: str, found: re.Match[str]) -> str:
 def redact(text: str) -> str:
     """Return ``text`` without users and passwords, and without the values of queries.
 
-    All values go, not only those of known names such as X-Amz-Signature, sig or token: each
-    service has names of its own. The names stay, so that a person sees which address it was. Beside
-    addresses it is what is given to options, variables and headers with the name of a secret.
+    All values go, not only of known names such as X-Amz-Signature, sig or token: each service has
+    names of its own. The names stay, so that a person sees which address it was. Beside addresses
+    it is what is given to options, variables and headers with the name of a secret.
     """
     if "://" in text:
         text = _DATABASE.sub(rf"\1{_HIDDEN}@", text)

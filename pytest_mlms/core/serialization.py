@@ -116,7 +116,7 @@ def from_plain(kind: type[Record], value: Any) -> Record:
     """Return the record of a dataclass or named tuple that ``to_plain`` turned into ``value``.
 
     A float field that may be infinite or NaN needs the annotation ``NullAs``. Raises
-    pydantic.ValidationError where ``value`` is none of that kind.
+    pydantic.ValidationError for a value of another kind.
     """
     hashable: Any = kind
     record: Record = _adapter(hashable).validate_python(value)

@@ -135,12 +135,12 @@ def rate_interval(seconds: Values, confidence: float = 0.95) -> Interval:
     """Return the interval of 1 / mean of replicates' ``seconds`` for the same work.
 
     A single replicate has no upper bound. Student's on the scale of logarithms, where a rate and
-    its duration are alike: the standard error of log(mean) is that of the mean over the mean
-    (Oehlert 1992, "A note on the delta method", The American Statistician 46:27). On the scale of
-    the rate one stalled process takes the lower end to 0, and on that of the duration, turned over,
-    the upper end to infinity. All three hold 95 % where log-normal processes differ by 10 % or
-    less; of 3, 6 or 12 that differ by 40 %, this one holds in 94.0 to 94.5 % of cases, and both of
-    the others in 92.7 to 93.3 %.
+    its duration are alike: the standard error of log(mean) is the mean's standard error over the
+    mean (Oehlert 1992, "A note on the delta method", The American Statistician 46:27). On the scale
+    of the rate one stalled process takes the lower end to 0, and on that of the duration, turned
+    over, the upper end to infinity. All three hold 95 % where log-normal processes differ by 10 %
+    or less; of 3, 6 or 12 that differ by 40 %, this one holds in 94.0 to 94.5 % of cases, and both
+    of the others in 92.7 to 93.3 %.
     """
     count = len(seconds)
     if count < 2:

@@ -106,7 +106,7 @@ TASKS: Mapping[str, TaskFacts] = {
 def facts_of(name: str) -> TaskFacts:
     """Return the facts of a task.
 
-    A name that no task has is that of a classification, which is measured where the manifest has an
+    A name that no task has means a classification, which is measured where the manifest has an
     output of that type.
     """
     return tasks().get(name, _CLASSIFICATION)

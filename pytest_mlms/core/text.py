@@ -56,7 +56,7 @@ def shortened(text: str, most: int) -> str:
 
 
 def file_stem(path: str) -> str:
-    """Return a name for what is made of a file: that of the file, with letters, digits and ._-."""
+    """Return a name for the results of a file: the file's name in letters, digits and ._-."""
     name = path.replace("\\", "/").rstrip("/").rpartition("/")[2]
     while "." in name.lstrip("."):
         name = name.rpartition(".")[0]

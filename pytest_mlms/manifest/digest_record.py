@@ -1,7 +1,7 @@
 """Digests of unpinned files, recorded beside the manifest when they are first used.
 
-``m.sha256`` is that of ``m.yaml``, in the form of sha256sum: a digest, two blanks and the address
-or path, a line each.
+``m.sha256`` has the digests of ``m.yaml``, in the form of sha256sum: a digest, two blanks and the
+address or path, a line each.
 """
 
 from __future__ import annotations

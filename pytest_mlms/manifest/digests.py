@@ -1,4 +1,4 @@
-"""The digests that a manifest lacks: for its errors, and to be written into it."""
+"""The digests that a manifest lacks: for its errors, and to be written into its text."""
 
 from __future__ import annotations
 
@@ -7,15 +7,149 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urldefrag, urlsplit
 from urllib.request import url2pathname
 
+import yaml
+
 from pytest_mlms.manifest import yaml12
 from pytest_mlms.manifest.sources import is_remote, scheme_of, split_source
-from pytest_mlms.manifest.text_edit import add_key, replace_value
+
+_Event = Any  # a yaml.Event, whose attributes depend on its class
+_LINE_END = re.compile(r"\r\n|\r|\n|\Z")
+
+
+class CannotEdit(Exception):
+    """The text is written in a form that isn't edited here, such as an alias."""
+
+
+@dataclass
+class _Node:
+    """A value in a text: its beginning, its end and its parts.
+
+    ``start`` and ``end`` are places in the text, ``column`` is the column of its first key.
+    """
+
+    start: int
+    end: int
+    column: int = 0
+    is_flow: bool = False
+    is_alias: bool = False
+    keys: dict[str | int, _Node] = field(default_factory=dict)
+
+
+def add_key(text: str, path: yaml12.Path, key: str, value: str, after: str) -> str:
+    """Return a text with ``key: value`` in the mapping at ``path``, behind its key ``after``.
+
+    In a block it is a line of its own, behind the line on which the value of ``after`` ends. Raises
+    CannotEdit.
+    """
+    owner = _node_at(text, path)
+    neighbour = owner.keys.get(after)
+    if neighbour is None or neighbour.is_alias:
+        raise CannotEdit
+    if owner.is_flow:
+        edited = f"{text[: neighbour.end]}, {key}: {value}{text[neighbour.end :]}"
+    else:
+        edited = _with_line(text, neighbour.end, f"{' ' * owner.column}{key}: {value}")
+    return _checked(text, edited, path, key, value)
+
+
+def replace_value(text: str, path: yaml12.Path, value: str) -> str:
+    """Return a text with another value at ``path``. Raises CannotEdit."""
+    node = _node_at(text, path)
+    if node.is_alias:
+        raise CannotEdit
+    blank = "" if node.start < node.end or text[node.start - 1 : node.start] == " " else " "
+    edited = f"{text[: node.start]}{blank}{value}{text[node.end :]}"
+    return _checked(text, edited, path[:-1], str(path[-1]), value)
+
+
+def _with_line(text: str, end: int, line: str) -> str:
+    """Return a text with a line more, behind the one that ``end`` is on."""
+    at_line_start = end > 0 and text[end - 1] in "\r\n"  # behind a block of text
+    first_end = _LINE_END.search(text)
+    newline = (first_end[0] if first_end else "") or "\n"
+    if at_line_start:
+        return f"{text[:end]}{line}{newline}{text[end:]}"
+    found = _LINE_END.search(text, end)
+    place = found.end() if found else len(text)
+    before = text[:place]
+    if not before.endswith(("\r", "\n")):
+        before += newline
+    return f"{before}{line}{newline}{text[place:]}"
+
+
+def _checked(text: str, edited: str, path: yaml12.Path, key: str, value: str) -> str:
+    """Return the edited text; raises CannotEdit unless it says what was meant."""
+    expected = yaml12.parse(text).value
+    owner = expected
+    for part in path:
+        owner = owner[part]
+    owner[key] = yaml12.parse(value).value
+    document = yaml12.parse(edited)
+    if document.errors or document.value != expected:
+        raise CannotEdit
+    return edited
+
+
+def _node_at(text: str, path: yaml12.Path) -> _Node:
+    """Return the node at ``path``; raises CannotEdit where it isn't written there."""
+    node = _composed(text)
+    for part in path:
+        found = node.keys.get(part)
+        if found is None:
+            raise CannotEdit
+        node = found
+    return node
+
+
+def _composed(text: str) -> _Node:
+    """Return the only document of a text that ``yaml12`` has read without an error."""
+    events = iter(yaml.parse(text, Loader=yaml.SafeLoader))
+    for event in events:
+        if isinstance(event, yaml.DocumentStartEvent):
+            return _compose(next(events), events)
+    raise CannotEdit
+
+
+def _compose(event: _Event, events: Iterator[_Event]) -> _Node:
+    node = _Node(event.start_mark.index, event.end_mark.index)
+    node.is_alias = isinstance(event, yaml.AliasEvent)
+    if isinstance(event, yaml.MappingStartEvent):
+        _compose_mapping(node, event, events)
+    elif isinstance(event, yaml.SequenceStartEvent):
+        _compose_sequence(node, event, events)
+    return node
+
+
+def _compose_mapping(node: _Node, event: _Event, events: Iterator[_Event]) -> None:
+    node.is_flow = bool(event.flow_style)
+    node.column = event.start_mark.column
+    for key in events:
+        if isinstance(key, yaml.MappingEndEvent):
+            node.end = _end_of(key)
+            return
+        if not node.keys:
+            node.column = key.start_mark.column
+        node.keys[key.value] = _compose(next(events), events)
+
+
+def _compose_sequence(node: _Node, event: _Event, events: Iterator[_Event]) -> None:
+    node.is_flow = bool(event.flow_style)
+    for item in events:
+        if isinstance(item, yaml.SequenceEndEvent):
+            node.end = _end_of(item)
+            return
+        node.keys[len(node.keys)] = _compose(item, events)
+
+
+def _end_of(event: _Event) -> int:
+    return int(event.end_mark.index)
+
 
 _SOURCES = ("graph", "weights", "source", "labels", "file")
 """Keys that name a file, beside its ``sha256``."""
@@ -29,7 +163,7 @@ _NUMBER = re.compile(r"[0-9]+(e[0-9]+)?")
 class MissingDigest:
     """A mapping of a manifest that names files and not the digests of all.
 
-    ``path`` is that of the mapping, ``sources`` has the files by role. A role is the key that names
+    ``path`` leads to the mapping, ``sources`` has the files by role. A role is the key that names
     the file. ``written`` is the value of its ``sha256``, None for none. ``is_needed`` is False for
     a local file of class names, which may have one.
     """
@@ -120,8 +254,8 @@ def _is_digest(value: Any) -> bool:
 def found_digests(location: Sequence[str | int], content: Any, folder: Path) -> str:
     """Return the advice of an error at ``location`` that is about digests: the line to write.
 
-    ``content`` is that of the manifest, ``folder`` the one that it is in. Returns "" for errors
-    that are not about a digest, and for files that are not there.
+    ``content`` is the manifest's, ``folder`` the manifest's folder. Returns "" for errors that are
+    not about a digest, and for files that are not there.
     """
     if "sha256" not in location:
         return ""
@@ -172,7 +306,7 @@ def local_file(source: Any, folder: Path) -> Path | None:
 
 
 def digest_of(path: Path) -> str:
-    """Return the sha256 of a file, of which a part is in memory at a time."""
+    """Return the sha256 of a file, with one part of it in memory at a time."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK):

@@ -250,8 +250,8 @@ def _limited_by(key: str) -> Quantity:
 def load(path: Path, frameworks: Collection[str] | None = None) -> LoadedManifest:
     """Read and check the manifest at ``path``, which is a native one.
 
-    ``frameworks`` are those that have a predictor; None accepts all. Raises ManifestError with
-    every error of the file, a line each.
+    ``frameworks`` have a predictor; None accepts all. Raises ManifestError with every error of the
+    file, a line each.
     """
     return load_document(path, read(path), frameworks)
 

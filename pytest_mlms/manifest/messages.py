@@ -75,7 +75,7 @@ def describe(
 
 @dataclass(frozen=True)
 class _Schema:
-    """The models that validate a file: ``root`` is that of what lies ``depth`` keys down."""
+    """The models that validate a file: ``root`` is the model of the value ``depth`` keys down."""
 
     root: type[BaseModel]
     depth: int

@@ -1,4 +1,4 @@
-"""The points that the cases of a manifest have, and which of them measure and judge a quantity."""
+"""The points of a manifest's cases, and the points that measure and judge a quantity."""
 
 from __future__ import annotations
 

@@ -9,9 +9,8 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import AfterValidator, Field
 
-from pytest_mlms.manifest.one_key import OneKey
 from pytest_mlms.manifest.sources import is_remote
-from pytest_mlms.manifest.types import Closed, Fraction, PerSecond, Positive, Seconds
+from pytest_mlms.manifest.types import Closed, Fraction, OneKey, PerSecond, Positive, Seconds
 
 LOWEST_RATE = 0.001
 HIGHEST_RATE = 1_000_000.0

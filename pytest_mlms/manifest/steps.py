@@ -7,13 +7,13 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field, model_validator
 
-from pytest_mlms.manifest import audio_steps, box_steps, mask_steps, text_steps
-from pytest_mlms.manifest.one_key import OneKey
+from pytest_mlms.manifest import audio_steps, output_steps, text_steps
 from pytest_mlms.manifest.sources import is_remote
 from pytest_mlms.manifest.types import (
     Closed,
     ElementType,
     Layout,
+    OneKey,
     PerChannel,
     Positive,
     Sha256,
@@ -288,21 +288,21 @@ class OutputStep(Step):
 
     softmax: Softmax | None = None
     top_k: TopK | None = None
-    boxes: box_steps.Boxes | None = None
-    columns: box_steps.Columns | None = None
-    yolo: box_steps.Yolo | None = None
-    anchors: box_steps.Anchors | None = None
-    sigmoid: box_steps.Sigmoid | None = None
-    drop_background: box_steps.DropBackground | None = None
-    best_class: box_steps.BestClass | None = None
-    min_score: box_steps.MinScore | None = None
-    nms: box_steps.Nms | None = None
-    classes: box_steps.Classes | None = None
-    masks: box_steps.Masks | None = None
+    boxes: output_steps.Boxes | None = None
+    columns: output_steps.Columns | None = None
+    yolo: output_steps.Yolo | None = None
+    anchors: output_steps.Anchors | None = None
+    sigmoid: output_steps.Sigmoid | None = None
+    drop_background: output_steps.DropBackground | None = None
+    best_class: output_steps.BestClass | None = None
+    min_score: output_steps.MinScore | None = None
+    nms: output_steps.Nms | None = None
+    classes: output_steps.Classes | None = None
+    masks: output_steps.Masks | None = None
     threshold: text_steps.Threshold | None = None
     argmax: text_steps.Argmax | None = None
     ctc: text_steps.Ctc | None = None
     detokenize: text_steps.Detokenize | None = None
     normalize_text: text_steps.NormalizeText | None = None
-    mask: mask_steps.Mask | None = None
-    image: mask_steps.Image | None = None
+    mask: output_steps.Mask | None = None
+    image: output_steps.Image | None = None

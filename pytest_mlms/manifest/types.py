@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -20,6 +20,7 @@ from pydantic import (
     GetJsonSchemaHandler,
     PlainSerializer,
     ValidationInfo,
+    model_validator,
 )
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
@@ -286,3 +287,54 @@ def value_type(unit: str, bound: Literal["min", "max"]) -> Any:
     if unit == "fraction" and bound == "max":
         return Share
     return _quantity_type(unit) if unit in UNITS else NotNegative
+
+
+class OneKey(Closed):
+    """One key, a name, with its parameters; a bare word is a name without parameters.
+
+    The fields of a subclass are the names; their types are the models of the parameters. ``WORD``
+    is what messages call an entry.
+    """
+
+    WORD: ClassVar[str]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_word(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return {value: {}}
+        if not isinstance(value, dict):
+            return value
+        entries = {}
+        for name, parameters in value.items():
+            entries[name] = {} if parameters is None else parameters
+        return entries
+
+    @model_validator(mode="after")
+    def _check_names(self) -> OneKey:
+        count = len(self.model_fields_set)
+        if count != 1:
+            found = f"a {self.WORD} has one name, this one has {count}"
+            raise ValueError(f"{found}; begin each with '- '")
+        return self
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        form = handler.resolve_ref_schema(handler(core))
+        form.update(minProperties=1, maxProperties=1)
+        for parameters in form["properties"].values():
+            parameters.pop("default", None)
+        words = {"enum": sorted(cls.model_fields)}
+        return {"anyOf": [words, dict(form)]}
+
+    @property
+    def name(self) -> str:
+        """The name."""
+        return next(iter(self.model_fields_set))
+
+    @property
+    def parameters(self) -> Any:
+        """The parameters, an object of the class that the name stands for."""
+        return getattr(self, self.name)

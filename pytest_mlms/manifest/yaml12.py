@@ -292,7 +292,7 @@ def _scalar(event: _Event) -> Any:
 
 
 def _written(event: _Event) -> Any:
-    """Return the value of a scalar, that of a fraction with its text.
+    """Return the value of a scalar, of a fraction with its text.
 
     A number that is none here, such as a digest of decimal digits, is a text.
     """

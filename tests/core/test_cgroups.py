@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.core import cgroups
+from pytest_mlms.core import memory
 
 
 @pytest.mark.parametrize(
@@ -20,13 +20,13 @@ def test_kills_for_lack_of_memory_are_those_of_our_own_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str, kills: int
 ) -> None:
     (tmp_path / name).write_text(text)
-    monkeypatch.setattr(cgroups, "cgroup_folders", lambda: [tmp_path / "gone", tmp_path])
-    assert cgroups.oom_kills() == kills
+    monkeypatch.setattr(memory, "cgroup_folders", lambda: [tmp_path / "gone", tmp_path])
+    assert memory.oom_kills() == kills
 
 
 def test_without_a_group_of_memory_kills_are_those_of_the_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cgroups, "cgroup_folders", lambda: [tmp_path])
+    monkeypatch.setattr(memory, "cgroup_folders", lambda: [tmp_path])
     counted = "\noom_kill " in Path("/proc/vmstat").read_text()
-    assert (cgroups.oom_kills() is not None) == counted
+    assert (memory.oom_kills() is not None) == counted

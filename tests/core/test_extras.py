@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from pytest_mlms.core.extras import EXTRAS, missing_extra
+from pytest_mlms.core.errors import EXTRAS, missing_extra
 
 _IMPORTS = """
 import importlib, pkgutil, sys

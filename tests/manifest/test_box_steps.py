@@ -9,8 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 from pytest_mlms.manifest import yaml12
-from pytest_mlms.manifest.box_outputs import box_output_errors
 from pytest_mlms.manifest.schema import Output
+from pytest_mlms.manifest.validation import box_output_errors
 from tests.support.project import ROOT
 
 COLUMNS = ["x1", "y1", "x2", "y2", "score", "class"]

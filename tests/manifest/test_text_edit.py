@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_mlms.manifest.text_edit import CannotEdit, add_key, replace_value
+from pytest_mlms.manifest.digests import CannotEdit, add_key, replace_value
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ class FileServer(http.server.ThreadingHTTPServer):
 
     The next ``cut`` answers end after half of their content. ``statuses`` are the errors that the
     next requests are answered with. ``asked`` has the Range header of each request, ``users`` its
-    Authorization. ``types`` has Content-Type headers by path, ``redirects`` where one leads.
+    Authorization, ``encodings`` its Accept-Encoding. ``types`` has Content-Type headers by path, ``redirects`` where one leads.
     """
 
     def __init__(self) -> None:
@@ -30,6 +30,7 @@ class FileServer(http.server.ThreadingHTTPServer):
         self.types: dict[str, str] = {}
         self.redirects: dict[str, str] = {}
         self.users: list[str | None] = []
+        self.encodings: list[str | None] = []
 
     def url(self, path: str = "/data.bin") -> str:
         return f"http://127.0.0.1:{self.server_port}{path}"
@@ -42,6 +43,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         asked = self.headers.get("Range")
         self.server.asked.append(asked)
         self.server.users.append(self.headers.get("Authorization"))
+        self.server.encodings.append(self.headers.get("Accept-Encoding"))
         path = self.path.partition("?")[0]
         if self.server.statuses:
             status = self.server.statuses.pop(0)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_mlms.measure.load.evidence import Criterion
-from pytest_mlms.measure.load.peak_records import Drive, Load
+from pytest_mlms.measure.load.rate_evidence import Drive, Load
 
 Array = NDArray[Any]
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from pytest_mlms.core.errors import DatasetError, MlmsError
 from pytest_mlms.core.files import read_regular, replacing
-from pytest_mlms.measure.pipeline.coco_json import Record
+from pytest_mlms.measure.pipeline.coco import Record
 from pytest_mlms.provide.artifacts.archives import is_archive
 
 _PICTURES = (

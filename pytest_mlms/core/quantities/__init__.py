@@ -71,7 +71,7 @@ def register(quantity: Quantity) -> None:
     """Add a quantity; raises ValueError where another one has its name.
 
     It is taken up everywhere if it is added before other modules of pytest_mlms are imported, as
-    that of a task in the entry point group ``pytest_mlms.tasks`` is.
+    from a task in the entry point group ``pytest_mlms.tasks``.
     """
     if QUANTITIES.setdefault(quantity.name, quantity) != quantity:
         raise ValueError(f"there is a quantity {quantity.name!r} already; choose another name")

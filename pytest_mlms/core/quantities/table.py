@@ -27,8 +27,8 @@ def accuracy_quantity(
 ) -> Quantity:
     """Return a quantity of accuracy, which a manifest limits under its name.
 
-    ``tolerance`` is the one of an upgrade, as in ``UpgradeRule``. The other arguments are those of
-    ``Quantity``.
+    ``tolerance`` is the tolerance of an upgrade, as in ``UpgradeRule``; the other arguments are as
+    in ``Quantity``.
     """
     rule = UpgradeRule(tolerance=tolerance, samples="inputs")
     return Quantity(name, unit, better, "accuracy", description, name, None, rule, column)

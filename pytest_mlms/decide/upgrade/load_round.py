@@ -9,7 +9,7 @@ from pytest_mlms.decide.upgrade.figures import Figure
 from pytest_mlms.decide.upgrade.round_load import LoadRunner, RoundLoad, SideLoad, log_ratio
 from pytest_mlms.decide.upgrade.rounds import SideName
 from pytest_mlms.measure.evaluate.load_plan import LoadItemPlan
-from pytest_mlms.measure.load.verdict import LATE_SHARE
+from pytest_mlms.measure.load.evidence import LATE_SHARE
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,8 +19,8 @@ from pytest_mlms.decide.upgrade.rounds import SIDES, Array, SideName
 from pytest_mlms.measure.evaluate.load_plan import LoadItemPlan
 from pytest_mlms.measure.load.arrivals import poisson_arrivals
 from pytest_mlms.measure.load.early_stopping import queries_needed
+from pytest_mlms.measure.load.evidence import LATE_SHARE
 from pytest_mlms.measure.load.rate_search import STEEPNESS, Crossing, RateSearch
-from pytest_mlms.measure.load.verdict import LATE_SHARE
 
 _RUNS = 6  # of both sides in a round, as simulated
 _FIRST_RUNS = 12  # of a side at most, in the first round

@@ -16,7 +16,7 @@ from pytest_mlms.decide.upgrade.rounds import Array, SideName
 from pytest_mlms.measure.agent.load import LoadInterrupted, LoadLost, LoadPlan, LoadRun
 from pytest_mlms.measure.evaluate.load_process import QueryTimes, load_record, query_times
 from pytest_mlms.measure.evaluate.process_result import LoadRecord
-from pytest_mlms.measure.load.percentiles import loadgen_percentile
+from pytest_mlms.measure.load.early_stopping import loadgen_percentile
 
 _NANO = 1e-9
 _MOST_CALLS = 30  # that are timed ahead of a load

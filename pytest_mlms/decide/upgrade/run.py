@@ -46,7 +46,7 @@ from pytest_mlms.decide.upgrade.stalls import compare_stalls
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.evaluate.limits import QUIETER
 from pytest_mlms.measure.evaluate.timed_inputs import ONE_GROUP, Mix, TimedInputs
-from pytest_mlms.measure.load.verdict import LATE_SHARE
+from pytest_mlms.measure.load.evidence import LATE_SHARE
 
 _OutputsBySide = Mapping[SideName, Outputs]
 OutputChecker = Callable[[AgentPair, _OutputsBySide, _OutputsBySide], OutputFindings]

@@ -26,8 +26,8 @@ import psutil
 from mlms_predictors._run import protocol
 from numpy.typing import NDArray
 
-from pytest_mlms.core.cgroups import oom_kills
 from pytest_mlms.core.errors import AgentError
+from pytest_mlms.core.memory import oom_kills
 from pytest_mlms.core.records import Launch
 from pytest_mlms.measure.agent.channel import Channel, LogFile
 from pytest_mlms.measure.agent.replies import check_answers, unique

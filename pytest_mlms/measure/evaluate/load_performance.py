@@ -34,12 +34,10 @@ from pytest_mlms.measure.evaluate.load_process import (
 from pytest_mlms.measure.evaluate.performance import Ending, Measurement, has_value
 from pytest_mlms.measure.evaluate.process_result import ProcessResult, estimate_performance
 from pytest_mlms.measure.load.arrivals import poisson_arrivals
-from pytest_mlms.measure.load.bounds import worst_of
-from pytest_mlms.measure.load.early_stopping import CONFIDENCE
-from pytest_mlms.measure.load.evidence import Criterion
+from pytest_mlms.measure.load.early_stopping import CONFIDENCE, worst_of
+from pytest_mlms.measure.load.evidence import LATE_SHARE, Criterion, RunVerdict, judge_run
 from pytest_mlms.measure.load.peak import find_peak
-from pytest_mlms.measure.load.peak_records import Drive, Load, Peak, PeakPlan, Probe
-from pytest_mlms.measure.load.verdict import LATE_SHARE, RunVerdict, judge_run
+from pytest_mlms.measure.load.rate_evidence import Drive, Load, Peak, PeakPlan, Probe
 
 _NANO = 1e-9
 _DECISIVE = (Verdict.FAILED, Verdict.INVALID)

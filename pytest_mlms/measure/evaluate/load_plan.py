@@ -14,9 +14,8 @@ from pytest_mlms.manifest.scenarios import Load, MultiStream, Server
 from pytest_mlms.measure.agent.load import Batcher, LoadPlan
 from pytest_mlms.measure.evaluate.output_sweep import OwnRules
 from pytest_mlms.measure.evaluate.performance_plan import ENOUGH, MULTIPLES, RISK, confidences
-from pytest_mlms.measure.load.arrivals import poisson_arrivals
+from pytest_mlms.measure.load.arrivals import loaded_samples, poisson_arrivals, sample_order
 from pytest_mlms.measure.load.early_stopping import least_within, queries_needed
-from pytest_mlms.measure.load.sample_order import loaded_samples, sample_order
 
 _SECOND = 1_000_000_000
 _STREAM_SHARE = 0.99  # of MultiStream, whose result is the p99

@@ -29,11 +29,21 @@ from pytest_mlms.measure.evaluate.outputs import (
 )
 from pytest_mlms.measure.evaluate.performance_plan import PerformancePlan
 from pytest_mlms.measure.evaluate.process_result import LoadRecord, ProcessRecord, ProcessResult
-from pytest_mlms.measure.load.bounds import Bounds, bounds_of
-from pytest_mlms.measure.load.early_stopping import estimate
-from pytest_mlms.measure.load.evidence import Criterion
-from pytest_mlms.measure.load.percentiles import LOADGEN_SHARES, PercentilePair, percentile_pair
-from pytest_mlms.measure.load.verdict import RunVerdict, hold_back, is_settled, judge_run
+from pytest_mlms.measure.load.early_stopping import (
+    LOADGEN_SHARES,
+    Bounds,
+    PercentilePair,
+    bounds_of,
+    estimate,
+    percentile_pair,
+)
+from pytest_mlms.measure.load.evidence import (
+    Criterion,
+    RunVerdict,
+    hold_back,
+    is_settled,
+    judge_run,
+)
 
 _NANO = 1e-9
 _LATE_SHARE = 0.99

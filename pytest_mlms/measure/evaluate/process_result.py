@@ -28,7 +28,7 @@ from pytest_mlms.measure.agent.replies import UNTOLD
 from pytest_mlms.measure.evaluate.contention import TimesLessWait, latencies_less_wait
 from pytest_mlms.measure.evaluate.performance_plan import calls_needed
 from pytest_mlms.measure.evaluate.steadiness import SETTLED, Settling
-from pytest_mlms.measure.load.percentiles import PercentilePair
+from pytest_mlms.measure.load.early_stopping import PercentilePair
 
 NOT_ASKED = "it is measured where it is limited, and not under load"
 """Why processes don't tell how far inputs in a batch are from alone."""

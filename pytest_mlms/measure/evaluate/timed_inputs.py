@@ -17,7 +17,7 @@ from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import Array
 from pytest_mlms.measure.evaluate.inputs import known_axes, random_batch
 from pytest_mlms.measure.pipeline import Dataset
-from pytest_mlms.measure.pipeline.stored_rows import StoredRows
+from pytest_mlms.measure.pipeline.npz import StoredRows
 from pytest_mlms.provide.cases import Case
 
 Shape = tuple[tuple[int, ...], ...]

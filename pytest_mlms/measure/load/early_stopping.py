@@ -9,10 +9,40 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
+
+LOADGEN_SHARES = (0.5, 0.9, 0.95, 0.97, 0.99, 0.999)
+"""The percentiles in LoadGen's log, as shares."""
+
+
+class PercentilePair(NamedTuple):
+    """A percentile by both definitions, in the unit of its values."""
+
+    loadgen: float
+    interpolated: float
+
+
+def loadgen_percentile(ordered: NDArray[np.int64], share: float) -> int:
+    """Return LoadGen's percentile of values in ascending order: the one at floor(n p).
+
+    results.cc of mlcommons/inference. It is one of the values, and the largest for small n.
+    """
+    return int(ordered[int(len(ordered) * share)])
+
+
+def percentile_pair(ordered: NDArray[np.int64], share: float) -> PercentilePair:
+    """Return a percentile of values in ascending order by both definitions.
+
+    Ours interpolates linearly between the two nearest values (numpy's default, type 7 of Hyndman
+    and Fan 1996, The American Statistician 50:361).
+    """
+    interpolated = float(np.quantile(ordered, share))
+    return PercentilePair(loadgen_percentile(ordered, share), interpolated)
+
 
 CONFIDENCE = 0.99
 
@@ -83,3 +113,50 @@ def fails(queries: int, over: int, share: float) -> bool:
     if over == 0:
         return False
     return float(scipy.special.bdtrc(over - 1, queries, 1 - share)) < 1 - CONFIDENCE
+
+
+class Bounds(NamedTuple):
+    """LoadGen's percentile with its bounds, in the unit of the values.
+
+    A limit at or above ``high`` is met by LoadGen's rule, and one below ``low`` is shown to be
+    broken. ``high`` is infinite where there are too few values to meet any limit.
+    """
+
+    low: float
+    value: float
+    high: float
+    queries: int
+
+
+def bounds_of(values: NDArray[np.int64], share: float) -> Bounds:
+    """Return the bounds of a percentile of one value or more."""
+    ordered = np.sort(values)
+    count = len(ordered)
+    allowed = most_over(count, share)
+    high = math.inf if allowed < 0 else float(ordered[count - 1 - allowed])
+    failing = _least_failing(count, share)
+    low = 0.0 if failing > count else float(ordered[count - failing])
+    return Bounds(low, float(loadgen_percentile(ordered, share)), high, count)
+
+
+def _least_failing(count: int, share: float) -> int:
+    """Return how many values over a limit show that it is broken; more than there are if none."""
+    low = 0
+    high = count + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if fails(count, middle, share):
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def worst_of(bounds: list[Bounds]) -> Bounds:
+    """Return the bounds for all of several processes: a limit is met where each one meets it."""
+    return Bounds(
+        low=max(each.low for each in bounds),
+        value=max(each.value for each in bounds),
+        high=max(each.high for each in bounds),
+        queries=min(each.queries for each in bounds),
+    )

@@ -60,9 +60,10 @@ class Crossing:
 class RateSearch:
     """The search of one crossing.
 
-    ``start`` is the first rate, and ``lowest`` the least that may be tried. ``steepness`` is that
-    of an earlier crossing. ``upwards`` is whether a higher rate may be good where ``start`` is bad,
-    as with a batcher, whose batches fill faster. There are at most ``runs`` rates.
+    ``start`` is the first rate, and ``lowest`` the least that may be tried. ``steepness`` is the
+    steepness of an earlier crossing. ``upwards`` is whether a higher rate may be good where
+    ``start`` is bad, as with a batcher, whose batches fill faster. There are at most ``runs``
+    rates.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class RateSearch:
         return _between(low, high)
 
     def crossing(self) -> Crossing:
-        """Return the crossing by the rates so far, of which there is one."""
+        """Return the crossing by the rates so far, one or more."""
         low, high = self._bracket()
         if low is None:
             assert high is not None, "a rate was tried"

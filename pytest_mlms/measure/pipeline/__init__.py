@@ -1,12 +1,11 @@
 """From a dataset's elements to a model's inputs, and from its outputs to scores."""
 
-from pytest_mlms.measure.pipeline.corrupt import without_corrupt
 from pytest_mlms.measure.pipeline.dataset import Dataset, open_dataset
 from pytest_mlms.measure.pipeline.geometry import Geometry
-from pytest_mlms.measure.pipeline.inputs import preprocess
+from pytest_mlms.measure.pipeline.inputs import preprocess, start_state
 from pytest_mlms.measure.pipeline.labels import LabelForm, Labels
 from pytest_mlms.measure.pipeline.outputs import is_table, postprocess, read_labels, table_of, top_k
-from pytest_mlms.measure.pipeline.states import start_state
+from pytest_mlms.measure.pipeline.selection import without_corrupt
 
 __all__ = [
     "Dataset",

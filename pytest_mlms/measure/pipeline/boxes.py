@@ -17,15 +17,18 @@ import scipy
 from numpy.typing import NDArray
 
 from pytest_mlms.core.errors import OutputError
-from pytest_mlms.manifest.box_steps import Boxes, MinScore, Nms
+from pytest_mlms.manifest.output_steps import Boxes, MinScore, Nms
 from pytest_mlms.manifest.schema import Output
 from pytest_mlms.manifest.steps import OutputStep
 from pytest_mlms.measure.pipeline import observers
-from pytest_mlms.measure.pipeline.box_decoding import DECODERS
-from pytest_mlms.measure.pipeline.nms import suppressed
-from pytest_mlms.measure.pipeline.objects import Detections
-from pytest_mlms.measure.pipeline.read_boxes import BatchPlace, ReadBoxes, Size, best_class
-from pytest_mlms.measure.pipeline.selected import Selected
+from pytest_mlms.measure.pipeline.box_decoding import (
+    DECODERS,
+    BatchPlace,
+    ReadBoxes,
+    Size,
+    best_class,
+)
+from pytest_mlms.measure.pipeline.objects import Detections, Selected, suppressed
 
 Array = NDArray[Any]
 
@@ -33,8 +36,8 @@ Array = NDArray[Any]
 class BoxReader:
     """Reader of the detections in a model's outputs.
 
-    ``outputs`` are those of a manifest with an object's types: one of type boxes, and at most one
-    of each other type.
+    ``outputs`` are a manifest's outputs of an object's types: one of type boxes, and at most one of
+    each other type.
     """
 
     def __init__(self, outputs: Sequence[Output]) -> None:
@@ -55,8 +58,12 @@ class BoxReader:
         ``number`` is its place in the batch. Raises OutputError for outputs of another shape.
         """
         name = self._by_type["boxes"].name
+        decoder = self._decoder
         try:
-            read = self._decoded(row[name], size, number)
+            with observers.step(decoder.name):
+                values = row[name].astype(np.float64)
+                place = BatchPlace(size, number)
+                read = DECODERS[decoder.name](values, decoder.parameters, place)
             read = self._with_other_outputs(read, row)
             read = _checked(read)
         except ValueError as error:
@@ -70,12 +77,6 @@ class BoxReader:
                     found = choose(found, step.parameters)
         return found
 
-    def _decoded(self, values: Array, size: Size, number: int) -> ReadBoxes:
-        step = self._decoder
-        with observers.step(step.name):
-            decode = DECODERS[step.name]
-            return decode(values.astype(np.float64), step.parameters, BatchPlace(size, number))
-
     def _with_other_outputs(self, read: ReadBoxes, row: Mapping[str, Array]) -> ReadBoxes:
         """Return the boxes with the scores and classes that other outputs have."""
         scores = self._scores(row, len(read.corners))
@@ -83,10 +84,13 @@ class BoxReader:
             read = replace(read, scores=scores)
         classes = self._values(row, "classes")
         if classes is not None:
-            flat = classes.reshape(-1)
-            _check_length("classes", flat, len(read.corners))
+            flat, boxes = classes.reshape(-1), len(read.corners)
+            if len(flat) != boxes:
+                found = f"there are {len(flat)} classes for {boxes} boxes"
+                raise ValueError(f"{found}; name other outputs")
             read = replace(read, classes=flat.astype(np.int64))
-        if "best_class" in self._step_names("scores"):
+        of_scores = self._by_type.get("scores")
+        if of_scores and "best_class" in [step.name for step in of_scores.steps]:
             read = best_class(read)
         count = self._values(row, "count")
         if count is not None:
@@ -119,15 +123,6 @@ class BoxReader:
     def _values(self, row: Mapping[str, Array], kind: str) -> Array | None:
         output = self._by_type.get(kind)
         return None if output is None else row[output.name]
-
-    def _step_names(self, kind: str) -> list[str]:
-        output = self._by_type.get(kind)
-        return [] if output is None else [step.name for step in output.steps]
-
-
-def _check_length(what: str, values: Array, boxes: int) -> None:
-    if len(values) != boxes:
-        raise ValueError(f"there are {len(values)} {what} for {boxes} boxes; name other outputs")
 
 
 def _checked(read: ReadBoxes) -> ReadBoxes:

@@ -1,27 +1,273 @@
-"""Datasets of pictures with labelled objects: a COCO file, and a folder with the pictures."""
+"""Datasets of pictures with labelled objects: a COCO file, each part checked, and its pictures.
+
+https://cocodataset.org/#format-data has the format. Keys that aren't used here are ignored.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 import mmap
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pytest_mlms.core.errors import DatasetError
-from pytest_mlms.core.files import open_regular
-from pytest_mlms.measure.pipeline.coco_json import (
-    SECTIONS,
-    Annotation,
-    Category,
-    CocoFile,
-    Picture,
-    read_coco_file,
-)
-from pytest_mlms.measure.pipeline.folder_files import FolderFiles, check_name
+from pytest_mlms.core.files import open_regular, read_regular
+from pytest_mlms.core.memory import shortage
+from pytest_mlms.manifest.steps import MOST_PIXELS
 from pytest_mlms.measure.pipeline.objects import LabelledObjects
+from pytest_mlms.measure.pipeline.tables import FolderFiles, check_name
+
+SECTIONS = ("images", "annotations", "categories")
+
+_MOST_BYTES = 4 << 30  # of the file
+_MEMORY = 12  # bytes that a byte of the file takes once it is read
+_SLACK = 1.0  # pixels that a box may be beyond its picture, as tools round
+_LARGEST_ID = (1 << 63) - 1
+
+
+class Picture(NamedTuple):
+    """A picture: its id, its file, its size in pixels, and where the COCO file has it."""
+
+    id: int
+    file: str
+    height: int
+    width: int
+    record: str
+
+
+class Category(NamedTuple):
+    """A category of objects."""
+
+    id: int
+    name: str
+
+
+class Annotation(NamedTuple):
+    """A labelled object.
+
+    ``box`` is left, top, width and height in pixels. ``segmentation`` is as the file has it.
+    """
+
+    image_id: int
+    category_id: int
+    box: tuple[float, float, float, float]
+    area: float
+    is_crowd: bool
+    segmentation: Any
+    record: str
+
+
+class CocoFile(NamedTuple):
+    """The content of a COCO file, pictures and categories in the order of their ids."""
+
+    pictures: list[Picture]
+    categories: list[Category]
+    annotations: list[Annotation]
+
+
+def read_coco_file(path: Path) -> CocoFile:
+    """Read a COCO file. Raises DatasetError, which names the file and the record that is wrong."""
+    content = _parse(path)
+    try:
+        return _checked(content)
+    except DatasetError as error:
+        raise DatasetError(f"{path.name}: {error}") from None
+
+
+def _parse(path: Path) -> Mapping[str, Any]:
+    """Return the object in a file of JSON."""
+    try:
+        missing = shortage(_MEMORY * path.stat().st_size)
+        if missing:
+            raise DatasetError(f"{path.name}: reading it takes {missing}; write a smaller file")
+        text = read_regular(path, _MOST_BYTES).decode("utf-8-sig")
+    except OSError as error:
+        raise DatasetError(f"{path.name} can't be read: {error.strerror}; replace it") from error
+    except UnicodeDecodeError as error:
+        problem = f"{path.name} is not UTF-8 (byte {error.start})"
+        raise DatasetError(f"{problem}; save it as UTF-8") from error
+    try:
+        content = json.loads(text)
+    except json.JSONDecodeError as error:
+        place = f"{path.name}:{error.lineno}"
+        raise DatasetError(f"{place}: it is no JSON: {error.msg}; write it again") from None
+    except (RecursionError, ValueError) as error:  # too deep, or a number of too many digits
+        raise DatasetError(f"{path.name}: it can't be read: {error}; write it again") from None
+    if not isinstance(content, dict):
+        raise DatasetError(f"{path.name}: it is a {type(content).__name__}; {_expected()}")
+    return content
+
+
+def _expected() -> str:
+    return f"expected an object with the lists {', '.join(SECTIONS)}"
+
+
+def _checked(content: Mapping[str, Any]) -> CocoFile:
+    for section in SECTIONS:
+        if not isinstance(content.get(section), list):
+            raise DatasetError(f"it has no list {section!r}; {_expected()}")
+    pictures = _pictures(content["images"])
+    categories = _categories(content["categories"])
+    annotations = _annotations(content["annotations"], pictures, categories)
+    return CocoFile(pictures, categories, annotations)
+
+
+class Record(NamedTuple):
+    """A record of the file, and what messages call it."""
+
+    values: Mapping[str, Any]
+    name: str
+
+    @classmethod
+    def of(cls, value: Any, section: str, number: int) -> Record:
+        """Return entry ``number`` of a list; raises DatasetError where it is no object."""
+        name = f"{section}[{number}]"
+        if not isinstance(value, dict):
+            raise DatasetError(f"{name} is a {type(value).__name__}; write an object")
+        if "id" in value:
+            name = f"{name} (id {str(value['id'])[:40]})"
+        return cls(value, name)
+
+    def error(self, problem: str) -> DatasetError:
+        """Return the error of a record that is wrong."""
+        return DatasetError(f"{self.name}: {problem}")
+
+    def whole(self, key: str) -> int:
+        """Return a whole number; raises DatasetError for anything else."""
+        value = self.values.get(key)
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int) or abs(value) > _LARGEST_ID:
+            raise self.error(f"{key} is {_shown(value)}; write a whole number")
+        return value
+
+    def text(self, key: str) -> str:
+        """Return a text that isn't empty; raises DatasetError for anything else."""
+        value = self.values.get(key)
+        if not isinstance(value, str) or not value:
+            raise self.error(f"{key} is {_shown(value)}; write a text")
+        return value
+
+    def number(self, key: str, default: float) -> float:
+        """Return a finite number of at least 0; raises DatasetError for anything else."""
+        value = self.values.get(key, default)
+        if not _is_number(value) or not value >= 0:
+            raise self.error(f"{key} is {_shown(value)}; write a number, 0 or more")
+        return float(value)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return "missing" if value is None else text[:60]
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    return abs(value) < 1e300 and math.isfinite(value)
+
+
+def _note_id(record: Record, seen: dict[int, str]) -> int:
+    """Return the id of a record; raises DatasetError where an earlier one has it."""
+    number = record.whole("id")
+    if number in seen:
+        raise record.error(f"{seen[number]} has the same id; give each its own")
+    seen[number] = record.name
+    return number
+
+
+def _pictures(values: Iterable[Any]) -> list[Picture]:
+    seen: dict[int, str] = {}
+    pictures = []
+    for number, value in enumerate(values):
+        record = Record.of(value, "images", number)
+        picture_id = _note_id(record, seen)
+        file = record.text("file_name")
+        height = record.whole("height")
+        width = record.whole("width")
+        if min(height, width) < 1 or height * width > MOST_PIXELS:
+            found = f"{height} x {width} is no size of a picture"
+            raise record.error(f"{found}; write its height and width in pixels")
+        pictures.append(Picture(picture_id, file, height, width, record.name))
+    return sorted(pictures)
+
+
+def _categories(values: Iterable[Any]) -> list[Category]:
+    seen: dict[int, str] = {}
+    names: dict[str, str] = {}
+    categories = []
+    for number, value in enumerate(values):
+        record = Record.of(value, "categories", number)
+        category = Category(_note_id(record, seen), record.text("name"))
+        if category.name in names:
+            raise record.error(f"{names[category.name]} has the same name; give each its own")
+        names[category.name] = record.name
+        categories.append(category)
+    return sorted(categories)
+
+
+def _annotations(
+    values: Iterable[Any], pictures: Iterable[Picture], categories: Iterable[Category]
+) -> list[Annotation]:
+    by_id = {picture.id: picture for picture in pictures}
+    known = {category.id for category in categories}
+    seen: dict[int, str] = {}
+    annotations = []
+    for number, value in enumerate(values):
+        record = Record.of(value, "annotations", number)
+        if "id" in record.values:
+            _note_id(record, seen)
+        annotations.append(_annotation(record, by_id, known))
+    return annotations
+
+
+def _annotation(
+    record: Record, pictures: Mapping[int, Picture], categories: Iterable[int]
+) -> Annotation:
+    image_id = record.whole("image_id")
+    picture = pictures.get(image_id)
+    if picture is None:
+        raise record.error(f"image_id {image_id} is none of the images; correct it")
+    category_id = record.whole("category_id")
+    if category_id not in categories:
+        raise record.error(f"category_id {category_id} is none of the categories; correct it")
+    box = _box(record, picture)
+    crowd = record.whole("iscrowd") if "iscrowd" in record.values else 0
+    if crowd not in (0, 1):
+        raise record.error(f"iscrowd is {crowd}; write 0 or 1")
+    return Annotation(
+        image_id=image_id,
+        category_id=category_id,
+        box=box,
+        area=record.number("area", box[2] * box[3]),
+        is_crowd=crowd == 1,
+        segmentation=record.values.get("segmentation"),
+        record=record.name,
+    )
+
+
+def _box(record: Record, picture: Picture) -> tuple[float, float, float, float]:
+    """Return left, top, width and height; raises DatasetError for a box that can't be."""
+    value = record.values.get("bbox")
+    advice = "write [left, top, width, height] in pixels"
+    if not isinstance(value, list) or len(value) != 4 or not all(map(_is_number, value)):
+        raise record.error(f"bbox is {_shown(value)}; {advice}")
+    left, top, width, height = map(float, value)
+    if width < 0 or height < 0:
+        raise record.error(f"bbox {value} has a negative size; {advice}")
+    is_inside = min(left, top) >= -_SLACK
+    is_inside &= left + width <= picture.width + _SLACK
+    is_inside &= top + height <= picture.height + _SLACK
+    if not is_inside:
+        size = f"{picture.width} x {picture.height} pixels of {picture.file}"
+        raise record.error(f"bbox {value} is outside of the {size}; {advice}")
+    return left, top, width, height
+
 
 _ANNOTATIONS = "annotations"  # the folder of COCO's own archives, beside those of the pictures
 _SHOWN = 5  # names in a message
@@ -91,8 +337,8 @@ class CocoFolder(NamedTuple):
 def read_coco(path: Path) -> CocoFolder:
     """Read a COCO file, or the only one below a folder, and find its pictures.
 
-    The names of pictures are relative to a folder: that of the COCO file, or else the first below
-    the dataset's that has the first picture. Raises DatasetError.
+    The names of pictures are relative to the folder of the COCO file, or else to the first folder
+    below the dataset's with the first picture. Raises DatasetError.
     """
     if path.is_dir():
         root = path

@@ -35,7 +35,7 @@ class CodeRunner(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class CodeDataset(Dataset):
-    """A dataset of files, of which ``runner`` returns what makes the inputs and the scores.
+    """A dataset of files; ``runner`` returns the code that makes inputs and scores of them.
 
     Without code for one of the two, that is done as for other datasets.
     """
@@ -60,7 +60,7 @@ class CodeDataset(Dataset):
         return batch
 
     def check_element(self, index: int) -> None:
-        """Raise DatasetError for an element of which the code makes no inputs."""
+        """Raise DatasetError for an element that the code makes no inputs of."""
         self.batch([index])
         if self.labels is not None:
             self.labels[index]

@@ -23,11 +23,9 @@ from pytest_mlms.core.errors import DatasetError
 from pytest_mlms.core.memory import shortage
 from pytest_mlms.core.records import Place
 from pytest_mlms.manifest.schema import BATCH, Input
-from pytest_mlms.measure.pipeline.cells import Cells, TableFolder, parse_numbers
 from pytest_mlms.measure.pipeline.coco import read_coco
-from pytest_mlms.measure.pipeline.geometry import Geometry, geometry_of
-from pytest_mlms.measure.pipeline.image_steps import original_size
-from pytest_mlms.measure.pipeline.inputs import Element, preprocess
+from pytest_mlms.measure.pipeline.geometry import Geometry, Size, geometry_of
+from pytest_mlms.measure.pipeline.inputs import SEQUENCE, Element, preprocess, start_state
 from pytest_mlms.measure.pipeline.labels import (
     READ_AS_NEEDED,
     ClassNumbers,
@@ -37,19 +35,21 @@ from pytest_mlms.measure.pipeline.labels import (
     labels_of_column,
     texts_of,
 )
-from pytest_mlms.measure.pipeline.labels_csv import (
+from pytest_mlms.measure.pipeline.npz import StoredRows, read_npz
+from pytest_mlms.measure.pipeline.pictures import original_size
+from pytest_mlms.measure.pipeline.records_dataset import find_records, read_records
+from pytest_mlms.measure.pipeline.tables import (
     LABEL,
     LABELS_CSV,
+    Cells,
     Table,
+    TableFolder,
     TablePlaces,
+    TextCells,
+    paired,
+    parse_numbers,
     read_labels_csv,
 )
-from pytest_mlms.measure.pipeline.npz import read_npz
-from pytest_mlms.measure.pipeline.records_dataset import find_records, read_records
-from pytest_mlms.measure.pipeline.sizes import Size
-from pytest_mlms.measure.pipeline.states import SEQUENCE, start_state
-from pytest_mlms.measure.pipeline.stored_rows import StoredRows
-from pytest_mlms.measure.pipeline.text_cells import TextCells, paired
 
 Array = NDArray[Any]
 Batch = dict[str, Array]
@@ -204,7 +204,8 @@ class Dataset:
         pending: deque[Future[Batch]] = deque()
         with ThreadPoolExecutor(DECODERS, "mlms-decode") as pool:
             try:
-                for indices in self._indices(size):
+                for first in range(0, len(self), size):
+                    indices = [min(index, len(self) - 1) for index in range(first, first + size)]
                     pending.append(pool.submit(self.batch, indices))
                     if len(pending) == _AHEAD:
                         yield pending.popleft().result()
@@ -212,12 +213,6 @@ class Dataset:
                     yield pending.popleft().result()
             finally:
                 pool.shutdown(cancel_futures=True)
-
-    def _indices(self, size: int) -> Iterator[list[int]]:
-        last = len(self) - 1
-        for first in range(0, len(self), size):
-            indices = range(first, first + size)
-            yield [min(index, last) for index in indices]
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """The input steps, in the order of the manifest: a dataset's elements to a model's input.
 
 Images are H x W x C, batches N x H x W x C, until a layout step or the end. Images are changed one
-by one until all have the same shape, and as one array from then on.
+by one until all have the same shape, and as one array from then on. States are inputs that are
+outputs of the call before.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from PIL import Image
 
 from pytest_mlms.core.errors import DatasetError
 from pytest_mlms.manifest.audio_steps import Mel
-from pytest_mlms.manifest.schema import Input
+from pytest_mlms.manifest.schema import BATCH, Input
 from pytest_mlms.manifest.steps import (
     Cast,
     ColorOrder,
@@ -27,15 +28,25 @@ from pytest_mlms.manifest.steps import (
 )
 from pytest_mlms.manifest.text_steps import Tokenize
 from pytest_mlms.measure.pipeline import observers
-from pytest_mlms.measure.pipeline.image_steps import (
+from pytest_mlms.measure.pipeline.pictures import (
     IMAGE_STEPS,
     as_arrays,
     as_image,
     reversed_channels,
 )
-from pytest_mlms.measure.pipeline.sound_inputs import ARRAY_STEPS, is_first_of_sound, read_sounds
+from pytest_mlms.measure.pipeline.sounds import ARRAY_STEPS, is_first_of_sound, read_sounds
 from pytest_mlms.measure.pipeline.spectra import mel_spectrogram
 from pytest_mlms.measure.pipeline.text_inputs import check_ids, tokenize
+
+SEQUENCE = "sequence"
+"""The column of a dataset that says to which sequence an element belongs."""
+
+
+def start_state(spec: Input, size: int) -> NDArray[Any]:
+    """Return a state at the beginning, for a batch of ``size``."""
+    shape = [size if axis == BATCH else axis for axis in spec.shape or ()]
+    return np.full(shape, spec.start or 0, spec.element_type)
+
 
 Array = NDArray[Any]
 Element = bytes | str | tuple[str, str] | Array
@@ -51,7 +62,7 @@ _SHOWN_SHAPES = 3
 class _Form(NamedTuple):
     """The order of axes and colours that the steps so far have led to.
 
-    ``rate`` is that of sound, ``tokens`` the range of the ids of tokens where it is known, and
+    ``rate`` is the rate of sound, ``tokens`` the range of the ids of tokens where it is known, and
     ``target`` the order of axes of an image in the end.
     """
 
@@ -134,7 +145,8 @@ def _opened(elements: Sequence[Element], spec: Input) -> Batch:
     """Return what the steps of an input begin with."""
     if spec.type == "audio":
         return read_sounds(elements, spec)
-    if spec.type == "image" and not _begins_with_decode(spec):
+    is_encoded = bool(spec.steps) and spec.steps[0].name == "decode"
+    if spec.type == "image" and not is_encoded:
         return [as_image(element) for element in elements]
     return list(elements)
 
@@ -172,11 +184,6 @@ def _arrays_of(batch: Batch) -> Batch:
     if not isinstance(batch, list) or not any(isinstance(each, Image.Image) for each in batch):
         return batch
     return _joined(as_arrays(batch))
-
-
-def _begins_with_decode(spec: Input) -> bool:
-    names = [step.name for step in spec.steps]
-    return names[:1] == ["decode"]
 
 
 def _stacked(batch: Batch, spec: Input) -> Array:

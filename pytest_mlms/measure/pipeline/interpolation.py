@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.measure.pipeline.sizes import Size
+from pytest_mlms.measure.pipeline.geometry import Size
 
 Array = NDArray[Any]
 
@@ -84,7 +84,7 @@ class Taps(NamedTuple):
 
 
 def taps_within(index: Array, weight: Array, old: int) -> Taps:
-    """Return taps at indices of which some are outside of the axis; those must have no weight."""
+    """Return taps at indices; indices outside of the axis must have no weight."""
     pixels = np.clip(index, 0, old - 1)
     return Taps(pixels.astype(np.intp), weight.astype(np.float32))
 

@@ -10,11 +10,9 @@ from numpy.typing import NDArray
 
 from pytest_mlms.core.errors import DatasetError
 from pytest_mlms.core.tasks import LabelForm
-from pytest_mlms.measure.pipeline.cells import Cells, TableFolder, parse_numbers
-from pytest_mlms.measure.pipeline.npz import read_npy
+from pytest_mlms.measure.pipeline.npz import StoredRows, read_npy
 from pytest_mlms.measure.pipeline.pictures import decode_label_image, decode_mask
-from pytest_mlms.measure.pipeline.stored_rows import StoredRows
-from pytest_mlms.measure.pipeline.text_cells import TextCells
+from pytest_mlms.measure.pipeline.tables import Cells, TableFolder, TextCells, parse_numbers
 
 __all__ = [
     "READ_AS_NEEDED",

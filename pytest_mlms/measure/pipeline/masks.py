@@ -1,4 +1,4 @@
-"""Masks of objects: those of a COCO file, and those of a model in the pixels of the picture."""
+"""Masks of objects: of a COCO file, and of a model in the pixels of the picture."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _check_run_lengths(segmentation: dict[Any, Any], height: int, width: int) ->
 def _uncompressed(text: str) -> Iterator[int]:
     """Yield the run lengths in COCO's text: 5 bits a character, from the third on differences.
 
-    The format is that of pycocotools' rleFrString.
+    pycocotools' rleFrString reads the format.
     """
     before = [0, 0]
     value = 0
@@ -168,7 +168,7 @@ def _affine(
 ) -> tuple[float, ...] | None:
     """Return the coefficients that lead from a picture's pixels to a mask's of this shape.
 
-    They are those of Pillow's Image.Transform.AFFINE; None for a box without an area.
+    Pillow's Image.Transform.AFFINE takes them; None for a box without an area.
     """
     left, top, right, bottom = box
     if not (right > left and bottom > top):

@@ -1,4 +1,4 @@
-"""Reading of .npz files: arrays of numbers by name, each checked by its header before it is read.
+"""Arrays of .npz and .npy files, each checked by its header, and rows that stay in the file.
 
 numpy's own reader allocates what a header says before it looks at what the file has.
 """
@@ -11,9 +11,11 @@ import math
 import os
 import struct
 import tempfile
+import weakref
 import zipfile
 import zlib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -24,7 +26,49 @@ from numpy.typing import NDArray
 from pytest_mlms.core.errors import DatasetError
 from pytest_mlms.core.files import open_regular
 from pytest_mlms.core.memory import shortage
-from pytest_mlms.measure.pipeline.stored_rows import OpenFile, StoredRows
+
+
+class OpenFile:
+    """A descriptor of its own of an open file, closed when nothing needs it any more."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.descriptor = os.dup(file.fileno())
+        weakref.finalize(self, os.close, self.descriptor)
+
+
+@dataclass(frozen=True, eq=False)
+class StoredRows(Sequence[NDArray[Any]]):
+    """The rows of an array in C order, which begins at ``offset`` bytes of an open file.
+
+    Threads may read at once. The file is kept open.
+    """
+
+    file: OpenFile
+    offset: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def ndim(self) -> int:
+        """The number of its axes."""
+        return len(self.shape)
+
+    def reshape(self, shape: tuple[int, ...]) -> StoredRows:
+        """Return it with other axes behind the first, for as many numbers."""
+        return StoredRows(self.file, self.offset, shape, self.dtype)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, index: Any) -> Any:
+        row = self.shape[1:]
+        size = math.prod(row) * self.dtype.itemsize
+        number = range(len(self))[index]
+        data = os.pread(self.file.descriptor, size, self.offset + number * size)
+        if len(data) < size:
+            raise DatasetError("the file was cut off while it was read; run again")
+        return np.frombuffer(data, self.dtype).reshape(row)
+
 
 Array = NDArray[Any]
 
@@ -87,11 +131,11 @@ def read_npz(
     streamed: Collection[str] = (),
     singles: Collection[str] = (),
 ) -> tuple[list[str], dict[str, Array | StoredRows]]:
-    """Return the names of all arrays of a file, and those of ``names`` that it has.
+    """Return the names of all arrays of a file, and its arrays of ``names``.
 
-    Those of ``texts`` may be texts. Of those of ``streamed``, large ones stay in the file, or in a
-    temporary one if it is compressed. Those of ``singles`` may be single numbers. Other arrays are
-    not read. Raises DatasetError.
+    Arrays of ``texts`` may be texts, and of ``singles`` single numbers. Large arrays of
+    ``streamed`` stay in the file, or in a temporary one if it is compressed. Other arrays are not
+    read. Raises DatasetError.
     """
     try:
         with open_regular(path) as file:
@@ -193,18 +237,14 @@ def _data_offset(descriptor: int, member: zipfile.ZipInfo) -> int:
 
 def _read_header(file: IO[bytes], subject: str) -> _Header:
     try:
-        return _parse_header(file)
+        version = npy.read_magic(file)
+        if version == (1, 0):
+            return _Header(*npy.read_array_header_1_0(file))
+        if version == (2, 0):
+            return _Header(*npy.read_array_header_2_0(file))
+        raise ValueError(f"its format is {version[0]}.{version[1]}, that of records")
     except Exception as error:  # the header is a Python expression; any error may come of it
         raise _Unusable(f"{subject} with a damaged header: {error}") from error
-
-
-def _parse_header(file: IO[bytes]) -> _Header:
-    version = npy.read_magic(file)
-    if version == (1, 0):
-        return _Header(*npy.read_array_header_1_0(file))
-    if version == (2, 0):
-        return _Header(*npy.read_array_header_2_0(file))
-    raise ValueError(f"its format is {version[0]}.{version[1]}, that of records")
 
 
 def _check(subject: str, header: _Header, held: int, kinds: str) -> None:

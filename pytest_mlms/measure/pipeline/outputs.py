@@ -1,4 +1,4 @@
-"""The output steps: probabilities of logits, the best classes, and the names of classes.
+"""The output steps: scores of classes, and those that end in a text, a mask, an image or numbers.
 
 Classes are ranked by the values of the model's own output. Softmax keeps their order, but makes
 equal what is far below the largest value: its probability is rounded to 0.
@@ -6,6 +6,9 @@ equal what is far below the largest value: its probability is rounded to 0.
 
 from __future__ import annotations
 
+import functools
+import unicodedata
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +17,18 @@ import scipy
 from numpy.typing import NDArray
 
 from pytest_mlms.core.errors import DatasetError, OutputError
-from pytest_mlms.manifest.box_steps import DropBackground
+from pytest_mlms.manifest.output_steps import DropBackground, Image, Sigmoid
 from pytest_mlms.manifest.schema import Output
+from pytest_mlms.manifest.text_steps import (
+    Argmax,
+    Ctc,
+    Detokenize,
+    NormalizeText,
+    Threshold,
+)
 from pytest_mlms.measure.pipeline import observers
-from pytest_mlms.measure.pipeline.name_files import read_names
+from pytest_mlms.measure.pipeline.step_files import read_names, read_text
+from pytest_mlms.measure.pipeline.text_inputs import decode
 
 Array = NDArray[Any]
 
@@ -90,3 +101,233 @@ def read_labels(path: Path, classes: int | None = None) -> list[str]:
         problem = f"{path} has {len(labels)} labels, and the model {classes} classes"
         raise DatasetError(f"{problem}; write one a line")
     return labels
+
+
+def to_images(values: Array, parameters: Image) -> Array:
+    """Return pictures with the channels last (inputs x height x width x channels), float64.
+
+    Raises ValueError for values of another shape, or of another number of channels.
+    """
+    if values.ndim != 4:
+        found = f"the output is {values.shape}"
+        raise ValueError(f"{found}; name one of inputs, channels, height and width")
+    pictures = np.moveaxis(values, 1, -1) if parameters.layout == "NCHW" else values
+    channels = pictures.shape[-1]
+    for name in ("mean", "scale"):
+        count = len(getattr(parameters, name))
+        if count not in (1, channels):
+            found = f"{name} has {count} values for {channels} channels"
+            raise ValueError(f"{found}; write one for all, or one for each")
+    scale = np.asarray(parameters.scale)
+    return np.asarray(pictures.astype(np.float64) * scale + np.asarray(parameters.mean))
+
+
+Values = Any
+"""An array with the inputs first, or a list of ids or texts, one for each input."""
+
+
+def decode_texts(values: Array, output: Output) -> list[str]:
+    """Return the texts of an output of type text, with the inputs as its first axis.
+
+    Raises OutputError for values that its steps can't be done with, and DatasetError for files of
+    tokens that don't fit them.
+    """
+    texts = steps_done(values, output)
+    for text in texts:
+        if not isinstance(text, str):
+            advice = "end its steps with 'ctc' and a file, or with 'detokenize'"
+            raise OutputError(f"output {output.name!r} has no text; {advice}")
+    return list(texts)
+
+
+def decode_tokens(values: Array, output: Output) -> list[Array]:
+    """Return the ids of an output of type tokens, without negative ones, for each input.
+
+    Raises OutputError as decode_texts does.
+    """
+    rows = []
+    for row in steps_done(values, output):
+        ids = np.asarray(row)
+        if ids.ndim != 1 or ids.dtype.kind not in "iu":
+            found = f"{ids.dtype} {ids.shape} an input"
+            advice = "add a step 'argmax', or name the output with the tokens"
+            raise OutputError(f"output {output.name!r} has {found}, not ids of tokens; {advice}")
+        rows.append(ids[ids >= 0])
+    return rows
+
+
+def normalized_label(label: str, output: Output) -> str:
+    """Return a label as the steps ``normalize_text`` of an output make it."""
+    for step in output.steps:
+        if step.name == "normalize_text":
+            label = _normalized(label, step.parameters)
+    return label
+
+
+def steps_done(values: Array, output: Output) -> Values:
+    """Return an output after its steps, a row for each input.
+
+    Raises OutputError for values that a step can't be done with.
+    """
+    done: Values = values
+    for number, step in enumerate(output.steps, start=1):
+        change = _STEPS[step.name]
+        try:
+            with observers.step(step.name):
+                done = change(done, step.parameters)
+        except (ValueError, TypeError, IndexError, ArithmeticError) as error:
+            place = f"step {number} of output {output.name!r}, {step.name}"
+            raise OutputError(f"{place}: {error}") from error
+    return done
+
+
+def _softmax(values: Values, parameters: object) -> Values:
+    return scipy.special.softmax(_finite(values).astype(np.float64), axis=-1)
+
+
+def _sigmoid(values: Values, parameters: Sigmoid) -> Values:
+    logits = _finite(values).astype(np.float64)
+    if parameters.clip is not None:
+        logits = logits.clip(-parameters.clip, parameters.clip)
+    return scipy.special.expit(logits)
+
+
+def _threshold(values: Values, parameters: Threshold) -> Values:
+    return (_finite(values) > parameters.above).astype(np.int64)
+
+
+def _argmax(values: Values, parameters: Argmax) -> Values:
+    array = _finite(values)
+    axis = parameters.axis
+    if not -array.ndim < axis < array.ndim or axis == 0:
+        raise ValueError(f"the output is {array.shape}; write an axis of it behind the first")
+    return array.argmax(axis=axis)
+
+
+def _finite(values: Values) -> Array:
+    array = np.asarray(values)
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise ValueError("it has NaN or infinity; check the input's steps and the model")
+    return array
+
+
+def _ctc(values: Values, parameters: Ctc) -> Values:
+    array = _finite(values)
+    if array.ndim == 3:
+        classes: int | None = array.shape[2]
+        paths = array.argmax(axis=2)
+    elif array.ndim == 2 and array.dtype.kind in "iu":
+        classes = None
+        paths = array
+    else:
+        raise ValueError(f"it is {array.dtype} {array.shape}; expected inputs x times x classes")
+    if classes is not None and parameters.blank >= classes:
+        raise ValueError(f"blank {parameters.blank} isn't among the {classes} classes; correct it")
+    sequences = [_collapsed(path, parameters.blank) for path in paths]
+    if parameters.file is None:
+        return sequences
+    tokens = _ctc_tokens(parameters.file, parameters, classes)
+    return [_joined(sequence, tokens, parameters) for sequence in sequences]
+
+
+def _collapsed(path: Array, blank: int) -> Array:
+    """Return a path of classes with repetitions once, and without blanks."""
+    is_new = np.ones(len(path), dtype=bool)
+    is_new[1:] = path[1:] != path[:-1]
+    return np.asarray(path[is_new & (path != blank)])
+
+
+def _joined(sequence: Array, tokens: Sequence[str], parameters: Ctc) -> str:
+    if sequence.size and not 0 <= sequence.min() <= sequence.max() < len(tokens):
+        wrong = min(sequence.min(), 0) or sequence.max()
+        problem = f"class {wrong} has no token in {parameters.file}"
+        raise ValueError(f"{problem}; name the file of this model")
+    text = "".join(tokens[index] for index in sequence)
+    if parameters.delimiter:
+        text = text.replace(parameters.delimiter, " ")
+    return text
+
+
+def _ctc_tokens(file: str, parameters: Ctc, classes: int | None) -> Sequence[str]:
+    """Return the token of each class; raises ValueError where the file doesn't fit the classes."""
+    tokens = [*_lines(file), *parameters.append]
+    if classes is None or len(tokens) == classes:
+        return tokens
+    if len(tokens) == classes - 1:
+        tokens.insert(parameters.blank, "")
+        return tokens
+    found = f"{Path(file).name} has {len(tokens):,} tokens, and the model {classes:,} classes"
+    advice = "write one a line, with or without the blank, or the last ones under 'append'"
+    raise ValueError(f"{found}; {advice}")
+
+
+@functools.lru_cache(maxsize=16)
+def _lines(file: str) -> tuple[str, ...]:
+    """Return the lines of a file of tokens; a line may be a blank."""
+    text = read_text(Path(file), "token")
+    lines = text.replace("\r\n", "\n").split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    return tuple(lines)
+
+
+def _detokenize(values: Values, parameters: Detokenize) -> Values:
+    return [_text_of(np.asarray(row), parameters) for row in values]
+
+
+def _text_of(ids: Array, parameters: Detokenize) -> str:
+    if ids.ndim != 1 or (ids.dtype.kind not in "iu" and ids.size):
+        raise ValueError(f"an input has {ids.dtype} {ids.shape}, not ids of tokens; add 'argmax'")
+    numbers = [int(number) for number in ids if number >= 0]
+    if parameters.stop in numbers:
+        del numbers[numbers.index(parameters.stop) :]
+    return decode(parameters.file, numbers)
+
+
+def _normalize_text(values: Values, parameters: NormalizeText) -> Values:
+    return [_normalized(text, parameters) for text in values]
+
+
+def _normalized(text: str, parameters: NormalizeText) -> str:
+    if not isinstance(text, str):
+        raise TypeError("it has no texts yet; move it behind 'ctc' or 'detokenize'")
+    text = unicodedata.normalize(parameters.form, text)
+    if parameters.case == "lower":
+        text = text.lower()
+    elif parameters.case == "upper":
+        text = text.upper()
+    if parameters.punctuation == "remove":
+        text = _without_punctuation(text)
+    return " ".join(text.split())
+
+
+def _without_punctuation(text: str) -> str:
+    """Return a text without punctuation, beside apostrophes between letters."""
+    kept = []
+    for index, character in enumerate(text):
+        is_punctuation = unicodedata.category(character).startswith("P")
+        if not is_punctuation or _is_inner_apostrophe(text, index):
+            kept.append(character)
+        else:
+            kept.append(" ")
+    return "".join(kept)
+
+
+def _is_inner_apostrophe(text: str, index: int) -> bool:
+    neighbours = text[index - 1 : index] + text[index + 1 : index + 2]
+    return text[index] in "'\N{RIGHT SINGLE QUOTATION MARK}" and (
+        len(neighbours) == 2 and neighbours.isalpha()
+    )
+
+
+_STEPS: dict[str, Callable[[Values, Any], Values]] = {
+    "softmax": _softmax,
+    "sigmoid": _sigmoid,
+    "threshold": _threshold,
+    "argmax": _argmax,
+    "ctc": _ctc,
+    "detokenize": _detokenize,
+    "normalize_text": _normalize_text,
+    "mask": lambda values, parameters: values,
+    "image": lambda values, parameters: to_images(_finite(values), parameters),
+}

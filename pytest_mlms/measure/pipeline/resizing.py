@@ -14,8 +14,8 @@ import numpy as np
 from PIL import Image
 
 from pytest_mlms.measure.pipeline import opencv_resizing, tensorflow_resizing
+from pytest_mlms.measure.pipeline.geometry import Size
 from pytest_mlms.measure.pipeline.interpolation import Array, Method
-from pytest_mlms.measure.pipeline.sizes import Size
 
 _METHODS: Mapping[str, Mapping[str, Method]] = {
     "opencv": opencv_resizing.METHODS,

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 from pytest_mlms.core.errors import DatasetError
 from pytest_mlms.manifest.schema import Input
 from pytest_mlms.manifest.steps import InputStep
+from pytest_mlms.measure.pipeline.geometry import Size, crop_window, resized_size
 from pytest_mlms.measure.pipeline.inputs import Element
 from pytest_mlms.measure.pipeline.pictures import picture_size
-from pytest_mlms.measure.pipeline.sizes import Size, crop_window, resized_size
 
 
 class Decoding(NamedTuple):

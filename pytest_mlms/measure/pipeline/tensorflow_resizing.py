@@ -1,6 +1,6 @@
 """Resizing of images as TensorFlow computes it, since version 2 and in version 1.
 
-The formulas are those of core/kernels/image/resize_bilinear_op.cc, resize_area_op.cc and
+The formulas are from core/kernels/image/resize_bilinear_op.cc, resize_area_op.cc and
 resize_nearest_neighbor_op.cc, https://github.com/tensorflow/tensorflow. The centres of pixels are
 half a pixel inside, as tf.image.resize has them, or not, as in tf.compat.v1.image.resize.
 """
@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from pytest_mlms.measure.pipeline.geometry import Size
 from pytest_mlms.measure.pipeline.interpolation import (
     Array,
     Method,
@@ -22,7 +23,6 @@ from pytest_mlms.measure.pipeline.interpolation import (
     taps_within,
     weighted_sums,
 )
-from pytest_mlms.measure.pipeline.sizes import Size
 
 _HALF = np.float32(0.5)
 

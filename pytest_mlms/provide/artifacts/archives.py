@@ -64,7 +64,7 @@ class ArchiveTooLarge(UnsafeArchive):
 
 
 class MissingMember(Exception):
-    """An archive has no such file; ``names`` are those of its files."""
+    """An archive has no such file; ``names`` are the names of its files."""
 
     def __init__(self, names: list[str]) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class _Member:
 
 
 def is_archive(path: Path) -> bool:
-    """Return whether a file's name is that of an archive that ``unpack`` reads."""
+    """Return whether a file's name ends as of an archive that ``unpack`` reads."""
     return path.name.endswith(_SUFFIXES)
 
 

@@ -1,4 +1,5 @@
-"""Do one request of ``child``, and print the reply: {"size": …}, {"error": …} or that of the web.
+"""Do one request of ``child``, and print the reply: {"size": …}, {"error": …} or the reply of
+``child_web``.
 
 The system limits the files that it writes, whatever a server says of their sizes. This runs in a
 process of its own, whose standard input has the request in a line, and ends it when it closes.

@@ -23,8 +23,7 @@ import urllib3
 
 from pytest_mlms.core.text import shortened
 from pytest_mlms.core.units import format_quantity
-from pytest_mlms.provide.artifacts.links import is_safer_or_alike
-from pytest_mlms.provide.artifacts.responses import PlainResponse
+from pytest_mlms.provide.artifacts.answers import PlainResponse, is_safer_or_alike
 
 _CHUNK = 1 << 16
 """Bytes that are read at once, at most what a broken connection loses."""

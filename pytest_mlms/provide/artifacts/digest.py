@@ -1,4 +1,4 @@
-"""The sha256 of files, and the check that a file is the one that a manifest names."""
+"""Digests of files, and Git LFS pointers: small texts in place of files that were not fetched."""
 
 from __future__ import annotations
 
@@ -8,6 +8,22 @@ from pathlib import Path
 
 from pytest_mlms.core.errors import ArtifactError
 from pytest_mlms.core.records import Artifact
+
+_BEGINNING = b"version https://git-lfs.github.com/spec/"
+
+POINTER_ADVICE = "a Git LFS pointer, not the file itself; run 'git lfs pull' where it is from"
+
+
+def is_pointer(data: bytes) -> bool:
+    """Return whether a file's content is a pointer."""
+    return data.startswith(_BEGINNING)
+
+
+def is_pointer_file(path: Path) -> bool:
+    """Return whether the file at ``path`` is a pointer."""
+    with path.open("rb") as file:
+        return is_pointer(file.read(len(_BEGINNING)))
+
 
 _CHUNK = 1 << 20  # bytes
 
@@ -42,7 +58,7 @@ def digest_of(path: Path) -> str:
     """Return the sha256 of a file in hexadecimal.
 
     It is computed again in a process only after the file's status has changed: its size, the time
-    of its last change, or that of its status, which no program can set.
+    of its last change, or the time of a change of its status, which no program can set.
     """
     status = path.stat()
     times = (status.st_mtime_ns, status.st_ctime_ns)

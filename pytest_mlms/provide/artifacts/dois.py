@@ -10,10 +10,10 @@ import json
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from pytest_mlms.provide.artifacts.answers import foreign_host, resolved
+from pytest_mlms.provide.artifacts.child import WebError, final_address, read_answer
 from pytest_mlms.provide.artifacts.download import Download
-from pytest_mlms.provide.artifacts.links import foreign_host, resolved
 from pytest_mlms.provide.artifacts.transfer import DownloadError, Transfer
-from pytest_mlms.provide.artifacts.web import WebError, final_address, read_answer
 
 _RESOLVER = "https://doi.org/"
 _FIGSHARE = "https://api.figshare.com/v2/articles"

@@ -1,6 +1,6 @@
 """The files beside an ONNX file that hold its weights, which frameworks read with it.
 
-They must be covered by a digest, too: that of ``weights``, or that of the archive that they are in.
+They must be covered by a digest, too: of ``weights``, or of the archive that they are in.
 
 They are found by a walk over the file by the field numbers of onnx.proto3
 (https://github.com/onnx/onnx/blob/main/onnx/onnx.proto3), which passes over weights in the file.

@@ -29,9 +29,15 @@ from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.manifest.schema import Model
 from pytest_mlms.manifest.sources import is_remote, scheme_of
 from pytest_mlms.provide.artifacts.archives import UnsafeArchive, is_archive
-from pytest_mlms.provide.artifacts.digest import check_digest, digest_of, has_digest, sha256_of
+from pytest_mlms.provide.artifacts.digest import (
+    POINTER_ADVICE,
+    check_digest,
+    digest_of,
+    has_digest,
+    is_pointer_file,
+    sha256_of,
+)
 from pytest_mlms.provide.artifacts.external_data import check_external_data, with_external_data
-from pytest_mlms.provide.artifacts.lfs import POINTER_ADVICE, is_pointer_file
 from pytest_mlms.provide.artifacts.limits import DownloadLimits
 from pytest_mlms.provide.artifacts.unpacked import unpacked
 from pytest_mlms.provide.artifacts.unpinned import if_recorded, pinned
@@ -75,10 +81,10 @@ def default_cache() -> Path:
 
 @dataclass(frozen=True)
 class CaseFiles:
-    """The local files of a case: those of the model by role, and its dataset, if any.
+    """The local files of a case: the model's by role, and its dataset, if any.
 
-    ``steps`` are the files that steps name, by what the manifest says there. ``arrivals`` is that
-    of a replay.
+    ``steps`` are the files that steps name, by what the manifest says there. ``arrivals`` is the
+    file of a replay.
     """
 
     model: Mapping[str, Path]
@@ -160,7 +166,7 @@ def fetch(
 
 
 def _may_be_of_member(artifact: Artifact) -> bool:
-    """Return whether a digest is an md5 beside a member: old manifests have that of either."""
+    """Return whether a digest is an md5 beside a member: old manifests have the md5 of either."""
     is_web = scheme_of(artifact.source) in ("http", "https")
     return is_web and artifact.member is not None and (artifact.sha256 or "").startswith("md5:")
 
@@ -177,7 +183,7 @@ def _removing_others(artifact: Artifact, path: Path) -> Iterator[None]:
 
 
 def _check_either(artifact: Artifact, path: Path, member: Path) -> None:
-    """Raise ArtifactError unless an md5 is that of an archive or of its member."""
+    """Raise ArtifactError unless an md5 belongs to an archive or to its member."""
     digest = artifact.sha256 or ""
     if not _may_be_of_member(artifact) or has_digest(path, digest):
         return
@@ -207,13 +213,10 @@ def _disk_error(artifact: Artifact, error: OSError, cache: Path) -> ArtifactErro
     names = [name for name in (error.filename, error.filename2) if name]
     where = f" ({names[-1]})" if names else ""
     problem = f"{artifact.place}: {artifact.source}: {error.strerror or error}{where}"
-    return ArtifactError(f"{problem}; {_advice(cache)}")
-
-
-def _advice(cache: Path) -> str:
+    advice = "make room or grant access, or name another cache with --mlms-cache"
     if cache == _NO_CACHE:
-        return "HOME is not set: name a folder for the cache with --mlms-cache or MLMS_CACHE"
-    return "make room or grant access, or name another cache with --mlms-cache"
+        advice = "HOME is not set: name a folder for the cache with --mlms-cache or MLMS_CACHE"
+    return ArtifactError(f"{problem}; {advice}")
 
 
 def check_local(loaded: LoadedManifest) -> Iterator[ArtifactError]:

@@ -31,9 +31,9 @@ from packaging.utils import (
 from packaging.version import InvalidVersion, Version
 
 from pytest_mlms.core.text import shortened
-from pytest_mlms.provide.artifacts.links import foreign_host, resolved
+from pytest_mlms.provide.artifacts.answers import foreign_host, resolved
+from pytest_mlms.provide.artifacts.child import WebError, read_answer
 from pytest_mlms.provide.artifacts.transfer import DownloadError
-from pytest_mlms.provide.artifacts.web import WebError, read_answer
 
 _ACCEPT = (
     "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, "
@@ -241,7 +241,7 @@ def _file_of_link(attributes: Mapping[str, str | None], page: str) -> PackageFil
 
 
 def _sha256(digest: object) -> str | None:
-    """Return a digest of an index; None for what is none."""
+    """Return a digest of an index; None for anything else."""
     return digest if isinstance(digest, str) and _SHA256.fullmatch(digest) else None
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +53,9 @@ def retrieve_from_package(transfer: Transfer) -> None:
     with hold_lock(folder.with_suffix(".lock")):
         if wanted.path is None:
             path = _package_itself(wanted, folder, transfer)
-            _copy(path, transfer)
+            transfer.check_size(path.stat().st_size)
+            transfer.partial.unlink(missing_ok=True)
+            shutil.copyfile(path, transfer.partial)
         elif not _is_extracted_from_kept(wanted.path, folder, transfer):
             _extract_offered(wanted, wanted.path, folder, transfer)
 
@@ -123,12 +126,9 @@ def _near(path: str, missing: Mapping[str, list[str]]) -> str:
     close = close_words(path, names, _SHOWN)
     shown = list(dict.fromkeys([*same, *close]))[:_SHOWN]
     if not shown:
-        shown = sorted(names, key=lambda name: (not _is_of_data(name), name))[:_SHOWN]
+        code = [name for name in names if name.endswith(".py") or ".dist-info/" in name]
+        shown = [*sorted(set(names) - set(code)), *sorted(code)][:_SHOWN]
     return f"did you mean {' or '.join(shown)}?" if shown else "it is empty"
-
-
-def _is_of_data(name: str) -> bool:
-    return not name.endswith(".py") and ".dist-info/" not in name
 
 
 def _files_of(wanted: _Wanted, transfer: Transfer) -> list[PackageFile]:
@@ -213,11 +213,3 @@ def _package_itself(wanted: _Wanted, folder: Path, transfer: Transfer) -> Path:
 def _digest_of_local(file: PackageFile) -> str | None:
     parts = urlsplit(file.url)
     return digest_of(Path(url2pathname(parts.path))) if parts.scheme == "file" else None
-
-
-def _copy(path: Path, transfer: Transfer) -> None:
-    transfer.check_size(path.stat().st_size)
-    transfer.partial.unlink(missing_ok=True)
-    with path.open("rb") as source, transfer.partial.open("wb") as target:
-        while chunk := source.read(1 << 20):
-            target.write(chunk)

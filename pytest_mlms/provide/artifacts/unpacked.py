@@ -79,7 +79,7 @@ def _read(table: Path) -> object:
 
 
 def _digests_of(folder: Path, status: Mapping[str, _Status]) -> dict[str, str]:
-    """Return the digest of each file; "" for what is no file, and links are none."""
+    """Return the digest of each file; "" for anything else, such as a link."""
     digests = {}
     for name, facts in status.items():
         is_file = stat.S_ISREG(facts[0])

@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from pytest_mlms.core.cgroups import cgroup_folders, cpu_limits
+from pytest_mlms.core.memory import cgroup_folders, cpu_limits
 
 _DEVICES = Path("/sys/devices")
 

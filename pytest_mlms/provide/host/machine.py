@@ -20,7 +20,7 @@ from mlms_predictors._run.gpus import (
     whole_gpu,
 )
 
-from pytest_mlms.core.cgroups import cgroup_folders, cpu_limits, memory_limits
+from pytest_mlms.core.memory import cgroup_folders, cpu_limits, memory_limits
 
 Facts = dict[str, Any]
 """Plain values by name; ``unavailable`` maps the names of the others to the reasons."""

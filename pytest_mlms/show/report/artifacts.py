@@ -13,7 +13,7 @@ from pytest_mlms.measure.agent.predictor import ScenarioRun
 from pytest_mlms.measure.evaluate.process_result import ProcessResult
 
 if TYPE_CHECKING:
-    from pytest_mlms.measure.load.peak_records import Peak, Probe
+    from pytest_mlms.measure.load.rate_evidence import Peak, Probe
 
 
 def keep_process(recorder: Recorder, index: int, result: ProcessResult) -> None:

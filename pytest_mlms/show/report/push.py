@@ -24,7 +24,7 @@ import pytest_mlms
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.portal_address import TOKEN_VARIABLE, exposes_tokens
 from pytest_mlms.core.text import shortened
-from pytest_mlms.provide.artifacts.responses import PlainResponse
+from pytest_mlms.provide.artifacts.answers import PlainResponse
 from pytest_mlms.show.report.push_queue import mark_waiting, unmark, waiting_runs
 
 _PATH = "/api/v1/runs"

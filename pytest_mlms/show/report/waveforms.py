@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_mlms.core.errors import MlmsError
-from pytest_mlms.measure.pipeline.sound_inputs import read_sounds
+from pytest_mlms.measure.pipeline.sounds import read_sounds
 from pytest_mlms.show.pages.examples import Waveform
 
 if TYPE_CHECKING:

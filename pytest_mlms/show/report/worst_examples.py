@@ -20,8 +20,7 @@ from pytest_mlms.core.text import shortened, visible
 from pytest_mlms.measure.evaluate.tasks.task import BoxMark, MaskPair
 from pytest_mlms.measure.evaluate.worst_inputs import largest_losses
 from pytest_mlms.measure.pipeline.coco import CocoLabels
-from pytest_mlms.measure.pipeline.image_steps import as_image
-from pytest_mlms.measure.pipeline.pictures import decode_picture
+from pytest_mlms.measure.pipeline.pictures import as_image, decode_picture
 from pytest_mlms.show.pages.examples import WORST, Example, Examples
 from pytest_mlms.show.report.mask_pictures import draw_masks
 from pytest_mlms.show.report.waveforms import waveform_of

@@ -7,8 +7,7 @@ import numpy as np
 from pytest_mlms.author.doctor.examination import sampled
 from pytest_mlms.manifest.schema import Input
 from pytest_mlms.measure.pipeline import Dataset, Labels
-from pytest_mlms.measure.pipeline.coco import CocoLabels
-from pytest_mlms.measure.pipeline.coco_json import CocoFile, Picture
+from pytest_mlms.measure.pipeline.coco import CocoFile, CocoLabels, Picture
 
 TENSOR = Input.model_validate({"name": "x", "type": "tensor", "element_type": "float32"})
 COUNT = 9

@@ -16,8 +16,8 @@ import numpy as np
 import psutil
 import pytest
 
-from pytest_mlms.core.cgroups import oom_kills
 from pytest_mlms.core.errors import AgentError
+from pytest_mlms.core.memory import oom_kills
 from pytest_mlms.core.records import Launch
 from pytest_mlms.measure.agent.process import WORKER, Agent, Refused, start_agent
 from tests.support.agents import TIMEOUT

@@ -7,10 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pytest_mlms.measure.load.arrivals import poisson_arrivals
-from pytest_mlms.measure.load.early_stopping import estimate, least_within
-from pytest_mlms.measure.load.percentiles import LOADGEN_SHARES, loadgen_percentile
-from pytest_mlms.measure.load.sample_order import loaded_samples, sample_order
+from pytest_mlms.measure.load.arrivals import loaded_samples, poisson_arrivals, sample_order
+from pytest_mlms.measure.load.early_stopping import (
+    LOADGEN_SHARES,
+    estimate,
+    least_within,
+    loadgen_percentile,
+)
 from tests.support.loadgen import LoadGenRequest, LoadGenRun, run_loadgen
 
 pytest.importorskip("mlperf_loadgen")

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_mlms.measure.load.mersenne import OUTPUTS, MersenneTwister
+from pytest_mlms.measure.load.arrivals import OUTPUTS, MersenneTwister
 
 DEFAULT_SEED = 5489
 TEN_THOUSANDTH = 4_123_659_995

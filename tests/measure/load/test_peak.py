@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pytest_mlms.measure.load.evidence import Criterion, Outcome
 from pytest_mlms.measure.load.peak import find_peak
-from pytest_mlms.measure.load.peak_records import PROCESSES, Drive, Load, Peak, PeakPlan, Probe
+from pytest_mlms.measure.load.rate_evidence import PROCESSES, Drive, Load, Peak, PeakPlan, Probe
 from tests.support.queues import Queue
 
 SHARE = 0.99

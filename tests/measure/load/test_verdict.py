@@ -6,8 +6,13 @@ import numpy as np
 import pytest
 
 from pytest_mlms.core.records import Verdict
-from pytest_mlms.measure.load.evidence import Criterion
-from pytest_mlms.measure.load.verdict import RunVerdict, hold_back, is_settled, judge_run
+from pytest_mlms.measure.load.evidence import (
+    Criterion,
+    RunVerdict,
+    hold_back,
+    is_settled,
+    judge_run,
+)
 
 LIMIT = 1_000_000
 FAST = LIMIT // 2

@@ -14,7 +14,7 @@ from pytest_mlms.core.records import Place
 from pytest_mlms.manifest.schema import Input
 from pytest_mlms.measure.pipeline.dataset import Dataset, open_dataset
 from pytest_mlms.measure.pipeline.labels import LabelForm
-from pytest_mlms.measure.pipeline.name_files import class_numbers
+from pytest_mlms.measure.pipeline.step_files import class_numbers
 
 HERE = Place(Path("m.yaml"), 30)
 IMAGE = Input.model_validate(

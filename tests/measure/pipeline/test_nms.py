@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_mlms.measure.pipeline.nms import suppressed
+from pytest_mlms.measure.pipeline.objects import suppressed
 
 Array = np.ndarray[Any, Any]
 

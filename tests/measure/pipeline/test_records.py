@@ -16,7 +16,7 @@ from pytest_mlms.core.errors import DatasetError
 from pytest_mlms.core.records import Place
 from pytest_mlms.manifest.schema import Input
 from pytest_mlms.measure.pipeline import Dataset, LabelForm, open_dataset, without_corrupt
-from pytest_mlms.measure.pipeline.crc32c import crc32c, masked_crc32c
+from pytest_mlms.measure.pipeline.record_files import crc32c, crc32c_in_numpy, masked_crc32c
 from tests.support.record_goldens import PARTED, PICTURES
 
 GOLDENS = Path(__file__).with_name("goldens")
@@ -50,6 +50,7 @@ def opened(path: Path, *inputs: Input, form: LabelForm = "class") -> Dataset:
 )
 def test_checksums_are_those_of_the_standard(data: bytes, checksum: int) -> None:
     assert crc32c(data) == checksum
+    assert crc32c_in_numpy(data) == checksum
 
 
 def slow_crc32c(data: bytes) -> int:
@@ -64,7 +65,9 @@ def slow_crc32c(data: bytes) -> int:
 def test_checksums_of_all_lengths_are_those_bit_by_bit() -> None:
     data = np.random.default_rng(1).integers(0, 256, 3000, dtype=np.uint8).tobytes()
     for length in [*range(1, 70), 255, 256, 257, 1023, 3000]:
-        assert crc32c(data[:length]) == slow_crc32c(data[:length]), length
+        expected = slow_crc32c(data[:length])
+        assert crc32c(data[:length]) == expected, length
+        assert crc32c_in_numpy(data[:length]) == expected, length
 
 
 def test_features_of_tensorflow_are_elements_and_labels() -> None:

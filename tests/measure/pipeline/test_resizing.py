@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from pytest_mlms.manifest.steps import InputStep
-from pytest_mlms.measure.pipeline.geometry import geometry_of
-from pytest_mlms.measure.pipeline.image_steps import IMAGE_STEPS
+from pytest_mlms.measure.pipeline.geometry import Size, geometry_of, resized_size
+from pytest_mlms.measure.pipeline.pictures import IMAGE_STEPS
 from pytest_mlms.measure.pipeline.resizing import resize_image
-from pytest_mlms.measure.pipeline.sizes import Size, resized_size
 from tests.support.image_goldens import (
     CROPPED,
     LETTERBOX,

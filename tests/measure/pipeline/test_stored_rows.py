@@ -17,7 +17,7 @@ from pytest_mlms.core.errors import DatasetError
 from pytest_mlms.core.records import Place
 from pytest_mlms.manifest.schema import Input
 from pytest_mlms.measure.pipeline import npz, open_dataset
-from pytest_mlms.measure.pipeline.stored_rows import StoredRows
+from pytest_mlms.measure.pipeline.npz import StoredRows
 
 HERE = Place(Path("m.yaml"), 30)
 TENSOR = Input.model_validate({"name": "x", "type": "tensor", "element_type": "float32"})

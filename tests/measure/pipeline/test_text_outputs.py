@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from pytest_mlms.core.errors import OutputError
 from pytest_mlms.manifest.schema import Output
-from pytest_mlms.measure.pipeline.text_outputs import decode_texts, decode_tokens, normalized_label
+from pytest_mlms.measure.pipeline.outputs import decode_texts, decode_tokens, normalized_label
 from tests.support.language import write_tokenizer
 
 DIGEST = "0" * 64

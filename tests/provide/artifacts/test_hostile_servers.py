@@ -19,7 +19,7 @@ import pytest
 import requests
 
 from pytest_mlms.core.errors import ArtifactError
-from pytest_mlms.provide.artifacts import child_web, web
+from pytest_mlms.provide.artifacts import child, child_web
 from pytest_mlms.provide.artifacts.download import Download
 from pytest_mlms.provide.artifacts.limits import DownloadLimits
 from pytest_mlms.provide.artifacts.transfer import DownloadError
@@ -181,7 +181,7 @@ def test_a_compressed_body_is_taken_as_it_was_sent(tmp_path: Path) -> None:
 def test_a_server_that_sends_little_is_given_up_long_before_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(web, "_LEAST_BYTES_SECONDS", 0.5)
+    monkeypatch.setattr(child, "_LEAST_BYTES_SECONDS", 0.5)
     with answering(slowly(OK + b"\r\n" + bytes(1000))) as url:
         problem = failure_of(url, tmp_path, LIMITS._replace(seconds=600))
     assert problem.startswith("the server sent less than 64 KiB in 0.5 s")

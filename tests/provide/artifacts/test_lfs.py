@@ -8,8 +8,8 @@ import pytest
 
 from pytest_mlms.core.errors import ArtifactError
 from pytest_mlms.core.records import Artifact, Place
+from pytest_mlms.provide.artifacts.digest import is_pointer
 from pytest_mlms.provide.artifacts.fetch import fetch
-from pytest_mlms.provide.artifacts.lfs import is_pointer
 from tests.support.archives import write_zip
 from tests.support.project import sha256
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from urllib3.exceptions import LocationParseError
 from urllib3.util import parse_url
 
-from pytest_mlms.provide.artifacts.links import resolved
+from pytest_mlms.provide.artifacts.answers import resolved
 
 PAGE = "https://index.example/simple/x/"
 

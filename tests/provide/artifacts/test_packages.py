@@ -170,6 +170,15 @@ def test_a_damaged_package_is_an_error_and_a_damaged_copy_is_fetched_again(
         fetch(artifact("pypi:my-models==2.0#x"), tmp_path)
 
 
+def test_no_answer_is_asked_for_in_a_compressed_form(
+    index: Index, server: FileServer, tmp_path: Path
+) -> None:
+    """Bodies are taken as they are sent, of pages as of files."""
+    index.add("my-models", NAME, wheel_of(WHEEL))
+    fetch(artifact(SOURCE), tmp_path)
+    assert server.encodings == ["identity", "identity"]
+
+
 def test_a_page_that_is_no_index_is_an_error(
     server: FileServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -12,7 +12,7 @@ from pytest_mlms.measure.evaluate.tasks.columns import number_texts
 from pytest_mlms.measure.evaluate.tasks.labels import finite_label, labels_of
 from pytest_mlms.measure.evaluate.tasks.shapes import in_shape
 from pytest_mlms.measure.evaluate.tasks.task import Array, Evidence, Scorer, Task
-from pytest_mlms.measure.pipeline.text_outputs import steps_done
+from pytest_mlms.measure.pipeline.outputs import steps_done
 
 if TYPE_CHECKING:
     from pytest_mlms.manifest.schema import Output

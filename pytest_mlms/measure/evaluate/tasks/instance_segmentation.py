@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from pytest_mlms.core.errors import OutputError
-from pytest_mlms.manifest.box_steps import Masks
+from pytest_mlms.manifest.output_steps import Masks
 from pytest_mlms.manifest.schema import Output
 from pytest_mlms.measure.evaluate.average_precision import (
     MatchedImage,

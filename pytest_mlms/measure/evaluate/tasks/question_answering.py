@@ -19,8 +19,8 @@ from pytest_mlms.measure.evaluate.tasks.answers import AnswerScores, answers_of,
 from pytest_mlms.measure.evaluate.tasks.task import Array, Scorer, Task
 from pytest_mlms.measure.evaluate.tasks.text_task import TextEvidence, TextScorer, label_text
 from pytest_mlms.measure.pipeline import Dataset
-from pytest_mlms.measure.pipeline.text_outputs import normalized_label
-from pytest_mlms.measure.pipeline.tokenizer_files import Text, encode
+from pytest_mlms.measure.pipeline.outputs import normalized_label
+from pytest_mlms.measure.pipeline.text_inputs import Text, encode
 
 _MOST_TOKENS = 30
 

@@ -11,7 +11,7 @@ from pytest_mlms.measure.evaluate.outputs import check_finite
 from pytest_mlms.measure.evaluate.tasks.columns import number_texts
 from pytest_mlms.measure.evaluate.tasks.labels import finite_label, labels_of
 from pytest_mlms.measure.evaluate.tasks.task import Array, Evidence, Scorer, Task
-from pytest_mlms.measure.pipeline.text_outputs import steps_done
+from pytest_mlms.measure.pipeline.outputs import steps_done
 
 if TYPE_CHECKING:
     from pytest_mlms.manifest.schema import Output

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from pytest_mlms.core.errors import OutputError
-from pytest_mlms.manifest.mask_steps import Mask
+from pytest_mlms.manifest.output_steps import Mask
 from pytest_mlms.measure.evaluate.tasks.columns import number_texts
 from pytest_mlms.measure.evaluate.tasks.labels import labels_of
 from pytest_mlms.measure.evaluate.tasks.shapes import in_shape, resized_mask
@@ -21,7 +21,7 @@ from pytest_mlms.measure.evaluate.tasks.task import (
     Task,
     WorstMasks,
 )
-from pytest_mlms.measure.pipeline.text_outputs import steps_done
+from pytest_mlms.measure.pipeline.outputs import steps_done
 
 if TYPE_CHECKING:
     from pytest_mlms.manifest.schema import Output

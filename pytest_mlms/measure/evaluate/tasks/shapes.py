@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pytest_mlms.measure.evaluate.tasks.task import Array
 from pytest_mlms.measure.pipeline import opencv_resizing
-from pytest_mlms.measure.pipeline.sizes import Size
+from pytest_mlms.measure.pipeline.geometry import Size
 
 
 def in_shape(values: Array, shape: Sequence[int]) -> Array:

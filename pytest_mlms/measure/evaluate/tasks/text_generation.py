@@ -23,7 +23,7 @@ from pytest_mlms.measure.evaluate.tasks.task import (
 )
 from pytest_mlms.measure.evaluate.tasks.text_task import divided
 from pytest_mlms.measure.pipeline import Dataset
-from pytest_mlms.measure.pipeline.text_outputs import decode_tokens
+from pytest_mlms.measure.pipeline.outputs import decode_tokens
 
 _MOST_SHOWN = 6  # tokens
 

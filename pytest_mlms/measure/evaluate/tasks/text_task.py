@@ -19,7 +19,7 @@ from pytest_mlms.measure.evaluate.tasks.task import (
     Task,
 )
 from pytest_mlms.measure.pipeline import Dataset
-from pytest_mlms.measure.pipeline.text_outputs import decode_texts, normalized_label
+from pytest_mlms.measure.pipeline.outputs import decode_texts, normalized_label
 
 
 class TextMeasure(Protocol):

@@ -1,4 +1,4 @@
-"""Parameters of the output steps that make objects with boxes out of a model's outputs."""
+"""Parameters of the output steps of boxes, masks and images."""
 
 from __future__ import annotations
 
@@ -9,7 +9,16 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from pytest_mlms.manifest.sources import is_remote
-from pytest_mlms.manifest.types import Closed, Positive, Sha256, Short, Source, as_tuple
+from pytest_mlms.manifest.types import (
+    Closed,
+    Layout,
+    PerChannel,
+    Positive,
+    Sha256,
+    Short,
+    Source,
+    as_tuple,
+)
 
 Units = Literal["pixels", "relative"]
 """Pixels of the model's input, or shares of its width and height."""
@@ -181,3 +190,26 @@ class Masks(Closed):
 
     frame: Literal["input", "box", "prototypes"] = "input"
     threshold: float = 0.5
+
+
+class Mask(Closed):
+    """Say how the classes of labels are numbered, and how a mask gets the size of its label.
+
+    ``ignore`` is the number of the pixels of labels that aren't judged, and ``offset`` is how much
+    the labels' numbers are above the model's. ``resize`` takes the nearest pixel, as OpenCV does.
+    """
+
+    ignore: int | None = None
+    offset: int = 0
+    resize: Literal["nearest"] | None = None
+
+
+class Image(Closed):
+    """Compute values x scale + mean, the reverse of the input step normalize, channels last.
+
+    ``layout`` is that of the output, with one number for all channels or one for each.
+    """
+
+    layout: Layout = "NCHW"
+    mean: PerChannel = (0.0,)
+    scale: PerChannel = (1.0,)

@@ -1,7 +1,8 @@
-"""Links in answers of servers: where they may lead."""
+"""Answers of servers: where their links may lead, and parts of no negative size."""
 
 from __future__ import annotations
 
+import http.client
 from urllib.parse import urljoin, urlsplit
 
 _ALLOWED = {"https": ("https",), "http": ("https", "http")}
@@ -35,13 +36,23 @@ def resolved(page: str, address: str) -> str:
 
 
 def foreign_host(page: str, url: str) -> str:
-    """Return the host of an address that is neither its page's nor below that, else nothing.
+    """Return the host of an address where it is neither its page's nor below that, else nothing.
 
-    Which other hosts are of one owner no name tells, as for those of co.uk. Files of this machine
-    may lead anywhere.
+    No name tells which other hosts have one owner, as co.uk shows. Files of this machine may lead
+    anywhere.
     """
     mine = urlsplit(page).hostname
     theirs = urlsplit(url).hostname or ""
     if mine is None or f".{theirs}".endswith(f".{mine}"):
         return ""
     return theirs
+
+
+class PlainResponse(http.client.HTTPResponse):
+    """An answer that is broken where a chunk of it has a negative size."""
+
+    def _safe_read(self, amt: int) -> bytes:
+        if amt < 0:
+            raise http.client.IncompleteRead(b"")
+        read: bytes = super()._safe_read(amt)  # type: ignore[misc]
+        return read
