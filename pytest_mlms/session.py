@@ -117,7 +117,7 @@ class Session:
 
     @cached_property
     def baseline_stacks(self) -> list[Stack]:
-        """The stacks that --mlms-against names, beside those of a lock file. Raises MlmsError."""
+        """The stacks that --mlms-against names, beside a lock file's. Raises MlmsError."""
         from pytest_mlms.provide.stacks.declared import choose
 
         if self.config.sides:
@@ -127,7 +127,7 @@ class Session:
 
     @cached_property
     def _stacks_by_name(self) -> dict[str, Stack]:
-        """The declared stacks, and those of the variants that options name."""
+        """The declared stacks, and stacks of the variants that options name."""
         from pytest_mlms.provide.stacks.declared import variant_stacks
 
         declared = self.declared_stacks
@@ -162,7 +162,7 @@ class Session:
         return gather(config, self.cache, self.predictors)
 
     def next_log(self, framework: str) -> Path:
-        """Return the path of a new agent's log; a resumed run has those of earlier sessions."""
+        """Return the path of a new agent's log; a resumed run has logs of earlier sessions, too."""
         prefix = self.run_folder / "agents" / f"{framework}-{self.worker or 'main'}"
         paths = (Path(f"{prefix}-{number}.log") for number in self._log_numbers)
         return next(path for path in paths if not path.exists())

@@ -61,7 +61,7 @@ class Device:
         self._call("cuDevicePrimaryCtxRelease_v2", self._device)
 
     def _use_context(self):
-        """Make the device's primary context that of this thread."""
+        """Make the device's primary context this thread's."""
         context = _Pointer()
         self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), self._device)
         self._call("cuCtxSetCurrent", context)

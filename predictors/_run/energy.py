@@ -1,7 +1,7 @@
 """Energy of the device over an interval, as the difference of two readings of a counter.
 
-On the CPU it is that of RAPL's packages and memory (DRAM): all that the machine does, whoever does
-it. On an NVIDIA GPU it is that of the whole device, by NVML, without the host. Nothing is modelled,
+On the CPU it is the energy of RAPL's packages and memory (DRAM): all that the machine does, whoever
+does it. On an NVIDIA GPU it is the whole device's, by NVML, without the host. Nothing is modelled,
 and what has no counter is missing.
 """
 

@@ -35,7 +35,7 @@ def _entries() -> Iterator[Entry]:
 
 
 def _entries_in(folder: str) -> Iterator[Entry]:
-    """Yield the distributions of a folder, and that of a folder which is an egg."""
+    """Yield the distributions of a folder, or of a folder which is an egg."""
     egg = os.path.join(folder, "EGG-INFO", "PKG-INFO")
     for entry in _entry_of(egg, "egg"):
         yield entry

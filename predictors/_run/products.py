@@ -44,7 +44,7 @@ def count(
 def convolution(source: Shape, kernel: Shape, output: Shape) -> int:
     """Count a convolution: each output is a sum over a kernel and the inputs of its group.
 
-    The first axis of the kernel is that of the outputs.
+    The first axis of the kernel is for the outputs.
     """
     outputs = prod(output)
     taps = prod(kernel[1:])
@@ -54,7 +54,7 @@ def convolution(source: Shape, kernel: Shape, output: Shape) -> int:
 def transposed_convolution(source: Shape, kernel: Shape, output: Shape) -> int:
     """Count a transposed convolution: each input is spread over the outputs of its group.
 
-    The first axis of the kernel is that of the inputs.
+    The first axis of the kernel is for the inputs.
     """
     inputs = prod(source)
     taps = prod(kernel[1:])

@@ -1,4 +1,4 @@
-"""Outputs of calls under load, to be compared with those of the same inputs at rest.
+"""Outputs of calls under load, to be compared with the outputs of the same inputs at rest.
 
 They are copies, spread over all of the load: a framework may write the outputs of each call to the
 same memory. Digests are taken when it is over.

@@ -170,7 +170,7 @@ def _layer_span(layer, request):
 
 
 def _serving_thread():
-    """Return the number of the main thread, which serves requests: it is that of the process."""
+    """Return the number of the main thread, which serves requests: the process's own."""
     return os.getpid()
 
 

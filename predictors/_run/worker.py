@@ -224,7 +224,7 @@ class Worker:
         return OutgoingReply({}, self._named(outputs))
 
     def run(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
-        """Run a scenario over the batches sent, or over those of the last run if there are none.
+        """Run a scenario over the batches sent, or over the last run's if there are none.
 
         Reply with the raw times, and with the last outputs for the first batch and their digest.
         """

@@ -132,7 +132,7 @@ def _read_end(file) -> _Directory:
 
 
 def _check_short(short, numbers):
-    """Check that numbers are those of the older end, where they fit there."""
+    """Check that numbers agree with the older end's, where they fit there."""
     for limit, found, number in zip((_MORE_16, _MORE_32, _MORE_32), short, numbers):
         if found not in (limit, number):
             raise _NotPlain("it has two ends that differ")

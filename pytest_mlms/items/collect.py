@@ -1,4 +1,4 @@
-"""Collection: a manifest becomes a module whose tests are those of suite.py, with its cases.
+"""Collection: a manifest becomes a module with the tests of suite.py and its own cases.
 
 All that is private to pytest, or has changed between its versions, is in this file; tests run it
 with pytest 8 and 9.
@@ -31,7 +31,7 @@ from pytest_mlms.session import FIRST_WORKERS, SESSION, Session
 from pytest_mlms.warning_types import MlmsWarning
 
 KINDS: tuple[Kind, ...] = ("accuracy", "agreement", "performance", "upgrade", "trace", "soak")
-"""The kinds of items, in the order in which those of a manifest run."""
+"""The kinds of items, in the order in which a manifest's items run."""
 
 
 _NO_MANIFESTS = (*STACK_FILES, *DATASET_FILES)
@@ -131,7 +131,7 @@ class ManifestFile(pytest.Module):
     def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
         """Return the items, each located at its model's line of the manifest.
 
-        The tests of suite.py are offered to pytest as those of a module are, for the kinds that
+        The tests of suite.py are offered to pytest as a module's are, for the kinds that
         have cases; suite.py has no fixtures and no set-up that pytest would have to look for.
         """
         from pytest_mlms.items.warned import (
@@ -203,7 +203,7 @@ def _locate(item: pytest.Item | pytest.Collector) -> None:
 
 
 def parametrize(metafunc: pytest.Metafunc) -> None:
-    """Give cases to a test that uses ``mlms_case``: those of its own manifest, or of its mark's."""
+    """Give a test that uses ``mlms_case`` the cases of its own manifest, or of its mark's."""
     if "mlms_case" not in metafunc.fixturenames:
         return
     definition = metafunc.definition
@@ -250,7 +250,7 @@ def _refuse_mark(definition: pytest.Function, problem: str) -> NoReturn:
 def _cases_of_manifest(path: Path, kind: Kind, session: Session) -> list[Case]:
     """Return the cases of a user's test.
 
-    A manifest without a classification has those of accuracy, too: the test measures what it likes.
+    A manifest without a classification has cases of accuracy, too: the test measures what it likes.
     """
     try:
         loaded = load_manifest(path, session.predictors, session.config.allow_code)

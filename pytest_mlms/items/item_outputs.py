@@ -1,4 +1,4 @@
-"""Outputs of an item's case for all inputs: those of an earlier item, or new ones.
+"""Outputs of an item's case for all inputs: an earlier item's, or new ones.
 
 Accuracy and agreement of one stack need the same outputs. Whichever comes first computes them, and
 they are also the reference that other stacks are compared with.
@@ -35,7 +35,7 @@ Opening = Callable[..., AbstractContextManager[Predictor]]
 
 @dataclass(frozen=True)
 class ItemOutputs:
-    """The outputs of the model of one item; ``kept`` are those of an earlier item, if any."""
+    """The outputs of the model of one item; ``kept`` are an earlier item's, if any."""
 
     case: Case
     session: Session
@@ -128,7 +128,7 @@ def _find_kept(case: Case, session: Session, item: pytest.Item) -> KeptOutputs |
 def reference_outputs(
     case: Case, dataset: Dataset | None, session: Session, item: pytest.Item, opening: Opening
 ) -> KeptOutputs:
-    """Return the outputs of a reference for all inputs; the agent is that of its own items."""
+    """Return the outputs of a reference for all inputs, from the agent of its own items."""
     key = outputs_key(case)
     kept = session.outputs.get(key)
     if kept is not None:

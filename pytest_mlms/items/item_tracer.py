@@ -213,7 +213,7 @@ def _write_timeline(trace: Trace, parent: Array, path: Path) -> None:
 def static_cost(case: Case, files: CaseFiles) -> ModelCost | None:
     """Return the cost of the model by an ONNX file; None where there is none.
 
-    The file is the case's own or that of another model of the manifest, because all models of a
+    The file is the case's own or another model's of the manifest, because all models of a
     manifest are the same network. Where the framework describes its own model, that replaces this.
     """
     try:

@@ -109,7 +109,7 @@ class Resume:
 
     @property
     def earlier(self) -> list[Line]:
-        """The results of the earlier sessions, those of items that are to run again last."""
+        """The results of the earlier sessions, last for the items that are to run again."""
         return [*self.lines.values(), *self._open.values()]
 
     @pytest.hookimpl(optionalhook=True)
@@ -132,7 +132,7 @@ class Resume:
             items[:] = others
 
     def _is_finished(self, item: pytest.Item) -> bool:
-        """Return whether the result of an item is that of the same case, judged alike."""
+        """Return whether the result of an item is of the same case, judged alike."""
         digest = self._finished.get(item.nodeid)
         case = case_of(item)
         if digest is None or case is None or digest != case_digest(case, self._config):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def with_locked_baseline(case: Case, file: Path, declared: Mapping[str, Stack]) -> Case:
     """Return the upgrade of a case from the stack that it has in a lock file.
 
-    Threads, cores and the predictor's options are those of today on both sides. Raises LockError
+    Both sides have today's threads, cores and predictor's options. Raises LockError
     for a file that can't be read.
     """
     from pytest_mlms.keep.lockfile.baseline import locked_stack

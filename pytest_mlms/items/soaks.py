@@ -70,7 +70,7 @@ def soak(
 
     At Ctrl-C, and where a process is killed, it is judged as far as it goes: then interrupted, or
     InvalidRun where no limit is broken. Raises AgentError where a process died otherwise, or before
-    there was enough to judge; that of a candidate is Crashed once its context ends.
+    there was enough to judge; a candidate's is Crashed once its context ends.
     """
     assert config.soak is not None, "there are soaks only where their time was given"
     run = SoakRun(*opened, config.soak, functools.partial(own_rules, case))

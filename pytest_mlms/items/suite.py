@@ -74,7 +74,7 @@ def test_agreement(
     mlms_recorder: Recorder,
     mlms_config: Config,
 ) -> None:
-    """Compare outputs, best classes and probabilities with those of the reference framework."""
+    """Compare outputs, best classes and probabilities with the reference framework's."""
     from pytest_mlms.measure.evaluate.agreement import estimate_agreement
     from pytest_mlms.measure.evaluate.closeness import Tolerance
     from pytest_mlms.measure.evaluate.departure import search_departure

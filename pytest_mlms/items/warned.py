@@ -129,7 +129,7 @@ def warn_of_idle_marks(loaded: LoadedManifest, cases: Sequence[Case], session: S
 
 
 def _possible_cases(loaded: LoadedManifest, session: Session) -> Iterator[Case]:
-    """Yield cases with each id that items may have on declared stacks, but those of upgrades."""
+    """Yield cases with each id that items other than upgrades may have on declared stacks."""
     offered = [model.name for model in loaded.manifest.models]
     stacks = [*session.declared_stacks.values(), *session.chosen_stacks]
     for kind in ("accuracy", "trace", "performance"):
@@ -172,7 +172,7 @@ def warn_of_thread_variables(
 
 
 def warn_of_idle_gates(config: pytest.Config, items: Iterable[pytest.Item]) -> None:
-    """Warn of each gate that judges nothing, as that of queries where no load is run.
+    """Warn of each gate that judges nothing, such as one on queries where no load is run.
 
     No error, since a gate may be for other runs with the same ini file.
     """

@@ -18,7 +18,7 @@ _COPIES = ("memcpy", "memset")
 
 
 class Kineto(CudaProbe):
-    """The same spans as those of the probe ``cupti``."""
+    """The same spans as the probe ``cupti`` has."""
 
     name = "kineto"
     _profile: Any = None

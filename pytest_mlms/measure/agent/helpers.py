@@ -71,7 +71,7 @@ class CodeAgent:
 
     @contextlib.contextmanager
     def _telling(self, key: str, kind: type[MlmsError]) -> Iterator[None]:
-        """Raise an error of the code as one of a kind; that of an agent that ended has its line."""
+        """Raise an error of the code as one of a kind, with its line where the agent ended."""
         try:
             yield
         except Refused as error:
@@ -117,7 +117,7 @@ def open_code(spec: CodeSpec) -> Iterator[CodeAgent]:
 class PictureSpec:
     """Everything that is needed to decode pictures in an agent of a stack.
 
-    ``place`` is that of the manifest's key, ``log`` where the agent's output goes, and ``timeout``
+    ``place`` is the manifest's key, ``log`` where the agent's output goes, and ``timeout``
     the longest wait for a reply, in seconds.
     """
 

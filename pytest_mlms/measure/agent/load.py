@@ -159,7 +159,7 @@ def request_fields(plan: LoadPlan, batches: int) -> dict[str, Any]:
 
 
 def schedule_arrays(plan: LoadPlan) -> list[tuple[str, Array]]:
-    """Return the arrays of a request that come before those of the inputs."""
+    """Return the arrays of a request that come before the inputs."""
     arrays = [(SAMPLES, np.asarray(plan.samples, np.int32))]
     if plan.scheduled is not None:
         arrays.append((SCHEDULED, plan.scheduled))
@@ -191,7 +191,7 @@ class LoadRecords:
         self._count += len(records)
 
     def run(self, record: LoadRunReply | None = None) -> LoadRun:
-        """Return the records so far, with those of the end of the load if it came."""
+        """Return the records so far, with the readings at the end of the load if it came."""
         records = _joined(self._parts, RECORD)
         records = records[np.argsort(records[:, 0], kind="stable")]
         readings = _joined(self._readings, READING)

@@ -57,7 +57,7 @@ class PredictorSpec:
     ``predictor`` is the predictor's file, ``files`` are the model's by role, and ``log`` is where
     the agent's output goes. ``timeout`` is the longest wait for a reply, in seconds. ``allow_code``
     lets the model's files run code. ``waiting`` tells a person what a slow agent does. ``took`` and
-    ``pace`` are the agent's. ``env`` and ``options`` come before those of the launch and the case.
+    ``pace`` are the agent's. ``env`` and ``options`` come before the launch's and the case's.
     """
 
     case: Case

@@ -121,7 +121,7 @@ class Turn(NamedTuple):
     """The result of a turn of a few calls.
 
     ``times`` has raw times in seconds, ``outputs`` arrays, both by name. ``peak_bytes`` is the peak
-    of resident memory, ``device_memory`` that of a GPU; None where they were not asked for.
+    of resident memory, ``device_memory`` of a GPU's; None where they were not asked for.
     ``event_times`` are the predictor's of a GPU, asked for with them.
     """
 
@@ -138,7 +138,7 @@ class ScenarioRun:
 
     ``times`` has raw times in seconds by name; mlms_predictors._run.scenarios.Samples describes
     them. ``outputs`` are the last ones for the first batch, and ``sha256`` their digest.
-    ``bind_seconds`` is what it took to bind that batch, 0 where the batches were bound before.
+    ``bind_seconds`` went into binding that batch, 0 where the batches were bound before.
     ``grown`` are the bytes that the process holds more than before the calls, ``busy`` the threads
     that gained CPU time in them, None where that isn't known. ``device_memory`` is the peak on a
     GPU, None on the CPU.
@@ -240,7 +240,7 @@ class Predictor:
         idle: float = 0.0,
         order: Sequence[int] = (),
     ) -> ScenarioRun:
-        """Time a scenario over ``batches``, or over those of the last run where none are given.
+        """Time a scenario over ``batches``, or over the last run's where none are given.
 
         ``order`` has their numbers as calls use them in turn, () for each once.
         It ends once ``seconds`` and ``least`` calls are both reached, or after ``longest`` seconds.
@@ -297,7 +297,7 @@ class Predictor:
     def load_run(self, batches: Sequence[Mapping[str, Array]], plan: LoadPlan) -> LoadRun:
         """Serve the queries of a plan, whose samples are places in ``batches``.
 
-        Where no batches are given, they are those of the last load. Raises LoadLost where the
+        Where no batches are given, the last load's are taken. Raises LoadLost where the
         agent ends or the framework fails, and LoadInterrupted at Ctrl-C; both have what was
         received.
         """
@@ -517,6 +517,6 @@ class Predictor:
         return [(self.own_inputs.get(name, name), array) for name, array in batch]
 
     def _named(self, outputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Return outputs that have the model's own names by those of the manifest."""
+        """Return outputs under the manifest's names, which have the model's own."""
         names = {own: name for name, own in self.own_outputs.items()}
         return {names.get(own, own): array for own, array in outputs.items()}

@@ -91,7 +91,7 @@ class Agent:
     that the work itself takes. ``end`` is a command that ends what outlives the process. Any error
     but Refused ends the process tree, so that the next item starts a fresh agent.
 
-    ``took`` has the most seconds that each type of request took. ``pace`` has those of an agent
+    ``took`` has the most seconds that each type of request took. ``pace`` has the same of an agent
     that this one is compared with: a reply that takes ten times as long, and a minute, is none. A
     longer ``timeout`` makes the minute longer. ``after_calls`` is called just after timed calls,
     with the type and the fields of the request.

@@ -20,7 +20,7 @@ ENTRY_POINTS = "mlms_predictors"
 def find_predictors(folders: Iterable[Path] = ()) -> dict[str, Path]:
     """Return the file of each framework's predictor, by the framework's name.
 
-    Later ones replace earlier ones: our own, those of installed packages, those in ``folders``.
+    Later ones replace earlier ones: our own, those that packages install, those in ``folders``.
     Raises Unavailable where an installed package announces a module that isn't there.
     """
     found = _predictors_in(_OURS)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 class Energy:
     """Energy of the device during a run.
 
-    ``joules`` has that of each counter, empty where there is none: ``missing`` is the reason.
+    ``joules`` has the energy by each counter, empty where there is none: ``missing`` is the reason.
     ``idle_watts`` is the power by counter before the run, empty where it was not measured.
     ``period`` are the seconds in which a GPU's counter advances, None where that is not known.
     """

@@ -56,7 +56,7 @@ def check_fit(tensor: Tensor, dtype: str, shape: Sequence[int | None]) -> None:
 def check_signature(
     loaded: LoadedManifest, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
 ) -> None:
-    """Raise OutputError where a model's inputs and outputs are not those of its manifest.
+    """Raise OutputError where a model has other inputs and outputs than its manifest.
 
     A model may have more outputs than the manifest names, and no other inputs. Those that are named
     must be arrays of numbers.
@@ -124,7 +124,7 @@ def _type_text(dtype: str, shape: Sequence[int | None]) -> str:
 class NamedTensors(NamedTuple):
     """The inputs or outputs of a model by the manifest's names, in the model's order.
 
-    ``own_names`` are those of the model by the manifest's, where they differ.
+    ``own_names`` maps the manifest's names to the model's, where they differ.
     """
 
     tensors: tuple[Tensor, ...]

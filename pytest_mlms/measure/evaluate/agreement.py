@@ -45,7 +45,7 @@ class Ranking:
 def rank(rows: Iterable[tuple[BothSides, BothSides]]) -> Ranking:
     """Compare both sides, which may come in parts: the models' own values, and their scores.
 
-    The best class is that of the own values, as probabilities may be rounded to the same number.
+    The best class is the model's own values', as probabilities may be rounded to the same number.
     """
     ours = []
     theirs = []
@@ -277,7 +277,7 @@ def most_different(
 ) -> list[Value]:
     """Return the elements that deviate most, the worst first.
 
-    The arrays are those of one input, without the axis of inputs. Equal elements are left out.
+    The arrays are of one input, without the axis of inputs. Equal elements are left out.
     """
     found: list[tuple[float, Value]] = []
     for name, expected in reference.items():

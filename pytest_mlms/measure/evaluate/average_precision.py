@@ -285,7 +285,7 @@ class ObjectMatcher:
         """Return the matches of an image.
 
         The detections have their boxes in pixels of the picture and the index of a category as
-        their class. ``masks`` are those of the labelled objects, where masks are matched.
+        their class. ``masks`` has the labelled objects' masks, where masks are matched.
         """
         labels = self._label_records(objects, masks)
         boxes = boxes_of_corners(np.asarray(detections.boxes, np.float64))

@@ -25,7 +25,7 @@ TOGETHER = 8
 """Inputs that are run alone, and as one batch."""
 
 NO_ROWS = "no output has a row for each input"
-"""Why there is nothing to compare where outputs are those of a whole batch."""
+"""Why there is nothing to compare where outputs are of a whole batch."""
 
 BEYOND_MEASURE = 1e9
 """The multiple of rounding that stands for NaN, other whole numbers and forms, and no outputs."""
@@ -51,7 +51,7 @@ class ByBatch:
 
     @property
     def ratios(self) -> dict[str, float]:
-        """Those of each output that could be compared."""
+        """The differences of each output that could be compared."""
         found = self.sweep.outputs.items()
         return {name: min(each.ratio, BEYOND_MEASURE) for name, each in found}
 
@@ -70,9 +70,9 @@ class BatchSizes:
     _missing: str | None = None
 
     def compare(self, predictor: Predictor, rules: Mapping[str, Rule] | None = None) -> ByBatch:
-        """Return how far the outputs of a few inputs are from those of them in one batch.
+        """Return how far the outputs of a few inputs alone are from their outputs in one batch.
 
-        ``rules`` say how far each may be, by default those of the case.
+        ``rules`` say how far each may be; by default they are the case's.
         """
         if self._missing is None:
             self._missing = self._lacking(predictor)

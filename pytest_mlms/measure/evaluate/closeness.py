@@ -42,7 +42,7 @@ _FILLS = np.array(
 """Fillings of masks: round numbers, and the largest of float16, bfloat16 and longer."""
 
 _NUMBERS = "fiubcV"
-"""Kinds of types that are numbers; V is that of bfloat16."""
+"""Kinds of types that are numbers; V is bfloat16's."""
 
 
 class Tolerance(NamedTuple):
@@ -183,7 +183,7 @@ class Rule:
     ``tolerance`` is a manifest's, None for the default: a ``share`` of the size of like values,
     None for that of the output's type. The size is the largest of the input's own like values, or
     what is usual among the inputs so far, so that values which happen to cancel out are not judged
-    by what rounding left of them. ``order`` is that of the objects that the output is of.
+    by what rounding left of them. ``order`` is for outputs of objects.
     """
 
     tolerance: Tolerance | None = None

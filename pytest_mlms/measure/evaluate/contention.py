@@ -55,7 +55,7 @@ class TimesLessWait:
 def waited(times: Mapping[str, Array]) -> float | None:
     """Return the share of a run that the calling thread waited for a core; None if not counted.
 
-    ``times`` are those of a ScenarioRun. The counter is that of the whole thread, so a kernel that
+    ``times`` are a ScenarioRun's. The counter is the whole thread's, so a kernel that
     counts has counted something.
     """
     counter = times["wait"]

@@ -34,7 +34,7 @@ class DetectionEvidence(Evidence):
         boxes: Left, top, width and height of each detection, in pixels (D x 4).
         categories: The names of the categories, by index.
         prefix: Of the names of quantities.
-        masks: Those of the pictures where they differ most, by the number of the picture.
+        masks: Masks of the pictures where they differ most, by the number of the picture.
     """
 
     matches: Matches

@@ -200,8 +200,8 @@ def _seconds_waited(run: ScenarioRun) -> float:
 def _seconds_per_input(plan: PerformancePlan, run: ScenarioRun) -> float:
     """Return the seconds that one input took.
 
-    Those of the calls alone where each request waits for the last one. Offline, where all requests
-    are there at once, those from the first call's start to the last call's end.
+    They are the calls' alone where each request waits for the last one. Offline, where all requests
+    are there at once, they are from the first call's start to the last call's end.
     """
     if plan.scenario == "offline":
         return _seconds_of(run) / len(run.latencies) / plan.batch_size
@@ -213,7 +213,7 @@ class WarmUp(NamedTuple):
 
     The latencies are without the wait for a core, which no warm-up causes, and NaN for calls that
     did little else.
-    ``median`` is that of the last window. ``seconds`` are those of runs in it that were timed, but
+    ``median`` is the last window's. ``seconds`` went into runs of it that were timed, but
     don't count since the process had not settled.
     """
 
@@ -237,7 +237,7 @@ class WarmUp(NamedTuple):
 def warm_up(plan: PerformancePlan, predictor: Predictor, groups: Sequence[int] = (0,)) -> WarmUp:
     """Run windows of calls until their median no longer falls.
 
-    ``groups`` are those of the inputs in their order, by which windows are made alike.
+    ``groups`` has each input's group in their order, by which windows are made alike.
     """
     windows: list[Array] = []
     latencies: list[Array] = []

@@ -174,7 +174,7 @@ def _decide_criterion(
     results: Sequence[LoadResult],
     estimates: dict[str, Estimate],
 ) -> Decision:
-    """Return the decision on the scenario's own limit: that of its processes' verdicts."""
+    """Return the decision on the scenario's own limit, by its processes' verdicts."""
     estimate = estimates["query_latency"]
     verdicts = [result.verdict for result in results if result.verdict]
     late = [verdict for verdict in verdicts if verdict.verdict is Verdict.INVALID]
@@ -303,7 +303,7 @@ class _PeakMeasurement:
         self._warmed: WarmUp | None = None
 
     def peak_plan(self) -> PeakPlan:
-        """Return the plan of the search, whose first rate is that of calls back to back."""
+        """Return the plan of the search, which begins at the rate of calls back to back."""
         keys = self._plan.load
         assert isinstance(keys, PeakKeys), "only a peak is searched"
         assert self._warmed is not None, "a process is open"

@@ -39,7 +39,7 @@ class LoadItemPlan:
         seed: Draws arrivals and samples; a process adds its number.
         instances: Copies of the model.
         batcher: The dynamic batcher, if there is one.
-        arrivals: Those of a replay: nanoseconds from the start.
+        arrivals: Arrivals of a replay in nanoseconds from the start.
         rules: Those by which outputs under load are the same as alone.
     """
 

@@ -197,7 +197,7 @@ class FastestCall(Exception):
 class LoadResult(ProcessResult):
     """The measurements of a process under load.
 
-    ``bounds`` are those of its latencies, in nanoseconds. ``verdict`` is None without a limit.
+    ``bounds`` of its latencies are in nanoseconds. ``verdict`` is None without a limit.
     """
 
     load: LoadRecord
@@ -385,7 +385,7 @@ def _joules_per_input(plan: LoadItemPlan, served: _Served) -> float | None:
 
 
 def _check_outputs(predictor: Predictor, batches: Batches, rules: OwnRules) -> None:
-    """Raise OutputError where outputs under load aren't those of the same inputs alone.
+    """Raise OutputError where outputs under load differ from the outputs of the same inputs alone.
 
     A batcher joins inputs in any way, and instances run beside each other.
     """

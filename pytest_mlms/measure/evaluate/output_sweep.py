@@ -393,7 +393,7 @@ def own_rules(case: Case) -> dict[str, Rule]:
 
 
 def own_sweep(names: Iterable[str], rules: OwnRules) -> OutputSweep:
-    """Return a sweep of one model's outputs, also of those of which the rules know nothing."""
+    """Return a sweep of one model's outputs, also of outputs without a rule."""
     known = rules()
     return OutputSweep({name: known.get(name) or Rule() for name in names}, of_itself=True)
 

@@ -65,9 +65,9 @@ class NearbyOutputs(NamedTuple):
 def nearby_outputs(
     predict: Callable[[Batch], Batch], batch: Batch, axes: Axes | None = None
 ) -> NearbyOutputs:
-    """Return what a model gives for a batch and near it; what it refuses there is left out.
+    """Return a model's outputs for a batch and for batches near it, unless it refuses these.
 
-    ``axes`` are those of ``rounded_inputs``.
+    ``axes`` are as in ``rounded_inputs``.
     """
     again = []
     rounded = []
@@ -84,7 +84,7 @@ def rounded_inputs(batch: Batch, axes: Axes | None = None) -> Iterator[dict[str,
     What a model changes by that much is decided by the order of its sums. Whole numbers are exact:
     a float may be a token, a pixel or a mask. But an input that is one value all over is none of
     these, and norms divide it by what rounding leaves of its variance: it is off by units of 1 at
-    least, as what a layer adds to it may be. ``axes`` are those of the batch by input, the first
+    least, as what a layer adds to it may be. ``axes`` has the axis of the batch by input, the first
     where one is left out; None where an input has none.
     """
     blank = _blank(batch, axes or {})

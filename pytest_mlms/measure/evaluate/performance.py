@@ -319,7 +319,7 @@ def judge_groups(
     """Return the decisions, those on latency by the group of inputs that is worst.
 
     With G groups each interval has a G-th of the risk, so that the worst one is outside by chance
-    no more often than that of one group: Holm's first step. All must be inside.
+    no more often than one group's would be: Holm's first step. All must be inside.
     """
     names = mix_of(results[0].batches).names
     each = 1 - (1 - confidence) / len(names)

@@ -245,7 +245,7 @@ class ProcessResult:
     def error(self) -> float:
         """Standard error of the median as a share of it.
 
-        That of a normal distribution with the same quartiles, 1.2533 times the deviation over the
+        It is a normal distribution's with the same quartiles, 1.2533 times the deviation over the
         root of the count, times the persistence of neighbours.
         """
         quarter, three_quarters = np.percentile(self.relative, [25, 75])
@@ -287,8 +287,8 @@ def estimate_performance(
 ) -> dict[str, Estimate]:
     """Return the quantities of performance over processes.
 
-    An estimate is the mean of the processes' values with Student's interval. That of a percentile
-    is at least as wide as the interval of its order statistics.
+    An estimate is the mean of the processes' values with Student's interval. A percentile's
+    interval is at least as wide as the interval of its order statistics.
 
     Throughput is what a fixed amount of work gets: the processes' time for an input is what is
     averaged (so rates by the harmonic mean: Smith 1988, Communications of the ACM 31:1202), and it
@@ -353,7 +353,7 @@ def _interval_of_calls(
 ) -> Interval:
     """Return the interval of a percentile that the number of calls allows.
 
-    That of the order statistics of all calls, each relative to the median of its process, so that
+    It is by the order statistics of all calls, each relative to the median of its process, so that
     differences of processes are left to the interval over processes. With few calls the
     interpolated percentiles of all processes are low alike, which their scatter doesn't show.
     """

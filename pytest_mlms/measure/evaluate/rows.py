@@ -28,7 +28,7 @@ class StateLoop:
     """The states of a model over the batches of a dataset, in order.
 
     Row r of a batch of B goes on with the state of row r of the batch before: element i follows
-    element i - B. Where these belong to two sequences, the state is that of the beginning.
+    element i - B. Where these belong to two sequences, the state is the initial one.
     """
 
     def __init__(self, dataset: Dataset, size: int) -> None:
@@ -102,7 +102,7 @@ class BatchAxis:
         """Return the axis that the manifest names.
 
         Otherwise it is the only free axis of the model's output, where the batch is free in its
-        inputs, or else the first. ``input_axes`` are those of the batch of its inputs, by name.
+        inputs, or else the first. ``input_axes`` has the axis of the batch of its inputs, by name.
         """
         if output.batch_axis is not None:
             return cls(output, [output.batch_axis])

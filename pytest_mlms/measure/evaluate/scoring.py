@@ -15,7 +15,7 @@ from pytest_mlms.measure.pipeline import Dataset
 from pytest_mlms.measure.pipeline.step_files import with_local_files
 
 Files = Mapping[str, Path]
-"""Local paths of the files that the steps of a manifest name, by what it says there."""
+"""Local paths of the files that the steps of a manifest name, by their names there."""
 
 
 class Scoring:

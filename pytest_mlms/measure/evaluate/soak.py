@@ -42,7 +42,7 @@ class SoakSeries:
 
     ``calls`` are those since the block before, also the few that only compare outputs.
     ``latency`` is the median of a call and ``mean`` the mean, in seconds less the wait for a core.
-    ``difference`` is that of its outputs from the first ones, as a multiple of rounding; 0 where
+    ``difference`` is how far its outputs are from the first ones, in multiples of rounding; 0 where
     rounding decides them. ``repeat`` is where they differ that of two more calls in a row: a model
     that draws numbers gives something else each time. ``form`` is 1 where they have another form
     than the first ones, and 2 where two more calls in a row have other forms: both are infinite.
@@ -151,14 +151,14 @@ Blocks = Mapping[str, Array]
 """The columns of ``soak.SoakSeries`` by name."""
 
 Sides = Sequence[Blocks]
-"""The blocks of B, and those of A where it had turns between."""
+"""The blocks of B, and of A where it had turns between."""
 
 _WARM_UP = 0.1  # share of the blocks
 _LEAST_BLOCKS = 24
 _PARTS = 3
 _SELDOM = 0.05  # of blocks that have another form
 _GROUPS = 13  # of neighbours, whose medians are independent enough
-_CONFIDENCE = 0.99  # that of the second of 12 values, from either end, is 99.4 %
+_CONFIDENCE = 0.99  # of the second of 12 values, from either end, it is 99.4 %
 
 
 def estimate_soak(b: Blocks, a: Blocks | None = None) -> dict[str, Estimate]:
@@ -296,7 +296,7 @@ def _values(sides: Sides) -> Estimate:
 
 
 def _drifts_as(b: Blocks, a: Blocks) -> bool:
-    """Return whether outputs of A drift, and those of B no more than twice as far and as often.
+    """Return whether outputs of A drift, and B's no more than twice as far and as often.
 
     Numbers, NaN and infinities, and other forms are each allowed by their own kind only.
     """
@@ -313,7 +313,7 @@ def _drifts_as(b: Blocks, a: Blocks) -> bool:
 
 
 def _beyond(function: Callable[[Blocks], Any], sides: Sides) -> Any:
-    """Return a function of the first side, less that of the second one where there are two."""
+    """Return a function of the first side, less the second one's where there are two."""
     first, *others = (function(side) for side in sides)
     return first - others[0] if others else first
 

@@ -34,9 +34,9 @@ _FILES = 64  # of images and sounds, which take longer
 class ShapeGroups:
     """Groups of elements by shape.
 
-    ``names`` are those of the groups, the smallest first, and ``members`` their elements.
-    ``shapes`` has those of the elements that were looked at, which are all ``members``; it is empty
-    where all elements are of one shape. ``largest_bytes`` is the size of the largest.
+    ``names`` of the groups have the smallest first, and ``members`` are their elements. ``shapes``
+    has the shapes of the elements that were looked at, which are all ``members``; it is empty where
+    all elements are of one shape. ``largest_bytes`` is the size of the largest.
     """
 
     names: tuple[str, ...]
@@ -65,7 +65,7 @@ class ShapeGroups:
 def group_by_shape(dataset: Dataset, seed: int = 0) -> ShapeGroups:
     """Return the groups of a dataset.
 
-    Where elements may differ in shape, groups are those of a sample, drawn by ``seed``. Raises
+    Where elements may differ in shape, groups are of a sample, drawn by ``seed``. Raises
     DatasetError for an element that can't be prepared.
     """
     everything = range(len(dataset))

@@ -51,7 +51,7 @@ class PhaseRow:
 
 
 class _Readings(NamedTuple):
-    """The readings of one counter, by time; ``moments`` are those of all readings of its probe."""
+    """The readings of one counter, by time; ``moments`` are of all readings of its probe."""
 
     series: CounterSeries
     time: Array

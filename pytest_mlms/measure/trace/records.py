@@ -68,8 +68,8 @@ class LayerWork:
     """Operations and bytes of a layer for a whole batch, by the structure of the model.
 
     Both are None where the structure does not determine them. ``reads`` and ``writes`` are the
-    names of the activations that it takes and gives, ``shape`` is that of the first one that it
-    gives.
+    names of the activations that it takes and gives, ``shape`` is the shape of the first one
+    that it gives.
     """
 
     name: str

@@ -79,7 +79,7 @@ def has_roof(layer_type: str) -> bool:
 
 
 def work_of(layer: LayerCost) -> LayerWork:
-    """Return the work of a layer; its bytes are those of inputs, outputs and weights."""
+    """Return the work of a layer, in bytes of its inputs, outputs and weights."""
     moved = None
     if layer.input_bytes is not None and layer.output_bytes is not None:
         moved = layer.weight_bytes + layer.input_bytes + layer.output_bytes

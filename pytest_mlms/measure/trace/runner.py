@@ -109,7 +109,7 @@ class TraceTarget:
 
     ``open_predictor`` takes environment variables for the agent. ``make_batch`` returns the arrays
     that are traced in the agent. ``make_request`` prepares a request as a user's program would.
-    ``layer_variables`` are those of the agent whose layers are timed: each launch is waited for.
+    ``layer_variables`` go to the agent whose layers are timed: each launch is waited for.
     """
 
     open_predictor: Callable[..., AbstractContextManager[Predictor]]

@@ -82,7 +82,7 @@ def layers_of_run(trace: Trace, run: int | None) -> RunLayers:
 def _typical(trace: Trace, run: int | None, requests: Array) -> Array:
     """Return the requests with layers whose calls are neither among the longest nor the shortest.
 
-    The order is that of the calls' durations, or without calls that of the requests.
+    The order is by the calls' durations, or without calls by the requests.
     """
     spans = trace.spans
     calls = spans.find("model", run)
@@ -171,7 +171,7 @@ class KernelRow:
     """A kernel or a copy of a layer.
 
     ``calls`` is how often a request starts it. ``latency_us`` is the time of one call in
-    microseconds, and ``total_us`` is that of all calls of a request.
+    microseconds, and ``total_us`` adds up all calls of a request.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Image enhancement: pictures against pictures, such as those of super-resolution."""
+"""Image enhancement, such as super-resolution: pictures against pictures."""
 
 from __future__ import annotations
 

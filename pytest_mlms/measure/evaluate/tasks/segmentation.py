@@ -39,7 +39,7 @@ class SemanticSegmentation(Task):
 
 
 class SegmentationScorer(Scorer):
-    """Collector of the pixels of each class: those of the label, of the output, and of both."""
+    """Collector of the pixels of each class: in the label, in the output, and in both."""
 
     def __init__(self, output: Output, dataset: Dataset) -> None:
         self._output = output
@@ -159,7 +159,7 @@ def _classes(values: Array, output: Output) -> int | None:
 class SegmentationEvidence(Evidence):
     """The pixels of each class in each input: of the label, the output, and both (N x 3 x C).
 
-    ``masks`` are those of the worst inputs, by their number.
+    ``masks`` has the worst inputs' masks by their number.
     """
 
     def __init__(self, pixels: Array, masks: Mapping[int, MaskPair] | None = None) -> None:

@@ -17,7 +17,7 @@ def in_shape(values: Array, shape: Sequence[int]) -> Array:
 
 
 def resized_mask(mask: Array, shape: Sequence[int]) -> Array:
-    """Return a mask of two axes, beside those of 1, in a shape of two, by the nearest pixel.
+    """Return a mask of two axes, besides axes of 1, in a shape of two, by the nearest pixel.
 
     Others are returned as they are.
     """

@@ -43,7 +43,7 @@ class BoxMark(NamedTuple):
 
 
 class ClassCounts(NamedTuple):
-    """The objects or pixels of a class: those of the labels, and right and wrong ones found."""
+    """The objects or pixels of a class: labelled ones, and right and wrong ones found."""
 
     name: str
     labelled: int
@@ -150,7 +150,7 @@ class Evidence(ABC):
         return ()
 
     def masks_on(self, index: int) -> MaskPair | None:
-        """Return the masks of an input where they are kept: those of the worst ones."""
+        """Return the masks of an input, which are kept for the worst ones."""
         return None
 
     def arrays(self) -> Mapping[str, Mapping[str, Array]]:

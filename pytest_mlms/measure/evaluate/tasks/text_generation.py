@@ -1,4 +1,4 @@
-"""Text generation, greedy: the tokens of a model beside those of the labels.
+"""Text generation, greedy: the tokens of a model beside the labels'.
 
 Tokens are compared by place, up to the end of the label; what follows is no error of theirs. A
 model's output that is shorter lacks the rest.

@@ -1,6 +1,6 @@
-"""The analyses A1 to A15 of XSP as tables, and those of steps and counters.
+"""The analyses A1 to A15 of XSP as tables, and analyses of steps and counters.
 
-XSP is that of Li and others, IPDPS 2020 (https://arxiv.org/abs/1908.06869). To add an analysis, add
+XSP is by Li and others, IPDPS 2020 (https://arxiv.org/abs/1908.06869). To add an analysis, add
 it to the ``ANALYSES`` of a module of this package. Without a GPU, tables of kernels are empty.
 """
 

@@ -31,7 +31,7 @@ class AnalysisTable:
 class Analysis:
     """A question to traces.
 
-    ``number`` is that of XSP, or empty. ``description`` is shown in the help. ``rows`` returns rows
+    ``number`` is XSP's, or empty. ``description`` is shown in the help. ``rows`` returns rows
     with ``first_columns`` and then ``columns``. ``levels`` are those that all columns need, beside
     the model, which is always traced. ``largest`` is the column that decides which rows are on top;
     where it is empty, the first rows are.

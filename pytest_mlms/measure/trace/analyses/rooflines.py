@@ -1,6 +1,6 @@
 """Analyses A9, A14 and A15: rooflines of kernels, layers and models.
 
-Without a GPU the roofline is that of the CPU.
+Without a GPU the roofline is the CPU's.
 """
 
 from __future__ import annotations

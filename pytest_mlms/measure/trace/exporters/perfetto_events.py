@@ -215,7 +215,7 @@ def _process_packet(process: int, name: str) -> bytes:
 
 
 def _track_packets(track: Track, uuids: list[int]) -> Iterator[bytes]:
-    """Yield the packet of a track, whose uuid is the first, and those of its further lanes."""
+    """Yield the packet of a track, whose uuid is the first, and a packet of each further lane."""
     uuid, *lane_uuids = uuids
     if track.kind == "thread":
         yield _thread_packet(uuid, track)
@@ -284,7 +284,7 @@ def find_flows(spans: Spans, parent: Array, mask: Array) -> Flows:
 class SpanEvents:
     """Encodes the begins and ends of spans as TracePackets.
 
-    ``uuids`` are those of the tracks of all spans.
+    ``uuids`` has the track of each span.
     """
 
     spans: Spans
