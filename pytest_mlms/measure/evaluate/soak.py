@@ -194,12 +194,12 @@ def _counted(sides: Iterable[Blocks]) -> tuple[int, int]:
 
 
 def _growth(sides: Sides) -> Estimate:
-    slopes = np.sort(_beyond(_slopes, sides))
+    """Return the bytes that a call adds, between groups of neighbours."""
+    slopes = np.sort(_beyond([_slopes(side) for side in sides]))
     return _estimate(float(np.median(slopes)), float(slopes[1]), float(slopes[-2]), sides)
 
 
 def _slopes(side: Blocks) -> Array:
-    """Return the bytes a call between groups of neighbours."""
     calls = _medians_of_groups(np.cumsum(side["calls"]))
     memory = _medians_of_groups(side["memory"], "lower")  # halfway up a step would be two steps
     return np.asarray(np.diff(memory) / np.diff(calls))
@@ -207,26 +207,20 @@ def _slopes(side: Blocks) -> Array:
 
 def _added(column: str, sides: Sides) -> Estimate:
     """Return how much more a process got of something: 0 where it didn't all the time."""
-
-    def added(side: Blocks) -> float:
+    added = []
+    for side in sides:
         parts = np.array_split(side[column], _PARTS)
         first, middle, last = (float(np.median(part)) for part in parts)
         is_rising = first < middle < last
-        return last - first if is_rising else 0.0
-
-    more: float = _beyond(added, sides)
-    return _exactly(max(0.0, more), sides)
+        added.append(last - first if is_rising else 0.0)
+    return _exactly(max(0.0, _beyond(added)), sides)
 
 
 def _drift(column: str, sides: Sides) -> Estimate:
     """Return the rise of a column over the whole time, as a share."""
-
-    def logarithms(side: Blocks) -> Array:
-        return np.log(side[column])
-
     time = sides[0]["seconds"]
     seconds = _medians_of_groups(time)
-    values = _medians_of_groups(_beyond(logarithms, sides))
+    values = _medians_of_groups(_beyond([np.log(side[column]) for side in sides]))
     slope = theil_sen(seconds, values)
     interval = theil_sen_interval(seconds, values, _CONFIDENCE)
     span = time[-1] - time[0]
@@ -245,20 +239,28 @@ def _outputs(sides: Sides) -> Estimate:
     Where it does so on both sides where there are two, blocks of the first form may still show a
     drift.
     """
-    if not all(2 in np.array_split(side["form"], _PARTS)[0] for side in sides):
-        shares = [np.mean(side["form"] > 0) for side in sides]
-        is_more = shares[0] > SPREADS * shares[-1] + _SELDOM
-        if not shares[0] or is_more or not all(map(_is_form_drawn, sides)):
-            return _values(sides)
-    alike = []
+    if not _change_form_by_call(sides):
+        return _differences(sides)
+    of_first_form = []
     for side in sides:
-        alike.append({name: values[side["form"] == 0] for name, values in side.items()})
-    if min(len(side["form"]) for side in alike) >= _PARTS:
-        found = _values(alike)
+        has_first = side["form"] == 0
+        of_first_form.append({name: values[has_first] for name, values in side.items()})
+    if min(len(side["form"]) for side in of_first_form) >= _PARTS:
+        found = _differences(of_first_form)
         if found.value > 1 and not found.lacking:
             return found
     lacking = "outputs change their form from call to call, which is no measure of what time does"
     return replace(_exactly(math.inf, sides), lacking=f"{lacking}; fix the model's seed")
+
+
+def _change_form_by_call(sides: Sides) -> bool:
+    """Return whether the model changes the form of its outputs, on both sides alike."""
+    if all(2 in np.array_split(side["form"], _PARTS)[0] for side in sides):
+        return True
+    shares = [np.mean(side["form"] > 0) for side in sides]
+    if shares[0] == 0 or shares[0] > SPREADS * shares[-1] + _SELDOM:
+        return False
+    return all(map(_is_form_drawn, sides))
 
 
 def _is_form_drawn(side: Blocks) -> bool:
@@ -268,31 +270,36 @@ def _is_form_drawn(side: Blocks) -> bool:
     end.
     """
     first, _, last = np.array_split(side["form"], _PARTS)
+    if 2 in first:
+        return True
     repeats = side["repeat"][: len(first)][first == 0]
     is_number_drawn = len(repeats) > 0 and 1 < np.median(repeats) < math.inf
-    return 2 in first or bool(is_number_drawn and np.mean(last > 0) < 0.5)
+    return bool(is_number_drawn and np.mean(last > 0) < 0.5)
 
 
-def _values(sides: Sides) -> Estimate:
+def _differences(sides: Sides) -> Estimate:
     """Return the largest difference; nothing is known where calls in a row differ from the start.
 
     A model that draws numbers is so by design: on both sides where there are two. What is NaN, or
     ends farther off, is known. It is 0 where neither does so, and the baseline drifts as much.
     """
     difference = sides[0]["difference"]
-    found = _exactly(float(difference.max()), sides)
     repeats = [np.array_split(side["repeat"], _PARTS)[0] for side in sides]
     by_call = [float(np.median(repeat)) for repeat in repeats]
     if len(sides) > 1 and max(by_call) <= 1 and _drifts_as(sides[0], sides[1]):
         return _exactly(0.0, sides)
-    is_farther = np.median(np.array_split(difference, _PARTS)[-1]) > SPREADS * repeats[0].max()
-    if not all(1 < each < math.inf for each in by_call) or is_farther or np.isinf(difference).any():
+
+    found = _exactly(float(difference.max()), sides)
+    are_drawn = all(1 < each < math.inf for each in by_call)
+    last = np.array_split(difference, _PARTS)[-1]
+    is_farther = np.median(last) > SPREADS * repeats[0].max()
+    if not are_drawn or is_farther or np.isinf(difference).any():
         return found
-    return replace(
-        found,
-        lacking=f"outputs vary by {by_call[0]:.2g} times rounding from call to call, which is no "
-        "measure of what time does; fix the model's seed",
+    lacking = (
+        f"outputs vary by {by_call[0]:.2g} times rounding from call to call, which is no measure "
+        "of what time does; fix the model's seed"
     )
+    return replace(found, lacking=lacking)
 
 
 def _drifts_as(b: Blocks, a: Blocks) -> bool:
@@ -300,21 +307,25 @@ def _drifts_as(b: Blocks, a: Blocks) -> bool:
 
     Numbers, NaN and infinities, and other forms are each allowed by their own kind only.
     """
-    farthest, counts = [], []
+    farthest = []
+    counts = []
     for side in (b, a):
         difference = side["difference"]
-        is_far, is_other = difference > 1, side["form"] > 0
+        is_far = difference > 1
         is_number = np.isfinite(difference)
+        is_other_form = ~is_number & (side["form"] > 0)
+        is_no_number = ~is_number & ~is_other_form
         farthest.append(difference[is_far & is_number].max(initial=0.0))
-        kinds = (is_number, ~is_number & ~is_other, ~is_number & is_other)
+        kinds = (is_number, is_no_number, is_other_form)
         counts.append(np.array([np.sum(is_far & kind) for kind in kinds]))
-    is_near = farthest[0] <= SPREADS * farthest[1] and (counts[0] <= SPREADS * counts[1]).all()
-    return bool(counts[1].any() and is_near)
+    is_as_far = farthest[0] <= SPREADS * farthest[1]
+    is_as_often = (counts[0] <= SPREADS * counts[1]).all()
+    return bool(counts[1].any() and is_as_far and is_as_often)
 
 
-def _beyond(function: Callable[[Blocks], Any], sides: Sides) -> Any:
-    """Return a function of the first side, less the second one's where there are two."""
-    first, *others = (function(side) for side in sides)
+def _beyond(of_sides: Sequence[Any]) -> Any:
+    """Return a value of the first side, less the second one's where there are two."""
+    first, *others = of_sides
     return first - others[0] if others else first
 
 
