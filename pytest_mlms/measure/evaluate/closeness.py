@@ -224,30 +224,37 @@ class Rule:
         share = self.share_of(expected)
         if not share:
             return Rounding(np.zeros(()))
-        all_sizes = _sizes(expected)
-        filled = _is_fill(all_sizes, expected.dtype)
-        sizes = np.where(filled, 0.0, all_sizes)
-        scale = _largest_of_like(sizes, self.unlike)
+
+        # A share of the size of like values, or of what is usual where that is more.
+        sizes = _sizes(expected)
+        is_fill = _is_fill(sizes, expected.dtype)
+        results = np.where(is_fill, 0.0, sizes)
+        scale = _largest_of_like(results, self.unlike)
         allowed = share * np.maximum(scale, self._usual(scale))
+
         epsilon = _EPSILONS * _epsilon(expected.dtype)
-        if self.unlike is None and sizes.ndim > 1:
-            whole = sizes.max(axis=tuple(range(1, sizes.ndim)), keepdims=True, initial=0.0)
-            allowed = np.maximum(allowed, epsilon * whole)
-        if filled.any():
-            allowed = np.where(filled, share * all_sizes, allowed)
+        if self.unlike is None and results.ndim > 1:
+            axes = tuple(range(1, results.ndim))
+            largest = results.max(axis=axes, keepdims=True, initial=0.0)
+            allowed = np.maximum(allowed, epsilon * largest)
+        if is_fill.any():
+            allowed = np.where(is_fill, share * sizes, allowed)
         return Rounding(np.maximum(allowed, _EPSILONS * np.finfo(np.float32).tiny))
 
     def _usual(self, scale: Array) -> Array:
-        """Return the geometric mean of sizes over the inputs so far, in which few large ones are
-        no more than a few."""
+        """Return the geometric mean of sizes over the inputs so far.
+
+        Few large ones are no more than a few in it.
+        """
         positive = scale > 0
         logs = np.log(scale, where=positive, out=np.zeros_like(scale)).sum(axis=0)
         counts = positive.sum(axis=0)
-        earlier = self._logs.get(scale.shape[1:])
-        if earlier is not None:
-            logs = logs + earlier[0]
-            counts = counts + earlier[1]
-        self._logs[scale.shape[1:]] = (logs, counts)
+        shape = scale.shape[1:]
+        if shape in self._logs:
+            earlier_logs, earlier_counts = self._logs[shape]
+            logs = logs + earlier_logs
+            counts = counts + earlier_counts
+        self._logs[shape] = (logs, counts)
         return np.where(counts > 0, np.exp(logs / np.maximum(counts, 1)), 0.0)
 
 
