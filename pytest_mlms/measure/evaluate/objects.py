@@ -156,7 +156,7 @@ class _Objects(NamedTuple):
 
     def fits(self, other: _Objects) -> bool:
         """Return whether both have the same number of values an object."""
-        return self.values.shape[1] == other.values.shape[1]
+        return bool(self.values.shape[1] == other.values.shape[1])
 
     def joined(self, other: _Objects, rows: Array) -> _Objects:
         """Return these objects, and some of the others."""
