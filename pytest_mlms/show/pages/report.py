@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from markupsafe import Markup
 
@@ -17,13 +17,15 @@ from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.files import write_atomically
 from pytest_mlms.core.records import Verdict
 from pytest_mlms.show.pages.canvas import Figure
-from pytest_mlms.show.pages.compare import compare_runs
 from pytest_mlms.show.pages.curves import curves_figure, curves_of
 from pytest_mlms.show.pages.findings import findings_of
 from pytest_mlms.show.pages.html import environment
 from pytest_mlms.show.pages.item import ItemView
 from pytest_mlms.show.pages.run import RunView
-from pytest_mlms.show.pages.sections import SECTIONS, sections_of
+from pytest_mlms.show.pages.sections import KINDS, sections_of
+
+if TYPE_CHECKING:
+    from pytest_mlms.show.pages.compare import CompareView
 
 MOST_BYTES = 2_000_000
 """The size of a report in bytes; only rows of items beyond some thousand make it larger."""
@@ -78,6 +80,11 @@ def render_report(
         folds=len(items) > _FEW,
         places_differ=len(places) > 1,
     )
+    comparisons: list[CompareView] = []
+    if baseline is not None:
+        from pytest_mlms.show.pages.compare import compare_runs
+
+        comparisons = [compare_runs(baseline, run) for run in runs]
     taken = sum(_size(f"{figure.svg}{figure.caption}") for figure in [*curves, *history])
     return (
         environment()
@@ -87,7 +94,7 @@ def render_report(
             counts={verdict.value: count for verdict, count in counts.items() if count},
             items=filling.filled(MOST_BYTES - _FRAME_BYTES - taken),
             curves=curves,
-            comparisons=[] if baseline is None else [compare_runs(baseline, run) for run in runs],
+            comparisons=comparisons,
             most_compared=_MOST_COMPARED,
             history=history,
             most_bytes=MOST_BYTES,
@@ -147,7 +154,7 @@ class _Filling:
             open=[self._texts[number] for number in opened],
             folded=[self._texts[number] for number in folded],
             without_figures=sum(
-                extent != "figures" and item.kind in SECTIONS for item, extent in shown
+                extent != "figures" and item.kind in KINDS for item, extent in shown
             ),
             without_tables=self._extents.count("row"),
         )
