@@ -135,8 +135,7 @@ def _write(found: FoundItem, folder: Path, evidence: Evidence) -> None:
     from pytest_mlms.core.files import write_atomically
     from pytest_mlms.keep.results.item_line import item_of
     from pytest_mlms.show.pages.item import ItemView
-    from pytest_mlms.show.report.upgrade_file import results_name
-    from pytest_mlms.show.report.upgrade_report import item_report
+    from pytest_mlms.show.report.upgrade_report import item_report, results_name
 
     item = item_of(ItemView, found.line, found.run / "results.jsonl", 1)
     path = folder / _REPORT

@@ -132,7 +132,7 @@ def _print_title(series: SeriesInfo) -> None:
 def _write_data(
     connection: Connection, series: list[SeriesInfo], options: argparse.Namespace
 ) -> None:
-    from pytest_mlms.show.report.history_data import points_data, versions_data, write_rows
+    from pytest_mlms.show.report.history_tables import points_data, versions_data, write_rows
 
     if options.by:
         rows = versions_data(connection, series, options.by)

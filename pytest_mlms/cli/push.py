@@ -12,7 +12,7 @@ from pytest_mlms.cli.arguments import add_results, print_error
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.portal_address import read_token, read_url
 from pytest_mlms.show.report.push import Portal, PushError
-from pytest_mlms.show.report.push_queue import unmark, waiting_runs
+from pytest_mlms.show.report.run_folders import unmark, waiting_runs
 
 _URL_VARIABLE = "MLMS_PUSH"
 

@@ -65,8 +65,7 @@ def _report(options: argparse.Namespace) -> int:
 def _write_markdown(options: argparse.Namespace, out: Path) -> None:
     from pytest_mlms.explain.bisect.record import load_record
     from pytest_mlms.show.pages.run import read_run
-    from pytest_mlms.show.report.upgrade_file import write_upgrades
-    from pytest_mlms.show.report.upgrade_report import Evidence
+    from pytest_mlms.show.report.upgrade_report import Evidence, write_upgrades
 
     if options.against or options.history:
         problem = "--upgrade-report has neither another run nor a history"

@@ -17,7 +17,7 @@ import pytest
 from pytest_mlms.items.resume import finished_items
 from pytest_mlms.keep.results.results_reader import read_results
 from pytest_mlms.show.report.results import ResultsFile
-from pytest_mlms.show.report.run_lock import RunLock
+from pytest_mlms.show.report.run_folders import RunLock
 from tests.support.histories import write_run
 from tests.support.project import HANG_GUARD, PREDICTORS, Project
 

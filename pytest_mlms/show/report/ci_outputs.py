@@ -5,19 +5,29 @@ Only the process that the user started writes them, so xdist's workers repeat no
 
 from __future__ import annotations
 
+import io
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.files import write_atomically
+from pytest_mlms.core.recorded import Recorded, recorded_artifacts
+from pytest_mlms.core.text import visible
 from pytest_mlms.session import Session
 from pytest_mlms.show.pages.item import ItemView
 from pytest_mlms.show.pages.run import items_of
-from pytest_mlms.show.report.last_results import Result, last_results
+from pytest_mlms.show.report.exports import ITEM_PROPERTY, Result, last_results
+
+_NOT_IN_PATHS = "[]|\r\n"
+_FIRST = (".png", ".jpg", ".csv")
+"""The suffixes that are attached first: GitLab shows one file, best a picture."""
+
+_NOT_SHOWN = ("PASSED", "SKIPPED", "IMPROVED", "XFAILED")
 
 
 @dataclass(frozen=True)
@@ -51,8 +61,7 @@ class CiRun:
 
 def write_documents(run: CiRun) -> list[str]:
     """Write the files that --mlms-bencher-json and --mlms-metrics name; return what failed."""
-    from pytest_mlms.show.report.bencher_json import bencher_json
-    from pytest_mlms.show.report.openmetrics import openmetrics
+    from pytest_mlms.show.report.exports import bencher_json, openmetrics
 
     config = run.session.config
     errors = []
@@ -61,21 +70,11 @@ def write_documents(run: CiRun) -> list[str]:
         ("--mlms-metrics", config.metrics, openmetrics),
     ):
         if path is not None:
-            errors += _write(option, path, document, run.results)
+            try:
+                write_atomically(path, document(run.results))
+            except OSError as error:
+                errors.append(f"{option}: {path} can't be written: {error.strerror}")
     return errors
-
-
-def _write(
-    option: str,
-    path: Path,
-    document: Callable[[Sequence[Result]], str],
-    results: Sequence[Result],
-) -> list[str]:
-    try:
-        write_atomically(path, document(results))
-    except OSError as error:
-        return [f"{option}: {path} can't be written: {error.strerror}"]
-    return []
 
 
 def write_step_summary(run: CiRun) -> list[str]:
@@ -97,7 +96,6 @@ def write_step_summary(run: CiRun) -> list[str]:
 
 def attach_to_junit(run: CiRun, junit: str | None) -> list[str]:
     """Name artifacts in pytest's JUnit file, which exists by now; return problems."""
-    from pytest_mlms.show.report.attachments import attach_artifacts
 
     if not run.is_on_gitlab or not junit:
         return []
@@ -120,3 +118,66 @@ def print_annotations(run: CiRun) -> None:
     for command in github_annotations(run.items, run.collection, run.folder, workspace):
         print(command)
     sys.stdout.flush()
+
+
+def attach_artifacts(
+    path: Path, results: Iterable[Result], run_folder: Path, project: Path
+) -> None:
+    """Add the artifacts of items that did not pass to their test cases in a JUnit file.
+
+    A line ``[[ATTACHMENT|path]]`` of a test case's ``system-out`` names a file, for GitLab, Jenkins
+    and Azure. GitLab shows the first one of a test case that failed, by a path below CI_PROJECT_DIR
+    that the job keeps as an artifact.
+
+    Files outside of ``project`` are left out. Raises MlmsError where the file can't be changed.
+    """
+    attachments = {}
+    for item in last_results(results):
+        if item["verdict"] not in _NOT_SHOWN:
+            attachments[visible(item["nodeid"])] = _paths(item, run_folder, project)
+    try:
+        tree = ElementTree.parse(path)
+        changed = False
+        for case in tree.iter("testcase"):
+            lines = [f"[[ATTACHMENT|{path}]]" for path in attachments.get(_item_of(case), ())]
+            if lines:
+                # In front of the case's output: GitLab's parser can't read two elements of it.
+                output = case.find("system-out")
+                if output is None:
+                    output = ElementTree.SubElement(case, "system-out")
+                output.text = "\n".join([*lines, output.text or ""])
+                changed = True
+        if changed:
+            text = io.BytesIO()
+            tree.write(text, encoding="utf-8", xml_declaration=True)
+            write_atomically(path, text.getvalue())
+    except (OSError, ElementTree.ParseError) as error:
+        raise MlmsError(f"{path}: no attachments could be added: {error}") from error
+
+
+def _paths(item: Result, run_folder: Path, project: Path) -> list[str]:
+    """Return the item's files below the project, pictures first."""
+    found = []
+    logs = map(Recorded, item.get("logs", ()))
+    for recorded in (*recorded_artifacts(item).values(), *logs):
+        file = recorded.file_below(run_folder)
+        if file is None:
+            continue
+        path = os.path.relpath(file, project)
+        is_outside = path.startswith(os.pardir)
+        if not is_outside and not set(path) & set(_NOT_IN_PATHS):
+            found.append(path)
+    return sorted(found, key=_rank)
+
+
+def _rank(path: str) -> int:
+    """Return the sort key of a file: pictures first."""
+    suffix = os.path.splitext(path)[1]
+    return _FIRST.index(suffix) if suffix in _FIRST else len(_FIRST)
+
+
+def _item_of(case: ElementTree.Element) -> str:
+    for entry in case.iterfind("properties/property"):
+        if entry.get("name") == ITEM_PROPERTY:
+            return entry.get("value", "")
+    return ""

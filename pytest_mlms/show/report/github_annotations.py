@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from pytest_mlms.core.text import shortened
+from pytest_mlms.core.text import shortened, visible
 from pytest_mlms.show.pages.findings import findings_of
 from pytest_mlms.show.pages.item import ItemView
-from pytest_mlms.show.report.workflow_commands import Level, workflow_command
+
+Level = Literal["error", "warning"]
+
+_DATA = {"%": "%25", "\r": "%0D", "\n": "%0A"}
+"""Character -> its escape in a message."""
+
+_PROPERTY = {**_DATA, ":": "%3A", ",": "%2C"}
+"""Character -> its escape in a property."""
 
 _MOST = 9
 """GitHub shows ten errors and ten warnings of a step; the tenth counts the others."""
@@ -20,6 +27,20 @@ _LONGEST = 4000  # characters of a message
 _PLACE = re.compile(r"(?P<path>[^\n]+?):(?P<line>\d+)(?=:|$)")
 _MANIFEST_ERROR = re.compile(r"(?P<place>[^\n]+?\.ya?ml:\d+): (?P<message>.+)")
 _BAD_OUTCOMES = ("failed", "interrupted")
+
+
+def workflow_command(level: Level, message: str, properties: Mapping[str, str]) -> str:
+    """Return a command that annotates a line; no text in it can begin a command of its own."""
+    pairs = []
+    for name, value in properties.items():
+        pairs.append(f"{name}={_escape(value, _PROPERTY)}")
+    command = f"{level} {','.join(pairs)}".rstrip()
+    return f"::{command}::{_escape(message, _DATA)}"
+
+
+def _escape(text: str, escapes: Mapping[str, str]) -> str:
+    table = str.maketrans({**escapes})
+    return visible(text).translate(table)
 
 
 class _Note(NamedTuple):

@@ -24,7 +24,7 @@ from pytest_mlms.keep.results.recorder import RECORDER, Recorder
 from pytest_mlms.provide.cases import Case, case_of
 from pytest_mlms.provide.host.machine import machine_state
 from pytest_mlms.session import SESSION
-from pytest_mlms.show.report.junit import junit_properties
+from pytest_mlms.show.report.exports import junit_properties
 from pytest_mlms.show.report.reproduce import reproduce_command
 from pytest_mlms.warning_types import MlmsWarning
 

@@ -25,7 +25,7 @@ from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.portal_address import TOKEN_VARIABLE, exposes_tokens
 from pytest_mlms.core.text import shortened
 from pytest_mlms.provide.artifacts.answers import PlainResponse
-from pytest_mlms.show.report.push_queue import mark_waiting, unmark, waiting_runs
+from pytest_mlms.show.report.run_folders import mark_waiting, unmark, waiting_runs
 
 _PATH = "/api/v1/runs"
 _TOKEN_PATH = "/api/v1/token"

@@ -258,7 +258,7 @@ class Reporter:
         target = self._session.config.upgrade_report
         if target is None:
             return
-        from pytest_mlms.show.report.upgrade_file import write_run_upgrades
+        from pytest_mlms.show.report.upgrade_report import write_run_upgrades
 
         line, note = write_run_upgrades(target, self._session.run_folder)
         self._written += line
@@ -302,7 +302,7 @@ class Reporter:
         self._notes += push_after_run(portal, config.results, self._session.run_folder)
 
     def _remove_old_runs(self) -> None:
-        from pytest_mlms.show.report.old_runs import remove_old_runs
+        from pytest_mlms.show.report.run_folders import remove_old_runs
 
         config = self._session.config
         count = remove_old_runs(config.results, config.keep)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 import pytest
@@ -20,7 +21,6 @@ from pytest_mlms.show.report.columns import (
     own_columns,
     verdict_in,
 )
-from pytest_mlms.show.report.originals import ORIGINALS_TITLE, original_lines
 from pytest_mlms.show.report.summary import is_measured
 from pytest_mlms.show.report.table import format_table
 from pytest_mlms.show.report.traces import (
@@ -32,6 +32,8 @@ from pytest_mlms.show.report.traces import (
 )
 
 Items = Sequence[ItemView]
+
+ORIGINALS_TITLE = "mlms: decided about original manifests"
 
 _MOST_ROWS = 100
 _SHOWN_SKIPPED = 5
@@ -282,3 +284,40 @@ def _told_of(item: ItemView) -> list[str]:
     if item.changed_packages:
         lines.append(f"packages: {', '.join(item.changed_packages)}")
     return [f"  {line}" for line in lines]
+
+
+def original_lines(items: Sequence[ItemView]) -> Iterator[str]:
+    """Yield each decision and warning with the first line that it is about.
+
+    Other versions of frameworks than asked for come first, then the most frequent texts.
+    """
+    versions = _Places()
+    remarks = _Places()
+    for item in items:
+        if item.other_version:
+            versions[item.other_version][item.manifest.path] = None
+        if item.original is None:
+            continue
+        for warning in item.original.warnings:
+            remarks[f"warning: {warning.text}"][warning.place] = None
+        for decision in item.original.decisions:
+            remarks[decision.text][decision.place] = None
+    yield from versions.lines()
+    yield from remarks.lines(most_frequent_first=True)
+
+
+class _Places(defaultdict[str, dict[str, None]]):
+    """The places that each text is about, each once, in order."""
+
+    def __init__(self) -> None:
+        super().__init__(dict)
+
+    def lines(self, most_frequent_first: bool = False) -> Iterator[str]:
+        """Yield a line for each text, with the first of its places and the number of the others."""
+        texts = list(self)
+        if most_frequent_first:
+            texts.sort(key=lambda text: len(self[text]), reverse=True)
+        for text in texts:
+            first, *others = self[text]
+            more = f" and {len(others):,} more" if others else ""
+            yield f"{first}{more}: {text}"

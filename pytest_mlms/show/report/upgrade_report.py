@@ -1,15 +1,18 @@
 """Report of a regressed upgrade in Markdown, for the issue tracker of the software that regressed.
 
 A pure function of the item's record. It names no host, user, path, file or dataset: of what is
-one's own it has the name of the model, and those of its layers.
-"""
+one's own it has the name of the model, and those of its layers."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.files import write_atomically
 from pytest_mlms.core.records import Comparison, Verdict, main_comparison, regressed_comparison
 from pytest_mlms.core.redaction import anonymous
 from pytest_mlms.core.units import format_quantity
@@ -26,11 +29,16 @@ from pytest_mlms.provide.stacks.exact_packages import Difference, new_releases
 from pytest_mlms.show.pages.findings import judged_of
 from pytest_mlms.show.pages.item import ItemView
 from pytest_mlms.show.pages.numbers import NONE, value_text
-from pytest_mlms.show.report.machine_facts import machine_facts
+from pytest_mlms.show.pages.run import RunView, read_run
 from pytest_mlms.show.report.markdown import code, code_block, folded, table
 from pytest_mlms.show.report.summary import count_verdicts
-from pytest_mlms.show.report.upgrade_commands import making_commands, running_commands
-from pytest_mlms.show.report.upgrade_software import UpgradeSoftware, software_of
+from pytest_mlms.show.report.upgrade_facts import (
+    UpgradeSoftware,
+    machine_facts,
+    making_commands,
+    running_commands,
+    software_of,
+)
 
 if TYPE_CHECKING:
     from pytest_mlms.explain.bisect.record import Record
@@ -342,3 +350,39 @@ def _bundle_facts(item: ItemView, evidence: Evidence) -> Iterator[str]:
 def _clean(text: str, item: ItemView | None = None) -> str:
     """Return a text without secrets, paths and the host's name."""
     return anonymous(text, item.machine.host if item else "")
+
+
+def write_run_upgrades(target: Path, folder: Path) -> tuple[list[str], list[str]]:
+    """Write those of a run at its end; return lines that tell the file, and notes on errors."""
+    try:
+        run = read_run(folder)
+        write_upgrades(target, [run], Evidence())
+    except MlmsError as error:
+        again = f"mlms report {folder} --upgrade-report"
+        return [], [f"{error}; try: {again}"]
+    count = len(regressed_items(run.items))
+    if count == 0:
+        return [f"no upgrade regressed, and {target} says so"], []
+    noun = "upgrade" if count == 1 else "upgrades"
+    return [f"report of {count:,} regressed {noun} in {target}"], []
+
+
+def write_upgrades(target: Path, runs: Sequence[RunView], evidence: Evidence) -> None:
+    """Write the upgrades of some runs that regressed; raises MlmsError."""
+    texts = []
+    for run in runs:
+        texts.append(upgrade_report(run.items, results_name(run.folder), evidence, run.but))
+    try:
+        write_atomically(target, "\n---\n\n".join(texts))
+    except OSError as error:
+        problem = f"{target}: the report can't be written: {error.strerror}"
+        raise MlmsError(problem) from None
+
+
+def results_name(run: Path) -> str:
+    """Return a run's folder as commands name it: below the current folder, else in the default."""
+    folder = Path(os.path.realpath(run))  # that of the link "latest"
+    here = Path(os.path.realpath("."))
+    if folder.is_relative_to(here):
+        return folder.relative_to(here).as_posix()
+    return f"mlms-results/{folder.name}"

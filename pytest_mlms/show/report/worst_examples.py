@@ -6,11 +6,13 @@ thumbnails of pictures.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from pytest_mlms.core.errors import MlmsError
@@ -21,9 +23,8 @@ from pytest_mlms.measure.evaluate.tasks.task import BoxMark, MaskPair
 from pytest_mlms.measure.evaluate.worst_inputs import largest_losses
 from pytest_mlms.measure.pipeline.coco import CocoLabels
 from pytest_mlms.measure.pipeline.pictures import as_image, decode_picture
-from pytest_mlms.show.pages.examples import WORST, Example, Examples
-from pytest_mlms.show.report.mask_pictures import draw_masks
-from pytest_mlms.show.report.waveforms import waveform_of
+from pytest_mlms.measure.pipeline.sounds import read_sounds
+from pytest_mlms.show.pages.examples import WORST, Example, Examples, Waveform
 
 if TYPE_CHECKING:
     from pytest_mlms.keep.results.recorder import Recorder
@@ -38,6 +39,24 @@ _LONGEST_TEXT = 1000  # characters
 _SIDE = 128  # pixels of a thumbnail
 _SMALL = 64  # pixels: smaller pictures are kept exactly
 _DARK = 64  # shade: pictures without a lighter pixel are stretched
+
+_COLOURED = 0.55  # share of the colour in a pixel that is marked
+_KEPT = 0.45  # share of the picture in it
+_RIGHT = (20, 160, 70)
+_WRONG = (220, 30, 40)
+_LABEL = (255, 214, 10)
+_INSTANCES = (
+    (66, 133, 244),
+    (234, 88, 12),
+    (20, 184, 166),
+    (168, 85, 247),
+    (236, 72, 153),
+    (132, 204, 22),
+)
+"""Colours of detections, which take turns."""
+
+_COLUMNS = 120
+_LOUDEST = 1.0
 
 
 def keep_worst_examples(recorder: Recorder, evidence: Evidence, dataset: Dataset) -> None:
@@ -182,3 +201,91 @@ def _in_shares(mark: BoxMark, picture: Image.Image) -> BoxMark:
         round(height / down, 4),
     )
     return mark._replace(box=box, name=visible(shortened(mark.name, 60)))
+
+
+def draw_masks(picture: Image.Image | None, masks: MaskPair) -> Image.Image:
+    """Return a picture with its masks; without the picture where that has another shape.
+
+    Instances have a colour for each detection, and a yellow outline for each object of the labels.
+    Other masks have wrong pixels in red, and right ones of objects (not 0) in green.
+    """
+    height, width = masks.label.shape
+    pixels = _grey(picture, (width, height))
+    if masks.are_instances:
+        _mark_instances(pixels, masks)
+    else:
+        _mark_pixels(pixels, masks)
+    return Image.fromarray(pixels.astype(np.uint8))
+
+
+def _mark_instances(pixels: Any, masks: MaskPair) -> None:
+    colours = itertools.cycle(_INSTANCES)
+    last = int(masks.found.max(initial=0))
+    for number in range(1, last + 1):
+        _tint(pixels, masks.found == number, next(colours))
+    pixels[_outlines(masks.label)] = _LABEL
+
+
+def _mark_pixels(pixels: Any, masks: MaskPair) -> None:
+    is_counted = masks.label >= 0
+    is_same = masks.label == masks.found
+    is_object = masks.label > 0
+    _tint(pixels, is_object & is_same, _RIGHT)
+    _tint(pixels, is_counted & ~is_same, _WRONG)
+
+
+def _outlines(numbers: Any) -> Any:
+    """Return the pixels of objects (H x W) beside which another object or none begins."""
+    padded = np.pad(numbers, 1)
+    centre = padded[1:-1, 1:-1]
+    beside = (padded[:-2, 1:-1], padded[2:, 1:-1], padded[1:-1, :-2], padded[1:-1, 2:])
+    differs = np.zeros(numbers.shape, bool)
+    for neighbour in beside:
+        differs |= neighbour != centre
+    return differs & (numbers > 0)
+
+
+def _tint(pixels: Any, chosen: Any, colour: tuple[int, int, int]) -> None:
+    """Mix a colour into chosen pixels of a picture (H x W x 3), in place."""
+    pixels[chosen] = _KEPT * pixels[chosen] + _COLOURED * np.array(colour)
+
+
+def _grey(picture: Image.Image | None, size: tuple[int, int]) -> Any:
+    """Return a picture of this size without colours; even grey for one of another shape."""
+    width, height = size
+    if picture is None or not _have_one_shape(picture.size, size):
+        return np.full((height, width, 3), 128.0)
+    grey = picture.convert("L").convert("RGB")
+    return np.array(grey.resize(size), np.float64)
+
+
+def _have_one_shape(first: tuple[int, int], second: tuple[int, int]) -> bool:
+    """Return whether two sizes have about the same ratio of their sides."""
+    width, height = first
+    other_width, other_height = second
+    ratio = (width * other_height) / (height * other_width)
+    return abs(ratio - 1) < 0.05
+
+
+def waveform_of(dataset: Dataset, index: int) -> Waveform | None:
+    """Return the sound of an input; None for an input without one, and for one that is broken."""
+    for spec in dataset.inputs:
+        if spec.type == "audio":
+            element = dataset.elements[spec.name][index]
+            try:
+                (samples,) = read_sounds([element], spec)
+            except MlmsError:
+                return None
+            return _waveform(samples, spec.sample_rate or 1)
+    return None
+
+
+def _waveform(samples: NDArray[Any], rate: int) -> Waveform | None:
+    """Return the least and the greatest sample of each of the columns; None without samples."""
+    if not samples.size:
+        return None
+    loudness = np.clip(np.nan_to_num(samples), -_LOUDEST, _LOUDEST)
+    columns = np.array_split(loudness, min(_COLUMNS, loudness.size))
+    lows = tuple(round(float(column.min()), 3) for column in columns)
+    highs = tuple(round(float(column.max()), 3) for column in columns)
+    return Waveform(samples.size / rate, lows, highs)

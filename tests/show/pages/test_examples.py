@@ -10,7 +10,7 @@ import pytest
 
 from pytest_mlms.core.serialization import to_plain
 from pytest_mlms.show.pages.examples import WORST, Example, Examples, read_examples
-from tests.show.pages.test_confusion import item_with
+from tests.show.pages.test_mistakes import item_with
 
 
 def test_examples_that_were_kept_are_read(tmp_path: Path) -> None:

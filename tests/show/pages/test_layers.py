@@ -1,9 +1,17 @@
-"""Charts of layers."""
+"""Charts of layers and of shares of time."""
 
 from __future__ import annotations
 
+import xml.etree.ElementTree as ET
+
 from pytest_mlms.measure.trace.tables import LayerRow
-from pytest_mlms.show.pages.layers import layers_chart, slowest_chart, types_chart, types_of
+from pytest_mlms.show.pages.layers import (
+    layers_chart,
+    shares_chart,
+    slowest_chart,
+    types_chart,
+    types_of,
+)
 from tests.support.svg import marks
 
 
@@ -36,3 +44,9 @@ def test_types_beyond_the_tenth_are_together() -> None:
     texts = ["".join(text.itertext()) for text in marks(svg, "text")]
     assert "others" in texts
     assert len(marks(svg, "rect")) == 11
+
+
+def test_parts_of_a_call_fill_a_bar() -> None:
+    svg = shares_chart({"GPU": 30.0, "CPU": 10.0})
+    assert ET.fromstring(svg).attrib["aria-label"] == "GPU 75 %, CPU 25 %"
+    shares_chart({"GPU": 0.0, "CPU": 0.0})

@@ -15,7 +15,7 @@ from pytest_mlms.measure.trace.storage import save_trace
 from pytest_mlms.show.pages.examples import WORST, Example, Examples, Waveform
 from pytest_mlms.show.pages.item import ItemView
 from pytest_mlms.show.pages.sections import sections_of
-from tests.show.pages.test_confusion import item_with
+from tests.show.pages.test_mistakes import item_with
 from tests.show.pages.test_traces import three_calls
 from tests.support.result_lines import HOSTILE
 

@@ -1,4 +1,4 @@
-"""Requests of a trace as timelines, and layers under a roof."""
+"""Timelines of traces."""
 
 from __future__ import annotations
 
@@ -12,8 +12,16 @@ from pytest_mlms.measure.trace.context import TraceContext
 from pytest_mlms.measure.trace.records import LayerWork, Peaks, TraceMetadata
 from pytest_mlms.measure.trace.storage import save_trace
 from pytest_mlms.show.pages.roofline import roof_points
-from pytest_mlms.show.pages.traces import read_trace, timelines_of
-from tests.show.pages.test_confusion import item_with
+from pytest_mlms.show.pages.traces import (
+    Timeline,
+    TimelineSpan,
+    read_trace,
+    timeline_chart,
+    timelines_of,
+)
+from tests.show.pages.test_mistakes import item_with
+from tests.support.result_lines import HOSTILE
+from tests.support.svg import marks
 from tests.support.traces import TraceWriter
 
 MICROSECOND = 1000  # nanoseconds
@@ -98,3 +106,16 @@ def test_a_file_that_is_no_trace_says_nothing(tmp_path: Path) -> None:
     assert read_trace(item) is None
     save_trace(three_calls().build(), tmp_path / "t.npz")
     assert read_trace(replace(item, artifacts={"trace.npz": "t.npz"})) is not None
+
+
+def test_a_timeline_has_a_bar_for_each_span_with_its_times() -> None:
+    spans = [
+        TimelineSpan(0, 0, 100, "predict", ""),
+        TimelineSpan(1, 10, 60, f"conv {HOSTILE}", "Conv"),
+    ]
+    svg = timeline_chart(Timeline("layer", 3, 100, ["model", "layer"], spans), {"Conv": "c0"})
+    assert len(marks(svg, "rect")) == 2
+    titles = [title.text or "" for title in marks(svg, "title")]
+    assert "predict: 100 µs from 0 s" in titles
+    assert any(title.endswith(": 50.0 µs from 10.0 µs, Conv") for title in titles)
+    assert "<script>" not in svg

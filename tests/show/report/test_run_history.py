@@ -12,7 +12,7 @@ from pytest_mlms.cli.main import main
 from pytest_mlms.keep.history import schema, store
 from pytest_mlms.keep.history.queue import queued_folders
 from pytest_mlms.keep.history.store import open_history, open_to_read
-from pytest_mlms.show.report.old_runs import remove_old_runs
+from pytest_mlms.show.report.run_folders import remove_old_runs
 from pytest_mlms.show.report.run_history import add_to_history
 from tests.support.histories import run_name, write_run
 from tests.support.postgresql import PASSWORD, Server

@@ -1,7 +1,4 @@
-"""Tables at the end of a run, and the progress that a terminal shows meanwhile.
-
-A real terminal is provided by util-linux's script.
-"""
+"""Tables of results in the terminal."""
 
 from __future__ import annotations
 
@@ -18,11 +15,12 @@ from typing import Any, cast
 import pytest
 
 from pytest_mlms.core.serialization import to_plain
+from pytest_mlms.show.pages.item import ItemView
 from pytest_mlms.show.report.reporter import _shown
-from pytest_mlms.show.report.terminal import write_tables
+from pytest_mlms.show.report.terminal import original_lines, write_tables
 from tests.support.project import DIGITS, HANG_GUARD, Project
 from tests.support.upgrades import alike, changed, result_of
-from tests.support.views import views_of
+from tests.support.views import view_of, views_of
 
 
 class FakeTerminal:
@@ -343,3 +341,39 @@ def test_the_steps_of_a_long_installation_are_shown(
     assert "mlms: waiting for stack odd: " in done.stdout
     if on_terminal:
         assert "manifests/digits.yaml " in done.stdout.rpartition("stack odd: ")[2]
+
+
+def result(place: str, text: str, key: str = "decisions", **fields: Any) -> ItemView:
+    """Return an item with one remark."""
+    remark = {"place": place, "text": text}
+    original = {"dialect": "A2", "decisions": [], "warnings": [], key: [remark]}
+    manifest = {"name": "m", "path": place.partition(":")[0]}
+    return view_of({"manifest": manifest, "original": original, **fields})
+
+
+def test_a_decision_is_told_once_with_its_first_line() -> None:
+    results = [
+        result("a.yml:3", "rare"),
+        result("a.yml:7", "softmax: added"),
+        result("a.yml:7", "softmax: added"),
+        result("b.yml:9", "softmax: added"),
+    ]
+    assert list(original_lines(results)) == [
+        "a.yml:7 and 1 more: softmax: added",
+        "a.yml:3: rare",
+    ]
+
+
+def test_warnings_say_that_they_are() -> None:
+    lines = list(original_lines([result("a.yml:3", "no md5", "warnings")]))
+    assert lines == ["a.yml:3: warning: no md5"]
+
+
+def test_other_versions_come_first() -> None:
+    text = "asked for tensorflow ==1.12.*, ran with 2.21.0 of stack tf"
+    found = list(original_lines([result("a.yml:3", "softmax: added", other_version=text)]))
+    assert found == [f"a.yml: {text}", "a.yml:3: softmax: added"]
+
+
+def test_native_manifests_have_no_lines() -> None:
+    assert list(original_lines([view_of({})])) == []

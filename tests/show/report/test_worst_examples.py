@@ -1,11 +1,12 @@
-"""Tests of the worst inputs that are kept, with real datasets and evidence."""
+"""The worst inputs of an item, with pictures of masks and waveforms."""
 
 from __future__ import annotations
 
 import io
 import json
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -17,9 +18,9 @@ from pytest_mlms.manifest.schema import Input, Output
 from pytest_mlms.measure.evaluate.tasks.classification import ClassificationEvidence
 from pytest_mlms.measure.evaluate.tasks.object_detection import ObjectDetection
 from pytest_mlms.measure.evaluate.tasks.segmentation import SegmentationScorer
-from pytest_mlms.measure.evaluate.tasks.task import ClassCounts
+from pytest_mlms.measure.evaluate.tasks.task import ClassCounts, MaskPair
 from pytest_mlms.measure.pipeline.dataset import Dataset, open_dataset
-from pytest_mlms.show.report.worst_examples import keep_worst_examples
+from pytest_mlms.show.report.worst_examples import draw_masks, keep_worst_examples, waveform_of
 
 HERE = Place(Path("m.yaml"), 1)
 CLASSES = Output.model_validate({"name": "y", "type": "classification"})
@@ -160,3 +161,59 @@ def test_wrong_pixels_of_a_mask_are_red_and_right_ones_of_objects_green(
     assert reds[0] > greens[0]
     assert greens[1] > reds[1]
     assert reds[2] == greens[2]
+
+
+YELLOW = (255, 214, 10)
+
+
+def test_each_instance_has_a_colour_and_each_label_an_outline() -> None:
+    found = np.zeros((12, 24), np.int32)
+    found[3:9, 2:8] = 1
+    found[3:9, 14:20] = 2
+    label = np.zeros((12, 24), np.int32)
+    label[2:10, 1:9] = 1
+    picture = draw_masks(None, MaskPair(label, found, are_instances=True))
+    first, second, ground, edge = (
+        picture.getpixel(at) for at in ((5, 5), (17, 5), (11, 5), (1, 5))
+    )
+    assert len({first, second, ground, edge}) == 4
+    assert ground == (128, 128, 128)
+    assert edge == YELLOW
+
+
+def test_objects_that_touch_are_told_apart() -> None:
+    label = np.ones((8, 8), np.int32)
+    label[:, 4:] = 2
+    picture = draw_masks(None, MaskPair(label, np.zeros_like(label), are_instances=True))
+    assert [picture.getpixel((x, 4)) == YELLOW for x in (2, 3, 4, 5)] == [False, True, True, False]
+
+
+AUDIO = {"name": "x", "type": "audio", "element_type": "float32", "sample_rate": 8000}
+TENSOR = {"name": "x", "type": "tensor", "element_type": "float32", "shape": ["batch", 4]}
+
+
+def sound_dataset(element: Any, spec: dict[str, Any]) -> Dataset:
+    inputs = [Input.model_validate(spec)]
+    return cast(Dataset, SimpleNamespace(inputs=inputs, elements={"x": [element]}))
+
+
+def test_a_sound_is_the_ends_of_its_columns() -> None:
+    samples = np.concatenate([np.zeros(4000), np.full(4000, 0.5), np.full(4000, -0.25)])
+    found = waveform_of(sound_dataset(samples.astype(np.float32), AUDIO), 0)
+    assert found is not None
+    assert found.seconds == 1.5
+    assert len(found.lows) == len(found.highs) == 120
+    assert (found.highs[0], found.highs[60], found.lows[-1]) == (0, 0.5, -0.25)
+
+
+def test_what_is_no_sound_has_none() -> None:
+    assert waveform_of(sound_dataset(np.zeros(4, np.float32), TENSOR), 0) is None
+    assert waveform_of(sound_dataset(b"RIFF no sound", AUDIO), 0) is None
+    assert waveform_of(sound_dataset(np.zeros(0, np.float32), AUDIO), 0) is None
+
+
+def test_samples_that_are_no_numbers_or_too_loud_are_bounded() -> None:
+    samples = np.array([np.nan, np.inf, -3.0], np.float32)
+    found = waveform_of(sound_dataset(samples, AUDIO), 0)
+    assert found is not None
+    assert (found.lows, found.highs) == ((0, 1, -1), (0, 1, -1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_mlms.show.report.sparkline import sparkline
+from pytest_mlms.show.report.history_tables import sparkline
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 

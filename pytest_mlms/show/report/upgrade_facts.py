@@ -1,22 +1,98 @@
-"""Commands for a regressed upgrade: to make a bundle, to find the culprit, and to run a bundle."""
+"""Facts of a regressed upgrade for strangers: machine, software, commands that show it again."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from pytest_mlms.core.records import regressed_comparison
 from pytest_mlms.core.redaction import anonymous
+from pytest_mlms.core.units import format_quantity
 from pytest_mlms.decide.upgrade import culprit
 from pytest_mlms.decide.upgrade.labels import percent
 from pytest_mlms.explain.repro.expectation import can_reduce, can_replay
-from pytest_mlms.provide.stacks.exact_packages import NONE
+from pytest_mlms.keep.results.machine_record import MachineRecord
+from pytest_mlms.provide.stacks.declared import framework_of
+from pytest_mlms.provide.stacks.exact_packages import NONE, Difference
+from pytest_mlms.provide.stacks.recreated import changed_packages
 from pytest_mlms.show.pages.item import ItemView
-from pytest_mlms.show.report.upgrade_software import software_of
 
 _WITHOUT_ONNX = ("caffe", "caffe2", "cntk", "jax", "mxnet", "pytorch", "tensorflow", "tflite")
 _OF_BUNDLES = ("--mlms-predictors", "--mlms-cache", "--mlms-allow-code")
+
+
+def machine_facts(machine: MachineRecord) -> list[tuple[str, str]]:
+    """Return what is known of a machine: CPU, cores, memory, system, GPUs and their driver."""
+    model = (machine.cpu.get("model"), machine.cpu.get("microarchitecture"))
+    cores = [
+        f"{count} {kind}" for kind in ("physical", "logical") if (count := machine.cores.get(kind))
+    ]
+    limit = machine.cgroup_limits.get("cpus")
+    if limit:
+        cores.append(f"{limit:g} allowed")
+    system = ", ".join(filter(None, (machine.system, machine.architecture)))
+    if system and machine.virtual_machine:
+        system += ", virtual machine"
+    gpus = machine.gpus or ()
+    drivers = [gpu.driver for gpu in gpus if gpu.driver]
+    facts = [
+        ("CPU", ", ".join(filter(None, model))),
+        ("cores", ", ".join(cores)),
+        ("memory", format_quantity(machine.memory, "B") if machine.memory else ""),
+        ("system", system),
+        *[("GPU", gpu.name) for gpu in gpus],
+        ("GPU driver", machine.gpu_driver or next(iter(drivers), "")),
+    ]
+    return [(name, value) for name, value in facts if value]
+
+
+@dataclass(frozen=True)
+class UpgradeSoftware:
+    """The packages that differ between both sides, and the versions that agents told alike.
+
+    ``framework`` is the difference of a distribution of the framework; None where there is none.
+    """
+
+    differing: tuple[Difference, ...]
+    alike: Mapping[str, str]
+    framework: Difference | None
+
+
+def software_of(item: ItemView) -> UpgradeSoftware:
+    """Return the software of an upgrade; what the line doesn't tell is left out."""
+    before = item.launch_against.exact if item.launch_against else ()
+    after = item.launch.exact if item.launch else ()
+    differing = changed_packages(before, after)  # by the lists of both environments
+    listed = {difference.package for difference in differing}
+    told_a = _told(item, "a")
+    told_b = _told(item, "b")
+    alike = {}
+    for name in dict.fromkeys((*told_a, *told_b)):
+        a = told_a.get(name, NONE)
+        b = told_b.get(name, NONE)
+        if a == b:
+            alike[name] = a
+        elif name not in listed:
+            differing.append(Difference(name, a, b))
+    differing.sort(key=lambda difference: not _is_framework(difference, item))
+    first = differing[0] if differing else None
+    framework = first if first is not None and _is_framework(first, item) else None
+    return UpgradeSoftware(tuple(differing), alike, framework)
+
+
+def _is_framework(difference: Difference, item: ItemView) -> bool:
+    return framework_of(difference.package) == item.framework
+
+
+def _told(item: ItemView, name: str) -> Mapping[str, str]:
+    """Return the versions that the agents of a side told, and that of Python."""
+    for measured in item.rounds:
+        side = measured.sides.get(name)
+        if side is not None:
+            return {**side.versions, "Python": side.python} if side.python else side.versions
+    return {}
 
 
 def making_commands(item: ItemView, results: str, is_bisected: bool) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Removal of old runs from a folder of results.
+"""Folders of runs in a folder of results: their lock, what waits to be pushed, removal of old ones.
 
 A run is kept while a session writes to it, while it waits for a history or a portal, and where a
 person has named it: by another name of its folder, or by a link beside it.
@@ -9,17 +9,75 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pytest_mlms.keep.history.queue import queued_folders
-from pytest_mlms.show.report.push_queue import is_waiting
-from pytest_mlms.show.report.run_lock import RunInUse, RunLock
+import filelock
 
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.waits import holder_of
+from pytest_mlms.keep.history.queue import queued_folders
+
+_LOCK = ".lock"
+_MARK = ".unpushed"
 RUN_NAME = r"\d{8}-\d{6}-[0-9a-f]{6}"
 """The name of a run's folder, as a regular expression: the time it began, and random digits."""
 
 _REMOVED = ".removed-"
+
+
+class RunInUse(MlmsError):
+    """Another session writes to the run."""
+
+
+class RunLock:
+    """A lock on the folder of a run, which the kernel releases when its process ends."""
+
+    def __init__(self, run_folder: Path) -> None:
+        self._folder = run_folder
+        self._path = run_folder / _LOCK
+        self._lock = filelock.FileLock(self._path)
+
+    def acquire(self) -> bool:
+        """Return whether the run is ours now: some file systems have no locks.
+
+        Raises RunInUse, which names the process of the session that has it.
+        """
+        try:
+            self._lock.acquire(timeout=0)
+        except filelock.Timeout:
+            problem = f"{self._folder} is in use by {holder_of(self._path)}"
+            raise RunInUse(f"{problem}; wait for it, or end it") from None
+        except (OSError, NotImplementedError):
+            return False
+        return True
+
+    def release(self) -> None:
+        """Let other sessions have the run."""
+        self._lock.release()
+
+
+def mark_waiting(run: Path) -> None:
+    """Have a run wait; one whose folder can't be written is pushed only once."""
+    with contextlib.suppress(OSError):
+        (run / _MARK).touch()
+
+
+def unmark(run: Path) -> None:
+    """Note that a run was pushed, or never can be."""
+    with contextlib.suppress(OSError):
+        (run / _MARK).unlink(missing_ok=True)
+
+
+def is_waiting(run: Path) -> bool:
+    """Return whether a run waits."""
+    return (run / _MARK).exists()
+
+
+def waiting_runs(results: Path) -> Sequence[Path]:
+    """Return the runs of a folder that wait, the oldest first."""
+    marks = sorted(results.glob(f"*/{_MARK}"))
+    return [mark.parent for mark in marks if not mark.parent.is_symlink()]
 
 
 def remove_old_runs(results: Path, keep: int) -> int:

@@ -1,17 +1,42 @@
-"""Tests of the removal of old runs."""
+"""Folders of runs: locks, and removal of old ones."""
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
-from pytest_mlms.show.report.old_runs import remove_old_runs
+import pytest
+
+from pytest_mlms.show.report.run_folders import RunInUse, RunLock, remove_old_runs
 from tests.support.project import Project
+
+
+def test_a_lock_is_free_again_after_its_release(tmp_path: Path) -> None:
+    lock = RunLock(tmp_path)
+    assert lock.acquire()
+    lock.release()
+    assert RunLock(tmp_path).acquire()
+
+
+def test_a_lock_that_is_held_names_its_holder(tmp_path: Path) -> None:
+    lock = RunLock(tmp_path)
+    lock.acquire()
+    text = f"{tmp_path} is in use by process {os.getpid()} ("
+    with pytest.raises(RunInUse, match=re.escape(text)):
+        RunLock(tmp_path).acquire()
+
+
+def test_a_folder_that_can_not_be_locked_has_no_holder(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("a file where the folder should be")
+    assert not RunLock(tmp_path / "run").acquire()
+
 
 HOLD = """
 import sys, pathlib
-from pytest_mlms.show.report.run_lock import RunLock
+from pytest_mlms.show.report.run_folders import RunLock
 lock = RunLock(pathlib.Path(sys.argv[1]))
 assert lock.acquire()
 print("held", flush=True)

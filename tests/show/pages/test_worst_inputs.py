@@ -1,4 +1,4 @@
-"""Thumbnails of inputs, with boxes."""
+"""The worst inputs of an item on a page."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import pytest
 from PIL import Image
 
 from pytest_mlms.measure.evaluate.tasks.task import BoxMark
-from pytest_mlms.show.pages.worst_inputs import COLOURS, thumbnail
+from pytest_mlms.show.pages.examples import Waveform
+from pytest_mlms.show.pages.worst_inputs import COLOURS, thumbnail, waveform_chart
 from tests.support.result_lines import HOSTILE
+from tests.support.svg import marks, texts, titles
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -60,3 +62,19 @@ def test_a_file_that_is_no_picture_of_ours_is_left_out(tmp_path: Path, content: 
     path.write_bytes(content)
     assert thumbnail(path, [], "row 1") is None
     assert thumbnail(tmp_path / "missing.png", [], "row 1") is None
+
+
+def test_a_sound_is_an_outline_with_its_length_and_loudness() -> None:
+    svg = waveform_chart(Waveform(1.5, (-0.1, -0.25), (0.2, 0.5)), "a.wav")
+    assert svg is not None
+    assert titles(svg) == {"a.wav"}
+    assert texts(svg) == {"1.50 s, loudest 0.5"}
+    assert len(marks(svg, "path")) == 2
+
+
+def test_silence_is_a_thin_line_and_no_sound_is_nothing() -> None:
+    svg = waveform_chart(Waveform(1.0, (0.0,), (0.0,)), "a.wav")
+    assert svg is not None
+    assert "loudest 0" in svg
+    assert waveform_chart(Waveform(0.0, (), ()), "a.wav") is None
+    assert waveform_chart(Waveform(1.0, (0.0,), ()), "a.wav") is None
