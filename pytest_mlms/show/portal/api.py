@@ -1,26 +1,42 @@
-"""The REST interface, ``/api/v1``: the views of pages, as JSON."""
+"""The REST interface, ``/api/v1``: the views of pages as JSON, and files of runs as downloads."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import Annotated, Any
+from pathlib import Path, PurePosixPath
+from typing import IO, Annotated, Any
+from urllib.parse import quote
 
 from fastapi import APIRouter, HTTPException, Query, Response
 from fastapi import Path as PathOf
+from starlette.responses import StreamingResponse
 
 from pytest_mlms.core.serialization import to_plain
 from pytest_mlms.show.pages.item import ItemView
-from pytest_mlms.show.portal.catalog import Catalog, Page
-from pytest_mlms.show.portal.downloads import serve_file
+from pytest_mlms.show.portal.catalog import Catalog, Page, RunViews
 from pytest_mlms.show.portal.histories import Histories
 from pytest_mlms.show.portal.run_index import RunIndex
-from pytest_mlms.show.portal.run_views import RunViews
 
 Limit = Annotated[int, Query(ge=1, le=1000)]
 Offset = Annotated[int, Query(ge=0, le=1 << 40)]
 Number = Annotated[int, PathOf(ge=0, lt=1 << 31)]
 Json = dict[str, Any]
+
+_CHUNK = 1 << 18  # bytes
+_SHOWN = {
+    ".csv": "text/plain; charset=utf-8",
+    ".json": "text/plain; charset=utf-8",
+    ".log": "text/plain; charset=utf-8",
+    ".txt": "text/plain; charset=utf-8",
+    ".jpeg": "image/jpeg",
+    ".jpg": "image/jpeg",
+    ".png": "image/png",
+}
+"""Suffixes of files that a browser may show; all others, such as .html and .svg, are saved."""
+
+_POLICY = "sandbox; default-src 'none'; frame-ancestors 'none'"
 
 
 def make_api(index: RunIndex, catalog: Catalog, views: RunViews, history: Histories) -> APIRouter:
@@ -157,3 +173,30 @@ def _page(name: str, page: Page[Any]) -> Json:
 def _without_folder(item: ItemView) -> ItemView:
     """Return an item that doesn't tell where the portal has its files."""
     return replace(item, folder=Path(item.folder.name))
+
+
+def serve_file(index: RunIndex, run: str, path: str) -> Response:
+    """Return the answer that has a file of a run; raises HTTPException where it is not there."""
+    try:
+        file = index.open_file(run, path)
+    except OSError:
+        raise HTTPException(404, "the file is not there any more") from None
+    name = PurePosixPath(path).name
+    suffix = PurePosixPath(path).suffix.lower()
+    shown = _SHOWN.get(suffix)
+    place = "inline" if shown else "attachment"
+    headers = {
+        "Content-Disposition": f"{place}; filename*=UTF-8''{quote(name, safe='')}",
+        "Content-Length": str(os.fstat(file.fileno()).st_size),
+        "Content-Security-Policy": _POLICY,
+    }
+    kind = shown or "application/octet-stream"
+    return StreamingResponse(_content(file), media_type=kind, headers=headers)
+
+
+def _content(file: IO[bytes]) -> Iterator[bytes]:
+    with file:
+        left = os.fstat(file.fileno()).st_size  # a log may grow meanwhile
+        while left > 0 and (chunk := file.read(min(_CHUNK, left))):
+            left -= len(chunk)
+            yield chunk

@@ -17,21 +17,18 @@ from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.keep.history.errors import HistoryUnavailable
 from pytest_mlms.show.pages.html import style_sheet
 from pytest_mlms.show.portal.api import make_api
-from pytest_mlms.show.portal.catalog import Catalog
+from pytest_mlms.show.portal.catalog import Catalog, RunViews
 from pytest_mlms.show.portal.evaluation_pages import make_evaluation_api, make_evaluation_pages
 from pytest_mlms.show.portal.evaluations import Evaluations
 from pytest_mlms.show.portal.guard import API, Guard
-from pytest_mlms.show.portal.histories import Histories
-from pytest_mlms.show.portal.history_pages import make_history_pages
-from pytest_mlms.show.portal.history_writer import HistoryWriter
+from pytest_mlms.show.portal.histories import Histories, HistoryWriter
 from pytest_mlms.show.portal.login import make_login
 from pytest_mlms.show.portal.manifests import Manifests
-from pytest_mlms.show.portal.pages import make_pages
-from pytest_mlms.show.portal.receiving import make_receiving
+from pytest_mlms.show.portal.pages import make_history_pages, make_pages
 from pytest_mlms.show.portal.rendering import STATIC, Pages
 from pytest_mlms.show.portal.run_index import PORTAL_FOLDER, RunIndex
-from pytest_mlms.show.portal.run_views import RunViews
 from pytest_mlms.show.portal.settings import PortalSettings
+from pytest_mlms.show.portal.uploads import make_receiving
 
 _THREADS = 12
 """Threads that answer requests: each has a cache of the databases, and Python runs one at once."""

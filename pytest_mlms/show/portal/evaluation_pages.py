@@ -22,9 +22,8 @@ from pytest_mlms.show.portal.evaluations import (
     Evaluations,
     whole_characters,
 )
-from pytest_mlms.show.portal.forms import read_form
 from pytest_mlms.show.portal.manifests import Manifests
-from pytest_mlms.show.portal.rendering import Pages
+from pytest_mlms.show.portal.rendering import Pages, read_form
 
 
 class _Starter:

@@ -6,17 +6,20 @@ It is a layer of ASGI below all routes, so that no route can forget it. What it 
 
 from __future__ import annotations
 
+import asyncio
+import time
+from dataclasses import dataclass, field
 from urllib.parse import quote
 
 from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pytest_mlms.core.units import format_quantity
 from pytest_mlms.show.portal.addresses import OwnNames
-from pytest_mlms.show.portal.request_body import LimitedBody, announced_length
-from pytest_mlms.show.portal.settings import PortalSettings
+from pytest_mlms.show.portal.settings import Limits, PortalSettings
 
 API = "/api/"
 UPLOADS = "/api/v1/runs"
@@ -48,6 +51,8 @@ _HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin-allow-popups",
     "Cache-Control": "no-store",
 }
+
+_DIGITS = 20  # of a length; Python reads no number of thousands
 
 
 class Guard:
@@ -172,3 +177,42 @@ def _refused(request: Request, status: int, reason: str) -> Response:
     if request.scope["path"].startswith(API):
         return JSONResponse({"detail": reason}, status, headers)
     return PlainTextResponse(f"{reason}\n", status, headers)
+
+
+def announced_length(request: Request) -> int:
+    """Return the bytes that a request says its body has; 0 where it doesn't say."""
+    length = request.headers.get("content-length", "0")
+    return int(length[:_DIGITS]) if length.isdecimal() else 0
+
+
+@dataclass
+class LimitedBody:
+    """The body of a request, of at most ``most`` bytes; its ``receive`` raises HTTPException."""
+
+    receive_message: Receive
+    most: int
+    limits: Limits
+    taken: int = 0
+    began: float = field(default_factory=time.monotonic)
+    is_whole: bool = False
+
+    async def receive(self) -> Message:
+        """Return the next message of the server; of a client that is gone http.disconnect."""
+        if self.is_whole:  # what comes is that the client goes away
+            return await self.receive_message()
+        try:
+            message = await asyncio.wait_for(self.receive_message(), self._seconds_left())
+        except asyncio.TimeoutError:
+            raise HTTPException(408, "the request is too slow; send it again") from None
+        self.taken += len(message.get("body", b""))
+        self.is_whole = not message.get("more_body", False)
+        if self.taken > self.most:
+            most = format_quantity(self.most, "B")
+            raise HTTPException(413, f"the request is larger than {most}")
+        return message
+
+    def _seconds_left(self) -> float:
+        """Return the time that the next part may take: no stall, and no trickle."""
+        stall = self.limits.stall_seconds
+        deadline = self.began + stall + self.taken / self.limits.bytes_per_second
+        return max(0.0, min(stall, deadline - time.monotonic()))

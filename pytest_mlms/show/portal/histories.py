@@ -1,18 +1,24 @@
-"""The history that pages and the REST interface read, if there is one."""
+"""The history that pages and the REST interface read, and that pushed runs are added to."""
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 from sqlalchemy import Connection, Engine, func, select
 from starlette.exceptions import HTTPException
 
 from pytest_mlms.keep.history import queries, schema
-from pytest_mlms.keep.history.store import open_to_read
+from pytest_mlms.keep.history.adding import add_run
+from pytest_mlms.keep.history.catching_up import catch_up, queue_of
+from pytest_mlms.keep.history.errors import HistoryError, HistoryUnavailable
+from pytest_mlms.keep.history.store import open_history, open_to_read
 from pytest_mlms.show.pages.series import SeriesView, read_series
 from pytest_mlms.show.portal.catalog import Page
 
@@ -112,3 +118,39 @@ def _only(found: Sequence[T]) -> T:
     if not found:
         raise HTTPException(404, "there is no such series")
     return found[0]
+
+
+class HistoryWriter:
+    """Adds runs of a folder of results to a history; raises HistoryError where there can be none.
+
+    While the database is away, runs are queued, and added with the next one. A run that it refuses
+    stays among the results; ``mlms history add`` tries it again.
+    """
+
+    def __init__(self, address: str, results: Path) -> None:
+        self._history = open_history(address)
+        self._address = address
+        self._results = results
+        self._queue = queue_of(results, address)
+
+    def add(self, run: str) -> str:
+        """Add a run, and those that are queued; return why it was not added, or ""."""
+        try:
+            add_run(self._history, self._results / run)
+        except HistoryError as error:
+            logging.getLogger(__name__).warning("%s: not added to the history: %s", run, error)
+            if isinstance(error, HistoryUnavailable):
+                with contextlib.suppress(OSError):  # a full disk: the run itself was written
+                    self._queue.add(run)
+            return str(error).replace(f"{self._results}/", "")
+        self._catch_up()
+        return ""
+
+    def _catch_up(self) -> None:
+        """Add the runs that are queued; those that can't be stay there."""
+        try:
+            problems = catch_up(self._queue, self._results, self._address).problems
+        except OSError as error:
+            problems = [f"the queue can't be written: {error.strerror}"]
+        for problem in problems:
+            logging.getLogger(__name__).warning("history: %s", problem)

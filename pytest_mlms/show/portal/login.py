@@ -5,9 +5,8 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 from starlette.responses import RedirectResponse
 
-from pytest_mlms.show.portal.forms import read_form
 from pytest_mlms.show.portal.guard import SESSION_COOKIE
-from pytest_mlms.show.portal.rendering import Pages
+from pytest_mlms.show.portal.rendering import Pages, read_form
 from pytest_mlms.show.portal.settings import PortalSettings
 from pytest_mlms.show.portal.tokens import SESSION_SECONDS
 

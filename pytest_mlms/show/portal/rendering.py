@@ -1,11 +1,16 @@
-"""Pages of templates. All values are escaped, as names in results come from strangers."""
+"""Pages of templates, and their forms.
+
+All values are escaped, as names in results come from strangers.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import parse_qs
 
 from jinja2 import ChoiceLoader, PackageLoader
-from starlette.requests import Request
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse
 
 import pytest_mlms
@@ -16,6 +21,8 @@ from pytest_mlms.show.portal.settings import PortalSettings
 STATIC = Path(__file__).parent / "static"
 
 _PLACES = ("models", "runs", "series", "changes", "hosts", "stacks")
+
+_MOST_FIELDS = 100
 
 
 class Pages:
@@ -36,3 +43,20 @@ class Pages:
         of_request = {"place": "", "logged_in": SESSION_COOKIE in request.cookies}
         made = self._environment.get_template(template)
         return HTMLResponse(made.render({**self._common, **of_request, **values}), status)
+
+
+async def read_form(request: Request) -> dict[str, str]:
+    """Return the fields of a form, the last of each name; raises HTTPException."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip()
+    if kind != "application/x-www-form-urlencoded":
+        raise HTTPException(415, "send a form (application/x-www-form-urlencoded)")
+    try:
+        body = await request.body()
+        fields = parse_qs(
+            body.decode(), keep_blank_values=True, strict_parsing=False, max_num_fields=_MOST_FIELDS
+        )
+    except ClientDisconnect:
+        raise HTTPException(400, "the client went away") from None
+    except ValueError:
+        raise HTTPException(400, "the form can't be read") from None
+    return {name: values[-1] for name, values in fields.items()}

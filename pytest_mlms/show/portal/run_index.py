@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
+import os
 import re
 import sqlite3
+import stat
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from pytest_mlms.core.json_lines import read_line
 from pytest_mlms.keep.results.results_reader import after_teardown
 from pytest_mlms.show.portal.index_schema import open_index
 from pytest_mlms.show.portal.index_writer import FileState, forget_run, read_run
-from pytest_mlms.show.portal.run_files import open_below
 
 RUN_FOLDER = re.compile(
     r"(?!(?i:latest)\Z)(?=.{1,128}\Z)[A-Za-z0-9][\w+-]*(\.[0-9][\w+-]*)*", re.ASCII
@@ -152,3 +154,27 @@ class RunIndex:
         with file:
             before = known if known and state.continues(known, file) else None
             read_run(self._writer, name, file, state, before, self.longest_line)
+
+
+def open_below(folder: Path, path: str) -> IO[bytes]:
+    """Open a regular file below a folder, which no part of ``path`` leads out of.
+
+    Each part is opened from the one above it and may be no link, so that one that is put there
+    meanwhile is not followed either. Raises OSError.
+    """
+    *folders, name = PurePosixPath(path).parts
+    if PurePosixPath(path).is_absolute() or ".." in (*folders, name):
+        raise OSError(errno.EACCES, "it is outside of the run", path)
+    parent = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        for part in folders:
+            above = parent
+            parent = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=above)
+            os.close(above)
+        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=parent)
+    finally:
+        os.close(parent)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is not a regular file", path)
+    return open(descriptor, "rb")

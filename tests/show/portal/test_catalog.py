@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 from pytest_mlms.keep.history import run_lines as history_lines
 from pytest_mlms.keep.history.run_content import gather
 from pytest_mlms.show.pages.run import read_run
-from pytest_mlms.show.portal.catalog import Catalog
+from pytest_mlms.show.portal.catalog import Catalog, RunViews
 from pytest_mlms.show.portal.run_index import RunIndex
-from pytest_mlms.show.portal.run_views import RunViews
 from tests.support.histories import item_line, run_lines, run_name, write_lines, write_run
 
 
