@@ -129,14 +129,6 @@ def _inputs(item: ItemView) -> str:
     return f"{estimate.replicates:,}"
 
 
-def _processes(item: ItemView) -> str:
-    return str(len(item.processes))
-
-
-def _rounds(item: ItemView) -> str:
-    return str(len(item.rounds))
-
-
 def _spent(item: ItemView) -> str:
     return f"{sum(item.seconds.values()):.1f} s" if item.seconds else NONE
 
@@ -151,32 +143,12 @@ def _of_latency(show: Callable[[Comparison], str]) -> Cell:
     return cell
 
 
-def _baseline(latency: Comparison) -> str:
-    return format_quantity(latency.a, latency.unit)
-
-
-def _candidate(latency: Comparison) -> str:
-    return format_quantity(latency.b, latency.unit)
-
-
-def _change(latency: Comparison) -> str:
-    return format_change(latency, KEEP)
-
-
-def _tolerance(latency: Comparison) -> str:
-    return percent(latency.tolerance)
-
-
-def _noise_floor(latency: Comparison) -> str:
-    return NONE if math.isnan(latency.floor) else f"±{percent(latency.floor, '.2g')}"
-
-
-def _detectable(latency: Comparison) -> str:
-    return NONE if math.isnan(latency.detectable) else percent(latency.detectable, ".2g")
+def _share_or_none(share: float, sign: str = "") -> str:
+    return NONE if math.isnan(share) else f"{sign}{percent(share, '.2g')}"
 
 
 _MORE_COLUMNS: dict[str, dict[str, Cell]] = {
-    "start-up and memory": {"processes": _processes},
+    "start-up and memory": {"processes": lambda item: str(len(item.processes))},
 }
 """Title of a table of performance -> its columns that show no quantity."""
 
@@ -184,9 +156,9 @@ _UPGRADES = Table(
     "upgrade",
     "upgrades, latency",
     {
-        "A": _of_latency(_baseline),
-        "B": _of_latency(_candidate),
-        "B / A": _of_latency(_change),
+        "A": _of_latency(lambda one: format_quantity(one.a, one.unit)),
+        "B": _of_latency(lambda one: format_quantity(one.b, one.unit)),
+        "B / A": _of_latency(lambda one: format_change(one, KEEP)),
         "spent": _spent,
     },
 )
@@ -195,10 +167,10 @@ _NOISE = Table(
     "upgrade",
     "noise of this machine",
     {
-        "tolerance": _of_latency(_tolerance),
-        "noise floor": _of_latency(_noise_floor),
-        "finds from": _of_latency(_detectable),
-        "rounds": _rounds,
+        "tolerance": _of_latency(lambda one: percent(one.tolerance)),
+        "noise floor": _of_latency(lambda one: _share_or_none(one.floor, "±")),
+        "finds from": _of_latency(lambda one: _share_or_none(one.detectable)),
+        "rounds": lambda item: str(len(item.rounds)),
     },
     same_stack_only=True,
 )
@@ -246,12 +218,5 @@ def _judged_in(table: Table, is_first: bool) -> frozenset[str]:
     return frozenset(names)
 
 
-def _all_tables() -> list[Table]:
-    tables = []
-    for kind in _KINDS:
-        tables += _estimate_tables(kind)
-    return [*tables, _UPGRADES, _NOISE]
-
-
-TABLES = _all_tables()
+TABLES = [table for kind in _KINDS for table in _estimate_tables(kind)] + [_UPGRADES, _NOISE]
 """Tables in the order in which they are shown."""

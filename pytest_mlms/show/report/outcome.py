@@ -100,7 +100,7 @@ def _attach_result(
         outcome=_pytest_outcome(report),
         message=_message(report),
         phase=report.when,
-        seconds=_seconds(report, item),
+        seconds={"setup": item.stash[_SETUP_SECONDS], report.when or "call": report.duration},
     )
     line = _result(item, case, recorder, outcome).as_line()
     if "unwritten" in line:
@@ -223,10 +223,9 @@ def _replace_properties(item: pytest.Item, properties: list[tuple[str, object]])
 
 def _forget(item: pytest.Item) -> None:
     """Make the item ready to run again."""
-    if RECORDER in item.stash:
-        del item.stash[RECORDER]
-    if _LINE in item.stash:
-        del item.stash[_LINE]
+    for key in (RECORDER, _LINE):
+        if key in item.stash:
+            del item.stash[key]
 
 
 def _decides(report: pytest.TestReport) -> bool:
@@ -259,12 +258,6 @@ def _leave_undecided(report: pytest.TestReport, item: pytest.Item, reason: str) 
     report.outcome = "skipped"
     report.longrepr = (path, (line or 0) + 1, reason)
     report.mlms_undecided = True  # type: ignore[attr-defined]
-
-
-def _seconds(report: pytest.TestReport, item: pytest.Item) -> dict[str, float]:
-    seconds = {"setup": item.stash[_SETUP_SECONDS]}
-    seconds[report.when or "call"] = report.duration
-    return seconds
 
 
 def _verdict(
@@ -342,20 +335,17 @@ def _explain_failure(
 def _text_of(error: BaseException | None, case: Case) -> str:
     """Return the text of an error that needs no traceback, with the case; "" for other errors.
 
-    An error of ours quotes what matters of the log.
+    An error of ours quotes what matters of the log. It has the manifest's line of the model in
+    front, unless it begins with a line.
     """
     if isinstance(error, (MlmsError, MlmsWarning)):
-        return _with_label(_with_place(str(error), case), case)
+        text = str(error)
+        if not _place_in(text, case):
+            text = f"{case.place('graph')}: {text}"
+        return _with_label(text, case)
     if isinstance(error, pytest.fail.Exception) and not error.pytrace:
         return _with_label(str(error.msg), case)
     return ""
-
-
-def _with_place(text: str, case: Case) -> str:
-    """Return the text behind the manifest's line of the model, unless it begins with a line."""
-    if _place_in(text, case):
-        return text
-    return f"{case.place('graph')}: {text}"
 
 
 def _with_label(text: str, case: Case) -> str:

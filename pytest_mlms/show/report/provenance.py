@@ -122,11 +122,13 @@ def _branch_of_job(env: Mapping[str, str]) -> str | None:
 def _git(folder: Path, *arguments: str) -> str | None:
     """Return the output of a command of git; None where there is none."""
     command = ["git", *_HARMLESS, "--no-optional-locks", *arguments]
+    # Hooks of git set variables of another repository.
+    env = {name: value for name, value in os.environ.items() if name not in _REPOSITORY}
     try:
         done = subprocess.run(
             command,
             cwd=folder,
-            env=_environment(),
+            env={**env, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -138,9 +140,3 @@ def _git(folder: Path, *arguments: str) -> str | None:
     if done.returncode:
         return None
     return done.stdout.decode(errors="replace")
-
-
-def _environment() -> dict[str, str]:
-    """Return pytest's variables without those of another repository, which hooks of git set."""
-    environment = {name: value for name, value in os.environ.items() if name not in _REPOSITORY}
-    return {**environment, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"}

@@ -29,45 +29,44 @@ def format_table(header: Row, rows: Sequence[Row], width: int, left: int) -> lis
     characters, the numbers of each row stand below its names. A table of text or of numbers alone
     is folded between words, and text in the end within them.
     """
-    cells = [_visible(row) for row in (header, *rows)]
+    cells = [[visible(cell) for cell in row] for row in (header, *rows)]
     widths = _widths(cells)
-    has_both = 0 < left < len(widths)
-    if has_both and _total(widths) > width:
-        return _stack(cells, width, left)
+    if 0 < left < len(widths) and _total(widths) > width:
+        names = _lines_of_names([row[:left] for row in cells], width)
+        numbers = _lines_of_numbers([row[left:] for row in cells], width - len(_INDENT))
+        lines = []
+        for above, below in zip(names, numbers, strict=True):
+            lines.append([*above, *[f"{_INDENT}{line}" for line in below]])
+        return lines
     _narrow(widths, _longest_words(cells), width)
     if left == len(widths):
         _narrow(widths, [1] * left, width)
     return [_fold(row, widths, left) for row in cells]
 
 
-def _visible(row: Row) -> Row:
-    return [visible(cell) for cell in row]
-
-
-def _columns(cells: Sequence[Row]) -> Iterable[Row]:
-    return zip(*cells, strict=True)
-
-
 def _widths(cells: Sequence[Row]) -> list[int]:
     """Return the length of the longest cell of each column, at least 1."""
-    return [_longest(column) for column in _columns(cells)]
+    return [_longest(column) for column in zip(*cells, strict=True)]
+
+
+def _longest(texts: Iterable[str]) -> int:
+    """Return the length of the longest text, at least 1."""
+    return max(map(len, texts), default=1) or 1
+
+
+def _longest_words(cells: Sequence[Row]) -> list[int]:
+    """Return for each column the length of its longest word, which is not broken."""
+    lengths = []
+    for column in zip(*cells, strict=True):
+        words: list[str] = []
+        for cell in column:
+            words += textwrap.wrap(cell, 1, break_long_words=False)
+        lengths.append(_longest(words))
+    return lengths
 
 
 def _total(widths: Sequence[int]) -> int:
     return sum(widths) + len(_GAP) * (len(widths) - 1)
-
-
-def _stack(cells: Sequence[Row], width: int, left: int) -> list[list[str]]:
-    """Return the lines of each row: its names, and its numbers below them."""
-    of_names = [row[:left] for row in cells]
-    of_numbers = [row[left:] for row in cells]
-    names = _lines_of_names(of_names, width)
-    numbers = _lines_of_numbers(of_numbers, width - len(_INDENT))
-    lines = []
-    for above, below in zip(names, numbers, strict=True):
-        indented = [f"{_INDENT}{line}" for line in below]
-        lines.append([*above, *indented])
-    return lines
 
 
 def _lines_of_names(cells: Sequence[Row], width: int) -> list[list[str]]:
@@ -91,23 +90,6 @@ def _lines_of_numbers(cells: Sequence[Row], width: int) -> list[list[str]]:
     return [_fold(row, widths, left=0) for row in cells]
 
 
-def _longest(texts: Iterable[str]) -> int:
-    """Return the length of the longest text, at least 1."""
-    lengths = map(len, texts)
-    return max(lengths, default=1) or 1
-
-
-def _longest_words(cells: Sequence[Row]) -> list[int]:
-    """Return for each column the length of its longest word, which is not broken."""
-    lengths = []
-    for column in _columns(cells):
-        words: list[str] = []
-        for cell in column:
-            words += textwrap.wrap(cell, 1, break_long_words=False)
-        lengths.append(_longest(words))
-    return lengths
-
-
 def _narrow(widths: list[int], least: Sequence[int], width: int) -> None:
     """Narrow the widest column again and again until the table has ``width``.
 
@@ -122,24 +104,13 @@ def _narrow(widths: list[int], least: Sequence[int], width: int) -> None:
 
 
 def _fold(row: Row, widths: Sequence[int], left: int) -> list[str]:
-    """Return the lines of a row."""
-    columns = []
-    for cell, width in zip(row, widths, strict=True):
-        columns.append(textwrap.wrap(cell, width))
+    """Return the lines of a row, text to the left and numbers to the right."""
+    columns = [textwrap.wrap(cell, width) for cell, width in zip(row, widths, strict=True)]
     lines = []
     for parts in itertools.zip_longest(*columns, fillvalue=""):
-        line = _join(parts, widths, left)
-        lines.append(line.replace(KEEP, " "))
+        aligned = []
+        for column, part in enumerate(parts):
+            is_text = column < left
+            aligned.append(part.ljust(widths[column]) if is_text else part.rjust(widths[column]))
+        lines.append(_GAP.join(aligned).rstrip().replace(KEEP, " "))
     return lines or [""]
-
-
-def _join(parts: Row, widths: Sequence[int], left: int) -> str:
-    """Return a line of parts of cells: text to the left, numbers to the right."""
-    aligned = []
-    for column, part in enumerate(parts):
-        width = widths[column]
-        if column < left:
-            aligned.append(part.ljust(width))
-        else:
-            aligned.append(part.rjust(width))
-    return _GAP.join(aligned).rstrip()
