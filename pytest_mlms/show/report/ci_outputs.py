@@ -79,11 +79,11 @@ def write_documents(run: CiRun) -> list[str]:
 
 def write_step_summary(run: CiRun) -> list[str]:
     """Append the summary to the file that GitHub shows, as far as it has room; return problems."""
-    from pytest_mlms.show.report.step_summary import MOST_BYTES, step_summary
-
     name = run.environ.get("GITHUB_STEP_SUMMARY")
     if not run.is_on_github or not name:
         return []
+    from pytest_mlms.show.report.step_summary import MOST_BYTES, step_summary
+
     path = Path(name)
     try:
         size = path.stat().st_size if path.exists() else 0
@@ -110,10 +110,10 @@ def attach_to_junit(run: CiRun, junit: str | None) -> list[str]:
 
 def print_annotations(run: CiRun) -> None:
     """Print the commands that make annotations, in GitHub Actions only."""
-    from pytest_mlms.show.report.github_annotations import github_annotations
-
     if not run.is_on_github:
         return
+    from pytest_mlms.show.report.github_annotations import github_annotations
+
     workspace = Path(run.environ.get("GITHUB_WORKSPACE") or run.folder)
     for command in github_annotations(run.items, run.collection, run.folder, workspace):
         print(command)

@@ -223,9 +223,10 @@ def _replace_properties(item: pytest.Item, properties: list[tuple[str, object]])
 
 def _forget(item: pytest.Item) -> None:
     """Make the item ready to run again."""
-    for key in (RECORDER, _LINE):
-        if key in item.stash:
-            del item.stash[key]
+    if RECORDER in item.stash:
+        del item.stash[RECORDER]
+    if _LINE in item.stash:
+        del item.stash[_LINE]
 
 
 def _decides(report: pytest.TestReport) -> bool:

@@ -23,13 +23,6 @@ from pytest_mlms.show.report.columns import (
 )
 from pytest_mlms.show.report.summary import is_measured
 from pytest_mlms.show.report.table import format_table
-from pytest_mlms.show.report.traces import (
-    OVERHEAD_TITLE,
-    TIME_TITLE,
-    note_lines,
-    overhead_columns,
-    time_columns,
-)
 
 Items = Sequence[ItemView]
 
@@ -152,6 +145,14 @@ class _TableWriter:
         """Write where the time went, what tracing added to it, and what could not be seen."""
         if not items:
             return
+        from pytest_mlms.show.report.traces import (
+            OVERHEAD_TITLE,
+            TIME_TITLE,
+            note_lines,
+            overhead_columns,
+            time_columns,
+        )
+
         for title, columns in (
             (TIME_TITLE, time_columns(items)),
             (OVERHEAD_TITLE, overhead_columns(items)),

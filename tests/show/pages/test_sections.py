@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +19,8 @@ from pytest_mlms.show.pages.item import ItemView
 from pytest_mlms.show.pages.sections import sections_of
 from tests.show.pages.test_mistakes import item_with
 from tests.show.pages.test_traces import three_calls
-from tests.support.result_lines import HOSTILE
+from tests.support.report_runs import write_lines
+from tests.support.result_lines import HOSTILE, line_of
 
 
 def shown(item: ItemView) -> dict[str, str]:
@@ -97,3 +100,23 @@ def test_items_without_files_have_no_sections(tmp_path: Path) -> None:
     item = replace(item_with(tmp_path, ""), artifacts={})
     assert shown(item) == {}
     assert shown(replace(item, kind="trace")) == {}
+
+
+REPORT_AND_PRINT_IMPORTED = """
+import sys
+from pathlib import Path
+from pytest_mlms.show.pages.report import render_report
+from pytest_mlms.show.pages.run import read_run
+assert "Latency" in render_report([read_run(Path(sys.argv[1]))])
+print(*sys.modules)
+"""
+
+
+def test_a_report_of_calls_imports_no_code_of_traces_upgrades_and_mistakes(tmp_path: Path) -> None:
+    run = write_lines(tmp_path, [line_of()])
+    command = [sys.executable, "-c", REPORT_AND_PRINT_IMPORTED, str(run)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    parts = ("traces", "layers", "structure", "upgrade", "mistakes", "worst_inputs", "series")
+    others = {f"pytest_mlms.show.pages.{part}" for part in parts}
+    assert "pytest_mlms.show.pages.latency" in done.stdout.split()
+    assert not others & set(done.stdout.split())
