@@ -6,7 +6,7 @@ import argparse
 import datetime
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,16 +72,6 @@ def add_question(parser: argparse.ArgumentParser) -> None:
         "(default: the first that the ends differ in)",
     )
     add_tolerance(parser, "how much worse the quantity may be (default: the manifest's)")
-    _add_search(parser)
-    add_session_arguments(parser)
-    add_folders(parser, "manifests", "folder in which stacks are declared, too; may be repeated")
-    for option in OPTIONS:
-        if option.name in _OF_UPGRADES:
-            reading: dict[str, Any] = {"type": option.read, "metavar": option.metavar}
-            parser.add_argument(option.flag, dest=option.name, help=option.help, **reading)
-
-
-def _add_search(parser: argparse.ArgumentParser) -> None:
     add_more_requirements(parser)
     parser.add_argument(
         "--stack",
@@ -96,6 +86,12 @@ def _add_search(parser: argparse.ArgumentParser) -> None:
         help="releases to judge at most, 2 or more (default: log2 of their number, and 4)",
     )
     add_budget(parser, "for a judgement", _BUDGET)
+    add_session_arguments(parser)
+    add_folders(parser, "manifests", "folder in which stacks are declared, too; may be repeated")
+    for option in OPTIONS:
+        if option.name in _OF_UPGRADES:
+            reading: dict[str, Any] = {"type": option.read, "metavar": option.metavar}
+            parser.add_argument(option.flag, dest=option.name, help=option.help, **reading)
 
 
 def _probes(text: str) -> int:
@@ -124,10 +120,6 @@ def bisect(options: argparse.Namespace) -> int:
         return search(point, options)
 
 
-def _absolute(paths: Iterable[Path]) -> list[Path]:
-    return [path.absolute() for path in paths]
-
-
 def _words_of_upgrades(options: argparse.Namespace) -> tuple[str, ...]:
     """Return the options of pytest that each judgement has."""
     values = {name: getattr(options, name) for name in _OF_UPGRADES}
@@ -154,7 +146,8 @@ def _bisect_releases(point: Point, options: argparse.Namespace) -> int:
     good = exact_release(options.good, "--good")
     bad = exact_release(options.bad, "--bad")
     framework = framework_for(point, [options.good, *options.more])
-    declared = declared_stacks(Path.cwd(), _absolute([point.path, *options.manifests]))
+    folders = [path.absolute() for path in (point.path, *options.manifests)]
+    declared = declared_stacks(Path.cwd(), folders)
     like = _like(declared, options)
     record = _record(point, framework, (End(str(good)), End(str(bad))), options, like)
     if not record.releases:

@@ -54,7 +54,9 @@ def _backfill(options: argparse.Namespace) -> int:
     from pytest_mlms.provide.artifacts.package_index import pip_settings
     from pytest_mlms.provide.artifacts.transfer import DownloadError
 
-    _check_paths(options.manifests)
+    for path in options.manifests:
+        if not path.exists():
+            raise MlmsError(f"there is no {path}; name a manifest, or a folder of them")
     requirement = parse_requirement(options.requirement)
     for text in options.more:
         parse_requirement(text)
@@ -79,14 +81,6 @@ def _backfill(options: argparse.Namespace) -> int:
     if options.dry_run:
         return 0
     return _measure_all(waiting, work_options)
-
-
-def _check_paths(paths: Sequence[Path]) -> None:
-    from pytest_mlms.core.errors import MlmsError
-
-    for path in paths:
-        if not path.exists():
-            raise MlmsError(f"there is no {path}; name a manifest, or a folder of them")
 
 
 def _print_plan(planned: Sequence[Work], waiting: Sequence[Work]) -> None:

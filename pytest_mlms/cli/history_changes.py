@@ -112,7 +112,10 @@ def _changes(options: argparse.Namespace) -> int:
     groups = group_changes(history, shown)
     seen = _sights(history, options.expression)
     if options.format == "json":
-        _print_json(scanned, groups, seen)
+        found = [dataclasses.asdict(group) for group in groups]
+        sights = None if seen is None else [dataclasses.asdict(each) for each in seen]
+        document = {**dataclasses.asdict(scanned), "groups": found, "sights": sights}
+        print(json.dumps(document, indent=1))
     else:
         _print_groups(groups)
         _print_summary(scanned, selected)
@@ -203,15 +206,6 @@ def _sights(history: Engine, expression: str) -> list[Sight] | None:
     return sights(history, wanted) if len(wanted) <= _MOST_SIGHTS else None
 
 
-def _print_json(
-    scanned: Scanned, groups: Sequence[ChangeGroup], seen: Sequence[Sight] | None
-) -> None:
-    found = [dataclasses.asdict(group) for group in groups]
-    sight = None if seen is None else [dataclasses.asdict(each) for each in seen]
-    document = {**dataclasses.asdict(scanned), "groups": found, "sights": sight}
-    print(json.dumps(document, indent=1))
-
-
 def _print_groups(groups: Sequence[ChangeGroup]) -> None:
     width = output_width()
     for group in groups:
@@ -265,18 +259,14 @@ def _row(change: Change) -> tuple[str, ...]:
         ratio = _percent(change.ratio)
         if change.low is not None and change.high is not None:
             interval = f"{_percent(change.low)} to {_percent(change.high)}"
+    direction = "worse" if change.is_worse else "better"
     series = f"{change.parts['manifest']} {case_label(change.parts)} {change.quantity}"
     return (
-        f"{change.id} {_status(change)}: {series}",
+        f"{change.id} {change.status}, {direction}: {series}",
         f"{before} → {after}".replace(" ", KEEP),
         ratio.replace(" ", KEEP),
         interval.replace(" ", KEEP),
     )
-
-
-def _status(change: Change) -> str:
-    direction = "worse" if change.is_worse else "better"
-    return f"{change.status}, {direction}"
 
 
 def _percent(ratio: float) -> str:

@@ -55,7 +55,10 @@ def _show(options: argparse.Namespace) -> int:
         else:
             shown = _main_of(series, options)
             _print_series(connection, shown, options.last or _LAST)
-            _print_other_quantities(series, shown)
+            names = {each.quantity for each in series} - {each.quantity for each in shown}
+            if names:
+                text = f"also measured: {', '.join(sorted(names))} (--quantity NAME, or all)"
+                print(textwrap.fill(text, _style().width))
     return 0
 
 
@@ -77,14 +80,6 @@ def _print_series(connection: Connection, series: list[SeriesInfo], last: int) -
     more = len(series) - _MOST_SERIES
     if more > 0:
         print(f"{more:,} more series: choose some by -k, or take all by --format csv")
-
-
-def _print_other_quantities(series: list[SeriesInfo], shown: list[SeriesInfo]) -> None:
-    """Name the quantities that were selected and are not shown."""
-    names = {each.quantity for each in series} - {each.quantity for each in shown}
-    if names:
-        text = f"also measured: {', '.join(sorted(names))} (--quantity NAME, or all)"
-        print(textwrap.fill(text, _style().width))
 
 
 def _print_overview(connection: Connection, series: list[SeriesInfo]) -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from pytest_mlms.author.legacy.digests import KnownDigests
 from pytest_mlms.author.legacy.importing import Imported, Original, find_originals, import_original
-from pytest_mlms.author.legacy.notes import Note
 from pytest_mlms.author.legacy.outside_dataset import OutsideDataset
 from pytest_mlms.author.legacy.table import table_lines
 from pytest_mlms.cli.arguments import add_predictors
@@ -65,7 +64,7 @@ def _import(options: argparse.Namespace) -> int:
     """Write the manifests and print a table; return 1 where some were refused."""
     originals = list(find_originals(options.paths, options.out))
     _check_targets(originals, options.force)
-    datasets = _given(options)
+    datasets = [OutsideDataset.of(name, path) for name, path in options.datasets]
     frameworks = find_predictors(options.predictors)
     outcomes = []
     digests = KnownDigests()
@@ -77,14 +76,12 @@ def _import(options: argparse.Namespace) -> int:
             continue
         outcomes.append(outcome)
         conflicts = digests.add(original.path, outcome.digests)
-        for line in _messages(original, outcome, conflicts):
-            print(visible(line), file=sys.stderr)
+        if outcome.problem:
+            print(visible(outcome.problem), file=sys.stderr)
+        for note in dict.fromkeys([*outcome.notes, *conflicts]):
+            warning = f"{shown(original.path)}:{note.line}: warning: {note.text}"
+            print(visible(warning), file=sys.stderr)
     return _conclude(options, outcomes, others)
-
-
-def _given(options: argparse.Namespace) -> list[OutsideDataset]:
-    """Return the datasets of the command line; their paths become relative to each manifest."""
-    return [OutsideDataset.of(name, path) for name, path in options.datasets]
 
 
 def _check_targets(originals: Sequence[Original], replaces: bool) -> None:
@@ -100,14 +97,6 @@ def _check_targets(originals: Sequence[Original], replaces: bool) -> None:
             raise MlmsError(f"{original.target} is there already; {advice}")
         if original.target.resolve() == original.path.resolve():
             raise MlmsError(f"{original.path} would be replaced; name another folder with --out")
-
-
-def _messages(original: Original, outcome: Imported, conflicts: Iterable[Note]) -> Iterator[str]:
-    """Yield the refusal and the warnings about a file."""
-    if outcome.problem:
-        yield outcome.problem
-    for note in dict.fromkeys([*outcome.notes, *conflicts]):
-        yield f"{shown(original.path)}:{note.line}: warning: {note.text}"
 
 
 def _conclude(options: argparse.Namespace, outcomes: Sequence[Imported], others: int) -> int:

@@ -107,15 +107,10 @@ def _option(text: str) -> tuple[str, str, Any]:
     framework, colon, own = name.partition(":")
     if not (equals and name and (own or not colon)):
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
-    typed = _typed(value)
-    return (framework, own, typed) if colon else ("", name, typed)
-
-
-def _typed(text: str) -> str | int | float | bool:
-    """Return a value as YAML reads it: a number, true or false; what is no such value is a text."""
-    document = yaml12.parse(text)
+    document = yaml12.parse(value)  # what is no number, true or false is a text
     is_scalar = isinstance(document.value, (str, int, float)) and not document.errors
-    return document.value if is_scalar else text
+    typed = document.value if is_scalar else value
+    return (framework, own, typed) if colon else ("", name, typed)
 
 
 def _init(options: argparse.Namespace) -> int:
@@ -177,11 +172,12 @@ def _measured(
     temporary.write_text(draft.text(), encoding="utf-8")
     loaded = load(temporary, request.predictors)
     model = loaded.manifest.models[0]
+    affordable = int(_TRIED_SECONDS / max(draft.seconds, 1e-6))
     examination = Examination(
         loaded=loaded,
         model=model,
         stack=request.stacks[model.name],
-        inputs=_tried(draft.seconds),
+        inputs=min(max(affordable, _TRIED.start), _TRIED.stop - 1),
         predictors=request.predictors,
         cache=request.cache,
         allow_code=request.allow_code,
@@ -197,12 +193,6 @@ def _measured(
     if draft.doubt:
         say(f"mlms: {draft.doubt}")
     return draft
-
-
-def _tried(seconds: float) -> int:
-    """Return the inputs on which ranges of pixels are compared, given the time for one."""
-    affordable = int(_TRIED_SECONDS / max(seconds, 1e-6))
-    return min(max(affordable, _TRIED.start), _TRIED.stop - 1)
 
 
 def _target(options: argparse.Namespace, models: Sequence[ModelFiles]) -> Path:

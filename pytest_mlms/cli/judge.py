@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_mlms.cli.arguments import add_tolerance, output_width
-from pytest_mlms.core.records import Comparison, Verdict, main_comparison
+from pytest_mlms.core.records import Verdict, main_comparison
 from pytest_mlms.decide.upgrade.labels import deciding_label, format_change, percent
 from pytest_mlms.decide.upgrade.replay import Replay, read_upgrades, replay_upgrade
 from pytest_mlms.decide.upgrade.round_estimate import LEAST_ROUNDS, ROUNDS_TO_FAIL
@@ -40,8 +40,11 @@ def _judge(options: argparse.Namespace) -> int:
     replays = [
         replay_upgrade(folder, upgrade, options.tolerance, options.clock) for upgrade in upgrades
     ]
-    replays.sort(key=_changed_and_worst_first)
-    for sides, of_sides in _by_sides(replays).items():
+    replays.sort(key=lambda replay: (not replay.is_changed, _VERDICTS.index(replay.verdict)))
+    by_sides: dict[str, list[Replay]] = {}
+    for replay in replays:
+        by_sides.setdefault(replay.upgrade.sides, []).append(replay)
+    for sides, of_sides in by_sides.items():
         _print_table(sides, of_sides)
     changed = sum(replay.is_changed for replay in replays)
     print(f"{changed} of {len(replays)} would have been decided otherwise")
@@ -66,17 +69,6 @@ def _lacks_rounds(replay: Replay) -> bool:
     return any(len(replay.upgrade.rounds) < ROUNDS_TO_FAIL and gate.lacking for gate in gates)
 
 
-def _changed_and_worst_first(replay: Replay) -> tuple[bool, int]:
-    return not replay.is_changed, _VERDICTS.index(replay.verdict)
-
-
-def _by_sides(replays: Sequence[Replay]) -> dict[str, list[Replay]]:
-    by_sides: dict[str, list[Replay]] = {}
-    for replay in replays:
-        by_sides.setdefault(replay.upgrade.sides, []).append(replay)
-    return by_sides
-
-
 def _print_table(sides: str, replays: Sequence[Replay]) -> None:
     rows = [_row(replay) for replay in replays]
     print(sides)
@@ -92,15 +84,11 @@ def _print_table(sides: str, replays: Sequence[Replay]) -> None:
 
 def _row(replay: Replay) -> tuple[str, ...]:
     upgrade = replay.upgrade
-    change, tolerance = _latency_cells(replay.comparisons)
+    change = tolerance = "-"
+    compared = main_comparison(replay.comparisons)
+    if compared is not None:
+        change, tolerance = format_change(compared, KEEP), percent(compared.tolerance)
     rounds = f"{replay.rounds} of {len(upgrade.rounds)}"
     before = upgrade.verdict.value
     now = replay.verdict.value
     return (before, now, upgrade.manifest.name, upgrade.point, change, tolerance, rounds)
-
-
-def _latency_cells(comparisons: Sequence[Comparison]) -> tuple[str, str]:
-    compared = main_comparison(comparisons)
-    if compared is None:
-        return "-", "-"
-    return format_change(compared, KEEP), percent(compared.tolerance)

@@ -195,7 +195,11 @@ def _check(loaded: LoadedManifest, path: Path, cache: Path) -> None:
     manifest = loaded.manifest
     entry = manifest.dataset
     assert entry is not None, "its file is there"
-    files = _local_step_files(loaded, cache)
+    files = {
+        name: fetch(without_record(artifact), cache)
+        for name, artifact in loaded.step_files.items()
+        if not is_remote(artifact.source)
+    }
     inputs = [with_local_files(spec, files) for spec in manifest.inputs]
     place = loaded.place("dataset", "source")
     classes = _class_numbers(loaded, files)
@@ -222,14 +226,6 @@ class _AnyName(dict[str, int]):
 
     def get(self, key: object, default: object = None) -> int:
         return 0
-
-
-def _local_step_files(loaded: LoadedManifest, cache: Path) -> dict[str, Path]:
-    files = {}
-    for name, artifact in loaded.step_files.items():
-        if not is_remote(artifact.source):
-            files[name] = fetch(without_record(artifact), cache)
-    return files
 
 
 def _has_files(spec: Input, files: Mapping[str, Path]) -> bool:

@@ -137,7 +137,10 @@ def _write(options: argparse.Namespace) -> int:
         write_atomically(options.file, lock_text(new))
     except OSError as error:
         raise LockError(f"{options.file} can't be written: {error.strerror}") from None
-    _print_refused(refused)
+    for nodeid, reason in refused.items():
+        print_error(f"not locked: {nodeid}: {reason}")
+    if "FAILED" in refused.values():
+        print_error("--force locks what FAILED, as it is")
     parts = [f"{_counted(len(measured))} of the run"]
     if kept:
         parts.append(f"{len(kept)} kept")
@@ -153,13 +156,6 @@ def _counted(items: int) -> str:
     return f"{items} item" if items == 1 else f"{items} items"
 
 
-def _print_refused(refused: Mapping[str, str]) -> None:
-    for nodeid, reason in refused.items():
-        print_error(f"not locked: {nodeid}: {reason}")
-    if "FAILED" in refused.values():
-        print_error("--force locks what FAILED, as it is")
-
-
 def _check(options: argparse.Namespace) -> int:
     """Compare; return 1 where something other than a timing differs, or nothing is in both."""
     items = _items(options)
@@ -169,22 +165,21 @@ def _check(options: argparse.Namespace) -> int:
     if options.format == "json":
         _print_json(difference)
     else:
-        _print_check(difference)
-        _print_not_compared(lock, run, items, options.file)
-        _print_verdict(lock, run, difference, options.file)
+        _print_check(lock, run, items, difference, options.file)
     differs = difference.has_changes or lock.items.keys().isdisjoint(run.items)
     incomplete = options.strict and (difference.added or difference.removed)
     return 1 if differs or incomplete else 0
 
 
-def _print_check(difference: LockDifference) -> None:
+def _print_check(
+    lock: Lock, run: Lock, items: RunItems, difference: LockDifference, file: Path
+) -> None:
+    """Print the differences, what could not be compared, and how many items differ."""
     for line in difference_lines(difference, added=_NOT_LOCKED, removed=_NOT_MEASURED):
         print(line)
     for line in timing_lines(difference):
         print(line)
 
-
-def _print_not_compared(lock: Lock, run: Lock, items: RunItems, file: Path) -> None:
     others = sorted(run.timings.keys() - lock.timings.keys())
     if others and lock.timings:
         reason = f"{file} has none of this class of machines"
@@ -192,8 +187,6 @@ def _print_not_compared(lock: Lock, run: Lock, items: RunItems, file: Path) -> N
     for nodeid, reason in sorted(items.unmeasured.items()):
         print(f"not compared: {nodeid}: {reason}")
 
-
-def _print_verdict(lock: Lock, run: Lock, difference: LockDifference, file: Path) -> None:
     compared = len(lock.items.keys() & run.items.keys())
     if not compared:
         print(f"{file}: no item of the run is in it; items have the names of their stacks")

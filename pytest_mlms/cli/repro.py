@@ -68,7 +68,9 @@ def _repro(options: argparse.Namespace) -> int:
     from pytest_mlms.explain.repro.privacy import without_places
 
     found = find_item(options.item, options.results)
-    path = options.out or Path(_default_name(found.line["nodeid"]))
+    nodeid = found.line["nodeid"]
+    plain = re.sub(r"[^\w.=-]+", "-", nodeid.rpartition("::")[2] or nodeid).strip("-")
+    path = options.out or Path(f"repro-{plain[:_LONGEST_NAME]}.zip")
     if path.exists() and not options.force:
         raise MlmsError(f"{path} is there; name another with --out, or overwrite it with --force")
     bundle = bundle_of_item(found, making_of(options, options.quantity))
@@ -95,12 +97,6 @@ def _replay(bundle: str, is_agreed: bool) -> int:
     agent = Path(str(mlms_predictors.__file__)).parent
     code = replay.Code(str(agent), str(Path(str(replay.__file__)).parent), harmless_variables)
     return replay.main(["--yes"] if is_agreed else [], bundle, code)
-
-
-def _default_name(nodeid: str) -> str:
-    name = nodeid.rpartition("::")[2] or nodeid
-    plain = re.sub(r"[^\w.=-]+", "-", name).strip("-")[:_LONGEST_NAME]
-    return f"repro-{plain}.zip"
 
 
 def _shows(bundle: Bundle, options: argparse.Namespace) -> bool:

@@ -144,11 +144,17 @@ def _show(options: argparse.Namespace) -> int:
 
 def _facts(stack: Stack, made: Environment | None, options: argparse.Namespace) -> dict[str, str]:
     """Return what is shown of a stack, "" for what it doesn't have."""
+    if stack is HERE:
+        declared = "needs none"
+    elif stack.place is None:
+        declared = f"not in {_searched(options)}"
+    else:
+        declared = str(stack.place)
     cores = map(str, stack.cores)
     variables = [f"{name}={value}" for name, value in stack.env]
     return {
         "stack": stack.name,
-        "declared": _declaration(stack, options),
+        "declared": declared,
         "framework": stack.framework or "any",
         "what": _content(stack),
         "state": _state(stack, made),
@@ -160,15 +166,6 @@ def _facts(stack: Stack, made: Environment | None, options: argparse.Namespace) 
     }
 
 
-def _declaration(stack: Stack, options: argparse.Namespace) -> str:
-    """Return the place where a stack is declared, or that it isn't."""
-    if stack is HERE:
-        return "needs none"
-    if stack.place is None:
-        return f"not in {_searched(options)}"
-    return str(stack.place)
-
-
 def _lock(options: argparse.Namespace) -> int:
     def lock(stack: Stack) -> None:
         if not stack.requirements:
@@ -176,7 +173,8 @@ def _lock(options: argparse.Namespace) -> int:
         unlocked = replace(stack, lock=None)
         interpreter = base_interpreter(stack)
         made = provide(unlocked, interpreter, options.cache, _printer(stack))
-        text = _lock_text(stack, made)
+        origin = f"Python {made.python}, {made.platform}; written by mlms stack lock"
+        text = "\n".join([f"# {stack.name}: {origin}", *made.lock, ""])
         if stack.lock is None:
             print(text, end="")
             return
@@ -184,12 +182,6 @@ def _lock(options: argparse.Namespace) -> int:
         print(f"{stack.name}: {len(made.lock)} packages in {stack.lock}")
 
     return _for_each(_chosen(options), lock)
-
-
-def _lock_text(stack: Stack, made: Environment) -> str:
-    origin = f"Python {made.python}, {made.platform}; written by mlms stack lock"
-    lines = [f"# {stack.name}: {origin}", *made.lock, ""]
-    return "\n".join(lines)
 
 
 def _remove(options: argparse.Namespace) -> int:
@@ -227,9 +219,7 @@ def _to_remove(options: argparse.Namespace) -> list[Environment]:
         for made in named:
             found[made.folder] = made
         if not named:
-            problem = f"{name} has no environment"
-            if name == "all":
-                problem = "there is no environment"
+            problem = "there is no environment" if name == "all" else f"{name} has no environment"
             print_error(f"{problem} in {options.cache}")
     return list(found.values())
 
