@@ -140,7 +140,7 @@ def add_top(parser: argparse.ArgumentParser, text: str) -> None:
 
 
 def add_session_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what a command takes that runs pytest."""
+    """Add the options of a command that runs pytest."""
     add_results(parser, "folder that each run adds a folder of results to (default: mlms-results)")
     add_predictors(parser)
     add_cache(parser)

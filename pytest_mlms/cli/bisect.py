@@ -60,7 +60,7 @@ def add_bisect(commands: Any) -> None:
 
 
 def add_question(parser: argparse.ArgumentParser) -> None:
-    """Add what is bisected and how, and what sessions of pytest take."""
+    """Add the ends and the quantity, the search, and the options of sessions of pytest."""
     parser.add_argument("nodeid", metavar="NODEID", help="FILE::test_upgrade[…-DEVICE-bN]")
     for name, which in (("good", "last good"), ("bad", "first bad")):
         text = f"the {which} release known, as in onnxruntime==1.20.1; or a lock file"

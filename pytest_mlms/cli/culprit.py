@@ -90,7 +90,7 @@ def _culprit(options: argparse.Namespace) -> int:
 
 
 def _prepare(folder: Path, options: argparse.Namespace) -> None:
-    """Make the folder; what an earlier search has left is renamed, unless this one goes on."""
+    """Make the folder; rename files of an earlier search, unless this one goes on."""
     from pytest_mlms.explain.bisect.record import set_aside
 
     try:
@@ -197,7 +197,7 @@ def _make(found: FoundItem, record: Record, path: Path, options: argparse.Namesp
 
 
 def _reduced(whole: Bundle, folder: Path, options: argparse.Namespace) -> Bundle:
-    """Return the bundle with a smaller model, or the whole one, with notes on what was found."""
+    """Return the bundle with a smaller model, or else the whole one, with notes on the findings."""
     from pytest_mlms.explain.reduce.judges import check_reducible
     from pytest_mlms.explain.reduce.text import departure_text, reduction_text, result_lines
 
@@ -215,7 +215,7 @@ def _reduced(whole: Bundle, folder: Path, options: argparse.Namespace) -> Bundle
 
 
 def _checked(bundle: Bundle, options: argparse.Namespace) -> Bundle:
-    """Replay a bundle here, and note what was seen."""
+    """Replay a bundle here, and note its outcome."""
     from pytest_mlms.explain.repro.check import shows
 
     print("replaying the bundle", flush=True)
@@ -235,7 +235,7 @@ def _noted(bundle: Bundle, *notes: str) -> Bundle:
 
 
 def _described(path: Path) -> Evidence:
-    """Return what a bundle and its notes tell."""
+    """Return the evidence that a bundle and its notes have."""
     from pytest_mlms.explain.repro.archive import read_bundle
     from pytest_mlms.explain.repro.small_model import SmallModel, small_model
     from pytest_mlms.show.report.upgrade_report import Evidence
@@ -261,7 +261,7 @@ def _described(path: Path) -> Evidence:
 
 
 def _reason(error: Exception) -> str:
-    """Return an error in a line; one that is none of ours with its class."""
+    """Return an error in a line; an unexpected one has its class in front."""
     missing = missing_extra(error) if isinstance(error, ImportError) else None
     if missing:
         return missing

@@ -83,7 +83,7 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 def _examination(options: argparse.Namespace) -> Examination:
-    """Return what is examined: the first model that the stack, or this interpreter, runs."""
+    """Return the subject: the first model that the stack, or this interpreter, runs."""
     predictors = find_predictors(options.predictors)
     loaded = load_manifest(options.manifest, predictors, options.allow_code)
     declared = declared_stacks(Path.cwd(), [options.manifest.absolute()])
@@ -108,7 +108,7 @@ def _examination(options: argparse.Namespace) -> Examination:
 
 
 class _Progress:
-    """A line of a terminal that says what is tried; nothing without a terminal."""
+    """A line of a terminal that names the current trial; nothing without a terminal."""
 
     def __init__(self) -> None:
         self._is_shown = sys.stderr.isatty()
@@ -161,7 +161,7 @@ def _row(finding: Finding, quantity: Quantity) -> list[str]:
 
 
 def _advice(diagnosis: Diagnosis, path: Path) -> Iterator[str]:
-    """Yield what the scores say, with the lines to paste."""
+    """Yield the conclusion from the scores, with the lines to paste."""
     best = diagnosis.best
     if best is None:
         yield f"Nothing that was tried is surely better than {path} as it is written"
@@ -182,7 +182,7 @@ def _value(value: float, quantity: Quantity) -> str:
 
 
 def _signed(value: float, quantity: Quantity) -> str:
-    """Return a difference with its sign; that of shares is in points."""
+    """Return a difference with its sign; shares differ by points."""
     if quantity.unit == "fraction":
         return f"{100 * value:+.1f}"
     return f"{value:+.3g}"

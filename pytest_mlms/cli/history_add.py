@@ -65,7 +65,7 @@ def _add_queued(results: Path, address: str) -> int:
 
 
 def _runs_of(paths: Iterable[Path]) -> Iterator[Path]:
-    """Yield each run that is named, and those of a folder of runs, the oldest first."""
+    """Yield each run that is named, and the runs of a folder of runs, the oldest first."""
     for path in paths:
         files = sorted(path.glob("*/results.jsonl"))
         if (path / "results.jsonl").exists() or not files:

@@ -46,7 +46,7 @@ def add_backfill(commands: Any, common: argparse.ArgumentParser) -> None:
 
 
 def _backfill(options: argparse.Namespace) -> int:
-    """Measure what is missing; return 1 where a release could not be measured in full."""
+    """Measure missing releases; return 1 where one could not be measured in full."""
     from pytest_mlms.core.errors import MlmsError
     from pytest_mlms.keep.history.backfill import BackfillOptions, measured_cases, plan_work
     from pytest_mlms.keep.history.releases import parse_requirement, releases_of

@@ -94,7 +94,7 @@ def _reason(text: str) -> str:
 
 
 def _changes(options: argparse.Namespace) -> int:
-    """Search, and print what was found; return 1 where a change that fails is confirmed."""
+    """Search, and print the changes; return 1 where a change that fails is confirmed."""
     from pytest_mlms.keep.history.change_groups import group_changes
     from pytest_mlms.keep.history.change_scan import scan
 
@@ -133,9 +133,9 @@ def _changes(options: argparse.Namespace) -> int:
 
 
 def _confirm(history: Engine, changes: Sequence[Change], options: argparse.Namespace) -> None:
-    """Confirm those of the changes that are open; tell on standard error what became of each.
+    """Confirm open changes; tell the outcome of each on standard error.
 
-    The changes of a host's control item are left out: they are what others are compared with.
+    The changes of a host's control item are left out: others are compared with them.
     """
     from pytest_mlms.keep.history.confirmation import confirm
 
@@ -274,7 +274,7 @@ def _percent(ratio: float) -> str:
 
 
 def _notes(change: Change) -> list[str]:
-    """Return what is said of a change, a line each."""
+    """Return the notes on a change, a line each."""
     notes = []
     if change.kind == "drift":
         notes.append("slow drift: found by the distance from where the level began")

@@ -1,4 +1,4 @@
-"""``mlms import``: native manifests from those of MLModelScope, without fetching or running."""
+"""``mlms import``: native manifests from MLModelScope's, without fetching or running."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _check_targets(originals: Sequence[Original], replaces: bool) -> None:
 
 
 def _conclude(options: argparse.Namespace, outcomes: Sequence[Imported], others: int) -> int:
-    """Print what was done; return the exit status."""
+    """Print a summary; return the exit status."""
     containers = sum(outcome.has_container for outcome in outcomes)
     if containers:
         name = "manifest names" if containers == 1 else "manifests name"

@@ -224,7 +224,7 @@ def _options(
 
 
 def _pytest_options(options: argparse.Namespace, models: int) -> list[str]:
-    """Return the options of pytest with which it runs what was drafted."""
+    """Return the options with which pytest runs the draft."""
     words = []
     for stack in options.stacks:
         words += ["--mlms-stack", stack]

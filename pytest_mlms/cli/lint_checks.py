@@ -63,7 +63,7 @@ def _errors_of(loaded: LoadedManifest, signature: OnnxSignature) -> Iterator[Mlm
 
 
 def _error_of(check: Callable[[], object]) -> MlmsError | None:
-    """Return what a check raises; None where it raises nothing."""
+    """Return the error that a check raises; None where it passes."""
     try:
         check()
     except MlmsError as error:
@@ -96,7 +96,7 @@ def _check_random(spec: Input, tensor: Tensor, size: int) -> None:
 
 
 def _check_dataset(spec: Input, tensor: Tensor, size: int) -> None:
-    """Check what is known of a batch; a dataset's own arrays have any shape behind the batch."""
+    """Check the known axes of a batch; a dataset's own arrays have any shape behind the batch."""
     axes = known_axes(spec, size)
     if not axes and tensor.shape:
         axes = [size, *tensor.shape[1:]]
@@ -177,7 +177,7 @@ def _class_errors(
 
 
 def check_dataset(loaded: LoadedManifest, cache: Path) -> Iterator[DatasetError | ArtifactError]:
-    """Yield what is wrong with a local dataset: its form, its labels, or its first element.
+    """Yield the error in a local dataset: of its form, its labels, or its first element.
 
     An archive is unpacked into the cache. Raises MlmsError where a library is missing that reads
     the elements.
@@ -237,7 +237,7 @@ def _has_files(spec: Input, files: Mapping[str, Path]) -> bool:
 
 
 def _check_classes(loaded: LoadedManifest, dataset: Dataset) -> None:
-    """Compare labels that are classes with those of the local files that tell them."""
+    """Compare labels that are classes with the number of classes by local files."""
     if dataset.labels is None or loaded.manifest.classification is None:
         return
     classes = _number_of_classes(loaded)

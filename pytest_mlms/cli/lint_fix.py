@@ -33,7 +33,7 @@ class _NotFound(Exception):
 
 
 def fix_digests(path: Path, fetch: Fetch | None = None) -> Iterator[str]:
-    """Write the digests that a manifest lacks; yield a line for each, and for what is left to do.
+    """Write the digests that a manifest lacks; yield a line for each, and for each that is left.
 
     ``fetch`` returns the digest of a remote file; without it, those are left. Digests that are
     there stay, also those of files that have changed since. The manifest is written once, whole or

@@ -114,7 +114,7 @@ def _items(options: argparse.Namespace) -> RunItems:
 
 
 def _trust(options: argparse.Namespace, lines: Iterable[Mapping[str, Any]]) -> Trust:
-    """Return what is trusted of a run that is written, beside versions."""
+    """Return the trust in a run that is written, beside its versions."""
     path: Path = options.results
     run = path if path.is_dir() else path.parent
     named = {Path(line["manifest"]["path"]) for line in lines if line.get("type") == "item"}

@@ -106,9 +106,9 @@ def _run(words: Sequence[str]) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose paths may begin at the home, as those of pytest's options.
+    """A parser whose paths may begin at the home, as in pytest's options.
 
-    What it doesn't take is its own error, with its own usage, not that of the parser above.
+    Unknown arguments are its own error, with its own usage, not the usage of the parser above.
     """
 
     def __init__(self, **arguments: Any) -> None:

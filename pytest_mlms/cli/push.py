@@ -66,7 +66,7 @@ def _push(options: argparse.Namespace) -> int:
 
 
 def _runs(options: argparse.Namespace) -> Iterator[Path]:
-    """Yield the folders of the runs; raises MlmsError for what is none."""
+    """Yield the folders of the runs; raises MlmsError for another path."""
     for run in options.runs:
         if not (run / "results.jsonl").is_file():
             raise MlmsError(f"{run}: it has no results.jsonl; name the folder of a run")

@@ -100,7 +100,7 @@ def _replay(bundle: str, is_agreed: bool) -> int:
 
 
 def _shows(bundle: Bundle, options: argparse.Namespace) -> bool:
-    """Replay a bundle here, and tell what was seen; return whether the failure shows."""
+    """Replay a bundle here, and print the outcome; return whether the failure shows."""
     from pytest_mlms.explain.repro.check import open_checker
 
     with open_checker(bundle, options.cache, show_step, print_error) as checker:

@@ -47,7 +47,7 @@ _Thing = TypeVar("_Thing")
 
 
 class _Action(NamedTuple):
-    """A subcommand; ``help`` is what it does."""
+    """A subcommand with its help."""
 
     run: Callable[[argparse.Namespace], int]
     help: str
@@ -101,7 +101,7 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _table(rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
-    """Yield the lines of the list; what a stack is made of is below its name if need be."""
+    """Yield the lines of the list; the content of a stack is below its name if need be."""
     table = format_table(_HEADER, rows, width, left=len(_HEADER))
     if all(len(lines) == 1 for lines in table):
         for (line,) in table:
@@ -143,7 +143,7 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _facts(stack: Stack, made: Environment | None, options: argparse.Namespace) -> dict[str, str]:
-    """Return what is shown of a stack, "" for what it doesn't have."""
+    """Return the facts of a stack by their titles, "" for one that it lacks."""
     if stack is HERE:
         declared = "needs none"
     elif stack.place is None:

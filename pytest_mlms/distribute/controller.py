@@ -358,7 +358,7 @@ class Controller:
 
     @pytest.hookimpl
     def pytest_keyboard_interrupt(self) -> None:
-        """Take what the workers have measured, also of the items that Ctrl-C interrupted."""
+        """Take the workers' results, also of the items that Ctrl-C interrupted."""
         reporter = self._config.pluginmanager.getplugin(REPORTER)
         result = getattr(self._patches.report_in_flight, "mlms", None)
         if result is not None and not reporter.has(result):
@@ -389,7 +389,7 @@ class Controller:
 
 
 def _problem_in(announced: WorkerAnnouncement) -> str:
-    """Return what is wrong with an announcement whose fields have their types; "" for nothing."""
+    """Return the error in an announcement whose fields have their types; "" for none."""
     if not all(-1 <= row < len(announced.needs) for row in announced.rows):
         return "a row that is none of its needs"
     if not all(are_constraints(needs["hardware"]) for needs in announced.needs):

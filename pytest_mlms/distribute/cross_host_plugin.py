@@ -60,7 +60,7 @@ class CrossHostComparison:
         self._found: dict[str, list[Comparison]] = {}
 
     def add(self, result: Mapping[str, Any]) -> None:
-        """Keep what is compared of an item's last line of results: it may run again."""
+        """Keep the compared values of an item's last line of results: it may run again."""
         self._has_results = True
         visit = read_visit(result)
         if visit:
@@ -68,7 +68,7 @@ class CrossHostComparison:
 
     @pytest.hookimpl
     def pytest_mlms_result(self, result: Mapping[str, Any]) -> None:
-        """Keep what is compared of a result."""
+        """Keep the compared values of a result."""
         self.add(result)
 
     @pytest.hookimpl(tryfirst=True)

@@ -1,4 +1,4 @@
-"""The hosts of a run and what they offer, as a list: --mlms-fleet."""
+"""The hosts of a run with their capabilities, as a list: --mlms-fleet."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class InventoryScheduler:
         self._nodes.append(node)
 
     def add_node_collection(self, node: Any, collection: Sequence[str]) -> None:
-        """Ignore what a worker has collected."""
+        """Ignore a worker's collection."""
 
     def remove_node(self, node: Any) -> None:
         """Forget a worker that is gone."""

@@ -137,7 +137,7 @@ def report_of(
 
 
 def as_error(report: pytest.TestReport, item: LostItem, config: pytest.Config) -> None:
-    """Make a report that of an item's error, as other failures are shown, with its line."""
+    """Turn a report into an item's error, shown as other failures, with its line of results."""
     command = command_for(item.nodeid, config.rootpath / item.path, config)
     report.location = (item.path, None, item.header)
     report.longrepr = without_traceback(f"{item.text}\nreproduce: {command}")

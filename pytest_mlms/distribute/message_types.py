@@ -115,7 +115,7 @@ class _Teardown(_FirstTeardown, total=False):
 
 
 def result_misfit(result: Any) -> str:
-    """Return what is wrong with the line of an item that a worker ran; "" for nothing."""
+    """Return the error in the line of an item that a worker ran; "" for none."""
     from pytest_mlms.keep.results.item_line import ItemRecord, item_of
 
     if not isinstance(result, Mapping):
@@ -129,7 +129,7 @@ def result_misfit(result: Any) -> str:
 
 
 def teardown_misfit(told: Any, nodeid: str) -> str:
-    """Return what is wrong with what a worker tells of a tear-down that failed; "" for nothing."""
+    """Return the error in a worker's message on a tear-down that failed; "" for none."""
     wrong = misfit(told, _Teardown, "teardown")
     if wrong or not told.keys() <= types_of(_Teardown).keys():
         return f"{wrong or 'teardown'} is of another type"

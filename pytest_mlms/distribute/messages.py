@@ -1,4 +1,4 @@
-"""Messages between the controller and its workers, besides those of xdist.
+"""Messages between the controller and its workers, besides xdist's.
 
 Each message is a named tuple of plain values, because execnet transfers nothing else. The side
 channel (``side_channel.py``) sends the name of its class and its fields.

@@ -32,7 +32,7 @@ class Progress:
 
 
 def summary(items: ItemTable, workers: Iterable[WorkerState], now: float) -> str:
-    """Return the line: what is done and where, what is running, and how long it will take."""
+    """Return the line: the items done on each host, those running, and the time left."""
     workers = list(workers)
     busy = [worker for worker in workers if _is_busy(worker)]
     parts = [_done(items, workers)]
@@ -51,7 +51,7 @@ def summary(items: ItemTable, workers: Iterable[WorkerState], now: float) -> str
 def remaining_seconds(items: ItemTable, busy: Sequence[WorkerState], now: float) -> float | None:
     """Return the seconds until the end if as many items run at once as now, None if unknown.
 
-    An item is expected to take what it took before, and a new one the mean of those.
+    An item is expected to take its earlier duration, and a new one the mean of all.
     """
     known = items.known_seconds
     if not known or not busy:

@@ -1,4 +1,4 @@
-"""The items of a run: what they need, which of them wait, and which are done."""
+"""The items of a run: their needs, which of them wait, and which are done."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Retry(NamedTuple):
 class ItemQueue:
     """Waiting items that the same hosts can run, the longest first.
 
-    ``needs`` are those of one of them. ``lost_by`` is the name of the host that lost them, if any.
+    ``needs`` are the needs of one of them. ``lost_by`` is the host that lost them, if any.
     """
 
     needs: Needs
@@ -78,7 +78,7 @@ class ItemTable:
         return cls([], [], [], {})
 
     def needs(self, index: int) -> Needs:
-        """Return what an item of a manifest needs of its host."""
+        """Return the needs of an item of a manifest."""
         row = self._rows[index]
         return self._needs[row]
 

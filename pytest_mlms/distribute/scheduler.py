@@ -239,7 +239,7 @@ class FleetScheduler:
                 self._send_next(worker)
 
     def _send_next(self, worker: WorkerState) -> None:
-        """Send a worker what it is to run next, if it is time for that."""
+        """Send a worker its next items, if it is time for that."""
         if not (worker.is_ready and worker.assigned.needs_batch):
             return
         ready = self._ready_workers()

@@ -1,4 +1,4 @@
-"""The side channel: messages between the controller and a worker, besides those of xdist."""
+"""The side channel: messages between the controller and a worker, besides xdist's."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class SideChannel:
             self._handlers[type(message)](message)
 
     def _message(self, received: Any) -> Message | str:
-        """Return a message, or what is wrong with what was received."""
+        """Return the message that was received, or the error in it."""
         name, *fields = received if isinstance(received, tuple) and received else ("nothing",)
         kind: Any = MESSAGES.get(name) if isinstance(name, str) else None
         if kind is None or kind not in self._handlers:

@@ -164,7 +164,7 @@ class PendingRetry(NamedTuple):
 
 @dataclass(eq=False)
 class Liveness:
-    """The signs of life of a worker; times are those of time.monotonic.
+    """The signs of life of a worker; times are by time.monotonic.
 
     ``counts_from`` is the earliest time that its silence may be counted from.
     """

@@ -28,7 +28,7 @@ _CROP_RATIO = 0.875
 
 
 class _Scale(NamedTuple):
-    """A range of pixels: what is subtracted and what is divided by, by channel or for all."""
+    """A range of pixels: a subtrahend and a divisor, by channel or for all."""
 
     mean: tuple[float, ...]
     divisor: tuple[float, ...]

@@ -31,7 +31,7 @@ class Finding:
     """The score of a variant.
 
     Attributes:
-        variant: What was tried.
+        variant: The variant that was tried.
         value: The main quantity.
         better: How much better it is than as written, in the quantity's unit.
         low: The lower end of the 95 % interval of that, and ``high`` its upper one.

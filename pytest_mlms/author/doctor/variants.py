@@ -83,7 +83,7 @@ class Change:
 
     Attributes:
         axis: The thing that it changes; two changes of one axis exclude each other.
-        name: What is done.
+        name: The change in words.
         apply: Returns the changed steps.
         layout: The other layout, None for the same.
         offset: The number that is added to the labels.

@@ -98,7 +98,7 @@ class PictureData:
         return replace(self, files=files, classes=[self.classes[index] for index in chosen])
 
     def pack(self, target: Path, numbers: Mapping[str, int]) -> None:
-        """Write the pictures and a labels.csv to an archive; ``numbers`` are those of the classes.
+        """Write the pictures and a labels.csv, by the ``numbers`` of classes, to an archive.
 
         Raises MlmsError.
         """

@@ -112,7 +112,7 @@ def _model_part(model: ModelFiles, request: DraftRequest) -> ModelPart:
 
 @dataclass(frozen=True)
 class Sample:
-    """A model's signature, and what it gives for a batch, by the names of inputs and outputs."""
+    """A model's signature, and its outputs for a batch, by the names of inputs and outputs."""
 
     model: ModelFiles
     takes: Sequence[Tensor]
@@ -191,7 +191,7 @@ class Sample:
 def take_sample(
     model: ModelFiles, predictor: Predictor, findings: Findings, request: DraftRequest
 ) -> Sample:
-    """Return a batch, and what the first model gives for it."""
+    """Return a batch, and the outputs of the first model for it."""
     size = findings.batch_sizes[0]
     batch = draw_batch(predictor, findings.inputs, request.data, size)
     outputs = predictor.predict(batch)
@@ -206,7 +206,7 @@ def signature_text(tensor: Tensor) -> str:
 
 
 def _can_be_equal(tensor: Tensor, other: Tensor) -> bool:
-    """Return whether an array may fit two inputs; what a model doesn't tell fits anything."""
+    """Return whether an array may fit two inputs; an axis that a model doesn't tell fits any."""
     if tensor.dtype and other.dtype and tensor.dtype != other.dtype:
         return False
     if not tensor.shape or not other.shape:

@@ -44,7 +44,7 @@ class Findings:
         outputs: The outputs of the manifest.
         batch_sizes: The sizes to measure.
         task: The likely task.
-        seconds: About what it takes for an input.
+        seconds: About its time for an input.
         left_out: The outputs that have no row for each input.
         classes: The number of its classes, None where no output has scores of them.
         names: The names of the classes where its file tells them.

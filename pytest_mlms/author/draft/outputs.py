@@ -139,7 +139,7 @@ def _part(tensor: Tensor, trial: Trial, has_classes: bool) -> OutputPart:
 
 
 def _steps(rows: Array) -> tuple[list[str], str]:
-    """Return the steps of classes, and what the values of a trial say of them."""
+    """Return the steps of classes, and a comment on them by the values of a trial."""
     classes = rows.shape[1]
     best = f"top_k: {{k: {min(_SHOWN, classes)}}}"
     are_shares = _are_shares(rows)
@@ -300,6 +300,6 @@ def _classes(classes: int | None, categories: Sequence[str], names: Sequence[str
 
 
 def _classes_step(categories: Sequence[str | None]) -> str:
-    """Return the step for the category of each class, None for one that is none."""
+    """Return the step for the category of each class, None for a class without one."""
     names = ["null" if name is None else scalar(name) for name in categories]
     return f"classes: {{names: [{', '.join(names)}]}}"

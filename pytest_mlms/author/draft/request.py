@@ -34,7 +34,7 @@ class DraftRequest:
         replaces: Whether files of an earlier draft are replaced.
         made: The files that were made beside the manifest, to be removed if it isn't written.
         cache: The folder of stacks and unpacked archives.
-        say: Tells the user what was found.
+        say: Tells the user a finding.
         show: Shows a step of an installation.
     """
 

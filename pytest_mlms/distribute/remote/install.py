@@ -143,7 +143,7 @@ def version_name() -> str:
 
 
 def build_wheel(folder: Path) -> Path:
-    """Write the wheel into ``folder``, and return its path; the format is that of PEP 427."""
+    """Write the wheel into ``folder`` in the format of PEP 427; return its path."""
     stem = f"{_DISTRIBUTION}-{pytest_mlms.__version__}"
     info = f"{stem}.dist-info"
     path = folder / f"{stem}-py3-none-any.whl"
@@ -260,7 +260,7 @@ def _describe(host: SshHost) -> _RemotePython:
 
 
 def _checked(python: _RemotePython) -> _RemotePython:
-    """Return facts that are those of a Python; raises ValueError and TypeError."""
+    """Return the facts if a Python can have them; raises ValueError and TypeError."""
     major, minor = python.version
     library, library_version = python.libc
     texts = (python.machine, library, library_version)

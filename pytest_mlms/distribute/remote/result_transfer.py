@@ -115,7 +115,7 @@ class _IncomingFile:
         self._file.write(data)
 
     def finish(self, sha256: str) -> bool:
-        """Give the file its name; return False where it is not what was sent."""
+        """Give the file its name; return False where its digest is another one."""
         self._file.close()
         if sha256 != self._sha256.hexdigest():
             return False
@@ -132,7 +132,7 @@ class _IncomingFile:
 
 
 class ResultReceiver:
-    """The controller's end, for one worker; ``folder`` is that of the run.
+    """The controller's end, for one worker; ``folder`` is the run's.
 
     ``is_own`` says whether a path is one of the worker's items and agents. ``lost`` has the reason
     for each file that did not arrive, by its path in the folder.

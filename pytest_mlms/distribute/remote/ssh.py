@@ -66,7 +66,7 @@ class SshHost:
 
 
 def shown_answer(text: bytes) -> str:
-    """Return the last lines of what a host printed, which may be anything, for a message."""
+    """Return the last lines of a host's output, which may be anything, for a message."""
     lines = text[-_SHOWN:].decode(errors="replace").strip().splitlines()
     return visible("; ".join(lines[-_SHOWN_LINES:]))
 

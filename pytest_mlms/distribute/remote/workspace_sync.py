@@ -145,7 +145,7 @@ class WorkspaceSync:
                 yield self._root / name
 
     def _roots(self) -> Iterator[Path]:
-        """Yield what is collected, and the files and folders that options name."""
+        """Yield the paths to collect, and the files and folders that options name."""
         for argument in self._config.args:
             # the whole rootdir, the default of pytest, is too much to send
             if Path(argument).absolute() == self._root:

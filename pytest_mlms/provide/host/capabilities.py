@@ -84,7 +84,7 @@ _NO_FRAMEWORK = {*sys.stdlib_module_names, "mlms_predictors", "numpy", ""}
 
 
 def gather(config: pytest.Config, cache: Path, predictors: Mapping[str, Path]) -> Capabilities:
-    """Return what this host offers, gathered once a session.
+    """Return this host's capabilities, gathered once a session.
 
     ``cache`` has the environments of stacks, ``predictors`` are the files of predictors by
     framework. The hook pytest_mlms_devices adds devices, or replaces one of the same name.

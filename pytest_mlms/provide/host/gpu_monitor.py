@@ -1,4 +1,4 @@
-"""Monitoring of a GPU while it is measured, and the checks of what was read.
+"""Monitoring of a GPU during a measurement, and checks of the readings.
 
 The readings are those of NVML, by nvidia-ml-py (extra ``gpu``); docs.nvidia.com/deploy/nvml-api
 has the meaning of each value. Nothing is read while calls are timed.
@@ -261,7 +261,7 @@ def _ordinal(device: str) -> int:
 def gpu_problems(
     readings: Sequence[GpuReading], own: Collection[int], agents: int = 2
 ) -> list[str]:
-    """Return why what was measured between these readings can't be trusted, if anything.
+    """Return the reasons not to trust a measurement between these readings.
 
     ``own`` are the PIDs of our agents. In a container the driver gives other PIDs for them: then
     as many more processes as there are ``agents`` at a time are taken for ours.
@@ -281,7 +281,7 @@ def gpu_problems(
 
 
 def _slow_problems(readings: Sequence[GpuReading]) -> list[str]:
-    """Return what the driver's counters tell, and no single reading did."""
+    """Return the problems that the driver's counters tell, and no single reading did."""
     told = {reason for reading in readings for reason in reading.throttled}
     worst: dict[str, float] = {}
     for reading in readings:
@@ -332,7 +332,7 @@ def _power_limit_problems(readings: Sequence[GpuReading]) -> list[str]:
 def _foreign_processes(
     readings: Sequence[GpuReading], own: Collection[int], agents: int
 ) -> list[int]:
-    """Return the PIDs on the GPU that are not those of our agents."""
+    """Return the PIDs on the GPU of other processes than our agents."""
     ours = set(own)
     before: set[int] = set()
     for reading in readings:

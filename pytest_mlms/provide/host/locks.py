@@ -68,7 +68,7 @@ def _make(path: Path) -> bool:
 
 
 def _make_sticky(path: Path, descriptor: int, is_new: bool) -> None:
-    """Let all users make locks in the folder, and none remove those of others."""
+    """Let all users make locks in the folder, and remove their own only."""
     status = os.fstat(descriptor)
     is_ours = status.st_uid == os.geteuid()
     if is_new and is_ours:
@@ -89,7 +89,7 @@ def _make_sticky(path: Path, descriptor: int, is_new: bool) -> None:
 def hold_lock_file(folder: int, name: str, timeout: float) -> Iterator[int]:
     """Hold the lock ``name`` of a folder, waiting up to ``timeout`` seconds; yield its descriptor.
 
-    Raises LockHeld, and OSError for a name that is not that of a lock.
+    Raises LockHeld, and OSError for a name of something else than a lock.
     """
     end = time.monotonic() + timeout
     descriptor = _lock(folder, name)
@@ -105,7 +105,7 @@ def hold_lock_file(folder: int, name: str, timeout: float) -> Iterator[int]:
 
 
 def is_in_place(folder: int, name: str, descriptor: int) -> bool:
-    """Return whether a lock's name is still that of the file that is open."""
+    """Return whether a lock's name still names the file that is open."""
     try:
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:

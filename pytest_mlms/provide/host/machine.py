@@ -68,7 +68,7 @@ class CpuTimes:
         return {"busy": 1 - idle / total, "steal": steal}
 
     def _spent(self) -> dict[str, float]:
-        """Return the seconds of each kind; user and nice have those of guests in them."""
+        """Return the seconds of each kind; user and nice include the time of guests."""
         now = psutil.cpu_times()._asdict()
         spent = {}
         for name, seconds in now.items():
@@ -228,7 +228,7 @@ def _gpu_driver() -> str:
 
 
 def _gpus() -> list[Facts]:
-    """Return the state of each GPU by NVML, of a GPU in MIG mode that of each slice.
+    """Return the state of each GPU by NVML; of a GPU in MIG mode, of each slice.
 
     It has clocks, power, temperature, throttle reasons, and the PIDs of the processes on it.
     """

@@ -1,4 +1,4 @@
-"""Matching of items and hosts: what a host is missing for an item, and which host misses least.
+"""Matching of items and hosts: the unmet needs of an item on a host, and the nearest host.
 
 Pure functions of what an item needs (``requirements.Needs``) and what a host offers
 (``capabilities.Capabilities``). A match is an empty list.
@@ -30,7 +30,7 @@ _COMPARISONS: dict[str, Callable[[float, float], bool]] = {
 
 
 class _Miss(NamedTuple):
-    """A host, and what it is missing for an item; the least one sorts first."""
+    """A host with an item's unmet needs there; the fewest sort first."""
 
     number: int
     host: str
@@ -38,7 +38,7 @@ class _Miss(NamedTuple):
 
 
 def misses(needs: Needs, host: Capabilities) -> list[str]:
-    """Return what a host is missing for an item, in words; nothing where it can run the item."""
+    """Return an item's unmet needs on a host, in words; none where it can run the item."""
     found = hardware_misses(needs["hardware"], needs["device"], host)
     if needs["here"]:
         found += _framework_misses(needs, host)
@@ -47,7 +47,7 @@ def misses(needs: Needs, host: Capabilities) -> list[str]:
 
 
 def hardware_misses(asked: Mapping[str, str], device: str, host: Capabilities) -> list[str]:
-    """Return what a host is missing of a device, and of a manifest's ``hardware``."""
+    """Return the unmet needs of a device, and of a manifest's ``hardware``, on a host."""
     found = _find_device(device, host)
     if found is None:
         return [f"has no device {device}"]
@@ -115,7 +115,7 @@ def _find_device(name: str, host: Capabilities) -> HostDevice | None:
 
 
 def _framework_misses(needs: Needs, host: Capabilities) -> list[str]:
-    """Return what the worker's own interpreter is missing, which no stack adds to."""
+    """Return the unmet needs of the worker's own interpreter, to which no stack adds."""
     name = needs["framework"]
     if name not in host["frameworks"]:
         return [f"has no {name}"]

@@ -81,7 +81,7 @@ class _Uses(NamedTuple):
 
     @classmethod
     def of(cls, item: pytest.Item) -> _Uses:
-        """Return what an item uses."""
+        """Return the uses of an item."""
         names = getattr(item, "fixturenames", ())
         return cls("mlms_device" in names, "mlms_outputs" in names)
 

@@ -74,7 +74,7 @@ def launch_in_container(
 ) -> Launch:
     """Return how to start an agent in the stack's image.
 
-    Its environment is ``env``, and what the stack passes on; the engine's own is that of pytest.
+    Its environment is ``env``, and what the stack passes on; the engine has pytest's own.
     Raises Unavailable where there is no engine or it can't give a container the GPU, and StackError
     where the image can't be had or run.
     """

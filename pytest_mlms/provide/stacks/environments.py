@@ -80,7 +80,7 @@ class Environment:
 
 @dataclass(frozen=True)
 class _Request:
-    """A stack to be made with an interpreter; ``folder`` is that of all environments."""
+    """A stack to be made with an interpreter; ``folder`` has all environments."""
 
     stack: Stack
     interpreter: Interpreter

@@ -104,7 +104,7 @@ class _InstallerRunner:
 
 
 def _lines_of(process: subprocess.Popen[bytes]) -> Iterator[str]:
-    """Yield what a process prints until it ends; what it left running may keep the pipe open."""
+    """Yield a process's output until it ends; its children may keep the pipe open."""
     assert process.stdout
     rest = b""
     with selectors.DefaultSelector() as selector:

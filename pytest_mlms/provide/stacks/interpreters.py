@@ -1,4 +1,4 @@
-"""Finding Python interpreters by version, and asking them what they are."""
+"""Finding Python interpreters by version, and asking them for their facts."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ def _python_of(stack: Stack, cache: Path, show: Show) -> _Python:
 
 @contextlib.contextmanager
 def _naming(stack: Stack) -> Iterator[None]:
-    """Put the name of the stack in front of what is unavailable."""
+    """Put the name of the stack in front of the reason why it is unavailable."""
     try:
         yield
     except Unavailable as error:
@@ -202,7 +202,7 @@ def _thread_variables(count: int | None) -> dict[str, str]:
 
 
 def _prepend(environment: dict[str, str], name: str, folder: Path) -> None:
-    """Put a folder before those of a variable such as PATH."""
+    """Put a folder first in a variable such as PATH."""
     paths = [str(folder)]
     if environment.get(name):
         paths.append(environment[name])

@@ -272,7 +272,7 @@ def _validate(
 
 
 def _problem_of(name: str) -> str:
-    """Return what is wrong with a stack's name, "" for a good one."""
+    """Return the error in a stack's name, "" for a good one."""
     if name in _RESERVED:
         return f"{name!r} means {_RESERVED[name]}; choose another name"
     if not re.search(_NAME, name):

@@ -68,7 +68,7 @@ def incomplete_folder(parent: Path, name: str) -> Path:
 
 
 def copy_seed(seed: Path, folder: Path) -> None:
-    """Copy what an environment without pip lacks from the seed of its interpreter."""
+    """Copy the missing files of an environment without pip from its interpreter's seed."""
 
     def present(source: str, names: list[str]) -> list[str]:
         target = folder / Path(source).relative_to(seed)

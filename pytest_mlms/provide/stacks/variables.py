@@ -153,7 +153,7 @@ def passed_through(base: Mapping[str, str], patterns: Iterable[str]) -> dict[str
 
 
 def is_secret_name(name: str) -> bool:
-    """Return whether a variable's name looks like that of a secret, such as NVIDIA_API_KEY."""
+    """Return whether a variable's name looks like a secret's, such as NVIDIA_API_KEY."""
     return _SECRET.search(name.upper()) is not None
 
 
