@@ -75,15 +75,10 @@ def compare(
         of_baseline, of_variant = resampled_figures([baseline, evidence], seed=0)
         samples = sign * (of_variant[name] - of_baseline[name])
         p = _bootstrap_p(samples)
-    low, high = _interval(samples, len(baseline))
+    low, high = -1.0, 1.0  # of a single input nothing is known
+    if len(baseline) > 1:
+        low, high = resampled_bounds(samples, _TAIL, _TAIL, len(baseline))
     return Finding(variant, value, better, min(low, better), max(high, better), p)
-
-
-def _interval(samples: Array, inputs: int) -> tuple[float, float]:
-    """Return the interval of a change; of a single input nothing is known."""
-    if inputs < 2:
-        return -1.0, 1.0
-    return resampled_bounds(samples, _TAIL, _TAIL, inputs)
 
 
 def _resampled_means(values: Array) -> Array:

@@ -81,15 +81,13 @@ def _labelled(
     """Return outputs whose best classes have names."""
     if labels is None:
         return outputs
-    source = request.written(labels)
-    return [replace(output, steps=_with_labels(output.steps, source)) for output in outputs]
-
-
-def _with_labels(steps: Sequence[str], source: str) -> list[str]:
+    end = f", labels: {request.written(labels)}}}"
     named = []
-    for step in steps:
-        is_best = step.startswith("top_k")
-        named.append(step.replace("}", f", labels: {source}}}") if is_best else step)
+    for output in outputs:
+        steps = [
+            step.replace("}", end) if step.startswith("top_k") else step for step in output.steps
+        ]
+        named.append(replace(output, steps=steps))
     return named
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pytest_mlms.author.draft.data import pack_folder
 from pytest_mlms.author.draft.dataset import dataset_of
 from pytest_mlms.author.draft.findings import Findings, find_out
+from pytest_mlms.author.draft.inputs import signature_text
 from pytest_mlms.author.draft.model_files import ModelFiles
 from pytest_mlms.author.draft.opening import folder_in_archive, open_model, weights_of, without_log
 from pytest_mlms.author.draft.parts import Draft, ModelPart
@@ -197,12 +198,6 @@ def take_sample(
     outputs = predictor.predict(batch)
     compared = {part.name: outputs[part.name] for part in findings.outputs}
     return Sample(model, predictor.inputs, predictor.outputs, batch, compared)
-
-
-def signature_text(tensor: Tensor) -> str:
-    """Return the type and the axes of a tensor, as far as they are known."""
-    sizes = ["any" if size is None else str(size) for size in tensor.shape]
-    return f"{tensor.dtype} {' x '.join(sizes)}".strip()
 
 
 def _can_be_equal(tensor: Tensor, other: Tensor) -> bool:

@@ -115,7 +115,11 @@ def _of_one_input(findings: Findings, predictor: Predictor, trial: Trial) -> Fin
 
 def _check_shapes(model: ModelFiles, predictor: Predictor) -> None:
     """Raise MlmsError where a model does not tell its inputs, with what to write."""
-    unknown = [tensor for tensor in predictor.inputs if not tensor.shape and _is_float(tensor)]
+    unknown = [
+        tensor
+        for tensor in predictor.inputs
+        if not tensor.shape and (not tensor.dtype or tensor.dtype.startswith("float"))
+    ]
     if not unknown:
         return
     names = "; ".join(f"{tensor.name} float32[?,3,224,224]" for tensor in unknown)
@@ -126,10 +130,6 @@ def _check_shapes(model: ModelFiles, predictor: Predictor) -> None:
     else:
         advice = "export it with the shapes of its inputs"
     raise MlmsError(f"{problem}; {advice}")
-
-
-def _is_float(tensor: Tensor) -> bool:
-    return not tensor.dtype or tensor.dtype.startswith("float")
 
 
 def _batch_sizes(trial: Trial) -> Sequence[int]:

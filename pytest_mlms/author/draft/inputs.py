@@ -34,24 +34,16 @@ def guess_inputs(tensors: Sequence[Tensor], data: Data | None, hints: OnnxHints)
     """Return the inputs of a manifest. Raises MlmsError where too little is known of one."""
     parts = []
     for tensor in tensors:
-        _check_known(tensor)
+        try:
+            kind = np.dtype(tensor.dtype or object).kind
+        except TypeError:  # of a type that numpy doesn't have
+            kind = "O"
+        if kind not in "biuf":
+            found = tensor.dtype or "of unknown type"
+            problem = f"input {tensor.name!r} is {found}, not an array of numbers"
+            raise MlmsError(f"{problem}; export the model so that it takes one")
         parts.append(_guess(tensor, tensors, data, hints))
     return parts
-
-
-def _check_known(tensor: Tensor) -> None:
-    """Raise MlmsError for an input that can't be written into a manifest."""
-    if not tensor.dtype or _dtype(tensor).kind not in "biuf":
-        found = tensor.dtype or "of unknown type"
-        problem = f"input {tensor.name!r} is {found}, not an array of numbers"
-        raise MlmsError(f"{problem}; export the model so that it takes one")
-
-
-def _dtype(tensor: Tensor) -> Any:
-    try:
-        return np.dtype(tensor.dtype)
-    except TypeError:
-        return np.dtype(object)
 
 
 def has_free_batch(tensors: Sequence[Tensor]) -> bool:
@@ -62,12 +54,6 @@ def has_free_batch(tensors: Sequence[Tensor]) -> bool:
 def _is_picture(tensor: Tensor) -> bool:
     """Return whether an input may be a batch of pictures."""
     return _layout(tensor) is not None
-
-
-def _channels_of(tensor: Tensor) -> int | None:
-    """Return the channels of pictures, None where they are free."""
-    axis = 1 if _layout(tensor) == "NCHW" else 3
-    return tensor.shape[axis]
 
 
 def _layout(tensor: Tensor) -> str | None:
@@ -101,7 +87,8 @@ def _guess(
             return _letterbox(tensor, hints.size)
         return _picture(tensor, hints.size)
     if data is not None and len(tensors) == 1 and not isinstance(data, ArrayData):
-        shape = _text(tensor)
+        signature = signature_text(tensor)
+        shape = signature if tensor.shape else f"{signature} of unknown shape"
         problem = f"input {tensor.name!r} is {shape}, which is no batch of pictures"
         raise MlmsError(f"{problem}; give its inputs as an .npz with an array {tensor.name!r}")
     return _drawn(tensor, tensors, hints.vocabulary)
@@ -109,17 +96,14 @@ def _guess(
 
 def _of_array(tensor: Tensor, dtype: Any, shape: Sequence[int]) -> InputPart:
     """Return an input whose elements are the rows of an array."""
-    if _is_picture(tensor) and dtype == np.uint8 and _are_pixels(shape):
+    are_pixels = len(shape) == 3 or (len(shape) == 4 and shape[3] in (1, 3, 4))
+    if _is_picture(tensor) and dtype == np.uint8 and are_pixels:
         return _picture(tensor, tuple(shape[1:3]))
     steps = []
     if dtype != np.dtype(tensor.dtype):
         steps.append((f"cast: {{to: {tensor.dtype}}}", f"the arrays are {dtype}"))
     axes: list[int | str] | None = None if shape else []  # of one number for all elements
     return InputPart(tensor.name, "tensor", tensor.dtype, shape=axes, steps=steps)
-
-
-def _are_pixels(shape: Sequence[int]) -> bool:
-    return len(shape) == 3 or (len(shape) == 4 and shape[3] in (1, 3, 4))
 
 
 def _sides(tensor: Tensor, known: Sequence[int | None] | None) -> list[int | None]:
@@ -158,7 +142,8 @@ def _image(tensor: Tensor, sizing: Sequence[tuple[str, str]], scale: str) -> Inp
 
 
 def _color(tensor: Tensor) -> str:
-    return "L" if _channels_of(tensor) == 1 else "RGB"
+    channels = tensor.shape[1 if _layout(tensor) == "NCHW" else 3]  # None where they are free
+    return "L" if channels == 1 else "RGB"
 
 
 def _drawn(tensor: Tensor, tensors: Sequence[Tensor], vocabulary: Mapping[str, int]) -> InputPart:
@@ -181,7 +166,8 @@ def _shape(tensor: Tensor, tensors: Sequence[Tensor]) -> tuple[list[int | str] |
     if not tensor.shape:
         return [], "a single number"
     free = [axis for axis, size in enumerate(tensor.shape) if size is None]
-    batch = _batch_axis(free, has_free_batch(tensors))
+    # the batch is the first axis, or the only free one of a model that has one
+    batch = free[0] if len(free) == 1 and has_free_batch(tensors) else 0
     is_guessed = any(axis != batch for axis in free)
     if batch == 0 and not is_guessed:
         return None, ""
@@ -193,12 +179,6 @@ def _shape(tensor: Tensor, tensors: Sequence[Tensor]) -> tuple[list[int | str] |
         else:
             written.append(size or guess)
     return written, f"{guess:,} is a guess for a free axis" if is_guessed else ""
-
-
-def _batch_axis(free: Sequence[int], is_free: bool) -> int:
-    """Return the axis of the batch: the first one, or the only free one of a model that has one."""
-    is_only_free = len(free) == 1 and is_free
-    return free[0] if is_only_free else 0
 
 
 def _free_size(tensor: Tensor) -> int:
@@ -226,7 +206,7 @@ def _range(tensor: Tensor, vocabulary: Mapping[str, int]) -> tuple[list[float] |
     return [0, _LAST_TOKEN], "write the range of your tokens"
 
 
-def _text(tensor: Tensor) -> str:
+def signature_text(tensor: Tensor) -> str:
+    """Return the type and the axes of a tensor, as far as they are known."""
     sizes = ["any" if size is None else str(size) for size in tensor.shape]
-    axes = " x ".join(sizes) or "of unknown shape"
-    return f"{tensor.dtype} {axes}"
+    return f"{tensor.dtype} {' x '.join(sizes)}".strip()

@@ -100,8 +100,10 @@ def _classification(tensors: Sequence[Tensor], trial: Trial, labelled: bool) -> 
     """Return the output that most likely has a score for each class, None where none has."""
     least = _LEAST_LABELLED if labelled else _LEAST_CLASSES
     names = []
-    for tensor in tensors:
-        if _is_table(trial.rows(tensor.name), least):
+    for tensor in tensors:  # each row must be a list of scores, along one axis of it
+        rows = trial.rows(tensor.name)
+        sizes = [size for size in rows.shape[1:] if size != 1]
+        if rows.dtype.kind == "f" and len(sizes) == 1 and sizes[0] >= least:
             names.append(tensor.name)
     if not names:
         return None
@@ -109,12 +111,6 @@ def _classification(tensors: Sequence[Tensor], trial: Trial, labelled: bool) -> 
     if has_others and not labelled:
         return None
     return min(names, key=_rank)
-
-
-def _is_table(rows: Array, least: int) -> bool:
-    """Return whether each row is a list of at least so many scores, along one axis of it."""
-    sizes = [size for size in rows.shape[1:] if size != 1]
-    return rows.dtype.kind == "f" and len(sizes) == 1 and sizes[0] >= least
 
 
 def _rank(name: str) -> int:
@@ -142,25 +138,15 @@ def _steps(rows: Array) -> tuple[list[str], str]:
     """Return the steps of classes, and a comment on them by the values of a trial."""
     classes = rows.shape[1]
     best = f"top_k: {{k: {min(_SHOWN, classes)}}}"
-    are_shares = _are_shares(rows)
-    if are_shares and _add_up(rows):
+    with np.errstate(all="ignore"):
+        are_shares = bool((rows >= 0).all() and (rows <= 1).all())
+        sums = rows.astype(np.float64).sum(axis=1)
+        add_up = bool((np.abs(sums - 1) < _SUM_TOLERANCE).all())
+    if are_shares and add_up:
         return [best], "its rows add up to 1: probabilities"
     if are_shares and classes > 1:
         return [best], "0 to 1 each, and they do not add up to 1: no softmax"
     return ["softmax", best], "logits: its rows do not add up to 1"
-
-
-def _are_shares(rows: Array) -> bool:
-    """Return whether all values are 0 to 1."""
-    with np.errstate(all="ignore"):
-        return bool((rows >= 0).all() and (rows <= 1).all())
-
-
-def _add_up(rows: Array) -> bool:
-    """Return whether the sum of each row is 1."""
-    with np.errstate(all="ignore"):
-        sums = rows.astype(np.float64).sum(axis=1)
-        return bool((np.abs(sums - 1) < _SUM_TOLERANCE).all())
 
 
 class _Form(NamedTuple):

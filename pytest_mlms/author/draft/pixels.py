@@ -24,7 +24,7 @@ def with_best_pixels(draft: Draft, examination: Examination, say: Callable[[str]
     if image is None or not examination.loaded.manifest.has_accuracy:
         return draft
     with open_patient(examination) as patient:
-        diagnosis = diagnose(patient, _say_nothing, _AXES)
+        diagnosis = diagnose(patient, lambda text: None, _AXES)
     part = _with_best(image, diagnosis)
     last_step, comment = part.steps[-1]
     say(f"pixels: {comment or last_step}")
@@ -38,10 +38,6 @@ def _only_image(draft: Draft) -> InputPart | None:
     if len(images) != 1 or images[0].element_type == "uint8":
         return None
     return images[0]
-
-
-def _say_nothing(text: str) -> None:
-    pass
 
 
 def _with_best(part: InputPart, diagnosis: Diagnosis) -> InputPart:

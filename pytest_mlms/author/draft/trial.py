@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from mlms_predictors import Tensor
 from numpy.typing import NDArray
 
 from pytest_mlms.author.draft.data import ArrayData, Data
@@ -60,61 +59,44 @@ def try_model(predictor: Predictor, inputs: Sequence[InputPart], data: Data | No
 
     Raises Refused where the model does not run.
     """
-    batches = _Batches(predictor, inputs, data)
     if not has_free_batch(predictor.inputs):
-        size = _only_size(predictor.inputs)
-        return _run_trial(predictor, batches, (size, size))
+        sizes = [tensor.shape[0] for tensor in predictor.inputs if tensor.shape]
+        only = next((size for size in sizes if size is not None), 1)
+        return _run_trial(predictor, inputs, data, (only, only))
     try:
-        return _run_trial(predictor, batches, _SIZES)
+        return _run_trial(predictor, inputs, data, _SIZES)
     except Refused:
-        return _run_trial(predictor, batches, (1, 1))
+        return _run_trial(predictor, inputs, data, (1, 1))
 
 
 def draw_batch(
     predictor: Predictor, inputs: Sequence[InputPart], data: Data | None, size: int
 ) -> dict[str, Array]:
-    """Return a batch for a model: the first rows of arrays, or random values."""
-    return _Batches(predictor, inputs, data).of(size)
+    """Return a batch for a model: the first rows of arrays, or random values.
+
+    Raises MlmsError where the shape of an input is not known.
+    """
+    specs = {part.name: part.spec() for part in inputs}
+    arrays = data if isinstance(data, ArrayData) else None
+    generator = np.random.default_rng(0)
+    batch: dict[str, Array] = {}
+    for tensor in predictor.inputs:
+        spec = specs[tensor.name]
+        if arrays is not None and tensor.name in arrays.arrays:
+            batch[tensor.name] = preprocess(arrays.first_rows(tensor.name, size), spec)
+        else:
+            batch[tensor.name] = draw_array(tensor, spec, size, generator)
+    return batch
 
 
-def _only_size(tensors: Sequence[Tensor]) -> int:
-    """Return the size of the only batch that a model takes."""
-    for tensor in tensors:
-        if tensor.shape and tensor.shape[0] is not None:
-            return tensor.shape[0]
-    return 1
-
-
-def _run_trial(predictor: Predictor, batches: _Batches, sizes: tuple[int, int]) -> Trial:
+def _run_trial(
+    predictor: Predictor, inputs: Sequence[InputPart], data: Data | None, sizes: tuple[int, int]
+) -> Trial:
     outputs = []
     seconds = 0.0
     for size in sizes:  # the second run has no first inference in its time
-        batch = batches.of(size)
+        batch = draw_batch(predictor, inputs, data, size)
         began = time.perf_counter()
         outputs.append(predictor.predict(batch))
         seconds = (time.perf_counter() - began) / size
     return Trial(*sizes, outputs[0], outputs[-1], seconds)
-
-
-class _Batches:
-    """Batches for a trial: the first rows of arrays, or random values."""
-
-    def __init__(
-        self, predictor: Predictor, inputs: Sequence[InputPart], data: Data | None
-    ) -> None:
-        self._tensors = predictor.inputs
-        self._specs = {part.name: part.spec() for part in inputs}
-        self._arrays = data if isinstance(data, ArrayData) else None
-
-    def of(self, size: int) -> dict[str, Any]:
-        """Return a batch. Raises MlmsError where the shape of an input is not known."""
-        generator = np.random.default_rng(0)
-        batch = {}
-        for tensor in self._tensors:
-            spec = self._specs[tensor.name]
-            if self._arrays is not None and tensor.name in self._arrays.arrays:
-                rows = self._arrays.first_rows(tensor.name, size)
-                batch[tensor.name] = preprocess(rows, spec)
-            else:
-                batch[tensor.name] = draw_array(tensor, spec, size, generator)
-        return batch

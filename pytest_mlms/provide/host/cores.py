@@ -76,9 +76,13 @@ def _kind_of(core: int) -> tuple[bool, set[int]]:
 
 
 def _listed(pattern: str) -> set[int]:
-    """Return the numbers of a list of the kernel, such as 0-3,8; none where there is no file."""
-    found: set[int] = set()
-    for path in _DEVICES.glob(pattern):
-        for first, last in re.findall(r"(\d+)(?:-(\d+))?", path.read_text()):
-            found.update(range(int(first), int(last or first) + 1))
+    """Return the numbers that the kernel lists in files; none where there is no file."""
+    return {core for path in _DEVICES.glob(pattern) for core in listed_numbers(path.read_text())}
+
+
+def listed_numbers(text: str) -> list[int]:
+    """Return the numbers of a list of the kernel, such as "0-3,8"."""
+    found: list[int] = []
+    for first, last in re.findall(r"(\d+)(?:-(\d+))?", text):
+        found += range(int(first), int(last or first) + 1)
     return found

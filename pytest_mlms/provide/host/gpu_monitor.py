@@ -209,8 +209,7 @@ class GpuMonitor:
             processes = self._nvml.nvmlDeviceGetComputeRunningProcesses(self._device)
         except self._nvml.NVMLError:
             return None
-        pids = [process.pid for process in processes]
-        return tuple(sorted(pids))
+        return tuple(sorted(process.pid for process in processes))
 
 
 def _in_words(readings: Sequence[int]) -> list[str]:
@@ -246,16 +245,11 @@ def open_gpu(device: str) -> Iterator[GpuMonitor]:
         problem = f"the NVIDIA driver can't be asked for its state: {error}"
         raise Unavailable(f"device {device}: {problem}") from None
     try:
-        yield GpuMonitor(pynvml, _ordinal(device))
+        yield GpuMonitor(pynvml, int(device.partition(":")[2] or 0))
     except (pynvml.NVMLError, LookupError) as error:
         raise Unavailable(f"device {device}: {error}") from None
     finally:
         pynvml.nvmlShutdown()
-
-
-def _ordinal(device: str) -> int:
-    number = device.partition(":")[2]
-    return int(number or 0)
 
 
 def gpu_problems(

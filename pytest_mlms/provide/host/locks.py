@@ -50,21 +50,17 @@ def open_shared_folder(path: Path) -> Iterator[int]:
 
     Raises MlmsError where every user may remove the locks of others, OSError where it is no folder.
     """
-    is_new = _make(path)
+    is_new = True
+    try:
+        path.mkdir()
+    except FileExistsError:
+        is_new = False
     descriptor = os.open(path, _FOLDER_FLAGS)
     try:
         _make_sticky(path, descriptor, is_new)
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-def _make(path: Path) -> bool:
-    try:
-        path.mkdir()
-    except FileExistsError:
-        return False
-    return True
 
 
 def _make_sticky(path: Path, descriptor: int, is_new: bool) -> None:
@@ -138,7 +134,10 @@ def _open(folder: int, name: str) -> int:
             return _open_existing(folder, name)
         except FileNotFoundError:
             with contextlib.suppress(FileExistsError):
-                return _create(folder, name)
+                flags = _FILE_FLAGS | os.O_CREAT | os.O_EXCL
+                descriptor = os.open(name, flags, _FILE_MODE, dir_fd=folder)
+                os.fchmod(descriptor, _FILE_MODE)  # whatever the umask
+                return descriptor
         except PermissionError:
             if time.monotonic() > end:
                 raise
@@ -153,13 +152,6 @@ def _open_existing(folder: int, name: str) -> int:
     ):  # two names of one lock wait for ever
         os.close(descriptor)
         raise OSError(errno.EINVAL, "it is no regular file of one name", name)
-    return descriptor
-
-
-def _create(folder: int, name: str) -> int:
-    flags = _FILE_FLAGS | os.O_CREAT | os.O_EXCL
-    descriptor = os.open(name, flags, _FILE_MODE, dir_fd=folder)
-    os.fchmod(descriptor, _FILE_MODE)  # whatever the umask
     return descriptor
 
 

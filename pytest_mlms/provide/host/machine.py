@@ -21,6 +21,7 @@ from mlms_predictors._run.gpus import (
 )
 
 from pytest_mlms.core.memory import cgroup_folders, cpu_limits, memory_limits
+from pytest_mlms.provide.host.cores import listed_numbers
 
 Facts = dict[str, Any]
 """Plain values by name; ``unavailable`` maps the names of the others to the reasons."""
@@ -122,20 +123,13 @@ def _core_counts() -> Facts:
 def _core_kinds() -> dict[str, list[int]]:
     """Return the cores of each kind, of a machine that has several: fast and slow ones."""
     intel = {kind: _CPU.parents[1] / kind / "cpus" for kind in ("cpu_core", "cpu_atom")}
-    kinds = {kind: _listed(path.read_text()) for kind, path in intel.items() if path.exists()}
+    kinds = {
+        kind: listed_numbers(path.read_text()) for kind, path in intel.items() if path.exists()
+    }
     for path in _CPU.glob("cpu[0-9]*/cpu_capacity"):
         core = int(path.parent.name.removeprefix("cpu"))
         kinds.setdefault(f"capacity {path.read_text().strip()}", []).append(core)
     return {kind: sorted(cores) for kind, cores in kinds.items()} if len(kinds) > 1 else {}
-
-
-def _listed(text: str) -> list[int]:
-    """Return the numbers of a list of the kernel's, such as "0-3,8"."""
-    numbers: list[int] = []
-    for part in filter(None, text.strip().split(",")):
-        first, _, last = part.partition("-")
-        numbers += range(int(first), int(last or first) + 1)
-    return numbers
 
 
 def _memory() -> int:
@@ -263,7 +257,9 @@ def _gpu(nvml: Any, handle: Any) -> Facts:
         "instant_power": lambda: instant_power(nvml, whole),
         "temperature": lambda: nvml.nvmlDeviceGetTemperature(whole, nvml.NVML_TEMPERATURE_GPU),
         "throttle_reasons": lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(whole),
-        "processes": lambda: _pids(nvml.nvmlDeviceGetComputeRunningProcesses(handle)),
+        "processes": lambda: [
+            process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+        ],
     }
     state: Facts = {}
     unavailable = {}
@@ -274,10 +270,6 @@ def _gpu(nvml: Any, handle: Any) -> Facts:
             unavailable[name] = str(error)
     state["unavailable"] = unavailable
     return state
-
-
-def _pids(processes: Any) -> list[int]:
-    return [process.pid for process in processes]
 
 
 _FIXED: dict[str, Callable[[], Any]] = {

@@ -133,15 +133,11 @@ def _needs(case: Case, uses: _Uses, identity: object) -> Needs:
     needs["hardware"] = _hardware_of(case)
     needs["labels"] = _labels_of(case)
     needs["visit"] = visit_of(case.stack.name)
-    needs["outputs"] = _outputs_of(case) if uses.outputs else ""
+    needs["outputs"] = ""
+    if uses.outputs and case.loaded.manifest.dataset is not None:
+        parts = (case.loaded.path, case.model.name, case.stack.name, case.device, case.batch_size)
+        needs["outputs"] = " ".join(map(str, parts))
     return cast("Needs", needs)
-
-
-def _outputs_of(case: Case) -> str:
-    if case.loaded.manifest.dataset is None:
-        return ""
-    parts = (case.loaded.path, case.model.name, case.stack.name, case.device, case.batch_size)
-    return " ".join(map(str, parts))
 
 
 def _hardware_of(case: Case) -> dict[str, str]:
