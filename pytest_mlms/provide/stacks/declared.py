@@ -223,12 +223,14 @@ def resolve(
     """
     if value in declared:
         return declared[value]
-    value, variables = _split_variables(value)
-    if variables:
+    value, *parts = _VARIABLE.split(value)
+    if parts:
         stack = resolve(value, declared, frameworks, option)
-        shown = [f"+{name}={_shown_value(name, text)}" for name, text in variables]
-        env = {**dict(stack.env), **dict(variables)}
-        return replace(stack, name="".join([stack.name, *shown]), env=tuple(env.items()))
+        env, name = dict(stack.env), stack.name
+        for variable, text in zip(parts[::2], parts[1::2], strict=True):
+            env[variable] = text
+            name += f"+{variable}={HIDDEN if is_secret(variable, text) else redact(text)}"
+        return replace(stack, name=name, env=tuple(env.items()))
     is_place = any(map(names_place, _split(value)))
     if "/" in value and not is_place and not value.endswith(".whl"):
         path = Path(os.path.expanduser(value))
@@ -266,17 +268,6 @@ def framework_of(distribution: str) -> str:
     """Return the framework that a distribution has, by either's name."""
     name = canonicalize_name(distribution)
     return _FRAMEWORKS.get(name, name.replace("-", "_"))
-
-
-def _split_variables(value: str) -> tuple[str, list[tuple[str, str]]]:
-    """Split STACK+NAME=VALUE+… into the stack and the variables of its environment."""
-    stack, *parts = _VARIABLE.split(value)
-    return stack, list(zip(parts[::2], parts[1::2], strict=True))
-
-
-def _shown_value(name: str, text: str) -> str:
-    """Return the value of a variable as names and ids have it."""
-    return HIDDEN if is_secret(name, text) else redact(text)
 
 
 def _split(value: str) -> list[str]:

@@ -11,6 +11,7 @@ import signal
 import subprocess
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from pytest_mlms.core.errors import StackError, Unavailable
@@ -135,7 +136,7 @@ def _started(
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        env=_without_python(variables),
+        env={name: text for name, text in variables.items() if not name.startswith("PYTHON")},
         start_new_session=True,
     )
     with process:
@@ -153,26 +154,14 @@ def _started(
                     process.wait()
 
 
-def _without_python(variables: Mapping[str, str]) -> dict[str, str]:
-    environment = {}
-    for name, value in variables.items():
-        if not name.startswith("PYTHON"):
-            environment[name] = value
-    return environment
-
-
 _PIP_INSTALL = ("-I", "-m", "pip", "install", "--disable-pip-version-check", "--no-input")
 
 
 def _make_with_pip(runner: _InstallerRunner, folder: Path, arguments: Sequence[str]) -> list[str]:
     """Make an environment, install into it, and return the lines of ``pip freeze``."""
     interpreter = runner.interpreter
-
-    def make_seed(path: Path) -> None:
-        _make_seed(runner, path)
-
     newer = _PIP_FOR.get(interpreter.release, "")
-    seed = provide_seed(interpreter, newer, folder.parent / "seeds", make_seed)
+    seed = provide_seed(interpreter, newer, folder.parent / "seeds", partial(_make_seed, runner))
     venv = [str(interpreter.path), "-I", "-m", "venv", "--without-pip", str(folder)]
     runner.run(venv, "making the environment")
     copy_seed(seed, folder)

@@ -85,15 +85,6 @@ def probe(path: str | Path) -> Interpreter:
 def _probe(path: str, modified: int) -> Interpreter:
     """Probe an executable; ``modified`` makes the cache forget a version that was replaced."""
     answer = _ask([path, "-E", "-s", "-B", "-c", _QUESTION])
-    interpreter = _parse(path, answer)
-    if interpreter.release < _OLDEST:
-        oldest = ".".join(map(str, _OLDEST))
-        version = interpreter.version
-        raise StackError(f"{path} is Python {version}; agents need {oldest} or later")
-    return interpreter
-
-
-def _parse(path: str, answer: _Answer) -> Interpreter:
     try:
         version, implementation, platform, prefix, *abi = json.loads(answer.output)
     except (ValueError, TypeError):
@@ -101,7 +92,11 @@ def _parse(path: str, answer: _Answer) -> Interpreter:
         if answer.last_line:
             problem += f" and said {answer.last_line!r}"
         raise StackError(f"{path} is not a Python interpreter: {problem}") from None
-    return Interpreter(Path(path), version, implementation, platform, Path(prefix), *abi)
+    interpreter = Interpreter(Path(path), version, implementation, platform, Path(prefix), *abi)
+    if interpreter.release < _OLDEST:
+        oldest = ".".join(map(str, _OLDEST))
+        raise StackError(f"{path} is Python {version}; agents need {oldest} or later")
+    return interpreter
 
 
 def _ask(command: Sequence[str]) -> _Answer:
@@ -136,17 +131,13 @@ def find_interpreter(version: str) -> Interpreter:
             found = probe(path)
         except (StackError, Unavailable):
             continue  # such as pyenv's shim on PATH of a version that is not active
-        if found.implementation == "CPython" and _is_version(found, version):
+        is_asked_for = f"{found.version}.".startswith(f"{version}.")  # to as many places
+        if found.implementation == "CPython" and is_asked_for:
             return found
     raise Unavailable(
         f"no Python {version} on PATH, in pyenv, uv or py; install it: "
         f"'uv python install {version}' or 'pyenv install {version}'"
     )
-
-
-def _is_version(interpreter: Interpreter, version: str) -> bool:
-    """Return whether the version is the one asked for, to as many places as were given."""
-    return f"{interpreter.version}.".startswith(f"{version}.")
 
 
 def _candidates(version: str) -> Iterator[str]:
@@ -163,17 +154,14 @@ def _candidates(version: str) -> Iterator[str]:
 
 def _of_pyenv(version: str) -> Iterator[str]:
     """Yield pyenv's interpreters of a version, active or not, the newest first."""
-    root = os.environ.get("PYENV_ROOT")
-    if not root:
-        root = os.path.expanduser("~/.pyenv")
+
+    def numbers(folder: Path) -> list[int]:
+        return [int(part) for part in folder.name.split(".") if part.isdecimal()]
+
+    root = os.environ.get("PYENV_ROOT") or os.path.expanduser("~/.pyenv")
     folders = Path(root, "versions").glob(f"{version}*")
-    for folder in sorted(folders, key=_numbers, reverse=True):
+    for folder in sorted(folders, key=numbers, reverse=True):
         yield str(folder / "bin" / "python")
-
-
-def _numbers(folder: Path) -> list[int]:
-    parts = folder.name.split(".")
-    return [int(part) for part in parts if part.isdecimal()]
 
 
 def _path_from(command: list[str]) -> Iterator[str]:

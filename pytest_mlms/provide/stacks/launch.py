@@ -70,10 +70,6 @@ class _Python(NamedTuple):
     lock: tuple[str, ...] = ()
 
 
-def _show_nothing(step: str) -> None:
-    pass
-
-
 def prepare(
     stack: Stack,
     cache: Path,
@@ -81,7 +77,7 @@ def prepare(
     threads: int | None = None,
     mounts: Iterable[Path] = (),
     gpu: str = "",
-    show: Show = _show_nothing,
+    show: Show = lambda step: None,
 ) -> Launch:
     """Return how to start an agent of ``stack``; its environment is made in ``cache`` if needed.
 
@@ -91,7 +87,8 @@ def prepare(
     what this machine doesn't have, StackError for what can't be had as it is declared.
     """
     _check_cores(stack)
-    own = _thread_variables(threads or stack.threads)
+    count = threads or stack.threads
+    own = dict.fromkeys(THREAD_VARIABLES, str(count)) if count else {}
     own.update(stack.env)
     if stack.container:
         return launch_in_container(stack, own, Visible(mounts, gpu), show)
@@ -193,12 +190,6 @@ def _naming(stack: Stack) -> Iterator[None]:
         yield
     except Unavailable as error:
         raise Unavailable(f"stack {stack.name}: {error}") from None
-
-
-def _thread_variables(count: int | None) -> dict[str, str]:
-    if not count:
-        return {}
-    return dict.fromkeys(THREAD_VARIABLES, str(count))
 
 
 def _prepend(environment: dict[str, str], name: str, folder: Path) -> None:
