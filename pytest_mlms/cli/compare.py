@@ -75,8 +75,8 @@ def _compare(options: argparse.Namespace) -> int:
     """Draft a manifest and run its upgrade; return pytest's status. Raises MlmsError."""
     predictors = find_predictors(options.predictors)
     declared = declared_stacks(Path.cwd())
-    (old,) = _one(options.old, declared, predictors, "--old")
-    (new,) = _one(options.new, declared, predictors, "--new")
+    old = _one(options.old, declared, predictors, "--old")
+    new = _one(options.new, declared, predictors, "--new")
     if old == new:
         raise MlmsError(f"--old and --new are both {old.name}; name two stacks or releases")
     models = _models(options.model, (old, new), predictors)
@@ -114,11 +114,11 @@ def _compare(options: argparse.Namespace) -> int:
 
 def _one(
     value: str, declared: Mapping[str, Stack], predictors: Mapping[str, Path], option: str
-) -> list[Stack]:
+) -> Stack:
     stacks = choose([value], declared, predictors, option)
     if len(stacks) != 1:
         raise MlmsError(f"{option} {value} means {len(stacks)} stacks; name one of them")
-    return stacks
+    return stacks[0]
 
 
 def _check_frameworks(stacks: Sequence[Stack], models: Sequence[ModelFiles]) -> None:

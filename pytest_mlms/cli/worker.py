@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any
 
 from pytest_mlms.core.errors import MlmsError
 
@@ -60,30 +60,22 @@ def _check(options: argparse.Namespace) -> int:
     return _run_on_all(options, check)
 
 
-class _Outcome(NamedTuple):
-    """The outcome of an action on one host."""
-
-    message: str
-    passed: bool
-
-
 def _run_on_all(options: argparse.Namespace, action: Callable[[Any], str]) -> int:
     """Run an action on all hosts at once, and print a line for each; return 1 where one failed."""
     from pytest_mlms.distribute.remote.ssh import SshHost
 
-    def run(name: str) -> _Outcome:
-        host = SshHost(name, options.python, options.ssh_config)
+    def run(name: str) -> tuple[str, MlmsError | None]:
         try:
-            return _Outcome(action(host), True)
+            return action(SshHost(name, options.python, options.ssh_config)), None
         except MlmsError as error:
-            return _Outcome(str(error), False)
+            return "", error
 
     status = 0
     with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
-        for outcome in pool.map(run, options.hosts):
-            if outcome.passed:
-                print(outcome.message)
+        for message, error in pool.map(run, options.hosts):
+            if error is None:
+                print(message)
             else:
-                print(outcome.message, file=sys.stderr)
+                print(error, file=sys.stderr)
                 status = 1
     return status
