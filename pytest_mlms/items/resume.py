@@ -247,6 +247,7 @@ def _has_passed(run: Path) -> bool:
 
 
 def _has_failed(line: Mapping[str, Any], strict: bool) -> bool:
-    if line["verdict"] == "FAILED" or (strict and line["verdict"] == "INCONCLUSIVE"):
+    bad = ("ERROR", "INVALID", "FAILED", "REGRESSED", *(("INCONCLUSIVE",) if strict else ()))
+    if line["verdict"] in bad:
         return True
     return bool(line["outcome"] == "failed")

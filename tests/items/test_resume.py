@@ -285,7 +285,7 @@ def ending(request):
 
 @pytest.mark.mlms(manifest="manifests/digits.yaml")
 def test_mine(mlms_recorder, ending):
-    mlms_recorder.note(seed=1)
+    mlms_recorder.note(value=1)
 """
 
 

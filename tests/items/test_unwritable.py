@@ -6,7 +6,9 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from pytest_mlms.show.views.run import read_run
 
+from pytest_mlms.keep.results.item_line import NOTED
 from tests.support.project import Project, write_matrix
 
 NOTES = """
@@ -119,3 +121,39 @@ def test_texts_of_a_dataset_can_not_command_the_terminal(project: Project) -> No
     result = project.run("-k", "accuracy", "-v")
     assert "\x1b[2J" not in result.stdout.str()
     assert len(project.items()) == 1
+
+
+RESERVED = """
+import pytest
+
+@pytest.mark.mlms(manifest="m.yaml")
+@pytest.mark.parametrize("note", [
+    {"device": 5}, {"estimates": {"a": 1}}, {"type": "end"}, {"format": 9}, {"verdict": "PASSED"},
+    {"teardown": "x"}, {"machine": 1}, {"seed": 7}, {"quantities": 5},
+], ids=lambda note: next(iter(note)))
+def test_noted(mlms_case, mlms_recorder, note):
+    mlms_recorder.note(**note)
+
+@pytest.mark.mlms(manifest="m.yaml")
+@pytest.mark.parametrize("name", NAMES)
+def test_of_another_kind(mlms_case, mlms_recorder, name):
+    mlms_recorder.note(**{name: 5})
+"""
+
+
+def test_a_note_under_the_name_of_a_field_of_ours_fails_its_item_alone(project: Project) -> None:
+    write_matrix(project.path)
+    project.pytester.makepyfile(test_own=RESERVED.replace("NAMES", repr(sorted(NOTED))))
+    result = project.run("test_own.py", "--junitxml=x.xml")
+    assert "INTERNALERROR" not in result.stdout.str()
+    result.assert_outcomes(failed=9, passed=len(NOTED))
+    assert "Traceback" not in result.stderr.str()
+    items = {item["nodeid"]: item for item in project.items()}
+    assert len(items) == 9 + len(NOTED)
+    for nodeid, item in items.items():
+        name = nodeid.partition("cpu-")[2].rstrip("]")
+        is_ours = "test_noted" in nodeid
+        assert item["verdict"] == ("ERROR" if is_ours else "PASSED")
+        assert item.get("unwritten", {}).keys() == ({name} if is_ours else set())
+        assert (item["seed"], item["device"], item["type"]) == (0, "cpu", "item")
+    assert len(read_run(project.path / "mlms-results" / "latest").items) == 9 + len(NOTED)

@@ -110,7 +110,7 @@ def _case(loaded: LoadedManifest, model: Model, line: Mapping[str, Any]) -> Case
     case = Case(line["kind"], loaded, model, stack, device, size, None, shape=shape)
     case = replace(case, scenario=_scenario(case, line))
     definition = definition_of(case)
-    if line.get("definition", definition) != definition:
+    if (line.get("definition") or definition) != definition:
         problem = "inputs, outputs, their files or the seed are not those that were measured"
         raise MlmsError(f"{loaded.place('inputs')}: {problem}; restore them")
     return case

@@ -35,11 +35,9 @@ from pytest_mlms.keep.results.run_line import (
     HeadOfItem,
     JobRecord,
     RunRecord,
+    format_problem,
 )
-from pytest_mlms.keep.results.strict import Count, Name, Taken, strict_model
-
-FORMAT = 1
-"""The format of results.jsonl that is read."""
+from pytest_mlms.keep.results.strict import Count, Name, StrictReader, Taken
 
 
 def _moment(text: str) -> str:
@@ -111,12 +109,13 @@ _TAKEN: Mapping[type, Taken] = {
 }
 """The fields that are stored, and those that must be there."""
 
-_OTHER = strict_model(Head, _TAKEN, "ignore")
+_READER = StrictReader(_TAKEN, "ignore", indexes=True)
+_OTHER = _READER.model(Head)
 _CHECKS = {
-    "run": strict_model(RunRecord, _TAKEN, "ignore"),
-    "end": strict_model(EndRecord, _TAKEN, "ignore"),
-    "item": strict_model(ItemFields, _TAKEN, "ignore"),
-    "teardown": strict_model(HeadOfItem, _TAKEN, "ignore"),
+    "run": _READER.model(RunRecord),
+    "end": _READER.model(EndRecord),
+    "item": _READER.model(ItemFields),
+    "teardown": _READER.model(HeadOfItem),
 }
 
 
@@ -172,7 +171,9 @@ def check_line(number: int, data: bytes) -> RunLine:
         raise HistoryError(f"it is no JSON ({error}); was the file edited?") from None
     if not isinstance(fields, dict):
         raise HistoryError("it is no JSON object; name the results.jsonl of a run")
-    _check_format(fields)
+    problem = format_problem(fields)
+    if problem:
+        raise HistoryError(problem)
     check = _CHECKS.get(str(fields.get("type")), _OTHER)
     try:
         record = check.model_validate(fields)
@@ -208,12 +209,6 @@ def _is_cut(data: bytes) -> bool:
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no number of JSON")
-
-
-def _check_format(fields: Mapping[str, Any]) -> None:
-    version = fields.get("format")
-    if isinstance(version, int) and version > FORMAT:
-        raise HistoryError(f"it has format {version}, this version reads {FORMAT}; upgrade it")
 
 
 def _has_nul(value: Any) -> bool:

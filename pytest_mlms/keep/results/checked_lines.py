@@ -27,8 +27,8 @@ from pytest_mlms.keep.results.line import (
     StackRecord,
 )
 from pytest_mlms.keep.results.machine_record import MACHINE
-from pytest_mlms.keep.results.run_line import HeadOfItem
-from pytest_mlms.keep.results.strict import Taken, strict_model
+from pytest_mlms.keep.results.run_line import HeadOfItem, format_problem
+from pytest_mlms.keep.results.strict import StrictReader, Taken
 
 
 class LineError(MlmsError):
@@ -39,12 +39,12 @@ _TAKEN: Mapping[type, Taken] = {
     **MACHINE,
     ItemFields: Taken(
         required="nodeid kind verdict manifest stack framework device",
-        optional="digest model options machine",
-        nullable="batch_size outcome message python dataset against launch launch_against estimates"
-        " limits artifacts",
-        instead={"kind": str},
+        optional="digest model options machine reproduce",
+        nullable="batch_size scenario load shape caches variant definition outcome message python"
+        " dataset against launch launch_against estimates limits artifacts repetition",
+        instead={"kind": str, "load": Mapping[str, Any]},
     ),
-    HeadOfItem: Taken("nodeid"),
+    HeadOfItem: Taken("nodeid", nullable="repetition"),
     ManifestRecord: Taken("name", "path"),
     ModelRecord: Taken(optional="sha256"),
     DatasetRecord: Taken(nullable="sha256"),
@@ -63,10 +63,8 @@ _TAKEN: Mapping[type, Taken] = {
 NOTED = "comparisons rounds outputs layers reference trace predictions worse_inputs"
 """Fields that items of some kinds note, and under whose names a user's test may note anything."""
 
-_CHECKS = {
-    "item": strict_model(ItemFields, _TAKEN, "allow"),
-    "teardown": strict_model(HeadOfItem, _TAKEN, "allow"),
-}
+_READER = StrictReader(_TAKEN, "allow")
+_CHECKS = {"item": _READER.model(ItemFields), "teardown": _READER.model(HeadOfItem)}
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
@@ -88,6 +86,9 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _checked(line: dict[str, Any], where: str) -> dict[str, Any]:
+    problem = format_problem(line)
+    if problem:
+        raise LineError(f"{where}: {problem}")
     check = _CHECKS.get(str(line.get("type")))
     if check is None:
         return line

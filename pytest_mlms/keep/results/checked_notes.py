@@ -10,7 +10,7 @@ from pytest_mlms.decide.upgrade.output_verdict import OutputsCompared
 from pytest_mlms.keep.results.checked_lines import NOTED
 from pytest_mlms.keep.results.item_line import NotedRound, NotedSide, Notes
 from pytest_mlms.keep.results.line import NotedReference, PredictionsRecord
-from pytest_mlms.keep.results.strict import Bounds, Count, Taken, strict_model
+from pytest_mlms.keep.results.strict import Bounds, Count, StrictReader, Taken
 from pytest_mlms.measure.evaluate.output_sweep import OutputFinding
 from pytest_mlms.measure.trace.records import TraceSummary
 
@@ -46,4 +46,4 @@ _TAKEN: Mapping[type, Taken] = {
     PredictionsRecord: Taken(nullable="sha256 right inputs"),
 }
 
-NOTES = strict_model(Notes, _TAKEN, "allow")
+NOTES = StrictReader(_TAKEN, "allow").model(Notes)

@@ -14,7 +14,8 @@ from pytest_mlms.core.records import Comparison, InputGroup
 from pytest_mlms.core.serialization import from_plain
 from pytest_mlms.decide.upgrade.layer_diff import LayerChange
 from pytest_mlms.decide.upgrade.round_record import PeakRecord
-from pytest_mlms.keep.results.line import ItemFields, NotedReference
+from pytest_mlms.keep.results.line import ItemFields, NotedFields, NotedReference
+from pytest_mlms.keep.results.run_line import HeadOfItem, format_problem
 from pytest_mlms.measure.pipeline.dataset import SkippedElement
 from pytest_mlms.measure.trace.records import TraceSummary
 
@@ -99,7 +100,7 @@ class Notes:
     worse_inputs: tuple[str, ...] = ()
 
 
-NOTED = frozenset(note.name for note in fields(Notes))
+NOTED = frozenset(note.name for note in (*fields(Notes), *fields(NotedFields)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,11 +119,31 @@ class ItemRecord(Notes, ItemFields):
 Item = TypeVar("Item", bound=ItemRecord)
 
 
+def check_head(line: Mapping[str, Any], path: Path, number: int) -> None:
+    """Raise MlmsError for a line of a later format, or of a tear-down that names no item.
+
+    Where either is left out, an item may look better than it is.
+    """
+    problem = format_problem(line)
+    if not problem and line.get("type") == "teardown":
+        try:
+            from_plain(
+                HeadOfItem, {name: value for name, value in line.items() if value is not None}
+            )
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            problem = f"{where}: {first['msg']}; this is no line of an item's tear-down"
+    if problem:
+        raise MlmsError(f"{path}:{number}: {problem}")
+
+
 def item_of(kind: type[Item], line: Mapping[str, Any], path: Path, number: int) -> Item:
     """Return the item of a line; fields that a later version added are left out.
 
-    Raises MlmsError where the line is of no item.
+    Raises MlmsError where the line is of no item, or of a later format.
     """
+    check_head(line, path, number)
     known = {name: value for name, value in line.items() if value is not None}
     known.update(folder=path.parent, unread={})
     try:

@@ -7,7 +7,7 @@ declares them, and ``show/report/results.py`` writes the line.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from pytest_mlms.core.quantities.quantity import METHODS
@@ -18,12 +18,15 @@ from pytest_mlms.keep.results.line import (
     BaselineRecord,
     CaseIdentity,
     DatasetRecord,
+    ItemFields,
     Judgement,
     LaunchRecord,
     ManifestRecord,
     ModelRecord,
+    NotedFields,
     OriginalRecord,
     Outcome,
+    OwnQuantity,
     RemarkRecord,
     Software,
     StackRecord,
@@ -34,6 +37,12 @@ from pytest_mlms.provide.stacks.declaration import declaration_of
 
 if TYPE_CHECKING:
     from pytest_mlms.provide.artifacts.fetch import Bring
+
+
+_NOTED = {field.name for field in fields(NotedFields)}
+_OF_EACH_ITEM = {field.name for field in fields(ItemFields)} - _NOTED
+_OF_EACH_ITEM |= {"cpu_shares", "folder", "teardown", "unread"}  # of views, and of what follows
+"""Names of fields that no test may note: its line would be that of another item, or of none."""
 
 
 def identity_of(case: Case, bring: Bring | None = None) -> CaseIdentity:
@@ -122,6 +131,7 @@ class Recording:
     launch: LaunchRecord | None
     software: Software | None
     notes: Mapping[str, Any]
+    quantities: Mapping[str, OwnQuantity]
     judgement: Judgement | None
     artifacts: Mapping[str, str]
     artifacts_lost: Mapping[str, str]
@@ -130,33 +140,38 @@ class Recording:
 
     def as_fields(self) -> dict[str, Any]:
         """Return the fields of the item's line; those that the item did not get to are absent."""
-        fields: dict[str, Any] = {}
+        line: dict[str, Any] = {}
         if self.launch is not None:
-            fields["launch"] = to_plain(self.launch)
+            line["launch"] = to_plain(self.launch)
         if self.software is not None:
-            fields.update(to_plain(self.software))
-        fields.update(_plain_notes(self.notes))
+            line.update(to_plain(self.software))
+        line.update(_plain_notes(self.notes))
+        if self.quantities:
+            line["quantities"] = to_plain(self.quantities)
         if self.judgement is not None:
-            fields.update(to_plain(self.judgement))
-        fields["artifacts"] = to_plain(self.artifacts)
-        fields["artifacts_lost"] = to_plain(self.artifacts_lost)
-        fields["logs"] = to_plain(self.logs)
-        fields["cpu_shares"] = to_plain(self.cpu_shares)
-        return fields
+            line.update(to_plain(self.judgement))
+        line["artifacts"] = to_plain(self.artifacts)
+        line["artifacts_lost"] = to_plain(self.artifacts_lost)
+        line["logs"] = to_plain(self.logs)
+        line["cpu_shares"] = to_plain(self.cpu_shares)
+        return line
 
 
 def _plain_notes(notes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return notes as plain values; ``unwritten`` tells which of them have no form in JSON."""
-    fields: dict[str, Any] = {}
+    """Return notes as plain values; ``unwritten`` tells which of them can't be in the line."""
+    plain: dict[str, Any] = {}
     unwritten = {}
     for name, value in notes.items():
+        if name in _OF_EACH_ITEM:
+            unwritten[name] = "each item has a field of this name; note it under another one"
+            continue
         try:
-            fields[name] = to_plain(value)
+            plain[name] = to_plain(value)
         except (TypeError, ValueError, RecursionError) as error:
             unwritten[name] = str(error)
     if unwritten:
-        fields["unwritten"] = unwritten
-    return fields
+        plain["unwritten"] = unwritten
+    return plain
 
 
 @dataclass(frozen=True)

@@ -83,13 +83,14 @@ class StackRecord:
 class BaselineRecord:
     """The stack that an upgrade is compared with, and the threads that were asked for.
 
-    ``variant`` and ``options`` are those of its model, where they are others than the candidate's.
+    ``variant`` and ``options`` are those of its model, where they are others than the candidate's:
+    no options where it has none and the candidate has.
     """
 
     name: str
     threads: Count | None = None
     variant: str = omitted_if_default("")
-    options: Mapping[str, Any] | None = field(default_factory=dict, metadata={"omitted": None})
+    options: Mapping[str, Any] | None = omitted_if_default(None)
 
 
 @dataclass(frozen=True)
@@ -358,7 +359,16 @@ class NotedReference:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ItemFields(Software, Outcome, Judgement, CaseIdentity, HeadOfItem):
+class NotedFields:
+    """Fields that an item notes; the other ones are of the plugin, and no test may note them."""
+
+    launch_against: LaunchRecord | None = None
+    cache_bytes: int | None = None
+    cache_bytes_against: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ItemFields(NotedFields, Software, Outcome, Judgement, CaseIdentity, HeadOfItem):
     """The fields that the line of each item may have; what is absent or null has its default."""
 
     verdict: Verdict  # by keyword, too: what is missing is told in the order of nodeid, kind, …
@@ -369,9 +379,6 @@ class ItemFields(Software, Outcome, Judgement, CaseIdentity, HeadOfItem):
     machine: MachineRecord = field(default_factory=MachineRecord)
     load: LoadKeys | None = None
     launch: LaunchRecord | None = None
-    launch_against: LaunchRecord | None = None
-    cache_bytes: int | None = None
-    cache_bytes_against: int | None = None
     quantities: Mapping[Text, OwnQuantity] = field(default_factory=dict)
     estimates: Mapping[Text, EstimateRecord] = field(default_factory=dict)
     limits: tuple[LimitRecord, ...] = ()

@@ -126,7 +126,6 @@ class Recorder:
             place = place_of(sys._getframe(1))
             self._own_decisions.append(decide_own(name, limit, estimate, scale, place))
         self._quantities[name] = OwnQuantity.of(estimate, unit, better)
-        self.note(quantities=dict(self._quantities))
 
     def add_log(self, path: Path) -> None:
         """Add the log of an agent."""
@@ -259,6 +258,7 @@ class Recorder:
             launch=self._launch,
             software=self._software,
             notes=dict(self._notes),
+            quantities=dict(self._quantities),
             judgement=self._judgement,
             artifacts=dict(self._artifacts),
             artifacts_lost=dict(self._lost),

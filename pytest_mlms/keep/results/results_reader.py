@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,7 +40,7 @@ class ItemLines:
             self.numbers[nodeid] = number
         elif kind == "teardown" and nodeid in self.lines:
             item = self.lines[nodeid]
-            if (item.get("repetition") or 1) == (line.get("repetition") or 1):
+            if str(item.get("repetition") or 1) == str(line.get("repetition") or 1):
                 self.lines[nodeid] = after_teardown(item, str(line.get("message") or ""))
 
 
@@ -65,10 +66,17 @@ def read_results(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def duration_of(line: Mapping[str, Any]) -> float | None:
-    """Return the seconds that a line's item took; None for other lines and for skipped items."""
-    if line.get("type") != "item" or line["verdict"] == "SKIPPED":
+    """Return the seconds that a line's item took; None for other lines and for skipped items.
+
+    Anybody may have written the line: what are no numbers of seconds are not known.
+    """
+    if line.get("type") != "item" or line.get("verdict") == "SKIPPED":
         return None
     seconds = line.get("seconds")
     if not isinstance(seconds, dict):
         return None
-    return float(sum(seconds.values()))
+    try:
+        spent = math.fsum(seconds.values())
+    except (TypeError, OverflowError):
+        return None
+    return spent if math.isfinite(spent) else None

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from pytest_mlms.core.serialization import OrDefault
 from pytest_mlms.keep.results.strict import Count, Name, Text
+
+FORMAT = 1
+"""The format of the lines: raised when a field changes its meaning, not when one is added."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,3 +70,11 @@ class HeadOfItem(Head):
 
     nodeid: Text
     repetition: Count = 1
+
+
+def format_problem(line: Mapping[str, Any]) -> str:
+    """Return why a line can't be read, whose fields have other meanings by then; "" if it can."""
+    version = line.get("format")
+    if isinstance(version, int) and version > FORMAT:
+        return f"it has format {version}, this version reads {FORMAT}; upgrade it"
+    return ""

@@ -25,11 +25,15 @@ class Bounds:
         self.of_field = of_field
 
 
+class IndexBounds(Bounds):
+    """The bounds of a field for readers that index it; others read what was written."""
+
+
 Count = Annotated[int, Bounds(ge=0, lt=2**31)]
-Text = Annotated[str, Bounds(max_length=4000)]
+Text = Annotated[str, IndexBounds(max_length=4000)]
 """A text that histories index: PostgreSQL's indexes take no more than 8 KiB."""
 
-Name = Annotated[str, Bounds(min_length=1, max_length=400)]
+Name = Annotated[str, Bounds(min_length=1), IndexBounds(max_length=400)]
 
 
 @dataclass(frozen=True)
@@ -47,29 +51,64 @@ class Taken:
     instead: Mapping[str, Any] = field(default_factory=dict)
 
 
-def strict_model(
-    record: type, taken: Mapping[type, Taken], extra: Literal["allow", "ignore"]
-) -> type[BaseModel]:
-    """Return the model by which a strict reader validates the plain values of a record.
+@dataclass(frozen=True)
+class StrictReader:
+    """A strict reader: the fields that it takes of each record, and whether it indexes them.
 
-    ``taken`` has what it takes of this record and of those in it. The model has lists, dictionaries
-    and other models for sequences, mappings and records. ``extra`` is what it does with fields that
-    aren't taken.
+    ``extra`` is what its models do with fields that aren't taken.
     """
-    from pydantic import ConfigDict, create_model
 
-    wanted = taken[record]
-    hints = hints_of(record, include_extras=True)
-    kinds = {}
-    for name in f"{wanted.required} {wanted.optional} {wanted.nullable}".split():
-        kinds[name] = _strict(wanted.instead.get(name) or hints[name], taken, extra)
-    made: dict[str, Any] = {name: (kinds[name], ...) for name in wanted.required.split()}
-    for name in wanted.optional.split():
-        made[name] = (kinds[name], _default(record, name, kinds[name]))
-    for name in wanted.nullable.split():
-        made[name] = (kinds[name] | None, None)
-    config = ConfigDict(strict=True, extra=extra)
-    return create_model(record.__name__, __config__=config, **made)
+    taken: Mapping[type, Taken]
+    extra: Literal["allow", "ignore"]
+    indexes: bool = False
+
+    def model(self, record: type) -> type[BaseModel]:
+        """Return the model that validates the plain values of a record.
+
+        It has lists, dictionaries and other models for sequences, mappings and records.
+        """
+        from pydantic import ConfigDict, create_model
+
+        wanted = self.taken[record]
+        hints = hints_of(record, include_extras=True)
+        kinds = {}
+        for name in f"{wanted.required} {wanted.optional} {wanted.nullable}".split():
+            kinds[name] = self._strict(wanted.instead.get(name) or hints[name])
+        made: dict[str, Any] = {name: (kinds[name], ...) for name in wanted.required.split()}
+        for name in wanted.optional.split():
+            made[name] = (kinds[name], _default(record, name, kinds[name]))
+        for name in wanted.nullable.split():
+            made[name] = (kinds[name] | None, None)
+        config = ConfigDict(strict=True, extra=self.extra)
+        return create_model(record.__name__, __config__=config, **made)
+
+    def _strict(self, hint: Any) -> Any:
+        """Return the type of a field as strict readers take it."""
+        origin = get_origin(hint)
+        if origin is None:
+            return self.model(hint) if hint in self.taken else _strict_value(hint)
+        if origin is Literal:
+            return hint
+        if origin is Annotated:
+            return self._annotated(hint)
+        parts = [self._strict(part) for part in get_args(hint) if part is not ...]
+        if origin in (Union, UnionType):
+            return Union[tuple(parts)]  # noqa: UP007
+        return list[parts[0]] if origin in (tuple, Sequence) else dict[tuple(parts)]  # type: ignore[valid-type,misc]
+
+    def _annotated(self, hint: Any) -> Any:
+        """Return a type with what its annotations mean for strict readers."""
+        from pydantic import Field
+
+        kind = self._strict(get_args(hint)[0])
+        for annotation in hint.__metadata__:
+            if isinstance(annotation, IndexBounds) and not self.indexes:
+                continue
+            if isinstance(annotation, Bounds):
+                kind = Annotated[kind, Field(**annotation.of_field)]
+            elif not isinstance(annotation, (NullAs, OrDefault)):
+                return hint  # with validators of a reader's own
+        return kind
 
 
 def _default(record: Any, name: str, kind: Any) -> Any:
@@ -81,21 +120,6 @@ def _default(record: Any, name: str, kind: Any) -> Any:
     return kind() if is_dataclass(default) else default
 
 
-def _strict(hint: Any, taken: Mapping[type, Taken], extra: Literal["allow", "ignore"]) -> Any:
-    """Return the type of a field as strict readers take it."""
-    origin = get_origin(hint)
-    if origin is None:
-        return strict_model(hint, taken, extra) if hint in taken else _strict_value(hint)
-    if origin is Literal:
-        return hint
-    parts = [_strict(part, taken, extra) for part in get_args(hint) if part is not ...]
-    if origin is Annotated:
-        return _annotated(hint, parts[0])
-    if origin in (Union, UnionType):
-        return Union[tuple(parts)]  # noqa: UP007
-    return list[parts[0]] if origin in (tuple, Sequence) else dict[tuple(parts)]  # type: ignore[valid-type,misc]
-
-
 def _strict_value(kind: Any) -> Any:
     """Return the type of a value: a finite float, and for an enum its values."""
     from pydantic import Field
@@ -105,15 +129,3 @@ def _strict_value(kind: Any) -> Any:
     if isinstance(kind, type) and issubclass(kind, Enum):
         return Literal[tuple(member.value for member in kind)]
     return kind
-
-
-def _annotated(hint: Any, kind: Any) -> Any:
-    """Return a type with what its annotations mean for strict readers."""
-    from pydantic import Field
-
-    for annotation in hint.__metadata__:
-        if isinstance(annotation, Bounds):
-            return Annotated[kind, Field(**annotation.of_field)]
-        if isinstance(annotation, (NullAs, OrDefault)):
-            return kind
-    return hint  # with validators of a reader's own

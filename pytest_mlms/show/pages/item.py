@@ -188,7 +188,7 @@ class ItemView(ItemRecord):
     @property
     def badness(self) -> tuple[int, float]:
         """The key that sorts items worst first."""
-        margin = float("inf") if self.margin is None else self.margin
+        margin = math.inf if self.margin is None or math.isnan(self.margin) else self.margin
         return list(Verdict).index(self.verdict), margin
 
     @property

@@ -13,7 +13,7 @@ from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.json_lines import lines_from
 from pytest_mlms.core.records import Verdict
 from pytest_mlms.core.serialization import from_plain
-from pytest_mlms.keep.results.item_line import item_of
+from pytest_mlms.keep.results.item_line import check_head, item_of
 from pytest_mlms.keep.results.results_reader import ItemLines
 from pytest_mlms.keep.results.run_line import GitRecord, Session
 from pytest_mlms.show.pages.item import ItemView
@@ -136,7 +136,8 @@ class _Sessions:
         self.last_time = time or self.last_time
         if not self.run or line.get("type") == "run":
             self.run = str(line.get("run") or "")
-        self.exit_status = line.get("exit_status") if line.get("type") == "end" else None
+        status = line.get("exit_status") if line.get("type") == "end" else None
+        self.exit_status = status if isinstance(status, int) else None
         if line.get("type") == "run":
             self.count += 1
             self.last = from_plain(Session, line)
@@ -156,6 +157,7 @@ def read_run(folder: Path, longest_line: int = 1 << 60) -> RunView:
         for number, line in enumerate(lines_from(file, longest=longest_line)):
             left_out += line.content is None
             if line.content is not None:
+                check_head(line.content, path, number + 1)
                 sessions.take(line.content)
                 items.take(number, line.content)
     if not sessions.count and not items.lines:

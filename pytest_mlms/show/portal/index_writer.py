@@ -12,6 +12,7 @@ from typing import IO, Any
 
 from pytest_mlms.core.json_lines import JsonLine, lines_from
 from pytest_mlms.core.recorded import is_file_of_run
+from pytest_mlms.keep.results.run_line import format_problem
 
 _NEW_RUN = "INSERT INTO run VALUES (?, 0, 0, 0, 0, '', 0, 0, NULL, NULL, NULL, NULL)"
 
@@ -60,7 +61,7 @@ def read_run(
         position, number, left_out = _reached(known)
         for line in lines_from(file, position, longest_line):
             position = line.end
-            if line.content is None:
+            if line.content is None or format_problem(line.content):
                 left_out += 1
             else:
                 _add_line(database, run, number, line, line.content)

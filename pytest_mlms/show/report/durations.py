@@ -32,8 +32,9 @@ def earlier_durations(results: Path) -> dict[str, float]:
     for run in runs[-_RUNS:]:
         for line in read_results(run):
             seconds = duration_of(line)
-            if seconds is not None:
-                found[line["nodeid"]] = seconds
+            nodeid = line.get("nodeid")
+            if seconds is not None and isinstance(nodeid, str):
+                found[nodeid] = seconds
     return found
 
 

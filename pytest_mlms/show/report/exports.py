@@ -75,9 +75,17 @@ def exported_numbers(line: Mapping[str, Any]) -> Iterator[Exported]:
             yield from _number("estimate", name, QUANTITIES[name].unit, fields, "value")
     for name, fields in (line.get("quantities") or {}).items():
         yield from _number("own", name, fields["unit"], fields, "value")
-    for fields in line.get("comparisons") or ():
+    for fields in _comparisons(line):
         name = fields["quantity"]
         yield from _number(change_form(name, fields["of"]), name, "", fields, "ratio")
+
+
+def _comparisons(line: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the comparisons of a line, under whose name a user's test may have noted anything."""
+    noted = line.get("comparisons")
+    for fields in noted if isinstance(noted, list) else ():
+        if isinstance(fields, Mapping) and {"quantity", "of", "ratio"} <= fields.keys():
+            yield fields
 
 
 def _number(

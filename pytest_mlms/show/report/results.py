@@ -24,12 +24,9 @@ import pytest_mlms
 from pytest_mlms.core.json_lines import read_line
 from pytest_mlms.core.redaction import redact_all
 from pytest_mlms.core.serialization import to_plain
-from pytest_mlms.keep.results.run_line import Session
+from pytest_mlms.keep.results.run_line import FORMAT, Session
 from pytest_mlms.show.report.provenance import job_of, revision_of
 from pytest_mlms.show.report.run_folders import RUN_NAME, RunLock
-
-FORMAT = 1
-"""The format of the lines: raised when a field changes its meaning, not when one is added."""
 
 _OUR_FILES = re.compile(rf"{RUN_NAME}|\.?latest.*|\.removed-.*|\.?history.*|\.portal")
 

@@ -152,7 +152,8 @@ def running_commands(bundle: str) -> Iterator[str]:
 
 def _is_of_settings(item: ItemView) -> bool:
     """Return whether options, variables or variants differ, and not only software."""
-    has_others = item.against is not None and bool(item.against.options or item.against.variant)
+    against = item.against
+    has_others = against is not None and (against.options is not None or bool(against.variant))
     return has_others or (item.launch_against is not None and not software_of(item).differing)
 
 

@@ -25,6 +25,11 @@ DAMAGED: list[tuple[str, Any]] = [
     ("model", {"sha256": {"graph": 1}}),
     ("nodeid", None),
     ("artifacts", {"a": []}),
+    ("variant", 1.5),
+    ("shape", ["s"]),
+    ("load", ["rate"]),
+    ("scenario", {}),
+    ("repetition", "2"),
 ]
 
 
@@ -41,6 +46,21 @@ def test_a_field_of_another_type_is_told_with_its_line(
     path = write(tmp_path, item_line(1), item_line(1, **{name: value}))
     with pytest.raises(LineError, match=rf"results.jsonl:2: {name}.*; this is no line of a run"):
         list(read_lines(path))
+
+
+def test_a_line_of_a_later_format_is_refused_as_its_fields_mean_something_else(
+    tmp_path: Path,
+) -> None:
+    path = write(tmp_path, item_line(1), item_line(1, format=2))
+    with pytest.raises(LineError, match=r"results.jsonl:2: it has format 2, this version reads 1"):
+        list(read_lines(path))
+
+
+def test_texts_that_no_history_could_index_are_read(tmp_path: Path) -> None:
+    declared = {"env": {"LD_LIBRARY_PATH": "/opt/lib:" * 1000}}
+    stack = {**item_line(1)["stack"], "declared": declared}
+    (line,) = read_lines(write(tmp_path, item_line(1, stack=stack)))
+    assert line["stack"]["declared"]["env"] == declared["env"]
 
 
 def test_what_a_user_noted_under_the_name_of_a_field_of_ours_is_left_out(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ RECORDING = Recording(
     launch=LaunchRecord(("python",), ()),
     software=Software({"onnxruntime": "1.30"}, "3.11", "/bin/python", "cpu", None, None),
     notes={"processes": []},
+    quantities={},
     judgement=Judgement(
         Verdict.PASSED,
         0.2,

@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from pytest_mlms.core.serialization import OrDefault, from_plain
-from pytest_mlms.keep.results.strict import Bounds, Count, Taken, strict_model
+from pytest_mlms.keep.results.strict import Bounds, Count, StrictReader, Taken, Text
 
 
 class Color(Enum):
@@ -40,7 +40,7 @@ TAKEN = {
     Whole: Taken("count", "part parts", "color by_name word"),
     Part: Taken(optional="name", nullable="size"),
 }
-MODEL = strict_model(Whole, TAKEN, "allow")
+MODEL = StrictReader(TAKEN, "allow").model(Whole)
 
 
 def test_lines_become_plain_values_with_the_defaults_of_their_records() -> None:
@@ -79,3 +79,18 @@ def test_what_is_missing_of_another_type_or_out_of_bounds_is_refused(line: Any) 
 def test_pages_read_the_same_record_without_bounds() -> None:
     found = from_plain(Whole, {"count": "-1", "word": "long", "facts": 5})
     assert found == Whole(-1, word="long")
+
+
+@dataclass(frozen=True)
+class Indexed:
+    text: Text
+    count: Count
+
+
+def test_only_readers_that_index_texts_bound_their_lengths() -> None:
+    line = {"text": "x" * 4001, "count": 1}
+    taken: Mapping[type, Taken] = {Indexed: Taken("text count")}
+    assert StrictReader(taken, "allow").model(Indexed).model_validate(line)
+    for wrong in (line, {"text": "x", "count": -1}):
+        with pytest.raises(ValidationError):
+            StrictReader(taken, "allow", indexes=True).model(Indexed).model_validate(wrong)

@@ -128,3 +128,43 @@ def test_an_artifact_outside_of_the_run_is_none_of_it(tmp_path: Path) -> None:
     (only,) = read_run(write(folder, item(artifacts=names))).items
     found = [name for name in names if only.artifact(name)]
     assert found == ["c"]
+
+
+def test_a_line_of_a_later_format_is_refused_as_its_fields_mean_something_else(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(MlmsError, match=r"results.jsonl:2: it has format 2, this version reads 1"):
+        read_run(write(tmp_path, line("run"), item(format=2)))
+
+
+@pytest.mark.parametrize("head", [{"nodeid": ["m"]}, {}, {"nodeid": "m", "repetition": "x"}])
+def test_a_tear_down_that_names_no_item_is_refused_as_one_may_have_failed(
+    head: dict[str, Any], tmp_path: Path
+) -> None:
+    with pytest.raises(MlmsError, match=r"results.jsonl:2: .*no line of an item's tear-down"):
+        read_run(write(tmp_path, item(), line("teardown", message="it leaks", **head)))
+
+
+@pytest.mark.parametrize("repetition", [1, "1", None])
+def test_a_tear_down_fails_its_item_in_whichever_form_its_repetition_is(
+    repetition: object, tmp_path: Path
+) -> None:
+    failed = line(
+        "teardown", nodeid="m.yaml::test_performance[x]", message="x", repetition=repetition
+    )
+    assert read_run(write(tmp_path, item(), failed)).counts == {Verdict.ERROR: 1}
+
+
+@pytest.mark.parametrize("status", ["", [], {}, None, "0", 0.0])
+def test_an_end_without_an_exit_status_is_none(status: object, tmp_path: Path) -> None:
+    run = read_run(write(tmp_path, item(), line("end", exit_status=status)))
+    assert run.headline == "m: 1 item, none failed, but it has not ended"
+
+
+def test_items_are_ordered_by_their_margins_also_where_one_is_no_number(tmp_path: Path) -> None:
+    margins = [float("nan"), -0.1, -0.5, float("nan"), -0.3]
+    items = [
+        item(str(number), verdict="FAILED", margin=margin) for number, margin in enumerate(margins)
+    ]
+    order = [each.nodeid for each in read_run(write(tmp_path, *items)).worst_first]
+    assert order == ["2", "4", "1", "0", "3"]

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from pytest_mlms.keep.history.adding import add_run
 from pytest_mlms.keep.history.machine_class import machine_class
 from pytest_mlms.keep.history.store import open_history
@@ -84,3 +86,24 @@ def test_a_history_that_is_not_there_leaves_the_results(tmp_path: Path) -> None:
     away = "postgresql+psycopg://localhost:1/mlms"
     assert known_durations(tmp_path, away) == {"a": 2}
     assert known_durations(tmp_path) == {"a": 2}
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"verdict": None},
+        {"nodeid": ["b"]},
+        {"nodeid": None},
+        {"seconds": {"call": "long"}},
+        {"seconds": {"call": None}},
+        {"seconds": {"setup": 1e308, "call": 1e308}},
+        {"seconds": {"setup": 17 * 10**307, "call": 17 * 10**307}},
+    ],
+)
+def test_a_line_that_somebody_damaged_costs_no_other_items_duration(
+    damage: dict[str, Any], tmp_path: Path
+) -> None:
+    write_run(tmp_path, "20260101-000000-aaaaaa", {**item("b", 1, 1), **damage}, item("a", 1, 1))
+    durations = earlier_durations(tmp_path)
+    assert durations.pop("b", 2) == 2
+    assert durations == {"a": 2}

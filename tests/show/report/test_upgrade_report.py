@@ -167,6 +167,17 @@ def test_paths_and_addresses_in_messages_are_left_out() -> None:
     assert "joe" not in text
 
 
+@pytest.mark.parametrize("options", [{}, {"graph_optimization_level": 1}])
+def test_no_command_that_compares_releases_alone_is_told_where_options_differ(
+    options: dict[str, Any],
+) -> None:
+    text = report(
+        options={"graph_optimization_level": 9}, against={"name": "b", "options": options}
+    )
+    assert "its sides differ in settings of their stacks" in text
+    assert "mlms culprit" not in text
+
+
 def test_wrong_outputs_come_before_times_and_are_a_multiple() -> None:
     (latency,) = upgrade()["comparisons"]
     nothing = dict.fromkeys(("a", "b", "floor", "detectable"))
