@@ -61,12 +61,12 @@ FLOORS = [
     ["provide.cases"],
     ["provide.artifacts"],
     ["provide.stacks"],
-    ["core.portal_address", "core.memory"],
+    ["core.portal_address", "core.memory", "core.child_session"],
     ["core.tasks", "core.recorded"],
     ["core.quantities", "core.statistics", "core.arrays"],
     ["core.records"],
     ["core.errors", "core.files", "core.json_lines", "core.serialization", "core.units"],
-    ["core.waits", "core.starts", "core.interrupts"],
+    ["core.waits", "core.starts", "core.interrupts", "core.lifeline"],
     ["core.redaction", "core.text", "core.single_entry_cache"],
 ]
 """The packages of each storey from the top down, and modules that are beside them."""

@@ -14,8 +14,8 @@ from pytest_mlms.core.text import visible
 from pytest_mlms.provide.artifacts.fetch import default_cache
 
 if TYPE_CHECKING:
+    from pytest_mlms.core.child_session import ChildOptions
     from pytest_mlms.explain.repro.making import Making
-    from pytest_mlms.keep.history.child_session import ChildOptions
 
 _WIDTH = 80  # columns of a log
 
@@ -157,7 +157,7 @@ def add_session_arguments(parser: argparse.ArgumentParser) -> None:
 
 def child_options(options: argparse.Namespace) -> ChildOptions:
     """Return the options of the sessions that a command runs."""
-    from pytest_mlms.keep.history.child_session import ChildOptions
+    from pytest_mlms.core.child_session import ChildOptions
 
     return ChildOptions(
         results=options.results,

@@ -23,12 +23,12 @@ from pytest_mlms.cli.arguments import (
     say,
     show_step,
 )
+from pytest_mlms.core.child_session import run_to_end
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.files import write_atomically
 from pytest_mlms.core.records import Stack
 from pytest_mlms.core.starts import without_own_settings
 from pytest_mlms.core.text import file_stem
-from pytest_mlms.keep.history.child_session import run_to_end
 from pytest_mlms.keep.history.recorded_manifest import COMPARED
 from pytest_mlms.measure.agent.registry import find_predictors, is_ours
 from pytest_mlms.provide.artifacts.fetch import default_cache

@@ -6,9 +6,9 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from pytest_mlms.show.views.run import read_run
 
 from pytest_mlms.keep.results.item_line import NOTED
+from pytest_mlms.show.pages.run import read_run
 from tests.support.project import Project, write_matrix
 
 NOTES = """

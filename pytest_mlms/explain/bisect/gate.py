@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pytest_mlms.core.child_session import ChildOptions, run_child
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.quantities import QUANTITIES, upgrade_rules
 from pytest_mlms.core.records import Stack
 from pytest_mlms.explain.bisect.judgement import AGREEMENT, CRASH
 from pytest_mlms.explain.bisect.question import Point, model_of
-from pytest_mlms.keep.history.child_session import ChildOptions, run_child
 from pytest_mlms.keep.history.recreation import write_stacks
 from pytest_mlms.keep.results.results_reader import read_results
 from pytest_mlms.options import share_text

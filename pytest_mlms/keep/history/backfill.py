@@ -13,12 +13,12 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from pytest_mlms.author.loading import load_manifest
+from pytest_mlms.core.child_session import ChildOptions, run_child
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.records import UNUSABLE, Kind, Stack
 from pytest_mlms.core.serialization import to_plain
 from pytest_mlms.core.starts import module_command
 from pytest_mlms.keep.history import schema
-from pytest_mlms.keep.history.child_session import ChildOptions, run_child
 from pytest_mlms.keep.history.queries import series_by_id, series_names
 from pytest_mlms.keep.history.recreation import write_stacks
 from pytest_mlms.keep.history.releases import Release

@@ -11,11 +11,11 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, update
 
+from pytest_mlms.core.child_session import ChildOptions, run_child
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.keep.history import schema
 from pytest_mlms.keep.history.adding import add_run
 from pytest_mlms.keep.history.changes import Change, set_cause
-from pytest_mlms.keep.history.child_session import ChildOptions, run_child
 from pytest_mlms.keep.history.confirmation_plan import Plan, StackNames, plan_of
 from pytest_mlms.keep.history.errors import HistoryError
 from pytest_mlms.keep.history.gate_verdict import Finding, decide

@@ -13,13 +13,13 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import IO
 
+from pytest_mlms.core.child_session import kill, starting
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.files import write_atomically
 from pytest_mlms.core.serialization import from_plain
-from pytest_mlms.core.starts import module_command
 from pytest_mlms.show.portal.evaluation_request import EvaluationRequest
-from pytest_mlms.show.portal.lifeline import DESCRIPTOR
 
 _NAME = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}")
 _RUN = re.compile(rb"; results (?:[^\n]*/)?([\w.+-]+)\n")
@@ -54,13 +54,13 @@ class Evaluation:
 
 @dataclass
 class _Child:
-    """A process that runs, and the end of the pipe that keeps it alive.
+    """A session that runs, and its lifeline.
 
     ``head`` is what it printed first, where it names its run.
     """
 
     process: asyncio.subprocess.Process
-    lifeline: int
+    lifeline: IO[bytes]
     evaluation: Evaluation
     head: bytes = b""
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
@@ -69,11 +69,6 @@ class _Child:
         """Do what Ctrl-C does."""
         with contextlib.suppress(ProcessLookupError):
             self.process.send_signal(signal.SIGINT)
-
-    def kill(self) -> None:
-        """End its process group; the supervisors of its agents end those."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
 
 
 class Evaluations:
@@ -148,7 +143,7 @@ class Evaluations:
         child.interrupt()
         done, _ = await asyncio.wait([following], timeout=_GRACE_SECONDS)
         if not done:
-            child.kill()
+            kill(child.process.pid)
             await asyncio.wait([following])
 
     async def events(self, name: str, start: int) -> AsyncIterator[tuple[int, str]]:
@@ -174,38 +169,25 @@ class Evaluations:
         (self._folder / name / "output.log").touch()
         evaluation = Evaluation(name, request, _now())
         self._write(evaluation)
-        reading, writing = os.pipe()
         environment = {key: value for key, value in os.environ.items() if key not in _SECRETS}
-        environment.update({DESCRIPTOR: str(reading), "COLUMNS": "100"})
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *self._command(request),
-                cwd=self._manifests,
-                env=environment,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.STDOUT,
-                start_new_session=True,
-                pass_fds=[reading],
-            )
-        except OSError:
-            os.close(writing)
-            raise
-        finally:
-            os.close(reading)
-        return _Child(process, writing, evaluation)
-
-    def _command(self, request: EvaluationRequest) -> Sequence[str]:
-        python, *words = module_command("pytest", with_folder=True)
-        return [
-            *(python, "-u", *words),
-            *("-p", "pytest_mlms.show.portal.lifeline"),
+        environment["COLUMNS"] = "100"
+        arguments = [
             *("-p", "no:cacheprovider"),
             "--color=no",
             f"--mlms-manifests={self._manifests / request.manifest}",
             f"--mlms-results={self._results}",
             *request.options(),
         ]
+        with starting(arguments, environment, of_python=["-u"]) as start:
+            process = await asyncio.create_subprocess_exec(
+                *start.command,
+                **start.keywords,
+                cwd=self._manifests,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+            )
+        return _Child(process, start.lifeline, evaluation)
 
     async def _follow(self, child: _Child) -> None:
         """Keep what a child prints until it ends; a full disk costs what it can't keep of that."""
@@ -219,7 +201,7 @@ class Evaluations:
                 self._note_run(child, shown)
                 await _notify(child)
         status = await child.process.wait()
-        os.close(child.lifeline)
+        child.lifeline.close()
         ended = replace(child.evaluation, ended=_now(), status=status)
         child.evaluation = ended
         with contextlib.suppress(OSError):

@@ -1,27 +1,73 @@
-"""A session of pytest as a child: its run's folder, and its end with ours."""
+"""A session of pytest as a child: how it is started, its run's folder, and its end with ours.
+
+Commands wait for it, and the portal goes on meanwhile: both start it by ``starting``.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
+from pytest_mlms.core import lifeline
+from pytest_mlms.core.json_lines import lines_from
 from pytest_mlms.core.starts import OF_A_COMMAND, module_command
-from pytest_mlms.keep.results.results_reader import read_results
 
-_GRACE_SECONDS = 60  # for a child that was interrupted: it writes results and ends its agents
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
-_HELD = (signal.SIGINT, *_ENDING)
-_PR_SET_PDEATHSIG = 1  # of prctl(2)
+
+
+@dataclass(frozen=True)
+class SessionStart:
+    """How a session is started: its command, and the keywords of ``subprocess.Popen``.
+
+    It goes on as long as ``lifeline`` is open, which the kernel closes with this process.
+    """
+
+    command: Sequence[str]
+    keywords: Mapping[str, Any]
+    lifeline: IO[bytes]
+
+
+@contextlib.contextmanager
+def starting(
+    arguments: Sequence[str], environment: Mapping[str, str], of_python: Sequence[str] = ()
+) -> Iterator[SessionStart]:
+    """Yield how pytest is started with arguments, in a session and a group of its own.
+
+    Whoever started it closes the lifeline when it has ended. ``of_python`` are options of its
+    interpreter.
+    """
+    python, *words = module_command("pytest", with_folder=True)
+    reading, writing = os.pipe()
+    line = open(writing, "wb", buffering=0)  # noqa: SIM115  it stays open after this
+    try:
+        yield SessionStart(
+            command=[python, *of_python, *words, "-p", lifeline.__name__, *arguments],
+            keywords={
+                "env": {**environment, lifeline.DESCRIPTOR: str(reading)},
+                "start_new_session": True,
+                "pass_fds": [reading],
+            },
+            lifeline=line,
+        )
+    except BaseException:
+        line.close()
+        raise
+    finally:
+        os.close(reading)
+
+
+def kill(session: int) -> None:
+    """End the process group of a session; the supervisors of its agents end those."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(session, signal.SIGKILL)
 
 
 @dataclass(frozen=True)
@@ -85,23 +131,21 @@ def run_to_end(arguments: Sequence[str], environment: Mapping[str, str], **strea
     """Run pytest to its end; return its status. ``streams`` are those of ``subprocess.Popen``.
 
     Where this process is interrupted, terminated or hung up, the child is interrupted and waited
-    for, so that neither it nor its agents stay: KeyboardInterrupt is raised after that. On Linux it
-    is interrupted also where this process is killed.
+    for, so that neither it nor its agents stay: KeyboardInterrupt is raised after that. It is
+    interrupted also where this process is killed.
     """
-    words = [*module_command("pytest", with_folder=True), *arguments]
-    with _interrupts_held() as release, _ended_by_signals():
-        child = subprocess.Popen(
-            words,
-            env=environment,
-            start_new_session=True,
-            preexec_fn=_bind_to(os.getpid()),  # noqa: PLW1509  no thread of ours runs Python
-            **streams,
-        )
+    with (
+        _interrupts_held() as release,
+        _ended_by_signals(),
+        starting(arguments, environment) as start,
+    ):
+        child = subprocess.Popen(start.command, **start.keywords, **streams)
         try:
             release()
             return child.wait()
         finally:
             _end(child)
+            start.lifeline.close()
 
 
 def _latest(results: Path) -> str:
@@ -121,9 +165,10 @@ def _set_latest(results: Path, run: str) -> None:
 def _interrupts_held() -> Iterator[Callable[[], None]]:
     """Hold back the signals that end us until the function that it yields is called, or to its end.
 
-    Python drops the exception of a signal that comes while it forks with functions of ours.
+    Else the exception of one that comes while a child starts could leave the child unknown. The
+    child holds them back, too, until its lifeline is there.
     """
-    former = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
+    former = signal.pthread_sigmask(signal.SIG_BLOCK, lifeline.HELD)
 
     def release() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, former)
@@ -134,36 +179,15 @@ def _interrupts_held() -> Iterator[Callable[[], None]]:
         release()
 
 
-def _bind_to(parent: int) -> Callable[[], None]:
-    """Return a function that a child calls before it is pytest: it can be interrupted by then on.
-
-    Background jobs of a shell ignore SIGINT, which their children would inherit. On Linux the
-    kernel interrupts the child when the parent ends.
-    """
-    libc = ctypes.CDLL(None) if sys.platform == "linux" else None
-
-    def bind() -> None:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD)
-        if libc is None:
-            return
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGINT, 0, 0, 0)
-        if os.getppid() != parent:  # it ended before the kernel was asked
-            os._exit(1)
-
-    return bind
-
-
 def _end(child: subprocess.Popen[bytes]) -> None:
     """Interrupt a child that still runs, and kill one that doesn't end."""
     if child.poll() is not None:
         return
     child.send_signal(signal.SIGINT)
     try:
-        child.wait(_GRACE_SECONDS)
+        child.wait(lifeline.KILLED_AFTER)
     except (subprocess.TimeoutExpired, KeyboardInterrupt):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
+        kill(child.pid)
         child.wait()
 
 
@@ -200,7 +224,9 @@ def _runs(results: Path) -> set[Path]:
 def _find(runs: set[Path], marker: str) -> Path | None:
     """Return the run whose command has the marker, of those that began meanwhile."""
     for run in runs:
-        for line in islice(read_results(run / "results.jsonl"), 1):
-            if any(marker in word for word in line.get("command", ())):
+        with contextlib.suppress(OSError), (run / "results.jsonl").open("rb") as file:
+            first = next(lines_from(file), None)
+            command = ((first and first.content) or {}).get("command")
+            if isinstance(command, list) and any(marker in str(word) for word in command):
                 return run
     return None

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pytest_mlms.keep.history.child_session import ChildOptions, run_child
+from pytest_mlms.core.child_session import ChildOptions, run_child
 from tests.support.histories import run_name, write_run
 from tests.support.project import HANG_GUARD, Project
 from tests.support.waiting import wait_until
@@ -31,7 +31,7 @@ def test_that_waits():
 """
 COMMAND = """\
 from pathlib import Path
-from pytest_mlms.keep.history.child_session import ChildOptions, run_child
+from pytest_mlms.core.child_session import ChildOptions, run_child
 options = ChildOptions(Path("results"), Path("cache"))
 run_child(["-p", "no:cacheprovider", "test_long.py"], options, "marker")
 """
@@ -64,7 +64,7 @@ def has_ended(process: psutil.Process) -> bool:
         return True
 
 
-needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="needs prctl(2)")
+needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 
 
 @pytest.fixture
@@ -76,9 +76,7 @@ def hangup_is_not_ignored() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("hangup_is_not_ignored")
-@pytest.mark.parametrize(
-    "number", [signal.SIGTERM, signal.SIGHUP, pytest.param(signal.SIGKILL, marks=needs_linux)]
-)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_a_session_is_interrupted_with_its_command(tmp_path: Path, number: signal.Signals) -> None:
     command, session = start(tmp_path)
     command.send_signal(number)
@@ -87,7 +85,7 @@ def test_a_session_is_interrupted_with_its_command(tmp_path: Path, number: signa
     assert (tmp_path / "interrupted").exists()
 
 
-@needs_linux
+@needs_proc
 def test_a_background_job_goes_on_after_a_hangup_and_ends_its_session(tmp_path: Path) -> None:
     command, session = start(tmp_path, "sh", "-c", 'trap "" INT HUP; exec "$@"', "sh")
     status = Path(f"/proc/{command.pid}/status").read_text()
