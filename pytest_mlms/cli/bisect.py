@@ -185,9 +185,9 @@ def _like(declared: Mapping[str, Stack], options: argparse.Namespace) -> Stack |
 
 def _pip_settings(like: Stack | None) -> PipSettings:
     from pytest_mlms.core.errors import MlmsError
-    from pytest_mlms.keep.history.recreation import settings_of
     from pytest_mlms.provide.artifacts.package_index import pip_settings
     from pytest_mlms.provide.artifacts.transfer import DownloadError
+    from pytest_mlms.provide.stacks.index import settings_of
 
     try:
         return settings_of(like) if like else pip_settings()

@@ -351,7 +351,7 @@ def mlms_pair_factory(
     from pytest_mlms.decide.upgrade.culprit import session_words, stack_words
     from pytest_mlms.decide.upgrade.preparation import told_changes
     from pytest_mlms.keep.results.line import LaunchRecord
-    from pytest_mlms.provide.stacks.recreated import changed_packages
+    from pytest_mlms.provide.stacks.exact import changed_packages
 
     baseline = mlms_case.baseline
     baseline_files = mlms_artifacts

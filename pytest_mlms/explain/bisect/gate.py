@@ -16,11 +16,11 @@ from pytest_mlms.core.quantities import QUANTITIES, upgrade_rules
 from pytest_mlms.core.records import Stack
 from pytest_mlms.explain.bisect.judgement import AGREEMENT, CRASH
 from pytest_mlms.explain.bisect.question import Point, model_of
-from pytest_mlms.keep.history.recreation import write_stacks
 from pytest_mlms.keep.results.results_reader import read_results
 from pytest_mlms.options import share_text
 from pytest_mlms.provide.stacks.installers import Show
 from pytest_mlms.provide.stacks.launch import prepare
+from pytest_mlms.provide.stacks.recreation import write_stacks
 
 _Line = Mapping[str, Any]
 _QUIET = ("-q", "--no-header", "--tb=short", "-rN", "-p", "no:cacheprovider")

@@ -20,7 +20,6 @@ from pytest_mlms.core.serialization import to_plain
 from pytest_mlms.core.starts import module_command
 from pytest_mlms.keep.history import schema
 from pytest_mlms.keep.history.queries import series_by_id, series_names
-from pytest_mlms.keep.history.recreation import write_stacks
 from pytest_mlms.keep.history.releases import Release
 from pytest_mlms.keep.history.series import parts_of
 from pytest_mlms.keep.history.stacks import canonical_name
@@ -32,6 +31,7 @@ from pytest_mlms.provide.host.machine import machine_state
 from pytest_mlms.provide.stacks.declared import framework_of
 from pytest_mlms.provide.stacks.installers import Show
 from pytest_mlms.provide.stacks.launch import prepare
+from pytest_mlms.provide.stacks.recreation import write_stacks
 from pytest_mlms.provide.stacks.schema import STACK_FILES
 
 _KINDS: tuple[Kind, ...] = ("performance", "accuracy", "agreement")

@@ -19,12 +19,13 @@ from pytest_mlms.keep.history.changes import Change, set_cause
 from pytest_mlms.keep.history.confirmation_plan import Plan, StackNames, plan_of
 from pytest_mlms.keep.history.errors import HistoryError
 from pytest_mlms.keep.history.gate_verdict import Finding, decide
-from pytest_mlms.keep.history.recreation import make_stack, recreate, write_stacks
 from pytest_mlms.keep.history.store import transact
 from pytest_mlms.keep.results.results_reader import read_results
 from pytest_mlms.options import share_text
+from pytest_mlms.provide.host.machine import machine_state
 from pytest_mlms.provide.stacks.declared import declared_stacks
 from pytest_mlms.provide.stacks.installers import Show
+from pytest_mlms.provide.stacks.recreation import make_stack, recreate, write_stacks
 from pytest_mlms.provide.stacks.trust import Trust
 
 _QUIET = ("-q", "--no-header", "--tb=no", "-rN")
@@ -92,10 +93,13 @@ def _make_stacks(
     declared = declared_stacks(Path.cwd(), [plan.manifest.path.absolute()])
     names = _free_names(declared)
     sides = dict(zip(names, (plan.before, plan.after), strict=True))
+    driver = machine_state().get("gpu_driver") or ""
     stacks = {}
     for name, side in sides.items():
         trust = Trust(tuple(declared.values()), everything=side.run in trusted)
-        stacks[name] = recreate(name, side.stack, options.cache, trust, options.env_passthrough)
+        stacks[name] = recreate(
+            name, side.stack, options.cache, trust, options.env_passthrough, driver
+        )
     write_stacks(folder / "stacks.yaml", stacks)
     for name, side in sides.items():
         show(f"{name}: {side.stack.name} of run {side.run}")

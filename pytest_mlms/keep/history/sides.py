@@ -11,9 +11,9 @@ from sqlalchemy import Connection, select
 from pytest_mlms.keep.history.changes import Change
 from pytest_mlms.keep.history.errors import HistoryError
 from pytest_mlms.keep.history.queries import PointRow, points
-from pytest_mlms.keep.history.recorded_stack import RecordedStack
 from pytest_mlms.keep.history.run_lines import check_line
 from pytest_mlms.keep.history.schema import line, run
+from pytest_mlms.provide.stacks.exact import RecordedStack
 
 _REACH = 3
 """Runs before and after the one where a change was located: it may be a few runs off."""

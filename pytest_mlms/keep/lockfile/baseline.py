@@ -13,7 +13,7 @@ from pytest_mlms.keep.lockfile.reading import LockError
 from pytest_mlms.keep.lockfile.software import exact_software
 from pytest_mlms.keep.lockfile.stack_keys import stack_name
 from pytest_mlms.provide.cases import Case
-from pytest_mlms.provide.stacks.recreated import recreated_stack
+from pytest_mlms.provide.stacks.exact import recreated_stack
 from pytest_mlms.provide.stacks.trust import EVERYTHING
 
 _WRITE_FIRST = "run it without --mlms-against, and 'mlms lock write'"

@@ -18,8 +18,8 @@ from pytest_mlms.keep.lockfile.lock import LockedItem, LockedStack, short_digest
 from pytest_mlms.keep.lockfile.software import software_of
 from pytest_mlms.keep.lockfile.timing import timings_of
 from pytest_mlms.keep.results.results_reader import ItemLines
+from pytest_mlms.provide.stacks.exact import NOT_IN_AGENTS
 from pytest_mlms.provide.stacks.exact_packages import image_of, parse_package
-from pytest_mlms.provide.stacks.recreated import NOT_IN_AGENTS
 from pytest_mlms.provide.stacks.trust import EVERYTHING, TRUST_OPTION, Trust
 
 _WRITTEN = ("PASSED", "INCONCLUSIVE", "XFAILED")

@@ -10,8 +10,8 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from pytest_mlms.core.recorded import recorded_launch, without_devices
 from pytest_mlms.keep.lockfile.lock import LockedItem, LockedStack
+from pytest_mlms.provide.stacks.exact import NOT_IN_AGENTS, ExactSoftware, is_framework
 from pytest_mlms.provide.stacks.exact_packages import ExactPackage, parse_package
-from pytest_mlms.provide.stacks.recreated import NOT_IN_AGENTS, ExactSoftware, is_framework
 from pytest_mlms.provide.stacks.trust import harmless_variables
 
 _FILE = "file:"

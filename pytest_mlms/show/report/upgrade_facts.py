@@ -15,8 +15,8 @@ from pytest_mlms.decide.upgrade.labels import percent
 from pytest_mlms.explain.repro.expectation import can_reduce, can_replay
 from pytest_mlms.keep.results.machine_record import MachineRecord
 from pytest_mlms.provide.stacks.declared import framework_of
+from pytest_mlms.provide.stacks.exact import changed_packages
 from pytest_mlms.provide.stacks.exact_packages import NONE, Difference
-from pytest_mlms.provide.stacks.recreated import changed_packages
 from pytest_mlms.show.pages.item import ItemView
 
 _WITHOUT_ONNX = ("caffe", "caffe2", "cntk", "jax", "mxnet", "pytorch", "tensorflow", "tflite")

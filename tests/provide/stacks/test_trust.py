@@ -11,7 +11,7 @@ import pytest
 from pytest_mlms.core.errors import StackError
 from pytest_mlms.core.recorded import recorded_launch
 from pytest_mlms.core.records import Stack
-from pytest_mlms.provide.stacks.recreated import ExactSoftware, recreated_stack
+from pytest_mlms.provide.stacks.exact import ExactSoftware, recreated_stack
 from pytest_mlms.provide.stacks.trust import EVERYTHING, Trust, trusted_keys
 
 INDEX = "--index-url=https://me:secret@example.invalid/simple"

@@ -11,8 +11,8 @@ import pytest
 from pytest_mlms.core.errors import StackError
 from pytest_mlms.core.records import Library, Stack
 from pytest_mlms.provide.stacks.environments import environments
+from pytest_mlms.provide.stacks.exact import ExactSoftware, recreated_stack
 from pytest_mlms.provide.stacks.launch import prepare
-from pytest_mlms.provide.stacks.recreated import ExactSoftware, recreated_stack
 from pytest_mlms.provide.stacks.trust import EVERYTHING
 from tests.support.wheels import offline, share_seeds, write_wheel  # noqa: F401
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,21 +15,21 @@ from pathlib import Path
 from pytest_mlms.core.errors import MlmsError, StackError
 from pytest_mlms.core.recorded import without_devices
 from pytest_mlms.core.records import Launch, Library, Stack
-from pytest_mlms.keep.history.recorded_stack import RecordedStack
-from pytest_mlms.provide.artifacts.package_index import PipSettings, offered_files, pip_settings
-from pytest_mlms.provide.artifacts.transfer import DownloadError
-from pytest_mlms.provide.host.machine import machine_state
 from pytest_mlms.provide.stacks.declaration import HIDDEN, declaration_of
 from pytest_mlms.provide.stacks.environments import existing
+from pytest_mlms.provide.stacks.exact import (
+    NOT_IN_AGENTS,
+    ExactSoftware,
+    RecordedStack,
+    recreated_stack,
+)
 from pytest_mlms.provide.stacks.exact_packages import parse_package
+from pytest_mlms.provide.stacks.index import reason_of
 from pytest_mlms.provide.stacks.installed import with_packages
 from pytest_mlms.provide.stacks.installers import Show
 from pytest_mlms.provide.stacks.launch import base_interpreter, caller_variables, prepare
-from pytest_mlms.provide.stacks.recreated import NOT_IN_AGENTS, ExactSoftware, recreated_stack
 from pytest_mlms.provide.stacks.trust import Trust, trusted_keys
 
-_INDEX_SECONDS = 60  # for the question why a package isn't there
-_SHOWN_VERSIONS = 3
 _NOT_FOUND = re.compile(r"(?:No matching distribution found for|no version of) (\S+==\S+)")
 """Lines of pip and uv on a package that the index lacks."""
 
@@ -41,15 +40,22 @@ def recreate(
     cache: Path,
     trust: Trust,
     passthrough: Iterable[str] = (),
+    driver: str = "",
 ) -> Stack:
     """Return a stack of this name that is a recorded one again; nothing is made.
 
     A stack that is on this machine as it was is declared as it was, as far as ``trust`` takes that.
-    ``passthrough`` are patterns of variables that its agents get beside its own. Raises StackError,
-    which names what can't be recreated.
+    ``passthrough`` are patterns of variables that its agents get beside its own. ``driver`` is the
+    version of this machine's GPU driver, "" where there is none: no environment has another one.
+    Raises StackError, which names what can't be recreated.
     """
     _check_secrets(recorded)
-    _check_driver(recorded)
+    if recorded.driver and recorded.driver != driver:
+        problem = (
+            f"it ran with the GPU's driver {recorded.driver}, and here is {driver or 'unknown'}"
+        )
+        advice = "a driver can't be recreated: compare two hosts, see docs/distribution.md"
+        raise _cannot(recorded, f"{problem}; {advice}")
     recorded = _with_inherited(recorded, passthrough)
     if recorded.missing:
         raise _cannot(recorded, f"its packages are not known: {recorded.missing}; measure it again")
@@ -85,7 +91,12 @@ def make_stack(stack: Stack, recorded: RecordedStack, cache: Path, show: Show) -
     try:
         return prepare(stack, cache, threads=recorded.threads, show=show)
     except MlmsError as error:
-        raise _cannot(recorded, _explained(str(error), stack, recorded)) from None
+        problem = str(error)
+        found = _NOT_FOUND.search(problem)
+    if found is not None:
+        package = found[1].rstrip(",.;)")
+        problem = f"{package} {reason_of(package, stack, recorded.python)}"
+    raise _cannot(recorded, problem)
 
 
 def _cannot(recorded: RecordedStack, problem: str) -> StackError:
@@ -120,17 +131,6 @@ def _with_inherited(recorded: RecordedStack, passthrough: Iterable[str]) -> Reco
         return recorded
     env = {**wanted, **(recorded.declared.get("env") or {})}
     return replace(recorded, declared={**recorded.declared, "env": env})
-
-
-def _check_driver(recorded: RecordedStack) -> None:
-    """Refuse another driver than today's: no environment has one."""
-    if not recorded.driver:
-        return
-    today = machine_state().get("gpu_driver") or "unknown"
-    if today != recorded.driver:
-        problem = f"it ran with the GPU's driver {recorded.driver}, and here is {today}"
-        advice = "a driver can't be recreated: compare two hosts, see docs/distribution.md"
-        raise _cannot(recorded, f"{problem}; {advice}")
 
 
 def _declared_stack(recorded: RecordedStack, trust: Trust) -> Stack:
@@ -182,44 +182,3 @@ def _comparable(lines: tuple[str, ...]) -> list[str]:
         if package is None or package.key not in NOT_IN_AGENTS:
             found.append(line)
     return found
-
-
-def _explained(error: str, stack: Stack, recorded: RecordedStack) -> str:
-    """Return an installer's error, or the reason where the index lacks a package."""
-    found = _NOT_FOUND.search(error)
-    if found is None:
-        return error
-    package = found[1].rstrip(",.;)")
-    return f"{package} {_reason_of(package, stack, recorded)}"
-
-
-def _reason_of(package: str, stack: Stack, recorded: RecordedStack) -> str:
-    name, _, version = package.partition("==")
-    try:
-        end = time.monotonic() + _INDEX_SECONDS
-        files = offered_files(name, settings_of(stack), end)
-    except DownloadError as error:
-        return f"can't be had: {error}"
-    offered = sorted({file.version for file in files}, reverse=True)
-    if not offered:
-        return "is not on the index"
-    if version not in map(str, offered):
-        shown = ", ".join(str(one) for one in offered[:_SHOWN_VERSIONS])
-        return f"is not on the index any more; it has {shown}"
-    return f"is on the index, without a file for Python {recorded.python} on this platform"
-
-
-def settings_of(stack: Stack) -> PipSettings:
-    """Return pip's settings with the options of a stack; raises DownloadError without a pip."""
-    own = pip_settings()
-    indexes = list(own.indexes)
-    links = list(own.links)
-    for option in stack.options:
-        name, _, value = option.partition("=")
-        if name == "--index-url":
-            indexes[:1] = [value]
-        elif name == "--extra-index-url":
-            indexes.append(value)
-        elif name == "--find-links":
-            links.append(value)
-    return PipSettings(tuple(indexes), tuple(links), own.certificates)

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from pytest_mlms.core.errors import StackError
-from pytest_mlms.keep.history.recorded_stack import RecordedStack
-from pytest_mlms.keep.history.recreation import recreate, write_stacks
+from pytest_mlms.provide.stacks.exact import RecordedStack
+from pytest_mlms.provide.stacks.recreation import recreate, write_stacks
 from pytest_mlms.provide.stacks.schema import load_stacks
 from pytest_mlms.provide.stacks.trust import EVERYTHING, Trust
 from pytest_mlms.provide.stacks.variables import chosen_by_caller
