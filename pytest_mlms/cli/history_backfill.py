@@ -49,10 +49,10 @@ def _backfill(options: argparse.Namespace) -> int:
     """Measure missing releases; return 1 where one could not be measured in full."""
     from pytest_mlms.core.errors import MlmsError
     from pytest_mlms.keep.history.backfill import BackfillOptions, measured_cases, plan_work
-    from pytest_mlms.keep.history.releases import parse_requirement, releases_of
     from pytest_mlms.keep.history.store import open_history
     from pytest_mlms.provide.artifacts.package_index import pip_settings
     from pytest_mlms.provide.artifacts.transfer import DownloadError
+    from pytest_mlms.provide.stacks.index import parse_requirement, releases_of
 
     for path in options.manifests:
         if not path.exists():

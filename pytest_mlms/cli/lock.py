@@ -13,8 +13,12 @@ from pytest_mlms.config import LOCK_FILE
 from pytest_mlms.core.files import write_atomically
 from pytest_mlms.core.serialization import to_plain
 from pytest_mlms.keep.history.recorded_manifest import is_of_project
-from pytest_mlms.keep.lockfile.difference import LockDifference, difference_of
-from pytest_mlms.keep.lockfile.difference_text import difference_lines, timing_lines
+from pytest_mlms.keep.lockfile.difference import (
+    LockDifference,
+    difference_lines,
+    difference_of,
+    timing_lines,
+)
 from pytest_mlms.keep.lockfile.from_results import RunItems, items_of_run
 from pytest_mlms.keep.lockfile.lock import Lock
 from pytest_mlms.keep.lockfile.merging import renewed

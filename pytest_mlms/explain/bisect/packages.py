@@ -14,9 +14,8 @@ from pytest_mlms.explain.bisect.bisection import Bisection
 from pytest_mlms.explain.bisect.delta_debugging import Changes, reduce_changes
 from pytest_mlms.explain.bisect.releases import is_within, range_of
 from pytest_mlms.explain.bisect.search import Answer, AnswerKind, Outcome, most_probes
-from pytest_mlms.keep.history.releases import releases_of
 from pytest_mlms.provide.stacks.exact_packages import parse_package
-from pytest_mlms.provide.stacks.index import settings_of
+from pytest_mlms.provide.stacks.index import releases_of, settings_of
 
 PYTHON = "Python"
 _LONGEST_NAME = 2  # packages that a stack's name lists

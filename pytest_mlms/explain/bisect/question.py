@@ -17,7 +17,6 @@ from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.records import Stack
 from pytest_mlms.core.serialization import to_plain
 from pytest_mlms.keep.history.machine_class import machine_class
-from pytest_mlms.keep.history.releases import parse_requirement
 from pytest_mlms.keep.results.case_digest import definition_of
 from pytest_mlms.manifest.load import LoadedManifest, find_manifests, load
 from pytest_mlms.manifest.schema import Model
@@ -26,6 +25,7 @@ from pytest_mlms.provide.cases import Case, points_of
 from pytest_mlms.provide.host.machine import machine_state
 from pytest_mlms.provide.stacks.declaration import declaration_of
 from pytest_mlms.provide.stacks.declared import framework_of, package_of
+from pytest_mlms.provide.stacks.index import parse_requirement
 from pytest_mlms.provide.stacks.installer_settings import deciding_settings
 from pytest_mlms.provide.stacks.schema import is_wheel
 

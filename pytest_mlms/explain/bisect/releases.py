@@ -12,9 +12,9 @@ from packaging.version import Version
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.records import Stack
 from pytest_mlms.explain.bisect.bisection import Bisection
-from pytest_mlms.keep.history.releases import Release, releases_of
 from pytest_mlms.provide.artifacts.package_index import PipSettings
 from pytest_mlms.provide.stacks.declared import package_of
+from pytest_mlms.provide.stacks.index import Release, releases_of
 
 _SHOWN_RELEASES = 6
 

@@ -20,7 +20,6 @@ from pytest_mlms.core.serialization import to_plain
 from pytest_mlms.core.starts import module_command
 from pytest_mlms.keep.history import schema
 from pytest_mlms.keep.history.queries import series_by_id, series_names
-from pytest_mlms.keep.history.releases import Release
 from pytest_mlms.keep.history.series import parts_of
 from pytest_mlms.keep.history.stacks import canonical_name
 from pytest_mlms.keep.results.item_result import identity_of
@@ -29,6 +28,7 @@ from pytest_mlms.manifest.load import find_manifests
 from pytest_mlms.provide.cases import StacksOf, cases_of
 from pytest_mlms.provide.host.machine import machine_state
 from pytest_mlms.provide.stacks.declared import framework_of
+from pytest_mlms.provide.stacks.index import Release
 from pytest_mlms.provide.stacks.installers import Show
 from pytest_mlms.provide.stacks.launch import prepare
 from pytest_mlms.provide.stacks.recreation import write_stacks

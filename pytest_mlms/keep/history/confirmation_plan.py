@@ -1,16 +1,18 @@
-"""Plans of confirmations: what is to be measured for a change, or why nothing can be."""
+"""Plans of confirmations: both sides of a change, and what is measured, or why nothing can be."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, select
 
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.serialization import to_plain
 from pytest_mlms.keep.history.changes import Change, read_changes
+from pytest_mlms.keep.history.errors import HistoryError
 from pytest_mlms.keep.history.gate_verdict import (
     Circumstances,
     Finding,
@@ -19,12 +21,78 @@ from pytest_mlms.keep.history.gate_verdict import (
     gate_of,
 )
 from pytest_mlms.keep.history.machine_class import machine_class
-from pytest_mlms.keep.history.queries import points
+from pytest_mlms.keep.history.queries import PointRow, points
 from pytest_mlms.keep.history.recorded_manifest import case_of_line
-from pytest_mlms.keep.history.sides import Side, sides_of
+from pytest_mlms.keep.history.run_lines import check_line
+from pytest_mlms.keep.history.schema import line, run
 from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.provide.cases import Case
 from pytest_mlms.provide.host.machine import machine_state
+from pytest_mlms.provide.stacks.exact import RecordedStack
+
+_REACH = 3
+"""Runs before and after the one where a change was located: it may be a few runs off."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """A run on one side of a change: its item's line, and the version of this plugin."""
+
+    run: str
+    plugin: str | None
+    line: Mapping[str, Any]
+    stack: RecordedStack
+
+    @property
+    def tells_all(self) -> bool:
+        """True if its line has all that may change a value: those of older versions don't."""
+        return bool(self.line.get("definition")) and self.stack.inherited is not None
+
+
+def sides_of(connection: Connection, change: Change) -> tuple[Side, Side] | None:
+    """Return the last run before a change and its first run; None where a point is gone.
+
+    The change of software that is nearest to where the change was located separates them; without
+    one, the two runs are those beside that place.
+    """
+    found = points(connection, change.series, usable=True)
+    runs = [row.run for row in found]
+    if change.first_run not in runs[1:]:
+        return None
+    located = runs.index(change.first_run)
+    begin = max(0, located - _REACH)
+    sides = {}
+    near = found[begin : located + _REACH]
+    for index, of_point in enumerate(near, start=begin):
+        sides[index] = _side(connection, of_point)
+    boundary = _nearest_boundary(sides, located)
+    return sides[boundary - 1], sides[boundary]
+
+
+def _nearest_boundary(sides: Mapping[int, Side], located: int) -> int:
+    """Return the index of the first side with other software than the one before."""
+    boundaries = []
+    for index, side in sides.items():
+        before = sides.get(index - 1)
+        if before is not None and before.stack.identity != side.stack.identity:
+            boundaries.append(index)
+    return min(boundaries, key=lambda index: abs(index - located), default=located)
+
+
+def _side(connection: Connection, of_point: PointRow) -> Side:
+    query = (
+        select(line.c.json, run.c.plugin)
+        .join(run, run.c.id == line.c.run)
+        .where(line.c.run == of_point.run, line.c.number == of_point.number)
+    )
+    row = connection.execute(query).one()
+    try:
+        item = check_line(of_point.number, row.json.encode()).fields
+    except HistoryError as error:
+        where = f"line {of_point.number + 1} of run {of_point.run} in the history"
+        raise HistoryError(f"{where}: {error}") from None
+    return Side(of_point.run, row.plugin, item, RecordedStack.of(item))
+
 
 _REACH_OF_CONTROL = 2
 """Runs between the change of a control item and another one that it may explain."""

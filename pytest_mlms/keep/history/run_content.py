@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pytest_mlms.keep.history.machine_class import machine_class
-from pytest_mlms.keep.history.origin import origin_columns
 from pytest_mlms.keep.history.run_lines import RunLine
 from pytest_mlms.keep.history.series import Point, Series, points_of
 from pytest_mlms.keep.history.stacks import Software, software_of
@@ -125,3 +124,18 @@ def _take_item(content: RunContent, line: RunLine) -> None:
         stack=digest,
         points=points,
     )
+
+
+def origin_columns(line: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns of table ``run`` that a line of type run tells; None for the others.
+
+    A line of an older version has none of these fields.
+    """
+    git = line.get("git") or {}
+    job = line.get("ci") or {}
+    return {
+        "git_sha": git.get("sha"),
+        "dirty": git.get("dirty"),
+        "branch": git.get("branch"),
+        "ci_url": job.get("url"),
+    }

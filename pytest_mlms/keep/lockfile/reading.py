@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
 import pytest_mlms
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.files import read_regular
+from pytest_mlms.core.text import find_control
 from pytest_mlms.keep.lockfile.lock import FORMAT, Lock
-from pytest_mlms.keep.lockfile.toml_lines import document_of
 from pytest_mlms.manifest.load import shown
 from pytest_mlms.manifest.messages import describe
-from pytest_mlms.manifest.yaml12 import Document, Error
+from pytest_mlms.manifest.yaml12 import Document, Error, joined
 
 _MOST_BYTES = 64 << 20
 _MOST_ERRORS = 20
 _ADVICE = "restore it from version control, or remove it and run 'mlms lock write'"
 _CONFLICT = re.compile(r"^(<{7}|={7}|>{7}|\|{7})( |$)", re.MULTILINE)
 _AT_LINE = re.compile(r" \(at (line (?P<line>\d+), column \d+|end of document)\)$")
+
+_Keys = tuple[str, ...]
+"""The keys from the root to a value."""
+
+_NAME = r'"(?:[^"\\\n]|\\.)*"|[\w-]+'
+_HEADER = re.compile(rf"\s*\[(?P<table>{_NAME})(\.(?P<key>{_NAME}))?\]\s*$")
+_KEY = re.compile(rf"\s*(?P<key>{_NAME})\s*=")
 
 
 class LockError(MlmsError):
@@ -50,7 +58,7 @@ def parse_lock(data: bytes, name: str) -> Lock:
     text = _decode(data, name)
     _check_merged(text, name)
     try:
-        document = document_of(_parse_toml(text, name), text)
+        document = _document_of(_parse_toml(text, name), text)
     except RecursionError:
         raise LockError(f"{name}:1: is nested too deeply; {_ADVICE}") from None
     _check_format(document, name)
@@ -130,3 +138,84 @@ def _unknown_stacks(lock: Lock, document: Document) -> Iterator[Error]:
         if item.stack not in lock.stacks:
             line = document.line(("items", nodeid))
             yield line, f"there is no stack {item.stack!r} in the file; {_ADVICE}"
+
+
+def _document_of(value: Mapping[str, Any], text: str) -> Document:
+    """Return the values of a TOML file with their lines, as far as a key begins a line.
+
+    A control character in a text is one of its errors.
+    """
+    document = Document(value)
+    root = _Place(keys=(), path="", line=1)
+    _add(document, _lines_of(text), root, value)
+    return document
+
+
+class _Place(NamedTuple):
+    """The place of a value: its keys, its path in the document, and the nearest known line."""
+
+    keys: _Keys
+    path: str
+    line: int
+
+    def inner(self, key: str | int) -> _Place:
+        """Return the place of a part of the value."""
+        keys = (*self.keys, str(key))
+        return _Place(keys, joined(self.path, key), self.line)
+
+
+def _add(document: Document, lines: Mapping[_Keys, int], place: _Place, value: Any) -> None:
+    """Add the line of a value and of its parts: that of the table for one without its own."""
+    line = lines.get(place.keys, place.line)
+    place = place._replace(line=line)
+    document.lines.add(place.path, line)
+    for text in (*place.keys[-1:], value):
+        _check_text(document, text, line)
+    for key, part in _parts(value):
+        _add(document, lines, place.inner(key), part)
+
+
+def _check_text(document: Document, text: Any, line: int) -> None:
+    """Add an error for a text with a control character."""
+    if not isinstance(text, str):
+        return
+    control = find_control(text)
+    if control:
+        problem = f"has the control character {control!r} in a text; remove it"
+        document.errors.append((line, problem))
+
+
+def _parts(value: Any) -> Iterable[tuple[str | int, Any]]:
+    if isinstance(value, Mapping):
+        return value.items()
+    if isinstance(value, list):
+        return enumerate(value)
+    return ()
+
+
+def _lines_of(text: str) -> dict[_Keys, int]:
+    """Return the first line of each table and key."""
+    lines: dict[_Keys, int] = {}
+    table: _Keys = ()
+    for number, line in enumerate(text.split("\n"), start=1):
+        header = _HEADER.match(line)
+        found = _KEY.match(line)
+        if header:
+            names = [name for name in header.group("table", "key") if name]
+            table = tuple(map(_plain, names))
+            lines.setdefault(table[:1], number)
+            lines.setdefault(table, number)
+        elif found:
+            key = _plain(found["key"])
+            lines.setdefault((*table, key), number)
+    return lines
+
+
+def _plain(key: str) -> str:
+    """Return a key without its quotes."""
+    if not key.startswith('"'):
+        return key
+    try:
+        return str(json.loads(key))
+    except ValueError:
+        return key

@@ -16,7 +16,7 @@ from pytest_mlms.explain.bisect import packages
 from pytest_mlms.explain.bisect.bisection import Bisection
 from pytest_mlms.explain.bisect.packages import bisect_packages, ends_of
 from pytest_mlms.explain.bisect.record import Record
-from pytest_mlms.keep.history.releases import Release
+from pytest_mlms.provide.stacks.index import Release
 from tests.support.bisections import SimulatedGate
 from tests.support.questions import QUESTION
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from pytest_mlms.keep.lockfile.difference import LockDifference, difference_of
-from pytest_mlms.keep.lockfile.difference_text import difference_lines, timing_lines
+from pytest_mlms.keep.lockfile.difference import (
+    LockDifference,
+    difference_lines,
+    difference_of,
+    timing_lines,
+)
 from tests.support.locks import ACCURACY, PERFORMANCE, line_of, lock_of, slower
 
 NEWER = ["numpy==2.4.6", "onnxruntime==1.32.0", "protobuf==7.0"]

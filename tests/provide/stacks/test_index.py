@@ -9,13 +9,13 @@ import pytest
 from packaging.version import Version
 
 from pytest_mlms.core.errors import MlmsError
-from pytest_mlms.keep.history.releases import (
+from pytest_mlms.provide.artifacts.package_index import PackageFile, PipSettings
+from pytest_mlms.provide.stacks.index import (
     Release,
     parse_requirement,
     releases_of,
     select_releases,
 )
-from pytest_mlms.provide.artifacts.package_index import PackageFile, PipSettings
 
 
 def file(version: str, tags: str = "py3-none-any", **facts: Any) -> PackageFile:

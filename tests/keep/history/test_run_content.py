@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_mlms.keep.history.origin import origin_columns
+from pytest_mlms.keep.history.run_content import origin_columns
 
 EMPTY = {"git_sha": None, "dirty": None, "branch": None, "ci_url": None}
 
