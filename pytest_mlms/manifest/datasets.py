@@ -50,7 +50,9 @@ def _described(name: str, manifest: Path) -> Mapping[str, Any] | None:
         for file in DATASET_FILES:
             path = folder / file
             if path.is_file():
-                document = _checked(path)
+                document = read(path, _BEGINNING)
+                for line, text in document.errors:
+                    raise ManifestError(f"{shown(path)}:{line}: {text}")
                 if name in document.value:
                     return _entry(name, path, document)
     return None
@@ -63,13 +65,6 @@ def _folders(folder: Path) -> Iterator[Path]:
     for parent in folder.parents:
         if parent.is_relative_to(current):
             yield parent
-
-
-def _checked(path: Path) -> Document:
-    document = read(path, _BEGINNING)
-    for line, text in document.errors:
-        raise ManifestError(f"{shown(path)}:{line}: {text}")
-    return document
 
 
 def _entry(name: str, path: Path, document: Document) -> Mapping[str, Any]:

@@ -313,14 +313,6 @@ def _manifest_error(path: Path, errors: list[yaml12.Error]) -> ManifestError:
     return ManifestError("\n".join(lines))
 
 
-def _yaml_files(folder: Path) -> list[Path]:
-    found = []
-    for path in folder.rglob("*"):
-        if path.suffix in _SUFFIXES and path.name not in DATASET_FILES:
-            found.append(path)
-    return sorted(path for path in found if path.is_file() or not path.exists())
-
-
 def find_manifests(paths: Iterable[Path]) -> Iterator[Path]:
     """Yield these files, and the YAML files of these folders, stacks.yaml but not datasets.yaml.
 
@@ -329,7 +321,9 @@ def find_manifests(paths: Iterable[Path]) -> Iterator[Path]:
     """
     for path in paths:
         if path.is_dir():
-            found = _yaml_files(path)
+            named = [one for one in path.rglob("*") if one.suffix in _SUFFIXES]
+            files = [one for one in named if one.is_file() or not one.exists()]
+            found = sorted(one for one in files if one.name not in DATASET_FILES)
             if not found:
                 raise MlmsError(f"{path} has no .yaml file; name a manifest or a folder of them")
             yield from found

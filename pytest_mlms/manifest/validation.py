@@ -63,18 +63,13 @@ def _wrong_steps(output: Output) -> Iterator[tuple[int, str]]:
 
 def _missing_scores(outputs: Sequence[Output]) -> Iterator[Error]:
     for number, output in enumerate(outputs):
-        if output.type == "boxes" and not _has_scores(output):
+        have_scores = output.type != "boxes"
+        for step in output.steps:
+            columns = step.parameters.names if isinstance(step.parameters, Columns) else ()
+            have_scores = have_scores or step.name == "yolo" or "score" in columns
+        if not have_scores:
             advice = "add an output of type scores, or a step that reads them: columns or yolo"
             yield ("outputs", number), f"the boxes have no scores; {advice}"
-
-
-def _has_scores(output: Output) -> bool:
-    for step in output.steps:
-        if step.name == "yolo":
-            return True
-        if isinstance(step.parameters, Columns):
-            return "score" in step.parameters.names
-    return False
 
 
 _MOST_CASES = 10_000
@@ -221,8 +216,12 @@ def _idle_loads(manifest: Manifest) -> Iterator[Error]:
             yield path, _idle(entry.key, missing)
         if entry.key in _OF_QUERIES:
             named = entry.threshold.filters()["scenarios"]
-            for problem in _wrong_scenarios(entry.key, named):
-                yield path, problem
+            if entry.key == "peak_rate" and named:
+                yield path, "only a peak has a peak_rate; leave 'scenarios' out"
+                continue
+            for name in sorted(_CALLS.intersection(named)):
+                problem = f"{name} has no {entry.key}, which is of queries under load"
+                yield path, f"{problem}; remove it"
     for name in manifest.thresholds.upgrade.tolerances():
         if name in missing:
             yield ("thresholds", "upgrade", name), _idle(name, missing)
@@ -242,14 +241,6 @@ def _missing_loads(manifest: Manifest) -> Mapping[str, str]:
 
 def _idle(name: str, missing: Mapping[str, str]) -> str:
     return f"{name} judges nothing; add the scenario {missing[name]}, or leave it out"
-
-
-def _wrong_scenarios(key: str, named: Collection[Any]) -> Iterator[str]:
-    if key == "peak_rate" and named:
-        yield "only a peak has a peak_rate; leave 'scenarios' out"
-        return
-    for name in sorted(_CALLS.intersection(named)):
-        yield f"{name} has no {key}, which is of queries under load; remove it"
 
 
 def _single_inputs(manifest: Manifest) -> Iterator[Error]:

@@ -192,7 +192,8 @@ def _read(
             problem = f"has {wanted.name!r} as a single number"
             raise _Unusable(f"{problem}, expected a row for each element")
         _check(subject, header, held, wanted.kinds)
-        if not wanted.streamed or not _stays_in_file(header):
+        can_stay = not header.is_fortran and header.dtype.kind != _TEXT
+        if not (wanted.streamed and can_stay and header.bytes > _LARGEST_READ):
             _check_memory(subject, header)
             return _read_data(file, header, subject)
         if member.compress_type == zipfile.ZIP_STORED:
@@ -213,10 +214,6 @@ def _unpacked(file: IO[bytes], subject: str) -> OpenFile:
     except OSError as error:
         problem = f"{subject}, which can't be unpacked in {tempfile.gettempdir()}"
         raise DatasetError(f"{problem}: {error.strerror or error}; set TMPDIR") from error
-
-
-def _stays_in_file(header: _Header) -> bool:
-    return header.bytes > _LARGEST_READ and not header.is_fortran and header.dtype.kind != _TEXT
 
 
 def _check_content(file: IO[bytes]) -> None:

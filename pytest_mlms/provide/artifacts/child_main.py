@@ -179,7 +179,10 @@ def _fetch_from_hub(source: str, partial: Path, limit: int) -> None:
     wanted = _HubFile(kind, found[2], unquote(found[3]), found[4])
     try:
         with contextlib.suppress(huggingface_hub.errors.OfflineModeIsEnabled):
-            _check_size(_size_on_hub(wanted), limit)
+            address = huggingface_hub.hf_hub_url(
+                wanted.repository, wanted.name, repo_type=kind, revision=wanted.revision
+            )
+            _check_size(huggingface_hub.get_hf_file_metadata(address).size, limit)
         path = huggingface_hub.hf_hub_download(
             wanted.repository, wanted.name, repo_type=kind, revision=wanted.revision
         )
@@ -187,22 +190,9 @@ def _fetch_from_hub(source: str, partial: Path, limit: int) -> None:
         raise
     except Exception as error:
         raise _Refused(_hub_failure(error, wanted)) from error
-    _link(Path(path).resolve(), partial)
-
-
-def _size_on_hub(wanted: _HubFile) -> int | None:
-    import huggingface_hub
-
-    address = huggingface_hub.hf_hub_url(
-        wanted.repository, wanted.name, repo_type=wanted.kind, revision=wanted.revision
-    )
-    return huggingface_hub.get_hf_file_metadata(address).size
-
-
-def _link(path: Path, partial: Path) -> None:
     partial.unlink(missing_ok=True)
     try:
-        os.link(path, partial)
+        os.link(Path(path).resolve(), partial)
     except OSError:  # another disk, or one without links
         shutil.copyfile(path, partial)
 

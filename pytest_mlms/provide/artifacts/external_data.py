@@ -207,13 +207,8 @@ def _locations(model: memoryview) -> Iterator[str]:
                 raise ValueError(f"its {inner} is a number")
             if inner:
                 left.append((inner, field.value))
-            elif kind == "node" and field.number == _NODE_TYPE:
-                _check_type(field.value)
-
-
-def _check_type(kind: Any) -> None:
-    if kind == b"EPContext":
-        raise ValueError("it has a node EPContext, whose compiled model is in no ONNX file")
+            elif (kind, field.number, field.value) == ("node", _NODE_TYPE, b"EPContext"):
+                raise ValueError("it has a node EPContext, whose compiled model is in no ONNX file")
 
 
 def _location(entry: memoryview) -> Iterator[str]:
