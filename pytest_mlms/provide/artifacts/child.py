@@ -27,6 +27,9 @@ _SETTINGS = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
 }
+_MEASURED = ("COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG", "COV_CORE_SOURCE")
+"""Variables that have coverage measure a process: importing requests would take minutes."""
+
 _POLL = 0.1  # seconds between two looks at the file
 _SHOWN = 500  # characters of an error
 _LONGEST_LINE = 1 << 16  # bytes
@@ -59,7 +62,7 @@ def ask_child(
     writes into files, so that it never waits for this process to read. "error" of the reply is
     without secrets.
     """
-    environment = {**os.environ, **_SETTINGS}
+    environment = {name: value for name, value in os.environ.items() if name not in _MEASURED}
     with (
         tempfile.TemporaryFile() as output,
         tempfile.TemporaryFile() as errors,
@@ -68,7 +71,7 @@ def ask_child(
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=errors,
-            env=environment,
+            env={**environment, **_SETTINGS},
         ) as process,
     ):
         try:
@@ -83,7 +86,7 @@ def ask_child(
         finally:
             process.kill()
         reply = _reply_in(_last_line(output))
-        if process.returncode:
+        if process.returncode or reply.keys() <= {"total"}:
             reply = {"error": _last_line(errors) or f"exit {process.returncode}"}
     if "error" in reply:
         reply["error"] = _without_secrets(" ".join(str(reply["error"]).split()))
@@ -100,10 +103,10 @@ def size_of(path: Path) -> int:
 
 
 def _last_line(file: IO[bytes]) -> str:
-    """Return the last line of what the child wrote into a file."""
-    size = file.seek(0, os.SEEK_END)
-    file.seek(max(0, size - _LONGEST_LINE))
-    lines = file.read().decode(errors="replace").strip().splitlines()
+    """Return the last line of a file so far, without a move of the place where the child writes."""
+    size = os.fstat(file.fileno()).st_size
+    end = os.pread(file.fileno(), _LONGEST_LINE, max(0, size - _LONGEST_LINE))
+    lines = end.decode(errors="replace").strip().splitlines()
     return lines[-1] if lines else ""
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from pytest_mlms.provide.artifacts import child
 from pytest_mlms.provide.artifacts.download import Download
 from pytest_mlms.provide.artifacts.limits import DownloadLimits
 from pytest_mlms.provide.artifacts.transfer import DownloadError
@@ -128,3 +130,12 @@ def test_a_server_that_is_not_there_is_an_error(path: Path) -> None:
     )
     with pytest.raises(DownloadError, match="check the network and the address"):
         download.run(DIGEST)
+
+
+def test_what_a_process_writes_into_a_file_is_read_without_a_move_of_its_place() -> None:
+    with tempfile.TemporaryFile(buffering=0) as file:
+        file.write(b'{"total": 1}\n')
+        assert child._last_line(file) == '{"total": 1}'
+        file.seek(0)
+        assert child._last_line(file) == '{"total": 1}'
+        assert file.tell() == 0
