@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,42 +89,27 @@ def box_table(values: Array) -> Array:
 
 
 def read_yolo(values: Array, parameters: Yolo, place: BatchPlace) -> ReadBoxes:
-    """Return the boxes of a YOLO head, one picture's; raises ValueError for another shape."""
+    """Return the boxes of a YOLO head, one picture's; raises ValueError for another shape.
+
+    Behind the four columns of the box are the scores, in v5 behind the score of any object, and
+    then the coefficients of masks.
+    """
     table = box_table(values)
     if parameters.head == "v8":
         table = table.T
-    columns = _yolo_columns(table.shape[1], parameters)
+    first = 5 if parameters.head == "v5" else 4
+    end = table.shape[1] - parameters.coefficients
+    if end <= first:
+        found = f"a {parameters.head} head has more than {first + parameters.coefficients} numbers"
+        raise ValueError(f"{found} a box, and this has {table.shape[1]}; write another head")
     pixels = box_pixels(table[:, :4], "cxcywh", parameters.units, place)
-    scores = table[:, columns.scores]
-    if columns.object_score is not None:
-        scores = scores * table[:, columns.object_score]
+    scores = table[:, first:end]
+    if parameters.head == "v5":
+        scores = scores * table[:, 4:5]
     read = ReadBoxes(pixels, np.arange(len(pixels)), scores)
     if parameters.coefficients:
-        read = replace(read, coefficients=table[:, columns.coefficients])
+        read = replace(read, coefficients=table[:, end:])
     return best_class(read) if parameters.classes == "best" else read
-
-
-class _YoloColumns(NamedTuple):
-    """The columns of a YOLO head behind the four of the box.
-
-    ``object_score`` is the score of any object, a factor of the scores of v5.
-    """
-
-    scores: slice
-    coefficients: slice
-    object_score: slice | None
-
-
-def _yolo_columns(count: int, parameters: Yolo) -> _YoloColumns:
-    """Return the columns of a head of so many; raises ValueError for too few of them."""
-    object_score = slice(4, 5) if parameters.head == "v5" else None
-    first = object_score.stop if object_score else 4
-    end = count - parameters.coefficients
-    if end <= first:
-        least = first + parameters.coefficients
-        found = f"a {parameters.head} head has more than {least} numbers a box"
-        raise ValueError(f"{found}, and this has {count}; write another head")
-    return _YoloColumns(slice(first, end), slice(end, count), object_score)
 
 
 def read_anchors(values: Array, parameters: Anchors, place: BatchPlace) -> ReadBoxes:

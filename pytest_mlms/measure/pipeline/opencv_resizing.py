@@ -69,47 +69,20 @@ def _block_means(image: Array, size: Size) -> Array:
     return np.asarray(total.astype(np.float32) * share)
 
 
-class _Cover(NamedTuple):
-    """The old pixels of an axis that each of N new ones covers (N each).
-
-    Attributes:
-        first: The index of the first one that is covered as a whole.
-        last: The index of the last one that is covered at all.
-        before: The part of the one before the first.
-        behind: The part of the last one.
-        length: The length of all that is covered.
-    """
-
-    first: Array
-    last: Array
-    before: Array
-    behind: Array
-    length: Array
-
-
-def _covers(old: int, new: int) -> _Cover:
+def _area_taps(old: int, new: int) -> Taps:
+    """Return the parts of old pixels that each new one covers (computeResizeAreaTab)."""
     scale = pixel_scale(old, new)
     begin = pixel_starts(old, new)
     end = begin + scale
-    last = np.minimum(np.floor(end), old - 1)
-    first = np.minimum(np.ceil(begin), last)
+    last = np.minimum(np.floor(end), old - 1)  # the last pixel that is covered at all
+    first = np.minimum(np.ceil(begin), last)  # the first one that is covered as a whole
     length = np.minimum(scale, old - begin)
-    behind = end - last
-    part = np.minimum(np.minimum(behind, 1), length)
-    return _Cover(
-        first=first,
-        last=last,
-        before=first - begin,
-        behind=np.where(behind > _LEAST_PART, part, 0),
-        length=length,
-    )
+    before = first - begin  # of the pixel before the first
+    part = np.minimum(np.minimum(end - last, 1), length)
+    behind = np.where(end - last > _LEAST_PART, part, 0)  # of the last pixel
 
-
-def _area_taps(old: int, new: int) -> Taps:
-    """Return the parts of old pixels that each new one covers (computeResizeAreaTab)."""
-    first, last, before, behind, length = _covers(old, new)
     start = np.where(before > _LEAST_PART, first - 1, first)
-    most = int(np.ceil(pixel_scale(old, new))) + 2
+    most = int(np.ceil(scale)) + 2
     index = start + np.arange(most)[:, np.newaxis]
     weight = np.where(index < first, before, 1.0)
     weight = np.where(index == last, behind, weight)
@@ -195,18 +168,12 @@ def _scaled_rows(rows: Array, coefficients: Array) -> Array:
     return np.asarray((rows * coefficients[:, np.newaxis, np.newaxis]) >> 16)
 
 
-class _Coefficients(NamedTuple):
-    """The weights of the first and the second pixel of each pair, as int32 of 11 bits."""
-
-    first: Array
-    second: Array
-
-
-def _coefficients(part: Array) -> _Coefficients:
+def _coefficients(part: Array) -> tuple[Array, Array]:
+    """Return the weights of the first and the second pixel of each pair, as int32 of 11 bits."""
     rest = np.float32(1) - part
     first = np.rint(rest * _COEFFICIENT_ONE)
     second = np.rint(part * _COEFFICIENT_ONE)
-    return _Coefficients(first.astype(np.int32), second.astype(np.int32))
+    return first.astype(np.int32), second.astype(np.int32)
 
 
 def _area(image: Array, size: Size) -> Array:

@@ -55,11 +55,6 @@ class TablePlaces(Sequence[str]):
         return place if self._files is None else f"{place}: {self._files[index]}"
 
 
-class _Row(NamedTuple):
-    line: int
-    values: Mapping[str, str]
-
-
 def read_labels_csv(
     path: Path, inputs: Sequence[str], has_files: bool = True, sequence: str | None = None
 ) -> Table:
@@ -122,13 +117,13 @@ def _table(
     sequences: list[str] = []
     table = Table({name: [] for name in column_of}, [], [], sequences if sequence else None)
     further = [sequence] if sequence else []
-    for row in _rows(reader, [*further, *column_of.values(), LABEL]):
+    for values in _rows(reader, [*further, *column_of.values(), LABEL]):
         for name, column in column_of.items():
-            table.inputs[name].append(row.values[column])
-        table.labels.append(row.values[LABEL])
-        table.lines.append(row.line)
+            table.inputs[name].append(values[column])
+        table.labels.append(values[LABEL])
+        table.lines.append(reader.line_num)
         if sequence:
-            sequences.append(row.values[sequence])
+            sequences.append(values[sequence])
     return table
 
 
@@ -145,8 +140,8 @@ def _columns(found: Sequence[str], inputs: Sequence[str], has_files: bool) -> di
     raise DatasetError(f"{problem}; write '{','.join(wanted)}', with a comma between them")
 
 
-def _rows(reader: csv.DictReader[str], columns: Sequence[str]) -> Iterator[_Row]:
-    """Yield the rows that have a value in one of the columns.
+def _rows(reader: csv.DictReader[str], columns: Sequence[str]) -> Iterator[dict[str, str]]:
+    """Yield the values of the rows that have one in one of the columns.
 
     Raises DatasetError for the first without a value for an input, or without a cell for its label.
     """
@@ -163,7 +158,7 @@ def _rows(reader: csv.DictReader[str], columns: Sequence[str]) -> Iterator[_Row]
                 raise DatasetError(f"{place}: {problem}")
         if cells[LABEL] is None:
             raise DatasetError(f"{place}: has no label; write one after a comma")
-        yield _Row(reader.line_num, values)
+        yield values
 
 
 def _cells(reader: csv.DictReader[str]) -> Iterator[dict[str, str]]:
