@@ -40,7 +40,7 @@ class AgentPair:
     is possible. ``labels`` name the sides in messages. ``together`` is whether both sides were
     started and loaded at once. Calls are made over the batches in their ``order``, by numbers;
     behind it are those that are ``watched``, each for itself. ``groups`` are those of the batches
-    in their order.
+    in their order. ``exits`` are those of the pairs so far, None where nobody looks at them.
     """
 
     def __init__(
@@ -50,11 +50,13 @@ class AgentPair:
         labels: Mapping[SideName, str],
         in_container: bool = False,
         together: bool = False,
+        exits: Exits | None = None,
     ) -> None:
         self.a = a
         self.b = b
         self.labels = labels
         self.together = together
+        self.exits = exits
         self.batches: Sequence[Outputs] = ()
         self.order: Sequence[int] = ()
         self.watched: Sequence[int] = ()
@@ -181,7 +183,7 @@ def open_pair(
         if sides["a"].case.threads == sides["b"].case.threads:
             _check_same_threads(a, b)
         _check_same_cores(a, b)
-        yield AgentPair(a, b, labels, in_container, together)
+        yield AgentPair(a, b, labels, in_container, together, exits)
         if exits is not None:
             if places and predictors[second].agent.alive:
                 with _naming(labels, second):

@@ -24,6 +24,7 @@ import numpy as np
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.statistics import is_steady
 from pytest_mlms.decide.upgrade.agents import AgentPair, TurnPlan
+from pytest_mlms.decide.upgrade.crash import EXITS_TO_FAIL, Exits
 from pytest_mlms.decide.upgrade.figures import centre_of, slow_calls
 from pytest_mlms.decide.upgrade.interleave_plan import InterleavePlan
 from pytest_mlms.decide.upgrade.late_calls import LateCalls
@@ -133,6 +134,9 @@ def run_interleaved(
     dies under it. There is no further round that would exceed the budget if it takes as long as
     those before, but those up to the first that may fail an item which ``is_for_guards``: whose
     gates passed, while a guard looks worse.
+
+    Where the candidate seems to fail more often at its exit, processes are started that only end:
+    as many as may show it, and more in a time that is the budget once more.
     """
     earlier = EarlierRounds(LateCalls(plan.watches_late))
     _Rounds(plan, open_pair, batches_for, after_round, keep_part, is_for_guards, earlier).run()
@@ -189,10 +193,19 @@ class _Rounds:
     measured: int = 0
     spent: float = 0.0
     kills: KilledOnce = field(default_factory=KilledOnce)
+    exits: Exits | None = None
+    batches: Sequence[Outputs] = ()
+    spent_on_exits: float = 0.0
 
     def run(self) -> None:
-        """Run rounds until they are enough, and one again where the candidate was killed in it."""
+        """Run rounds until they are enough, then what else shows how processes end."""
         rng = random.Random(self.plan.seed)
+        self._run_rounds(rng)
+        if self.exits is not None:
+            self._end_more(self.exits, rng, lambda exits: exits.are_suspect)
+
+    def _run_rounds(self, rng: random.Random) -> None:
+        """Run rounds until they are enough, and one again where the candidate was killed in it."""
         load = self.plan.load_strategy()
         if self.plan.fills_caches:
             self.kills.unless_killed(lambda: self._fill_caches(self.plan.draw_cores(rng)))
@@ -202,6 +215,8 @@ class _Rounds:
                 order = order[::-1] if index % 2 else rng.sample(SIDES, 2)  # in blocks of two
             if self.kills.unless_killed(functools.partial(self._round, order, rng, load)):
                 return
+            if self.exits is not None and self.exits.always_differ:
+                self._end_more(self.exits, rng, lambda exits: exits.always_differ)
             rounds = self.plan.rounds
             is_guarded = rounds.least <= index + 1 < rounds.to_fail and self.is_for_guards()
             if self.spent + self.spent / (index + 1) > self.plan.budget and not is_guarded:
@@ -225,6 +240,7 @@ class _Rounds:
         began = time.monotonic()
         cores = self.plan.draw_cores(rng)
         with self.open_pair(order, cores) as pair:
+            self.exits = pair.exits
             of_round = self.plan.for_round(
                 earlier.changes,
                 self.is_for_guards(),
@@ -233,12 +249,29 @@ class _Rounds:
             )
             runner = RoundRunner(of_round, pair, cores, rng, earlier)
             measured = runner.run(self.batches_for, order)
+            self.batches = pair.batches
             if load is not None:
                 keep = functools.partial(self.keep_part, index)
                 measured = runner.with_load(measured, load, keep)
             self.measured += 1
             self.spent += time.monotonic() - began
             return self.after_round(index, measured, pair)
+
+    def _end_more(
+        self, exits: Exits, rng: random.Random, is_wanted: Callable[[Exits], bool]
+    ) -> None:
+        """End further processes after a call each, as long as these exits are wanted."""
+        exits.only_end = True
+        while exits.are_suspect and is_wanted(exits):
+            if exits.counts.exits >= EXITS_TO_FAIL and self.spent_on_exits > self.plan.budget:
+                break
+            began = time.monotonic()
+            with self.open_pair(rng.sample(SIDES, 2), self.plan.draw_cores(rng)) as pair:
+                pair.bind(self.batches)
+                for side in SIDES:
+                    pair.turn(side, TurnPlan())
+            self.spent_on_exits += time.monotonic() - began
+        exits.only_end = False
 
 
 class _WarmUp(NamedTuple):

@@ -17,7 +17,7 @@ from pytest_mlms.core.quantities import upgrade_rules
 from pytest_mlms.core.records import Comparison, Verdict
 from pytest_mlms.core.units import format_quantity
 from pytest_mlms.decide.upgrade.agents import AgentPair
-from pytest_mlms.decide.upgrade.crash import crash_comparison
+from pytest_mlms.decide.upgrade.crash import Exits, crash_comparison
 from pytest_mlms.decide.upgrade.criteria import Criteria
 from pytest_mlms.decide.upgrade.decision import are_gates_decided, compare_rounds, is_decided
 from pytest_mlms.decide.upgrade.figures import clock_step, figures_of, group_figures
@@ -89,6 +89,7 @@ class UpgradeRun:
     _lasting_comparisons: Sequence[Comparison] = field(init=False, default=())
     _mix: Mix = field(init=False, default=ONE_GROUP)
     _timed: TimedInputs | None = field(init=False, default=None)
+    _exits: Exits | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         """Begin without any input that is suspected."""
@@ -118,9 +119,17 @@ class UpgradeRun:
             crash = crash_comparison(str(error))
             self._update(comparisons=[crash, *self.result.comparisons])
             return self.result
+        self._tell_exits()
         self._update(complete=True)
         self._check_load()
         return self.result
+
+    def _tell_exits(self) -> None:
+        """Add what is not sure of a candidate that failed more often at its exit."""
+        exits = self._exits
+        told = exits.open_comparison() if exits is not None else None
+        if told is not None:
+            self._update(comparisons=[*self.result.comparisons, told])
 
     def _keep_part(self, index: int, arrays: Mapping[str, Array]) -> None:
         """Keep what there is of a round whose load did not come to its end (part-N.npz)."""
@@ -151,6 +160,7 @@ class UpgradeRun:
 
         Raises InvalidRun where it cannot be trusted, AgentError where a process died.
         """
+        self._exits = pair.exits
         self._record(index, measured)
         problems = self.check_device()
         if problems:

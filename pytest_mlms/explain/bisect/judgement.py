@@ -171,6 +171,8 @@ def _crash_of(line: _Line) -> str:
     versions a crash is an ERROR, also where the earlier stack fails, too.
     """
     compared = _comparison(line, CRASH)
+    if compared is not None and compared["verdict"] != Verdict.REGRESSED:
+        return ""  # it may be chance
     if compared is None and line["verdict"] != Verdict.ERROR:
         return ""
     message = str(compared["lacking"]).partition("\n")[0] if compared else _first_line(line)

@@ -13,6 +13,7 @@ import pytest
 
 from pytest_mlms.core.errors import AgentError
 from pytest_mlms.decide.upgrade.agents import AgentPair
+from pytest_mlms.decide.upgrade.crash import Exits
 from pytest_mlms.decide.upgrade.interleave import MeasuredRound, run_interleaved
 from pytest_mlms.decide.upgrade.interleave_plan import InterleavePlan
 from pytest_mlms.decide.upgrade.round_estimate import RoundSpan
@@ -108,6 +109,46 @@ def test_a_guard_that_looks_worse_has_the_rounds_to_fail_whatever_the_budget(
     run = Run(FakePair(), rounds=100)
     run.run(replace(PLAN, budget=0.0, rounds=RoundSpan(1, 12)), lambda: for_guards)
     assert len(run.opened) == expected
+
+
+class RunOfExits(Run):
+    """A run whose candidate fails at its exit as told, and never after that."""
+
+    def __init__(self, fails: Sequence[bool], rounds: int) -> None:
+        super().__init__(FakePair(), rounds)
+        self.exits = Exits()
+        self.fails = iter(fails)
+
+    @contextlib.contextmanager
+    def open_pair(self, order: Sequence[SideName], cores: Sequence[int]) -> Iterator[AgentPair]:
+        with super().open_pair(order, cores) as pair:
+            pair.exits = self.exits
+            yield pair
+        self.exits.counts.add(a=False, b=next(self.fails, False))
+
+
+@pytest.mark.parametrize(
+    ("fails", "opened"),
+    [
+        ([], 6),
+        ([True, *5 * [False]], 7),  # one of seven may be chance
+        ([True, True, *4 * [False]], 13),
+        (19 * [False, True], 40),
+    ],
+)
+def test_a_candidate_that_seems_to_fail_at_its_exit_has_further_ones(
+    fails: Sequence[bool], opened: int
+) -> None:
+    run = RunOfExits(fails, rounds=6)
+    run.run()
+    assert len(run.opened) == opened
+    assert len(run.measured) == 6
+
+
+def test_the_budget_ends_further_exits_once_there_are_six() -> None:
+    run = RunOfExits([True, *100 * [True]], rounds=1)
+    run.run(replace(PLAN, budget=0.0))
+    assert len(run.opened) == 6
 
 
 def test_each_side_is_started_first_in_one_of_two_rounds() -> None:
