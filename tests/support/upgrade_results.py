@@ -75,7 +75,7 @@ class RunFolder:
         line = line_of([record_of(measured) for measured in ROUNDS], **fields)
         self.file.write_text(json.dumps(line, allow_nan=False) + "\n")
 
-    def write_with_pairs(self) -> None:
+    def write_with_pairs(self, **fields: Any) -> None:
         """Write the results and the raw pairs of all rounds."""
         names = {}
         for index, measured in enumerate(ROUNDS):
@@ -86,7 +86,7 @@ class RunFolder:
             name = f"pairs-{index}.npz"
             np.savez(self.path / name, **arrays)
             names[name] = name
-        self.write(artifacts=names)
+        self.write(**fields, artifacts=names)
 
     @property
     def upgrade(self) -> RecordedUpgrade:

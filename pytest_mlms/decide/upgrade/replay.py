@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -24,6 +24,7 @@ from pytest_mlms.decide.upgrade.decision import compare_rounds, is_decided, verd
 from pytest_mlms.decide.upgrade.figures import OF_PROCESS, Figure, figures_of, group_figures
 from pytest_mlms.decide.upgrade.group_decision import groups_beside
 from pytest_mlms.decide.upgrade.labels import point_label, sides_label
+from pytest_mlms.decide.upgrade.missing_gates import MISSING, missing_gates
 from pytest_mlms.decide.upgrade.round_inputs import RoundInputs
 from pytest_mlms.decide.upgrade.round_record import RoundRecord, SideRecord, start_orders
 from pytest_mlms.decide.upgrade.rounds import (
@@ -204,8 +205,12 @@ def _decide(
     again = {("rounds", name) for name in upgrade_rules()} | {("calls", "stalls")}
     if upgrade.input_groups:
         again.add(("rounds", "group_latency"))
-    lasting = [one for one in upgrade.comparisons if (one.of, one.quantity) not in again]
-    terms = upgrade.terms
+    lasting = [
+        one
+        for one in upgrade.comparisons
+        if (one.of, one.quantity) not in again and one.of != MISSING
+    ]
+    terms = replace(upgrade.terms, tolerances=tolerances)
     orders = start_orders(upgrade.rounds)
     figures, groups = zip(*measured, strict=True)
     for count in range(1, len(measured) + 1):
@@ -216,6 +221,7 @@ def _decide(
         worst = of_groups and of_groups.worst
         stalls = compare_stalls(figures[:count], tolerances.get("stalls"), terms.rounds)
         comparisons = [*lasting, *of_rounds, *filter(None, (worst, stalls))]
+        comparisons += missing_gates(terms, comparisons, upgrade.rounds[:count])
         decision = _Decision(verdict_of(comparisons), comparisons, count)
         if is_decided(comparisons, count, terms.rounds.least):
             break

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mlms_predictors._run.replies import DeviceBytes
@@ -16,7 +17,7 @@ from pytest_mlms.decide.upgrade.explanation import explain_upgrade
 from pytest_mlms.decide.upgrade.missing_gates import MISSING, missing_gates
 from pytest_mlms.decide.upgrade.result import UpgradeResult
 from pytest_mlms.decide.upgrade.round_record import SideRecord
-from pytest_mlms.decide.upgrade.rounds import SideName
+from pytest_mlms.decide.upgrade.rounds import SIDES, SideName
 from tests.support.labour import LabourUpgrade
 from tests.support.upgrades import ROUND_RECORD, SIDE_RECORD, alike, setting
 
@@ -65,6 +66,28 @@ def test_memory_of_a_gpu_that_no_counter_tells_of_both_sides_says_why(
     for compared in found:
         assert reason.lower() in compared.lacking.lower()
         assert compared.verdict is Verdict.INCONCLUSIVE
+
+
+@pytest.mark.parametrize("gate", [True, False])
+@pytest.mark.parametrize(("a", "b", "silent"), [(None, 1, "A"), (1, None, "B"), (None, None, "")])
+@pytest.mark.parametrize(
+    ("name", "field", "reason"),
+    [
+        ("peak_memory", "peak_bytes", "can't reset the peak"),
+        ("start_time", "interpreter_seconds", "has another clock"),
+    ],
+)
+def test_what_only_one_side_tells_is_no_silence(
+    name: str, field: str, reason: str, a: int | None, b: int | None, silent: str, gate: bool
+) -> None:
+    told: Any = {"a": {field: a}, "b": {field: b}}
+    known = replace(SIDE_RECORD, peak_bytes=1, interpreter_seconds=1.0)
+    sides: dict[SideName, SideRecord] = {side: replace(known, **told[side]) for side in SIDES}
+    criteria = Criteria({name: 0.1}, (name,) if gate else ())
+    found = missing_gates(criteria, [], [replace(ROUND_RECORD, sides=sides)])
+    assert [(one.quantity, one.gate) for one in found] == [(name, gate)] * (gate or a != b)
+    for compared in found:
+        assert (f"not measured: {silent} {reason}" in compared.lacking) == bool(silent)
 
 
 def test_a_gate_that_is_measured_is_not_missing() -> None:

@@ -16,6 +16,7 @@ from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.records import Comparison, Verdict
 from pytest_mlms.core.serialization import to_plain
 from pytest_mlms.decide.upgrade.criteria import Criteria
+from pytest_mlms.decide.upgrade.missing_gates import MISSING, missing_gates
 from pytest_mlms.decide.upgrade.replay import read_upgrades
 from tests.support.paced import Pace, paced_upgrade
 from tests.support.upgrade_results import RunFolder, line_of
@@ -109,6 +110,36 @@ def test_another_clock_needs_the_pairs(folder: RunFolder) -> None:
     folder.write()
     with pytest.raises(MlmsError, match="another clock needs the raw pairs, pairs-N.npz"):
         folder.replay(clock="wall")
+
+
+def test_gates_that_another_clock_does_not_measure_are_open(folder: RunFolder) -> None:
+    """The item PASSED by a clock without the quantity that was named."""
+    gates = ("latency", "latency_p90")
+    folder.write_with_pairs(terms=Criteria(dict.fromkeys(gates, 0.3), gates))
+    assert folder.replay().verdict is Verdict.PASSED
+    for index in range(len(folder.upgrade.rounds)):
+        path = folder.path / f"pairs-{index}.npz"
+        arrays = read_arrays(path)
+        for side in "ab":
+            arrays[f"wall_{side}"] = np.ceil(arrays[f"wall_{side}"] * 1e3) * 1e-3
+        write_arrays(path, arrays)
+    found = folder.replay(clock="wall")
+    assert find(found.comparisons, "latency_p90").of == MISSING
+    assert found.verdict is Verdict.INCONCLUSIVE
+
+
+def test_a_gate_that_another_clock_measures_is_decided(folder: RunFolder) -> None:
+    folder.write_with_pairs()
+    upgrade = folder.upgrade
+    lacking = missing_gates(Criteria({"latency_p90": 0.3}, ("latency_p90",)), [])
+    folder.write_with_pairs(
+        comparisons=[*upgrade.comparisons, *lacking],
+        terms=Criteria({"latency": 0.3, "latency_p90": 0.3}, ("latency", "latency_p90")),
+    )
+    found = folder.replay(clock="wall")
+    (compared,) = [one for one in found.comparisons if one.quantity == "latency_p90"]
+    assert compared.verdict is Verdict.PASSED
+    assert found.verdict is Verdict.PASSED
 
 
 def test_a_clock_that_was_not_measured_is_an_error_that_names_the_others(
