@@ -126,7 +126,8 @@ def _judge(
     cause = ""
     if killed is not None:
         cause = f"after {blocks['b']['seconds'][-1]:.0f} of {config.soak:g} s {killed}"
-        problems = problems if is_broken else [*problems, cause.partition("\n")[0]]
+        if problems or not is_broken:
+            problems = [*problems, cause.partition("\n")[0]]
     recorder.note(doubts=monitor.with_doubts())
     recorder.settle(estimates, decisions, config.strict, lambda: cause, problems)
 

@@ -164,6 +164,21 @@ def test_a_soak_whose_process_is_killed_is_judged_as_far_as_it_goes_and_not_repe
     again.stdout.fnmatch_lines(["mlms: resumed: 1 earlier results kept"])
 
 
+def test_a_killed_soak_that_can_not_be_trusted_names_the_kill_though_a_limit_is_broken(
+    soaks: Project,
+) -> None:
+    (soaks.path / "conftest.py").write_text(
+        "from pytest_mlms.items.device_monitor import DeviceMonitor\n"
+        "DeviceMonitor.problems = lambda monitor: ['throttled: it was too hot']\n"
+    )
+    result = soaks.run("--mlms-soak=30s", "-k", "soak", "--mlms-stack=leaking_killed")
+    (item,) = soaks.items()
+    assert item["verdict"] == "INVALID"
+    assert "throttled: it was too hot" in item["message"]
+    assert "killed by SIGKILL" in item["message"]
+    result.assert_outcomes(failed=1)
+
+
 def test_a_soak_whose_candidate_is_killed_before_it_can_be_judged_begins_once_more(
     soaks: Project,
 ) -> None:
