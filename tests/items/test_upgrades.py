@@ -130,7 +130,9 @@ def test_upgrades_are_judged_shown_and_recorded_and_can_be_judged_again(
     check_line(slow)
     check_output(result.stdout.str())
     check_report(upgrades)
-    result.stdout.fnmatch_lines(["mlms: report of 2 regressed upgrades in */upgrade-report.md"])
+    result.stdout.fnmatch_lines(
+        ["mlms: report of 2 upgrades that regressed in */upgrade-report.md"]
+    )
     properties = junit_properties(upgrades.path / "junit.xml")
     assert float(properties["mlms_ratio_of_latency"] or 0) == pytest.approx(8)
 

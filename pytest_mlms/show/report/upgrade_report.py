@@ -360,11 +360,12 @@ def write_run_upgrades(target: Path, folder: Path) -> tuple[list[str], list[str]
     except MlmsError as error:
         again = f"mlms report {folder} --upgrade-report"
         return [], [f"{error}; try: {again}"]
-    count = len(regressed_items(run.items))
-    if count == 0:
+    kinds = [item.kind for item in regressed_items(run.items)]
+    if not kinds:
         return [f"no upgrade regressed, and {target} says so"], []
-    noun = "upgrade" if count == 1 else "upgrades"
-    return [f"report of {count:,} regressed {noun} in {target}"], []
+    counted = {kind: kinds.count(kind) for kind in ("upgrade", "soak") if kind in kinds}
+    nouns = [f"{count:,} {noun}{'s' * (count > 1)}" for noun, count in counted.items()]
+    return [f"report of {' and '.join(nouns)} that regressed in {target}"], []
 
 
 def write_upgrades(target: Path, runs: Sequence[RunView], evidence: Evidence) -> None:
