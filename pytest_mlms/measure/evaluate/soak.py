@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 
 from pytest_mlms.core.records import Estimate
-from pytest_mlms.core.statistics import theil_sen, theil_sen_interval
+from pytest_mlms.core.statistics import fisher_probability, theil_sen, theil_sen_interval
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import Array
 from pytest_mlms.measure.evaluate.closeness import problem_of
@@ -156,7 +156,7 @@ Sides = Sequence[Blocks]
 _WARM_UP = 0.1  # share of the blocks
 _LEAST_BLOCKS = 24
 _PARTS = 3
-_SELDOM = 0.05  # of blocks that have another form
+_RISK = 0.0003  # that more blocks have another form by chance
 _GROUPS = 13  # of neighbours, whose medians are independent enough
 _CONFIDENCE = 0.99  # of the second of 12 values, from either end, it is 99.4 %
 
@@ -255,26 +255,29 @@ def _outputs(sides: Sides) -> Estimate:
 
 def _change_form_by_call(sides: Sides) -> bool:
     """Return whether the model changes the form of its outputs, on both sides alike."""
-    if all(2 in np.array_split(side["form"], _PARTS)[0] for side in sides):
-        return True
-    shares = [np.mean(side["form"] > 0) for side in sides]
-    if shares[0] == 0 or shares[0] > SPREADS * shares[-1] + _SELDOM:
+    b, a = (sides[index]["form"] > 0 for index in (0, -1))
+    if not b.any() or _are_more(b, a, SPREADS):
         return False
     return all(map(_is_form_drawn, sides))
 
 
 def _is_form_drawn(side: Blocks) -> bool:
-    """Return whether the form of outputs changes by the call.
+    """Return whether the form of outputs changes by the call, and not more often at the end.
 
-    Where it does so seldom, it is drawn as the numbers are, unless most blocks have another at the
-    end.
+    Where it does so too seldom to be seen at first, it is drawn if the numbers are.
     """
     first, _, last = np.array_split(side["form"], _PARTS)
-    if 2 in first:
-        return True
+    if _are_more(last > 0, first > 0):
+        return False
     repeats = side["repeat"][: len(first)][first == 0]
     is_number_drawn = len(repeats) > 0 and 1 < np.median(repeats) < math.inf
-    return bool(is_number_drawn and np.mean(last > 0) < 0.5)
+    return bool(2 in first or is_number_drawn)
+
+
+def _are_more(blocks: Array, others: Array, odds: float = 1.0) -> bool:
+    """Return whether surely more of some blocks have another form than of others."""
+    counts = (int(others.sum()), len(others), int(blocks.sum()), len(blocks))
+    return fisher_probability(*counts, odds) < _RISK
 
 
 def _differences(sides: Sides) -> Estimate:

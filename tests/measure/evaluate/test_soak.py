@@ -395,10 +395,11 @@ def test_outputs_whose_form_changes_from_call_to_call_are_no_measure_of_drift() 
         assert decision.verdict is Verdict.INCONCLUSIVE
 
 
-@pytest.mark.parametrize("share", [0.002, 0.005, 0.01, 0.02])
+@pytest.mark.parametrize("share", [0.002, 0.005, 0.01, 0.02, 0.05, 0.3])
 def test_a_form_that_changes_seldom_is_drawn_where_numbers_are(share: float) -> None:
+    """One of 150 was a drift at 2 % beside a baseline that drew as many."""
     random = np.random.default_rng(3)
-    for _ in range(100):
+    for _ in range(400):
         sides = [drawing(random, share), drawing(random, share)]
         for judged in (sides, sides[:1]):
             assert estimate_soak(*judged)["soak_outputs"].lacking
@@ -410,6 +411,22 @@ def drawing(random: np.random.Generator, share: float, begin: int = 0) -> dict[s
     form = np.where(of_first != of_second, 2, of_call.astype(int))
     difference = np.where(of_call, np.inf, 5.0)
     return blocks(difference=difference, repeat=np.where(form == 2, np.inf, 5.0), form=form)
+
+
+@pytest.mark.parametrize("has_baseline", [True, False])
+@pytest.mark.parametrize("share", [0.4, 1.0])
+def test_a_form_that_is_drawn_seldom_at_first_and_often_at_the_end_is_drift(
+    share: float, has_baseline: bool
+) -> None:
+    """It was INCONCLUSIVE, also where all blocks of the second half had another one."""
+    random = np.random.default_rng(6)
+    seldom = drawing(random, 0.01)
+    seldom["form"][30] = 2
+    often = drawing(random, share)
+    later = {name: np.where(TIME < 120, seldom[name], often[name]) for name in often}
+    found = estimate_soak(later, *([seldom] if has_baseline else []))["soak_outputs"]
+    assert np.isinf(found.value)
+    assert not found.lacking
 
 
 @pytest.mark.parametrize("begin", [0, 160])
