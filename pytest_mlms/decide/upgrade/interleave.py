@@ -146,13 +146,15 @@ def run_interleaved(
 class EarlierRounds:
     """Facts that rounds hand on: late calls, logs of B / A, slow calls, growths, plans of turns.
 
-    ``call_seconds`` are those that a call of both sides takes in turns, with all that is beside it.
+    ``call_seconds`` are those that a call of both sides takes in turns, with all that is beside it,
+    and ``mean_calls`` those of a call alone, of the slower side.
     """
 
     late_calls: LateCalls
     changes: list[float] = field(default_factory=list)
     slow_calls: list[tuple[int, int]] = field(default_factory=list)
     call_seconds: list[float] = field(default_factory=list)
+    mean_calls: list[float] = field(default_factory=list)
     growths: list[Mapping[SideName, float]] = field(default_factory=list)
     probes: list[Mapping[SideName, Array]] = field(default_factory=list)
     turn_plans: list[TurnPlan] = field(default_factory=list)
@@ -236,7 +238,7 @@ class _Rounds:
         index = self.measured
         earlier = self.earlier
         del earlier.changes[index:], earlier.slow_calls[index:]  # where the candidate was killed
-        del earlier.call_seconds[index:], earlier.growths[index:]
+        del earlier.call_seconds[index:], earlier.growths[index:], earlier.mean_calls[index:]
         began = time.monotonic()
         cores = self.plan.draw_cores(rng)
         with self.open_pair(order, cores) as pair:
@@ -330,11 +332,11 @@ class RoundRunner:
         last_turns = self._turn_with_outputs(self._draw_order())
         calls = len(first_sides) * (turn_plan.skip + turn_plan.count)
         calls += len(numbers_again) * (turn_plan.skip + 1)
-        growth = memory.growth(calls, warm_up.slowest, is_first=not earlier.growths)
+        earlier.mean_calls.append(max(self._mean_call(turns[side]) for side in SIDES))
+        slowest = float(np.median(earlier.mean_calls))  # as few turns may have short calls only
+        growth = memory.growth(calls, slowest, is_first=not earlier.growths)
         earlier.growths.append(growth)
         change = earlier.changes[-1]
-        of_turns = [[np.median(durations(turn)) for turn in turns[side]] for side in SIDES]
-        slowest = float(np.median(of_turns, axis=1).max())  # fewer calls are slower, as in warm-ups
         late = earlier.late_calls.run(pair, turn_plan, slowest, change, self._draw_order)
         joules = self._joules_per_input()
         idle = self._idle_cpu()
@@ -566,6 +568,13 @@ class RoundRunner:
         latencies = even_out(times, self._pair.groups)
         medians = np.median(latencies, axis=0)
         return np.asarray(medians / np.median(medians[calls // 2 :]))
+
+    def _mean_call(self, turns: Sequence[Turn]) -> float:
+        """Return the seconds of a call of turns: the mean over the batches of their medians."""
+        seconds = np.concatenate([durations(turn) for turn in turns])
+        cycle = len(self._pair.order)
+        places = range(min(cycle, len(seconds)))
+        return float(np.mean([np.median(seconds[place::cycle]) for place in places]))
 
     def _slowest_call(self, skip: int) -> float:
         """Return the seconds of a call of the slower side, in turns that skip the first ones."""

@@ -171,3 +171,20 @@ def test_late_calls_go_as_far_as_the_calls_of_turns_take_not_the_first_ones_of_e
     cold = {"a": [2.5], "b": [2.5]}
     result = paced_upgrade(ALIKE, pace(base=2e-4), later, seed=1, pairs=30, starts=cold)
     assert "late_latency" in regressed(result)
+
+
+@pytest.mark.parametrize("sizes", [(8, 16), (8, 8)])
+def test_late_calls_of_inputs_of_which_some_take_longer_keep_to_their_time(
+    sizes: tuple[int, int],
+) -> None:
+    """Most calls were short, and 2,000 more of both kinds took 13 s of each side in each round."""
+    made = []
+
+    def mixed(array: Any, call: int, random: np.random.Generator) -> float:
+        made.append(call)
+        return (2e-2 if array.max() else 1e-4) * float(np.exp(0.01 * random.normal()))
+
+    elements = [np.full(sizes[n % 3 == 0], n % 3 == 0, np.float32) for n in range(60)]
+    tolerances = {"late_latency": 0.1}
+    paced_upgrade(elements, mixed, mixed, seed=1, pairs=12, tolerances=tolerances)
+    assert max(made) < 2000
