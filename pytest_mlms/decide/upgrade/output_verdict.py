@@ -47,12 +47,14 @@ class _Repeats:
     calls: int = 0
     differing: int = 0
     ratio: float = 0.0
+    lost: int = 0
 
     def add(self, found: RepeatedCalls, sweep: OutputSweep) -> None:
         """Add those of a round, and what the outputs that differ come to."""
         self.calls += found.calls
         self.differing += found.differing
         self.ratio = max(self.ratio, math.inf if sweep.problem else sweep.ratio)
+        self.lost += sweep.lost
 
     @property
     def share(self) -> Interval:
@@ -131,11 +133,14 @@ class Circumstances:
         """True if repeated calls of B give something else now and then, and those of A do not.
 
         Where A's do, B is worse where its own are off by far more, or by no far less and twice as
-        often: of equal faults either side's largest may be the larger one.
+        often: of equal faults either side's largest may be the larger one. NaN is worse than
+        another form, though both are infinitely far off.
         """
         a, b = self.repeats["a"], self.repeats["b"]
         if not b.is_faulty or not a.is_faulty:
             return b.is_faulty
+        if b.lost and not a.lost:
+            return True
         is_often = b.share.low > SPREADS * a.share.high
         return (is_often and _MUCH_WORSE * b.ratio >= a.ratio) or b.ratio > _MUCH_WORSE * a.ratio
 
@@ -275,6 +280,8 @@ def _is_alike(part: OutputSweep, where: str, about: Circumstances) -> bool:
     """Return whether the baseline differs from itself, too, and the candidate not surely more."""
     own = about.own.get(where)
     if own is None or not own.beyond or (part.problem and not own.problem):
+        return False
+    if part.lost and not own.lost:
         return False
     b, a = _share(part, where, about).low, _share(own, where, about, "a").high
     is_often = b * (1 - a) > SPREADS * a * (1 - b)  # the odds, as no share is twice of most

@@ -93,7 +93,7 @@ class OutputSweep:
         flips: Those whose best class is another.
         problem: Why outputs can't be compared at all, "" where they can.
         nan: The names of inputs for which the baseline has NaN.
-        lost: How many have NaN where the baseline has a number.
+        lost: How many have NaN where the baseline has a number, of one model where either has.
         unjudged: Those that differ as the baseline does where its inputs are rounded.
         calls: The inputs of each call and which of them differ, 1 or 0, where an input may be in
             several; else empty.
@@ -162,6 +162,8 @@ class OutputSweep:
             if problem:
                 self.problem = self.problem or f"{problem}, for {names[0]}"
                 beyond[:] = True
+                has_nan = [_has_nan(side.get(name)) for side in (ours, expected)]
+                lost |= has_nan[0] > has_nan[1] or (self.of_itself and has_nan[0] != has_nan[1])
                 continue
             tolerance = tolerances[name]
             found = rule.compare(ours[name], expected[name], tolerance)
@@ -175,6 +177,7 @@ class OutputSweep:
                 unjudged |= decided if rows == len(names) else decided.any()
             if self.of_itself:
                 gone = _lost_numbers(expected[name], ours[name])
+                lost |= gone if rows == len(names) else gone.any()
                 found = found._replace(deviation=np.where(gone, math.inf, found.deviation))
             is_by_input = rows == len(names)
             far = found.deviation > 1
@@ -346,6 +349,10 @@ def _lost_numbers(values: Array, others: Array) -> Array:
         return np.zeros(len(values), bool)
     lost = np.isnan(values) & ~np.isnan(others)
     return np.asarray(lost.any(axis=tuple(range(1, lost.ndim))))
+
+
+def _has_nan(values: Array | None) -> bool:
+    return values is not None and values.dtype.kind in "fc" and bool(np.isnan(values).any())
 
 
 def _is_finite(values: Array) -> bool:

@@ -554,6 +554,17 @@ def test_a_fault_on_every_7th_call_is_named_with_its_rate(check: Check) -> None:
     )
 
 
+@pytest.mark.parametrize(("nan", "verdict"), [("b", REGRESSED), ("ab", PASSED), ("a", PASSED)])
+def test_repeated_calls_with_nan_are_worse_than_those_of_another_form(
+    check: Check, nan: str, verdict: Verdict
+) -> None:
+    for name, side in (("a", check.a), ("b", check.b)):
+        value = np.nan if name in nan else 1.0
+        kept = [(0, {"logits": np.full((8, 9), value, np.float32)})]
+        side.repeated = RepeatedCalls(140, 20, kept)
+    assert find(check.run(), "agreement").verdict is verdict
+
+
 def test_repeated_calls_may_differ_by_rounding_and_as_those_of_the_baseline(check: Check) -> None:
     check.b.repeated = repeats(20, 1 + 1e-6)
     assert find(check.run(), "agreement").verdict is PASSED
@@ -634,6 +645,20 @@ def test_a_first_answer_of_another_form_regresses_where_that_of_the_baseline_is_
     check.of_first_call = {
         "a": {"logits": SCORES[:8, :baseline]},
         "b": {"logits": SCORES[:8, :candidate]},
+    }
+    assert find(check.run(), "agreement").verdict is verdict
+
+
+@pytest.mark.parametrize(("nan", "verdict"), [("b", REGRESSED), ("ab", PASSED), ("a", PASSED)])
+def test_nan_in_first_answers_of_another_form_is_seen(
+    check: Check, nan: str, verdict: Verdict
+) -> None:
+    """The baseline's first answer has another form, too: the candidate's values weren't looked at."""
+    check.case = without_accuracy(check.case)
+    check.rounds = 3
+    check.of_first_call = {
+        side: {"logits": np.full((8, 9), np.nan if side in nan else 1.0, np.float32)}
+        for side in ("a", "b")
     }
     assert find(check.run(), "agreement").verdict is verdict
 
