@@ -13,6 +13,7 @@ import numpy as np
 from pytest_mlms.core.records import Comparison, Stack
 from pytest_mlms.decide.upgrade.agents import AgentPair, open_pair
 from pytest_mlms.decide.upgrade.compared_inputs import Extent
+from pytest_mlms.decide.upgrade.crash import Exits
 from pytest_mlms.decide.upgrade.criteria import Criteria, least_calls
 from pytest_mlms.decide.upgrade.explanation import explain_upgrade
 from pytest_mlms.decide.upgrade.interleave_plan import InterleavePlan
@@ -82,6 +83,7 @@ class LabourUpgrade:
         self.clock: Clock | None = None
         self.at_own_threads = False
         self.device = "cpu"
+        self.exits: Exits | None = None
         self.tolerances = {"latency": 0.5}
         self._upgrade: UpgradeRun | None = None
         self._logs = 0
@@ -158,7 +160,7 @@ class LabourUpgrade:
             "a": self._spec(case.baseline),
             "b": self._spec(case),
         }
-        with open_pair(sides, order, cores) as pair:
+        with open_pair(sides, order, cores, self.exits) as pair:
             self.pairs.append(pair)
             yield pair
 

@@ -163,12 +163,14 @@ def _on_open(result: UpgradeResult, setting: UpgradeSetting) -> str:
     missing = [gate.quantity for gate in result.undecided_gates if gate.of == MISSING]
     if missing:
         return f"name no gate that isn't measured here: {', '.join(missing)}"
+    if all(gate.of in ("processes", "outputs") for gate in result.undecided_gates):
+        return "--mlms-budget, the time of which once more is for further exits, or another run"
     return _how_to_decide(result, setting)
 
 
 def _how_to_decide(result: UpgradeResult, setting: UpgradeSetting) -> str:
     """Return the ways to a decision on the gates that are open."""
-    gates = [gate for gate in result.undecided_gates if gate.of != "outputs"]
+    gates = [gate for gate in result.undecided_gates if gate.of not in ("processes", "outputs")]
     rounds = len(result.rounds)
     least, most = setting.rounds
     if rounds < least:

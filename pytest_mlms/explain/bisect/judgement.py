@@ -148,6 +148,9 @@ def _judge_crash(line: _Line) -> Judgement:
         return Judgement(Outcome.BAD, CRASH, "CRASHED", reason=crash)
     if verdict in _FAILURES:
         return Judgement(Outcome.UNDECIDED, CRASH, verdict, reason=_first_line(line))
+    exits = _comparison(line, CRASH)  # of which some failed, which may be chance
+    if exits is not None and exits["gate"]:
+        return Judgement(Outcome.UNDECIDED, CRASH, str(exits["verdict"]), reason=exits["lacking"])
     return Judgement(Outcome.GOOD, CRASH, "RUNS")
 
 

@@ -243,6 +243,43 @@ def test_a_batch_on_which_both_sides_fail_is_no_crash_though_the_first_one_works
     assert isinstance(crash_or(error, {"a": spec}, batches[:2]), Crashed)
 
 
+def test_a_candidate_that_aborts_at_each_exit_has_regressed_after_two_rounds(
+    tmp_path: Path,
+) -> None:
+    upgrade = LabourUpgrade(tmp_path)
+    upgrade.exits = Exits()
+    result = upgrade.run({}, {"fault": "abort"})
+    assert result.crashed
+    assert len(result.rounds) == 2
+    assert upgrade.exits.of_rounds.exits == 2
+    assert "failed at its exit: killed by SIGABRT" in upgrade.text
+    assert "of 6 exits of each side B failed in 6, A in 0" in upgrade.text
+
+
+def test_exits_that_failed_once_are_told_with_the_result(tmp_path: Path) -> None:
+    upgrade = LabourUpgrade(tmp_path)
+    upgrade.exits = Exits()
+    upgrade.exits.counts.add(a=False, b=True)
+    result = upgrade.run({}, {"version": 2})
+    (told,) = [one for one in result.comparisons if one.quantity == "crash"]
+    assert told.verdict is Verdict.INCONCLUSIVE
+    assert not told.gate
+    assert upgrade.exits.counts.exits == 7, "after one more it is less than a sixth"
+    assert "of 7 exits of each side B failed in 1, A in 0, which may be chance" in upgrade.text
+
+
+def test_exits_that_are_open_have_advice_of_their_own() -> None:
+    exits = Exits()
+    for failure in ("SIGABRT", "SIGABRT", "", "", "", ""):
+        end(exits, "", failure)
+    told = exits.open_comparison()
+    assert told is not None
+    result = UpgradeResult(comparisons=[told], complete=True)
+    (advice,) = advice_on(result, setting())
+    assert advice.startswith("try: --mlms-budget, the time of which once more is for further exits")
+    assert explain_upgrade(result, setting()).count("INCONCLUSIVE crash: of 6 exits") == 1
+
+
 CRASHED = UpgradeResult(comparisons=[crash_comparison("candidate new: SIGSEGV\nits log ends:")])
 
 

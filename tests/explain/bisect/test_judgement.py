@@ -78,6 +78,14 @@ def test_other_errors_decide_nothing(message: str) -> None:
         assert message in judged.reason
 
 
+@pytest.mark.parametrize(("gate", "outcome"), [(True, Outcome.UNDECIDED), (False, Outcome.GOOD)])
+def test_exits_that_fail_now_and_then_are_no_crash(gate: bool, outcome: Outcome) -> None:
+    exits = compared("crash", "INCONCLUSIVE", "processes", gate=gate, lacking="2 of 7 exits")
+    item = line("PASSED", compared("latency", "PASSED"), exits)
+    assert judgement_of(item, "crash").outcome is outcome
+    assert judgement_of(item, "latency").outcome is Outcome.GOOD
+
+
 def test_a_crash_decides_nothing_of_speed() -> None:
     judged = judgement_of(failed("candidate new: the agent died"), "latency")
     assert judged.outcome is Outcome.UNDECIDED
