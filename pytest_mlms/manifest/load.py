@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
+from mlms_predictors._run.options import options_of, problem_of
 from pydantic import ValidationError
 
 from pytest_mlms.core.errors import ArtifactError, ManifestError, MlmsError
@@ -19,10 +20,8 @@ from pytest_mlms.core.records import Artifact, Kind, Limit, Place
 from pytest_mlms.core.text import shortened
 from pytest_mlms.manifest import yaml12
 from pytest_mlms.manifest.datasets import DATASET_FILES, with_described_dataset
-from pytest_mlms.manifest.digest_record import UNPINNED, recorded_digest, recorded_in
-from pytest_mlms.manifest.digests import found_digests
+from pytest_mlms.manifest.digests import UNPINNED, found_digests, recorded_digest, recorded_in
 from pytest_mlms.manifest.messages import describe
-from pytest_mlms.manifest.option_check import option_problems
 from pytest_mlms.manifest.points import idle_text
 from pytest_mlms.manifest.reading import read, shown
 from pytest_mlms.manifest.scenarios import Replay
@@ -39,9 +38,40 @@ __all__ = [
     "find_manifests",
     "load",
     "load_document",
+    "option_problems",
     "read",
     "shown",
 ]
+
+
+def option_problems(
+    framework: str, options: Mapping[str, Any], predictors: Collection[str]
+) -> Iterator[tuple[str, str]]:
+    """Yield the name of each option that a predictor doesn't take, and what to write instead.
+
+    ``predictors`` has the predictor's file of each framework; where it has names alone, or the file
+    declares no options, nothing is known of them.
+    """
+    path = predictors.get(framework) if isinstance(predictors, Mapping) else None
+    if path is None or not options:
+        return
+    known = _declared(path)
+    if known is None:
+        return
+    for name, value in options.items():
+        problem = problem_of(name, value, known)
+        if problem:
+            yield name, problem
+
+
+@lru_cache
+def _declared(path: Path) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] | None = options_of(path)
+    except (OSError, UnicodeDecodeError):  # the agent tells why it can't be read
+        return None
+    return found
+
 
 _SHOWN_ERRORS = 100
 _LONGEST_ERROR = 1000  # characters

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from pytest_mlms.core.records import Artifact, RecordedDigest
-from pytest_mlms.manifest.digest_record import add_digest, recorded_digest
+from pytest_mlms.manifest.digests import add_digest, recorded_digest
 
 
 def if_recorded(artifact: Artifact) -> Artifact:
