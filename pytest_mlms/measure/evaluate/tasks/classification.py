@@ -12,15 +12,14 @@ from numpy.typing import NDArray
 
 from pytest_mlms.measure.evaluate.agreement import are_probabilities
 from pytest_mlms.measure.evaluate.outputs import check_finite, finite_rows
-from pytest_mlms.measure.evaluate.tasks.columns import number_texts
-from pytest_mlms.measure.evaluate.tasks.labels import labels_of
-from pytest_mlms.measure.evaluate.tasks.sums import sums_by_group
+from pytest_mlms.measure.evaluate.tasks.labels import labels_of, number_texts
 from pytest_mlms.measure.evaluate.tasks.task import Array, Evidence, Scorer, Task
 from pytest_mlms.measure.pipeline import postprocess, read_labels, table_of, top_k
 
 if TYPE_CHECKING:
     from pytest_mlms.manifest.schema import Output
     from pytest_mlms.measure.pipeline import Dataset
+
 
 _RANKS = {"top1": 1, "top5": 5}
 """Quantity -> how many of the best classes may have the label."""
@@ -186,3 +185,18 @@ def hits(scores: Array, labels: Array, k: int) -> NDArray[np.bool_]:
     better = (scores > own) | first_of_equals
     rank = better.sum(axis=1)
     return np.asarray(rank < k)
+
+
+def sums_by_group(counts: Array, groups: Array, size: int) -> Array:
+    """Return how often each sample has each group (R x ``size``).
+
+    ``counts`` (R x N) says how often each input is in each of R samples, and ``groups`` (N) which
+    group an input is in, from 0 to ``size`` - 1.
+    """
+    sums = np.zeros((len(counts), size))
+    if len(groups) == 0:
+        return sums
+    order = np.argsort(groups, kind="stable")
+    present, starts = np.unique(groups[order], return_index=True)
+    sums[:, present] = np.add.reduceat(counts[:, order], starts, axis=1)
+    return sums

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pytest_mlms.measure.evaluate.outputs import check_finite
-from pytest_mlms.measure.evaluate.tasks.columns import number_texts
-from pytest_mlms.measure.evaluate.tasks.labels import finite_label, labels_of
-from pytest_mlms.measure.evaluate.tasks.shapes import in_shape
+from pytest_mlms.measure.evaluate.tasks.labels import (
+    finite_label,
+    in_shape,
+    labels_of,
+    number_texts,
+)
 from pytest_mlms.measure.evaluate.tasks.task import Array, Evidence, Scorer, Task
 from pytest_mlms.measure.pipeline.outputs import steps_done
 

@@ -9,9 +9,12 @@ import numpy as np
 
 from pytest_mlms.core.errors import OutputError
 from pytest_mlms.manifest.output_steps import Mask
-from pytest_mlms.measure.evaluate.tasks.columns import number_texts
-from pytest_mlms.measure.evaluate.tasks.labels import labels_of
-from pytest_mlms.measure.evaluate.tasks.shapes import in_shape, resized_mask
+from pytest_mlms.measure.evaluate.tasks.labels import (
+    in_shape,
+    labels_of,
+    number_texts,
+    resized_mask,
+)
 from pytest_mlms.measure.evaluate.tasks.task import (
     Array,
     ClassCounts,
