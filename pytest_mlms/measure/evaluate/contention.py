@@ -70,14 +70,18 @@ def latencies_less_wait(times: Mapping[str, Array]) -> Array:
     """Return the seconds of each call less its wait for a core.
 
     Where the counter was read at both ends only, as offline, the longest calls are cut to one
-    level, as waiting makes calls longer.
+    level, as waiting makes calls longer. Where the k longest are cut, the level is (their sum - the
+    wait) / k, which is largest for the right k.
     """
     latencies = times["end"] - times["start"]
     if len(times["at"]) > 2:
-        return np.asarray(latencies - call_waits(**_of_calls(times)))
+        waits = call_waits(times["start"], times["end"], times["wait"], times["at"])
+        return np.asarray(latencies - waits)
     seconds = float(times["wait"][-1] - times["wait"][0])
-    level = _level_without(latencies, seconds)
-    return np.asarray(np.minimum(latencies, level))
+    longest_first = np.sort(latencies)[::-1]
+    counts = np.arange(1, len(latencies) + 1)
+    levels = (np.cumsum(longest_first) - seconds) / counts
+    return np.asarray(np.minimum(latencies, max(0.0, float(levels.max()))))
 
 
 def latencies_of_running(times: Mapping[str, Array]) -> Array:
@@ -88,21 +92,6 @@ def latencies_of_running(times: Mapping[str, Array]) -> Array:
     latencies = times["end"] - times["start"]
     running = latencies_less_wait(times)
     return np.where(2 * running > latencies, running, np.nan)
-
-
-def _level_without(latencies: Array, seconds: float) -> float:
-    """Return the level to which the longest calls are cut so that ``seconds`` are gone in all.
-
-    Where the k longest are cut, it is (their sum - seconds) / k. That is largest for the right k.
-    """
-    longest_first = np.sort(latencies)[::-1]
-    counts = np.arange(1, len(latencies) + 1)
-    levels = (np.cumsum(longest_first) - seconds) / counts
-    return max(0.0, float(levels.max()))
-
-
-def _of_calls(times: Mapping[str, Array]) -> dict[str, Array]:
-    return {name: times[name] for name in ("start", "end", "wait", "at")}
 
 
 def call_waits(start: Array, end: Array, wait: Array, at: Array) -> Array:

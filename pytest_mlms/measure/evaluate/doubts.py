@@ -15,7 +15,7 @@ from dataclasses import replace
 from statistics import fmean
 from typing import NamedTuple
 
-from pytest_mlms.core.quantities import QUANTITIES, ProcessEstimator
+from pytest_mlms.core.quantities import QUANTITIES
 from pytest_mlms.core.records import Decision, Estimate, Limit, Verdict
 from pytest_mlms.measure.evaluate.limits import scale_of
 from pytest_mlms.measure.evaluate.performance_plan import (
@@ -193,14 +193,8 @@ def kinds_of(quantity: str, results: Sequence[ProcessResult]) -> ProcessKinds | 
     if estimator is None:
         return None
     values = [estimator.value(result) for result in results]
-    return find_kinds(values, _error(estimator, results))
-
-
-def _error(estimator: ProcessEstimator, results: Sequence[ProcessResult]) -> float:
-    """Return the largest standard error of a process, as a share of its value."""
-    if not estimator.of_calls:
-        return 0.0
-    return max(result.error for result in results)
+    error = max(result.error for result in results) if estimator.of_calls else 0.0
+    return find_kinds(values, error)
 
 
 def describe_doubts(results: Sequence[ProcessResult]) -> str:

@@ -154,6 +154,7 @@ class _Timed(NamedTuple):
 def _result(plan: PerformancePlan, predictor: Predictor, timed: _Timed) -> ProcessResult:
     loop_seconds = time.perf_counter() - timed.began
     run = timed.run
+    first_wait = timed.first.times["wait"]
     settling = settling_of(timed.latencies, timed.runs)
     record = ProcessRecord(
         start_seconds=predictor.start_seconds,
@@ -169,7 +170,7 @@ def _result(plan: PerformancePlan, predictor: Predictor, timed: _Timed) -> Proce
         output_sha256=run.sha256,
         waited=waited(run.times),
         load_waited=predictor.load_waited,
-        first_waited=_seconds_waited(timed.first),
+        first_waited=float(first_wait[-1] - first_wait[0]),
         in_full=timed.in_full,
         change=settling.change,
         joules_per_input=run.energy.per_input(len(run.latencies) * plan.batch_size),
@@ -190,11 +191,6 @@ def _memory_growth(plan: PerformancePlan, predictor: Predictor, run: ScenarioRun
         return growth
     seconds = min(WATCH_SECONDS, plan.longest / 2)
     return watch_growth(predictor, float(np.median(run.latencies)), seconds)
-
-
-def _seconds_waited(run: ScenarioRun) -> float:
-    counter = run.times["wait"]
-    return float(counter[-1] - counter[0])
 
 
 def _seconds_per_input(plan: PerformancePlan, run: ScenarioRun) -> float:

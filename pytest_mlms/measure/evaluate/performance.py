@@ -27,7 +27,6 @@ from pytest_mlms.measure.evaluate.fresh_process import Batches, measure_process
 from pytest_mlms.measure.evaluate.limits import judge, margin, worst
 from pytest_mlms.measure.evaluate.output_sweep import largest_difference
 from pytest_mlms.measure.evaluate.outputs import (
-    NearbyOutputs,
     check_finite,
     finite_rows,
     nearby_outputs,
@@ -230,13 +229,11 @@ def _is_open(
 ) -> bool:
     """Return whether more processes may help: to decide a limit, or to tell kinds of processes."""
     if plan.limits:
-        return any(map(_may_be_decided_later, measurement.decisions))
+        return any(
+            decision.verdict is Verdict.INCONCLUSIVE and not decision.estimate.lacking
+            for decision in measurement.decisions
+        )
     return len(results) < ENOUGH and kinds_of("latency_p50", results) is not None
-
-
-def _may_be_decided_later(decision: Decision) -> bool:
-    """Return whether more processes may decide a limit."""
-    return decision.verdict is Verdict.INCONCLUSIVE and not decision.estimate.lacking
 
 
 def _ending(decisions: Sequence[Decision]) -> Ending:
@@ -274,7 +271,7 @@ class _SameOutputs:
                 if key != () and len(self._expected) < _MOST_KEPT:
                     self._expected[key] = found
                 continue
-            nearby = functools.partial(_nearby, predictor, batches, batch)
+            nearby = functools.partial(nearby_outputs, predictor.predict, batches[batch])
             other = f"process {number}"
             name, difference = largest_difference(expected, found, other, nearby, self._rules)
             if name:
@@ -292,10 +289,6 @@ class _SameOutputs:
         for name, output in outputs.items():
             finite = finite_rows(output)
             check_finite(name, finite, names.__getitem__ if len(finite) == len(names) else None)
-
-
-def _nearby(predictor: Predictor, batches: Batches, batch: int) -> NearbyOutputs:
-    return nearby_outputs(predictor.predict, batches[batch])
 
 
 def latency_by_group(results: Sequence[ProcessResult], confidence: float) -> list[InputGroup]:
