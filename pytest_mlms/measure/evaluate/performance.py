@@ -271,7 +271,7 @@ class _SameOutputs:
                 if key != () and len(self._expected) < _MOST_KEPT:
                     self._expected[key] = found
                 continue
-            nearby = functools.partial(nearby_outputs, predictor.predict, batches[batch])
+            nearby = functools.partial(_nearby, predictor, batches, batch)
             other = f"process {number}"
             name, difference = largest_difference(expected, found, other, nearby, self._rules)
             if name:
@@ -289,6 +289,10 @@ class _SameOutputs:
         for name, output in outputs.items():
             finite = finite_rows(output)
             check_finite(name, finite, names.__getitem__ if len(finite) == len(names) else None)
+
+
+def _nearby(predictor: Predictor, batches: Batches, batch: int) -> NearbyOutputs:
+    return nearby_outputs(predictor.predict, batches[batch])
 
 
 def latency_by_group(results: Sequence[ProcessResult], confidence: float) -> list[InputGroup]:
