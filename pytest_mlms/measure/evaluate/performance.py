@@ -27,6 +27,7 @@ from pytest_mlms.measure.evaluate.fresh_process import Batches, measure_process
 from pytest_mlms.measure.evaluate.limits import judge, margin, worst
 from pytest_mlms.measure.evaluate.output_sweep import largest_difference
 from pytest_mlms.measure.evaluate.outputs import (
+    NearbyOutputs,
     check_finite,
     finite_rows,
     nearby_outputs,
