@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import shutil
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +21,9 @@ if TYPE_CHECKING:
 
 _BUDGET = 600.0  # seconds
 _SUFFIX = ".zip"
+_MODEL_SUFFIX = ".onnx"
 _OUT = Path("reduced.zip")
+_OUT_OF_CHECK = Path("reduced.onnx")
 _MODEL = "model/graph.onnx"
 
 
@@ -32,15 +36,26 @@ def add_reduce(commands: Any) -> None:
     )
     parser.add_argument(
         "item",
-        metavar="ITEM|RUN::NODEID|REPRO.zip",
-        help="an item of the last run, or of another, or a bundle of mlms repro",
+        metavar="ITEM|RUN::NODEID|REPRO.zip|MODEL.onnx",
+        help="an item of the last run, or of another, a bundle of mlms repro, or with --check an "
+        "ONNX file",
     )
     parser.add_argument(
         "--out",
         type=Path,
-        default=_OUT,
-        metavar="FILE.zip",
-        help=f"the bundle with the reduced model (default: {_OUT})",
+        metavar="FILE",
+        help=f"the bundle with the reduced model (default: {_OUT}), or of --check that model and "
+        f"its inputs beside it (default: {_OUT_OF_CHECK})",
+    )
+    parser.add_argument(
+        "--check",
+        metavar="COMMAND",
+        type=_words,
+        help="judge each model by a command with {model} and {inputs}: a status other than 0 shows "
+        "the failure, and 125 says nothing",
+    )
+    parser.add_argument(
+        "--inputs", type=Path, metavar="FILE.npz", help="the inputs of MODEL.onnx, by their names"
     )
     add_budget(parser, "of the search", _BUDGET)
     parser.add_argument(
@@ -50,37 +65,62 @@ def add_reduce(commands: Any) -> None:
     parser.set_defaults(run=_reduce)
 
 
+def _words(text: str) -> list[str]:
+    """Return the words of a command, as a shell would; raises an error of argparse."""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no command: {error}") from None
+    if not words:
+        raise argparse.ArgumentTypeError("it names no command")
+    return words
+
+
 def _reduce(options: argparse.Namespace) -> int:
     """Reduce; return the exit status that the help tells."""
-    from pytest_mlms.explain.reduce.judges import check_reducible
-    from pytest_mlms.explain.reduce.stacks import own_predictor
+    from pytest_mlms.explain.reduce.judging import check_reducible
     from pytest_mlms.explain.reduce.text import result_lines
+    from pytest_mlms.explain.repro.check import own_predictor
 
-    _check_out(options)
+    options.out = options.out or (_OUT_OF_CHECK if options.check else _OUT)
+    _check_files(options)
     with tempfile.TemporaryDirectory(prefix="mlms-reduce-") as temporary:
         folder = Path(temporary)
         bundle = _bundle(options, folder)
-        check_reducible(bundle)
+        if not options.check:
+            check_reducible(bundle)
         print(f"{bundle.title}: {bundle.expected.summary}", flush=True)
         bundle = replace(bundle, predictor=own_predictor(bundle, options.predictors))
         began = time.monotonic()
-        reduction = search_reduction(bundle, folder, options.budget, options.cache)
+        command = options.check or ()
+        reduction = search_reduction(bundle, folder, options.budget, options.cache, command)
         print(f"{time.monotonic() - began:.1f} s", flush=True)
         for line in result_lines(reduction):
             print(line, flush=True)
-        if reduction.bundle is None or not _is_replayed(reduction.bundle, options):
+        if reduction.bundle is None:
+            return 1
+        if options.check:
+            _write_model(reduction.bundle, options.out)
+            return 0
+        if not _is_replayed(reduction.bundle, options):
             return 1
         _write(reduction, options.out, folder)
     return 0
 
 
-def _check_out(options: argparse.Namespace) -> None:
-    """Raise MlmsError where the reduced bundle can't be written, before there is one."""
+def _check_files(options: argparse.Namespace) -> None:
+    """Raise MlmsError where files don't go together, or the result can't be written."""
     from pytest_mlms.core.errors import MlmsError
 
     out: Path = options.out
+    is_model = Path(options.item).suffix == _MODEL_SUFFIX
+    if is_model and not options.check:
+        raise MlmsError(f"{options.item} is a model alone; name what judges it with --check")
+    if is_model != bool(options.inputs):
+        missing = f"{options.item} has no inputs; name them with --inputs FILE.npz"
+        raise MlmsError(missing if is_model else "--inputs are those of a MODEL.onnx; leave it out")
     if out.resolve() == Path(options.item).resolve():
-        raise MlmsError(f"{out} is the bundle to reduce; name another file with --out")
+        raise MlmsError(f"{out} is what to reduce; name another file with --out")
     if not out.absolute().parent.is_dir():
         raise MlmsError(f"there is no folder {out.parent}; make it, or name another with --out")
 
@@ -109,20 +149,52 @@ def _is_replayed(bundle: Bundle, options: argparse.Namespace) -> bool:
 
 
 def _bundle(options: argparse.Namespace, folder: Path) -> Bundle:
-    """Return the bundle that the argument names: of a zip, or of an item of a run."""
+    """Return the bundle that the argument names: of a zip, a model, or an item of a run."""
     from pytest_mlms.core.errors import MlmsError
-    from pytest_mlms.explain.repro.archive import read_bundle, record_of
+    from pytest_mlms.explain.repro.archive import opened_bundle, read_bundle
     from pytest_mlms.explain.repro.items import find_item
     from pytest_mlms.explain.repro.making import bundle_of_item
 
     path = Path(options.item)
+    if path.suffix == _MODEL_SUFFIX:
+        return _bundle_of_model(path, options.inputs)
     if path.suffix != _SUFFIX:
         found = find_item(options.item, options.results)
         return bundle_of_item(found, making_of(options, options.quantity))
     if not path.is_file():
         raise MlmsError(f"there is no {path}; make one with mlms repro")
-    _ask(record_of(path), options)
+    with opened_bundle(path) as packed:
+        _ask(packed.record, options)
     return read_bundle(path, folder / "bundle")
+
+
+def _bundle_of_model(path: Path, inputs: Path) -> Bundle:
+    """Return a bundle of a model that a command judges; its inner outputs are those of here."""
+    import numpy as np
+
+    from pytest_mlms.core.arrays import DamagedFile, read_arrays
+    from pytest_mlms.core.errors import MlmsError
+    from pytest_mlms.explain.repro.bundle import Bundle, BundleSide, Expectation
+
+    for file in (path, inputs):
+        if not file.is_file():
+            raise MlmsError(f"there is no {file}; name one that is there")
+    try:
+        arrays = read_arrays(inputs)
+    except (OSError, DamagedFile) as error:
+        raise MlmsError(f"{inputs} can't be read: {error}; write it with numpy.savez") from None
+    return Bundle(
+        title=path.name,
+        predictor=Path("onnxruntime.py"),
+        files={"graph": path},
+        device="cpu",
+        threads=None,
+        options={},
+        inputs={name: np.asarray(array) for name, array in arrays.items()},
+        old=None,
+        new=BundleSide("here", "onnxruntime", "", ()),
+        expected=Expectation("crash", "command", "", "the command fails"),
+    )
 
 
 def _ask(record: Record, options: argparse.Namespace) -> None:
@@ -144,10 +216,15 @@ def _ask(record: Record, options: argparse.Namespace) -> None:
         raise MlmsError("nothing was installed; look at the packages, and write --yes")
 
 
-def search_reduction(bundle: Bundle, folder: Path, seconds: float, cache: Path) -> Reduction:
-    """Search in both stacks of a bundle, below a folder; print each step."""
+def search_reduction(
+    bundle: Bundle, folder: Path, seconds: float, cache: Path, command: Sequence[str] = ()
+) -> Reduction:
+    """Search in both stacks of a bundle, below a folder; print each step.
+
+    The words of a ``command`` judge instead of the gate.
+    """
     from pytest_mlms.explain.reduce.reduction import ReductionPlan, reduce_bundle
-    from pytest_mlms.explain.reduce.stacks import StackSettings, sides_of
+    from pytest_mlms.explain.reduce.sides import sides_of
     from pytest_mlms.explain.reduce.text import step_line
 
     plan = ReductionPlan(
@@ -155,9 +232,20 @@ def search_reduction(bundle: Bundle, folder: Path, seconds: float, cache: Path) 
         seconds=seconds,
         tell=lambda step: print(step_line(step), flush=True),
         show=lambda text: print(text, flush=True),
+        command=command,
     )
-    with sides_of(bundle, StackSettings(cache, folder, show_step)).closing() as sides:
+    with sides_of(bundle, cache, folder, show_step).closing() as sides:
         return reduce_bundle(bundle, sides, plan)
+
+
+def _write_model(bundle: Bundle, out: Path) -> None:
+    """Write a model and its inputs, and say so."""
+    from pytest_mlms.core.arrays import write_arrays
+
+    inputs = out.with_suffix(".npz")
+    shutil.copyfile(bundle.files["graph"], out)
+    write_arrays(inputs, bundle.inputs)
+    print(f"{out} still fails the command, with the inputs {inputs}")
 
 
 def _write(reduction: Reduction, out: Path, folder: Path) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_mlms.cli.arguments import add_making, making_of, print_error, show_step
 from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.explain.repro.replay.main import add_sides
 
 if TYPE_CHECKING:
     from pytest_mlms.explain.repro.bundle import Bundle
@@ -45,6 +46,7 @@ def add_repro(commands: Any) -> None:
         "--replay", metavar="FILE", help="replay a bundle by this installation's own code instead"
     )
     parser.add_argument("--yes", action="store_true", help="of --replay: don't ask")
+    add_sides(parser)
     parser.add_argument(
         "--check", action="store_true", help="replay it in both stacks here before it is written"
     )
@@ -60,7 +62,9 @@ def add_repro(commands: Any) -> None:
 def _repro(options: argparse.Namespace) -> int:
     """Make or replay a bundle; return the status that the help tells."""
     if options.replay:
-        return _replay(options.replay, options.yes)
+        from pytest_mlms.cli.replay import replay
+
+        return replay(options)
     if not options.item:
         raise MlmsError("name an item, as in 'mlms repro manifest.yaml::test_upgrade[…]'")
     from pytest_mlms.explain.repro.items import find_item
@@ -87,24 +91,11 @@ def _repro(options: argparse.Namespace) -> int:
     return 1
 
 
-def _replay(bundle: str, is_agreed: bool) -> int:
-    """Replay a bundle with the agent and the replay of this installation."""
-    import mlms_predictors
-
-    from pytest_mlms.explain.repro.replay import main as replay
-    from pytest_mlms.provide.stacks.trust import harmless_variables
-
-    agent = Path(str(mlms_predictors.__file__)).parent
-    code = replay.Code(str(agent), str(Path(str(replay.__file__)).parent), harmless_variables)
-    return replay.main(["--yes"] if is_agreed else [], bundle, code)
-
-
 def _shows(bundle: Bundle, options: argparse.Namespace) -> bool:
     """Replay a bundle here, and print the outcome; return whether the failure shows."""
-    from pytest_mlms.explain.repro.check import open_checker
+    from pytest_mlms.explain.repro.check import shows
 
-    with open_checker(bundle, options.cache, show_step, print_error) as checker:
-        seen = checker.shows(bundle)
+    seen = shows(bundle, options.cache, show_step, print_error)
     print(f"checked here: {seen.summary}")
     if seen.shows:
         return True
@@ -123,7 +114,7 @@ def _write(bundle: Bundle, path: Path, options: argparse.Namespace) -> int:
     print(f"  expected: {bundle.expected.summary}")
     for line in _content_lines(bundle, path):
         print(f"  {line}")
-    print("run it anywhere with Python and pip; it says what it will do, and asks:")
+    print("run it anywhere with Python 3.10 or later and pip; it says what it will do, and asks:")
     print(f"  python {shlex.quote(str(path))}")
     return 0
 

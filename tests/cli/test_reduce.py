@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import platform
+import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from pytest_mlms.cli.main import main
@@ -30,8 +32,17 @@ def written_bundle(folder: Path) -> Path:
     ("words", "reason"),
     [
         (["gone.zip"], "there is no gone.zip; make one with mlms repro"),
-        (["x.zip", "--out=x.zip"], "x.zip is the bundle to reduce; name another file with --out"),
+        (["x.zip", "--out=x.zip"], "x.zip is what to reduce; name another file with --out"),
         (["x.zip", "--out=gone/y.zip"], "there is no folder gone; make it"),
+        (["x.onnx"], "x.onnx is a model alone; name what judges it with --check"),
+        (["x.onnx", "--check=true"], "x.onnx has no inputs; name them with --inputs FILE.npz"),
+        (
+            ["x.onnx", "--check=true", "--inputs=x.npz"],
+            "there is no x.onnx; name one that is there",
+        ),
+        (["x.zip", "--inputs=x.npz"], "--inputs are those of a MODEL.onnx; leave it out"),
+        (["x.zip", "--check=x 'y"], '"x \'y" is no command: No closing quotation'),
+        (["x.zip", "--check="], "it names no command"),
         (["x.zip", "--budget=0"], "'0' is no number of seconds above 0"),
         (["x.zip", "--budget=nan"], "'nan' is no number of seconds above 0"),
     ],
@@ -78,6 +89,23 @@ def test_a_file_that_is_no_bundle_is_refused(
     path.write_bytes(b"PK")
     assert main(["reduce", str(path), "--yes"]) == USAGE
     assert "is no bundle that can be read" in capsys.readouterr().err
+
+
+def test_a_model_alone_is_reduced_by_a_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inputs = np.random.default_rng(0).normal(size=(3, 2, 12, 12)).astype(np.float32)
+    np.savez(tmp_path / "in.npz", x=inputs)
+    code = "import onnx, sys; sys.exit('MaxPool' in str(onnx.load(sys.argv[1]).graph.node))"
+    words = [str(pooled_network(tmp_path)), f"--inputs={tmp_path / 'in.npz'}"]
+    out = tmp_path / "small.onnx"
+    check = shlex.join([sys.executable, "-c", code])
+    assert main(["reduce", *words, f"--check={check}", f"--out={out}"]) == 0
+    said = capsys.readouterr().out
+    assert "smallest model: 1 of 31 nodes (MaxPool), batch 1 of 3" in said
+    assert f"{out} still fails the command, with the inputs {tmp_path / 'small.npz'}" in said
+    assert [node.op_type for node in onnx.load(str(out)).graph.node] == ["MaxPool"]
+    assert np.load(tmp_path / "small.npz")["b7"].shape == (1, 2, 12, 12)
 
 
 def pooled_network(folder: Path) -> Path:

@@ -55,5 +55,5 @@ def test_only_isolated_interpreters_run_modules_and_code() -> None:
             words = [part.value for part in node.elts if isinstance(part, ast.Constant)]
             if {"-m", "-c"} & set(words) and "-I" not in words:
                 found.append(str(path.relative_to(ROOT / "pytest_mlms")))
-    questions = {"provide/stacks/interpreters.py", "explain/repro/replay/interpreters.py"}
-    assert set(found) == {"show/report/provenance.py", "core/starts.py", *questions}
+    question = "provide/stacks/interpreters.py"
+    assert set(found) == {"show/report/provenance.py", "core/starts.py", question}

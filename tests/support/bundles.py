@@ -10,12 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from pytest_mlms.core.records import Launch
+from pytest_mlms.decide.upgrade.rounds import SideName
 from pytest_mlms.explain.repro.bundle import Bundle, BundleSide, Expectation
-from pytest_mlms.explain.repro.check import task_of
-from pytest_mlms.explain.repro.replay.agent import Launch
-from pytest_mlms.explain.repro.replay.sides import NEW, OLD
-from pytest_mlms.explain.repro.replay.task import Task
-from tests.support.project import ROOT
+from pytest_mlms.explain.repro.sides import BundleRun
 
 PYTHON = platform.python_version()
 PREDICTOR = Path(__file__).parent / "predictors" / "skewed.py"
@@ -47,25 +45,24 @@ def side(version: str) -> BundleSide:
     return BundleSide(f"skewed {version}", "skewed", PYTHON, requirements)
 
 
-def launches(folder: Path, **code: str) -> dict[str, Launch]:
+def launches(folder: Path, **code: str) -> dict[SideName, Launch]:
     """Return launches of both sides in this interpreter, with the code of their package."""
-    return {name: _launch(folder / name, code.get(name, "")) for name in (OLD, NEW)}
+    return {
+        "a": _launch(folder / "old", code.get("old", "")),
+        "b": _launch(folder / "new", code.get("new", "")),
+    }
 
 
 def _launch(folder: Path, code: str) -> Launch:
     folder.mkdir(exist_ok=True)
     Path(folder, "skewed.py").write_text(f"VERSION = '1.0'\n{code}\n")
-    return Launch(
-        command=(sys.executable, "-s", "-B"),
-        environment={"PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"},
-        worker=str(ROOT / "predictors" / "_run" / "worker.py"),
-        predictor=str(PREDICTOR),
-        log=str(folder / "agent.log"),
-        timeout=60,
-    )
+    variables = {"PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
+    return Launch((sys.executable, "-s", "-B"), variables)
 
 
-def task(folder: Path, expected: Expectation, seconds: float = 0.02, **changes: Any) -> Task:
-    """Return the task of a bundle with such an expectation."""
+def run_of(
+    folder: Path, expected: Expectation, code: Mapping[str, str], **changes: Any
+) -> BundleRun:
+    """Return the run of a bundle with such an expectation, on sides with such code."""
     bundle = bundle_of_matrix(folder, expected=expected, **changes)
-    return task_of(bundle, folder, seconds)
+    return BundleRun(bundle, launches(folder, **code), folder)

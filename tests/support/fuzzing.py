@@ -26,12 +26,8 @@ from pytest_mlms.core.errors import ManifestError, MlmsError
 from pytest_mlms.core.records import Kind, Place, Stack
 from pytest_mlms.core.serialization import to_plain
 from pytest_mlms.explain.repro.archive import read_bundle
-from pytest_mlms.explain.repro.replay.environments import Pip
-from pytest_mlms.explain.repro.replay.interpreters import Interpreter
-from pytest_mlms.explain.repro.replay.main import shapes_of
-from pytest_mlms.explain.repro.replay.plan import Plan, plan_lines
+from pytest_mlms.explain.repro.replay.plan import NEW, Plan, plan_lines
 from pytest_mlms.explain.repro.replay.record import Malformed
-from pytest_mlms.explain.repro.replay.sides import NEW
 from pytest_mlms.explain.repro.replay.unpacking import opened
 from pytest_mlms.keep.lockfile.reading import parse_lock, read_lock
 from pytest_mlms.keep.lockfile.writing import lock_text
@@ -323,10 +319,7 @@ def _read_bundle(data: bytes, folder: Path) -> None:
 def _read_plan(path: Path, folder: Path) -> None:
     with opened(str(path)) as packed:
         record = packed.record
-        interpreters = {NEW: Interpreter("/usr/bin/python3", "3.11.7")}
-        pip, inputs = Pip((), "an index"), shapes_of(packed)
-        plan = Plan(record, {NEW: record.new}, interpreters, pip, inputs, 0, None, ())
-        text = "".join(plan_lines(plan))
+        text = "".join(plan_lines(Plan(record, {NEW: record.new}, "an index", packed.sizes)))
         assert text.isprintable(), text
         packed.unpack(str(folder))
 

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_mlms.explain.reduce.network import Network
-from pytest_mlms.explain.repro.bundle import Expectation
-from pytest_mlms.measure.evaluate.closeness import Rule, Tolerance, differences
+from pytest_mlms.measure.evaluate.closeness import Rule, differences
 
 Array = NDArray[Any]
 
@@ -34,13 +33,6 @@ class Deviation(NamedTuple):
     def departs(self) -> bool:
         """True if it is more than what is allowed."""
         return self.multiple > 1
-
-
-def rule_of(expected: Expectation, name: str) -> Rule:
-    """Return the rule of a tensor: that of a model's output as a bundle has it, or the default."""
-    own = expected.rules.get(name, {})
-    tolerance = None if expected.atol is None else Tolerance(expected.rtol, expected.atol)
-    return Rule(tolerance, own.get("unlike"), own.get("share"))
 
 
 def deviation(old: Array, new: Array, rule: Rule) -> Deviation:

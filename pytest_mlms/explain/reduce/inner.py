@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from onnx import helper
 
 from pytest_mlms.core.errors import MlmsError
-from pytest_mlms.explain.reduce.deviation import Deviation, deviation, largest_value, rule_of
+from pytest_mlms.explain.reduce.deviation import Deviation, deviation, largest_value
 from pytest_mlms.explain.reduce.extraction import network_with_outputs
 from pytest_mlms.explain.reduce.network import Network
 from pytest_mlms.explain.reduce.sides import Failure, Side, Sides
 from pytest_mlms.explain.repro.bundle import Expectation
+from pytest_mlms.explain.repro.verdict import rule_of
 from pytest_mlms.measure.evaluate.closeness import Rule
 from pytest_mlms.measure.structure.onnx_shapes import dtype_of
 

@@ -20,15 +20,25 @@ from pytest_mlms.explain.reduce.extraction import (
     network_with_outputs,
 )
 from pytest_mlms.explain.reduce.inner import Inner, StoredArrays, compare_inner, record_inner
-from pytest_mlms.explain.reduce.judges import check_reducible, judge_of
-from pytest_mlms.explain.reduce.judging import CrashJudge, Judge, ModelJudgement, OutputJudge
-from pytest_mlms.explain.reduce.latency import LatencyJudge, slower_layers, slower_nodes
+from pytest_mlms.explain.reduce.judging import (
+    CommandJudge,
+    CrashJudge,
+    Judge,
+    ModelJudgement,
+    OutputJudge,
+    RatioJudge,
+    check_onnx,
+    check_reducible,
+    judge_of,
+)
 from pytest_mlms.explain.reduce.network import Network, read_network
 from pytest_mlms.explain.reduce.result import Reduction, Size
-from pytest_mlms.explain.reduce.rows import batch_of, fewest_rows, with_rows
+from pytest_mlms.explain.reduce.rows import fewest_rows, with_rows
 from pytest_mlms.explain.reduce.search import Found, Judged, Nodes, Progress, Step, smallest_nodes
 from pytest_mlms.explain.reduce.sides import Sides
+from pytest_mlms.explain.reduce.slower_layers import slower_layers, slower_nodes
 from pytest_mlms.explain.repro.bundle import Bundle
+from pytest_mlms.explain.repro.sides import batch_of
 
 Array = NDArray[Any]
 Arrays = Mapping[str, Array]
@@ -45,27 +55,31 @@ class ReductionPlan:
     """How a bundle is reduced.
 
     ``folder`` is where the reduced model is written, beside the inner outputs. ``seconds`` is the
-    budget of the search. ``tell`` is called with each step, ``show`` with what comes before.
+    budget of the search. ``tell`` is called with each step, ``show`` with what comes before. The
+    words of a ``command`` judge instead of the gate.
     """
 
     folder: Path
     seconds: float
     tell: Callable[[Step], None]
     show: Callable[[str], None]
+    command: Sequence[str] = ()
 
 
 def reduce_bundle(bundle: Bundle, sides: Sides, plan: ReductionPlan) -> Reduction:
     """Return the smallest model that still shows the failure of a bundle in both stacks.
 
-    Raises MlmsError for a bundle that can't be reduced: of one stack, of a model that is no ONNX
-    file, or of memory. Ctrl-C ends the search with the smallest model that was found; before there
-    is one, it is raised.
+    Raises MlmsError for a bundle that can't be reduced: of a model that is no ONNX file, and where
+    no command judges of one stack, or of memory. Ctrl-C ends the search with the smallest model
+    that was found; before there is one, it is raised.
     """
-    check_reducible(bundle)
+    (check_onnx if plan.command else check_reducible)(bundle)
     network = read_network(bundle.files["graph"])
     plan.folder.mkdir(parents=True, exist_ok=True)
-    search = _Search(bundle, network, plan, judge_of(bundle, sides))
-    return search.run(sides)
+    judge: Judge = CommandJudge(plan.command, bundle.expected, plan.folder)
+    if not plan.command:
+        judge = judge_of(bundle, sides)
+    return _Search(bundle, network, plan, judge).run(sides)
 
 
 class _Start(NamedTuple):
@@ -109,7 +123,7 @@ class _Search:
         self, inputs: Arrays, departing: Sequence[int], model_for: Callable[[Arrays], Path]
     ) -> Arrays:
         """Return inputs with fewer rows; those of a latency stay, which depends on their number."""
-        if isinstance(self.judge, LatencyJudge):
+        if isinstance(self.judge, RatioJudge):
             return inputs
         batch = batch_of(inputs)
 
@@ -127,10 +141,10 @@ class _Search:
         folder.mkdir(exist_ok=True)
         self.plan.show(f"inner outputs, batch {batch_of(inputs)}")
         if isinstance(self.judge, OutputJudge):
-            expected = self.judge.expected
+            expected = self.bundle.expected
             return self._departing(compare_inner(self.network, inputs, sides, expected, folder))
         inner = record_inner(self.network, inputs, sides.old, folder)
-        if isinstance(self.judge, CrashJudge):
+        if not isinstance(self.judge, RatioJudge):
             return _Start(inner, [])
         layers = slower_layers(sides, self.graph, inputs)
         return _Start(inner, slower_nodes(self.network, layers)[:_MOST_STARTS])

@@ -14,14 +14,6 @@ Array = NDArray[Any]
 Arrays = Mapping[str, Array]
 
 
-def batch_of(inputs: Arrays) -> int:
-    """Return the size of the first axis of the first input that has axes; 1 without one."""
-    for array in inputs.values():
-        if array.ndim:
-            return len(array)
-    return 1
-
-
 def with_rows(inputs: Arrays, batch: int, rows: Sequence[int]) -> dict[str, Array]:
     """Return inputs with some of the rows of each array whose first axis is the batch."""
     found = {}

@@ -14,10 +14,13 @@ from numpy.typing import NDArray
 from pytest_mlms.core.errors import AgentError, MlmsError
 from pytest_mlms.core.records import Launch
 from pytest_mlms.explain.bisect.judgement import ending_of
+from pytest_mlms.explain.repro.bundle import Bundle
+from pytest_mlms.explain.repro.check import launch_of
 from pytest_mlms.measure.agent.opening import load_model
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import Agent, Refused, start_agent
 from pytest_mlms.measure.agent.replies import read_record
+from pytest_mlms.provide.stacks.installers import Show
 
 HUNG = "no answer"
 
@@ -119,3 +122,25 @@ class Sides(NamedTuple):
         finally:
             self.old.close()
             self.new.close()
+
+
+def sides_of(bundle: Bundle, cache: Path, logs: Path, show: Show) -> Sides:
+    """Return both sides of a bundle, with their environments; no agent is started.
+
+    The one side of a bundle without another is both. ``show`` is called with the steps of an
+    installation, ``logs`` is the folder of the agents' output. Raises MlmsError for software that
+    can't be had.
+    """
+    sides = [
+        Side(
+            name=software.name,
+            launch=launch_of(bundle, software, cache, show),
+            predictor=bundle.predictor,
+            log=logs / f"{software.name}.log",
+            device=bundle.device,
+            threads=bundle.threads,
+            options=bundle.options,
+        )
+        for software in bundle.sides
+    ]
+    return Sides(sides[0], sides[-1])

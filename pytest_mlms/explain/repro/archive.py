@@ -20,9 +20,12 @@ from pytest_mlms.core.files import replacing
 from pytest_mlms.explain.repro import replay
 from pytest_mlms.explain.repro.bundle import Bundle
 from pytest_mlms.explain.repro.guide import guide_of
+from pytest_mlms.explain.repro.own_wheel import own_wheel
 from pytest_mlms.explain.repro.privacy import Content, check_private
 from pytest_mlms.explain.repro.replay import record as records
-from pytest_mlms.explain.repro.replay.unpacking import read_record, unpack
+from pytest_mlms.explain.repro.replay.main import OWN
+from pytest_mlms.explain.repro.replay.unpacking import Packed, opened, unpack
+from pytest_mlms.measure.agent.registry import is_ours
 from pytest_mlms.provide.artifacts.external_data import external_data, is_onnx
 from pytest_mlms.provide.stacks.trust import harmless_variables
 
@@ -80,17 +83,25 @@ def read_bundle(path: Path, folder: Path) -> Bundle:
     with _errors_of(path):
         record = unpack(str(path), str(folder))
         plain_members(str(path))
-        for side in filter(None, (record.old, record.new)):
-            variables = dict(side.variables)
-            if harmless_variables(variables) != variables:
-                raise records.Malformed(f"it has variables that may load code: {variables}")
+        _check_variables(record)
         return _bundle_of(record, folder)
 
 
-def record_of(path: Path) -> records.Record:
-    """Return what a bundle says of itself, without unpacking it; raises MlmsError."""
-    with _errors_of(path):
-        return read_record(str(path))
+@contextlib.contextmanager
+def opened_bundle(path: Path) -> Iterator[Packed]:
+    """Open a bundle for what it says of itself, without unpacking it; raises MlmsError."""
+    with _errors_of(path), opened(str(path)) as packed:
+        _check_variables(packed.record)
+        yield packed
+
+
+def _check_variables(record: records.Record) -> None:
+    """Raise Malformed where a side has variables that may load code or name a file."""
+    for side in filter(None, (record.old, record.new)):
+        variables = dict(side.variables)
+        refused = variables.keys() - harmless_variables(variables).keys()
+        if refused:
+            raise records.Malformed(f"its variable {min(refused)} may load code")
 
 
 @contextlib.contextmanager
@@ -108,7 +119,7 @@ def _bundle_of(record: records.Record, folder: Path) -> Bundle:
     reference = read_arrays(folder / record.reference) if record.reference else {}
     return Bundle(
         title=record.title,
-        predictor=folder / "predictors" / f"{record.predictor}.py",
+        predictor=_predictor_of(record, folder),
         files={role: folder / name for role, name in record.files.items()},
         device=record.device,
         threads=record.threads,
@@ -121,6 +132,13 @@ def _bundle_of(record: records.Record, folder: Path) -> Bundle:
         wheels=tuple(sorted(folder.glob("wheels/*.whl"))),
         notes=record.notes,
     )
+
+
+def _predictor_of(record: records.Record, folder: Path) -> Path:
+    """Return the predictor that comes along, or ours, which need not be there."""
+    name = f"{record.predictor}.py"
+    brought = folder / "predictors" / name
+    return brought if brought.is_file() else Path(str(mlms_predictors.__file__)).with_name(name)
 
 
 def _record_of(bundle: Bundle) -> records.Record:
@@ -180,19 +198,15 @@ def _npz(arrays: Mapping[str, Any]) -> bytes:
 
 
 def _code(bundle: Bundle) -> Iterator[tuple[str, Content]]:
-    """Yield the code that a replay runs: our own, and the predictor with its parts.
-
-    Predictors of others may import ours.
-    """
+    """Yield the code of a replay: its beginning, our wheel, and the predictor if it isn't ours."""
     for path in Path(str(replay.__file__)).parent.glob("*.py"):
         yield f"replay/{path.name}", path
-    runtime = Path(str(mlms_predictors.__file__)).parent
-    for path in (*runtime.glob("*.py"), *runtime.glob("_run/**/*.py")):
-        yield f"predictors/{path.relative_to(runtime).as_posix()}", path
+    name, wheel = own_wheel()
+    yield f"{OWN}{name}", wheel
     own = bundle.predictor
-    yield f"predictors/{own.name}", own
-    for path in own.parent.glob(f"_{own.stem}_*.py"):
-        yield f"predictors/{path.name}", path
+    if not is_ours(own):
+        for path in (own, *own.parent.glob(f"_{own.stem}_*.py")):
+            yield f"predictors/{path.name}", path
 
 
 def _add(archive: zipfile.ZipFile, name: str, content: Content) -> None:

@@ -1,40 +1,24 @@
-"""Checks that a bundle still shows its failure, in stacks of this machine's cache.
-
-They run the replay's own code, with environments that are made once and agents that are kept for
-the next bundle with the same sides.
-"""
+"""Replays of bundles in stacks of this machine's cache, by predictors that are installed here."""
 
 from __future__ import annotations
 
-import contextlib
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import mlms_predictors
-
-from pytest_mlms.core.arrays import read_arrays, write_arrays
-from pytest_mlms.core.errors import MlmsError
-from pytest_mlms.core.records import Launch as StackLaunch
-from pytest_mlms.core.records import Stack
-from pytest_mlms.explain.repro.bundle import Array, Bundle, BundleSide
-from pytest_mlms.explain.repro.replay.agent import Launch
-from pytest_mlms.explain.repro.replay.compare import largest_difference
-from pytest_mlms.explain.repro.replay.npz import read_npz
-from pytest_mlms.explain.repro.replay.observe import observe
-from pytest_mlms.explain.repro.replay.sides import NEW, OLD, Sides
-from pytest_mlms.explain.repro.replay.task import CannotRun, Seen, Task
+from pytest_mlms.core.errors import MlmsError, Unavailable
+from pytest_mlms.core.records import Launch
+from pytest_mlms.decide.upgrade.rounds import SideName
+from pytest_mlms.explain.repro.bundle import Bundle, BundleSide
+from pytest_mlms.explain.repro.sides import BundleRun, stack_of
+from pytest_mlms.explain.repro.verdict import Seen, observe, observe_side
+from pytest_mlms.measure.agent.registry import find_predictors
 from pytest_mlms.provide.stacks.environments import environments, use
 from pytest_mlms.provide.stacks.installers import Show
 from pytest_mlms.provide.stacks.interpreters import probe
 from pytest_mlms.provide.stacks.launch import prepare
 
-__all__ = ["Checker", "Seen", "launch_of", "open_checker", "shows", "stack_of", "task_of"]
-
-_WORKER = Path(str(mlms_predictors.__file__)).parent / "_run" / "worker.py"
-_TIMEOUT = 600.0  # seconds for an answer of an agent
 _PLACES = ("--index-url", "--extra-index-url", "--find-links")
 
 
@@ -42,83 +26,67 @@ def _show_nothing(step: str) -> None:
     pass
 
 
-@dataclass(frozen=True)
-class Checker:
-    """Checks bundles with the same sides, predictor and threads as the one it was opened for.
-
-    ``folder`` is a temporary one.
-    """
-
-    sides: Sides
-    folder: Path
-    tell: Callable[[str], None]
-
-    def shows(self, bundle: Bundle, seconds: float = 2.0) -> Seen:
-        """Run a bundle on both sides, and return what was seen.
-
-        ``seconds`` are the timed ones of a round. Raises MlmsError where the old side fails.
-        """
-        task = task_of(bundle, self.folder, seconds)
-        try:
-            return observe(task, self.sides, self.tell)
-        except CannotRun as error:
-            raise MlmsError(str(error)) from None
-
-
-def shows(bundle: Bundle, cache: Path, show: Show = _show_nothing) -> Seen:
-    """Run a bundle on both sides once, and return what was seen.
-
-    Their environments are made in ``cache`` if needed. Raises MlmsError where that fails, or where
-    the old side does.
-    """
-    with open_checker(bundle, cache, show) as checker:
-        return checker.shows(bundle)
-
-
-@contextlib.contextmanager
-def open_checker(
+def shows(
     bundle: Bundle,
     cache: Path,
     show: Show = _show_nothing,
     tell: Callable[[str], None] = _show_nothing,
-) -> Iterator[Checker]:
-    """Make the environments of a bundle's sides if needed, and yield a Checker for them.
+    side: SideName | None = None,
+) -> Seen:
+    """Run a bundle on its sides once, or on one of two, and return what was seen.
 
-    ``show`` is called with each step of an installation, ``tell`` with a line for each round.
-    Raises MlmsError where an environment can't be made. The agents end with the context.
+    Their environments are made in ``cache`` if needed. ``show`` is called with each step of an
+    installation, ``tell`` with a line for each round. Raises MlmsError where an environment can't
+    be made, and where the old side fails.
     """
-    with tempfile.TemporaryDirectory(prefix="mlms-repro-") as temporary:
-        folder = Path(temporary)
-        launches = {}
-        for name, side in _named_sides(bundle).items():
-            launches[name] = _launch_of(bundle, side, cache, folder / f"{name}.log", show)
-        with Sides(launches) as sides:
-            yield Checker(sides, folder, tell)
+    sides: dict[SideName, BundleSide] = {"b": bundle.new}
+    if bundle.old is not None:
+        sides = {"a": bundle.old, **sides}
+    if side is not None:
+        sides = {side: sides[side]}
+    launches: Mapping[SideName, Launch] = {
+        name: launch_of(bundle, software, cache, show) for name, software in sides.items()
+    }
+    with tempfile.TemporaryDirectory(prefix="mlms-repro-") as folder:
+        run = BundleRun(bundle, launches, Path(folder))
+        return observe(run, tell) if side is None else observe_side(run, side)
 
 
-def _named_sides(bundle: Bundle) -> dict[str, BundleSide]:
-    sides = {NEW: bundle.new}
-    return sides if bundle.old is None else {OLD: bundle.old, **sides}
+def own_predictor(bundle: Bundle, folders: Iterable[Path]) -> Path:
+    """Return the predictor that is installed here, or in these folders, for a bundle's framework.
+
+    The code in a bundle, which a stranger may have written, is thus not run. Raises MlmsError where
+    there is none.
+    """
+    framework = bundle.framework
+    known = find_predictors(folders)
+    if framework not in known:
+        problem = f"no predictor for {framework} is installed here"
+        raise MlmsError(f"{problem}; name the folder that has it with --mlms-predictors")
+    return known[framework]
 
 
-def _launch_of(bundle: Bundle, side: BundleSide, cache: Path, log: Path, show: Show) -> Launch:
-    made = launch_of(bundle, side, cache, show)
-    return Launch(
-        command=made.command,
-        environment=dict(made.env),
-        worker=str(_WORKER),
-        predictor=str(bundle.predictor),
-        log=str(log),
-        timeout=_TIMEOUT,
-        cores=made.cores,
-    )
-
-
-def launch_of(bundle: Bundle, side: BundleSide, cache: Path, show: Show) -> StackLaunch:
+def launch_of(bundle: Bundle, side: BundleSide, cache: Path, show: Show) -> Launch:
     """Return how to start agents of a side; its environment is made in ``cache`` if needed.
 
-    An environment that has the same packages is used, whatever it was made for. Raises MlmsError.
+    Another patch of its Python does where that one isn't here, which is told. Raises MlmsError.
     """
+
+    def show_of_side(step: str) -> None:
+        show(f"{side.name}: {step}" if step else step)
+
+    try:
+        return _launch_of(bundle, side, cache, show_of_side)
+    except Unavailable:
+        major, minor, *patch = side.python.split(".")
+        if not patch:
+            raise
+        show_of_side(f"there is no Python {side.python} here, so another {major}.{minor} runs it")
+        return _launch_of(bundle, side._replace(python=f"{major}.{minor}"), cache, show_of_side)
+
+
+def _launch_of(bundle: Bundle, side: BundleSide, cache: Path, show: Show) -> Launch:
+    """Use an environment that has the same packages, whatever it was made for, or make one."""
     stack = stack_of(bundle, side)
     made = None if bundle.wheels else _environment_with(side, cache)
     if made is not None:
@@ -141,52 +109,3 @@ def _environment_with(side: BundleSide, cache: Path) -> Path | None:
             use(made)
             return made.interpreter
     return None
-
-
-def stack_of(bundle: Bundle, side: BundleSide) -> Stack:
-    """Return the stack of a side: its exact packages, and nothing that they would ask for."""
-    folders = sorted({wheel.parent.absolute() for wheel in bundle.wheels})
-    links = [f"--find-links={folder}" for folder in folders]
-    return Stack(
-        name=side.name,
-        framework=side.framework,
-        python=side.python,
-        requirements=side.requirements,
-        options=(*side.options, *links, "--no-deps"),
-        threads=bundle.threads,
-        env=side.variables,
-    )
-
-
-def task_of(bundle: Bundle, folder: Path, seconds: float) -> Task:
-    """Return the task of a bundle, whose arrays are written to a folder."""
-    inputs = folder / "inputs.npz"
-    write_arrays(inputs, _contiguous(bundle.inputs))
-    reference = None
-    if bundle.reference:
-        reference = folder / "reference.npz"
-        write_arrays(reference, bundle.reference)
-    return Task(
-        expected=bundle.expected,
-        load={
-            "files": {role: str(path) for role, path in bundle.files.items()},
-            "device": bundle.device,
-            "threads": bundle.threads,
-            "options": dict(bundle.options),
-            "allow_code": False,
-        },
-        inputs=read_npz(str(inputs)),
-        reference=None if reference is None else str(reference),
-        work=str(folder),
-        compare=_compare,
-        seconds=seconds,
-    )
-
-
-def _contiguous(arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """Return arrays in C order, which frames have."""
-    return {name: array.copy(order="C") for name, array in arrays.items()}
-
-
-def _compare(ours: str, reference: str, closeness: dict[str, Any]) -> dict[str, Any]:
-    return largest_difference(read_arrays(Path(ours)), read_arrays(Path(reference)), closeness)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from pytest_mlms.core.errors import MlmsError
@@ -23,9 +23,15 @@ from pytest_mlms.explain.bisect.judgement import (
 )
 from pytest_mlms.explain.bisect.search import Outcome
 from pytest_mlms.explain.repro.bundle import Expectation
-from pytest_mlms.explain.repro.replay.record import ANSWERS, LIMIT, MOST_CALLS, OUTPUTS, RATIO
+from pytest_mlms.explain.repro.replay.record import (
+    ANSWERS,
+    LIMIT,
+    MOST_CALLS,
+    OUTPUTS,
+    RATIO,
+    SCENARIOS,
+)
 from pytest_mlms.explain.repro.replay.record import CRASH as CRASHES
-from pytest_mlms.explain.repro.replay.rounds import QUANTITIES as MEASURED
 
 _PROCESS = re.compile(r" \(process \d+\)")
 _ADVICE = re.compile(r"(?<= can't be imported in )(.*); [^;]*: (?='hello' raised )")
@@ -46,7 +52,12 @@ Line = Mapping[str, Any]
 
 def can_replay(quantity: str, of: str) -> bool:
     """Return whether a bundle shows that a quantity of an upgrade got worse."""
-    return quantity in (CRASH, *MEASURED) or _is_of_outputs(quantity, of)
+    return quantity in (CRASH, *_compared()) or _is_of_outputs(quantity, of)
+
+
+def _compared() -> list[str]:
+    """Return the quantities that rounds without a load compare."""
+    return [name for name in upgrade_rules() if not QUANTITIES[name].under_load]
 
 
 def can_reduce(quantity: str, of: str) -> bool:
@@ -157,7 +168,7 @@ def _calls_to_see(repeated: Mapping[str, Any]) -> int:
 
 def _of_ratio(line: Line, judgement: Judgement) -> Expectation:
     quantity = judgement.quantity
-    _check_measured(quantity)
+    _check_measured(quantity, _compared())
     if judgement.ratio is None:
         raise MlmsError(f"the line has no ratio of {quantity}; measure it again")
     low, high = _finite(judgement.low), _finite(judgement.high)
@@ -165,11 +176,11 @@ def _of_ratio(line: Line, judgement: Judgement) -> Expectation:
     values = f"{_shown(judgement.a, judgement.unit)} → {_shown(judgement.b, judgement.unit)}"
     allowed = f"{100 * (judgement.tolerance or 0):.3g} %"
     summary = f"{quantity} {values}, ×{judgement.ratio:.3f}{ends}; {allowed} are allowed"
-    rule = upgrade_rules(None)[quantity]
     compared = next(one for one in line["comparisons"] if one["quantity"] == quantity)
     # Where a least change was the tolerance of that machine, it is so where it is replayed; that of
-    # latency, which widened another quantity's, has not that one's unit.
-    asked = compared.get("asked") if rule.least_change else None
+    # latency, which widened another quantity's, is no share of that one.
+    has_least = upgrade_rules()[quantity].least_change
+    asked = compared.get("asked") if has_least else None
     return Expectation(
         kind=RATIO,
         quantity=quantity,
@@ -183,14 +194,12 @@ def _of_ratio(line: Line, judgement: Judgement) -> Expectation:
         high=high,
         tolerance=judgement.tolerance if asked is None else asked,
         better=QUANTITIES[quantity].better,
-        base=rule.base,
-        least_change=rule.least_change,
     )
 
 
-def _check_measured(quantity: str) -> None:
-    if quantity not in MEASURED:
-        known = ", ".join(MEASURED)
+def _check_measured(quantity: str, measured: Collection[str]) -> None:
+    if quantity not in measured:
+        known = ", ".join(measured)
         raise MlmsError(f"a bundle can't measure {quantity}; it can measure {known}, and outputs")
 
 
@@ -232,7 +241,8 @@ def _of_limit(line: Line) -> Expectation:
         problem = f"{line['nodeid']}: its limit is of {quantity} under load"
         raise MlmsError(f"{problem}; a bundle has calls one after the other, and can't judge it")
     else:
-        _check_measured(quantity)
+        _check_measured(quantity, _limited())
+    scenario = str(line.get("scenario") or "")
     return Expectation(
         kind=kind,
         quantity=quantity,
@@ -242,7 +252,17 @@ def _of_limit(line: Line) -> Expectation:
         unit=unit,
         better=QUANTITIES[quantity].better,
         limit=bound,
+        scenario=scenario if scenario in SCENARIOS else SCENARIOS[0],
     )
+
+
+def _limited() -> list[str]:
+    """Return the quantities that processes without a load measure on one batch."""
+    return [
+        name
+        for name, quantity in QUANTITIES.items()
+        if quantity.kind == "performance" and not quantity.under_load and name != BATCH_AGREEMENT
+    ]
 
 
 def _shown(value: float | None, unit: str) -> str:

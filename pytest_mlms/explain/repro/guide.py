@@ -17,13 +17,14 @@ def _lines(bundle: Bundle) -> Iterator[str]:
     yield ""
     yield bundle.expected.summary
     yield ""
-    yield "To see it, on a machine with Python 3.6 or later and pip:"
+    yield "To see it, on a machine with Python 3.10 or later and pip:"
     yield ""
     yield "    python repro.zip"
     yield ""
-    yield "It says what it will install and run, and asks. It makes an environment for each side"
-    yield "in a temporary folder, which it removes. Exit status: 0 reproduced, 1 not reproduced,"
-    yield "2 it couldn't run, 3 undecided. `python repro.zip --help` has its options."
+    yield "It says what it will install and run, and asks. It makes an environment of pytest-mlms,"
+    yield "which comes along, and one for each side, in a temporary folder, which it removes."
+    yield "Exit status: 0 reproduced, 1 not reproduced, 2 it couldn't run, 3 undecided."
+    yield "`python repro.zip --help` has its options."
     for side in bundle.sides:
         yield ""
         yield f"{side.name}: Python {side.python}"

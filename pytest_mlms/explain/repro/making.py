@@ -20,10 +20,11 @@ from pytest_mlms.core.redaction import redact_all
 from pytest_mlms.core.serialization import parse_json
 from pytest_mlms.decide.upgrade.output_verdict import OWN_THREADS, TIMED
 from pytest_mlms.explain.repro.bundle import Array, Bundle, Expectation
-from pytest_mlms.explain.repro.check import launch_of, stack_of
+from pytest_mlms.explain.repro.check import launch_of
 from pytest_mlms.explain.repro.expectation import expectation_of
 from pytest_mlms.explain.repro.items import FoundItem
 from pytest_mlms.explain.repro.replay.record import ANSWERS, OUTPUTS
+from pytest_mlms.explain.repro.sides import stack_of
 from pytest_mlms.explain.repro.software import ExactSide, SideSource, new_side, old_side
 from pytest_mlms.keep.history.machine_class import machine_class
 from pytest_mlms.keep.history.recorded_manifest import case_of_line

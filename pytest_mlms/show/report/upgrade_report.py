@@ -327,7 +327,7 @@ def _running(item: ItemView, results: str, evidence: Evidence) -> Iterator[str]:
     for note in evidence.notes:
         yield f"Note: {code(_clean(note, item))}\n"
     if evidence.bundle:
-        yield f"{code(evidence.bundle)} is attached. It needs Python and pip:\n"
+        yield f"{code(evidence.bundle)} is attached. It needs Python 3.10 or later and pip:\n"
         yield code_block(running_commands(evidence.bundle), "sh")
         yield from _bundle_facts(item, evidence)
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from pytest_mlms.explain.reduce.result import Reduction, Size
 from pytest_mlms.explain.reduce.rows import fewest_rows
 from pytest_mlms.explain.reduce.search import Step
 from pytest_mlms.explain.repro.bundle import Expectation
+from tests.support.onnx_models import ModelBuilder
 from tests.support.reductions import EXPECTED, ROWS, bundle_of, deep_network, sides_of
 
 NODES = 33
@@ -24,13 +26,18 @@ CRASH = EXPECTED._replace(kind="crash", quantity="crash")
 
 
 def reduced(
-    folder: Path, fails: str, seconds: float = 60.0, expected: Expectation | None = None
+    folder: Path,
+    fails: str,
+    seconds: float = 60.0,
+    expected: Expectation | None = None,
+    command: Sequence[str] = (),
+    network: Callable[[Path], Path] = deep_network,
 ) -> Reduction:
     if expected is None:
         expected = CRASH if fails.split(maxsplit=1)[0] in ("dies", "refuses") else EXPECTED
     steps: list[Step] = []
-    plan = ReductionPlan(folder / "reduced", seconds, steps.append, lambda text: None)
-    bundle = bundle_of(deep_network(folder), expected)
+    plan = ReductionPlan(folder / "reduced", seconds, steps.append, lambda text: None, command)
+    bundle = bundle_of(network(folder), expected)
     with sides_of(folder, fails).closing() as sides:
         found = reduce_bundle(bundle, sides, plan)
     assert list(found.steps) == steps
@@ -74,6 +81,81 @@ def test_a_crash_is_reduced_to_the_operator_that_crashes(tmp_path: Path, fails: 
     assert found.bundle.expected.kind == "crash"
     if fails.startswith("refuses"):
         assert "no kernel for Tanh" in found.bundle.expected.summary
+
+
+def short_network(folder: Path) -> Path:
+    """Save a model of three nodes, of which one is Tanh."""
+    model = ModelBuilder()
+    model.add_input("x", "N", 4)
+    for kind, read, written in (("Neg", "x", "a"), ("Tanh", "a", "t"), ("Neg", "t", "z")):
+        model.add(kind, read, written)
+    model.add_output("z", "N", 4)
+    return model.save(folder)
+
+
+@pytest.mark.slow
+def test_a_longer_latency_is_reduced_by_the_verdict_of_the_gate(tmp_path: Path) -> None:
+    slower = Expectation("ratio", "latency", "REGRESSED", "slower", unit="s", tolerance=0.03)
+    found = reduced(tmp_path, "slow Tanh", 600.0, slower, network=short_network)
+    assert found.kinds == ("Tanh",)
+    assert found.bundle is not None
+    expected = found.bundle.expected
+    assert (expected.kind, expected.quantity, expected.tolerance) == ("ratio", "latency", 0.03)
+    assert expected.low is not None
+    assert expected.low > 1.03
+    assert found.steps[-1].reason.startswith("latency ×")
+
+
+IS_THERE = """\
+import sys, numpy, onnx
+model, inputs, *wanted = sys.argv[1:]
+names = {value.name for value in onnx.load(model).graph.input}
+assert names == set(numpy.load(inputs)), names
+kinds = {node.op_type for node in onnx.load(model).graph.node}
+print("\\x1b[31mit has", *sorted(kinds), "\\x1b[0m")
+sys.exit(set(wanted) <= kinds)
+"""
+
+
+def check(folder: Path, code: str, *words: str) -> list[str]:
+    """Return a command that runs some code."""
+    (folder / "check.py").write_text(code)
+    return [sys.executable, str(folder / "check.py"), "{model}", "{inputs}", *words]
+
+
+def test_any_command_is_a_judge_by_its_status(tmp_path: Path) -> None:
+    command = check(tmp_path, IS_THERE, "Exp", "Sigmoid")
+    found = reduced(tmp_path, "nothing", command=command)
+    assert found.kinds == ("Exp", "Sigmoid")
+    assert found.minimal
+    assert found.after == Size(2, 1)
+    assert found.bundle is not None
+    assert found.bundle.expected.summary == "status 1: it has Exp Sigmoid"
+
+
+def test_a_command_that_finds_nothing_or_can_not_say_shows_no_failure(tmp_path: Path) -> None:
+    for status in (0, 125):
+        command = check(tmp_path, f"raise SystemExit({status})")
+        found = reduced(tmp_path, "nothing", command=command)
+        assert found.bundle is None
+        reason = f"the whole model does not show the failure here: status {status}"
+        assert found.reason == reason
+
+
+def test_a_command_may_judge_the_one_stack_of_a_failure_and_end_by_a_signal(tmp_path: Path) -> None:
+    bundle = replace(bundle_of(short_network(tmp_path)), old=None)
+    command = check(tmp_path, "import os; os.kill(os.getpid(), 11)")[:2]  # the model comes last
+    plan = ReductionPlan(tmp_path / "r", 60, lambda step: None, lambda text: None, command)
+    with sides_of(tmp_path, "nothing").closing() as sides:
+        found = reduce_bundle(bundle, sides, plan)
+    assert found.bundle is not None
+    assert len(found.kinds) == 1
+    assert found.bundle.expected.summary == "killed by SIGSEGV"
+
+
+def test_a_command_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(MlmsError, match="--check no-such-program can't be run: No such file"):
+        reduced(tmp_path, "nothing", command=["no-such-program"])
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def test_a_regressed_upgrade_is_replayed_in_a_clean_environment(tmp_path: Path) 
     elsewhere.mkdir()
     variables = {"PATH": os.environ["PATH"], "HOME": str(elsewhere), "TMPDIR": str(elsewhere)}
     replayed = subprocess.run(
-        [sys.executable, "-I", str(tmp_path / "r.zip"), "--yes"],
+        [sys.executable, "-I", str(tmp_path / "r.zip"), "--yes", "--keep=kept"],
         cwd=elsewhere,
         env=variables,
         capture_output=True,
@@ -101,8 +101,13 @@ def test_a_regressed_upgrade_is_replayed_in_a_clean_environment(tmp_path: Path) 
     )
     assert replayed.returncode == 0, replayed.stdout + replayed.stderr
     assert replayed.stdout.endswith("REPRODUCED\n")
-    assert "outputs differ in 4 of 4 elements of y" in replayed.stdout
+    assert "outputs differ by up to 20,000 times what is allowed" in replayed.stdout
     assert not list(elsewhere.glob("mlms-*"))
+    ours = ("repro", "--replay=r.zip", "--yes", "--mlms-cache=elsewhere/kept/cache", predictors)
+    replayed = run(tmp_path, "pytest_mlms", *ours)
+    assert replayed.returncode == 0, replayed.stdout + replayed.stderr
+    replayed = run(tmp_path, "pytest_mlms", *ours, "--side=old")
+    assert replayed.stdout.endswith("the old side runs, and gives y float32 [2, 2]\nAS EXPECTED\n")
 
 
 def check_content(bundle: Path) -> None:

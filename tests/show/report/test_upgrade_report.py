@@ -135,7 +135,7 @@ def test_a_bundle_that_is_attached_takes_the_place_of_commands_that_make_one() -
     )
     text = report(evidence)
     assert "\n```\ny = MaxPool <ceil_mode: int = 1> (x)\n```\n" in text
-    assert "`repro.zip` is attached. It needs Python and pip:" in text
+    assert "`repro.zip` is attached. It needs Python 3.10 or later and pip:" in text
     assert "Its model is a part of the whole one: `1 of 66 nodes`\n" in text
     assert "Replayed on this machine: `×1.2 slower`\n" in text
     assert "python repro.zip " in text

@@ -1,5 +1,5 @@
-"""The replay of a bundle: what ``python repro.zip`` runs on another machine.
+"""The part of a bundle that ``python repro.zip`` runs before its own pytest-mlms is installed.
 
-It uses the standard library alone, from Python 3.6 on, and imports nothing of ``pytest_mlms``. The
-environments of both sides run our agent and ``compare.py`` by path, which use numpy.
+It uses the standard library alone, and imports nothing of ``pytest_mlms``. It is written for Python
+3.6, so that an old one says which it needs.
 """

@@ -2,29 +2,34 @@
 
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence
 
-from .environments import Pip, hide_user
-from .interpreters import Interpreter
+from .environments import hide_user
 from .record import ANSWERS, CRASH, LIMIT, OUTPUTS, RATIO, BundleSide, Record
-from .sides import NEW, OLD
+
+OLD = "old"
+NEW = "new"
 
 _WIDTH = 92
 
 
 class Plan(NamedTuple):
-    """The sides to run with their interpreters, and where their environments are made.
+    """The sides to run, and where their environments are made.
 
-    ``inputs`` is what a person reads of them, ``size`` the bytes of all files of the bundle.
-    ``folder`` is None for a temporary one, which is removed.
+    ``sizes`` has the bytes of each file of the bundle. ``folder`` is where things stay, None for a
+    temporary folder. ``own`` are the first steps of a replay that brings its own pytest-mlms.
     """
 
     record: Record
     sides: Dict[str, BundleSide]
-    interpreters: Dict[str, Interpreter]
-    pip: Pip
-    inputs: str
-    size: int
-    folder: Optional[str]
-    wheels: Sequence[str]
+    source: str
+    sizes: Dict[str, int]
+    folder: Optional[str] = None
+    own: Sequence[str] = ()
+
+    @property
+    def wheels(self) -> List[str]:
+        """The packages that come along."""
+        names = sorted(name for name in self.sizes if name.startswith("wheels/"))
+        return [name[len("wheels/") :] for name in names]
 
 
 def plan_lines(plan: Plan) -> Iterator[str]:
@@ -36,22 +41,22 @@ def plan_lines(plan: Plan) -> Iterator[str]:
         yield "note: %s" % note
     yield ""
     yield "This will"
-    size = megabytes(plan.size)
-    if plan.folder:
-        yield "1. unpack %s into the folder %s, and leave it there;" % (size, plan.folder)
-    else:
-        yield "1. unpack %s into a temporary folder, and remove it at the end;" % size
-    yield "2. make in it, for each side, an environment that pip installs these packages into:"
+    number = 0
+    for number, step in enumerate([_unpacking(plan), *plan.own], 1):
+        yield "%d. %s;" % (number, step)
+    yield "%d. make for each side an environment that pip installs these packages into:" % (
+        number + 1
+    )
     for name, side in plan.sides.items():
-        yield from _side_lines(name, side, plan)
+        yield from _side_lines(name, side, plan.source)
     for wheel in plan.wheels:
         yield "     %s comes with the bundle, and from no index" % wheel
-    yield "3. run in each the agent of pytest-mlms, predictors/%s.py, which" % record.predictor
+    yield "%d. run in each the agent of pytest-mlms, %s.py, which" % (number + 2, record.predictor)
     yield "   - loads %s on %s%s" % (_files(record), record.device, _threads(record))
     if record.options:
         yield "     with the options %s" % _options(record)
-    yield "   - runs it on %s;" % plan.inputs
-    yield "4. %s." % _last_step(plan)
+    yield "   - runs it on %s (%s);" % (record.inputs, megabytes(plan.sizes.get(record.inputs, 0)))
+    yield "%d. %s." % (number + 3, _last_step(plan))
     yield ""
     yield "Packages, the agent and the model are code of other people: go on only where you would"
     yield "run code of whoever sent you this."
@@ -62,16 +67,20 @@ def megabytes(size: int) -> str:
     return "%.1f MiB" % (size / (1 << 20))
 
 
-def _side_lines(name: str, side: BundleSide, plan: Plan) -> Iterator[str]:
-    interpreter = plan.interpreters[name]
-    yield "   %s: %s, Python %s (%s)" % (name, side.name, interpreter.version, interpreter.path)
-    if interpreter.version != side.python:
-        yield "     it was seen with Python %s" % side.python
+def _unpacking(plan: Plan) -> str:
+    size = megabytes(sum(plan.sizes.values()))
+    if plan.folder:
+        return "unpack %s into the folder %s, and leave it there" % (size, plan.folder)
+    return "unpack %s into a temporary folder, and remove it at the end" % size
+
+
+def _side_lines(name: str, side: BundleSide, source: str) -> Iterator[str]:
+    yield "   %s: %s, Python %s" % (name, side.name, side.python)
     places = [hide_user(option) for option in side.options]
-    yield "     from %s%s" % (plan.pip.source, "".join(", and " + place for place in places))
+    yield "     from %s%s" % (source, "".join(", and " + place for place in places))
     yield from _wrapped(side.requirements)
-    for name, value in side.variables:
-        yield "     with %s=%s" % (name, value)
+    for variable, value in side.variables:
+        yield "     with %s=%s" % (variable, value)
 
 
 def _wrapped(words: Sequence[str]) -> Iterator[str]:
@@ -100,17 +109,15 @@ def _options(record: Record) -> str:
 
 
 def _last_step(plan: Plan) -> str:
-    kind = plan.record.expected.kind
-    quantity = plan.record.expected.quantity
-    if kind in (OUTPUTS, CRASH, RATIO) and OLD not in plan.sides and plan.record.old:
-        return "say whether the new side runs; there is nothing to compare it with"
-    if NEW not in plan.sides:
-        return "say whether the old side runs; there is nothing to compare it with"
+    expected = plan.record.expected
+    if plan.record.old and len(plan.sides) == 1:
+        side = next(iter(plan.sides))
+        return "say whether the %s side runs; there is nothing to compare it with" % side
     texts = {
         OUTPUTS: "compare the outputs%s" % (" with recorded ones" if not plan.record.old else ""),
         ANSWERS: "compare the outputs with those that were wrong",
         CRASH: "say how the processes ended",
-        RATIO: "measure %s of both in turns, in up to 12 rounds of fresh processes" % quantity,
-        LIMIT: "measure %s in up to 12 fresh processes, against its limit" % quantity,
+        RATIO: "measure %s of both in turns, in rounds of fresh processes" % expected.quantity,
+        LIMIT: "measure %s in fresh processes, against its limit" % expected.quantity,
     }
-    return texts[kind]
+    return texts[expected.kind]

@@ -4,8 +4,8 @@ import json
 import re
 from typing import Any, Dict, NamedTuple, Optional, Tuple
 
-FORMAT = 1
-"""Raised when a key changes its meaning; a replay refuses a later one than its own."""
+FORMAT = 2
+"""Raised when a key changes its meaning; a replay refuses another one than its own."""
 
 NAME = "repro.json"
 
@@ -16,6 +16,8 @@ LIMIT = "limit"
 ANSWERS = "answers"
 KINDS = (OUTPUTS, RATIO, CRASH, LIMIT, ANSWERS)
 
+SCENARIOS = ("single_stream", "offline")
+
 MOST_CALLS = 200
 """The most calls of a new side that gives other outputs now and then."""
 
@@ -23,10 +25,7 @@ _PACKAGE = re.compile(r"[A-Za-z0-9][\w.-]*(==[\w.+!-]+| @ (https?|git\+https)://
 _VERSION = re.compile(r"3\.\d{1,2}(\.\d{1,2}\w*)?")
 _WORD = re.compile(r"\w[\w-]*")
 _PATH = re.compile(r"[\w-][\w .+-]*(/[\w-][\w .+-]*)*")
-_NUMBERS = (
-    *("a", "b", "ratio", "low", "high", "tolerance", "rtol", "atol", "limit"),
-    *("base", "least_change"),
-)
+_NUMBERS = ("a", "b", "ratio", "low", "high", "tolerance", "rtol", "atol", "limit")
 _OPTION = re.compile(r"--(index-url|extra-index-url|find-links)=https?://\S+")
 
 
@@ -68,15 +67,14 @@ class Expectation(NamedTuple):
         low: The lower end of the ratio's interval.
         high: The upper end.
         tolerance: How much worse the new side may be, as a share.
-        base: Added to both sides before they are divided, in ``unit``.
-        least_change: The least change that matters, in ``unit``; it may be more than the tolerance.
         better: lower or higher; which direction of a ratio is better.
         rtol: Of outputs, the relative difference that is allowed.
         atol: The absolute one; None: a small share of the size of like values.
-        rules: Of outputs by their own names, what is like there, and which share: ``unlike`` and
-            ``share`` of compare.py.
+        rules: Of outputs by their own names, the axis along which values are ``unlike``, and the
+            ``share`` of the size of like values that is allowed.
         calls: How often the new side is asked, which gives other outputs now and then.
         limit: The limit of one side's quantity, in ``unit``.
+        scenario: How the calls that it is of come: single_stream or offline.
         crash: How the new side ended: SIGSEGV, "status 3", the class of an error, or "hang".
         at_exit: Whether it is the end of a process that fails.
     """
@@ -97,16 +95,10 @@ class Expectation(NamedTuple):
     atol: Optional[float] = None
     limit: Optional[float] = None
     crash: str = ""
-    base: float = 0.0
-    least_change: float = 0.0
     rules: Dict[str, Dict[str, Any]] = {}
     calls: int = 1
     at_exit: bool = False
-
-    @property
-    def closeness(self) -> Dict[str, Any]:
-        """The settings by which compare.py takes outputs for the same."""
-        return {"rtol": self.rtol, "atol": self.atol, "rules": self.rules}
+    scenario: str = "single_stream"
 
 
 class Record(NamedTuple):
@@ -145,15 +137,22 @@ def from_text(text: str) -> Record:
     """Return the record of a text; raises Malformed, which says what is wrong with it."""
     value = _object(text)
     if value.get("format") != FORMAT:
-        later = isinstance(value.get("format"), int) and value["format"] > FORMAT
-        problem = "is of a later format" if later else "has no format that is known"
-        raise Malformed(
-            "%s %s (%r); read it with a newer pytest-mlms" % (NAME, problem, value.get("format"))
-        )
+        raise Malformed(_format_problem(value.get("format")))
     try:
         return _record(value)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise Malformed("%s is malformed: %s" % (NAME, error)) from None
+
+
+def _format_problem(found: Any) -> str:
+    if found == 1:
+        return (
+            "it is of an earlier format, and has a replay of its own: run it by itself, as "
+            "'python FILE', or make it again with mlms repro"
+        )
+    later = isinstance(found, int) and found > FORMAT
+    problem = "is of a later format" if later else "has no format that is known"
+    return "%s %s (%r); read it with a newer pytest-mlms" % (NAME, problem, found)
 
 
 def _object(text):
@@ -209,18 +208,25 @@ def _expectation(value: Dict[str, Any]) -> Expectation:
         raise ValueError("%r is none of %s" % (value["kind"], ", ".join(KINDS)))
     found = {field: value[field] for field in Expectation._fields if field in value}
     expected = Expectation(**found)  # records of earlier versions have fewer fields
-    for field in ("quantity", "verdict", "summary", "unit", "better", "crash"):
+    for field in ("quantity", "verdict", "summary", "unit", "better", "crash", "scenario"):
         found[field] = _text(getattr(expected, field))
     for field in _NUMBERS:
         if getattr(expected, field) is not Expectation._field_defaults[field]:
             _number(getattr(expected, field), field)
     _count(expected.calls)
+    if expected.scenario not in SCENARIOS or not _is_whole(expected):
+        raise ValueError("%r has no scenario or limit that is known" % expected.quantity)
     if (expected.tolerance or 0.0) <= -1 or expected.calls > MOST_CALLS:
         raise ValueError("tolerance is %r, calls %r" % (expected.tolerance, expected.calls))
     for rule in expected.rules.values():
         _count(rule.get("unlike"))
         _number(rule.get("share", 0.0), "share")
     return expected._replace(**found)
+
+
+def _is_whole(expected: Expectation) -> bool:
+    """Return whether a limit has its value."""
+    return expected.kind != LIMIT or expected.limit is not None
 
 
 def _text(value):

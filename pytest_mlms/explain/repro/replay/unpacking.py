@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import io
 import os
 import posixpath
 import stat
@@ -46,11 +45,6 @@ class Packed:
             if not any(one == name or one.startswith(name + "/") for one in self.sizes):
                 raise Malformed("it has no file %r, which %s names" % (name, NAME))
 
-    def read(self, name: str) -> IO[bytes]:
-        """Return the content of a small file; raises OSError and Malformed."""
-        with _told_damages(), self._archive.open(name) as file:
-            return io.BytesIO(file.read(self.sizes[name]))
-
     def unpack(self, folder: str) -> None:
         """Unpack all files below a folder; raises OSError and Malformed."""
         with _told_damages():
@@ -75,12 +69,6 @@ def unpack(path: str, folder: str) -> Record:
     """Unpack a bundle below a folder, and return its record; raises OSError and Malformed."""
     with opened(path) as packed:
         packed.unpack(folder)
-        return packed.record
-
-
-def read_record(path: str) -> Record:
-    """Return the record of a bundle, without unpacking it; raises OSError and Malformed."""
-    with opened(path) as packed:
         return packed.record
 
 
