@@ -47,6 +47,22 @@ class ArrayData:
     path: Path
     arrays: Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]
 
+    @property
+    def labels(self) -> np.ndarray[Any, Any]:
+        """The labels, which must be there."""
+        with np.load(self.path, allow_pickle=False) as file:
+            return np.asarray(file["label"])
+
+    def pack(self, target: Path, labels: np.ndarray[Any, Any]) -> None:
+        """Write the arrays with other labels to an .npz. Raises MlmsError."""
+        try:
+            with np.load(self.path, allow_pickle=False) as file, replacing(target) as temporary:
+                arrays = {name: file[name] for name in file.files}
+                np.savez(temporary, **{**arrays, "label": labels})
+        except OSError as error:
+            problem = f"{target} can't be written: {error.strerror}"
+            raise MlmsError(f"{problem}; make room, or name another place") from error
+
     def first_rows(self, name: str, count: int) -> list[Any]:
         """Return the first rows of an array, again from the start where it has fewer."""
         with np.load(self.path, allow_pickle=False) as file:

@@ -10,8 +10,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from pytest_mlms.author.draft.data import ArrayData, CocoData, PictureData, TableData, pack_folder
 from pytest_mlms.author.draft.findings import Findings
+from pytest_mlms.author.draft.labels import class_numbers
 from pytest_mlms.author.draft.parts import DatasetPart, OutputPart
 from pytest_mlms.author.draft.request import DraftRequest
 from pytest_mlms.core.errors import MlmsError
@@ -46,7 +49,7 @@ def dataset_of(
     outputs = _labelled(findings.outputs, request.labels, request)
     if isinstance(data, ArrayData):
         _check_arrays(data, findings)
-        return _part_of(data.path, data.path, request), outputs
+        return _part_of(_with_class_numbers(data, findings, request), data.path, request), outputs
     if isinstance(data, TableData):
         return _of_table(data, request), outputs
     return None, outputs
@@ -99,6 +102,20 @@ def _check_arrays(data: ArrayData, findings: Findings) -> None:
         problem = f"{data.path} has no array for input {missing[0]!r}, but {there}"
         advice = f"save them by the names of the inputs: numpy.savez(…, {missing[0]}=…)"
         raise MlmsError(f"{problem}; {advice}")
+
+
+def _with_class_numbers(data: ArrayData, findings: Findings, request: DraftRequest) -> Path:
+    """Return the file of arrays; it is written anew where its classes are no whole numbers."""
+    dtype, shape = data.arrays.get("label", (np.dtype(np.int64), (1,)))
+    if findings.classes is None or (dtype.kind in "iu" and len(shape) == 1):
+        return data.path
+    numbers = class_numbers(data.labels)
+    if numbers is None:
+        return data.path
+    target = request.beside("data.npz")
+    data.pack(target, numbers)
+    request.say(f"{data.path}: labels of {dtype}, written as numbers of classes into {target}")
+    return target
 
 
 def _of_table(data: TableData, request: DraftRequest) -> DatasetPart:

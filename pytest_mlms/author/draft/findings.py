@@ -7,8 +7,17 @@ from dataclasses import dataclass, replace
 
 from mlms_predictors import Tensor
 
-from pytest_mlms.author.draft.data import ArrayData, CocoData
+from pytest_mlms.author.draft.data import ArrayData, CocoData, Data
 from pytest_mlms.author.draft.inputs import guess_inputs
+from pytest_mlms.author.draft.labels import (
+    are_classes,
+    check_arrays_used,
+    check_labelled,
+    class_numbers,
+    fitting_outputs,
+    has_labels,
+    refuse_unused,
+)
 from pytest_mlms.author.draft.model_files import ModelFiles
 from pytest_mlms.author.draft.onnx_hints import OnnxHints, hints_of
 from pytest_mlms.author.draft.opening import without_log
@@ -23,6 +32,7 @@ from pytest_mlms.author.draft.parts import InputPart, OutputPart
 from pytest_mlms.author.draft.request import DraftRequest
 from pytest_mlms.author.draft.trial import Trial, try_model
 from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.tasks import facts_of, tasks
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import Refused
 from pytest_mlms.measure.pipeline import read_labels
@@ -30,6 +40,7 @@ from pytest_mlms.measure.pipeline import read_labels
 _TAKES_SIGNATURE = ("caffe2", "mxnet", "pytorch", "tensorflow")
 """Frameworks whose models may not tell their inputs; the option ``inputs`` does."""
 
+_NO_TASK = "inference"
 _BATCH_SIZES = (1, 8)
 _SLOW = 0.02  # seconds for an input, from which only the first of these sizes is measured
 
@@ -64,6 +75,8 @@ class Findings:
 def find_out(model: ModelFiles, predictor: Predictor, request: DraftRequest) -> Findings:
     """Guess inputs, run the model on random ones, and guess outputs. Raises MlmsError."""
     _check_shapes(model, predictor)
+    if isinstance(request.data, ArrayData):
+        check_arrays_used(request.data, predictor.inputs)
     hints = hints_of(model.graph)
     inputs = guess_inputs(predictor.inputs, request.data, hints)
     try:
@@ -77,15 +90,20 @@ def find_out(model: ModelFiles, predictor: Predictor, request: DraftRequest) -> 
         inputs=inputs,
         outputs=[],
         batch_sizes=_batch_sizes(trial),
-        task="inference",
+        task=_NO_TASK,
         seconds=trial.seconds,
     )
     by_labels = _by_labels(predictor.outputs, trial, request, hints)
     if by_labels is not None:
         task, outputs = by_labels
         return replace(findings, task=task, outputs=outputs)
-    labelled = request.data is not None or request.labels is not None
-    outputs, best, left_out = guess_outputs(predictor.outputs, trial, labelled=labelled)
+    labelled = has_labels(request.data) or request.labels is not None
+    classes = _least_classes(request.data)
+    outputs, best, left_out = guess_outputs(
+        predictor.outputs, trial, labelled=labelled, classes=classes
+    )
+    if best is None and request.data is not None and _must_be_classes(request):
+        refuse_unused(request.data, predictor.outputs, trial)
     if not outputs:
         if request.data is not None:
             problem = f"{model.graph} has no output with a row for each input"
@@ -94,6 +112,7 @@ def find_out(model: ModelFiles, predictor: Predictor, request: DraftRequest) -> 
     findings = replace(findings, outputs=outputs, left_out=left_out)
     if best is None:
         return findings
+    check_labelled(request.data)
     classes = classes_of(trial, best)
     names = hints.names if len(hints.names) == classes else ()
     return replace(findings, task=_task(inputs[0]), classes=classes, names=names)
@@ -153,10 +172,8 @@ def _by_labels(
     if not isinstance(data, ArrayData) or "label" not in data.arrays:
         return None
     dtype, shape = data.arrays["label"]
-    if dtype.kind == "f":
-        return "regression", guess_numbers(tensors, trial)
-    if len(shape) < 3:
-        return None
+    if dtype.kind == "f" or len(shape) < 3:
+        return _of_classes_or_numbers(tensors, trial, data, request)
     parts = guess_masks(tensors, trial, shape[1:])
     if not parts:
         sides = " x ".join(map(str, shape[1:]))
@@ -165,8 +182,41 @@ def _by_labels(
     return "semantic-segmentation", parts
 
 
+def _of_classes_or_numbers(
+    tensors: Sequence[Tensor], trial: Trial, data: ArrayData, request: DraftRequest
+) -> tuple[str, list[OutputPart]] | None:
+    """Return the task and the outputs of a regression; None for labels that are classes.
+
+    Raises MlmsError where they are neither.
+    """
+    labels = data.labels
+    known = tasks().get(request.task or "")
+    form = known.labels if known else "class"
+    if request.task == _NO_TASK or form not in ("class", "array"):
+        return None
+    if form == "class" and (are_classes(labels, trial, data) or request.task is not None):
+        return None
+    return "regression", guess_numbers(tensors, trial, fitting_outputs(trial, labels[0].size))
+
+
+def _least_classes(data: Data | None) -> int:
+    """Return how many classes the labels of an .npz are of at least, 0 where nothing tells."""
+    if not isinstance(data, ArrayData) or "label" not in data.arrays:
+        return 0
+    numbers = class_numbers(data.labels)
+    return 0 if numbers is None else int(numbers.max()) + 1
+
+
+def _must_be_classes(request: DraftRequest) -> bool:
+    """Return whether the labels are classes as far as the user says, who may name another task."""
+    if not has_labels(request.data) or request.task == _NO_TASK:
+        return False
+    return request.task is None or facts_of(request.task).labels == "class"
+
+
 def _task(first: InputPart) -> str:
     """Return the task of a model with classes, by its first input."""
     if first.type == "image":
         return "image-classification"
-    return "text-classification" if first.element_type.startswith("int") else "classification"
+    are_tokens = first.element_type in ("int32", "int64")
+    return "text-classification" if are_tokens else "classification"

@@ -9,6 +9,7 @@ import numpy as np
 from mlms_predictors import Tensor
 from numpy.typing import NDArray
 
+from pytest_mlms.author.draft.labels import score_tables
 from pytest_mlms.author.draft.parts import OutputPart, scalar
 from pytest_mlms.author.draft.trial import Trial
 from pytest_mlms.core.errors import MlmsError
@@ -35,21 +36,28 @@ _ADVICE = "docs/detection.md has the forms; write the outputs by hand"
 
 
 def guess_outputs(
-    tensors: Sequence[Tensor], trial: Trial, *, labelled: bool
+    tensors: Sequence[Tensor], trial: Trial, *, labelled: bool, classes: int = 0
 ) -> tuple[list[OutputPart], str | None, list[str]]:
     """Return the outputs of a manifest, the name of the one with classes, and those left out.
 
-    Where nothing is ``labelled`` by classes, a table of two or three columns is left as it is.
+    Where nothing is ``labelled`` by classes, a table of two or three columns is left as it is, and
+    one of bytes. The labels are of so many ``classes`` or more.
     """
     usable, left_out = _split(tensors, trial)
-    best = _classification(usable, trial, labelled)
+    best = _classification(usable, trial, labelled, classes)
     parts = [_part(tensor, trial, tensor.name == best) for tensor in usable]
     return parts, best, [tensor.name for tensor in left_out]
 
 
-def guess_numbers(tensors: Sequence[Tensor], trial: Trial) -> list[OutputPart]:
-    """Return the outputs of a model whose labels are numbers."""
+def guess_numbers(
+    tensors: Sequence[Tensor], trial: Trial, fitting: Sequence[str] = ()
+) -> list[OutputPart]:
+    """Return the outputs of a model whose labels are numbers, first those as long as a label.
+
+    The first one is scored.
+    """
     usable, _ = _split(tensors, trial)
+    usable.sort(key=lambda tensor: tensor.name not in fitting)
     return [_part(tensor, trial, has_classes=False) for tensor in usable]
 
 
@@ -96,15 +104,12 @@ def classes_of(trial: Trial, name: str) -> int:
     return int(np.prod(rows.shape[1:]))
 
 
-def _classification(tensors: Sequence[Tensor], trial: Trial, labelled: bool) -> str | None:
+def _classification(
+    tensors: Sequence[Tensor], trial: Trial, labelled: bool, classes: int
+) -> str | None:
     """Return the output that most likely has a score for each class, None where none has."""
-    least = _LEAST_LABELLED if labelled else _LEAST_CLASSES
-    names = []
-    for tensor in tensors:  # each row must be a list of scores, along one axis of it
-        rows = trial.rows(tensor.name)
-        sizes = [size for size in rows.shape[1:] if size != 1]
-        if rows.dtype.kind == "f" and len(sizes) == 1 and sizes[0] >= least:
-            names.append(tensor.name)
+    least = max(_LEAST_LABELLED if labelled else _LEAST_CLASSES, classes)
+    names = list(score_tables(trial, least=least, bytes_too=labelled))
     if not names:
         return None
     has_others = len(names) < len(tensors)
@@ -138,6 +143,8 @@ def _steps(rows: Array) -> tuple[list[str], str]:
     """Return the steps of classes, and a comment on them by the values of a trial."""
     classes = rows.shape[1]
     best = f"top_k: {{k: {min(_SHOWN, classes)}}}"
+    if rows.dtype.kind in "iu":
+        return [best], f"quantised scores ({rows.dtype}), ranked as they are"
     with np.errstate(all="ignore"):
         are_shares = bool((rows >= 0).all() and (rows <= 1).all())
         sums = rows.astype(np.float64).sum(axis=1)

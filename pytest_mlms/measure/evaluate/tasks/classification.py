@@ -126,9 +126,9 @@ class ClassificationEvidence(Evidence):
     @property
     def losses(self) -> Array:
         """How far the value of the label is below the best one."""
-        own = _label_values(self.values, self.labels)
+        own = _label_values(self.values, self.labels).astype(np.float64)  # bytes would overflow
         best = self.values.max(axis=1, keepdims=True)
-        return np.asarray((best - own)[:, 0], np.float64)
+        return np.asarray((best - own)[:, 0])
 
     def columns(self) -> dict[str, Sequence[Any]]:
         """Return the label, and the best classes with their scores."""

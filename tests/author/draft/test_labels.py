@@ -1,0 +1,218 @@
+"""Labels that are scored by the outputs of a model, or refused with what to write."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+from pytest_mlms.author.draft.data import ArrayData, recognise_data
+from pytest_mlms.author.draft.drafting import draft_manifest
+from pytest_mlms.author.draft.labels import check_labelled, class_numbers
+from pytest_mlms.author.draft.parts import Draft
+from pytest_mlms.author.draft.request import DraftRequest
+from pytest_mlms.cli.main import main
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.manifest import load
+from pytest_mlms.measure.evaluate.tasks.classification import ClassificationEvidence
+from tests.author.draft.test_drafting import request
+
+FLOAT, BYTES, SIGNED = TensorProto.FLOAT, TensorProto.UINT8, TensorProto.INT8
+LONG = TensorProto.INT64
+CLASSES = 3
+ROWS = 12
+LABELS = np.arange(ROWS) % CLASSES
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "twins").mkdir()
+    return tmp_path
+
+
+def save_model(*nodes: onnx.NodeProto, outputs: dict[str, Any]) -> None:
+    """Write model.onnx, which takes x of three columns, whose scores are x itself."""
+    values = [
+        helper.make_tensor_value_info(name, kind, ["N", *sizes])
+        for name, (kind, *sizes) in outputs.items()
+        if kind is not None
+    ]
+    for name, (kind, *_) in outputs.items():
+        if kind is None:  # a map of each input
+            number = helper.make_tensor_type_proto(FLOAT, [])
+            maps = helper.make_sequence_type_proto(helper.make_map_type_proto(LONG, number))
+            values.append(helper.make_value_info(name, maps))
+    x = helper.make_tensor_value_info("x", FLOAT, ["N", CLASSES])
+    weights = [
+        numpy_helper.from_array(np.ones((CLASSES, 1), np.float32), "ones"),
+        numpy_helper.from_array(np.array(0.1, np.float32), "scale"),
+        numpy_helper.from_array(np.array(3, np.uint8), "zero"),
+        numpy_helper.from_array(np.array(-3, np.int8), "signed_zero"),
+    ]
+    graph = helper.make_graph(nodes, "g", [x], values, weights)
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=imports, ir_version=8), "model.onnx")
+
+
+SOFTMAX = helper.make_node("Softmax", ["x"], ["prob"])
+BEST = helper.make_node("ArgMax", ["x"], ["answer"], axis=1, keepdims=0)
+ZIPMAP = helper.make_node(
+    "ZipMap", ["prob"], ["maps"], domain="ai.onnx.ml", classlabels_int64s=[0, 1, 2]
+)
+ONE = helper.make_node("MatMul", ["x", "ones"], ["one"])
+QUANTISED = helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["bytes"])
+SIGNED_ONE = helper.make_node("QuantizeLinear", ["x", "scale", "signed_zero"], ["bytes"])
+
+
+def save_data(label: Any = LABELS, **others: Any) -> None:
+    """Write data.npz, whose rows have their largest number at their class."""
+    arrays = {"x": np.eye(CLASSES, dtype=np.float32)[LABELS], **others}
+    if label is not None:
+        arrays["label"] = label
+    np.savez("data.npz", **arrays)
+
+
+def drafted(task: str | None = None) -> Draft:
+    """Return the draft for the model and the data."""
+    asked: DraftRequest = request("model.onnx", said=[])
+    return draft_manifest(replace(asked, data=recognise_data(Path("data.npz")), task=task))
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """Return the sentence with which labels are refused; nothing is written."""
+    before = sorted(Path().iterdir())
+    assert main(["init", "model.onnx", "--data", "data.npz", *words]) == 2
+    assert sorted(Path().iterdir()) == before
+    return capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "outputs", "message"),
+    [
+        (
+            (SOFTMAX, BEST, ZIPMAP),
+            {"answer": (LONG,), "maps": (None,)},
+            "an array, with skl2onnx: to_onnx(model, X, options={'zipmap': False})",
+        ),
+        ((BEST,), {"answer": (LONG,)}, "'answer' has the answer for each input (int64); export"),
+    ],
+)
+@pytest.mark.parametrize("words", [(), ("--task", "classification")])
+def test_outputs_without_scores_are_refused_with_what_mends_them(
+    capsys: pytest.CaptureFixture[str], nodes: Any, outputs: Any, message: str, words: Any
+) -> None:
+    save_model(*nodes, outputs=outputs)
+    for label in (LABELS, LABELS.astype(np.float32), LABELS[:, np.newaxis]):
+        save_data(label)
+        error = refusal(capsys, *words)
+        assert "data.npz has" in error
+        if label.dtype.kind == "i":
+            assert message in error
+
+
+def test_one_score_is_not_taken_for_two_classes(capsys: pytest.CaptureFixture[str]) -> None:
+    save_model(ONE, outputs={"one": (FLOAT, 1)})
+    save_data(LABELS % 2)
+    assert "export the model with a column for each class (1 - p and p)" in refusal(capsys)
+    assert drafted("regression").task == "regression"
+
+
+def test_whole_numbers_are_regressed_on_where_the_model_gives_one_number() -> None:
+    save_model(ONE, outputs={"one": (FLOAT, 1)})
+    for label in (LABELS * 50, LABELS - 7, LABELS.astype(np.float32)):
+        save_data(label)
+        draft = drafted()
+        assert (draft.task, [part.type for part in draft.outputs]) == ("regression", ["tensor"])
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        LABELS.astype(np.float64),
+        np.eye(CLASSES)[LABELS],
+        np.eye(CLASSES, dtype=np.uint8)[LABELS],
+        LABELS[:, np.newaxis],
+    ],
+)
+def test_classes_in_another_form_are_written_as_their_numbers(label: Any) -> None:
+    save_model(SOFTMAX, BEST, outputs={"answer": (LONG,), "prob": (FLOAT, CLASSES)})
+    save_data(label)
+    draft = drafted()
+    assert draft.task == "classification"
+    assert [part.type for part in draft.outputs] == ["tensor", "classification"]
+    assert draft.dataset is not None
+    with np.load(draft.dataset.source) as file:
+        assert file["label"].dtype == np.int64
+        assert file["label"].tolist() == LABELS.tolist()
+        assert file["x"].shape == (ROWS, CLASSES)
+    path = Path("m.yaml")
+    path.write_text(draft.text())
+    assert load(path).manifest.has_accuracy
+
+
+@pytest.mark.parametrize(("node", "kind"), [(QUANTISED, BYTES), (SIGNED_ONE, SIGNED)])
+def test_scores_of_bytes_are_ranked_as_they_are(node: Any, kind: int) -> None:
+    save_model(node, outputs={"bytes": (kind, CLASSES)})
+    save_data()
+    (part,) = drafted().outputs
+    assert (part.type, part.steps) == ("classification", ["top_k: {k: 3}"])
+    assert "quantised scores" in part.comment
+
+
+def test_the_loss_of_bytes_does_not_overflow() -> None:
+    values = np.array([[127, -128]], np.int8)
+    evidence = ClassificationEvidence(values, np.array([1]), None, [])  # type: ignore[arg-type]
+    assert evidence.losses.tolist() == [255.0]
+
+
+@pytest.mark.parametrize(
+    ("label", "others", "message"),
+    [
+        (None, {"target": LABELS}, "has no array 'label', and 'target' is no input of the model"),
+        (LABELS.astype(str), {}, "has the array 'label' of <U21, not of numbers; save numbers"),
+        (LABELS + 1, {}, "has labels up to 3, and the model gives 'prob' 3 numbers; correct"),
+        (LABELS - 1, {}, "has 1 number as the label of an input, and the model gives 'prob' 3"),
+        (LABELS + 0.5, {}, "has 1 number as the label of an input, and the model gives 'prob' 3"),
+    ],
+)
+def test_labels_that_do_not_fit_are_refused_before_anything_is_measured(
+    capsys: pytest.CaptureFixture[str], label: Any, others: Any, message: str
+) -> None:
+    save_model(SOFTMAX, outputs={"prob": (FLOAT, CLASSES)})
+    save_data(label, **others)
+    assert f"data.npz {message}" in refusal(capsys)
+
+
+def test_a_model_with_classes_asks_for_labels_of_data() -> None:
+    with pytest.raises(MlmsError, match="d.npz has no array 'label', and the model has classes"):
+        check_labelled(ArrayData(Path("d.npz"), {"x": (np.dtype(np.float32), (2, 3))}))
+
+
+@given(st.lists(st.integers(0, 6), min_size=1), st.sampled_from("b?hlLfd"))
+def test_numbers_of_classes_are_the_same_in_each_form(classes: list[int], kind: str) -> None:
+    numbers = np.array(classes)
+    if kind == "?":
+        numbers %= 2
+    for labels in (numbers.astype(kind), numbers.astype(kind)[:, np.newaxis]):
+        found = class_numbers(labels)
+        assert found is not None
+        assert found.tolist() == numbers.tolist()
+    found = class_numbers(np.eye(7)[numbers].astype(kind))
+    assert found is not None
+    assert found.tolist() == numbers.tolist()
+
+
+@pytest.mark.parametrize(
+    "labels", [[0.5], [-1], [np.nan], [np.inf], [[0, 0]], [[1, 1]], [["a"]], [[[0, 1]]]]
+)
+def test_what_is_no_number_of_a_class_is_none(labels: Any) -> None:
+    assert class_numbers(np.array(labels)) is None
