@@ -141,8 +141,9 @@ def decode_texts(values: Array, output: Output) -> list[str]:
 
 
 def decode_tokens(values: Array, output: Output) -> list[Array]:
-    """Return the ids of an output of type tokens, without negative ones, for each input.
+    """Return the ids of an output of type tokens, for each input, without the padding at its end.
 
+    Negative ids before the last token stay, so that each token keeps its place.
     Raises OutputError as decode_texts does.
     """
     rows = []
@@ -152,8 +153,14 @@ def decode_tokens(values: Array, output: Output) -> list[Array]:
             found = f"{ids.dtype} {ids.shape} an input"
             advice = "add a step 'argmax', or name the output with the tokens"
             raise OutputError(f"output {output.name!r} has {found}, not ids of tokens; {advice}")
-        rows.append(ids[ids >= 0])
+        rows.append(without_padding(ids))
     return rows
+
+
+def without_padding(ids: Array) -> Array:
+    """Return ids of tokens (N) up to the last that isn't negative."""
+    tokens = np.flatnonzero(ids >= 0)
+    return ids[: tokens[-1] + 1] if tokens.size else ids[:0]
 
 
 def normalized_label(label: str, output: Output) -> str:

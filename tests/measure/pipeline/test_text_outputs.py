@@ -118,6 +118,8 @@ def test_texts_are_normalized_behind_what_makes_them(letters: dict[str, str]) ->
 def test_tokens_are_ids_up_to_the_padding() -> None:
     rows = decode_tokens(np.array([[4, 5, -1], [4, 5, 6]]), tokens())
     assert [row.tolist() for row in rows] == [[4, 5], [4, 5, 6]]
+    padded = decode_tokens(np.array([[-1, 4, -1, 5, -1], [-1] * 5]), tokens())
+    assert [row.tolist() for row in padded] == [[-1, 4, -1, 5], []]
     assert decode_tokens(logits([1, 2]), tokens("argmax"))[0].tolist() == [1, 2]
     for axis in (0, 3, -3):
         with pytest.raises(OutputError, match="write an axis of it behind the first"):

@@ -1,7 +1,8 @@
 """Text generation, greedy: the tokens of a model beside the labels'.
 
 Tokens are compared by place, up to the end of the label; what follows is no error of theirs. A
-model's output that is shorter lacks the rest.
+model's output that is shorter lacks the rest. Negative ids of a label mask their places, such as
+those of a prompt.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from pytest_mlms.measure.evaluate.tasks.task import (
 )
 from pytest_mlms.measure.evaluate.tasks.text_task import divided
 from pytest_mlms.measure.pipeline import Dataset
-from pytest_mlms.measure.pipeline.outputs import decode_tokens
+from pytest_mlms.measure.pipeline.outputs import decode_tokens, without_padding
 
 _MOST_SHOWN = 6  # tokens
 
@@ -95,11 +96,16 @@ class _TokenScorer(Scorer):
             raise OutputError(f"{found}; check its steps")
         for index, tokens in zip(inputs, rows, strict=True):
             label = _label(self.dataset, index)
-            compared = _compared(label, tokens)
-            *_, prefix = compared
-            self._rows.append(compared)
-            self._expected.append(_text_from(label, prefix))
-            self._found.append(_text_from(tokens, prefix) if prefix < len(label) else "")
+            places = np.flatnonzero(label >= 0)
+            is_same = np.zeros(len(places), dtype=bool)
+            in_output = places[places < len(tokens)]
+            is_same[: len(in_output)] = label[in_output] == tokens[in_output]
+            prefix = len(places) if is_same.all() else int(is_same.argmin())
+            self._rows.append((len(places), int(is_same.sum()), prefix))
+            self._expected.append(_text_of(label[places[prefix:]]))
+            beyond = np.arange(len(label), len(tokens))
+            shown = np.append(in_output[prefix:], beyond) if prefix < len(places) else beyond[:0]
+            self._found.append(_text_of(tokens[shown]))
 
     def evidence(self) -> TokenEvidence:
         counts = np.array(self._rows, dtype=np.int64).reshape(-1, 3)
@@ -114,27 +120,19 @@ def _label(dataset: Dataset, index: int) -> Array:
     if label.ndim != 1 or label.dtype.kind not in "iu":
         problem = f"the label is {label.dtype} {label.shape}; write the ids of its tokens"
         raise dataset.label_error(index, problem)
-    return label[label >= 0]
+    return without_padding(label)
 
 
-def _text_from(tokens: Array, first: int) -> str:
-    """Return some tokens from a place on, "" at the end."""
-    shown = [str(token) for token in tokens[first : first + _MOST_SHOWN]]
-    if len(tokens) > first + _MOST_SHOWN:
+def _text_of(tokens: Array) -> str:
+    """Return the first tokens as a text, "" without any."""
+    shown = [str(token) for token in tokens[:_MOST_SHOWN]]
+    if len(tokens) > _MOST_SHOWN:
         shown.append("…")
     return " ".join(shown)
 
 
-def _compared(label: Array, tokens: Array) -> tuple[int, int, int]:
-    """Return the length of the label, its tokens that are the same, and those before others."""
-    shared = min(len(label), len(tokens))
-    is_same = label[:shared] == tokens[:shared]
-    prefix = shared if is_same.all() else int(is_same.argmin())
-    return len(label), int(is_same.sum()), prefix
-
-
 class TextGeneration(Task):
-    """Ids of greedy tokens; labels are the expected ids, filled up with negative numbers."""
+    """Ids of greedy tokens; labels are the expected ids, negative where a place is masked."""
 
     def scorer(self, outputs: Sequence[Output], dataset: Dataset) -> Scorer:
         """Return a scorer for the first of the outputs."""

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pytest_mlms.core.errors import DatasetError, MlmsError, OutputError
 from pytest_mlms.manifest.schema import Input, Output
@@ -117,6 +119,32 @@ def test_tokens_are_compared_by_place() -> None:
     assert short.losses.tolist() == [2, 1, 2]
     with pytest.raises(DatasetError, match="element 0: the label is float64"):
         evidence(TextGeneration(), [output("y", "tokens")], dataset([[0.5]]), {"y": tokens[:1]})
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, 3), st.booleans()), min_size=1, max_size=12
+    )
+)
+def test_masked_places_of_a_label_shift_no_token(places: list[tuple[int, int, bool]]) -> None:
+    full, tokens, is_masked = (np.array([column]) for column in zip(*places, strict=True))
+    label = np.where(is_masked, -100, full)
+    spec = [output("y", "tokens")]
+    found = evidence(TextGeneration(), spec, dataset(label), {"y": tokens})
+    is_same = (full == tokens)[~is_masked]
+    assert found.lengths.tolist() == [is_same.size]
+    assert found.same.tolist() == [is_same.sum()]
+    assert found.prefixes.tolist() == [np.cumprod(is_same).sum()]
+    right = evidence(TextGeneration(), spec, dataset(label), {"y": full})
+    assert right.shares["exact_match"].all()
+
+
+def test_tokens_that_differ_are_shown_at_the_places_of_the_label() -> None:
+    labels = np.array([[-1, 5, -1, 6, 7]])
+    tokens = np.array([[1, 5, 2, 9, 7]])
+    found = evidence(TextGeneration(), [output("y", "tokens")], dataset(labels), {"y": tokens})
+    assert found.columns()["expected"] == ["6 7"]
+    assert found.columns()["found"] == ["9 7"]
 
 
 PAIRS = [("where ?", "the cat sat on the mat"), ("where ?", "the mat")]
