@@ -47,7 +47,7 @@ def test_own(mlms_recorder):
 
 
 UNDECIDED = (
-    "rmse may not be at most 0.100 m: measured 0.100 m, "
+    "rmse is not shown to be at most 0.100 m: measured 0.100 m, "
     "interval 0.0752 m to 0.125 m (95 % confidence, 3 values); "
     "undecided: the limit is inside the interval; more values narrow it"
 )

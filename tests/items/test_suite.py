@@ -196,7 +196,7 @@ def check_junit(path: Path, verdicts: Sequence[str]) -> None:
 
 
 UNDECIDED = (
-    "top1 may not be at least 98.50 %: measured 99.00 %, interval 97.84 % to 99.54 % "
+    "top1 is not shown to be at least 98.50 %: measured 99.00 %, interval 97.84 % to 99.54 % "
     "(95 % confidence, 600 inputs); undecided: the limit is inside the interval; a larger dataset "
     "narrows it"
 )

@@ -55,7 +55,7 @@ def broken_limit(number: int = 1, **fields: Any) -> dict[str, Any]:
 
 def undecided(number: int = 1) -> dict[str, Any]:
     limits = [limit("INCONCLUSIVE", 0.004)]
-    message = "latency_p50 may not be at most 4.00 ms"
+    message = "latency_p50 is not shown to be at most 4.00 ms"
     return line_of(
         number, "INCONCLUSIVE", outcome="undecided", margin=-0.25, limits=limits, message=message
     )

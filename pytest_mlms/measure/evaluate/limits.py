@@ -37,7 +37,7 @@ _VERBS = {
     Verdict.FAILED: "is not",
     Verdict.REGRESSED: "is not",
     Verdict.PASSED: "is",
-    Verdict.INCONCLUSIVE: "may not be",
+    Verdict.INCONCLUSIVE: "is not shown to be",
     Verdict.INVALID: "is not",
 }
 
@@ -200,7 +200,7 @@ def _measurement(decision: Decision) -> str:
     limit = decision.limit
     quantity = scale_of(limit)
     is_disturbed = decision.verdict is Verdict.INVALID and decision.reason
-    verb = "may not be" if is_disturbed else _VERBS[decision.verdict]
+    verb = _VERBS[Verdict.INCONCLUSIVE] if is_disturbed else _VERBS[decision.verdict]
     side = "at least" if quantity.bound == "min" else "at most"
     value, bound = format_apart(decision.estimate.value, limit.value, quantity.unit)
     interval = _describe_interval(decision.estimate, quantity.unit)

@@ -130,7 +130,7 @@ def test_a_broken_limit_fails_with_its_line_and_the_cause(recorder: Recorder) ->
 
 
 def test_an_undecided_limit_warns_with_its_line(recorder: Recorder) -> None:
-    with pytest.warns(MlmsInconclusive, match="top1 may not be at least") as warned:
+    with pytest.warns(MlmsInconclusive, match="top1 is not shown to be at least") as warned:
         settle(recorder, ASTRIDE)
     assert (warned[0].filename, warned[0].lineno) == ("a.yaml", 40)
     assert recorder.verdict is Verdict.INCONCLUSIVE
@@ -142,7 +142,9 @@ def test_warnings_have_one_line_with_the_model_and_the_case(tmp_path: Path) -> N
         settle(recorder, ASTRIDE)
     text = str(warned[0].message)
     assert "\n" not in text
-    assert text.startswith("digits cpu-b8: top1 may not be at least 90.00 %: measured 90.00 %")
+    assert text.startswith(
+        "digits cpu-b8: top1 is not shown to be at least 90.00 %: measured 90.00 %"
+    )
     assert text.endswith(
         "; undecided: the limit is inside the interval; a larger dataset narrows it"
     )
@@ -158,7 +160,7 @@ def test_the_warning_of_an_upgrade_is_its_headline_with_the_advice(recorder: Rec
 
 
 def test_an_undecided_limit_fails_under_strict(recorder: Recorder) -> None:
-    with pytest.raises(pytest.fail.Exception, match="top1 may not be at least"):
+    with pytest.raises(pytest.fail.Exception, match="top1 is not shown to be at least"):
         settle(recorder, ASTRIDE, strict=True)
 
 

@@ -170,7 +170,7 @@ def test_queries_that_are_issued_late_make_the_item_invalid() -> None:
     (decision,) = measured.decisions
     assert decision.verdict is Verdict.INVALID
     text = explain(decision)
-    assert "query_latency may not be at most 15.0 ms" in text
+    assert "query_latency is not shown to be at most 15.0 ms" in text
     assert "invalid: queries were issued 20.0 ms late (p99), more than 5 % of the limit" in text
 
 
