@@ -13,7 +13,7 @@ def pytest_mlms_result(config: pytest.Config, result: Mapping[str, Any]) -> None
     """Receive the result of a finished item, in the process that writes the results.
 
     With xdist that is the controller. ``result`` is the item's line of results.jsonl as plain
-    values; docs/results.md describes it.
+    values; docs/results.md describes it. An error is told with the item, and the run fails.
     """
 
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import time
+import traceback
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -117,12 +119,27 @@ class Reporter:
         Tables do not have a result that isn't final, as pytest-rerunfailures runs the item again.
         """
         self._file.append(result)
-        self._config.hook.pytest_mlms_result(config=self._config, result=result)
+        self._give_to_hooks(result)
         if is_final:
             earlier = self._earlier.pop(result["nodeid"], None)
             if earlier is not None:
                 self._results.remove(earlier)
             self._results.append(_shown(result))
+
+    def _give_to_hooks(self, result: Mapping[str, Any]) -> None:
+        """Call the users' hooks; an error of one is told with its item, and fails the run."""
+        try:
+            self._config.hook.pytest_mlms_result(config=self._config, result=result)
+        except pytest.exit.Exception:
+            raise
+        except (Exception, pytest.fail.Exception, pytest.skip.Exception) as error:
+            from pytest_mlms.core.text import visible
+
+            frames = traceback.extract_tb(error.__traceback__)
+            users = [frame for frame in frames if _is_of_a_user(frame.filename)]
+            place = f"{os.path.relpath(users[0].filename)}:{users[0].lineno}: " if users else ""
+            problem = f"the hook pytest_mlms_result raised {type(error).__name__}: {error}"
+            self._errors.append(visible(f"{place}{result['nodeid']}: {problem}; mend the hook"))
 
     def note(self, kind: str, **fields: Any) -> None:
         """Write a line that belongs to no single item."""
@@ -376,6 +393,11 @@ def _check_benchmark(config: pytest.Config) -> None:
 
 def _shown(result: Mapping[str, Any]) -> dict[str, Any]:
     return {name: result[name] for name in _SHOWN_FIELDS if name in result}
+
+
+def _is_of_a_user(file: str) -> bool:
+    """Return whether a file is neither this one nor one of those by which it calls hooks."""
+    return file != __file__ and Path(file).parent.name not in ("pluggy", "_pytest")
 
 
 def _is_of(error: Mapping[str, Any], result: Mapping[str, Any]) -> bool:

@@ -87,6 +87,35 @@ def test_a_result_is_written_at_once_and_given_to_the_hooks(pytester: pytest.Pyt
     assert [plugin.seen for plugin in plugins if hasattr(plugin, "seen")] == [["m.yaml::skipped"]]
 
 
+@pytest.mark.parametrize(
+    ("code", "problem"),
+    [
+        ("{}['oops']", "KeyError: 'oops'"),
+        ("raise AssertionError('too slow')", "AssertionError: too slow"),
+        ("__import__('pytest').fail('too slow')", "Failed: too slow"),
+    ],
+)
+def test_an_error_of_a_hook_is_told_with_its_item_and_fails_the_run(
+    pytester: pytest.Pytester, code: str, problem: str
+) -> None:
+    pytester.makeconftest(f"def pytest_mlms_result(result):\n    {code}\n")
+    reporter = make_reporter(pytester)
+    reporter.add(dict(SKIPPED))
+    reporter.add({**SKIPPED, "nodeid": "m.yaml::another"})
+    assert finish(reporter) == pytest.ExitCode.TESTS_FAILED
+    told = [line for line in summary(reporter) if "the hook" in line]
+    assert [line.split(": ")[2] for line in told] == ["m.yaml::skipped", "m.yaml::another"]
+    assert all(f"pytest_mlms_result raised {problem}; mend" in line for line in told)
+    assert [line["type"] for line in lines_of(pytester.path)] == ["run", "item", "item", "end"]
+
+
+def test_a_hook_may_end_the_run(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest("def pytest_mlms_result(): __import__('pytest').exit('enough')")
+    reporter = make_reporter(pytester)
+    with pytest.raises(pytest.exit.Exception, match="enough"):
+        reporter.add(dict(SKIPPED))
+
+
 def test_a_report_without_a_result_writes_nothing(pytester: pytest.Pytester) -> None:
     reporter = make_reporter(pytester)
     reporter.pytest_runtest_logreport(cast(pytest.TestReport, SimpleNamespace()))
