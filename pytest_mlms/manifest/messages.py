@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
+from pytest_mlms.core.tasks import tasks
 from pytest_mlms.core.text import shortened
 from pytest_mlms.manifest.schema import Manifest
 from pytest_mlms.manifest.types import PATTERNS, instead
@@ -65,7 +66,7 @@ def describe(
         path = _written(location[:-1], document)
         key = location[-1]
         line = document.line((*path, key))
-        text = _unknown_key(path, key, schema)
+        text = _unknown_key(path, key, schema, document)
     else:
         path = _written(location, document)
         line = document.line(path)
@@ -159,9 +160,22 @@ def _missing_key(parent: Path, key: str | int, schema: _Schema) -> str:
     return f"{text}, {hint}" if hint else text
 
 
-def _unknown_key(parent: Path, key: str | int, schema: _Schema) -> str:
-    advice = instead(str(key), schema.keys(parent))
-    return f"unknown key {key!r}; {advice}"
+def _unknown_key(parent: Path, key: str | int, schema: _Schema, document: Document) -> str:
+    known = schema.keys(parent)
+    if parent == ("thresholds",) and schema.root is Manifest:
+        known = _quantities_of_task(document, known)
+    return f"unknown key {key!r}; {instead(str(key), known)}"
+
+
+def _quantities_of_task(document: Document, known: Sequence[str]) -> list[str]:
+    """Return the known keys of thresholds without the quantities of other tasks, its own first."""
+    every = tasks()
+    task = document.value.get("task")
+    if not isinstance(task, str) or task not in every:
+        return list(known)
+    others = {name for facts in every.values() for name in facts.quantities}
+    own = [name for name in every[task].quantities if name in known]
+    return own + [name for name in known if name not in others]
 
 
 def _wrong_value(error: ErrorDetails, hint: str) -> str:

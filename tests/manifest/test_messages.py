@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pytest_mlms.core.tasks import TASKS
 from tests.support.project import MANIFEST
 from tests.support.small_manifest import DATASET, MODEL, error_of, errors_of, small
 
@@ -123,6 +125,20 @@ def test_a_missing_key_is_named_with_a_hint(tmp_path: Path) -> None:
 def test_an_unknown_key_of_the_document_has_no_path(tmp_path: Path) -> None:
     error = error_of(tmp_path, small(thresholdz={}))
     assert error.endswith(": unknown key 'thresholdz'; did you mean 'thresholds'?")
+
+
+@pytest.mark.parametrize("name", sorted(TASKS))
+def test_a_wrong_quantity_is_advised_by_those_of_the_task(tmp_path: Path, name: str) -> None:
+    others = {one for facts in TASKS.values() for one in facts.quantities}
+    others -= set(TASKS[name].quantities)
+    for quantity in (*others, "mean_ap", "accuracy"):
+        wrong = f"{quantity}_x"
+        error = error_of(tmp_path, small(task=name, thresholds={wrong: {"min": 0.5}}))
+        (line,) = [line for line in error.splitlines() if "unknown key" in line]
+        advice = line.partition(f"thresholds: unknown key {wrong!r}; ")[2]
+        assert others.isdisjoint(re.findall(r"\w+", advice)), line
+        if advice.startswith("write one of"):
+            assert advice.startswith(f"write one of {', '.join(TASKS[name].quantities)}, ")
 
 
 def test_an_error_in_a_single_limit_has_no_index(tmp_path: Path) -> None:
