@@ -32,8 +32,12 @@ LOCK = "lock"
 LOCK_FILE = "mlms.lock"
 """The name of the lock file, in the root directory."""
 
-_KEY = re.compile(rb"""\b(models|framework)\b["']?\s*:""")
-_KEY_OF_A_LINE = re.compile(rb"^(models|framework)\s*:", re.MULTILINE)
+_OWN_KEYS = frozenset({"models", "framework", "task", "evaluate", "thresholds"})
+_KEYS = _OWN_KEYS | {"name", "version", "inputs", "outputs", "dataset"}
+_TYPICAL = 3  # keys, at least one of them our own, of a file without "models"
+
+_KEY = re.compile(rb"""\b(models|framework|task|evaluate|thresholds)\b["']?\s*:""")
+_KEY_OF_A_LINE = re.compile(rb"^(\w+)\s*:", re.MULTILINE)
 _LABEL = re.compile(r"[A-Za-z][\w.-]*=[\w.+-]+")
 
 
@@ -168,7 +172,7 @@ def _named_manifests(config: pytest.Config, roots: tuple[Path, ...]) -> Iterator
     """
     for path in _yaml_arguments(config):
         is_below = any(path.is_relative_to(root) for root in roots)
-        if not is_below and path.is_file() and _has_key_of_manifests(path.read_bytes()):
+        if not is_below and path.is_file() and has_keys_of_manifests(path.read_bytes()):
             yield path
 
 
@@ -187,17 +191,24 @@ def check_named(config: pytest.Config) -> None:
             raise pytest.UsageError(f"there is no {name}; name a manifest that is there")
 
 
-def _has_key_of_manifests(data: bytes) -> bool:
-    """Return whether YAML has the key ``models``, or the keys of MLModelScope, at its top."""
+def has_keys_of_manifests(data: bytes) -> bool:
+    """Return whether YAML has the top keys of a manifest, or of MLModelScope's.
+
+    Those are ``models``, or enough others, as any one may be misspelt.
+    """
     if not _KEY.search(data):
         return False
     from pytest_mlms.manifest import yaml12
 
     content = yaml12.parse(data.decode("utf-8-sig", "replace")).value
-    if not isinstance(content, dict):  # of a file with an error, which will be shown
-        return _KEY_OF_A_LINE.search(data) is not None
-    is_original = "framework" in content and not content.keys().isdisjoint(("input", "inputs"))
-    return "models" in content or is_original
+    is_readable = isinstance(content, dict)
+    keys = {key.decode() for key in _KEY_OF_A_LINE.findall(data)}  # of a file with an error
+    if is_readable:
+        keys = {key for key in content if isinstance(key, str)}
+    is_original = "framework" in keys and not keys.isdisjoint(("input", "inputs"))
+    if "models" in keys or is_original or (not is_readable and "framework" in keys):
+        return True
+    return len(keys & _KEYS) >= _TYPICAL and not keys.isdisjoint(_OWN_KEYS)
 
 
 def _sets_what_is_measured(config: pytest.Config) -> bool:

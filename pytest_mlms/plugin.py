@@ -121,6 +121,10 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
     gc.disable()
     try:
         return (yield)
+    except pytest.UsageError as error:
+        from pytest_mlms.items.uncollected import explained
+
+        raise explained(error, session) from None
     finally:
         gc.freeze()
         gc.enable()

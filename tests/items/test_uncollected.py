@@ -1,0 +1,64 @@
+"""What is said of node ids and folders of manifests of which pytest collects nothing."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from pytest_mlms.author.loading import load_manifest
+from pytest_mlms.core.errors import ManifestError
+from tests.support.project import Project
+
+MANIFEST = "manifests/digits.yaml"
+ACCURACY = f"{MANIFEST}::test_accuracy[onnxruntime-cpu]"
+
+
+def run_named(project: Project, *arguments: str) -> pytest.RunResult:
+    """Run pytest without an option or an ini key that names the manifests."""
+    return project.pytester.runpytest_subprocess("-q", "--collect-only", *arguments)
+
+
+def top_keys(project: Project) -> list[str]:
+    return re.findall(r"(?m)^(\w+):", project.manifest.read_text())
+
+
+def test_a_manifest_that_is_named_shows_its_errors_whichever_key_is_misspelt(
+    project: Project,
+) -> None:
+    right = project.manifest.read_text()
+    assert {"models", "task", "inputs", "outputs"} <= set(top_keys(project))
+    for key in top_keys(project):
+        project.manifest.write_text(re.sub(rf"(?m)^{key}:", f"{key}x:", right))
+        with pytest.raises(ManifestError) as error:
+            load_manifest(project.manifest)
+        result = run_named(project, MANIFEST)
+        shown = result.stdout.str()
+        for line in str(error.value).splitlines():
+            assert line.replace(str(project.path / MANIFEST), MANIFEST) in shown
+        assert result.ret == pytest.ExitCode.INTERRUPTED
+
+
+@pytest.mark.parametrize("name", [MANIFEST, ACCURACY])
+def test_a_named_manifest_that_is_not_yaml_says_so(project: Project, name: str) -> None:
+    project.edit("models:", "modles:")
+    project.edit("inputs:", "inputs: [")
+    result = run_named(project, name)
+    result.stdout.fnmatch_lines(["manifests/digits.yaml:*: is not YAML: *; check the quotes*"])
+
+
+def test_a_wrong_node_id_says_what_to_write(project: Project) -> None:
+    wrong = [ACCURACY.replace("accuracy", "acuracy"), ACCURACY.replace("cpu", "cup")]
+    result = run_named(project, *wrong, f"{MANIFEST}::nothing_like_it")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    lists = f"'pytest --collect-only -q {MANIFEST}' lists them"
+    for one in wrong:
+        problem = f"{MANIFEST} has no item {one.partition('::')[2]!r}"
+        assert f"ERROR: {problem}; did you mean '{ACCURACY}'? {lists}" in result.errlines
+    assert f"ERROR: {MANIFEST} has no item 'nothing_like_it'; {lists}" in result.errlines
+
+
+def test_a_wrong_node_id_of_a_test_is_left_to_pytest(project: Project) -> None:
+    project.pytester.makepyfile(test_own="def test_it(): pass")
+    result = run_named(project, MANIFEST, "test_own.py::test_other")
+    result.stderr.fnmatch_lines(["ERROR: not found: *test_own.py::test_other", "(no match in *"])
