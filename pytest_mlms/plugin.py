@@ -252,10 +252,17 @@ def pytest_report_teststatus(
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+    terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config
 ) -> Generator[None, object, object]:
     """Write the last line of a run, below the summaries of pytest and of other plugins."""
     result = yield
+    is_empty = exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED
+    if is_empty and not config.stash[SESSION].config.manifests:
+        from pytest_mlms.items.uncollected import hint_of_manifests
+
+        hint = hint_of_manifests(config)
+        if hint:
+            terminalreporter.write_line(f"mlms: {hint}", yellow=True)
     reporter = config.pluginmanager.getplugin(REPORTER)
     if reporter is not None:
         reporter.write_last_line(terminalreporter)

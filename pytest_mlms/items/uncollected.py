@@ -1,18 +1,23 @@
-"""What to write instead of node ids of manifests that aren't there."""
+"""What pytest says nothing useful of: node ids of manifests without an item, and manifests in
+folders that are named as those of tests.
+"""
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from pytest_mlms.config import MANIFEST_SUFFIXES
+from pytest_mlms.config import MANIFEST_SUFFIXES, has_keys_of_manifests
 from pytest_mlms.core.text import close_words
 from pytest_mlms.items.collect import ManifestFile
 
 _NOT_FOUND = re.compile(r"not found: (?P<path>.*?)::(?P<name>[^\n]*)\n")
+_MOST_LOOKED_AT = 1000  # files and folders
 
 
 def explained(error: pytest.UsageError, session: pytest.Session) -> pytest.UsageError:
@@ -43,3 +48,33 @@ def _explained(text: str, session: pytest.Session) -> str:
     shown = os.path.relpath(path, folder)
     advice = f"did you mean '{shown}::{close[0]}'? " if close else ""
     return f"{shown} has no item {name!r}; {advice}'pytest --collect-only -q {shown}' lists them"
+
+
+def hint_of_manifests(config: pytest.Config) -> str:
+    """Return how to run the manifests below what a run without a test was to collect; "" for none.
+
+    A few folders are looked at, as a person waits for it.
+    """
+    folder = config.invocation_params.dir
+    for argument in config.args:
+        named = Path(os.path.normpath(folder / argument.partition("::")[0]))
+        for path in itertools.islice(_yaml_below(named), _MOST_LOOKED_AT):
+            try:
+                is_manifest = has_keys_of_manifests(path.read_bytes())
+            except OSError:
+                continue
+            if is_manifest:
+                shown = os.path.relpath(named, folder)
+                found = os.path.relpath(path, folder)
+                advice = f"write --mlms-manifests={shown}, or mlms_manifests in the ini file"
+                return f"{found} looks like a manifest; to run those of {shown}, {advice}"
+    return ""
+
+
+def _yaml_below(folder: Path) -> Iterator[Path]:
+    """Yield the YAML files below a folder, the nearest first, without hidden folders."""
+    for place, folders, names in itertools.islice(os.walk(folder), _MOST_LOOKED_AT):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            if name.endswith(MANIFEST_SUFFIXES):
+                yield Path(place, name)

@@ -62,3 +62,26 @@ def test_a_wrong_node_id_of_a_test_is_left_to_pytest(project: Project) -> None:
     project.pytester.makepyfile(test_own="def test_it(): pass")
     result = run_named(project, MANIFEST, "test_own.py::test_other")
     result.stderr.fnmatch_lines(["ERROR: not found: *test_own.py::test_other", "(no match in *"])
+
+
+@pytest.mark.parametrize(
+    ("named", "shown"), [("manifests", "manifests"), (".", "."), ("", "."), ("-nauto", ".")]
+)
+def test_a_folder_of_manifests_that_runs_nothing_says_how_to_run_them(
+    project: Project, named: str, shown: str
+) -> None:
+    result = run_named(project, *filter(None, [named]))
+    assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    advice = f"to run those of {shown}, write --mlms-manifests={shown}, or mlms_manifests in *"
+    result.stdout.fnmatch_lines([f"mlms: {MANIFEST} looks like a manifest; {advice}"])
+
+
+def test_a_folder_of_other_yaml_that_runs_nothing_gets_no_advice(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.path.joinpath("ci.yaml").write_text("jobs: {task: x}\nname: x\nversion: 1\n")
+    pytester.path.joinpath(".hidden").mkdir()
+    pytester.path.joinpath(".hidden", "m.yaml").write_text("models: []\n")
+    result = pytester.runpytest_subprocess()
+    assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    result.stdout.no_fnmatch_line("mlms:*")
