@@ -158,7 +158,9 @@ def _history(config: pytest.Config, value: str | None, results: Path) -> str | N
     if value is None:
         return None
     address = value or os.environ.get("MLMS_HISTORY") or str(results / "history.sqlite")
-    if "://" in address:
+    from pytest_mlms.core.text import seems_url
+
+    if "://" in address or seems_url(address):  # the latter will be refused
         return address
     is_ini = flag_value(config, "mlms_history") is None
     folder = config.rootpath if is_ini else config.invocation_params.dir

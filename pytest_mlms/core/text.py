@@ -11,6 +11,8 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 _LONGEST_WORD = 500
 
+_SCHEMES = ("file", "http", "https", "postgres", "postgresql", "postgresql+psycopg", "sqlite")
+
 _UNSAFE = re.compile(rf"{_CONTROL.pattern[:-1]}\u202a-\u202e\u2066-\u2069]")
 """These, and the characters that make text run the other way than it is written."""
 
@@ -20,6 +22,19 @@ def close_words(word: str, known: Sequence[str], most: int = 1, likeness: float 
     if len(word) > _LONGEST_WORD:
         return []
     return difflib.get_close_matches(word, known, most, likeness)
+
+
+def seems_url(text: str) -> bool:
+    """Return whether an address without :// was probably meant to be a URL, and not a path.
+
+    It begins with a scheme, a host or a user before a colon, or with about a known scheme before
+    two slashes. ``./`` before it makes it a path, and a drive has one letter.
+    """
+    if ":" in text.partition("/")[0][2:]:
+        return True
+    word, slashes, _ = text.partition("//")
+    is_first = bool(slashes) and "/" not in word
+    return is_first and bool(close_words(word.lower(), _SCHEMES, likeness=0.75))
 
 
 def find_control(text: str) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_mlms.core.errors import MlmsError
-from pytest_mlms.core.text import encodable, find_control, shortened, visible
+from pytest_mlms.core.text import encodable, find_control, seems_url, shortened, visible
 
 CODES = st.integers(0, 0x10FFFF)
 TEXTS = st.lists(CODES | st.integers(0, 0xFF)).map(lambda codes: "".join(map(chr, codes)))
@@ -29,6 +30,33 @@ def test_any_text_is_fit_for_xml_and_utf_8(text: str) -> None:
     element = ElementTree.Element("a")
     element.text = shown = visible(text)
     assert ElementTree.fromstring(ElementTree.tostring(element, "utf-8")).text == (shown or None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "postgres//x",
+        "postgresql//host/d",
+        "postgresq//host/d",
+        "postgresql+psycopg//host/d",
+        "postgresql:/host/d",
+        "postgresql:host/d",
+        "sqlite//h.sqlite",
+        "db.example.org:5432/d",
+        "joe:s3cret@host/d",
+    ],
+)
+def test_a_mistyped_url_is_told_from_a_path(text: str) -> None:
+    assert seems_url(text)
+    assert not seems_url(f"./{text}")
+    assert not seems_url(f"/home/{text}")
+
+
+@pytest.mark.parametrize(
+    "text", ["h.sqlite", "results//h.sqlite", "postgres/x", "~/a:b", "C:/h.sqlite", "../x//y", ""]
+)
+def test_a_path_is_not_taken_for_a_url(text: str) -> None:
+    assert not seems_url(text)
 
 
 def test_a_lone_surrogate_is_escaped() -> None:

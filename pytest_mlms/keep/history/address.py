@@ -8,6 +8,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from pytest_mlms.core.redaction import redact
+from pytest_mlms.core.text import seems_url
 from pytest_mlms.keep.history.errors import HistoryError
 
 _FORMS = "a history is a file, or postgresql+psycopg://HOST/DATABASE"
@@ -22,6 +23,9 @@ def address_of(address: str | Path) -> URL:
     text = str(address)
     if not text:
         raise HistoryError(f"the address of the history is empty; {_FORMS}")
+    if "://" not in text and seems_url(text):
+        problem = "the address of the history looks like a URL that lacks ://"
+        raise HistoryError(f"{problem}; {_FORMS}, and ./NAME a file of such a name")
     if "://" not in text:
         return URL.create("sqlite", database=text)
     try:

@@ -111,6 +111,18 @@ def test_another_file_is_not_called_damaged(tmp_path: Path) -> None:
     assert not isinstance(raised.value, HistoryUnavailable)
 
 
+@pytest.mark.parametrize("address", ["postgres//h/d", "postgresql:/h/d", "joe:s3cret@h:5432/d"])
+def test_a_mistyped_url_is_no_file_of_a_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for use in (open_history, open_to_read, check_history):
+        with pytest.raises(HistoryError, match="looks like a URL that lacks ://; ") as raised:
+            use(address)
+        assert "s3cret" not in str(raised.value)
+    assert not list(tmp_path.iterdir())
+
+
 def test_tables_of_something_else_are_left_alone(address: str) -> None:
     url = address_of(address)
     from sqlalchemy import create_engine, text

@@ -52,6 +52,10 @@ def test_a_run_is_added_at_its_end_and_a_wrong_address_is_refused_at_its_start(
     assert runs(file) == [(project.results.resolve().name, 0)]
     assert (file.parent / ".gitignore").read_text() == "*\n"
 
+    mistyped = project.run(*ONE, "--mlms-history=postgres//joe:s3cret@h/d")
+    assert mistyped.ret == pytest.ExitCode.USAGE_ERROR
+    problem = "the address of the history looks like a URL that lacks ://"
+    mistyped.stderr.fnmatch_lines([f"ERROR: --mlms-history: {problem}; a history is a file*"])
     refused = project.run(*ONE, "--mlms-history=mysql://joe:s3cret@h/d")
     assert refused.ret == pytest.ExitCode.USAGE_ERROR
     refused.stderr.fnmatch_lines("*--mlms-history: mysql:// is no address of a history; *")
