@@ -71,12 +71,15 @@ class _Answer(NamedTuple):
 def probe(path: str | Path) -> Interpreter:
     """Return the facts of the interpreter at ``path``, or of this name on PATH.
 
-    Raises Unavailable where there is none, StackError where it is something else or too old.
+    Raises Unavailable where a name isn't on PATH, StackError where a path leads to none, or what is
+    found is something else or too old.
     """
     found = shutil.which(str(path))
+    if found is None and Path(path).name == str(path):
+        raise Unavailable(f"the interpreter {path} isn't on PATH; install it, or name another")
     if found is None:
         reason = "is no program that may be run" if Path(path).exists() else "isn't there"
-        raise Unavailable(f"the interpreter {path} {reason}; install it, or name another")
+        raise StackError(f"the interpreter {path} {reason}; correct its path")
     modified = os.stat(found).st_mtime_ns
     return _probe(found, modified)
 

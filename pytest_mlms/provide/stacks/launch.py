@@ -119,12 +119,20 @@ def without_threads(launch: Launch, stack: Stack) -> Launch:
 
 
 def base_interpreter(stack: Stack) -> Interpreter:
-    """Return the interpreter that a stack is, or that its environment is made with."""
+    """Return the interpreter that a stack is, or that its environment is made with.
+
+    Raises StackError, which names the stack's line, where its path leads to no interpreter, and
+    Unavailable where this machine hasn't got it.
+    """
     if stack.python:
         return find_interpreter(stack.python)
     if stack.interpreter is None or stack.interpreter == "current":
         return probe(sys.executable)
-    return probe(stack.interpreter)
+    try:
+        return probe(stack.interpreter)
+    except StackError as error:
+        place = f"{stack.place}: " if stack.place else ""
+        raise StackError(f"{place}stack {stack.name}: {error}") from None
 
 
 def clean_environment(

@@ -73,16 +73,26 @@ def test_an_interpreter_that_was_replaced_is_probed_again(bare: Path) -> None:
     assert probe(path).version == "3.9.2"
 
 
-@pytest.mark.parametrize("path", ["/nowhere/python", "no-such-python"])
-def test_an_interpreter_that_is_not_there_is_unavailable(path: str) -> None:
-    with pytest.raises(Unavailable, match=f"the interpreter {path} isn't there; install it"):
+def test_a_name_that_is_not_on_path_is_unavailable() -> None:
+    message = "the interpreter no-such-python isn't on PATH; install it, or name another"
+    with pytest.raises(Unavailable, match=message):
+        probe("no-such-python")
+
+
+@pytest.mark.parametrize("path", ["/nowhere/python", "./nowhere/python", "venv/bin/python"])
+def test_a_path_that_leads_nowhere_is_an_error(path: str) -> None:
+    with pytest.raises(StackError, match=f"the interpreter {path} isn't there; correct its path"):
         probe(path)
 
 
-def test_a_file_that_may_not_be_run_is_unavailable(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_a_path_to_no_program_is_an_error(tmp_path: Path, is_folder: bool) -> None:
     path = tmp_path / "python"
-    path.write_text("text")
-    with pytest.raises(Unavailable, match="is no program that may be run"):
+    if is_folder:
+        path.mkdir()
+    else:
+        path.write_text("text")
+    with pytest.raises(StackError, match="is no program that may be run; correct its path"):
         probe(path)
 
 

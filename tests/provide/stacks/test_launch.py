@@ -370,13 +370,25 @@ def test_a_program_that_is_no_interpreter_is_an_error(project: Project) -> None:
     assert "Traceback" not in result.stdout.str()
 
 
-def test_an_interpreter_that_is_not_there_is_a_skip(project: Project) -> None:
+@pytest.mark.parametrize("kind", ["accuracy", "performance and b8 and single"])
+def test_an_interpreter_whose_path_is_misspelt_is_an_error_at_its_line(
+    project: Project, kind: str
+) -> None:
     project.use_faulty()
     declare(project, "gone: {interpreter: ./nowhere/python}\n")
-    result = project.run("--mlms-stack=gone", "-k", "accuracy", "-rs")
-    result.assert_outcomes(skipped=1)
-    reason = "*stack gone: the interpreter */nowhere/python isn't there; install it*"
-    result.stdout.fnmatch_lines([reason])
+    result = project.run("--mlms-stack=gone", "-k", kind)
+    assert result.parseoutcomes().keys() & {"errors", "skipped", "passed"} == {"errors"}
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    problem = "stack gone: the interpreter */nowhere/python isn't there; correct its path"
+    result.stdout.fnmatch_lines([f"*stacks.yaml:1: {problem}"])
+    assert "Traceback" not in result.stdout.str()
+
+
+def test_a_path_of_the_command_line_that_leads_nowhere_is_an_error(project: Project) -> None:
+    project.use_faulty()
+    result = project.run("--mlms-stack=./venvv", "-k", "accuracy")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*stack ./venvv: the interpreter */venvv isn't there; correct *"])
 
 
 def test_an_existing_interpreter_runs_the_agent(
