@@ -155,14 +155,29 @@ def _write(request: DraftRequest, options: argparse.Namespace) -> None:
             draft = draft_manifest(request)
             try:
                 draft = _measured(draft, temporary, options, request)
-            except MlmsError as error:  # of a file that will have been removed
-                text = str(error).replace(str(temporary), "the draft")
-                text = re.sub(rf"\S*{re.escape(temporary.name)}", "the draft", text)  # from here
-                raise MlmsError(text) from error
+            except MlmsError as error:
+                raise MlmsError(_without_draft(str(error), temporary)) from error
             temporary.write_text(draft.text(), encoding="utf-8")
     except OSError as error:
         problem = f"{target} can't be written: {error.strerror}"
         raise MlmsError(f"{problem}; make room, or name another place with --output") from error
+
+
+def _without_draft(text: str, draft: Path) -> str:
+    """Return the text of an error without the name of the draft's file, which will be removed.
+
+    Its lines are quoted instead, and commands that would run it are left out.
+    """
+    lines = draft.read_text(encoding="utf-8").splitlines()
+    text = re.sub(rf"\S*{re.escape(draft.name)}", "the draft", text)
+    kept = [line for line in text.splitlines() if not line.lstrip().startswith("reproduce: ")]
+
+    def quoted(found: re.Match[str]) -> str:
+        number = int(found[1])
+        line = lines[number - 1].strip() if 0 < number <= len(lines) else ""
+        return f"line {number} of the draft ({line})"
+
+    return re.sub(r"the draft:(\d+)", quoted, "\n".join(kept))
 
 
 def _measured(

@@ -13,7 +13,7 @@ from PIL import Image
 
 from pytest_mlms.author.draft import measuring
 from pytest_mlms.author.draft.model_files import recognise_models
-from pytest_mlms.cli.init import _command, _option
+from pytest_mlms.cli.init import _command, _option, _without_draft
 from pytest_mlms.cli.main import main
 from pytest_mlms.manifest import load
 from tests.support.printed import mlms_options
@@ -121,8 +121,19 @@ def test_an_error_names_the_draft_and_no_temporary_file(
     for target in ("m.yaml", str(folder / "m.yaml")):
         assert main(["init", "model.onnx", "--output", target]) == 2
         text = capsys.readouterr().err
-        assert "the draft:1" in text
+        assert "line 1 of the draft (nothing: 1): " in text
         assert ".m.yaml" not in text
+
+
+def test_an_error_of_a_measurement_names_no_file_that_is_gone(tmp_path: Path) -> None:
+    draft = tmp_path / ".m.yaml.1"
+    draft.write_text("dataset:\n  source: d.npz\n")
+    ids = f"{draft}::test_accuracy[onnxruntime-cpu]"
+    text = f"{draft}:2: d.npz: no\n  reproduce: pytest -c/dev/null '{ids}'\n{ids}, x/{draft.name}:7"
+    assert _without_draft(text, draft).splitlines() == [
+        "line 2 of the draft (source: d.npz): d.npz: no",
+        "the draft::test_accuracy[onnxruntime-cpu], line 7 of the draft ()",
+    ]
 
 
 @pytest.mark.parametrize(
