@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import fnmatch
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -80,6 +82,24 @@ def test_a_framework_that_is_not_installed_is_a_skip_that_says_where(project: Pr
     result.stdout.fnmatch_lines(
         ["SKIPPED*absent can't be imported in stack here (*); install it there: *No module named*"]
     )
+
+
+@pytest.mark.parametrize("stack", ["here", "other"])
+def test_a_run_that_measures_nothing_for_a_predictors_import_fails_at_its_line(
+    project: Project, tmp_path_factory: pytest.TempPathFactory, stack: str
+) -> None:
+    code = "import os\n\nimport nonexistent_thing.parts as parts\n"
+    option = use_predictor(project, "broken", code)
+    if stack == "other":
+        stack = str(tmp_path_factory.mktemp("bin") / "python")
+        Path(stack).write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+        Path(stack).chmod(0o755)
+    result = project.run("-k", "accuracy", option, f"--mlms-stack={stack}")
+    result.assert_outcomes(skipped=1)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    problem = "nothing was measured: no module 'nonexistent_thing'"
+    advice = "correct the import, or install it in the stack"
+    result.stdout.fnmatch_lines([f"mlms: *broken.py:3: {problem}; {advice}"])
 
 
 def test_an_agent_that_hangs_is_killed_after_the_timeout(project: Project) -> None:

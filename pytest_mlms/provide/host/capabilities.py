@@ -151,6 +151,17 @@ def missing_here(predictor: Path) -> list[str]:
     return missing
 
 
+def line_of_import(predictor: Path, module: str) -> int:
+    """Return the first line of a predictor's file that imports a module's package, else 1."""
+    package = module.partition(".")[0]
+    try:
+        tree = ast.parse(predictor.read_bytes())
+    except (OSError, SyntaxError):
+        return 1
+    found = (node for node in ast.walk(tree) if package in _packages([node]))
+    return next((node.lineno for node in found if isinstance(node, ast.stmt)), 1)
+
+
 def _gather(config: pytest.Config, cache: Path, predictors: Mapping[str, Path]) -> Capabilities:
     made = environments(cache)
     return {

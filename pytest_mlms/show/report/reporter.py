@@ -6,6 +6,7 @@ It runs in the process that the user started; with xdist that is the controller.
 from __future__ import annotations
 
 import os
+import re
 import time
 import traceback
 from collections.abc import Iterable, Mapping
@@ -21,6 +22,9 @@ from pytest_mlms.session import Session
 if TYPE_CHECKING:
     from pytest_mlms.show.report.ci_outputs import CiRun
     from pytest_mlms.show.report.results import ResultsFile
+
+_UNIMPORTABLE = re.compile(r"can't be imported in .*No module named '([^']+)'", re.DOTALL)
+"""The message of an item that was skipped for want of a module."""
 
 _SHOWN_FIELDS = (
     "nodeid",
@@ -182,6 +186,7 @@ class Reporter:
         self._write_benchmark_json()
         self._write_documents()
         self._check_asked()
+        self._check_own_predictors()
         self._fail_on_errors(session)
         file.finish(int(session.exitstatus))
         self._write_for_ci()
@@ -338,6 +343,30 @@ class Reporter:
                 self._errors.append(
                     f"no {kind} was judged: all were skipped, which is no answer; -rs says why"
                 )
+
+    def _check_own_predictors(self) -> None:
+        """Fail a run that measured nothing because a predictor that the user names has a mistake.
+
+        What it imports may be a framework that this host lacks; so it is where others are measured.
+        """
+        if not self._results or not _all_skipped(self._results):
+            return
+        for framework in sorted({one.get("framework", "") for one in self._results}):
+            file = self._session.predictors.get(framework)
+            if file is None or file.parent not in self._session.config.predictors:
+                continue
+            messages = [
+                one["message"] or "" for one in self._results if one.get("framework") == framework
+            ]
+            found = next(filter(None, map(_UNIMPORTABLE.search, messages)), None)
+            if found is None:
+                continue
+            from pytest_mlms.provide.host.capabilities import line_of_import
+
+            module = found[1]
+            place = f"{os.path.relpath(file)}:{line_of_import(file, module)}"
+            advice = "correct the import, or install it in the stack"
+            self._errors.append(f"{place}: nothing was measured: no module {module!r}; {advice}")
 
     def _fail_on_errors(self, session: pytest.Session) -> None:
         """Have the run end as failed where there are errors, even if all its items passed."""
