@@ -37,6 +37,11 @@ _DOUBT = (
     "pre-processing are probably wrong, or the inputs too few. Mend that before you trust a limit "
     "on accuracy; mlms doctor tries usual mistakes"
 )
+_BELOW_CHANCE = (
+    "{} {} is below chance ({}{}): the labels are in another order than the model's, or of other "
+    "inputs; number the classes by the columns of its scores (scikit-learn: model.classes_), and "
+    "name them in that order where they have names: --labels FILE"
+)
 
 Item = Mapping[str, Any]
 
@@ -99,7 +104,10 @@ def _items(path: Path) -> list[Item]:
 
 
 def with_limits(draft: Draft, runs: Sequence[Sequence[Item]]) -> Draft:
-    """Return a draft with limits on what two runs of it measured."""
+    """Return a draft with limits on what two runs of it measured.
+
+    Raises MlmsError where the accuracy is surely below chance.
+    """
     items = [item for run in runs for item in run]
     times = _times(items)
     thresholds = [
@@ -115,7 +123,10 @@ def with_limits(draft: Draft, runs: Sequence[Sequence[Item]]) -> Draft:
 
 
 def _doubt(items: Sequence[Item], classes: int | None) -> str:
-    """Return that a model isn't better than chance; "" where each is, or has no accuracy."""
+    """Return that a model isn't better than chance; "" where each is, or has no accuracy.
+
+    Raises MlmsError where it is surely worse, as a right model isn't, whatever its inputs.
+    """
     one = f"one of {classes:,} classes" if classes else ""
     for item in items:
         for name, known in _BY_CHANCE.items():
@@ -124,11 +135,12 @@ def _doubt(items: Sequence[Item], classes: int | None) -> str:
                 continue
             chance = 1 / classes if name == "top1" and classes else known
             found = estimate["low"] if name == "top1" else estimate["value"]
+            shares = [format_quantity(share, "fraction") for share in (estimate["value"], chance)]
+            words = (name, *shares, f", {one}" if name == "top1" and one else "")
+            if estimate["high"] is not None and estimate["high"] < chance:
+                raise MlmsError(_BELOW_CHANCE.format(*words))
             if found <= chance:
-                shares = [
-                    format_quantity(share, "fraction") for share in (estimate["value"], chance)
-                ]
-                return _DOUBT.format(name, *shares, f", {one}" if name == "top1" and one else "")
+                return _DOUBT.format(*words)
     return ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -9,13 +10,14 @@ import pytest
 
 from pytest_mlms.author.draft.measuring import with_limits
 from pytest_mlms.author.draft.parts import Draft, ModelPart
+from pytest_mlms.core.errors import MlmsError
 
 BETTER = [(0.15, 0.11), (1.0, 0.48)]
 
 
-def accuracy(name: str, value: float, low: float) -> dict[str, Any]:
+def accuracy(name: str, value: float, low: float, high: float | None = 1.0) -> dict[str, Any]:
     """Return an item of results with one quantity."""
-    estimate = {"value": value, "low": low, "high": 1.0, "lacking": ""}
+    estimate = {"value": value, "low": low, "high": high, "lacking": ""}
     return {
         "kind": "accuracy",
         "framework": "onnxruntime",
@@ -25,10 +27,12 @@ def accuracy(name: str, value: float, low: float) -> dict[str, Any]:
     }
 
 
-def measured(name: str, value: float, low: float, classes: int | None = 10) -> Draft:
+def measured(
+    name: str, value: float, low: float, classes: int | None = 10, high: float | None = 1.0
+) -> Draft:
     model = ModelPart("onnxruntime", "m.onnx", {"graph": "0"})
     draft = Draft("m", "image-classification", [model], [], [], classes=classes)
-    item = accuracy(name, value, low)
+    item = accuracy(name, value, low, high)
     return with_limits(draft, [[item], [item]])
 
 
@@ -56,3 +60,16 @@ def test_other_tasks_are_doubted_at_what_a_model_scores_that_knows_nothing(
 ) -> None:
     assert "better than chance (0.00 %): " in measured(name, value, value, classes=None).doubt
     assert not measured(name, 0.2, 0.0, classes=None).doubt
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "high", "classes", "chance"),
+    [("top1", 0.0, 0.02, 3, "33.33 %, one of 3 classes"), ("r2", -0.3, -0.1, None, "0.00 %")],
+)
+def test_an_accuracy_that_is_surely_below_chance_is_refused(
+    name: str, value: float, high: float, classes: int | None, chance: str
+) -> None:
+    message = re.escape(f"is below chance ({chance}): the labels are in another order")
+    with pytest.raises(MlmsError, match=message):
+        measured(name, value, value, classes, high)
+    assert measured(name, value, value, classes, high=None).doubt, "an interval that isn't known"
