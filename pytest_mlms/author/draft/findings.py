@@ -97,12 +97,18 @@ def find_out(model: ModelFiles, predictor: Predictor, request: DraftRequest) -> 
     if by_labels is not None:
         task, outputs = by_labels
         return replace(findings, task=task, outputs=outputs)
-    labelled = has_labels(request.data) or request.labels is not None
+    said = request.task is not None and _must_be_classes(request.task)
+    labelled = has_labels(request.data) or request.labels is not None or said
     classes = _least_classes(request.data)
     outputs, best, left_out = guess_outputs(
-        predictor.outputs, trial, labelled=labelled, classes=classes
+        predictor.outputs,
+        trial,
+        labelled=labelled,
+        classes=classes,
+        inputs=[tensor.shape[1:] for tensor in predictor.inputs],
     )
-    if best is None and request.data is not None and _must_be_classes(request):
+    is_refused = has_labels(request.data) and _must_be_classes(request.task)
+    if best is None and request.data is not None and is_refused:
         refuse_unused(request.data, predictor.outputs, trial)
     if not outputs:
         if request.data is not None:
@@ -207,11 +213,11 @@ def _least_classes(data: Data | None) -> int:
     return 0 if numbers is None else int(numbers.max()) + 1
 
 
-def _must_be_classes(request: DraftRequest) -> bool:
-    """Return whether the labels are classes as far as the user says, who may name another task."""
-    if not has_labels(request.data) or request.task == _NO_TASK:
+def _must_be_classes(task: str | None) -> bool:
+    """Return whether labels are classes as far as the user says, who may name another task."""
+    if task == _NO_TASK:
         return False
-    return request.task is None or facts_of(request.task).labels == "class"
+    return task is None or facts_of(task).labels == "class"
 
 
 def _task(first: InputPart) -> str:

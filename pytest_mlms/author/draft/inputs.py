@@ -15,6 +15,9 @@ from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.manifest.schema import BATCH
 
 _CHANNELS = (1, 3)
+_PICTURES = ("image", "img", "pic", "photo", "pixel")
+_SOUNDS = ("audio", "fbank", "mel", "mfcc", "sound", "spec", "stft", "wav")
+"""Parts of the names of inputs."""
 _LEAST_SIDE = 4  # pixels
 _SIDE = 224  # pixels, where nothing tells
 _LARGE_SIDE = 640
@@ -68,6 +71,21 @@ def _layout(tensor: Tensor) -> str | None:
     return None
 
 
+def _may_be_sound(tensor: Tensor) -> bool:
+    """Return whether what has the axes of pictures may be a spectrum, its mel bands or MFCC.
+
+    Its name says so, or it has one channel whose sides differ, and a name that says nothing.
+    """
+    name = tensor.name.lower()
+    if any(word in name for word in _SOUNDS):
+        return True
+    if any(word in name for word in _PICTURES) or tensor.dtype == "uint8":
+        return False
+    first = 2 if _layout(tensor) == "NCHW" else 1
+    height, width = tensor.shape[first : first + 2]
+    return _color(tensor) == "L" and height != width
+
+
 def _are_sides(sizes: Sequence[int | None]) -> bool:
     """Return whether these may be height and width; free ones may."""
     return all(size is None or size >= _LEAST_SIDE for size in sizes)
@@ -82,7 +100,8 @@ def _guess(
     given = data.arrays.get(tensor.name) if isinstance(data, ArrayData) else None
     if given is not None:
         return _of_array(tensor, *given)
-    if _is_picture(tensor):
+    has_pictures = data is not None and not isinstance(data, ArrayData)
+    if _is_picture(tensor) and (has_pictures or not _may_be_sound(tensor)):
         if isinstance(data, CocoData):
             return _letterbox(tensor, hints.size)
         return _picture(tensor, hints.size)
@@ -150,7 +169,8 @@ def _drawn(tensor: Tensor, tensors: Sequence[Tensor], vocabulary: Mapping[str, i
     """Return an input of random numbers: its free axes, and the range of its numbers."""
     shape, reason_of_shape = _shape(tensor, tensors)
     values, reason_of_range = _range(tensor, vocabulary)
-    reasons = [reason for reason in (reason_of_shape, reason_of_range) if reason]
+    sound = "a guess: a spectrum or the like, no picture" if _is_picture(tensor) else ""
+    reasons = [reason for reason in (sound, reason_of_shape, reason_of_range) if reason]
     return InputPart(
         name=tensor.name,
         type="tensor",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +21,12 @@ Array = NDArray[Any]
 _USUAL_NAMES = ("prob", "softmax", "score", "logit", "class", "output")
 """Parts of the names of outputs that are classes, likeliest first."""
 
+_SCORES = ("prob", "softmax", "score", "logit", "class")
+"""Parts of the names of outputs that are classes without labels that say so."""
+_NO_CLASSES = ("box", "embed", "feature", "landmark", "point")
+_IMAGENET = (1000, 1001)  # classes, with the background or without it
+_UNSURE = "not taken for scores of classes; where they are, give labels, or --task classification"
+
 _LEAST_CLASSES = 4
 _LEAST_LABELLED = 2  # where the data has labels
 _SUM_TOLERANCE = 1e-3
@@ -36,16 +43,28 @@ _ADVICE = "docs/detection.md has the forms; write the outputs by hand"
 
 
 def guess_outputs(
-    tensors: Sequence[Tensor], trial: Trial, *, labelled: bool, classes: int = 0
+    tensors: Sequence[Tensor],
+    trial: Trial,
+    *,
+    labelled: bool,
+    classes: int = 0,
+    inputs: Sequence[tuple[int | None, ...]] = (),
 ) -> tuple[list[OutputPart], str | None, list[str]]:
     """Return the outputs of a manifest, the name of the one with classes, and those left out.
 
     Where nothing is ``labelled`` by classes, a table of two or three columns is left as it is, and
-    one of bytes. The labels are of so many ``classes`` or more.
+    one of bytes, and others are classes by their name, their number, or as probabilities, unless
+    they are as long as a row of ``inputs``. The labels are of so many ``classes`` or more.
     """
     usable, left_out = _split(tensors, trial)
-    best = _classification(usable, trial, labelled, classes)
-    parts = [_part(tensor, trial, tensor.name == best) for tensor in usable]
+    tables = score_tables(trial, least=_LEAST_CLASSES, bytes_too=False)
+    best = _classification(usable, trial, labelled, classes, inputs)
+    parts = []
+    for tensor in usable:
+        part = _part(tensor, trial, tensor.name == best)
+        if best is None and tensor.name in tables:
+            part = replace(part, comment=_UNSURE)
+        parts.append(part)
     return parts, best, [tensor.name for tensor in left_out]
 
 
@@ -105,17 +124,40 @@ def classes_of(trial: Trial, name: str) -> int:
 
 
 def _classification(
-    tensors: Sequence[Tensor], trial: Trial, labelled: bool, classes: int
+    tensors: Sequence[Tensor],
+    trial: Trial,
+    labelled: bool,
+    classes: int,
+    inputs: Sequence[tuple[int | None, ...]],
 ) -> str | None:
     """Return the output that most likely has a score for each class, None where none has."""
     least = max(_LEAST_LABELLED if labelled else _LEAST_CLASSES, classes)
     names = list(score_tables(trial, least=least, bytes_too=labelled))
+    if not labelled:
+        names = [name for name in names if _may_be_classes(name, trial.rows(name), inputs)]
     if not names:
         return None
     has_others = len(names) < len(tensors)
     if has_others and not labelled:
         return None
     return min(names, key=_rank)
+
+
+def _may_be_classes(name: str, rows: Array, inputs: Sequence[tuple[int | None, ...]]) -> bool:
+    """Return whether a table without labels is one of classes, and no embedding or such."""
+    if _are_probabilities(rows.reshape(len(rows), -1)):
+        return True
+    words = name.lower()
+    if rows.shape[1:] in inputs or any(word in words for word in _NO_CLASSES):
+        return False
+    return any(word in words for word in _SCORES) or rows[0].size in _IMAGENET
+
+
+def _are_probabilities(rows: Array) -> bool:
+    """Return whether each row has shares that add up to 1."""
+    with np.errstate(all="ignore"):
+        sums = rows.astype(np.float64).sum(axis=1)
+        return bool((rows >= 0).all() and (np.abs(sums - 1) < _SUM_TOLERANCE).all())
 
 
 def _rank(name: str) -> int:
@@ -147,13 +189,11 @@ def _steps(rows: Array) -> tuple[list[str], str]:
         return [best], f"quantised scores ({rows.dtype}), ranked as they are"
     with np.errstate(all="ignore"):
         are_shares = bool((rows >= 0).all() and (rows <= 1).all())
-        sums = rows.astype(np.float64).sum(axis=1)
-        add_up = bool((np.abs(sums - 1) < _SUM_TOLERANCE).all())
-    if are_shares and add_up:
+    if _are_probabilities(rows):
         return [best], "its rows add up to 1: probabilities"
     if are_shares and classes > 1:
         return [best], "0 to 1 each, and they do not add up to 1: no softmax"
-    return ["softmax", best], "logits: its rows do not add up to 1"
+    return ["softmax", best], "logits, as a guess: its rows do not add up to 1"
 
 
 class _Form(NamedTuple):

@@ -48,6 +48,30 @@ def test_pictures_are_known_by_their_shape(
         assert expected in step
 
 
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("x", (ANY, 1, 98, 40)),
+        ("mfcc", (ANY, 1, 40, 40)),
+        ("spectrogram", (1, 1, 257, ANY)),
+        ("x", (ANY, 96, 64, 1)),
+        ("input_spec", (ANY, 3, 128, 128)),
+    ],
+)
+def test_spectra_and_mfcc_are_no_pictures_unless_the_data_has_pictures(
+    tmp_path: Path, name: str, shape: Any
+) -> None:
+    part = only(Tensor(name, "float32", shape))
+    assert (part.type, part.steps) == ("tensor", ())
+    assert part.comment.startswith("a guess: a spectrum or the like, no picture")
+    assert only(Tensor(name, "float32", shape), TableData(tmp_path)).type == "image"
+
+
+@pytest.mark.parametrize(("name", "shape"), [("x", (ANY, 1, 28, 28)), ("image", (ANY, 1, 32, ANY))])
+def test_grey_pictures_are_square_or_called_so(name: str, shape: Any) -> None:
+    assert only(Tensor(name, "float32", shape)).type == "image"
+
+
 def test_free_sides_are_those_of_the_data(tmp_path: Path) -> None:
     arrays = {"x": (np.dtype(np.uint8), (10, 32, 48, 3))}
     part = only(Tensor("x", "float32", (ANY, 3, ANY, ANY)), ArrayData(tmp_path, arrays))
@@ -86,12 +110,12 @@ def test_pictures_for_another_input_are_refused(tmp_path: Path) -> None:
         only(Tensor("x", "float32", (ANY, 40)), TableData(tmp_path))
 
 
-def outputs_of(labelled: bool = False, **pairs: Any) -> Any:
+def outputs_of(labelled: bool = False, inputs: Any = (), **pairs: Any) -> Any:
     """Guess outputs, each given as its values for 2 and for 3 inputs."""
     small = {name: values[0] for name, values in pairs.items()}
     large = {name: values[1] for name, values in pairs.items()}
     tensors = [Tensor(name, "float32", ()) for name in pairs]
-    return guess_outputs(tensors, Trial(2, 3, small, large), labelled=labelled)
+    return guess_outputs(tensors, Trial(2, 3, small, large), labelled=labelled, inputs=inputs)
 
 
 def rows(*shape: int, axis: int = 0) -> tuple[Any, Any]:
@@ -104,15 +128,38 @@ def rows(*shape: int, axis: int = 0) -> tuple[Any, Any]:
 
 
 def test_logits_and_probabilities_are_told_apart() -> None:
-    (part,), best, _ = outputs_of(y=rows(10))
+    (part,), best, _ = outputs_of(labelled=True, y=rows(10))
     assert (part.type, part.steps, best) == ("classification", ["softmax", "top_k: {k: 5}"], "y")
     shares = np.full((2, 4), 0.25, np.float32), np.full((3, 4), 0.25, np.float32)
     (part,), _, _ = outputs_of(y=shares)
     assert part.steps == ["top_k: {k: 4}"]
     halves = np.full((2, 4), 0.5, np.float32), np.full((3, 4), 0.5, np.float32)
-    (part,), _, _ = outputs_of(y=halves)
+    (part,), _, _ = outputs_of(labelled=True, y=halves)
     assert part.steps == ["top_k: {k: 4}"]
     assert "no softmax" in part.comment
+
+
+@pytest.mark.parametrize(
+    ("name", "columns"),
+    [("embedding", 128), ("class_embedding", 128), ("landmarks", 136), ("y", 640), ("output", 12)],
+)
+def test_numbers_that_nothing_calls_classes_are_none(name: str, columns: int) -> None:
+    pairs: Any = {name: rows(columns)}
+    (part,), best, _ = outputs_of(**pairs)
+    assert (best, part.type, part.steps) == (None, "tensor", ())
+    assert "not taken for scores of classes; where they are, give labels" in part.comment
+    (part,), best, _ = outputs_of(labelled=True, **pairs)
+    assert (best, part.type) == (name, "classification")
+
+
+@pytest.mark.parametrize(("name", "columns"), [("logits", 10), ("y", 1000), ("Scores:0", 4)])
+def test_classes_are_known_by_a_name_or_by_imagenets_number(name: str, columns: int) -> None:
+    pairs: Any = {name: rows(columns)}
+    (part,), best, _ = outputs_of(**pairs)
+    assert (best, part.type) == (name, "classification")
+    assert part.comment == "logits, as a guess: its rows do not add up to 1"
+    _, best, _ = outputs_of(inputs=[(columns,)], **pairs)
+    assert best is None, "an autoencoder gives as many numbers as it takes"
 
 
 def test_the_axis_of_the_batch_is_found_by_two_sizes() -> None:
