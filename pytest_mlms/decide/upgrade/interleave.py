@@ -268,12 +268,16 @@ class _Rounds:
             if exits.counts.exits >= EXITS_TO_FAIL and self.spent_on_exits > self.plan.budget:
                 break
             began = time.monotonic()
-            with self.open_pair(rng.sample(SIDES, 2), self.plan.draw_cores(rng)) as pair:
-                pair.bind(self.batches)
-                for side in SIDES:
-                    pair.turn(side, TurnPlan())
+            order, cores = rng.sample(SIDES, 2), self.plan.draw_cores(rng)
+            self.kills.unless_killed(functools.partial(self._call_and_end, order, cores))
             self.spent_on_exits += time.monotonic() - began
         exits.only_end = False
+
+    def _call_and_end(self, order: Sequence[SideName], cores: Sequence[int]) -> None:
+        with self.open_pair(order, cores) as pair:
+            pair.bind(self.batches)
+            for side in SIDES:
+                pair.turn(side, TurnPlan())
 
 
 class _WarmUp(NamedTuple):

@@ -151,6 +151,28 @@ def test_the_budget_ends_further_exits_once_there_are_six() -> None:
     assert len(run.opened) == 6
 
 
+def test_a_candidate_that_is_killed_in_a_further_process_is_started_once_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was REGRESSED: the kernel or a person may kill any process, as in a round."""
+    run = RunOfExits([True, *12 * [False]], rounds=1)
+    bound = run.fakes.b.bind
+
+    def be_killed(*args: Any) -> Any:
+        if run.exits.only_end:
+            monkeypatch.undo()
+            error = AgentError("killed by SIGKILL")
+            error.killed, error.side = True, "b"
+            raise error
+        return bound(*args)
+
+    monkeypatch.setattr(run.fakes.b, "bind", be_killed)
+    with pytest.warns(MlmsKilled):
+        run.run()
+    assert run.exits.counts.exits == 7
+    assert len(run.opened) == 8
+
+
 def test_each_side_is_started_first_in_one_of_two_rounds() -> None:
     for seed in range(4):
         run = Run(FakePair(), rounds=6)
