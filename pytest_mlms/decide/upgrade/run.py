@@ -115,13 +115,16 @@ class UpgradeRun:
             run_interleaved(
                 plan, open_pair, batches_for, self.after_round, self._keep_part, self._is_for_guards
             )
+            self._update(complete=True)
+            self._check_load()
         except Crashed as error:
             crash = crash_comparison(str(error))
             self._update(comparisons=[crash, *self.result.comparisons])
             return self.result
+        except BaseException:  # also Ctrl-C while further processes end
+            self._tell_exits()
+            raise
         self._tell_exits()
-        self._update(complete=True)
-        self._check_load()
         return self.result
 
     def _tell_exits(self) -> None:
