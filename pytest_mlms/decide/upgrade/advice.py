@@ -10,6 +10,7 @@ from typing import NamedTuple
 from pytest_mlms.core.quantities import upgrade_rules
 from pytest_mlms.core.records import Comparison, Verdict, regressed_comparison
 from pytest_mlms.decide.upgrade.batch_comparison import BATCH_AGREEMENT
+from pytest_mlms.decide.upgrade.crash import MOST_EXITS
 from pytest_mlms.decide.upgrade.culprit import culprit_command
 from pytest_mlms.decide.upgrade.labels import is_told, percent
 from pytest_mlms.decide.upgrade.missing_gates import MISSING
@@ -74,7 +75,8 @@ def _on_told(result: UpgradeResult, setting: UpgradeSetting) -> Iterator[str]:
     told = [compared for compared in result.comparisons if is_told(compared)]
     are_open = [compared for compared in told if compared.verdict is Verdict.INCONCLUSIVE]
     of_inputs = [compared.quantity for compared in are_open if compared.of == "inputs"]
-    of_rounds = [compared.quantity for compared in are_open if compared.of != "inputs"]
+    others = ("inputs", "processes")  # of which no tolerance decides more
+    of_rounds = [compared.quantity for compared in are_open if compared.of not in others]
     within = [compared.quantity for compared in told if compared not in are_open]
     if of_inputs:
         yield f"try: a larger dataset decides {', '.join(of_inputs)}"
@@ -164,7 +166,10 @@ def _on_open(result: UpgradeResult, setting: UpgradeSetting) -> str:
     if missing:
         return f"name no gate that isn't measured here: {', '.join(missing)}"
     if all(gate.of in ("processes", "outputs") for gate in result.undecided_gates):
-        return "--mlms-budget, the time of which once more is for further exits, or another run"
+        return (
+            f"another run, or --mlms-budget, in the time of which once more up to {MOST_EXITS} "
+            f"exits of a side are counted"
+        )
     return _how_to_decide(result, setting)
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from pytest_mlms.core.errors import AgentError, Crashed, InvalidRun, MlmsError, OutputError
 from pytest_mlms.core.records import Comparison, Verdict, device_name
+from pytest_mlms.core.statistics import fisher_probability
 from pytest_mlms.decide.upgrade.rounds import Outputs, SideName
 from pytest_mlms.measure.agent.opening import PredictorSpec, open_predictor
 from pytest_mlms.measure.agent.predictor import Predictor
@@ -32,8 +33,10 @@ EXITS_TO_FAIL = 6
 """Exits of B that show that it fails more often, where all of them do, and none of A's."""
 
 _EVIDENCE = 2 * EXITS_TO_FAIL * math.log(2)  # what so many exits are
-_MOST_EXITS = 40  # of a side
+MOST_EXITS = 40
+"""Exits of a side, beyond which no process is started for its end."""
 _SUSPECT = 1 / 6  # share of exits that B fails more of
+_UNLIKE = 0.05  # that processes which only end fail so much more seldom by chance
 _OF_NO_USE = 0.5  # share of exits that A fails
 
 
@@ -50,6 +53,11 @@ class ExitCounts:
         self.exits += 1
         self.a += a
         self.b += b
+
+    @property
+    def is_more(self) -> bool:
+        """True if B fails more often than A, by a part of the exits that matters."""
+        return self.b - self.a >= max(1.0, _SUSPECT * self.exits)
 
     @property
     def shows_more(self) -> bool:
@@ -112,12 +120,8 @@ class Exits:
     @property
     def are_suspect(self) -> bool:
         """True if the candidate seems to fail more often, and further exits may show it."""
-        return self._is_more and self.counts.exits < _MOST_EXITS
-
-    @property
-    def _is_more(self) -> bool:
-        more = self.counts.b - self.counts.a
-        return more >= max(1.0, _SUSPECT * self.counts.exits) and not self._is_of_no_use
+        can_show = self.counts.exits < MOST_EXITS and not self._is_of_no_use
+        return self.counts.is_more and can_show
 
     @property
     def always_differ(self) -> bool:
@@ -127,16 +131,26 @@ class Exits:
     def open_comparison(self) -> Comparison | None:
         """Return what is told of a candidate that failed more often, but not surely; None if not.
 
-        It leaves the item INCONCLUSIVE where that is by a part of the exits that matters.
+        It leaves the item INCONCLUSIVE where that is by a part of the exits that matters: of all,
+        or of those of rounds where processes that only end tell nothing of these.
         """
-        if self.counts.b <= self.counts.a:
+        is_more = self.counts.is_more or self._differs_in_rounds
+        if not is_more and self.counts.b <= self.counts.a:
             return None
-        advice = "; a larger --mlms-budget decides it" if self.are_suspect else ""
+        advice = "; a larger --mlms-budget may decide it" if self.are_suspect else ""
         failure = self._failure.partition("\n")[0]
         told = crash_comparison(f"{self._told}, which may be chance{advice}: {failure}")
-        return told.but(
-            verdict=Verdict.INCONCLUSIVE, gate=self._is_more, replicates=self.counts.exits
-        )
+        gate = is_more and not self._is_of_no_use
+        return told.but(verdict=Verdict.INCONCLUSIVE, gate=gate, replicates=self.counts.exits)
+
+    @property
+    def _differs_in_rounds(self) -> bool:
+        """True if B fails more often after the calls of rounds, and not so in other processes."""
+        of_rounds = self.of_rounds
+        others = self.counts.exits - of_rounds.exits
+        failed = self.counts.b - of_rounds.b
+        chance = fisher_probability(failed, others, of_rounds.b, of_rounds.exits)
+        return of_rounds.is_more and chance < _UNLIKE
 
     @property
     def _is_of_no_use(self) -> bool:
@@ -145,8 +159,11 @@ class Exits:
 
     @property
     def _told(self) -> str:
-        counts = self.counts
-        return f"of {counts.exits} exits of each side B failed in {counts.b}, A in {counts.a}"
+        counts, rounds = self.counts, self.of_rounds
+        told = f"of {counts.exits} exits of each side B failed in {counts.b}, A in {counts.a}"
+        if self._differs_in_rounds:
+            told += f" (of {rounds.exits} after the calls of rounds in {rounds.b}, A in {rounds.a})"
+        return told
 
 
 def crash_or(

@@ -196,8 +196,10 @@ def is_told(compared: Comparison) -> bool:
 
     Its estimate is beyond the tolerance, or its value 25 % worse, before anything is added to both:
     by no less than half of what regresses where the baseline has next to nothing. One without an
-    interval, as after a single round, tells nothing.
+    interval, as after a single round, tells nothing. Exits that failed are told.
     """
+    if compared.of == "processes":
+        return compared.verdict is Verdict.INCONCLUSIVE
     quantity = QUANTITIES.get(compared.quantity)
     if compared.verdict is Verdict.REGRESSED or quantity is None or math.isnan(compared.ratio):
         return False
@@ -223,6 +225,8 @@ def _told_line(compared: Comparison) -> str:
     is_open = compared.verdict is Verdict.INCONCLUSIVE
     state = "undecided" if is_open else "within its tolerance"
     name = compared.quantity.replace("_", " ")
+    if compared.of == "processes":
+        return f"{state}: {name}: {compared.lacking}"
     return f"{state}: {name} {change_text(compared)}, tolerance {tolerance_label(compared)}"
 
 

@@ -6,8 +6,11 @@ import contextlib
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -16,12 +19,17 @@ from pytest_mlms.core.errors import AgentError, Crashed, InvalidRun, MlmsError, 
 from pytest_mlms.core.records import Verdict
 from pytest_mlms.decide.upgrade.advice import advice_on
 from pytest_mlms.decide.upgrade.crash import ExitCounts, Exits, crash_comparison, crash_or
+from pytest_mlms.decide.upgrade.criteria import Criteria
 from pytest_mlms.decide.upgrade.explanation import explain_upgrade
+from pytest_mlms.decide.upgrade.interleave_plan import InterleavePlan
+from pytest_mlms.decide.upgrade.labels import told_lines
+from pytest_mlms.decide.upgrade.output_check import OutputFindings
 from pytest_mlms.decide.upgrade.result import UpgradeResult
 from pytest_mlms.decide.upgrade.rounds import SideName
+from pytest_mlms.decide.upgrade.run import UpgradeRun
 from pytest_mlms.measure.agent.predictor import Predictor
-from tests.support.labour import LabourUpgrade
-from tests.support.upgrades import setting
+from tests.support.labour import LabourUpgrade, Sink
+from tests.support.upgrades import ROUND_RECORD, alike, changed, result_of, setting
 
 
 class Leaving:
@@ -69,11 +77,12 @@ def test_two_exits_of_a_candidate_that_fail_are_no_crash_yet() -> None:
     assert (told.verdict, told.gate) == (Verdict.INCONCLUSIVE, True)
     assert told.lacking == (
         "of 7 exits of each side B failed in 2, A in 0, which may be chance; "
-        "a larger --mlms-budget decides it: SIGABRT"
+        "a larger --mlms-budget may decide it: SIGABRT"
     )
 
 
 def test_a_candidate_that_fails_seldom_is_told_and_leaves_the_verdict() -> None:
+    """The table of a run had no word of it."""
     exits = Exits()
     end(exits, "", "SIGABRT")
     for _ in range(6):
@@ -82,6 +91,13 @@ def test_a_candidate_that_fails_seldom_is_told_and_leaves_the_verdict() -> None:
     assert not exits.are_suspect
     assert told is not None
     assert not told.gate
+    lacking = "of 7 exits of each side B failed in 1, A in 0, which may be chance: SIGABRT"
+    assert told_lines([told]) == [f"undecided: crash: {lacking}"]
+    result = result_of(alike(0.0), ("latency",))
+    result = replace(result, comparisons=[*result.comparisons, told], complete=True)
+    assert result.verdict is Verdict.PASSED
+    assert advice_on(result, setting()) == []
+    assert "PASSED, but see crash" in explain_upgrade(result, setting())
     end(exits, "SIGABRT", "")
     assert exits.open_comparison() is None
 
@@ -123,6 +139,41 @@ def test_processes_that_only_end_hide_no_exits_that_fail_after_many_calls() -> N
         exits.only_end = False
     with pytest.raises(Crashed, match="of 16 exits of each side B failed in 6, A in 0"):
         end(exits, "", "SIGABRT")
+
+
+@pytest.mark.parametrize(("failed", "rounds"), [(2, 2), (3, 3), (3, 6), (5, 6)])
+def test_a_candidate_that_fails_after_the_calls_of_rounds_only_is_open(
+    failed: int, rounds: int
+) -> None:
+    """It PASSED once so many further processes had ended that less than a sixth failed."""
+    exits = Exits()
+    for index in range(rounds):
+        end(exits, "", "SIGABRT" if index < failed else "")
+    exits.only_end = True
+    while exits.are_suspect:
+        end(exits, "", "")
+    told = exits.open_comparison()
+    assert told is not None
+    assert told.gate
+    assert f" (of {rounds} after the calls of rounds in {failed}, A in 0), which" in told.lacking
+
+
+@pytest.mark.parametrize(("share", "most"), [(0.02, 0.002), (0.1, 0.01), (0.2, 0.02)])
+def test_sides_that_fail_equally_often_are_seldom_open(share: float, most: float) -> None:
+    random = np.random.default_rng(2)
+    assert sum(is_open(random, share) for _ in range(1000)) <= most * 1000
+
+
+def is_open(random: np.random.Generator, share: float) -> bool:
+    exits = Exits()
+    rounds = 0
+    while rounds < 6 or exits.are_suspect:
+        exits.only_end = rounds == 6
+        rounds += not exits.only_end
+        with contextlib.suppress(Crashed):
+            end(exits, *("SIGABRT" if each else "" for each in random.random(2) < share))
+    told = exits.open_comparison()
+    return told is not None and told.gate
 
 
 @pytest.mark.parametrize("share", [0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8])
@@ -268,6 +319,51 @@ def test_exits_that_failed_once_are_told_with_the_result(tmp_path: Path) -> None
     assert "of 7 exits of each side B failed in 1, A in 0, which may be chance" in upgrade.text
 
 
+def test_what_is_known_of_exits_is_kept_at_ctrl_c(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A decision anew on the line of a run that was interrupted PASSED."""
+    upgrade = LabourUpgrade(tmp_path)
+    upgrade.exits = Exits()
+    upgrade.exits.counts.add(a=False, b=True)
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    interleave = import_module("pytest_mlms.decide.upgrade.interleave")
+    monkeypatch.setattr(interleave._Rounds, "_end_more", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        upgrade.run({}, {"version": 2})
+    (told,) = [one for one in upgrade.sink.fields["comparisons"] if one.quantity == "crash"]
+    assert told.gate
+    assert upgrade.sink.fields["complete"] is False
+    assert len(upgrade.sink.fields["rounds"]) >= 3
+
+
+def test_open_exits_blame_no_load_that_was_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exits = Exits()
+    for failure in ("SIGABRT", "SIGABRT", "", "", "", ""):
+        end(exits, "", failure)
+    run = UpgradeRun(Criteria({}, ("latency",)), 1, check_nothing, Sink(tmp_path))
+
+    def be_late_once(*_: Any) -> None:
+        late = replace(ROUND_RECORD, figures={"query_latency": changed(0.0, error=math.inf)})
+        run.result = replace(result_of(alike(0.0), ("latency",)), rounds=[late])
+        run._exits = exits
+
+    module = import_module("pytest_mlms.decide.upgrade.run")
+    monkeypatch.setattr(module, "run_interleaved", be_late_once)
+    result = run.run(InterleavePlan(0.0, 60.0, 7), Mock(), Mock())
+    assert result.complete
+    assert [one.quantity for one in result.undecided_gates] == ["crash"]
+
+
+def check_nothing(*_: Any) -> OutputFindings:
+    raise AssertionError("no round has outputs")
+
+
 def test_exits_that_are_open_have_advice_of_their_own() -> None:
     exits = Exits()
     for failure in ("SIGABRT", "SIGABRT", "", "", "", ""):
@@ -276,7 +372,7 @@ def test_exits_that_are_open_have_advice_of_their_own() -> None:
     assert told is not None
     result = UpgradeResult(comparisons=[told], complete=True)
     (advice,) = advice_on(result, setting())
-    assert advice.startswith("try: --mlms-budget, the time of which once more is for further exits")
+    assert advice.startswith("try: another run, or --mlms-budget, in the time of which once more")
     assert explain_upgrade(result, setting()).count("INCONCLUSIVE crash: of 6 exits") == 1
 
 
