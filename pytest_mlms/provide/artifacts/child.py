@@ -68,6 +68,7 @@ def ask_child(
         tempfile.TemporaryFile() as errors,
         subprocess.Popen(
             module_command(_MODULE),
+            bufsize=0,  # to close the input of a child that crashed at its start is no error then
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=errors,
@@ -76,9 +77,8 @@ def ask_child(
     ):
         try:
             assert process.stdin
-            with contextlib.suppress(BrokenPipeError):  # it crashed at its start
+            with contextlib.suppress(BrokenPipeError):
                 process.stdin.write(json.dumps(request).encode() + b"\n")
-                process.stdin.flush()
             while process.poll() is None:
                 look(_reply_in(_last_line(output)))
                 with contextlib.suppress(subprocess.TimeoutExpired):

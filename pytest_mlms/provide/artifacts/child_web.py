@@ -31,6 +31,7 @@ _CHUNK = 1 << 16
 _SILENCE = 30  # seconds without a byte before a connection counts as broken
 _REDIRECTS = 10
 _SHOWN = 100  # characters of a server's text
+_LONGEST_ADDRESS = 1 << 13  # bytes; a reply is a line that the other process reads whole
 
 
 class _LeadsInside(ValueError):
@@ -60,7 +61,9 @@ def reply_to(request: Mapping[str, Any], tell: Callable[[int], None]) -> dict[st
         return {"error": str(error)}
     except MemoryError:
         return {"error": "a part of the server's answer takes too much memory"}
-    except OSError as error:  # of the file
+    except OSError as error:  # of the file, or of requests for authorities that aren't there
+        if error.errno is None:
+            return {"error": f"{error}; correct REQUESTS_CA_BUNDLE, CURL_CA_BUNDLE or pip's cert"}
         return {"errno": error.errno, "strerror": error.strerror, "path": error.filename}
 
 
@@ -73,7 +76,7 @@ def _written(
     if done:
         headers["Range"] = f"bytes={done}-"
     with contextlib.closing(_follow(session, url, headers)) as response:
-        kind = response.headers.get("Content-Type", "")
+        kind = response.headers.get("Content-Type", "")[:_SHOWN]
         reply = {"url": response.url, "type": kind}
         if done and response.status_code == requests.codes.requested_range_not_satisfiable:
             return reply  # the file was complete already, or its digest will be wrong
@@ -143,6 +146,8 @@ def _check_redirect(url: str, target: str, response: requests.Response) -> None:
         problem = f"it redirects from https to {urlsplit(target).scheme}"
     elif "\\" in urlsplit(target).netloc:  # where urllib3 ends the host
         problem = f"it redirects to a host with a backslash, {urlsplit(target).hostname}"
+    elif len(requests.utils.requote_uri(target)) > _LONGEST_ADDRESS:
+        problem = f"it redirects to an address of more than {_LONGEST_ADDRESS:,} bytes"
     elif _is_inside(target) and not _is_inside(url):
         problem = f"it redirects into this machine, to {urlsplit(target).hostname}"
     if problem:
