@@ -47,6 +47,8 @@ class Download:
         A partial file of an earlier attempt is continued. If the digest is wrong then, the partial
         file may have been of another version, and the download is done once more from the start.
         """
+        if self._partial.exists() and self._partial.stat().st_nlink > 1:
+            self._partial.unlink()  # of an hf: that was killed: it is a file of the hub's cache
         is_continued = self._partial.exists()
         end = time.monotonic() + self.limits.seconds
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -92,6 +94,24 @@ def test_a_partial_file_of_another_version_is_replaced(
     assert files_in(path.parent) == {"data.bin"}
 
 
+@pytest.mark.parametrize("ranges", [True, False])
+def test_a_partial_file_that_is_one_of_the_hubs_cache_is_not_written_to(
+    download: Download,
+    server: FileServer,
+    path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    ranges: bool,
+) -> None:
+    """As is left where an hf: is killed once it has linked the file."""
+    kept = tmp_path_factory.mktemp("hub") / "blob"
+    kept.write_bytes(DATA[:100])
+    os.link(kept, path.with_name("partial"))
+    server.ranges = ranges
+    download.run(DIGEST)
+    assert path.read_bytes() == DATA
+    assert kept.read_bytes() == DATA[:100]
+
+
 def test_a_wrong_digest_leaves_no_file(download: Download, path: Path) -> None:
     wrong = "0" * 64
     with pytest.raises(DownloadError, match=f"expected sha256:{wrong} but got {DIGEST}"):
@@ -130,6 +150,25 @@ def test_a_server_that_is_not_there_is_an_error(path: Path) -> None:
     )
     with pytest.raises(DownloadError, match="check the network and the address"):
         download.run(DIGEST)
+
+
+def test_authorities_that_are_not_there_are_told_with_their_file(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/nonexistent/ca.pem")
+    url, limits = "https://127.0.0.1:9/x", DownloadLimits()
+    download = Download(url, path, lambda name, done, total: None, limits)
+    with pytest.raises(DownloadError, match=r"/nonexistent/ca\.pem; correct REQUESTS_CA_BUNDLE"):
+        download.run(DIGEST)
+
+
+def test_a_process_that_ends_before_it_reads_its_request_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    command = [sys.executable, "-c", "raise SystemExit('no memory')"]
+    monkeypatch.setattr(child, "module_command", lambda name: command)
+    request = {"url": "x" * (1 << 20)}  # more than its input holds
+    assert child.ask_child(request, lambda told: None) == {"error": "no memory"}
 
 
 def test_what_a_process_writes_into_a_file_is_read_without_a_move_of_its_place() -> None:
