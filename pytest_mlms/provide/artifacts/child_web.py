@@ -119,10 +119,12 @@ def _write(
 
 def _follow(session: requests.Session, url: str, headers: Mapping[str, str]) -> requests.Response:
     """Return the answer at the end of the redirects."""
-    border = _Border()
+    origin, border = urlsplit(url)[:2], _Border()
     sys.addaudithook(border)
     for _ in range(_REDIRECTS + 1):
-        prepared = session.prepare_request(requests.Request("GET", url, headers))
+        may_tell_user = urlsplit(url).scheme == "https" or urlsplit(url)[:2] == origin
+        user = None if may_tell_user else _no_user
+        prepared = session.prepare_request(requests.Request("GET", url, headers, auth=user))
         settings = session.merge_environment_settings(prepared.url, {}, True, None, None)
         border.is_of_proxy = bool(
             requests.utils.select_proxy(prepared.url or url, settings["proxies"])
@@ -137,6 +139,14 @@ def _follow(session: requests.Session, url: str, headers: Mapping[str, str]) -> 
         border.go_no_nearer()  # as the name may mean another address by now
         url = target
     raise requests.TooManyRedirects(f"more than {_REDIRECTS} redirects", response=response)
+
+
+def _no_user(request: requests.PreparedRequest) -> requests.PreparedRequest:
+    """Leave a request as it is, in place of the user and password that ~/.netrc has for its host.
+
+    Whoever changes an answer over http could have them sent as plain text, to any host there.
+    """
+    return request
 
 
 def _check_redirect(url: str, target: str, response: requests.Response) -> None:

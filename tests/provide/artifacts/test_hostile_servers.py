@@ -23,7 +23,7 @@ from pytest_mlms.provide.artifacts import child, child_web
 from pytest_mlms.provide.artifacts.download import Download
 from pytest_mlms.provide.artifacts.limits import DownloadLimits
 from pytest_mlms.provide.artifacts.transfer import DownloadError
-from tests.support.fileserver import DATA, DIGEST
+from tests.support.fileserver import DATA, DIGEST, FileServer
 from tests.support.hostile_server import Answer, answering, forever, once
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -284,6 +284,25 @@ def test_a_server_of_another_address_does_not_lead_to_this_machine(
 
 def leading_to(url: str) -> Answer:
     return once(b"HTTP/1.1 302 Found\r\nLocation: " + url.encode() + b"\r\n\r\n")
+
+
+def test_a_redirect_tells_a_password_of_netrc_to_its_own_host_and_by_https_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: FileServer
+) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text("default login me password s3cret")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    other = server.url().replace("127.0.0.1", "localhost")
+    for target, is_told in [("/data.bin", True), (other, False)]:
+        server.redirects["/first"] = target
+        server.users.clear()
+        path = folder / "data.bin"
+        Download(server.url("/first"), path, lambda name, done, total: None, LIMITS).run(DIGEST)
+        assert [user is not None for user in server.users] == [True, is_told]
+        path.unlink()
 
 
 LOOKS = """
