@@ -21,14 +21,8 @@ from typing import Any
 from urllib.parse import unquote, urldefrag, urlsplit
 from urllib.request import url2pathname
 
-from packaging.utils import (
-    InvalidSdistFilename,
-    InvalidWheelFilename,
-    canonicalize_name,
-    parse_sdist_filename,
-    parse_wheel_filename,
-)
-from packaging.version import InvalidVersion, Version
+from packaging.utils import canonicalize_name, parse_sdist_filename, parse_wheel_filename
+from packaging.version import Version
 
 from pytest_mlms.core.text import shortened
 from pytest_mlms.provide.artifacts.answers import foreign_host, resolved
@@ -46,6 +40,7 @@ _SHOWN = 200  # characters of pip's errors
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+!-]*")
 """The name of a package's file; packaging also takes folders, in the tag of a build."""
 
+_LONGEST_NAME = 255  # characters, of a file on any disk
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 _OTHER_FORM = (
@@ -193,7 +188,11 @@ def _parsed(content: bytes, kind: str, page: str) -> Iterator[PackageFile]:
         yield from _files_of_json(content, page)
     else:
         parser = _LinkParser()
-        parser.feed(content.decode("utf-8", "replace"))
+        try:
+            parser.feed(content.decode("utf-8", "replace"))
+        except AssertionError as error:  # of html.parser, for a mark of SGML that HTML doesn't have
+            problem = f"the index's page {page} is no HTML: {error}"
+            raise DownloadError(f"{problem}; check pip's index-url") from error
         for attributes in parser.links:
             file = _file_of_link(attributes, page)
             if file:
@@ -251,17 +250,22 @@ def _reason(yanked: object) -> str:
 
 
 def _package_file(name: str, url: str, **facts: Any) -> PackageFile | None:
-    """Return a file by its name; None for what is neither a wheel nor a source distribution."""
-    if not url or not _NAME.fullmatch(name):
+    """Return a file by its name; None for what is neither a wheel nor a source distribution.
+
+    packaging is told no tags but those of any platform: it makes all combinations of them, which
+    were a million for a name of 1,200 characters.
+    """
+    if not url or not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
         return None
     try:
         if name.endswith(".whl"):
-            package, version, _, tags = parse_wheel_filename(name)
-            is_for_any = any(tag.platform == "any" for tag in tags)
+            front, _, _, platforms = name.removesuffix(".whl").rsplit("-", 3)
+            package, version, _, _ = parse_wheel_filename(f"{front}-py3-none-any.whl")
+            is_for_any = "any" in platforms.lower().split(".")
             return PackageFile(name, url, package, version, True, is_for_any, **facts)
         package, version = parse_sdist_filename(name)
         return PackageFile(name, url, package, version, False, True, **facts)
-    except (InvalidWheelFilename, InvalidSdistFilename, InvalidVersion):
+    except ValueError:  # also of packaging: the name has other parts
         return None
 
 

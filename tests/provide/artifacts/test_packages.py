@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from pytest_mlms.core.errors import ArtifactError
 from pytest_mlms.core.records import Artifact, Place
@@ -18,6 +22,7 @@ from pytest_mlms.provide.artifacts import packages
 from pytest_mlms.provide.artifacts.fetch import fetch, fetch_unpinned
 from pytest_mlms.provide.artifacts.limits import DownloadLimits
 from pytest_mlms.provide.artifacts.package_index import PipSettings, _parsed, pip_settings
+from pytest_mlms.provide.artifacts.transfer import DownloadError
 from tests.support.archives import write_zip
 from tests.support.fileserver import FileServer
 from tests.support.hostile_server import Answer, answering, forever, once
@@ -279,6 +284,28 @@ def test_a_token_goes_to_the_scheme_and_host_of_its_page_only() -> None:
     )
     users = ["user:token" in file.url for file in _parsed(links, "text/html", page)]
     assert users == [True, False, False]
+
+
+@given(st.text("<>!-[]/a hrefx='\"&#;?", max_size=60) | st.text(max_size=60), st.booleans())
+@example("<![ ", False)
+@example('<a href="x-%s.tar.gz">' % ("1" * 5000), False)
+@example('{"files": [{"filename": "x-%s.tar.gz", "url": "a"}]}' % ("1" * 5000), True)
+def test_any_page_has_files_or_is_an_error_that_says_so(page: str, is_json: bool) -> None:
+    content, kind = page.encode(errors="replace"), "json" if is_json else "text/html"
+    with contextlib.suppress(DownloadError):
+        assert not list(_parsed(content, kind, "https://i.example/simple/x/"))
+
+
+def test_a_wheel_for_many_platforms_takes_no_memory_for_their_combinations() -> None:
+    tags = "-".join(".".join(f"{kind}{number}" for number in range(20)) for kind in "abc")
+    page = f'<a href="x-1.0-{tags}.whl"><a href="x-1.0-1-py2.py3-none-Any.whl">'.encode()
+    tracemalloc.start()
+    try:
+        files = list(_parsed(page, "text/html", "https://i.example/simple/x/"))
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+    assert [file.is_for_any_platform for file in files] == [False, True]
 
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
