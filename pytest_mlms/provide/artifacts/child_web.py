@@ -31,6 +31,9 @@ _CHUNK = 1 << 16
 _SILENCE = 30  # seconds without a byte before a connection counts as broken
 _REDIRECTS = 10
 _SHOWN = 100  # characters of a server's text
+_OF_CLOUDS = ("fd00:ec2::254", "fd20:ce::254", "100.100.100.200", "168.63.129.16")
+"""Where machines of AWS, Google, Alibaba and Azure find their own data, beside 169.254.169.254."""
+
 _LONGEST_ADDRESS = 1 << 13  # bytes; a reply is a line that the other process reads whole
 
 
@@ -174,9 +177,11 @@ def _is_inside(url: str) -> bool:
 
 
 def _is_local(address: str) -> bool:
+    """Return whether an address is of this machine or its link, or gives out a cloud's own data."""
     found = ipaddress.ip_address(address.partition("%")[0])
     found = getattr(found, "ipv4_mapped", None) or found
-    return found.is_loopback or found.is_link_local or found.is_unspecified
+    is_of_cloud = str(found) in _OF_CLOUDS
+    return found.is_loopback or found.is_link_local or found.is_unspecified or is_of_cloud
 
 
 class _Session(requests.Session):

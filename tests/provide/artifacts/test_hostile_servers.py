@@ -253,6 +253,8 @@ def test_a_redirect_leads_neither_into_this_machine_nor_out_of_https() -> None:
         ("http://192.0.2.1/a", "http://0.0.0.0/"),
         ("http://192.0.2.1/a", "http://[::ffff:127.0.0.1]/"),
         ("http://192.0.2.1/a", "http://169.254.169.254/latest/meta-data"),
+        ("http://192.0.2.1/a", "http://100.100.100.200/latest/meta-data"),
+        ("http://192.0.2.1/a", "http://[fd00:ec2::254]/latest/meta-data"),
         ("http://192.0.2.1/a", "http://127.0.0.1\\.example.com/"),
     ]:
         with pytest.raises(requests.exceptions.InvalidURL, match="it redirects"):
