@@ -244,7 +244,8 @@ def by_design(
     """
     own = [at for at in _wrong_parts(about) if at in _OF_ONE_SIDE]
     is_broken = bool(sweep.problem or own)
-    has_nan = any(each.lost for each in (sweep, *about.parts.values()))
+    parts = [part for at, part in about.parts.items() if not _is_alike(part, at, about)]
+    has_nan = any(each.lost for each in (sweep, *parts))
     if is_broken or has_nan or about.intermittent:
         return agreement
     text = f"variants differ by design: {agreement.told}"

@@ -322,7 +322,7 @@ def test_exits_that_failed_once_are_told_with_the_result(tmp_path: Path) -> None
 def test_what_is_known_of_exits_is_kept_at_ctrl_c(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A decision anew on the line of a run that was interrupted PASSED."""
+    """The line of an upgrade that was interrupted had no word of them."""
     upgrade = LabourUpgrade(tmp_path)
     upgrade.exits = Exits()
     upgrade.exits.counts.add(a=False, b=True)

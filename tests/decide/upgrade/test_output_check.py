@@ -25,7 +25,13 @@ from pytest_mlms.decide.upgrade.agents import AgentPair
 from pytest_mlms.decide.upgrade.batch_comparison import compare_batch_sizes
 from pytest_mlms.decide.upgrade.compared_inputs import ALL, Extent
 from pytest_mlms.decide.upgrade.output_check import OutputCheck, OutputFindings, check_outputs
-from pytest_mlms.decide.upgrade.output_verdict import TIMED, Circumstances, agreement_of, by_design
+from pytest_mlms.decide.upgrade.output_verdict import (
+    OF_FIRST_CALL,
+    TIMED,
+    Circumstances,
+    agreement_of,
+    by_design,
+)
 from pytest_mlms.decide.upgrade.rounds import SIDES, Array, Outputs, SideName
 from pytest_mlms.manifest.schema import Input
 from pytest_mlms.measure.agent.predictor import (
@@ -109,6 +115,21 @@ def test_a_variant_that_gives_nan_is_regressed_though_variants_differ_by_design(
     assert [each.verdict for each in found] == [REGRESSED, PASSED if has_accuracy else INCONCLUSIVE]
     about.note(TIMED, nan)
     assert by_design(agreement_of(other, about), other, about, has_accuracy).verdict is REGRESSED
+
+
+@pytest.mark.parametrize(("sides", "verdict"), [("ab", PASSED), ("b", REGRESSED)])
+def test_variants_whose_first_answers_both_have_nan_differ_by_design(
+    sides: Sequence[SideName], verdict: Verdict
+) -> None:
+    """They were REGRESSED by their other numbers, though no variant has more NaN."""
+    about = Circumstances()
+    for side in sides:
+        fresh = OutputSweep({"y": Rule()}, of_itself=True)
+        part = about.part(OF_FIRST_CALL, fresh, side)
+        part.add_call([(1, 0)], EXPECTED, y(math.nan, -100.0), ["row 0"])
+    other = OutputSweep({"y": Rule()})
+    other.add(EXPECTED, y(3.0, -100.0), ["row 0"])
+    assert by_design(agreement_of(other, about), other, about, True).verdict is verdict
 
 
 def test_the_worst_of_several_outputs_decides() -> None:
