@@ -136,7 +136,8 @@ def run_interleaved(
     gates passed, while a guard looks worse.
 
     Where the candidate seems to fail more often at its exit, processes are started that only end:
-    as many as may show it, and more in a time that is the budget once more.
+    as many as may show it, or that one failure is chance, and more in a time that is the budget
+    once more.
     """
     earlier = EarlierRounds(LateCalls(plan.watches_late))
     _Rounds(plan, open_pair, batches_for, after_round, keep_part, is_for_guards, earlier).run()
@@ -265,7 +266,7 @@ class _Rounds:
         """End further processes after a call each, as long as these exits are wanted."""
         exits.only_end = True
         while exits.are_suspect and is_wanted(exits):
-            if exits.counts.exits >= EXITS_TO_FAIL and self.spent_on_exits > self.plan.budget:
+            if exits.counts.exits > EXITS_TO_FAIL and self.spent_on_exits > self.plan.budget:
                 break
             began = time.monotonic()
             order, cores = rng.sample(SIDES, 2), self.plan.draw_cores(rng)

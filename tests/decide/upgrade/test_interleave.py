@@ -145,10 +145,19 @@ def test_a_candidate_that_seems_to_fail_at_its_exit_has_further_ones(
     assert len(run.measured) == 6
 
 
-def test_the_budget_ends_further_exits_once_there_are_six() -> None:
+def test_the_budget_ends_further_exits_once_there_are_seven() -> None:
     run = RunOfExits([True, *100 * [True]], rounds=1)
     run.run(replace(PLAN, budget=0.0))
-    assert len(run.opened) == 6
+    assert len(run.opened) == 7
+
+
+def test_one_exit_that_fails_leaves_no_slow_model_open() -> None:
+    """It was INCONCLUSIVE where the budget ended further exits at six: one is a sixth of them."""
+    run = RunOfExits([True], rounds=1)
+    run.run(replace(PLAN, budget=0.0))
+    told = run.exits.open_comparison()
+    assert told is not None
+    assert not told.gate
 
 
 def test_a_candidate_that_is_killed_in_a_further_process_is_started_once_more(
