@@ -107,6 +107,7 @@ class Agent:
     pace: Mapping[str, float] = field(default_factory=dict)
     after_calls: Callable[[str, Mapping[str, Any]], None] | None = None
     _asked: tuple[str, float] = ("", 0.0)
+    _left: float = 0.0
     _oom_kills: int | None = field(default_factory=oom_kills)
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
@@ -189,6 +190,7 @@ class Agent:
 
     def leave(self, seconds: float) -> None:
         """Have the agent end as programs do, with its exit handlers and threads."""
+        self._left = time.monotonic()
         if self.alive:
             self._say_bye(seconds, leave=True)
 
@@ -200,7 +202,8 @@ class Agent:
             code = _wait(self.process, seconds)
             problem = f"failed at its exit: {self._ending_text(code)}" if code else ""
         except subprocess.TimeoutExpired:
-            problem = f"had not ended {seconds:.0f} s after its last answer, and was killed"
+            taken = time.monotonic() - self._left
+            problem = f"had not ended {taken:.0f} s after its last answer, and was killed"
         text = self._report(problem) if problem else ""
         self.kill()
         return text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -130,6 +131,19 @@ def test_the_end_of_an_agent_is_seen_beside_many_open_files(agents: Agents) -> N
     agent = agents.loaded()
     agent.leave(TIMEOUT)
     assert agent.end_of_leaving(TIMEOUT) == ""
+
+
+def test_an_agent_that_does_not_end_is_told_with_all_the_time_that_it_had(
+    agents: Agents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that had hung for 11 s beside a baseline that did was told with the last of them."""
+    agent = agents.loaded()
+    monkeypatch.setattr(agent, "_say_bye", lambda *_, **__: None)
+    agent.leave(TIMEOUT)
+    time.sleep(1.6)
+    found = re.search(r"had not ended (\d+) s after its last answer", agent.end_of_leaving(0.1))
+    assert found
+    assert int(found[1]) >= 2
 
 
 def test_an_agent_answers_with_arrays_and_ends_by_itself(agents: Agents) -> None:
