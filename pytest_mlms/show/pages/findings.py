@@ -113,6 +113,8 @@ def _place_of(compared: Comparison, item: ItemView) -> str:
 
 
 def _bound(compared: Comparison, is_default: bool) -> str:
+    if compared.of == "processes":  # that fail, for which there is no tolerance
+        return ""
     default = "default " if is_default else ""
     if compared.quantity == "agreement":
         return f"{default}relative tolerance {percent(compared.tolerance)}"

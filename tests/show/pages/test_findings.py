@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from pytest_mlms.core.records import Verdict
+from pytest_mlms.core.serialization import to_plain
+from pytest_mlms.decide.upgrade.crash import crash_comparison
 from pytest_mlms.show.pages.findings import findings_of
 from tests.support.report_runs import read_lines
 from tests.support.result_lines import broken_limit, estimate, line_of, upgrade
@@ -47,6 +49,15 @@ def test_a_tolerance_of_a_rate_says_how_much_less_that_is(tmp_path: Path) -> Non
     (item,) = read_lines(tmp_path, [{**upgrade(), "comparisons": [rate]}]).items
     (finding,) = findings_of(item)
     assert finding.bound == "default tolerance 5 %, which is 4.76 % less"
+
+
+@pytest.mark.parametrize("verdict", ["REGRESSED", "INCONCLUSIVE"])
+def test_exits_that_failed_are_one_without_a_tolerance(tmp_path: Path, verdict: str) -> None:
+    lacking = "of 7 exits of each side B failed in 1, A in 0"
+    exits = to_plain(crash_comparison(lacking).but(verdict=Verdict(verdict), gate=False))
+    (item,) = read_lines(tmp_path, [{**upgrade(), "comparisons": [exits]}]).items
+    (finding,) = findings_of(item)
+    assert (finding.measured, finding.bound, finding.reason) == ("", "", lacking)
 
 
 def test_a_tolerance_that_was_widened_says_what_was_asked_for_and_why(tmp_path: Path) -> None:
