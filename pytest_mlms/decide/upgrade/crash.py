@@ -97,9 +97,10 @@ class Exits:
     def end(self, predictors: Mapping[SideName, Predictor]) -> None:
         """End both sides as programs end.
 
-        Raises Crashed where the candidate surely fails more often than the baseline.
+        Raises Crashed where the candidate surely fails more often than the baseline. A side that
+        was ended before, as by a profiler, tells nothing.
         """
-        if self._is_of_no_use:
+        if self._is_of_no_use or any(each.agent.was_ended for each in predictors.values()):
             return
         began = time.monotonic()
         for predictor in predictors.values():

@@ -121,6 +121,11 @@ class Agent:
         """True if the process runs."""
         return self.process.poll() is None
 
+    @property
+    def was_ended(self) -> bool:
+        """True if the process was ended by an error, or since nobody needs it."""
+        return self.channel.closed
+
     def request(
         self,
         kind: str,

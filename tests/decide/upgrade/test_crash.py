@@ -25,7 +25,7 @@ from pytest_mlms.decide.upgrade.interleave_plan import InterleavePlan
 from pytest_mlms.decide.upgrade.labels import told_lines
 from pytest_mlms.decide.upgrade.output_check import OutputFindings
 from pytest_mlms.decide.upgrade.result import UpgradeResult
-from pytest_mlms.decide.upgrade.rounds import SideName
+from pytest_mlms.decide.upgrade.rounds import SIDES, SideName
 from pytest_mlms.decide.upgrade.run import UpgradeRun
 from pytest_mlms.measure.agent.predictor import Predictor
 from tests.support.labour import LabourUpgrade, Sink
@@ -39,6 +39,7 @@ class Leaving:
         self.agent = self
         self.problem = problem
         self.left = False
+        self.was_ended = False
         self.seconds: list[float] = []
 
     def leave(self, seconds: float) -> None:
@@ -127,6 +128,16 @@ def test_exits_that_fail_on_both_sides_say_nothing_and_are_not_waited_for_for_ev
     assert not exits.are_suspect
     assert not end(exits, "", "SIGABRT")["b"].left
     assert exits.open_comparison() is None
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_a_process_that_was_ended_before_its_exit_counts_as_none(side: SideName) -> None:
+    """It counted as an exit that was fine, and the other side's might fail."""
+    sides: dict[SideName, Leaving] = {"a": Leaving(""), "b": Leaving("SIGABRT")}
+    sides[side].was_ended = True
+    exits = Exits()
+    exits.end(cast("dict[SideName, Predictor]", sides))
+    assert exits.counts.exits == 0
 
 
 def test_processes_that_only_end_hide_no_exits_that_fail_after_many_calls() -> None:
