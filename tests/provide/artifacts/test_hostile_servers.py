@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
+import psutil
 import pytest
 import requests
 
@@ -233,8 +234,12 @@ def test_an_interrupted_download_is_not_taken_for_the_file(tmp_path: Path, endin
         ) as process:
             assert process.stdout
             assert process.stdout.readline()
+            children = psutil.Process(process.pid).children(recursive=True)
             os.kill(process.pid, ending)
             process.wait(60)
+    assert children
+    _, left = psutil.wait_procs(children, timeout=30)
+    assert not left
     names = {found.name for found in tmp_path.iterdir()}
     assert "partial" in names
     assert "data.bin" not in names
