@@ -19,6 +19,11 @@ _RESOLVER = "https://doi.org/"
 _FIGSHARE = "https://api.figshare.com/v2/articles"
 _HEADERS = {"User-Agent": "pytest-mlms"}  # repositories refuse that of requests
 _LONGEST_ANSWER = 1 << 24  # bytes
+_OTHER_FORM = (
+    *(ValueError, LookupError, TypeError, AttributeError),
+    *(OverflowError, RecursionError),
+)
+"""Errors of an answer that is none of a repository that is known."""
 
 
 def retrieve_by_doi(transfer: Transfer) -> None:
@@ -33,7 +38,7 @@ def retrieve_by_doi(transfer: Transfer) -> None:
         problem = f"{urlsplit(error.url).hostname} answered {error.status} for {doi}"
         advice = "correct the DOI; Zenodo, figshare and repositories with Dataverse are known"
         raise DownloadError(f"{problem}; {advice}") from error
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+    except _OTHER_FORM as error:
         problem = f"the answer for {doi} is none of a repository that is known ({error!r})"
         raise DownloadError(f"{problem}; correct the DOI") from error
     path = transfer.partial.with_name(transfer.name)

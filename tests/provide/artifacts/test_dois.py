@@ -99,6 +99,7 @@ def test_what_a_repository_does_not_have_is_an_error(
         b"<html>",
         b"[" * 100_000,
         b'{"data": {"latestVersion": {"files": [{"dataFile": {"filename": "a", "id": "../x"}}]}}}',
+        b'{"data": {"latestVersion": {"files": [{"dataFile": {"filename": "a", "id": 1e999}}]}}}',
     ],
 )
 def test_an_answer_of_another_form_is_an_error(
