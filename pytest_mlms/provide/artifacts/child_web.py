@@ -30,6 +30,9 @@ _CHUNK = 1 << 16
 
 _SILENCE = 30  # seconds without a byte before a connection counts as broken
 _REDIRECTS = 10
+_WITH_BODY = (200, 203, 206)
+"""Answers that have what was asked for; firewalls answer 202 to ask for JavaScript first."""
+
 _SHOWN = 100  # characters of a server's text
 _OF_CLOUDS = ("fd00:ec2::254", "fd20:ce::254", "100.100.100.200", "168.63.129.16")
 """Where machines of AWS, Google, Alibaba and Azure find their own data, beside 169.254.169.254."""
@@ -87,6 +90,8 @@ def _written(
             response.raise_for_status()
         if request["only_address"]:
             return reply
+        if response.status_code not in _WITH_BODY:
+            raise requests.HTTPError(response=response)
         if request["no_page"] and kind.startswith("text/html"):
             return {"error": "the server sent a web page instead of the file", "is_page": True}
         if response.status_code != requests.codes.partial_content:
@@ -156,7 +161,7 @@ def _check_redirect(url: str, target: str, response: requests.Response) -> None:
     """Raise requests.exceptions.InvalidURL for a redirect that no honest server needs."""
     problem = ""
     if not is_safer_or_alike(url, target):
-        problem = f"it redirects from https to {urlsplit(target).scheme}"
+        problem = f"it redirects from {urlsplit(url).scheme} to {urlsplit(target).scheme}"
     elif "\\" in urlsplit(target).netloc:  # where urllib3 ends the host
         problem = f"it redirects to a host with a backslash, {urlsplit(target).hostname}"
     elif len(requests.utils.requote_uri(target)) > _LONGEST_ADDRESS:

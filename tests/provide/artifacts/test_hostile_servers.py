@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -173,6 +174,19 @@ def test_an_answer_that_is_no_answer_is_an_error(tmp_path: Path, answer: Answer)
     assert len(problem) < 1000
 
 
+@pytest.mark.parametrize("status", [b"202 Accepted", b"204 No Content", b"304 Not Modified"])
+def test_an_answer_that_has_no_file_is_not_taken_for_an_empty_one(
+    tmp_path: Path, status: bytes
+) -> None:
+    """A file without a digest would have that of nothing from then on."""
+    path = tmp_path / "data.bin"
+    download = Download("", path, lambda name, done, total: None, LIMITS)
+    refusal = pytest.raises(DownloadError, match=f"the server answered {status.decode()}")
+    with answering(once(b"HTTP/1.1 %s\r\n\r\n" % status)) as url, refusal:
+        replace(download, url=url).run(None)
+    assert not path.exists()
+
+
 def test_a_compressed_body_is_taken_as_it_was_sent(tmp_path: Path) -> None:
     """Some servers say of a .gz file that it is an encoding of its content."""
     headers = b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(DATA)
@@ -253,6 +267,7 @@ def test_a_redirect_leads_neither_into_this_machine_nor_out_of_https() -> None:
     for url, target in [
         ("https://192.0.2.1/a", "http://192.0.2.1/a"),
         ("https://192.0.2.1/a", "file:///etc/passwd"),
+        ("http://192.0.2.1/a", "mailto:a@example.org"),
         ("http://192.0.2.1/a", "http://localhost/admin"),
         ("http://192.0.2.1/a", "http://[::1]/"),
         ("http://192.0.2.1/a", "http://0.0.0.0/"),
