@@ -94,8 +94,6 @@ def _written(
             raise requests.HTTPError(response=response)
         if request["no_page"] and kind.startswith("text/html"):
             return {"error": "the server sent a web page instead of the file", "is_page": True}
-        if response.status_code != requests.codes.partial_content:
-            done = 0
         problem = _write(response, path, done, request["limit"], tell)
     return problem or reply
 
@@ -103,7 +101,12 @@ def _written(
 def _write(
     response: requests.Response, path: Path, done: int, limit: int, tell: Callable[[int], None]
 ) -> dict[str, Any]:
-    """Write a body after the first ``done`` bytes of the file; return what is wrong with it."""
+    """Write a body, or the part of it after the first ``done`` bytes; return what is wrong."""
+    if response.status_code != requests.codes.partial_content:
+        done = 0
+    elif not response.headers.get("Content-Range", "").lower().startswith(f"bytes {done}-"):
+        path.unlink(missing_ok=True)
+        return {"error": "the server sent another part of the file than it was asked for"}
     length = response.headers.get("Content-Length", "")
     is_told = length.isascii() and length.isdecimal() and len(length) < 20
     total = done + int(length) if is_told else 0

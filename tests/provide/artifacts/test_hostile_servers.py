@@ -220,6 +220,22 @@ def test_what_came_before_the_end_is_kept_for_the_next_run(tmp_path: Path) -> No
     assert DATA.startswith(kept)
 
 
+@pytest.mark.parametrize("place", [b"", b"Content-Range: bytes 0-99/100\r\n"])
+def test_another_part_than_was_asked_for_is_not_appended(tmp_path: Path, place: bytes) -> None:
+    """A file without a digest would have that of the mixture from then on."""
+    length = b"Content-Length: %d\r\n\r\n" % len(DATA)
+    answers = [
+        OK + length + DATA,
+        b"HTTP/1.1 206 Partial Content\r\n" + place + length + DATA,
+        OK + length + DATA[:1000],
+    ]
+    path = tmp_path / "data.bin"
+    with answering(lambda client: client.sendall(answers.pop())) as url:
+        Download(url, path, lambda name, done, total: None, LIMITS._replace(seconds=60)).run(None)
+    assert path.read_bytes() == DATA
+    assert not answers
+
+
 DOWNLOAD = """
 import sys
 from pathlib import Path
