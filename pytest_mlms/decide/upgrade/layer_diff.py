@@ -16,6 +16,9 @@ Profile = Sequence[Any]
 
 _NUMBER = re.compile(r"\d+")
 _MOST_ALIKE = 500_000  # pairs, which a second is enough to look through
+_CANCELLED = 0.1
+"""A change of all layers together as a share of what they change by, below which shares tell
+nothing: they would be a thousand percent, or millions."""
 _HOLDING = frozenset({"Loop", "If", "Scan", "SequenceMap"})
 """Types of layers in which others run."""
 
@@ -25,7 +28,7 @@ class LayerChange(NamedTuple):
     """A layer's seconds a call on both sides, and its change.
 
     ``a`` or ``b`` is None where that side has no such layer. ``share`` is of the change of all
-    layers together, None where there is none.
+    layers together, None where that is small beside those of single ones, which cancel out.
     """
 
     name: str
@@ -47,7 +50,9 @@ def changed_layers(a: Sequence[Profile], b: Sequence[Profile], most: int = 8) ->
         return []
     rows.sort(key=lambda row: abs(row.change), reverse=True)
     total = _sum_of("all layers", rows)
-    whole = total.change
+    whole: float | None = total.change
+    if abs(total.change) <= _CANCELLED * sum(abs(row.change) for row in rows):
+        whole = None
     changes = [_shown(row, whole) for row in rows[:most]]
     others = rows[most:]
     if others:
@@ -169,6 +174,6 @@ def _sum_of(label: str, rows: Iterable[_Row]) -> _Row:
     return _Row(label, "", sum(row.a or 0.0 for row in listed), sum(row.b or 0.0 for row in listed))
 
 
-def _shown(row: _Row, whole: float) -> LayerChange:
-    share = row.change / whole if whole else None
+def _shown(row: _Row, whole: float | None) -> LayerChange:
+    share = None if whole is None else row.change / whole
     return LayerChange(row.name, row.type, row.a, row.b, row.change, share)

@@ -57,6 +57,14 @@ def test_there_are_no_shares_of_no_change() -> None:
         assert layer.share is None
 
 
+def test_there_are_no_shares_of_changes_that_cancel_out() -> None:
+    before = [profile(conv=5, pool=5, relu=5)]
+    for change in (5.0, 5.0 - 1e-9, 4.5):
+        after = [profile(conv=5 + 5, pool=5 - change, relu=5)]
+        for layer in changed_layers(before, after):
+            assert layer.share is None
+
+
 def test_a_layer_that_runs_several_times_in_a_call_is_the_sum_of_them() -> None:
     first = ["conv", "Conv", 0.0, 2e-6]
     second = ["conv", "Conv", 5e-6, 8e-6]
