@@ -7,6 +7,7 @@ import functools
 import hashlib
 import importlib.metadata
 import io
+import re
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from pytest_mlms.core.errors import MlmsError
 _DISTRIBUTION = "pytest-mlms"
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the first time that a zip file can have
 _MODE = 0o100644 << 16
+_NOT_OURS = re.compile(r"(^|/)(\.|__pycache__/)|~$")
 _WHEEL = """\
 Wheel-Version: 1.0
 Generator: pytest-mlms
@@ -31,11 +33,16 @@ Tag: py3-none-any
 def own_wheel() -> tuple[str, bytes]:
     """Return the name and the content of the wheel, which are the same for the same files.
 
-    Raises MlmsError where the installation has no metadata.
+    Raises MlmsError where the installation has no metadata, or those of another version, which pip
+    refuses.
     """
     info = f"pytest_mlms-{pytest_mlms.__version__}.dist-info"
+    metadata = _metadata("METADATA", "PKG-INFO")
+    if f"Version: {pytest_mlms.__version__}" not in metadata.splitlines():
+        problem = f"the metadata of pytest-mlms are not of version {pytest_mlms.__version__}"
+        raise MlmsError(f"{problem}, so a bundle can't have its wheel; install it with pip again")
     files = dict(_modules())
-    files[f"{info}/METADATA"] = _metadata("METADATA", "PKG-INFO").encode()
+    files[f"{info}/METADATA"] = metadata.encode()
     files[f"{info}/entry_points.txt"] = _metadata("entry_points.txt").encode()
     files[f"{info}/WHEEL"] = _WHEEL.encode()
     lines = [
@@ -53,12 +60,16 @@ def own_wheel() -> tuple[str, bytes]:
 
 
 def _modules() -> Iterator[tuple[str, bytes]]:
-    """Yield the files of both packages in order, by their names in site-packages."""
+    """Yield the files of both packages in order, by their names in site-packages.
+
+    In a tree that somebody works on, editors leave files that are hidden or end in ~.
+    """
     for package in (mlms_predictors, pytest_mlms):
         folder = Path(str(package.__file__)).parent
         for path in sorted(folder.rglob("*")):
-            if path.is_file() and "__pycache__" not in path.parts:
-                yield f"{package.__name__}/{path.relative_to(folder).as_posix()}", path.read_bytes()
+            name = path.relative_to(folder).as_posix()
+            if path.is_file() and not _NOT_OURS.search(name):
+                yield f"{package.__name__}/{name}", path.read_bytes()
 
 
 def _metadata(*names: str) -> str:

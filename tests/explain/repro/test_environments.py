@@ -38,13 +38,16 @@ def test_the_environment_of_another_bundle_in_a_folder_is_made_anew(
 ) -> None:
     folder = tmp_path / "environment"
     made = []
-    for version in ("1.0", "1.0", "2.0", "2.0"):
-        wheel = write_wheel(tmp_path / version, "tiny", version, code=f"NUMBER = {version!r}")
+    wheels = [
+        write_wheel(tmp_path / name, "tiny", "1.0", code=f"NUMBER = {name!r}")  # of one name
+        for name in ("first", "other")
+    ]
+    for wheel in (wheels[0], wheels[0], wheels[1], wheels[1]):
         python = make_environment(pip, str(folder), str(wheel))
         command = [python, "-c", "import tiny; print(tiny.NUMBER)"]
         output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         made.append((output.strip(), (folder / "complete").stat().st_mtime_ns))
-    assert [version for version, _ in made] == ["1.0", "1.0", "2.0", "2.0"]
+    assert [code for code, _ in made] == ["first", "first", "other", "other"]
     assert made[0] == made[1] != made[2] == made[3]
 
 

@@ -51,6 +51,31 @@ def test_its_record_lists_each_file_once() -> None:
         assert sorted(rows) == sorted(wheel.namelist())
 
 
+def test_metadata_of_another_version_make_no_bundle_as_pip_would_refuse_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pytest_mlms, "__version__", "99.0")
+    own_wheel.own_wheel.cache_clear()
+    with pytest.raises(MlmsError, match=r"are not of version 99\.0.*; install it with pip again"):
+        own_wheel.own_wheel()
+    own_wheel.own_wheel.cache_clear()
+
+
+def test_what_an_editor_leaves_in_a_tree_is_not_told_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("kept.py", "a/.hidden", ".b/x.py", "c.py~", "__pycache__/d.pyc", "py.typed"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("")
+    monkeypatch.setattr(pytest_mlms, "__file__", str(tmp_path / "__init__.py"))
+    own_wheel.own_wheel.cache_clear()
+    with zipfile.ZipFile(io.BytesIO(own_wheel.own_wheel()[1])) as wheel:
+        found = [name for name in wheel.namelist() if name.startswith("pytest_mlms/")]
+    own_wheel.own_wheel.cache_clear()
+    assert found == ["pytest_mlms/kept.py", "pytest_mlms/py.typed"]
+
+
 def test_an_installation_without_metadata_makes_no_bundle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own_wheel, "_DISTRIBUTION", "pytest-mlms-that-is-not-there")
     own_wheel.own_wheel.cache_clear()

@@ -1,6 +1,7 @@
 """The environment that a bundle makes for its own pytest-mlms, by the Python that runs it."""
 
 import contextlib
+import hashlib
 import os
 import re
 import shutil
@@ -15,7 +16,10 @@ _USER = re.compile(r"(?<=://)[^\s/?#]+@")
 _DEFAULT_INDEX = "https://pypi.org/simple"
 
 _COMPLETE = "complete"
-"""The name of the file that a complete environment has, in which its wheel's name is."""
+"""The name of the file that a complete environment has, in which its wheel's digest is.
+
+Wheels of one name differ where they were made of a tree that somebody works on.
+"""
 
 
 class CannotRun(Exception):
@@ -88,7 +92,9 @@ def make_environment(pip: Pip, folder: str, wheel: str) -> str:
     python = os.path.join(folder, "bin", "python")
     mark = os.path.join(folder, _COMPLETE)
     name = os.path.basename(wheel)
-    if not _has(mark, name):
+    with open(wheel, "rb") as file:
+        digest = hashlib.sha256(file.read()).hexdigest()
+    if not _has(mark, digest):
         shutil.rmtree(folder, ignore_errors=True)
         try:
             bare = ["--without-pip"] if pip.command else []
@@ -99,19 +105,19 @@ def make_environment(pip: Pip, folder: str, wheel: str) -> str:
                 command = [*pip.command, "--python", python]
             options = ["--disable-pip-version-check", "--no-input", "--no-compile"]
             _run([*command, "install", *options, wheel], "installing %s" % name)
-            with open(mark, "w") as file:
-                file.write(name)
+            with open(mark, "w") as made:
+                made.write(digest)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
     return python
 
 
-def _has(mark: str, name: str) -> bool:
+def _has(mark: str, digest: str) -> bool:
     if not os.path.exists(mark):
         return False
     with open(mark) as file:
-        return file.read() == name
+        return file.read() == digest
 
 
 def _run(command: Sequence[str], doing: str) -> None:
