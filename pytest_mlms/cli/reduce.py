@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import shutil
 import tempfile
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 _BUDGET = 600.0  # seconds
 _SUFFIX = ".zip"
 _MODEL_SUFFIX = ".onnx"
+_INPUTS_SUFFIX = ".npz"
 _OUT = Path("reduced.zip")
 _OUT_OF_CHECK = Path("reduced.onnx")
 _MODEL = "model/graph.onnx"
@@ -112,17 +114,35 @@ def _check_files(options: argparse.Namespace) -> None:
     """Raise MlmsError where files don't go together, or the result can't be written."""
     from pytest_mlms.core.errors import MlmsError
 
-    out: Path = options.out
     is_model = Path(options.item).suffix == _MODEL_SUFFIX
     if is_model and not options.check:
         raise MlmsError(f"{options.item} is a model alone; name what judges it with --check")
     if is_model != bool(options.inputs):
         missing = f"{options.item} has no inputs; name them with --inputs FILE.npz"
         raise MlmsError(missing if is_model else "--inputs are those of a MODEL.onnx; leave it out")
-    if out.resolve() == Path(options.item).resolve():
+    given = {file.resolve() for file in (Path(options.item), options.inputs) if file}
+    out: Path = options.out
+    if out.resolve() in given:
         raise MlmsError(f"{out} is what to reduce; name another file with --out")
-    if not out.absolute().parent.is_dir():
+    beside = out.with_suffix(_INPUTS_SUFFIX)
+    if options.check and out == beside:
+        raise MlmsError(f"{out} has the suffix of the inputs beside it; name FILE.onnx with --out")
+    if options.check and beside.resolve() in given:
+        raise MlmsError(f"{beside} would be overwritten; name another file with --out")
+    _check_folder(out)
+
+
+def _check_folder(out: Path) -> None:
+    """Raise MlmsError where a result can't be written, before a search of minutes."""
+    from pytest_mlms.core.errors import MlmsError
+
+    folder = out.absolute().parent
+    if not folder.is_dir():
         raise MlmsError(f"there is no folder {out.parent}; make it, or name another with --out")
+    if out.is_dir():
+        raise MlmsError(f"{out} is a folder; name a file with --out")
+    if not os.access(folder, os.W_OK):
+        raise MlmsError(f"{out.parent} can't be written into; name another file with --out")
 
 
 def _is_replayed(bundle: Bundle, options: argparse.Namespace) -> bool:
@@ -144,7 +164,8 @@ def _is_replayed(bundle: Bundle, options: argparse.Namespace) -> bool:
         return True
     print(f"  as a replay sees it: {seen.summary}", flush=True)
     if not seen.shows:
-        print_error("nothing was written: the model shows it in the search, and not in a replay")
+        problem = "stays undecided" if seen.undecided else "doesn't show"
+        print_error(f"nothing was written: the model shows it in the search, and it {problem} then")
     return seen.shows
 
 
@@ -241,10 +262,15 @@ def search_reduction(
 def _write_model(bundle: Bundle, out: Path) -> None:
     """Write a model and its inputs, and say so."""
     from pytest_mlms.core.arrays import write_arrays
+    from pytest_mlms.core.errors import MlmsError
 
-    inputs = out.with_suffix(".npz")
-    shutil.copyfile(bundle.files["graph"], out)
-    write_arrays(inputs, bundle.inputs)
+    inputs = out.with_suffix(_INPUTS_SUFFIX)
+    try:
+        shutil.copyfile(bundle.files["graph"], out)
+        write_arrays(inputs, bundle.inputs)
+    except OSError as error:
+        problem = f"{error.filename or out} can't be written: {error.strerror or error}"
+        raise MlmsError(f"{problem}; name another file with --out") from None
     print(f"{out} still fails the command, with the inputs {inputs}")
 
 

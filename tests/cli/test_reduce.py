@@ -41,6 +41,14 @@ def written_bundle(folder: Path) -> Path:
             "there is no x.onnx; name one that is there",
         ),
         (["x.zip", "--inputs=x.npz"], "--inputs are those of a MODEL.onnx; leave it out"),
+        (
+            ["x.onnx", "--check=true", "--inputs=y.npz", "--out=y.onnx"],
+            "y.npz would be overwritten; name another file with --out",
+        ),
+        (
+            ["x.onnx", "--check=true", "--inputs=x.npz", "--out=y.npz"],
+            "y.npz has the suffix of the inputs beside it; name FILE.onnx with --out",
+        ),
         (["x.zip", "--check=x 'y"], '"x \'y" is no command: No closing quotation'),
         (["x.zip", "--check="], "it names no command"),
         (["x.zip", "--budget=0"], "'0' is no number of seconds above 0"),
@@ -106,6 +114,17 @@ def test_a_model_alone_is_reduced_by_a_command(
     assert f"{out} still fails the command, with the inputs {tmp_path / 'small.npz'}" in said
     assert [node.op_type for node in onnx.load(str(out)).graph.node] == ["MaxPool"]
     assert np.load(tmp_path / "small.npz")["b7"].shape == (1, 2, 12, 12)
+
+
+def test_a_result_that_can_not_be_written_is_told_with_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.savez(tmp_path / "in.npz", x=np.ones((1, 2, 12, 12), np.float32))
+    (tmp_path / "small.onnx").mkdir()
+    words = [str(pooled_network(tmp_path)), f"--inputs={tmp_path / 'in.npz'}", "--check=false"]
+    assert main(["reduce", *words, f"--out={tmp_path / 'small.onnx'}"]) == USAGE
+    said = capsys.readouterr().err
+    assert f"{tmp_path / 'small.onnx'} is a folder; name a file with --out" in said
 
 
 def pooled_network(folder: Path) -> Path:

@@ -75,6 +75,9 @@ def check_reducible(bundle: Bundle) -> None:
         problem = "the failure is one stack's, and a reduction compares two"
         raise MlmsError(f"{problem}; name an item of an upgrade, or judge by --check COMMAND")
     check_onnx(bundle)
+    if expected.at_exit:
+        problem = "the failure is of a process at its exit, and a reduction looks at calls"
+        raise MlmsError(f"{problem}; judge by --check COMMAND, which runs a model and ends")
     if expected.kind not in (OUTPUTS, CRASH) and not _is_of_time(expected):
         problem = f"the failure is of {expected.quantity}"
         raise MlmsError(f"{problem}; what can be reduced is of outputs, latency or a crash")
@@ -256,10 +259,18 @@ class CommandJudge:
         return ModelJudgement(Outcome.BAD, reason, (), self.expected._replace(summary=reason))
 
 
+def _name_of_signal(number: int) -> str:
+    """Return a signal's name; those of real time have none but for the first and the last."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 def _ending_of(done: subprocess.CompletedProcess[bytes]) -> str:
     """Return how a command ended, and its last line."""
     ending = f"status {done.returncode}"
     if done.returncode < 0:
-        ending = f"killed by {signal.Signals(-done.returncode).name}"
+        ending = f"killed by {_name_of_signal(-done.returncode)}"
     text = _COLOUR.sub("", (done.stdout + done.stderr).decode(errors="replace")).strip()
     return f"{ending}: {visible(text.splitlines()[-1])}" if text else ending

@@ -136,11 +136,11 @@ def sides_of(bundle: Bundle, cache: Path, logs: Path, show: Show) -> Sides:
             name=software.name,
             launch=launch_of(bundle, software, cache, show),
             predictor=bundle.predictor,
-            log=logs / f"{software.name}.log",
+            log=logs / f"side-{number}.log",
             device=bundle.device,
             threads=bundle.threads,
             options=bundle.options,
         )
-        for software in bundle.sides
+        for number, software in enumerate(bundle.sides)
     ]
     return Sides(sides[0], sides[-1])

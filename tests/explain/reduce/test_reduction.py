@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from pytest_mlms.explain.reduce.reduction import ReductionPlan, reduce_bundle
 from pytest_mlms.explain.reduce.result import Reduction, Size
 from pytest_mlms.explain.reduce.rows import fewest_rows
 from pytest_mlms.explain.reduce.search import Step
-from pytest_mlms.explain.repro.bundle import Expectation
+from pytest_mlms.explain.repro.bundle import BundleSide, Expectation
 from tests.support.onnx_models import ModelBuilder
 from tests.support.reductions import EXPECTED, ROWS, bundle_of, deep_network, sides_of
 
@@ -153,6 +154,13 @@ def test_a_command_may_judge_the_one_stack_of_a_failure_and_end_by_a_signal(tmp_
     assert found.bundle.expected.summary == "killed by SIGSEGV"
 
 
+def test_a_signal_without_a_name_is_told_by_its_number(tmp_path: Path) -> None:
+    command = check(tmp_path, "import os; os.kill(os.getpid(), 40)")
+    found = reduced(tmp_path, "nothing", command=command)
+    assert found.bundle is not None
+    assert found.bundle.expected.summary == "killed by signal 40"
+
+
 def test_a_command_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(MlmsError, match="--check no-such-program can't be run: No such file"):
         reduced(tmp_path, "nothing", command=["no-such-program"])
@@ -200,10 +208,21 @@ def test_what_cannot_be_reduced_is_refused_with_advice(tmp_path: Path) -> None:
         (replace(bundle, old=None), "name an item of an upgrade"),
         (replace(bundle, files=torch), "export the model as ONNX"),
         (replace(bundle, expected=memory), "the failure is of peak_memory"),
+        (replace(bundle, expected=CRASH._replace(at_exit=True)), "at its exit.*judge by --check"),
     ]
     for refused, reason in cases:
         with pytest.raises(MlmsError, match=reason):
             reduce_bundle(refused, sides_of(tmp_path, "nothing"), plan)
+
+
+def test_the_names_in_a_bundle_are_no_paths_of_logs(tmp_path: Path) -> None:
+    bundle = bundle_of(deep_network(tmp_path))
+    sides = [BundleSide(name, "operators", "", ()) for name in ("/tmp/somebody", "../somebody")]
+    bundle = replace(bundle, old=sides[0], new=sides[1])
+    sides_module = import_module("pytest_mlms.explain.reduce.sides")
+    made = sides_module.sides_of(bundle, tmp_path / "cache", tmp_path, lambda step: None)
+    assert {side.log.parent for side in made} == {tmp_path}
+    assert made.old.log != made.new.log
 
 
 def test_ctrl_c_while_rows_are_left_out_keeps_the_nodes(
