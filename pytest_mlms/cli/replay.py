@@ -35,12 +35,15 @@ def replay(options: argparse.Namespace) -> int:
     Nothing of it runs but its packages and its model.
     """
     path = Path(options.replay)
-    is_agreed = AGREED in os.environ  # python repro.zip has told it
+    told = os.environ.get(AGREED, "")
+    is_agreed = bool(told)  # python repro.zip has told it
     sides = _planned(path, options, is_told=is_agreed)
     sys.stdout.flush()
     if not (options.yes or is_agreed or agrees()):
         return CANNOT_RUN
     bundle, seen = _run(path, sides, options)
+    if told:
+        Path(told).touch()
     print(f"\nexpected: {bundle.expected.summary}")
     print(f"seen:     {seen.summary}")
     for line in seen.details:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 import pytest_mlms
@@ -108,6 +112,60 @@ def test_another_python_is_told_in_the_plan(tmp_path: Path) -> None:
     assert "new: skewed 2.0, Python 3.12\n" in done.stdout
 
 
+@pytest.mark.parametrize("version", ["3", "new", "3.12 --yes", "--plan"])
+def test_what_is_no_version_of_python_is_wrong_use(tmp_path: Path, version: str) -> None:
+    done = run(written(tmp_path), f"--python={version}")
+    assert done.returncode == 2
+    assert f"{version!r} is no version, such as 3.11 or 3.11.7" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("ending", "status"), [("exit 1", 1), ("exit 0", 0), ("kill -9 $$", -9), ("exit 3", 3)]
+)
+def test_a_replay_that_ends_without_a_verdict_is_none(
+    tmp_path: Path, ending: str, status: int
+) -> None:
+    """A traceback ends with 1, too, which says NOT REPRODUCED."""
+    main = import_module("pytest_mlms.explain.repro.replay.main")
+    python = tmp_path / "python"
+    options = argparse.Namespace(side="both", python=None)
+    python.write_text(f"#!/bin/sh\n{ending}\n")
+    python.chmod(0o755)
+    words = (str(python), "repro.zip", str(tmp_path), str(tmp_path), options)
+    with pytest.raises(main.CannotRun, match=f"ended with status {status}, before a verdict"):
+        main._run_in(*words)
+    python.write_text(f'#!/bin/sh\n: > "${main.AGREED}"\n{ending}\n')
+    assert main._run_in(*words) == status
+
+
+@pytest.mark.slow
+def test_a_second_ctrl_c_ends_what_does_not_end_by_the_first(tmp_path: Path) -> None:
+    code = (
+        "import argparse, signal, sys;"
+        "signal.signal(signal.SIGINT, signal.default_int_handler);"
+        "from pytest_mlms.explain.repro.replay import main;"
+        "options = argparse.Namespace(side='both', python=None);"
+        "main._run_in(*sys.argv[1:], options)"
+    )
+    python = tmp_path / "python"
+    # It tells its number once Python waits for it.
+    python.write_text("#!/bin/sh\ntrap '' INT\nsleep 2\necho $$\nwhile :; do sleep 0.1; done\n")
+    python.chmod(0o755)
+    words = [str(python), "repro.zip", str(tmp_path), str(tmp_path)]
+    command = [sys.executable, "-c", code, *words]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        assert process.stdout is not None
+        started = int(process.stdout.readline())
+        process.send_signal(signal.SIGINT)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30)
+    assert not psutil.pid_exists(started)
+
+
 def test_a_python_that_pytest_mlms_has_not_is_told_with_what_to_do(tmp_path: Path) -> None:
     code = (
         "import runpy, sys; sys.version_info = (3, 9, 1);"
@@ -145,6 +203,9 @@ def test_a_record_of_a_later_format_is_refused(tmp_path: Path) -> None:
         ("expected", {**EXPECTED, "calls": 2.5}),
         ("expected", {**EXPECTED, "calls": 10**9}),
         ("expected", {**EXPECTED, "kind": "ratio", "tolerance": -1}),
+        ("expected", {**EXPECTED, "rtol": float("nan")}),
+        ("expected", {**EXPECTED, "atol": 10**400}),
+        ("expected", {**EXPECTED, "rules": {"y": {"share": float("inf")}}}),
     ],
 )
 def test_a_malformed_record_is_refused(tmp_path: Path, key: str, value: Any) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Dict, Iterator, NoReturn, Optional, Sequence
 
 from .environments import CannotRun, find_pip, make_environment
 from .plan import NEW, OLD, Plan, plan_lines
-from .record import BundleSide, Malformed, Record
+from .record import VERSION, BundleSide, Malformed, Record
 from .unpacking import Packed, opened
 
 REPRODUCED = 0
@@ -30,7 +30,10 @@ OWN = "own/"
 """The folder of a bundle with the wheel of pytest-mlms."""
 
 AGREED = "_MLMS_AGREED"
-"""The variable of a replay whose plan a person was told, and agreed to."""
+"""The variable of a replay whose plan a person was told, and agreed to.
+
+It names the file that the replay makes once it has told a verdict.
+"""
 
 _OLDEST = (3, 10)  # that pytest-mlms runs by
 
@@ -46,6 +49,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     path = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     try:
         signal.signal(signal.SIGTERM, _terminate)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
+            signal.signal(signal.SIGHUP, _terminate)
         return _replay(path, options)
     except CannotRun as error:
         return _cannot_run(str(error))
@@ -98,8 +103,18 @@ def add_sides(parser: argparse.ArgumentParser) -> None:
         "--side", choices=(OLD, NEW, "both"), default="both", help="one side alone (default: both)"
     )
     parser.add_argument(
-        "--python", metavar="VERSION", help="another Python for the sides than that of the record"
+        "--python",
+        metavar="VERSION",
+        type=_version,
+        help="another Python for the sides than that of the record",
     )
+
+
+def _version(text: str) -> str:
+    """Return a version of Python; raises an error of argparse."""
+    if not VERSION.fullmatch(text):
+        raise argparse.ArgumentTypeError("%r is no version, such as 3.11 or 3.11.7" % text)
+    return text
 
 
 def chosen_sides(record: Record, asked: str) -> Dict[str, BundleSide]:
@@ -194,7 +209,10 @@ def _tell(line: str) -> None:
 
 
 def _run_in(python: str, path: str, content: str, folder: str, options: argparse.Namespace) -> int:
-    """Have the bundle's own pytest-mlms replay it; return its exit status."""
+    """Have the bundle's own pytest-mlms replay it; return its exit status.
+
+    Raises CannotRun where it ended without a verdict, whose status may be one.
+    """
     command = [python, "-I", "-m", "pytest_mlms", "repro", "--replay", path]
     command += ["--side", options.side, "--mlms-cache", os.path.join(folder, "cache")]
     if options.python:
@@ -202,13 +220,27 @@ def _run_in(python: str, path: str, content: str, folder: str, options: argparse
     predictors = os.path.join(content, "predictors")
     if os.path.isdir(predictors):
         command += ["--mlms-predictors", predictors]
+    told = os.path.join(content, ".told")
     # In a session of its own it gets a Ctrl-C once, from here.
     with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, env={**os.environ, AGREED: "1"}, start_new_session=True
+        command, stdin=subprocess.DEVNULL, env={**os.environ, AGREED: told}, start_new_session=True
     ) as process:
         try:
-            return process.wait()
+            status = process.wait()
         except BaseException:
             process.send_signal(signal.SIGINT)
-            process.wait()
+            _wait_or_kill(process)
             raise
+    if status not in (CANNOT_RUN, INTERRUPTED) and not os.path.exists(told):
+        raise CannotRun("its pytest-mlms ended with status %d, before a verdict" % status)
+    return status
+
+
+def _wait_or_kill(process: "subprocess.Popen[bytes]") -> None:
+    """Wait for a process; another Ctrl-C kills it and what it started in its session."""
+    try:
+        process.wait()
+    except BaseException:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        raise

@@ -1,6 +1,7 @@
 """The record of a bundle, repro.json: what runs, on which sides, and what is expected of it."""
 
 import json
+import math
 import re
 from typing import Any, Dict, NamedTuple, Optional, Tuple
 
@@ -19,10 +20,10 @@ KINDS = (OUTPUTS, RATIO, CRASH, LIMIT, ANSWERS)
 SCENARIOS = ("single_stream", "offline")
 
 MOST_CALLS = 200
-"""The most calls of a new side that gives other outputs now and then."""
+"""The most calls, or exits, of a new side that gives other outputs, or fails, now and then."""
 
 _PACKAGE = re.compile(r"[A-Za-z0-9][\w.-]*(==[\w.+!-]+| @ (https?|git\+https)://[^\s]+)")
-_VERSION = re.compile(r"3\.\d{1,2}(\.\d{1,2}\w*)?")
+VERSION = re.compile(r"3\.\d{1,2}(\.\d{1,2}\w*)?")
 _WORD = re.compile(r"\w[\w-]*")
 _PATH = re.compile(r"[\w-][\w .+-]*(/[\w-][\w .+-]*)*")
 _NUMBERS = ("a", "b", "ratio", "low", "high", "tolerance", "rtol", "atol", "limit")
@@ -72,7 +73,8 @@ class Expectation(NamedTuple):
         atol: The absolute one; None: a small share of the size of like values.
         rules: Of outputs by their own names, the axis along which values are ``unlike``, and the
             ``share`` of the size of like values that is allowed.
-        calls: How often the new side is asked, which gives other outputs now and then.
+        calls: How often the new side is asked, which gives other outputs now and then, or ends,
+            which fails at its exit now and then.
         limit: The limit of one side's quantity, in ``unit``.
         scenario: How the calls that it is of come: single_stream or offline.
         crash: How the new side ended: SIGSEGV, "status 3", the class of an error, or "hang".
@@ -140,7 +142,7 @@ def from_text(text: str) -> Record:
         raise Malformed(_format_problem(value.get("format")))
     try:
         return _record(value)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise Malformed("%s is malformed: %s" % (NAME, error)) from None
 
 
@@ -193,7 +195,7 @@ def _side(value: Dict[str, Any]) -> BundleSide:
     return BundleSide(
         name=_text(value["name"]),
         framework=_text(value["framework"]),
-        python=_matching(_VERSION, value["python"], "a version of Python"),
+        python=_matching(VERSION, value["python"], "a version of Python"),
         requirements=requirements,
         options=options,
         variables=tuple(
@@ -238,6 +240,8 @@ def _text(value):
 def _number(value, field):
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError("%s is %r, which is no number" % (field, value))
+    if not math.isfinite(value):
+        raise ValueError("%s is %r, which is not finite" % (field, value))
 
 
 def _count(value):
