@@ -19,6 +19,7 @@ from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.files import replacing
 from pytest_mlms.explain.repro import replay
 from pytest_mlms.explain.repro.bundle import Bundle
+from pytest_mlms.explain.repro.expectation import is_measured
 from pytest_mlms.explain.repro.guide import guide_of
 from pytest_mlms.explain.repro.own_wheel import own_wheel
 from pytest_mlms.explain.repro.privacy import Content, check_private
@@ -83,7 +84,7 @@ def read_bundle(path: Path, folder: Path) -> Bundle:
     with _errors_of(path):
         record = unpack(str(path), str(folder))
         plain_members(str(path))
-        _check_variables(record)
+        _check_record(record)
         return _bundle_of(record, folder)
 
 
@@ -91,12 +92,16 @@ def read_bundle(path: Path, folder: Path) -> Bundle:
 def opened_bundle(path: Path) -> Iterator[Packed]:
     """Open a bundle for what it says of itself, without unpacking it; raises MlmsError."""
     with _errors_of(path), opened(str(path)) as packed:
-        _check_variables(packed.record)
+        _check_record(packed.record)
         yield packed
 
 
-def _check_variables(record: records.Record) -> None:
-    """Raise Malformed where a side has variables that may load code or name a file."""
+def _check_record(record: records.Record) -> None:
+    """Raise Malformed for variables that may load code or name a file, and unknown quantities."""
+    expected = record.expected
+    if not is_measured(expected.kind, expected.quantity):
+        problem = f"no replay of this pytest-mlms measures {expected.quantity!r}"
+        raise records.Malformed(f"{problem}; read it with a newer one")
     for side in filter(None, (record.old, record.new)):
         variables = dict(side.variables)
         refused = variables.keys() - harmless_variables(variables).keys()

@@ -39,8 +39,10 @@ _ADVICE = re.compile(r"(?<= can't be imported in )(.*); [^;]*: (?='hello' raised
 _LOG = re.compile(r" \(log: [^)\n]*\)")
 
 _AT_EXIT = re.compile(r"failed at its exit|had not ended")
+_EXITS = re.compile(r"of (\d+) exits of each side B failed in (\d+)")
 _MOST_TEXT = 500  # characters of a summary
-_SURE = 4  # times as many calls as give one other output: of 50 replays one doesn't see it
+_SURE = 4  # times as many calls as give one other output, or exits as give one failure: of 50
+# replays one doesn't see it
 
 _OF_OUTPUTS = ("inputs", "outputs")
 _LATENCIES = ("latency", "throughput")
@@ -119,10 +121,33 @@ def _of_crash(line: Line, text: str) -> Expectation:
     if not how:
         problem = f"{line['nodeid']} ended with an error that is not the framework's"
         raise MlmsError(f"{problem}: {first}")
-    at_exit = _AT_EXIT.search(first) is not None
+    at_exit = is_at_exit(first)
     first = told_to_others(first, (line.get("machine") or {}).get("host") or "")
     summary = f"the new side fails: {first}"[:_MOST_TEXT]
-    return Expectation(CRASHES, CRASH, str(line["verdict"]), summary, crash=how, at_exit=at_exit)
+    return Expectation(
+        kind=CRASHES,
+        quantity=CRASH,
+        verdict=str(line["verdict"]),
+        summary=summary,
+        crash=how,
+        at_exit=at_exit,
+        calls=_exits_to_see(line) if at_exit else 1,
+    )
+
+
+def is_at_exit(text: str) -> bool:
+    """Return whether the first line of an agent's error tells of its end, not of a call."""
+    return _AT_EXIT.search(text.partition("' raised ")[0]) is not None
+
+
+def _exits_to_see(line: Line) -> int:
+    """Return how many exits show a failure that only some of them had."""
+    for compared in line.get("comparisons") or ():
+        counts = _EXITS.search(str(compared.get("lacking") or ""))
+        if compared["quantity"] == CRASH and counts:
+            exits, failed = map(int, counts.groups())
+            return min(MOST_CALLS, math.ceil(_SURE * exits / failed)) if failed else 1
+    return 1
 
 
 def told_to_others(text: str, host: str) -> str:
@@ -195,6 +220,13 @@ def _of_ratio(line: Line, judgement: Judgement) -> Expectation:
         tolerance=judgement.tolerance if asked is None else asked,
         better=QUANTITIES[quantity].better,
     )
+
+
+def is_measured(kind: str, quantity: str) -> bool:
+    """Return whether a replay of such a kind measures a quantity."""
+    if kind == RATIO:
+        return quantity in _compared()
+    return kind != LIMIT or quantity in _limited()
 
 
 def _check_measured(quantity: str, measured: Collection[str]) -> None:

@@ -6,7 +6,9 @@ processes of a performance item. No rule is made here.
 
 from __future__ import annotations
 
+import math
 import os
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,21 +38,25 @@ from pytest_mlms.decide.upgrade.rounds import Outputs, SideName
 from pytest_mlms.decide.upgrade.run import UpgradeRun
 from pytest_mlms.explain.bisect.judgement import ending_of
 from pytest_mlms.explain.repro.bundle import Bundle, Expectation
-from pytest_mlms.explain.repro.expectation import told_to_others
+from pytest_mlms.explain.repro.expectation import is_at_exit, told_to_others
 from pytest_mlms.explain.repro.replay.record import ANSWERS, CRASH, LIMIT, NAME, RATIO
 from pytest_mlms.explain.repro.sides import BundleRun
 from pytest_mlms.measure.agent.opening import open_predictor
 from pytest_mlms.measure.evaluate.closeness import Rule, Tolerance
 from pytest_mlms.measure.evaluate.limits import explain
 from pytest_mlms.measure.evaluate.output_sweep import Nearby, OutputSweep
-from pytest_mlms.measure.evaluate.outputs import nearby_outputs
+from pytest_mlms.measure.evaluate.outputs import NearbyOutputs, nearby_outputs
 from pytest_mlms.measure.evaluate.performance import measure_performance
 from pytest_mlms.measure.evaluate.performance_plan import EARLY_PROCESSES, PerformancePlan
+from pytest_mlms.warning_types import MlmsKilled
 
 _BUDGET = 600.0  # seconds of a replay's rounds, or processes
 _PROCESSES = 3
-_TO_SEE_EXITS = RoundSpan(4, 4)
-"""The first rounds of processes that fail at their exit, which have more exits where that helps."""
+_TO_SEE_EXITS = 4
+"""The least rounds of processes that fail at their exit, which have more where that helps."""
+
+_KILL = "SIGKILL"
+"""The signal that the kernel or a person may send to any process: it shows nothing."""
 
 _ONCE = RoundSpan(1, 1)
 _EXIT_SECONDS = 10.0
@@ -106,7 +112,7 @@ def observe(run: BundleRun, tell: Tell = _tell_nothing, effort: Effort = AS_AN_I
     """
     kind = run.bundle.expected.kind
     if kind == RATIO:
-        return _seen_ratio(compare_ratio(run, tell, effort), run)
+        return _seen_ratio(compare_ratio(run, tell, effort))
     if kind == LIMIT:
         return _observe_limit(run, tell)
     if kind == CRASH:
@@ -123,8 +129,7 @@ def observe_side(run: BundleRun, side: SideName) -> Seen:
         with open_predictor(run.spec(side)) as predictor:
             outputs = predictor.predict(run.batches[0])
     except AgentError as error:
-        first, *rest = _lines(error)
-        return Seen(False, f"the {name} side fails: {first}", details=tuple(rest))
+        return _seen_failure(f"the {name} side fails", str(error))
     shapes = [f"{key} {array.dtype} {list(array.shape)}" for key, array in outputs.items()]
     return Seen(True, f"the {name} side runs, and gives {', '.join(shapes)}")
 
@@ -167,22 +172,32 @@ def _observe_outputs(run: BundleRun) -> Seen:
             expected = old.predict(batch)
         except AgentError as error:
             raise MlmsError(f"the old side can't run the model here: {error}") from None
-        return _compare_new(run, expected, lambda: nearby_outputs(old.predict, batch))
+
+        def nearby() -> NearbyOutputs:
+            try:
+                return nearby_outputs(old.predict, batch)
+            except AgentError as error:
+                problem = "the old side can't run rounded inputs, which the verdict takes"
+                raise MlmsError(f"{problem}: {error}") from None
+
+        return _compare_new(run, expected, nearby)
 
 
 def _compare_new(run: BundleRun, expected: Outputs, nearby: Nearby | None = None) -> Seen:
     """Compare the new side's outputs, as often as it takes to see those that differ at times."""
     bundle = run.bundle
+    compared = None
     try:
         with open_predictor(run.spec("b")) as predictor:
             for _ in range(max(1, bundle.expected.calls)):
-                ours = predictor.predict(run.batches[0])
-                compared = compare_outputs(bundle, expected, ours, nearby)
-                if compared.verdict is Verdict.REGRESSED:
+                found = compare_outputs(bundle, expected, predictor.predict(run.batches[0]), nearby)
+                if compared is None or found.verdict is not Verdict.PASSED:
+                    compared = found
+                if found.verdict is Verdict.REGRESSED:
                     break
     except AgentError as error:
-        first, *rest = _lines(error)
-        return Seen(False, f"the new side has no outputs: {first}", details=tuple(rest))
+        return _seen_failure("the new side has no outputs", str(error))
+    assert compared is not None, "it is called once at least"
     shows = compared.verdict is Verdict.REGRESSED
     if bundle.expected.kind == ANSWERS:
         has_values = any(array.size for array in expected.values())
@@ -248,7 +263,10 @@ def _upgrade(
         batch_size=run.batch_size,
     )
     batches = run.batches
-    return tuple(upgrade.run(plan, run.open_pair, lambda _: batches).comparisons)
+    with warnings.catch_warnings():
+        # A side that was killed once is started once more; where it is again, that is what is seen.
+        warnings.simplefilter("ignore", MlmsKilled)
+        return tuple(upgrade.run(plan, run.open_pair, lambda _: batches).comparisons)
 
 
 def _cores(run: BundleRun) -> list[int]:
@@ -259,13 +277,14 @@ def _cores(run: BundleRun) -> list[int]:
     return sorted(os.sched_getaffinity(0).intersection(*allowed))
 
 
-def _seen_ratio(compared: Comparison, run: BundleRun) -> Seen:
+def _seen_ratio(compared: Comparison) -> Seen:
     if compared.quantity == CRASH:
-        first, *rest = compared.lacking.splitlines()
-        return Seen(False, f"the new side fails: {told_to_others(first, '')}", details=tuple(rest))
+        return _seen_failure("the new side fails", compared.lacking)
     name, allowed = compared.quantity, tolerance_label(compared)
+    if math.isnan(compared.ratio):
+        return Seen(False, f"{name} can't be compared: {compared.lacking}", undecided=True)
     ends = f"×{compared.ratio:.3f} (×{compared.low:.3f} to ×{compared.high:.3f}"
-    ends += f", {compared.replicates} rounds)"
+    ends += f", {compared.replicates} round{'s' * (compared.replicates != 1)})"
     worse = compared.verdict is Verdict.REGRESSED
     undecided = compared.verdict is Verdict.INCONCLUSIVE
     if worse:
@@ -310,43 +329,57 @@ def _observe_crash(run: BundleRun, effort: Effort) -> Seen:
     """See whether the new side fails in the way that was expected, and the old one doesn't."""
     if run.bundle.old is None:
         return _observe_crash_alone(run)
-    rounds = _TO_SEE_EXITS if run.bundle.expected.at_exit else _ONCE
+    expected = run.bundle.expected
+    rounds = _ONCE
+    if expected.at_exit:
+        count = max(_TO_SEE_EXITS, expected.calls)
+        rounds = RoundSpan(count, count)
     criteria = Criteria({"latency": upgrade_rules()["latency"].tolerance}, rounds=rounds)
     short = effort._replace(seconds=0.0)
     comparisons = _upgrade(run, criteria, short, _Rounds("", _tell_nothing))
     for compared in comparisons:
         if compared.quantity == CRASH and compared.verdict is Verdict.REGRESSED:
-            return _seen_crash(compared.lacking, run.bundle.expected.crash)
+            return _seen_crash(compared.lacking, expected)
         if compared.quantity == CRASH:  # some exits failed, which may be chance
             return Seen(False, told_to_others(compared.lacking, ""), undecided=compared.gate)
+    exits = run.exits.counts
+    if exits.b:
+        told = f"of {exits.exits} exits of each side the new one failed in {exits.b}"
+        return Seen(False, f"{told}, the old one in {exits.a}")
     return Seen(False, "the new side runs the model without an error")
 
 
 def _observe_crash_alone(run: BundleRun) -> Seen:
     expected = run.bundle.expected
     try:
-        for _ in range(_TO_SEE_EXITS.most if expected.at_exit else 1):
+        for _ in range(max(_TO_SEE_EXITS, expected.calls) if expected.at_exit else 1):
             with open_predictor(run.spec("b")) as predictor:
                 predictor.bind(run.batches)
                 predictor.turn(_CALLS)
                 predictor.agent.leave(_EXIT_SECONDS)
                 problem = predictor.agent.end_of_leaving(_EXIT_SECONDS)
             if problem and expected.at_exit:
-                return _seen_crash(problem, expected.crash)
+                return _seen_crash(problem, expected)
     except MlmsError as error:
-        return _seen_crash(str(error), expected.crash)
+        return _seen_crash(str(error), expected)
     return Seen(False, "the new side runs the model without an error")
 
 
-def _seen_crash(text: str, expected: str) -> Seen:
+def _seen_crash(text: str, expected: Expectation) -> Seen:
     first, *rest = text.splitlines() or [""]
-    how = ending_of(first)
-    told = told_to_others(first, "")
-    if expected and how != expected:
-        told = f"the new side fails in another way ({how or 'an error'}, not {expected}): {told}"
-        return Seen(False, told, details=tuple(rest))
-    return Seen(True, f"the new side fails: {told}", details=tuple(rest))
+    how, wanted = _way(ending_of(first), is_at_exit(first)), _way(expected.crash, expected.at_exit)
+    if expected.crash and how != wanted:
+        return _seen_failure(f"the new side fails in another way ({how}, not {wanted})", text)
+    return Seen(True, f"the new side fails: {told_to_others(first, '')}", details=tuple(rest))
 
 
-def _lines(error: MlmsError) -> list[str]:
-    return str(error).splitlines() or [type(error).__name__]
+def _way(ending: str, at_exit: bool) -> str:
+    """Return how a process failed, as it may do so in a call and at its exit by other causes."""
+    return (ending or "an error") + " at its exit" * at_exit
+
+
+def _seen_failure(what: str, text: str) -> Seen:
+    """Return that the new side failed otherwise than expected: undecided where it was killed."""
+    first, *rest = text.splitlines() or [""]
+    is_killed = ending_of(first) == _KILL
+    return Seen(False, f"{what}: {told_to_others(first, '')}", is_killed, tuple(rest))

@@ -14,7 +14,12 @@ import pytest
 import pytest_mlms
 from pytest_mlms.core.arrays import DamagedFile, read_arrays
 from pytest_mlms.core.errors import DatasetError, MlmsError
-from pytest_mlms.explain.repro.archive import members_of, read_bundle, write_bundle
+from pytest_mlms.explain.repro.archive import (
+    members_of,
+    opened_bundle,
+    read_bundle,
+    write_bundle,
+)
 from pytest_mlms.explain.repro.replay import unpacking
 from pytest_mlms.explain.repro.replay.record import Malformed, from_text
 from pytest_mlms.explain.repro.replay.unpacking import unpack
@@ -145,6 +150,26 @@ def test_an_expectation_that_nothing_can_be_held_against_is_refused(
     expected = {**OUTPUTS._asdict(), **fields}
     with pytest.raises(Malformed, match=r"repro\.json is malformed"):
         from_text(record_text(tmp_path, expected=expected))
+
+
+@pytest.mark.parametrize(
+    ("kind", "quantity"),
+    [
+        ("ratio", "of_tomorrow"),
+        ("ratio", "query_latency"),
+        ("ratio", "top1"),
+        ("limit", "of_tomorrow"),
+        ("limit", "top1"),
+    ],
+)
+def test_a_quantity_that_is_not_measured_here_is_refused_before_anything_is_installed(
+    tmp_path: Path, kind: str, quantity: str
+) -> None:
+    expected = OUTPUTS._replace(kind=kind, quantity=quantity, limit=1.0)
+    path = tmp_path / "repro.zip"
+    write_bundle(bundle_of_matrix(tmp_path, expected=expected), path)
+    with pytest.raises(MlmsError, match=f"measures '{quantity}'"), opened_bundle(path):
+        pass
 
 
 def test_a_bundle_has_our_wheel_and_no_predictor_but_another_s(tmp_path: Path) -> None:

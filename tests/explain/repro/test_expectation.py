@@ -171,6 +171,22 @@ def test_outputs_of_every_seventh_call_are_asked_for_often_enough() -> None:
     assert expectation_of(outputs(repeated={"a": [0, 0], "b": [0, 0]})).calls == 1
 
 
+def test_a_failure_at_some_exits_is_waited_for_often_enough() -> None:
+    reason = (
+        "m.yaml:9: d: candidate here: the agent (process 7) failed at its exit: killed by SIGABRT\n"
+        "of 32 exits of each side B failed in 8, A in 0"
+    )
+    crash = comparison("crash", of="processes", lacking=reason, ratio=None)
+    expected = expectation_of(upgrade(comparisons=[crash]))
+    assert (expected.crash, expected.at_exit, expected.calls) == ("SIGABRT", True, 16)
+
+
+def test_an_error_that_tells_of_an_exit_is_one_of_a_call() -> None:
+    message = "m.yaml:9: d: candidate here: 'load' raised OSError: the compiler had not ended"
+    expected = expectation_of(upgrade("ERROR", message=message))
+    assert (expected.crash, expected.at_exit) == ("OSError", False)
+
+
 def test_pictures_that_stacks_decode_otherwise_are_no_bundle() -> None:
     with pytest.raises(MlmsError, match="decode other pictures"):
         expectation_of(outputs(elsewhere=["the decoded pictures"]))

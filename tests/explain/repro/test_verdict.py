@@ -80,10 +80,55 @@ def test_outputs_that_rounding_decides_are_no_difference_as_for_the_gate(tmp_pat
     assert "rounding decides the outputs for too many inputs" in seen.summary
 
 
+SECOND = """
+class Factor:
+    calls = 0
+    def __rmul__(self, other):
+        Factor.calls += 1
+        {second}
+        return other
+    __array_ufunc__ = None
+FACTOR = Factor()
+"""
+
+
+def test_an_old_side_that_fails_for_rounded_inputs_is_not_taken_for_the_new_one(
+    tmp_path: Path,
+) -> None:
+    old = SECOND.format(second="assert Factor.calls == 1, 'no such kernel'")
+    with pytest.raises(MlmsError, match="the old side can't run rounded inputs.*no such kernel"):
+        see(tmp_path, OUTPUTS, old=old, new="FACTOR = 1.5")
+
+
+def test_a_call_that_rounding_decides_is_not_forgotten_for_one_that_agrees(tmp_path: Path) -> None:
+    old = STEP.format(comparison=">")
+    new = STEP.format(comparison=">=").replace(
+        "return", "self.calls = getattr(self, 'calls', 0) + 1\n        return"
+    )
+    new = new.replace("(other >= 6)", "(other > 6 if self.calls > 1 else other >= 6)")
+    seen = see(tmp_path, OUTPUTS._replace(calls=3), old=old, new=new)
+    assert (seen.shows, seen.undecided) == (False, True)
+
+
 def test_a_crash_is_expected_by_its_signal(tmp_path: Path) -> None:
     seen = see(tmp_path, CRASH, new=f"ENDING = {int(signal.SIGSEGV)}")
     assert seen.shows
     assert "killed by SIGSEGV" in seen.summary
+
+
+@pytest.mark.parametrize("kind", ["crash", "outputs", "ratio"])
+def test_a_side_that_is_killed_decides_nothing(tmp_path: Path, kind: str) -> None:
+    """The kernel or a person may kill any process."""
+    kill = f"ENDING = {int(signal.SIGKILL)}"
+    expected = SLOWER._replace(kind=kind, crash="SIGSEGV")
+    seen = see(tmp_path, expected, new=kill)
+    assert (seen.shows, seen.undecided) == (False, True)
+    assert "killed by SIGKILL" in seen.summary
+
+
+def test_a_kill_may_be_what_is_expected(tmp_path: Path) -> None:
+    kill = f"ENDING = {int(signal.SIGKILL)}"
+    assert see_alone(tmp_path, CRASH._replace(crash="SIGKILL"), kill).shows
 
 
 def test_a_failure_of_another_kind_does_not_show_a_crash(tmp_path: Path) -> None:
@@ -159,7 +204,14 @@ def test_too_few_rounds_leave_a_ratio_undecided(tmp_path: Path) -> None:
     seen = observe(run_of(tmp_path, SLOWER, code), effort=SHORT._replace(budget=0.0))
     assert (seen.shows, seen.undecided) == (False, True)
     assert "stays undecided" in seen.summary
-    assert "needs 3 rounds, had 1" in seen.summary
+    assert "1 round); needs 3 rounds, had 1" in seen.summary
+
+
+def test_a_quantity_that_is_not_measured_here_is_told_without_a_ratio(tmp_path: Path) -> None:
+    seen = see(tmp_path, SLOWER._replace(quantity="energy_per_input"))
+    assert (seen.shows, seen.undecided) == (False, True)
+    assert seen.summary.startswith("energy_per_input can't be compared: ")
+    assert "nan" not in seen.summary
 
 
 def test_a_side_that_fails_is_not_slower(tmp_path: Path) -> None:
@@ -185,7 +237,52 @@ def test_a_failure_at_the_exit_is_seen_there(tmp_path: Path) -> None:
     assert "killed by SIGABRT" in seen.summary
     assert see_alone(tmp_path, expected, at_exit).shows
     assert not see(tmp_path, expected).shows
-    assert not see(tmp_path, expected, old=at_exit, new=at_exit).shows
+    of_both = see(tmp_path, expected, old=at_exit, new=at_exit)
+    assert not of_both.shows
+    assert of_both.summary == "of 4 exits of each side the new one failed in 4, the old one in 4"
+    in_a_call = see(tmp_path, expected._replace(at_exit=False), new=at_exit)
+    assert not in_a_call.shows
+    assert "in another way (SIGABRT at its exit, not SIGABRT)" in in_a_call.summary
+
+
+@pytest.mark.parametrize("sides", [2, 1])
+def test_a_failure_in_a_call_is_none_at_the_exit(tmp_path: Path, sides: int) -> None:
+    expected = CRASH._replace(crash="SIGABRT", at_exit=True)
+    code = f"ENDING = {int(signal.SIGABRT)}"
+    seen = see(tmp_path, expected, new=code) if sides == 2 else see_alone(tmp_path, expected, code)
+    assert not seen.shows
+    assert "in another way (SIGABRT, not SIGABRT at its exit)" in seen.summary
+
+
+EVERY_THIRD = """
+import atexit, os
+def end():
+    with open({path!r}, 'a+') as file:
+        file.write('.')
+        exits = file.tell()
+    if exits % 3 == 1:
+        os.kill(os.getpid(), 6)
+atexit.register(end)
+"""
+
+
+@pytest.mark.slow
+def test_a_part_of_the_exits_that_may_be_chance_leaves_it_undecided(tmp_path: Path) -> None:
+    """The first six exits, of which two fail; without a budget there are no more."""
+    code = EVERY_THIRD.format(path=str(tmp_path / "exits"))
+    run = run_of(tmp_path, CRASH._replace(crash="SIGABRT", at_exit=True), {"new": code})
+    seen = observe(run, effort=SHORT._replace(budget=0.0))
+    assert (seen.shows, seen.undecided) == (False, True)
+    assert seen.summary.startswith("of 6 exits of each side B failed in 2, A in 0, which may be")
+
+
+@pytest.mark.slow
+def test_a_rare_failure_at_the_exit_is_waited_for_as_long_as_it_takes(tmp_path: Path) -> None:
+    code = EVERY_THIRD.format(path=str(tmp_path / "exits")).replace("% 3 == 1", "== 6")
+    expected = CRASH._replace(crash="SIGABRT", at_exit=True)
+    assert not see_alone(tmp_path, expected, code).shows
+    (tmp_path / "exits").unlink()
+    assert see_alone(tmp_path, expected._replace(calls=6), code).shows
 
 
 def test_outputs_that_are_other_ones_now_and_then_are_seen_in_as_many_calls(tmp_path: Path) -> None:
