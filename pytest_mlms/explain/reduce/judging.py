@@ -39,6 +39,9 @@ _COLOUR = re.compile(r"\x1b\[[\d;]*m")
 _CANT_SAY = 125
 """The exit status of a command that can't say, as ``git bisect run`` has it."""
 
+_NOT_RUN = (126, 127)
+"""Exit statuses of a shell whose program can't be run, or isn't there."""
+
 _OUTCOMES = {
     Verdict.REGRESSED: Outcome.BAD,
     Verdict.PASSED: Outcome.GOOD,
@@ -235,7 +238,7 @@ class CommandJudge:
     folder: Path
 
     def __call__(self, model: Path, inputs: Arrays) -> ModelJudgement:
-        """Run the command; raises MlmsError where there is none of that name."""
+        """Run the command; raises MlmsError where there is none of that name, nor for its shell."""
         path = self.folder / "inputs.npz"
         write_arrays(path, inputs)
         words = [*self.words]
@@ -252,6 +255,9 @@ class CommandJudge:
                 f"{problem}; name a program, and write quotes around the whole"
             ) from None
         reason = _ending_of(done)
+        if done.returncode in _NOT_RUN:
+            problem = f"--check {words[0]} ended as a shell whose program can't be run: {reason}"
+            raise MlmsError(f"{problem}; try the command by itself")
         if done.returncode == _CANT_SAY:
             return ModelJudgement(Outcome.UNDECIDED, reason)
         if not done.returncode:

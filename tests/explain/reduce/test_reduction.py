@@ -154,6 +154,11 @@ def test_a_command_may_judge_the_one_stack_of_a_failure_and_end_by_a_signal(tmp_
     assert found.bundle.expected.summary == "killed by SIGSEGV"
 
 
+def test_a_program_that_a_script_lacks_is_no_failure_of_any_model(tmp_path: Path) -> None:
+    with pytest.raises(MlmsError, match="program can't be run: status 127: .*no-such-program"):
+        reduced(tmp_path, "nothing", command=["sh", "-c", "no-such-program $0"])
+
+
 def test_a_signal_without_a_name_is_told_by_its_number(tmp_path: Path) -> None:
     command = check(tmp_path, "import os; os.kill(os.getpid(), 40)")
     found = reduced(tmp_path, "nothing", command=command)
