@@ -47,6 +47,9 @@ _FUSED = (
     "no inner output departs once all can be seen, so the failure comes with an optimization "
     "over several nodes"
 )
+_SELDOM = (
+    "no inner output departs in the one call that looks at them, as outputs differ now and then"
+)
 _MOST_STARTS = 8  # of nodes that became slower
 
 
@@ -152,7 +155,8 @@ class _Search:
     def _departing(self, inner: Inner) -> _Start:
         layer = first_departure(self.network, inner.deviations)
         if layer is None:
-            return _Start(replace(inner, reason=inner.reason or _FUSED), [])
+            why = _SELDOM if self.bundle.expected.calls > 1 else _FUSED
+            return _Start(replace(inner, reason=inner.reason or why), [])
         return _Start(inner, [layer.number], layer)
 
     def _smallest(self, start: _Start) -> Reduction:

@@ -62,15 +62,26 @@ class Side:
 
         Raises MlmsError where not even an agent starts.
         """
+        return next(self.runs(model, inputs, 1))
+
+    def runs(self, model: Path, inputs: Arrays, calls: int) -> Iterator[dict[str, Array] | Failure]:
+        """Load a model, run one batch as often as that, and yield as ``run`` returns.
+
+        A failure is the last one.
+        """
         self._start()
         try:
-            return self.load(model).predict(inputs)
-        except Refused as error:
-            return Failure(error.error, _first_line(error))
-        except AgentError as error:
-            return Failure(ending_of(str(error).partition("\n")[0]) or HUNG, _first_line(error))
+            predictor = self.load(model)
         except MlmsError as error:
-            return Failure(type(error).__name__, _first_line(error))
+            yield _failure_of(error)
+            return
+        for _ in range(calls):
+            try:
+                outputs = predictor.predict(inputs)
+            except MlmsError as error:
+                yield _failure_of(error)
+                return
+            yield outputs
 
     def load(self, model: Path) -> Predictor:
         """Load a model instead of the one before; raises AgentError."""
@@ -100,6 +111,14 @@ class Side:
                 self._hello = read_record(HelloReply, facts, _LONGEST_TEXT)
             self._agent.learn_pid(self._hello.process)
         return self._agent, self._hello
+
+
+def _failure_of(error: MlmsError) -> Failure:
+    if isinstance(error, Refused):
+        return Failure(error.error, _first_line(error))
+    if isinstance(error, AgentError):
+        return Failure(ending_of(str(error).partition("\n")[0]) or HUNG, _first_line(error))
+    return Failure(type(error).__name__, _first_line(error))
 
 
 def _first_line(error: MlmsError) -> str:

@@ -64,6 +64,17 @@ def test_an_operator_that_is_wrong_is_found_inside_and_left_alone(tmp_path: Path
     assert found.bundle.expected.ratio == pytest.approx(found.layer.multiple, rel=1e-6)
 
 
+def test_outputs_that_are_wrong_now_and_then_are_asked_for_as_often_as_in_a_replay(
+    tmp_path: Path,
+) -> None:
+    assert "does not show the failure here" in reduced(tmp_path, "seldom Tanh").reason
+    found = reduced(tmp_path, "seldom Tanh", expected=EXPECTED._replace(calls=12))
+    assert found.kinds == ("Tanh",)
+    assert found.bundle is not None
+    assert found.bundle.expected.calls == 12
+    assert found.reason.endswith("as outputs differ now and then")
+
+
 def test_a_fusion_that_is_wrong_is_found_though_no_inner_output_departs(tmp_path: Path) -> None:
     found = reduced(tmp_path, "fused Exp Sigmoid")
     assert found.layer is None
