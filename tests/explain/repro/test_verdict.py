@@ -268,12 +268,12 @@ atexit.register(end)
 
 @pytest.mark.slow
 def test_a_part_of_the_exits_that_may_be_chance_leaves_it_undecided(tmp_path: Path) -> None:
-    """The first six exits, of which two fail; without a budget there are no more."""
+    """The first seven exits, of which three fail; without a budget there are no more."""
     code = EVERY_THIRD.format(path=str(tmp_path / "exits"))
     run = run_of(tmp_path, CRASH._replace(crash="SIGABRT", at_exit=True), {"new": code})
     seen = observe(run, effort=SHORT._replace(budget=0.0))
     assert (seen.shows, seen.undecided) == (False, True)
-    assert seen.summary.startswith("of 6 exits of each side B failed in 2, A in 0, which may be")
+    assert seen.summary.startswith("of 7 exits of each side B failed in 3, A in 0, which may be")
 
 
 @pytest.mark.slow
