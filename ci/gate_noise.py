@@ -78,7 +78,7 @@ OF_CALLS = ("latency", "cpu_time", "wall_time", "latency_p90", "latency_p95", "t
 """Quantities that follow the calls of a round."""
 
 BESIDE = ("warm_up_time", "stalls")
-"""What a round has of its calls beside these, which no candidate of a simulation changes."""
+"""Quantities of calls beside these, which no candidate of a simulation changes."""
 
 OF_PROCESS = {
     "start_time": 0.10,

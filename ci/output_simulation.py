@@ -103,7 +103,7 @@ def _nan(row: Array, random: np.random.Generator) -> Array:
 
 
 FAULTS: Sequence[Callable[[Array, np.random.Generator], Array]] = (_scaled, _one_value, _nan)
-"""What a fault makes of the output of an input: all of it 1 % less, a value 1 % off, NaN."""
+"""Faults in the output of an input: all of it 1 % less, a value 1 % off, NaN."""
 
 
 def sides_of(output: str, random: np.random.Generator) -> Sides:

@@ -1,4 +1,4 @@
-"""What tests leave on the disk."""
+"""Files that tests leave on the disk."""
 
 from __future__ import annotations
 

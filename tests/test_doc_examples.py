@@ -233,7 +233,7 @@ NOT_RUN = {
     "a server or its user": r"^mlms portal|--mlms-push|--confirm|accept ",
     "files of a reader": r"--bisection |init model.onnx|pytest model.yaml",
 }
-"""What the commands need that are only read, and a pattern that finds them."""
+"""The needs of commands that are only read -> a pattern that finds these."""
 
 LEAST_RUN = 25
 PLACES = {
@@ -243,7 +243,7 @@ PLACES = {
     "model-0": "digits-cnn",
     "history.sqlite": "mlms-results/history.sqlite",
 }
-"""What stands for a word of a command in the folder where it runs."""
+"""A word of a command -> its stand-in, in the folder where it runs."""
 
 LIMIT = "thresholds:\n  top1: {min: 95 %}\n"
 

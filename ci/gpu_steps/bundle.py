@@ -51,7 +51,7 @@ _PLACE = {
     "sys_platform": "linux",
     "extra": "",
 }
-"""What markers of requirements ask for, on the machine."""
+"""The environment of markers of requirements, on the machine."""
 _GLIBC = range(5, 40)  # pip takes no wheel for an older one by itself
 _IMPORTED = "import cupti.cupti, pynvml, xdist.plugin, pytest_mlms.cli.main, pytest_mlms.plugin"
 _DIGITS = ("-qq", "-p", "pytest_mlms.plugin", "-p", "no:cacheprovider", "-k", "accuracy")
@@ -59,7 +59,7 @@ _DIGITS = ("-qq", "-p", "pytest_mlms.plugin", "-p", "no:cacheprovider", "-k", "a
 
 @dataclass(frozen=True)
 class Resolved:
-    """What pip chose: the version and the requirements of each package, by its name."""
+    """The choice of pip: the version and the requirements of each package, by its name."""
 
     versions: Mapping[str, Version]
     needs: Mapping[str, Sequence[Requirement]]
@@ -79,7 +79,7 @@ class Resolved:
 
 @dataclass(frozen=True)
 class Machine:
-    """What is known of the versions of a machine's packages: all that must be true of each."""
+    """Bounds on the versions of a machine's packages: all that must be true of each."""
 
     known: Mapping[str, Sequence[Requirement]]
     newest: Mapping[str, Version]

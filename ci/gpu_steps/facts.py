@@ -1,4 +1,4 @@
-"""What the steps of ci/gpu find: lines of JSON, on the disk as soon as they are found."""
+"""Findings of the steps of ci/gpu: lines of JSON, each on the disk at once."""
 
 import json
 import os

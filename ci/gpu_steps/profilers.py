@@ -25,7 +25,7 @@ torch.cuda.synchronize()
 
 
 class Observed(NamedTuple):
-    """What a probe saw: the kernels, and the microseconds of those of one call.
+    """The observation of a probe: its kernels, and the microseconds of those of one call.
 
     ``refused`` is why it could not observe.
     """

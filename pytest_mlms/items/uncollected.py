@@ -1,5 +1,5 @@
-"""What pytest says nothing useful of: node ids of manifests without an item, and manifests in
-folders that are named as those of tests.
+"""Advice that pytest lacks: on node ids of manifests without an item, and on manifests in folders
+that are named as folders of tests.
 """
 
 from __future__ import annotations

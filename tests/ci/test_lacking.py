@@ -1,4 +1,4 @@
-"""What a machine lacks is skipped, and fails the tests where CI promises it."""
+"""Tests of parts that a machine lacks are skipped, and fail where CI promises these."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What CI looks at before its first part."""
+"""The checks of CI before its first part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an item must decide, by its kind."""
+"""The decisions that an item must make, by its kind."""
 
 from __future__ import annotations
 

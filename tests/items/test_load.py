@@ -26,7 +26,7 @@ ENOUGH = "latency: 60 s"
 
 MULTI_STREAM, REPLAY = "multi_stream-4", "replay-trace.csv-60000ms"
 FAST, SLOW = "server-2000-60000ms", "server-1000-60000ms-p90"
-"""What ids call the scenarios."""
+"""The scenarios' names in ids."""
 
 _DIES_AT = 700  # a call of the load: the warm-up has 500 at most, and the load 919 or more
 SHORT = "--mlms-budget=4"

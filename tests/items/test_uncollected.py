@@ -1,4 +1,4 @@
-"""What is said of node ids and folders of manifests of which pytest collects nothing."""
+"""Advice on node ids and folders of manifests of which pytest collects nothing."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ LABELS = {
         "replay": {"arrivals": "trace.csv", "speed": 2, "latency": "15 ms"}
     },
 }
-"""What ids call a scenario -> the scenario as it is written."""
+"""A scenario's name in ids -> the scenario as it is written."""
 
 
 def test_a_scenario_is_called_by_its_name_and_keys_whatever_others_there_are() -> None:

@@ -34,7 +34,7 @@ _Behaviour = Callable[[_Reader, _Writer], Awaitable[None]]
 
 @dataclass
 class Seen:
-    """What came of a crowd: statuses of honest clients, their slowest answer, the portal's peak."""
+    """The outcome of a crowd: statuses of honest clients, their slowest answer, the portal's peak."""
 
     statuses: Counter[int] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)

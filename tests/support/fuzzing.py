@@ -81,7 +81,7 @@ _SQUARE = {"resize": {"size": [8, 8]}}
 
 
 class Outcome(NamedTuple):
-    """What became of a mutant: it was read, or refused by an error of ours, or has a ``problem``.
+    """The end of a mutant: it was read, or refused by an error of ours, or has a ``problem``.
 
     A problem is another error, or that it took too long.
     """

@@ -1,4 +1,4 @@
-"""What a machine may lack: tests that need it are skipped, and fail where it was promised."""
+"""Parts that a machine may lack: tests of them are skipped, and fail where they were promised."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Store(http.server.ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """The address of the server."""
         return f"http://127.0.0.1:{self.server_port}"
 
     @property

@@ -70,7 +70,7 @@ def _tell_nothing(line: str) -> None:
 
 
 class Effort(NamedTuple):
-    """What rounds may take: timed ``seconds`` of each, the ``budget`` of all, and how many."""
+    """Bounds of rounds: the timed ``seconds`` of each, the ``budget`` of all, and their number."""
 
     seconds: float
     budget: float
@@ -207,7 +207,7 @@ def _compare_new(run: BundleRun, expected: Outputs, nearby: Nearby | None = None
 
 
 class _Rounds:
-    """What an upgrade notes as it is measured; a round's figures are told."""
+    """Notes of an upgrade as it is measured; the figures of each round are told."""
 
     def __init__(self, quantity: str, tell: Tell) -> None:
         self._quantity = quantity

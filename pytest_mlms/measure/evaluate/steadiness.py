@@ -1,4 +1,4 @@
-"""Whether a process stays as it is: plateaus of its latency, and growth of its memory.
+"""The steadiness of a process: plateaus of its latency, and growth of its memory.
 
 A warm-up may end in steps, decay slowly, or never end (Barrett and others 2017, "Virtual machine
 warmup blows hot and cold", OOPSLA; Kalibera and Jones 2013, "Rigorous benchmarking in reasonable

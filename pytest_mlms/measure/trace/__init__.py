@@ -1,7 +1,7 @@
 """Traces of where the time of a request goes: spans and counters, their files and their tables.
 
-The modules of this package start no agent, except ``runner`` and ``level_run``, and none of them
-judges a result.
+The modules of this package start no agent, except ``runner``, and none of them judges a
+result.
 """
 
 LEVELS = (

@@ -35,7 +35,7 @@ _WITH_BODY = (200, 203, 206)
 
 _SHOWN = 100  # characters of a server's text
 _OF_CLOUDS = ("fd00:ec2::254", "fd20:ce::254", "100.100.100.200", "168.63.129.16")
-"""Where machines of AWS, Google, Alibaba and Azure find their own data, beside 169.254.169.254."""
+"""Addresses of the own data of AWS, Google, Alibaba and Azure, beside 169.254.169.254."""
 
 _LONGEST_ADDRESS = 1 << 13  # bytes; a reply is a line that the other process reads whole
 

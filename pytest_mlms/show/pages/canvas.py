@@ -103,7 +103,7 @@ class Frame:
 
     @cached_property
     def _names_are_above(self) -> bool:
-        """Whether names have lines of their own, as one is too long for a place beside its row."""
+        """True if names have lines of their own, as one is too long for a place beside its row."""
         return _are_above(self.y.names)
 
     @cached_property

@@ -66,7 +66,7 @@ def test_exits_that_fail_on_one_side_only_are_a_crash_after_six() -> None:
 
 
 def test_two_exits_of_a_candidate_that_fail_are_no_crash_yet() -> None:
-    """Where either side failed in one of ten, 16 % of items were REGRESSED."""
+    """Two were enough once: 16 % of items were REGRESSED whose sides both fail in one of ten."""
     exits = Exits()
     end(exits, "", "SIGABRT")
     assert exits.are_suspect

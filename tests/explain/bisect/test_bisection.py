@@ -190,7 +190,7 @@ class CrashingAtLast(Crashing):
 
 
 def test_a_crash_of_the_ends_is_found_that_were_undecided_at_first(tmp_path: Path) -> None:
-    """What the first judgement of them said was taken for the way in which they fail."""
+    """Their first judgement was taken for the way in which they fail."""
     bisected = Bisected(tmp_path, CrashingAtLast(is_slow))
     bisected.run()
     answer = bisected.record.answer

@@ -146,7 +146,7 @@ def test_the_random_inputs_that_an_upgrade_names_are_drawn_again(tmp_path: Path)
 def test_a_replay_takes_for_the_same_what_the_item_did(
     tmp_path: Path, spread: float | None, allowed: float
 ) -> None:
-    """What a baseline varies by too much, or without bounds (null in JSON), allows nothing."""
+    """A baseline that varies too much, or without bounds (null in JSON), allows nothing by it."""
     finding = {"name": "logits", "allowed": allowed}
     line = {"outputs": {"outputs": [finding], "spreads": {"logits": spread}}}
     expected = Expectation(OUTPUTS, "agreement", "REGRESSED", "")

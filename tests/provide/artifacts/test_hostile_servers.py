@@ -357,7 +357,7 @@ def look(host, *arguments, **named):
 
 socket.getaddrinfo = look
 """
-"""What a process finds for names at its first look, and at its second."""
+"""Gives a process one address of a name at its first look, and another at its second."""
 
 
 @pytest.mark.parametrize("target", ["second.example", "127.0.0.1"])
