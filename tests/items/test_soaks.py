@@ -109,8 +109,9 @@ def test_a_soak_against_another_stack_judges_what_it_does_not_do(soaks: Project)
     soaks.run("--mlms-soak=8s", "-k", "soak", "--mlms-aa", "--mlms-stack=leaking")
     (same,) = soaks.items()
     assert same["verdict"] in ("PASSED", "INCONCLUSIVE")
-    growth = same["estimates"]["soak_growth"]["value"]
-    assert growth == pytest.approx(0, abs=500), "of 5,000 B a call, on both sides"
+    growth = same["estimates"]["soak_growth"]
+    is_none = growth["low"] <= 0 <= growth["high"] or abs(growth["value"]) <= 50
+    assert is_none, "both sides leak 5,000 B a call"
 
 
 def test_a_candidate_that_dies_in_a_soak_has_regressed_and_a_baseline_that_does_is_an_error(
