@@ -285,6 +285,8 @@ def _of_npz(path: Path) -> ArrayData:
                 array = file[name]
                 if array.ndim > 0 and len(array) == 0:
                     raise ValueError(f"{name!r} has no rows")
+                if name == "label" and array.ndim == 0:
+                    raise ValueError("'label' is one number, not one for each input")
                 arrays[name] = (array.dtype, array.shape)
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise MlmsError(f"{path} can't be read: {error}; write it with numpy.savez") from error

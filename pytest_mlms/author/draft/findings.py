@@ -12,6 +12,7 @@ from pytest_mlms.author.draft.inputs import guess_inputs
 from pytest_mlms.author.draft.labels import (
     are_classes,
     check_arrays_used,
+    check_classes_or_numbers,
     check_labelled,
     class_numbers,
     fitting_outputs,
@@ -27,6 +28,7 @@ from pytest_mlms.author.draft.outputs import (
     guess_numbers,
     guess_objects,
     guess_outputs,
+    says_classes,
 )
 from pytest_mlms.author.draft.parts import InputPart, OutputPart
 from pytest_mlms.author.draft.request import DraftRequest
@@ -201,6 +203,8 @@ def _of_classes_or_numbers(
     if request.task == _NO_TASK or form not in ("class", "array"):
         return None
     if form == "class" and (are_classes(labels, trial, data) or request.task is not None):
+        if request.task is None and labels[0].size == 1 and not says_classes(trial):
+            check_classes_or_numbers(data, trial)
         return None
     return "regression", guess_numbers(tensors, trial, fitting_outputs(trial, labels[0].size))
 

@@ -106,6 +106,19 @@ def are_classes(labels: Array, trial: Trial, data: ArrayData) -> bool:
     return bool(tables) or not singles or len(np.unique(numbers)) <= _BINARY
 
 
+def check_classes_or_numbers(data: ArrayData, trial: Trial) -> None:
+    """Raise MlmsError for whole numbers that both a table and an output of one number may be for.
+
+    A hidden layer beside the number of a regression has as many columns as classes might be.
+    """
+    tables = list(score_tables(trial))
+    singles = fitting_outputs(trial, 1)
+    if tables and singles:
+        problem = f"{data.path} has whole numbers as labels, which may be classes, by {tables[0]!r}"
+        advice = "say which: --task classification, or --task regression"
+        raise MlmsError(f"{problem}, or numbers, by {singles[0]!r}; {advice}")
+
+
 def fitting_outputs(trial: Trial, size: int) -> list[str]:
     """Return the outputs of so many real numbers an input, which may be compared with labels."""
     rows = _rows(trial)

@@ -39,8 +39,15 @@ _DOUBT = (
 )
 _BELOW_CHANCE = (
     "{} {} is below chance ({}{}): the labels are in another order than the model's, or of other "
-    "inputs; number the classes by the columns of its scores (scikit-learn: model.classes_), and "
+    "inputs; {}"
+)
+_ADVICE_ON_CLASSES = (
+    "number the classes by the columns of its scores (scikit-learn: model.classes_), and "
     "name them in that order where they have names: --labels FILE"
+)
+_ADVICE_ON_NUMBERS = (
+    "or in another unit or scale: give labels as the model gives its numbers, row by row; without "
+    "an array 'label' in the data, no accuracy is measured"
 )
 
 Item = Mapping[str, Any]
@@ -138,7 +145,8 @@ def _doubt(items: Sequence[Item], classes: int | None) -> str:
             shares = [format_quantity(share, "fraction") for share in (estimate["value"], chance)]
             words = (name, *shares, f", {one}" if name == "top1" and one else "")
             if estimate["high"] is not None and estimate["high"] < chance:
-                raise MlmsError(_BELOW_CHANCE.format(*words))
+                advice = _ADVICE_ON_NUMBERS if name == "r2" else _ADVICE_ON_CLASSES
+                raise MlmsError(_BELOW_CHANCE.format(*words, advice))
             if found <= chance:
                 return _DOUBT.format(*words)
     return ""

@@ -143,6 +143,11 @@ def _classification(
     return min(names, key=_rank)
 
 
+def says_classes(trial: Trial) -> bool:
+    """Return whether a table of scores is one of classes by its name, number or sums."""
+    return any(_may_be_classes(name, trial.rows(name), ()) for name in score_tables(trial))
+
+
 def _may_be_classes(name: str, rows: Array, inputs: Sequence[tuple[int | None, ...]]) -> bool:
     """Return whether a table without labels is one of classes, and no embedding or such."""
     if _are_probabilities(rows.reshape(len(rows), -1)):
@@ -161,11 +166,12 @@ def _are_probabilities(rows: Array) -> bool:
 
 
 def _rank(name: str) -> int:
-    """Return the place of a name among those that are usual for classes."""
+    """Return the place of a name among those that are usual for classes, embeddings the last."""
     for rank, part in enumerate(_USUAL_NAMES):
         if part in name.lower():
             return rank
-    return len(_USUAL_NAMES)
+    is_other = any(part in name.lower() for part in _NO_CLASSES)
+    return len(_USUAL_NAMES) + is_other
 
 
 def _part(tensor: Tensor, trial: Trial, has_classes: bool) -> OutputPart:

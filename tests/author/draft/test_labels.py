@@ -140,6 +140,38 @@ def test_whole_numbers_are_regressed_on_where_the_model_gives_one_number() -> No
         assert (draft.task, [part.type for part in draft.outputs]) == ("regression", ["tensor"])
 
 
+def test_whole_numbers_that_may_be_classes_or_numbers_ask_for_the_task(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    hidden = helper.make_node("Mul", ["x", "scale"], ["hidden"])
+    save_model(hidden, ONE, outputs={"hidden": (FLOAT, CLASSES), "one": (FLOAT, 1)})
+    for label in (LABELS, LABELS[:, np.newaxis], LABELS % 2):
+        save_data(label)
+        problem = "may be classes, by 'hidden', or numbers, by 'one'; say which: --task class"
+        assert problem in refusal(capsys)
+    save_data()
+    assert [part.name for part in drafted("regression").outputs] == ["one", "hidden"]
+    types = {part.name: part.type for part in drafted("classification").outputs}
+    assert types == {"hidden": "classification", "one": "tensor"}
+
+
+def test_whole_numbers_are_classes_beside_one_number_where_a_name_or_sums_say_so() -> None:
+    scores = helper.make_node("Identity", ["x"], ["logits"])
+    for node, name in ((scores, "logits"), (SOFTMAX, "prob")):
+        save_model(node, ONE, outputs={name: (FLOAT, CLASSES), "one": (FLOAT, 1)})
+        save_data()
+        types = {part.name: part.type for part in drafted().outputs}
+        assert types == {name: "classification", "one": "tensor"}
+
+
+def test_an_embedding_has_the_classes_only_where_nothing_else_has() -> None:
+    nodes = [helper.make_node("Identity", ["x"], [name]) for name in ("embedding", "dense_2")]
+    save_model(*nodes, outputs={"embedding": (FLOAT, CLASSES), "dense_2": (FLOAT, CLASSES)})
+    save_data()
+    types = {part.name: part.type for part in drafted().outputs}
+    assert types == {"embedding": "tensor", "dense_2": "classification"}
+
+
 @pytest.mark.parametrize(
     "label",
     [
@@ -196,6 +228,7 @@ def test_scores_in_another_order_than_the_labels_are_refused(
     [
         (None, {"target": LABELS}, "has no array 'label', and 'target' is no input of the model"),
         (LABELS.astype(str), {}, "has the array 'label' of <U21, not of numbers; save numbers"),
+        (np.int64(1), {}, "can't be read: 'label' is one number, not one for each input; write"),
         (LABELS + 1, {}, "has labels up to 3, and the model gives 'prob' 3 numbers; correct"),
         (LABELS - 1, {}, "has 1 number as the label of an input, and the model gives 'prob' 3"),
         (LABELS + 0.5, {}, "has 1 number as the label of an input, and the model gives 'prob' 3"),

@@ -63,13 +63,17 @@ def test_other_tasks_are_doubted_at_what_a_model_scores_that_knows_nothing(
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "high", "classes", "chance"),
-    [("top1", 0.0, 0.02, 3, "33.33 %, one of 3 classes"), ("r2", -0.3, -0.1, None, "0.00 %")],
+    ("name", "value", "high", "classes", "chance", "advice"),
+    [
+        ("top1", 0.0, 0.02, 3, "33.33 %, one of 3 classes", "number the classes by the columns"),
+        ("r2", -0.3, -0.1, None, "0.00 %", "or in another unit or scale: give labels as the model"),
+    ],
 )
 def test_an_accuracy_that_is_surely_below_chance_is_refused(
-    name: str, value: float, high: float, classes: int | None, chance: str
+    name: str, value: float, high: float, classes: int | None, chance: str, advice: str
 ) -> None:
     message = re.escape(f"is below chance ({chance}): the labels are in another order")
+    message += f".* of other inputs; {advice}"
     with pytest.raises(MlmsError, match=message):
         measured(name, value, value, classes, high)
     assert measured(name, value, value, classes, high=None).doubt, "an interval that isn't known"
