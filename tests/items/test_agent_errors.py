@@ -102,6 +102,17 @@ def test_a_run_that_measures_nothing_for_a_predictors_import_fails_at_its_line(
     result.stdout.fnmatch_lines([f"mlms: *broken.py:3: {problem}; {advice}"])
 
 
+def test_a_run_that_measures_nothing_for_a_name_that_a_module_lacks_fails_at_its_line(
+    project: Project,
+) -> None:
+    code = "from numpy import array\n\nfrom numpy import arrray\n"
+    result = project.run("-k", "accuracy", use_predictor(project, "broken", code))
+    result.assert_outcomes(skipped=1)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    problem = "nothing was measured: no 'arrray' in module 'numpy'"
+    result.stdout.fnmatch_lines([f"mlms: *broken.py:3: {problem}; correct the import, or *"])
+
+
 def test_an_agent_that_hangs_is_killed_after_the_timeout(project: Project) -> None:
     option = use_predictor(project, "asleep", "import time\ntime.sleep(600)\n")
     result = project.run("-k", "accuracy", "--mlms-timeout=1", option)

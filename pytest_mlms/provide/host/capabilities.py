@@ -151,15 +151,23 @@ def missing_here(predictor: Path) -> list[str]:
     return missing
 
 
-def line_of_import(predictor: Path, module: str) -> int:
-    """Return the first line of a predictor's file that imports a module's package, else 1."""
+def line_of_import(predictor: Path, module: str, name: str | None = None) -> int:
+    """Return the first line of a predictor's file that imports a module's package, else 1.
+
+    Where there is a ``name``, it is one that imports this from the package.
+    """
     package = module.partition(".")[0]
     try:
         tree = ast.parse(predictor.read_bytes())
     except (OSError, SyntaxError):
         return 1
-    found = (node for node in ast.walk(tree) if package in _packages([node]))
-    return next((node.lineno for node in found if isinstance(node, ast.stmt)), 1)
+    found = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom) and package in _imported([node])
+    ]
+    by_name = [node for node in found if name in [alias.name for alias in node.names]]
+    return next((node.lineno for node in by_name or found), 1)
 
 
 def _gather(config: pytest.Config, cache: Path, predictors: Mapping[str, Path]) -> Capabilities:
@@ -293,14 +301,18 @@ def _imports_of(path: Path) -> _Imports:
 
 def _packages(nodes: Iterable[ast.AST]) -> set[str]:
     """Return the packages that some nodes import, without those that no framework is in."""
+    return _imported(nodes) - _NO_FRAMEWORK
+
+
+def _imported(nodes: Iterable[ast.AST]) -> set[str]:
+    """Return the packages that some nodes import."""
     modules = []
     for node in nodes:
         if isinstance(node, ast.Import):
             modules += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and not node.level:
             modules.append(node.module or "")
-    packages = {module.partition(".")[0] for module in modules}
-    return packages - _NO_FRAMEWORK
+    return {module.partition(".")[0] for module in modules}
 
 
 def _is_there(module: str) -> bool:

@@ -23,8 +23,13 @@ if TYPE_CHECKING:
     from pytest_mlms.show.report.ci_outputs import CiRun
     from pytest_mlms.show.report.results import ResultsFile
 
-_UNIMPORTABLE = re.compile(r"can't be imported in .*No module named '([^']+)'", re.DOTALL)
-"""The message of an item that was skipped for want of a module."""
+_UNIMPORTABLE = re.compile(
+    r"can't be imported in .*(?:No module named '(?P<module>[^']+)'"
+    r"|cannot import name '(?P<name>[^']+)' from (?:partially initialized module )?"
+    r"'(?P<of>[^']+)')",
+    re.DOTALL,
+)
+"""The message of an item that was skipped for want of a module, or of a name in one."""
 
 _SHOWN_FIELDS = (
     "nodeid",
@@ -363,10 +368,13 @@ class Reporter:
                 continue
             from pytest_mlms.provide.host.capabilities import line_of_import
 
-            module = found[1]
-            place = f"{os.path.relpath(file)}:{line_of_import(file, module)}"
+            line = line_of_import(file, found["module"] or found["of"], found["name"])
+            problem = f"no module {found['module']!r}"
+            if found["name"]:
+                problem = f"no {found['name']!r} in module {found['of']!r}"
             advice = "correct the import, or install it in the stack"
-            self._errors.append(f"{place}: nothing was measured: no module {module!r}; {advice}")
+            place = f"{os.path.relpath(file)}:{line}"
+            self._errors.append(f"{place}: nothing was measured: {problem}; {advice}")
 
     def _fail_on_errors(self, session: pytest.Session) -> None:
         """Have the run end as failed where there are errors, even if all its items passed."""
