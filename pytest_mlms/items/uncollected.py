@@ -13,11 +13,14 @@ from pathlib import Path
 import pytest
 
 from pytest_mlms.config import MANIFEST_SUFFIXES, has_keys_of_manifests
+from pytest_mlms.core.files import read_regular
 from pytest_mlms.core.text import close_words
 from pytest_mlms.items.collect import ManifestFile
 
 _NOT_FOUND = re.compile(r"not found: (?P<path>.*?)::(?P<name>[^\n]*)\n")
 _MOST_LOOKED_AT = 1000  # files and folders
+_MOST_BYTES = 1 << 20  # of a file
+_MOST_BYTES_IN_ALL = 8 << 20
 
 
 def explained(error: pytest.UsageError, session: pytest.Session) -> pytest.UsageError:
@@ -53,17 +56,21 @@ def _explained(text: str, session: pytest.Session) -> str:
 def hint_of_manifests(config: pytest.Config) -> str:
     """Return how to run the manifests below what a run without a test was to collect; "" for none.
 
-    A few folders are looked at, as a person waits for it.
+    A few folders and small files are looked at, as a person waits for it.
     """
     folder = config.invocation_params.dir
+    left = _MOST_BYTES_IN_ALL
     for argument in config.args:
         named = Path(os.path.normpath(folder / argument.partition("::")[0]))
         for path in itertools.islice(_yaml_below(named), _MOST_LOOKED_AT):
             try:
-                is_manifest = has_keys_of_manifests(path.read_bytes())
+                data = read_regular(path, _MOST_BYTES)
             except OSError:
                 continue
-            if is_manifest:
+            left -= len(data)
+            if left < 0:
+                return ""
+            if has_keys_of_manifests(data):
                 shown = os.path.relpath(named, folder)
                 found = os.path.relpath(path, folder)
                 advice = f"write --mlms-manifests={shown}, or mlms_manifests in the ini file"

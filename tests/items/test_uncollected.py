@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 import pytest
@@ -85,3 +86,27 @@ def test_a_folder_of_other_yaml_that_runs_nothing_gets_no_advice(
     result = pytester.runpytest_subprocess()
     assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
     result.stdout.no_fnmatch_line("mlms:*")
+
+
+def test_advice_on_a_folder_waits_for_no_pipe_and_reads_no_large_file(
+    pytester: pytest.Pytester,
+) -> None:
+    keys = "task: x\nname: x\nversion: 1\n"
+    os.mkfifo(pytester.path / "a.yaml")
+    pytester.path.joinpath("b.yaml").write_text(keys + "# filled up\n" * 100_000)
+    result = pytester.runpytest_subprocess(timeout=60)
+    assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    result.stdout.no_fnmatch_line("mlms:*")
+    pytester.path.joinpath("c.yaml").write_text(keys)
+    pytester.runpytest_subprocess().stdout.fnmatch_lines(["mlms: c.yaml looks like a manifest; *"])
+
+
+def test_advice_on_a_folder_reads_a_bounded_part_of_it(pytester: pytest.Pytester) -> None:
+    for number in range(9):
+        pytester.path.joinpath(f"{number}.yaml").write_text("#" + " " * ((1 << 20) - 1))
+    pytester.path.joinpath("last.yaml").write_text("models: []\n")
+    pytester.runpytest_subprocess().stdout.no_fnmatch_line("mlms:*")
+    pytester.path.joinpath("8.yaml").unlink()
+    pytester.path.joinpath("7.yaml").unlink()
+    result = pytester.runpytest_subprocess()
+    result.stdout.fnmatch_lines(["mlms: last.yaml looks like a manifest; *"])
