@@ -120,6 +120,9 @@ def _label(dataset: Dataset, index: int) -> Array:
     if label.ndim != 1 or label.dtype.kind not in "iu":
         problem = f"the label is {label.dtype} {label.shape}; write the ids of its tokens"
         raise dataset.label_error(index, problem)
+    if not (label >= 0).any():
+        problem = "the label masks all its tokens, so that any answer is right"
+        raise dataset.label_error(index, f"{problem}; leave the input out")
     return without_padding(label)
 
 

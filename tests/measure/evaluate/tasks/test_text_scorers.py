@@ -124,7 +124,7 @@ def test_tokens_are_compared_by_place() -> None:
 @given(
     st.lists(
         st.tuples(st.integers(0, 3), st.integers(0, 3), st.booleans()), min_size=1, max_size=12
-    )
+    ).filter(lambda places: not all(is_masked for *_, is_masked in places))
 )
 def test_masked_places_of_a_label_shift_no_token(places: list[tuple[int, int, bool]]) -> None:
     full, tokens, is_masked = (np.array([column]) for column in zip(*places, strict=True))
@@ -137,6 +137,14 @@ def test_masked_places_of_a_label_shift_no_token(places: list[tuple[int, int, bo
     assert found.prefixes.tolist() == [np.cumprod(is_same).sum()]
     right = evidence(TextGeneration(), spec, dataset(label), {"y": full})
     assert right.shares["exact_match"].all()
+
+
+def test_a_label_that_masks_all_its_tokens_is_no_exact_match() -> None:
+    tokens = np.array([[1, 2], [3, 4]])
+    labels = np.array([[1, -100], [-100, -100]])
+    message = "element 1: the label masks all its tokens, so that any answer is right; leave"
+    with pytest.raises(DatasetError, match=message):
+        evidence(TextGeneration(), [output("y", "tokens")], dataset(labels), {"y": tokens})
 
 
 def test_tokens_that_differ_are_shown_at_the_places_of_the_label() -> None:
