@@ -202,10 +202,12 @@ def _of_classes_or_numbers(
     form = known.labels if known else "class"
     if request.task == _NO_TASK or form not in ("class", "array"):
         return None
-    if form == "class" and (are_classes(labels, trial, data) or request.task is not None):
-        if request.task is None and labels[0].size == 1 and not says_classes(trial):
+    if form == "class":
+        as_classes = are_classes(labels, trial, data)
+        if request.task is None and labels[0].size == 1 and as_classes != says_classes(trial):
             check_classes_or_numbers(data, trial)
-        return None
+        if as_classes or request.task is not None:
+            return None
     return "regression", guess_numbers(tensors, trial, fitting_outputs(trial, labels[0].size))
 
 

@@ -102,16 +102,23 @@ def are_classes(labels: Array, trial: Trial, data: ArrayData) -> bool:
         if size > 1 and singles:
             return False
         problem = f"{data.path} has labels up to {classes - 1}"
-        raise MlmsError(f"{problem}, and the model {_gives(trial)}; correct the labels")
+        advice = "correct the labels"
+        if singles:
+            advice += f", or write --task regression to compare them with {singles[0]!r}"
+        raise MlmsError(f"{problem}, and the model {_gives(trial)}; {advice}")
     return bool(tables) or not singles or len(np.unique(numbers)) <= _BINARY
 
 
 def check_classes_or_numbers(data: ArrayData, trial: Trial) -> None:
     """Raise MlmsError for whole numbers that both a table and an output of one number may be for.
 
-    A hidden layer beside the number of a regression has as many columns as classes might be.
+    A hidden layer beside the number of a regression has as many columns as classes might be, and a
+    confidence beside the scores of a classification is one number as that of a regression is.
     """
-    tables = list(score_tables(trial))
+    numbers = class_numbers(data.labels)
+    if numbers is None:
+        return
+    tables = list(score_tables(trial, least=int(numbers.max()) + 1))
     singles = fitting_outputs(trial, 1)
     if tables and singles:
         problem = f"{data.path} has whole numbers as labels, which may be classes, by {tables[0]!r}"

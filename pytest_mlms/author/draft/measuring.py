@@ -46,8 +46,9 @@ _ADVICE_ON_CLASSES = (
     "name them in that order where they have names: --labels FILE"
 )
 _ADVICE_ON_NUMBERS = (
-    "or in another unit or scale: give labels as the model gives its numbers, row by row; without "
-    "an array 'label' in the data, no accuracy is measured"
+    "or in another unit or scale, or not of the first output that is as long as a label: give "
+    "labels as the model gives its numbers, row by row; without an array 'label' in the data, no "
+    "accuracy is measured"
 )
 
 Item = Mapping[str, Any]

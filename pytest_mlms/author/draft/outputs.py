@@ -27,6 +27,8 @@ _NO_CLASSES = ("box", "embed", "feature", "landmark", "point")
 _IMAGENET = (1000, 1001)  # classes, with the background or without it
 _UNSURE = "not taken for scores of classes; where they are, give labels, or --task classification"
 
+_FIRST_OF = "a guess: scored, as the first of {} as long as a label; put what labels are of first"
+
 _LEAST_CLASSES = 4
 _LEAST_LABELLED = 2  # where the data has labels
 _SUM_TOLERANCE = 1e-3
@@ -77,7 +79,10 @@ def guess_numbers(
     """
     usable, _ = _split(tensors, trial)
     usable.sort(key=lambda tensor: tensor.name not in fitting)
-    return [_part(tensor, trial, has_classes=False) for tensor in usable]
+    parts = [_part(tensor, trial, has_classes=False) for tensor in usable]
+    if len(fitting) > 1:
+        parts[0] = replace(parts[0], comment=_FIRST_OF.format(len(fitting)))
+    return parts
 
 
 def guess_masks(tensors: Sequence[Tensor], trial: Trial, sides: Sequence[int]) -> list[OutputPart]:

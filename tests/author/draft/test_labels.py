@@ -149,6 +149,10 @@ def test_whole_numbers_that_may_be_classes_or_numbers_ask_for_the_task(
         save_data(label)
         problem = "may be classes, by 'hidden', or numbers, by 'one'; say which: --task class"
         assert problem in refusal(capsys)
+    save_data(LABELS * 50)
+    advice = "correct the labels, or write --task regression to compare them with 'one'"
+    found = "has labels up to 100, and the model gives 'hidden' 3 numbers, 'one' 1 number"
+    assert f"{found}; {advice}" in refusal(capsys)
     save_data()
     assert [part.name for part in drafted("regression").outputs] == ["one", "hidden"]
     types = {part.name: part.type for part in drafted("classification").outputs}
@@ -162,6 +166,30 @@ def test_whole_numbers_are_classes_beside_one_number_where_a_name_or_sums_say_so
         save_data()
         types = {part.name: part.type for part in drafted().outputs}
         assert types == {name: "classification", "one": "tensor"}
+
+
+def test_classes_as_floats_beside_a_confidence_ask_for_the_task(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    save_model(SOFTMAX, ONE, outputs={"prob": (FLOAT, CLASSES), "one": (FLOAT, 1)})
+    for label in (LABELS.astype(np.float32), LABELS[:, np.newaxis].astype(np.float64)):
+        save_data(label)
+        problem = "may be classes, by 'prob', or numbers, by 'one'; say which: --task class"
+        assert problem in refusal(capsys)
+    assert drafted("classification").task == "classification"
+    for label in (LABELS + 0.5, LABELS * 50.0):
+        save_data(label)
+        assert drafted().task == "regression"
+
+
+def test_the_output_that_numbers_are_scored_by_is_a_guess_where_several_may_be() -> None:
+    other = helper.make_node("MatMul", ["x", "ones"], ["other"])
+    save_model(ONE, other, outputs={"one": (FLOAT, 1), "other": (FLOAT, 1)})
+    save_data(LABELS * 50.0)
+    comments = {part.name: part.comment for part in drafted().outputs}
+    assert comments["one"].startswith("a guess: scored, as the first of 2 as long as a label")
+    assert "scored" not in comments["other"]
+    assert comments["one"] in drafted().text()
 
 
 def test_an_embedding_has_the_classes_only_where_nothing_else_has() -> None:

@@ -66,7 +66,7 @@ def test_other_tasks_are_doubted_at_what_a_model_scores_that_knows_nothing(
     ("name", "value", "high", "classes", "chance", "advice"),
     [
         ("top1", 0.0, 0.02, 3, "33.33 %, one of 3 classes", "number the classes by the columns"),
-        ("r2", -0.3, -0.1, None, "0.00 %", "or in another unit or scale: give labels as the model"),
+        ("r2", -0.3, -0.1, None, "0.00 %", "or in another unit or scale, or not of the first"),
     ],
 )
 def test_an_accuracy_that_is_surely_below_chance_is_refused(
