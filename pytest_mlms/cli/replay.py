@@ -34,6 +34,8 @@ def replay(options: argparse.Namespace) -> int:
 
     Nothing of it runs but its packages and its model.
     """
+    import pytest_mlms.core.lifeline  # noqa: F401  it ends with python repro.zip
+
     path = Path(options.replay)
     told = os.environ.get(AGREED, "")
     is_agreed = bool(told)  # python repro.zip has told it

@@ -2,6 +2,7 @@
 
 The starter holds the other end of a pipe, which the kernel closes however that process ends. Then
 this interrupts pytest, as Ctrl-C does, so that it writes what it has measured and ends its agents.
+A replay imports it as well, which ``python repro.zip`` starts.
 """
 
 from __future__ import annotations

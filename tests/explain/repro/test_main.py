@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ import pytest_mlms
 from pytest_mlms.explain.repro.archive import write_bundle
 from pytest_mlms.explain.repro.bundle import BundleSide
 from tests.support.bundles import PYTHON, bundle_of_matrix
+from tests.support.project import HANG_GUARD
+from tests.support.waiting import wait_until
 
 EXPECTED = {"kind": "outputs", "quantity": "latency", "verdict": "REGRESSED", "summary": ""}
 
@@ -138,32 +141,97 @@ def test_a_replay_that_ends_without_a_verdict_is_none(
     assert main._run_in(*words) == status
 
 
+RUNS_A_REPLAY = """\
+import argparse, os, signal, subprocess, sys
+from pytest_mlms.explain.repro.replay import main
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+start = subprocess.Popen._execute_child
+
+def interrupted_start(process, *arguments):
+    start(process, *arguments)
+    os.kill(os.getpid(), signal.SIGINT)
+
+if sys.argv.pop() == "interrupted":
+    subprocess.Popen._execute_child = interrupted_start
+options = argparse.Namespace(side="both", python=None)
+main._run_in(*sys.argv[1:], options)
+"""
+# It tells its number and that it was interrupted, and ends by itself in the end.
+IGNORES_INTERRUPTS = """\
+import os, signal, time
+import pytest_mlms.core.lifeline
+signal.signal(signal.SIGINT, lambda *_: print("interrupted", flush=True))
+print(os.getpid(), flush=True)
+time.sleep(120)
+"""
+
+
+@contextlib.contextmanager
+def replaying(python: str, bundle: Path, when: str = "") -> Iterator[subprocess.Popen[str]]:
+    """Have a Python replay a bundle, below a process of its own."""
+    folder = str(bundle.parent)
+    words = [sys.executable, "-c", RUNS_A_REPLAY, python, str(bundle), folder, folder, when]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def replays_of(bundle: Path) -> list[psutil.Process]:
+    """Return the replays of a bundle that a Python runs."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            words = process.cmdline()
+            if "--replay" in words and str(bundle) in words:
+                found.append(process)
+    return found
+
+
 @pytest.mark.slow
 def test_a_second_ctrl_c_ends_what_does_not_end_by_the_first(tmp_path: Path) -> None:
-    code = (
-        "import argparse, signal, sys;"
-        "signal.signal(signal.SIGINT, signal.default_int_handler);"
-        "from pytest_mlms.explain.repro.replay import main;"
-        "options = argparse.Namespace(side='both', python=None);"
-        "main._run_in(*sys.argv[1:], options)"
-    )
     python = tmp_path / "python"
-    # It tells its number once Python waits for it.
-    python.write_text("#!/bin/sh\ntrap '' INT\nsleep 2\necho $$\nwhile :; do sleep 0.1; done\n")
+    script = tmp_path / "ignores.py"
+    script.write_text(IGNORES_INTERRUPTS)
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{script}"\n')
     python.chmod(0o755)
-    words = [str(python), "repro.zip", str(tmp_path), str(tmp_path)]
-    command = [sys.executable, "-c", code, *words]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as process:
+    with replaying(str(python), tmp_path / "repro.zip") as process:
         assert process.stdout is not None
         started = int(process.stdout.readline())
         process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "interrupted\n"
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(1)
         process.send_signal(signal.SIGINT)
         assert process.wait(30)
-    assert not psutil.pid_exists(started)
+        assert not psutil.pid_exists(started)
+
+
+@pytest.fixture
+def endless(tmp_path: Path) -> Iterator[Path]:
+    """The path of a bundle that is waited for without end."""
+    path = tmp_path / "repro.zip"
+    os.mkfifo(path)
+    yield path
+    for process in replays_of(path):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
+def test_a_replay_ends_where_what_started_it_is_killed(endless: Path) -> None:
+    with replaying(sys.executable, endless) as process:
+        wait_until(lambda: replays_of(endless))
+    assert process.returncode == -signal.SIGKILL
+    wait_until(lambda: not replays_of(endless))
+
+
+def test_a_ctrl_c_while_a_replay_starts_ends_it(endless: Path) -> None:
+    with replaying(sys.executable, endless, "interrupted") as process:
+        assert process.wait(HANG_GUARD)
+        assert not replays_of(endless)
 
 
 def test_a_python_that_pytest_mlms_has_not_is_told_with_what_to_do(tmp_path: Path) -> None:

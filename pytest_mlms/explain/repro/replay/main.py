@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from typing import Any, Dict, Iterator, NoReturn, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, NoReturn, Optional, Sequence
 
 from .environments import CannotRun, find_pip, make_environment
 from .plan import NEW, OLD, Plan, plan_lines
@@ -34,6 +34,9 @@ AGREED = "_MLMS_AGREED"
 
 It names the file that the replay makes once it has told a verdict.
 """
+
+LIFELINE = "_MLMS_LIFELINE"
+"""The variable of ``pytest_mlms.core.lifeline``, by which a replay ends where we are killed."""
 
 _OLDEST = (3, 10)  # that pytest-mlms runs by
 
@@ -221,26 +224,58 @@ def _run_in(python: str, path: str, content: str, folder: str, options: argparse
     if os.path.isdir(predictors):
         command += ["--mlms-predictors", predictors]
     told = os.path.join(content, ".told")
-    # In a session of its own it gets a Ctrl-C once, from here.
-    with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, env={**os.environ, AGREED: told}, start_new_session=True
-    ) as process:
-        try:
-            status = process.wait()
-        except BaseException:
-            process.send_signal(signal.SIGINT)
-            _wait_or_kill(process)
-            raise
+    status = _wait_for(command, {**os.environ, AGREED: told})
     if status not in (CANNOT_RUN, INTERRUPTED) and not os.path.exists(told):
         raise CannotRun("its pytest-mlms ended with status %d, before a verdict" % status)
     return status
 
 
-def _wait_or_kill(process: "subprocess.Popen[bytes]") -> None:
-    """Wait for a process; another Ctrl-C kills it and what it started in its session."""
+def _wait_for(command: Sequence[str], environment: Dict[str, str]) -> int:
+    """Run a replay to its end; return its status. It is interrupted where we are, or are killed.
+
+    In a session of its own it gets a Ctrl-C once, from here. Signals that end us are held until it
+    is known, and by itself until its lifeline is there.
+    """
+    reading, writing = os.pipe()
+    with open(reading, "rb"), open(writing, "wb"), _signals_held() as release:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            env={**environment, LIFELINE: str(reading)},
+            start_new_session=True,
+            pass_fds=[reading],
+        )
+        try:
+            release()
+            return process.wait()
+        except BaseException:
+            _end(process)
+            raise
+
+
+@contextlib.contextmanager
+def _signals_held() -> Iterator[Callable[[], None]]:
+    """Hold signals back until the function that it yields is called, or to its end."""
+    former = signal.pthread_sigmask(
+        signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    )
+
+    def release() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, former)
+
     try:
+        yield release
+    finally:
+        release()
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """Interrupt a process; another Ctrl-C kills it and what it started in its session."""
+    try:
+        process.send_signal(signal.SIGINT)
         process.wait()
     except BaseException:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
         raise
