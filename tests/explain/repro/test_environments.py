@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -59,3 +60,32 @@ def test_the_last_lines_of_pip_say_what_it_lacks_and_nothing_is_left(tmp_path: P
     with pytest.raises(CannotRun, match=r"(?s)installing tiny-1.0.* with status 1.*of-ours"):
         make_environment(find_pip(), str(tmp_path / "environment"), str(wheel))
     assert not (tmp_path / "environment").exists()
+
+
+STARTS_A_COMMAND = """\
+import os, signal, subprocess
+import psutil
+from pytest_mlms.explain.repro.replay import environments
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+start = subprocess.Popen._execute_child
+
+def interrupted_start(process, *arguments):
+    start(process, *arguments)
+    os.kill(os.getpid(), signal.SIGINT)
+
+subprocess.Popen._execute_child = interrupted_start
+try:
+    environments._run(["sleep", "60"], "sleeping")
+except KeyboardInterrupt:
+    left = psutil.Process().children()
+    print(len(left))
+    for process in left:
+        process.kill()
+"""
+
+
+def test_a_ctrl_c_while_a_command_starts_ends_it() -> None:
+    words = [sys.executable, "-c", STARTS_A_COMMAND]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.stdout == "0\n", done.stderr

@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from typing import NamedTuple, Sequence, Tuple
+from typing import Callable, Iterator, NamedTuple, Sequence, Tuple
 
 _LAST_LINES = 12
 _PIP_WITH_PYTHON = (22, 3)  # the first with --python
@@ -120,26 +120,48 @@ def _has(mark: str, digest: str) -> bool:
         return file.read() == digest
 
 
+@contextlib.contextmanager
+def signals_held() -> Iterator[Callable[[], None]]:
+    """Hold signals back until the function that it yields is called, or to its end.
+
+    The exception of one that comes while a process starts would leave the process unknown.
+    """
+    former = signal.pthread_sigmask(
+        signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    )
+
+    def release() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, former)
+
+    try:
+        yield release
+    finally:
+        release()
+
+
 def _run(command: Sequence[str], doing: str) -> None:
     """Run a command whose processes end with it. Raises CannotRun with its last lines."""
     variables = {name: text for name, text in os.environ.items() if not name.startswith("PYTHON")}
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        universal_newlines=True,
-        errors="replace",
-        env=variables,
-        start_new_session=True,
-    )
-    try:
-        output, _ = process.communicate()
-    finally:
-        if process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+    with signals_held() as release:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            universal_newlines=True,
+            errors="replace",
+            env=variables,
+            start_new_session=True,
+            preexec_fn=release,  # noqa: PLW1509  it has one thread
+        )
+        try:
+            release()
+            output, _ = process.communicate()
+        finally:
+            if process.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
     if process.returncode:
         lines = [line for line in output.splitlines() if line.strip()][-_LAST_LINES:]
         shown = "".join("\n  %s" % hide_user(line) for line in lines)

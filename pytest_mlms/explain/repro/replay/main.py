@@ -13,9 +13,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-from typing import Any, Callable, Dict, Iterator, NoReturn, Optional, Sequence
+from typing import Any, Dict, Iterator, NoReturn, Optional, Sequence
 
-from .environments import CannotRun, find_pip, make_environment
+from .environments import CannotRun, find_pip, make_environment, signals_held
 from .plan import NEW, OLD, Plan, plan_lines
 from .record import VERSION, BundleSide, Malformed, Record
 from .unpacking import Packed, opened
@@ -237,7 +237,7 @@ def _wait_for(command: Sequence[str], environment: Dict[str, str]) -> int:
     is known, and by itself until its lifeline is there.
     """
     reading, writing = os.pipe()
-    with open(reading, "rb"), open(writing, "wb"), _signals_held() as release:
+    with open(reading, "rb"), open(writing, "wb"), signals_held() as release:
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -251,22 +251,6 @@ def _wait_for(command: Sequence[str], environment: Dict[str, str]) -> int:
         except BaseException:
             _end(process)
             raise
-
-
-@contextlib.contextmanager
-def _signals_held() -> Iterator[Callable[[], None]]:
-    """Hold signals back until the function that it yields is called, or to its end."""
-    former = signal.pthread_sigmask(
-        signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    )
-
-    def release() -> None:
-        signal.pthread_sigmask(signal.SIG_SETMASK, former)
-
-    try:
-        yield release
-    finally:
-        release()
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
