@@ -54,9 +54,15 @@ def open_or_skip(session: Session, opening: AbstractContextManager[Value]) -> It
         yield value
 
 
-def skip_if_known_unavailable(case: Case, session: Session) -> None:
-    """Skip an item that can't run, as far as that is known before anything is started."""
+def skip_if_known_unavailable(case: Case, session: Session, config: pytest.Config) -> None:
+    """Skip an item that can't run, as far as that is known before anything is started.
+
+    On another host than its manifest is for, a stack's path may lead nowhere without a mistake.
+    """
+    from pytest_mlms.provide.host.requirements import check_hardware
+
     with skip_if_unavailable(session):
+        check_hardware(case, lambda: session.capabilities(config))
         if case.unlocked is not None:
             _refuse_unlocked(case, case.unlocked, session.config.strict)
         check_known(case, session)

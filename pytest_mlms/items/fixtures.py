@@ -75,12 +75,12 @@ def mlms_case() -> Case:
 
 
 @pytest.fixture
-def mlms_available(mlms_case: Case, mlms_session: Session) -> None:
-    """Nothing; the item is skipped where it is known that its framework is missing.
+def mlms_available(mlms_case: Case, mlms_session: Session, request: pytest.FixtureRequest) -> None:
+    """Nothing; the item is skipped where its framework is known to be missing, or the host another.
 
     So nothing is fetched or computed for it.
     """
-    skip_if_known_unavailable(mlms_case, mlms_session)
+    skip_if_known_unavailable(mlms_case, mlms_session, request.config)
 
 
 @pytest.fixture
@@ -150,14 +150,10 @@ def mlms_device(
     mlms_case: Case, mlms_launch: Launch, mlms_session: Session, request: pytest.FixtureRequest
 ) -> Iterator[str]:
     """The device of the case, which no other session on this host uses while the item runs."""
-    from pytest_mlms.provide.host.requirements import check_hardware
-
-    skip_if_known_unavailable(mlms_case, mlms_session)
+    skip_if_known_unavailable(mlms_case, mlms_session, request.config)
     if "mlms_reference" in request.fixturenames:
         # The reference takes the device for itself, so it must be computed before.
         request.getfixturevalue("mlms_reference")
-    with skip_if_unavailable(mlms_session):
-        check_hardware(mlms_case, lambda: mlms_session.capabilities(request.config))
     with open_or_skip(mlms_session, hold_device(mlms_case, request.node)):
         yield mlms_case.device
 

@@ -384,6 +384,19 @@ def test_an_interpreter_whose_path_is_misspelt_is_an_error_at_its_line(
     assert "Traceback" not in result.stdout.str()
 
 
+@pytest.mark.parametrize("kind", ["accuracy", "performance and b8 and single"])
+def test_a_path_that_is_on_other_hosts_is_no_error_where_the_manifest_is_for_those(
+    project: Project, kind: str
+) -> None:
+    project.use_faulty()
+    declare(project, "gone: {interpreter: ./nowhere/python}\n")
+    with project.manifest.open("a") as file:
+        file.write("\nhardware: {memory: '>= 900000 GiB'}\n")
+    result = project.run("--mlms-stack=gone", "-k", kind, "-rs")
+    assert result.parseoutcomes().keys() & {"errors", "skipped", "passed"} == {"skipped"}
+    result.stdout.fnmatch_lines(["SKIPPED*, not >= 900000 GiB"])
+
+
 def test_a_path_of_the_command_line_that_leads_nowhere_is_an_error(project: Project) -> None:
     project.use_faulty()
     result = project.run("--mlms-stack=./venvv", "-k", "accuracy")
