@@ -65,6 +65,7 @@ FLOORS = [
     ["core.tasks", "core.recorded"],
     ["core.quantities", "core.statistics", "core.arrays"],
     ["core.records"],
+    ["core.extras"],
     ["core.errors", "core.files", "core.json_lines", "core.serialization", "core.units"],
     ["core.waits", "core.starts", "core.interrupts", "core.lifeline"],
     ["core.redaction", "core.text", "core.single_entry_cache"],

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from pytest_mlms.cli.arguments import add_budget, making_of, print_error, show_step
 from pytest_mlms.cli.bisect import add_question, bisect, resuming
 from pytest_mlms.cli.reduce import search_reduction
-from pytest_mlms.core.errors import INSTALL, MlmsError, missing_extra
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.extras import INSTALL, missing_extra
 from pytest_mlms.core.redaction import anonymous
 from pytest_mlms.core.text import file_stem
 

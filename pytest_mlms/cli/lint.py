@@ -14,6 +14,7 @@ from pytest_mlms.cli.arguments import add_cache, add_predictors
 from pytest_mlms.cli.lint_checks import check_dataset, check_models
 from pytest_mlms.cli.lint_fix import fix_digests
 from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.extras import install
 from pytest_mlms.core.records import Artifact
 from pytest_mlms.core.redaction import redact
 from pytest_mlms.core.text import visible
@@ -106,7 +107,7 @@ def _errors_of_models(loaded: LoadedManifest) -> list[MlmsError]:
     try:
         return list(check_models(loaded))
     except ImportError:
-        advice = "pip install 'pytest-mlms[onnx]' to compare them with their manifests"
+        advice = f"{install('onnx')} to compare them with their manifests"
         print(f"ONNX files were not read; {advice}", file=sys.stderr)
         return []
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest_mlms
 from pytest_mlms.cli.job_page import IS_ON_GITHUB, run_in_job
-from pytest_mlms.core.errors import MlmsError, missing_extra
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.extras import missing_extra
 from pytest_mlms.core.interrupts import interrupts_kept
 
 _SUBCOMMANDS = {

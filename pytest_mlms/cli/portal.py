@@ -8,6 +8,7 @@ from typing import Any
 
 from pytest_mlms.cli.arguments import add_results, positive
 from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.extras import install
 
 
 def add_portal(commands: Any) -> None:
@@ -65,7 +66,6 @@ def _portal(options: argparse.Namespace) -> int:
     try:
         from pytest_mlms.show.portal.command import run_portal
     except ImportError as error:
-        advice = "pip install 'pytest-mlms[portal]'"
-        raise MlmsError(f"mlms portal needs {error.name}; install it: {advice}") from None
+        raise MlmsError(f"mlms portal needs {error.name}; {install('portal')}") from None
     run_portal(options)
     return 0

@@ -84,25 +84,3 @@ def untrusted(problems: Iterable[str]) -> str:
 
 class Unavailable(MlmsError):
     """This machine doesn't have what an item needs: a skip, or with --mlms-strict a failure."""
-
-
-INSTALL = "pip install"
-"""The words of the advice."""
-
-EXTRAS = {
-    "fastapi": "portal",
-    "jinja2": "report",
-    "onnx": "onnx",
-    "psycopg": "postgresql",
-    "sqlalchemy": "history",
-    "uvicorn": "portal",
-}
-"""Package -> the extra that installs it."""
-
-
-def missing_extra(error: ImportError) -> str | None:
-    """Return what is missing and how to install it; None for an import of no extra."""
-    package = (error.name or "").partition(".")[0]
-    if package not in EXTRAS:
-        return None
-    return f"this needs {package}: {INSTALL} 'pytest-mlms[{EXTRAS[package]}]'"

@@ -194,7 +194,7 @@ def test_a_bundle_that_lacked_a_package_is_made_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     notes = (
-        "Not reduced: this needs onnx: pip install 'pytest-mlms[onnx]'",
+        "Not reduced: this needs onnx: pip install 'onnx>=1.22'",
         "Replayed where it was made: outputs differ",
     )
     path = tmp_path / "repro.zip"

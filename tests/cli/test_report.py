@@ -76,4 +76,4 @@ def test_the_extra_is_named_where_jinja2_is_missing(
 
     monkeypatch.setattr(importlib.util, "find_spec", find_without_jinja2)
     assert main(["report", str(tmp_path)]) == 2
-    assert "pip install 'pytest-mlms[report]'" in capsys.readouterr().err
+    assert "pip install 'jinja2>=3.1.6'" in capsys.readouterr().err

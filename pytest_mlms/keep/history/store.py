@@ -19,7 +19,7 @@ from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError
 from sqlalchemy.pool import NullPool
 
-from pytest_mlms.core.errors import missing_extra
+from pytest_mlms.core.extras import missing_extra
 from pytest_mlms.core.files import open_regular
 from pytest_mlms.keep.history import schema
 from pytest_mlms.keep.history.address import address_of, file_of, show_address

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.extras import install
 from pytest_mlms.measure.pipeline.objects import (
     Detections,
     LabelledObjects,
@@ -269,7 +270,7 @@ class ObjectMatcher:
         try:
             from pycocotools.cocoeval import COCOeval
         except ImportError as error:
-            advice = "pip install 'pytest-mlms[detection]'"
+            advice = install("detection")
             raise MlmsError(f"scoring detections needs pycocotools; {advice}") from error
         self._by = by
         self._evaluation = COCOeval(iouType=by)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_mlms.core.errors import DatasetError, MlmsError
+from pytest_mlms.core.extras import install
 from pytest_mlms.manifest.audio_steps import Mono
 from pytest_mlms.manifest.schema import Input
 from pytest_mlms.manifest.steps import InputStep
@@ -104,7 +105,7 @@ def _soundfile() -> Any:
     try:
         import soundfile
     except (ImportError, OSError) as error:  # OSError: libsndfile itself isn't there
-        advice = "pip install 'pytest-mlms[speech]'"
+        advice = install("speech")
         raise MlmsError(f"files of sound need soundfile ({error}); {advice}") from None
     return soundfile
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_mlms.core.errors import DatasetError, MlmsError
+from pytest_mlms.core.extras import install
 from pytest_mlms.core.files import read_regular
 from pytest_mlms.manifest.text_steps import Tokenize
 
@@ -89,7 +90,7 @@ def _loaded(file: str) -> Any:
     try:
         from tokenizers import Tokenizer
     except ImportError:
-        raise MlmsError("tokenizers are missing; pip install 'pytest-mlms[text]'") from None
+        raise MlmsError(f"tokenizers are missing; {install('text')}") from None
     name = Path(file).name
     try:
         data = read_regular(Path(file), _MOST_BYTES)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.extras import install
 from pytest_mlms.measure.structure.cost import ModelCost, bound_shape, cost_of
 
 
@@ -25,7 +26,7 @@ def describe_onnx(
         from pytest_mlms.measure.structure.onnx_shapes import known_tensors, shape_errors
         from pytest_mlms.measure.structure.onnx_structure import structure_of
     except ImportError as error:
-        raise MlmsError("describing a model needs onnx; pip install 'pytest-mlms[onnx]'") from error
+        raise MlmsError(f"describing a model needs onnx; {install('onnx')}") from error
     try:
         model = onnx.load(str(path), load_external_data=False)
         if not model.graph.node:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
+from pytest_mlms.core.extras import install
 from pytest_mlms.core.text import close_words
 
 _CHUNK = 1 << 20  # bytes
@@ -98,7 +99,7 @@ def _fetch_object(source: str, partial: Path, limit: int) -> None:
         system, path = fsspec.core.url_to_fs(source)
     except ImportError as error:
         needs = f"{scheme}:// needs fsspec and {library}"
-        raise _Refused(f"{needs}; pip install 'pytest-mlms[fsspec]' {library}") from error
+        raise _Refused(f"{needs}; {install('fsspec', library)}") from error
     except Exception as error:
         raise _Refused(_failure(error, library)) from error
     try:
@@ -172,7 +173,7 @@ def _fetch_from_hub(source: str, partial: Path, limit: int) -> None:
     try:
         import huggingface_hub.errors
     except ImportError as error:
-        raise _Refused("hf: needs huggingface_hub; pip install 'pytest-mlms[hf]'") from error
+        raise _Refused(f"hf: needs huggingface_hub; {install('hf')}") from error
     found = _HUB.fullmatch(source)
     assert found, "the schema has checked it"
     kind = found[1].removesuffix("s") if found[1] else None

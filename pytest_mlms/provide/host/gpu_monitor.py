@@ -22,6 +22,7 @@ from mlms_predictors._run.gpus import (
 )
 
 from pytest_mlms.core.errors import Unavailable
+from pytest_mlms.core.extras import install
 
 _CLOCK_CHANGE = 0.05  # of the SM clock under load; steps of boost are of 15 MHz, about 1 %
 _SLOWED = 0.01  # of the time: what half the clock adds to a mean by then
@@ -238,7 +239,7 @@ def open_gpu(device: str) -> Iterator[GpuMonitor]:
         pynvml = import_pynvml()
     except ImportError:
         problem = "its clocks are read by nvidia-ml-py from version 12 on"
-        raise Unavailable(f"device {device}: {problem}; pip install 'pytest-mlms[gpu]'") from None
+        raise Unavailable(f"device {device}: {problem}; {install('gpu')}") from None
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:

@@ -20,6 +20,7 @@ from mlms_predictors._run.gpus import (
     whole_gpu,
 )
 
+from pytest_mlms.core.extras import install
 from pytest_mlms.core.memory import cgroup_folders, cpu_limits, memory_limits
 from pytest_mlms.provide.host.cores import listed_numbers
 
@@ -230,7 +231,7 @@ def _gpus() -> list[Facts]:
         pynvml = import_pynvml()
     except ImportError:
         missing = "there is no nvidia-ml-py from version 12 on"
-        raise _Unreadable(f"{missing}; pip install 'pytest-mlms[gpu]'") from None
+        raise _Unreadable(f"{missing}; {install('gpu')}") from None
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:

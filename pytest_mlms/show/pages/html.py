@@ -9,6 +9,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.extras import install
 from pytest_mlms.core.records import Verdict
 from pytest_mlms.core.text import visible
 from pytest_mlms.decide.upgrade.labels import format_change, tolerance_label, verdict_label
@@ -80,7 +81,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
 def require_templates() -> None:
     """Raise MlmsError where jinja2 is missing, which names the extra."""
     if importlib.util.find_spec("jinja2") is None:
-        raise MlmsError("an HTML report needs jinja2; pip install 'pytest-mlms[report]'")
+        raise MlmsError(f"an HTML report needs jinja2; {install('report')}")
 
 
 @lru_cache(maxsize=1)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.extras import install
 from pytest_mlms.core.files import write_atomically
 from pytest_mlms.show.report.artifacts import load_latencies
 
@@ -49,7 +50,7 @@ def require_benchmark() -> None:
     try:
         import pytest_benchmark  # noqa: F401
     except ImportError as error:
-        raise MlmsError("needs pytest-benchmark; pip install 'pytest-mlms[benchmark]'") from error
+        raise MlmsError(f"needs pytest-benchmark; {install('benchmark')}") from error
 
 
 def _write(path: Path, benchmarks: list[dict[str, Any]]) -> None:

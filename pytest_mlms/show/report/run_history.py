@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_mlms.config import Config
-from pytest_mlms.core.errors import missing_extra
+from pytest_mlms.core.extras import missing_extra
 
 if TYPE_CHECKING:
     from pytest_mlms.keep.history.adding import Added

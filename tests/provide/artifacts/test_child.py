@@ -181,9 +181,9 @@ def test_an_object_that_is_too_large_or_too_slow_is_an_error(store: Path, tmp_pa
 @pytest.mark.parametrize(
     ("source", "library", "line"),
     [
-        ("gs://bucket/x", "fsspec", "pip install 'pytest-mlms[fsspec]' gcsfs"),
-        ("az://container/x", "", "pip install 'pytest-mlms[fsspec]' adlfs"),
-        ("hf:org/repo@main/x", "huggingface_hub", "pip install 'pytest-mlms[hf]'"),
+        ("gs://bucket/x", "fsspec", "pip install 'fsspec>=2026.6' gcsfs"),
+        ("az://container/x", "", "pip install 'fsspec>=2026.6' adlfs"),
+        ("hf:org/repo@main/x", "huggingface_hub", "pip install 'huggingface_hub>=0.30'"),
     ],
 )
 def test_a_library_that_is_not_installed_is_said_with_the_line_to_run(

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.extras import install
 from pytest_mlms.measure.evaluate.tasks.task import Array
 from pytest_mlms.measure.evaluate.tasks.text_task import divided
 
@@ -58,6 +59,5 @@ def _jiwer() -> tuple[Callable[[str, str], Any], Callable[[str, str], Any]]:
     try:
         from jiwer import process_characters, process_words
     except ImportError:
-        needed = "WER and CER need jiwer"
-        raise MlmsError(f"{needed}; pip install 'pytest-mlms[speech]'") from None
+        raise MlmsError(f"WER and CER need jiwer; {install('speech')}") from None
     return process_words, process_characters

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.extras import install
 from pytest_mlms.measure.evaluate.tasks.task import Array
 from pytest_mlms.measure.evaluate.tasks.text_task import TextMeasure, TextTask, divided
 
@@ -58,5 +59,5 @@ def _rouge_scorer() -> Any:
     try:
         from rouge_score.rouge_scorer import RougeScorer
     except ImportError:
-        raise MlmsError("ROUGE needs rouge-score; pip install 'pytest-mlms[text]'") from None
+        raise MlmsError(f"ROUGE needs rouge-score; {install('text')}") from None
     return RougeScorer(list(_TYPES.values()), use_stemmer=True)

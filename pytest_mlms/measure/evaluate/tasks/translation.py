@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.extras import install
 from pytest_mlms.measure.evaluate.tasks.task import Array
 from pytest_mlms.measure.evaluate.tasks.text_task import TextMeasure, TextTask, divided
 
@@ -77,7 +78,7 @@ def _sentence_score() -> Callable[[str, Sequence[str]], Any]:
     try:
         from sacrebleu import BLEU
     except ImportError:
-        raise MlmsError("BLEU needs sacrebleu; pip install 'pytest-mlms[text]'") from None
+        raise MlmsError(f"BLEU needs sacrebleu; {install('text')}") from None
     sentence_score: Callable[[str, Sequence[str]], Any] = BLEU(effective_order=True).sentence_score
     return sentence_score
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.extras import install
 from pytest_mlms.core.files import write_atomically
 from pytest_mlms.core.serialization import to_plain
 from pytest_mlms.measure.trace import LEVELS
@@ -38,9 +39,7 @@ def export(trace: Trace, path: Path, name: str) -> int:
         from google.protobuf.json_format import MessageToDict
         from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
     except ImportError:
-        raise MlmsError(
-            "the export needs OpenTelemetry's SDK; pip install 'pytest-mlms[otlp]'"
-        ) from None
+        raise MlmsError(f"the export needs OpenTelemetry's SDK; {install('otlp')}") from None
     spans = list(_spans(trace, name))
     encoded = MessageToDict(encode_spans(spans), use_integers_for_enums=True)
     text = json.dumps(_with_hexadecimal_ids(encoded))
