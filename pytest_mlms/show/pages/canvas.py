@@ -41,6 +41,7 @@ _LINE = 36.0  # least distance of ticks from top to bottom
 _THINNEST = 0.5  # of a bar, so that none vanishes
 _MEDIUM = 1.8  # width of a line
 _ACROSS = 1.4  # width of a line across the chart
+_ARROW = 5.0  # length of the head of an interval that goes on beyond the chart
 _LEGEND_ROW = 18.0
 _LEGEND_LEFT = 8.0
 _SAMPLE = 18.0  # length of a line's sample in the legend
@@ -319,23 +320,35 @@ class Plot:
         self._marks.append(rectangle)
 
     def estimate(self, value: float, x: Span, row: float, paint: str, title: str) -> None:
-        """Add a dot on its interval, a line from left to right with a tick at each end."""
+        """Add a dot on its interval, a line from left to right with a tick at each end.
+
+        An end beyond the axis is the tip of an arrow.
+        """
         left, right = map(self._frame.across, x)
         middle = self._frame.down(row)
         path = f"{path_from(left, middle)}H{number(right)}"
-        for end in (left, right):
-            path += f"{path_from(end, middle - 4)}v8"
+        for value, end, inwards in ((x[0], left, _ARROW), (x[1], right, -_ARROW)):
+            if self.x.scale.holds(value):
+                path += f"{path_from(end, middle - 4)}v8"
+            else:
+                path += f"{path_from(end + inwards, middle - 4)}l{-inwards:g} 4l{inwards:g} 4"
         line = element("path", d=path, **stroked(paint, _MEDIUM))
         circle = element("circle", cx=self._frame.across(value), cy=middle, r=4, **filled(paint))
         self._marks.append(element("g", line, circle, title=title))
 
     def whisker(self, x: float, y: Span, paint: str, title: str) -> None:
-        """Add a vertical line from one value to another, with a tick at each end."""
+        """Add a vertical line from one value to another, with a tick at each end.
+
+        An end beyond the axis is the tip of an arrow.
+        """
         low, high = map(self._frame.down, y)
         middle = self._frame.across(x)
         path = f"{path_from(middle, low)}V{number(high)}"
-        for end in (low, high):
-            path += f"{path_from(middle - 4, end)}h8"
+        for value, end, inwards in ((y[0], low, -_ARROW), (y[1], high, _ARROW)):
+            if self.y.scale.holds(value):
+                path += f"{path_from(middle - 4, end)}h8"
+            else:
+                path += f"{path_from(middle - 4, end + inwards)}l4 {-inwards:g}l4 {inwards:g}"
         self._stroke(path, paint, _MEDIUM, title)
 
     def vertical(

@@ -49,6 +49,10 @@ class Scale:
             inside, low, high = map(math.log, (inside, low, high))
         return (inside - low) / (high - low)
 
+    def holds(self, value: float) -> bool:
+        """Return whether a value is within the ends, and not put on one of them."""
+        return self.low <= value <= self.high
+
     def ticks(self, count: int) -> Sequence[float]:
         """Return about ``count`` round values within the ends."""
         if self.log and self.high / self.low >= _LEAST_RATIO:

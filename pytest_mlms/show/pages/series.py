@@ -42,6 +42,7 @@ _MOST_FIGURES = 24
 _SERIES_OF_ITEM = 2  # of an item that passed; all limits of one that did not
 _DATE = slice(10)  # of a time in ISO 8601
 _DAY = slice(5, 10)  # month and day of it
+_CLOCK = slice(11, 16)  # hours and minutes
 _MOST_DATES = 5
 _ROOM = 1.0  # times the spread of the values, beyond which intervals are cut off
 _OTHER_SOFTWARE = "c1"  # paint of a point whose software differs from the one before
@@ -288,13 +289,16 @@ def series_chart(series: SeriesView) -> Markup | None:
         return None
     count = len(points)
     days = [point.started[_DAY] for point in points]
+    if len({point.started[_DATE] for point in points}) == 1:
+        days = [point.started[_CLOCK] for point in points]
     ticks = range(0, count, math.ceil(count / _MOST_DATES))
     label = quantity_label(series.quantity)
     runs = "1 run" if count == 1 else f"{count:,} runs"
+    scale = linear_scale(_within(points))
     plot = Plot(
         f"{label} of {series.model} {series.case} over {runs}; last {series.last_text}",
         Axis("run", Scale(-0.5, count - 0.5), lambda index: days[int(index)], ticks=ticks),
-        Axis(label, linear_scale(_within(points)), short_value(series.unit)),
+        Axis(label, scale, short_value(series.unit)),
     )
     names = [point.run for point in points]
     for change in series.changes:
@@ -309,6 +313,9 @@ def series_chart(series: SeriesView) -> Markup | None:
         plot.legend("run with other software", _OTHER_SOFTWARE)
     if series.changes:
         plot.legend("change", _paint_of(series.changes[-1]), dashed=True)
+    ends = [end for point in points for end in (point.low, point.high) if end is not None]
+    if not all(map(scale.holds, ends)):
+        plot.legend("interval (an arrow: it goes on beyond the picture)", "faint")
     return plot.svg()
 
 

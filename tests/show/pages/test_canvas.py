@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -131,3 +132,21 @@ def test_a_name_that_is_wider_than_the_picture_is_shortened_and_escaped_in_the_l
     assert "<b>" not in drawn
     assert drawn.count("&lt;b&gt;") < 25
     assert "stroke-dasharray" in drawn
+
+
+def test_an_interval_beyond_the_axis_ends_in_an_arrow_and_not_as_if_it_ended_there() -> None:
+    def path(low: float, high: float, across: bool) -> str:
+        plot = Plot("one", Axis("x", Scale(0, 10)), Axis("y", Scale(0, 10)))
+        if across:
+            plot.estimate(5, (low, high), 5, "ink", "marked")
+        else:
+            plot.whisker(5, (low, high), "ink", "marked")
+        parsed = ET.fromstring(plot.svg())
+        (marked,) = (one for one in parsed.iter() if one.findtext(f"{SVG}title") == "marked")
+        return next(one.attrib["d"] for one in marked.iter() if "d" in one.attrib)
+
+    for across, cap in ((True, "v8"), (False, "h8")):
+        for low, high, caps in ((2, 8, 2), (-1, 8, 1), (2, 11, 1), (-1, math.inf, 0)):
+            drawn = path(low, high, across)
+            assert drawn.count(cap) == caps, (across, low, high)
+            assert drawn.count("l") == 2 * (2 - caps), "an arrow has two strokes"

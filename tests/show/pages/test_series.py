@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -95,3 +96,20 @@ def test_a_series_is_plain_json(series: SeriesView) -> None:
     plain = to_plain(series)
     assert plain["points"][3]["software"].startswith("onnxruntime")
     assert plain["points"][0]["value"] == series.points[0].value
+
+
+def test_runs_of_one_day_have_their_time_of_day_below_the_chart(series: SeriesView) -> None:
+    first = replace(series.points[0], started="2026-01-01T02:10:00+00:00")
+    second = replace(first, run="another", started="2026-01-01T14:30:00+00:00")
+    assert "02:10" in str(series_chart(replace(series, points=(first, second), changes=())))
+    days = str(series_chart(replace(series, points=(first, series.points[3]), changes=())))
+    assert "01-04" in days
+    assert "02:10" not in days
+
+
+def test_an_interval_that_is_cut_is_explained_in_the_legend(series: SeriesView) -> None:
+    whole = tuple(replace(each, low=each.value, high=each.value) for each in series.points)
+    assert "goes on beyond" not in str(series_chart(replace(series, points=whole)))
+    wide = replace(whole[0], low=0.0, high=1.0)
+    cut = replace(series, points=(wide, *whole[1:]))
+    assert "an arrow: it goes on beyond the picture" in str(series_chart(cut))
