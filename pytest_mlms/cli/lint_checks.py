@@ -18,6 +18,7 @@ from pytest_mlms.measure.agent.signature import check_fit, check_signature, name
 from pytest_mlms.measure.evaluate.inputs import input_shape, known_axes
 from pytest_mlms.measure.evaluate.tasks.classification import check_labels
 from pytest_mlms.measure.pipeline import Dataset, open_dataset, read_labels
+from pytest_mlms.measure.pipeline.outputs import ONE_COLUMN_ADVICE
 from pytest_mlms.measure.pipeline.step_files import class_numbers_of, with_local_files
 from pytest_mlms.measure.structure.onnx_signature import OnnxSignature, read_signature
 from pytest_mlms.provide.artifacts.fetch import fetch
@@ -130,8 +131,10 @@ def known_classes(loaded: LoadedManifest) -> int | None:
     Raises ImportError without onnx, MlmsError for a file that can't be read.
     """
     output = loaded.manifest.classification
-    if output is None:
+    if output is None or output.has_class_numbers:
         return None
+    if output.threshold is not None:
+        return 2
     for model in loaded.manifest.models:
         graph = loaded.model_files(model)["graph"]
         if not _is_local_onnx(graph):
@@ -162,18 +165,41 @@ def _class_errors(
     shape = shapes[output.name]
     classes = _axes_of_classes(output, shape)
     place = loaded.place("outputs", loaded.manifest.outputs.index(output))
-    if shape and (len(shape) < 2 or len(classes) > 1):
-        found = f"output {output.name!r} is {shape}, not inputs x classes"
-        yield MlmsError(f"{place}: {found}; name another output, or write 'type: tensor'")
+    problem = _problem_of_axes(output, shape, classes) if shape else ""
+    if problem:
+        yield MlmsError(f"{place}: output {output.name!r} is {shape}, {problem}")
         return
     labels = loaded.labels_file
-    if labels is None or len(classes) != 1 or classes[0] is None:
+    number = known_classes(loaded) if _is_of_one(output) else next(iter(classes), None)
+    if labels is None or number is None:
         return
     path = Path(labels.source)
     if path.is_file() and labels.member is None:
-        error = _error_of(partial(read_labels, path, classes[0]))
+        error = _error_of(partial(read_labels, path, number))
         if error:
             yield MlmsError(f"{labels.place}: {error}")
+
+
+def _is_of_one(output: Output) -> bool:
+    """Return whether the steps of a classification take one number an input."""
+    return output.has_class_numbers or output.threshold is not None
+
+
+def _problem_of_axes(
+    output: Output, shape: Sequence[int | None], classes: Sequence[int | None]
+) -> str:
+    """Return why a classification can't be scored by its axes, and what to write; else "".
+
+    ``classes`` are the axes behind the batch that aren't 1.
+    """
+    if len(classes) > 1:
+        return "not inputs x classes; name another output, or write 'type: tensor'"
+    if not _is_of_one(output):
+        return "" if classes else f"one number an input; {ONE_COLUMN_ADVICE}"
+    if classes in ([], [None]):
+        return ""
+    step = "class_numbers" if output.has_class_numbers else "threshold"
+    return f"and the step {step!r} takes one number an input; leave it out"
 
 
 def check_dataset(loaded: LoadedManifest, cache: Path) -> Iterator[DatasetError | ArtifactError]:

@@ -23,7 +23,7 @@ from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import Array
 from pytest_mlms.measure.evaluate.inputs import random_batch
 from pytest_mlms.measure.evaluate.rows import BatchAxis
-from pytest_mlms.measure.pipeline import Dataset, postprocess, table_of
+from pytest_mlms.measure.pipeline import Dataset, class_numbers, postprocess, table_of
 from pytest_mlms.measure.structure.cost import ModelCost
 from pytest_mlms.measure.structure.onnx_graph import describe_onnx
 from pytest_mlms.measure.structure.summary import summarize_cost
@@ -164,7 +164,10 @@ class ItemTracer:
         size = self.case.batch_size
         axis = BatchAxis.of(output, predictor, manifest.batch_axes)
         rows = axis.rows(outputs[output.name], size)
-        postprocess(table_of(output, rows, size), output)
+        if output.has_class_numbers:
+            class_numbers(output, rows, size)
+        else:
+            postprocess(table_of(output, rows, size), output)
 
     def _keep(self, trace: Trace) -> None:
         """Write all files of the trace so far."""

@@ -131,6 +131,20 @@ class DropBackground(Closed):
     index: Annotated[int, Field(ge=0)] = 0
 
 
+class ClassNumbers(Closed):
+    """Take the output as the number of each input's class, as ``predict`` of a classifier gives it.
+
+    Numbers are those of the labels, whole and not negative, of any type.
+    """
+
+
+class Dequantize(Closed):
+    """Compute (x - zero_point) * scale, the numbers that those of a quantised output stand for."""
+
+    scale: PositiveFloat
+    zero_point: int = 0
+
+
 class BestClass(Closed):
     """Keep the best class of each box; without this step a box is a detection for each class."""
 

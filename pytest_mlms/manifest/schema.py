@@ -26,7 +26,7 @@ from pytest_mlms.manifest.steps import (
     TopK,
     check_channels,
 )
-from pytest_mlms.manifest.text_steps import check_text_steps
+from pytest_mlms.manifest.text_steps import Threshold, check_text_steps
 from pytest_mlms.manifest.thresholds import Thresholds
 from pytest_mlms.manifest.types import (
     AmountOfMemory,
@@ -416,14 +416,40 @@ OutputType = Literal[
 """The forms of an output once its steps are done; docs/tasks.md has their shapes."""
 
 
-_NUMBERS = frozenset({"softmax", "sigmoid", "threshold", "argmax"})
+_NUMBERS = frozenset({"dequantize", "softmax", "sigmoid", "threshold", "argmax"})
 _STEPS_OF_OUTPUT: dict[str, frozenset[str]] = {
-    "classification": frozenset({"drop_background", "softmax", "top_k"}),
+    "classification": frozenset(
+        {"dequantize", "drop_background", "softmax", "sigmoid", "threshold", "class_numbers"}
+        | {"top_k"}
+    ),
     "tensor": _NUMBERS,
     "mask": _NUMBERS | {"mask"},
     "image": frozenset({"sigmoid", "image"}),
 }
 """Type of an output -> its steps; boxes and texts have others, which they check."""
+
+_OF_SOME_TYPES = ("class_numbers", "dequantize", "top_k", "mask", "image")
+"""Steps that outputs of boxes and texts don't have."""
+
+_ONE_COLUMN = ("dequantize", "sigmoid", "threshold", "top_k")
+"""The steps of one score for two classes, in their order."""
+
+
+def _check_classification(names: list[str]) -> None:
+    """Raise ValueError for steps of classes that are out of order, or don't go together."""
+    others = [name for name in names if name != "dequantize"]
+    if "drop_background" in others[1:]:
+        raise ValueError("step 'drop_background' takes a column of the output; put it first")
+    if "dequantize" in names[1:]:
+        raise ValueError("step 'dequantize' takes the output as it is; put it first")
+    if "class_numbers" in names and set(names) - {"class_numbers", "top_k"}:
+        raise ValueError("step 'class_numbers' takes no scores; leave out the other steps")
+    if "sigmoid" in names and "threshold" not in names:
+        advice = "write 'threshold' behind it, or 'softmax' for a column for each class"
+        raise ValueError(f"step 'sigmoid' is for one score of two classes; {advice}")
+    if "threshold" in names and names != [name for name in _ONE_COLUMN if name in names]:
+        problem = "step 'threshold' takes one score of two classes"
+        raise ValueError(f"{problem}; write no other steps than {', '.join(_ONE_COLUMN)}, in order")
 
 
 class Output(Closed):
@@ -461,8 +487,11 @@ class Output(Closed):
         names = [step.name for step in self.steps]
         if "top_k" in names[:-1]:
             raise ValueError("step 'top_k' leaves no scores to go on with; move it to the end")
-        if self.type == "classification" and "drop_background" in names[1:]:
-            raise ValueError("step 'drop_background' takes a column of the output; put it first")
+        if self.type == "classification":
+            _check_classification(names)
+            above = self.threshold.above if self.threshold else 0.5
+            if "sigmoid" in names and not 0 < above < 1:
+                raise ValueError("a probability is from 0 to 1; write 'above' between them")
         check_text_steps(self.type, {step.name: step.parameters for step in self.steps})
         for name in names:
             self._check_step(name)
@@ -470,7 +499,7 @@ class Output(Closed):
 
     def _check_step(self, name: str) -> None:
         known = _STEPS_OF_OUTPUT.get(self.type)
-        is_known = name not in ("top_k", "mask", "image") if known is None else name in known
+        is_known = name not in _OF_SOME_TYPES if known is None else name in known
         if is_known:
             return
         types = [other for other, steps in _STEPS_OF_OUTPUT.items() if name in steps]
@@ -484,6 +513,19 @@ class Output(Closed):
             if isinstance(step.parameters, TopK):
                 return step.parameters
         return None
+
+    @property
+    def threshold(self) -> Threshold | None:
+        """The threshold's parameters, if it has one: of a classification with one score."""
+        for step in self.steps:
+            if isinstance(step.parameters, Threshold):
+                return step.parameters
+        return None
+
+    @property
+    def has_class_numbers(self) -> bool:
+        """True for a classification that gives the number of each input's class, and no scores."""
+        return any(step.name == "class_numbers" for step in self.steps)
 
 
 class DatasetEntry(Closed):

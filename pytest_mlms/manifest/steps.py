@@ -294,6 +294,8 @@ class OutputStep(Step):
     anchors: output_steps.Anchors | None = None
     sigmoid: output_steps.Sigmoid | None = None
     drop_background: output_steps.DropBackground | None = None
+    dequantize: output_steps.Dequantize | None = None
+    class_numbers: output_steps.ClassNumbers | None = None
     best_class: output_steps.BestClass | None = None
     min_score: output_steps.MinScore | None = None
     nms: output_steps.Nms | None = None

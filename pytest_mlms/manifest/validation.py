@@ -384,8 +384,12 @@ def _agreement_texts(
             return
         yield f"the reference {reference!r} has no model here; write one of {known}"
     limits = agreement_limits().keys() & agreement.model_fields_set
-    if limits and manifest.classification is None:
+    output = manifest.classification
+    if limits and output is None:
         yield f"{min(limits)} judges nothing; add an output of type classification"
+    elif limits and output is not None and output.has_class_numbers:
+        problem = f"{min(limits)} judges nothing, as {output.name!r} has numbers of classes"
+        yield f"{problem}; write 'atol: 0', or name an output with scores"
     pairs = set(_judged_pairs(manifest, agreement))
     for model, device in sorted(pairs & judged)[:1]:
         yield f"{model} on {device} has an agreement already; name other frameworks or devices"

@@ -78,6 +78,29 @@ def test_the_classes_of_an_output_may_be_on_any_axis(tmp_path: Path) -> None:
     assert "output 'y' is (10, None, 3), not inputs x classes" in error
 
 
+@pytest.mark.parametrize(
+    ("shape", "steps", "message"),
+    [
+        (("n",), ["class_numbers"], ""),
+        (("n", 1), ["class_numbers"], ""),
+        (("n",), ["threshold"], ""),
+        (("n", 1), ["sigmoid", "threshold"], ""),
+        (("n", "m"), ["threshold"], ""),
+        (("n",), [], "one number an input; write 'steps: [threshold]' where it is the probability"),
+        (("n", 1), ["softmax"], "one number an input; write 'steps: [threshold]'"),
+        (("n", 2), ["threshold"], "the step 'threshold' takes one number an input; leave it out"),
+        (("n", 9), ["class_numbers"], "the step 'class_numbers' takes one number an input; leave"),
+        (("n", 3, 3), ["class_numbers"], "not inputs x classes; name another output"),
+    ],
+)
+def test_one_number_an_input_has_a_step_that_says_what_it_is(
+    tmp_path: Path, shape: Any, steps: Any, message: str
+) -> None:
+    errors = output_errors(tmp_path, *shape, type="classification", steps=steps)
+    assert len(errors) == bool(message)
+    assert message in "".join(errors)
+
+
 def test_inputs_and_outputs_are_found_by_their_positions(tmp_path: Path) -> None:
     output = {"name": "scores", "position": 0, "type": "classification"}
     renamed = tensor(position=0, shape=["batch", 128])

@@ -129,6 +129,30 @@ def test_the_background_of_classes_is_dropped_first(tmp_path: Path) -> None:
     assert message in error_of(tmp_path, small(outputs=[output]))
 
 
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [
+        (["softmax", {"dequantize": {"scale": 0.1}}], "takes the output as it is; put it first"),
+        (["sigmoid"], "write 'threshold' behind it, or 'softmax' for a column for each class"),
+        (["threshold", "sigmoid"], "no other steps than dequantize, sigmoid, threshold, top_k, in"),
+        (["softmax", "threshold"], "step 'threshold' takes one score of two classes; write no"),
+        (["class_numbers", "softmax"], "step 'class_numbers' takes no scores; leave out the other"),
+        (["class_numbers", "threshold"], "step 'class_numbers' takes no scores"),
+        (["sigmoid", {"threshold": {"above": 2}}], "a probability is from 0 to 1; write 'above'"),
+    ],
+)
+def test_steps_of_classes_go_together(tmp_path: Path, steps: Any, message: str) -> None:
+    output = {"name": "y", "type": "classification", "steps": steps}
+    assert message in error_of(tmp_path, small(outputs=[output]))
+
+
+@pytest.mark.parametrize("kind", ["boxes", "tokens", "text"])
+def test_outputs_of_other_types_have_no_numbers_of_classes(tmp_path: Path, kind: str) -> None:
+    for step in ("class_numbers", {"dequantize": {"scale": 0.1}}):
+        output = {"name": "y", "type": kind, "steps": [step]}
+        assert "no step" in error_of(tmp_path, small(outputs=[output]))
+
+
 def test_a_tensor_has_no_top_k(tmp_path: Path) -> None:
     output = {"name": "y", "type": "tensor", "steps": ["top_k"]}
     assert "type tensor has no step 'top_k'" in error_of(tmp_path, small(outputs=[output]))

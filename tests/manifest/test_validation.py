@@ -173,6 +173,11 @@ def test_accuracy_needs_a_classification(tmp_path: Path) -> None:
             "js judges nothing; add an output of type classification",
         ),
         (
+            {"reference": "onnxruntime", "top1": {"min": 0.9}},
+            {"outputs": [{"name": "y", "type": "classification", "steps": ["class_numbers"]}]},
+            "top1 judges nothing, as 'y' has numbers of classes; write 'atol: 0', or name",
+        ),
+        (
             {"reference": "onnxruntime", "devices": ["cuda"]},
             {},
             "agreement names devices that nothing is evaluated with",

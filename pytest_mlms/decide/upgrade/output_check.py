@@ -137,8 +137,7 @@ class OutputCheck:
         manifest = self.case.loaded.manifest
         agreement = self.case.upgrade_agreement
         tolerance = Tolerance(agreement.rtol, agreement.atol) if agreement else None
-        classes = manifest.classification
-        self._sweep = OutputSweep(rules_of(self.case), classes.name if classes else "")
+        self._sweep = OutputSweep(rules_of(self.case), manifest.classification)
         self._about = Circumstances(tolerance, agreement.inputs if agreement else 1.0)
         self._sweep.may_differ = 1 - self._about.inputs
 

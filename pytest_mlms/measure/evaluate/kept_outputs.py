@@ -223,12 +223,19 @@ def compare_outputs(
             )
     found = compare(outputs, reference.outputs, tolerance)
     output = reference.case.loaded.manifest.classification
-    if output is None or not is_table(reference.outputs[output.name]):
+    if output is None or not _has_table(output, reference.outputs[output.name]):
         return OutputComparison(found, None)
     count = len(reference.inputs)
     ours = table_of(output, outputs[output.name], count)
     expected = table_of(output, reference.outputs[output.name], count)
     return OutputComparison(found, rank(_scored_chunks(ours, expected, output)))
+
+
+def _has_table(output: Output, values: Array) -> bool:
+    """Return whether an output has scores of classes, which a number of a class isn't."""
+    if output.has_class_numbers:
+        return False
+    return output.threshold is not None or is_table(values)
 
 
 def _scored_chunks(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,6 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pytest_mlms.core.errors import OutputError
+from pytest_mlms.manifest.schema import Output
 from pytest_mlms.measure.evaluate.closeness import (
     Closeness,
     Rounding,
@@ -22,6 +25,7 @@ from pytest_mlms.measure.evaluate.closeness import (
 )
 from pytest_mlms.measure.evaluate.objects import SPREADS, deviation_from_forms, order_of
 from pytest_mlms.measure.evaluate.outputs import NearbyOutputs, finite_rows
+from pytest_mlms.measure.pipeline import best_classes
 from pytest_mlms.provide.cases import Case
 
 __all__ = [
@@ -85,7 +89,7 @@ class OutputSweep:
 
     Attributes:
         rules: How far each output may differ.
-        classification: The output whose best class is counted, "" without one.
+        classification: The output whose best class is counted, if there is one.
         may_differ: The share of inputs that may differ by more than is allowed.
         of_itself: Whether both are of one model, whose NaN differs from any number on either side.
         inputs: The number of inputs that were compared.
@@ -101,7 +105,7 @@ class OutputSweep:
     """
 
     rules: Mapping[str, Rule]
-    classification: str = ""
+    classification: Output | None = None
     may_differ: float = 0.0
     of_itself: bool = False
     inputs: int = 0
@@ -285,13 +289,15 @@ class OutputSweep:
         self._far = heapq.nlargest(_MOST_NAMED, self._far)
 
     def _count_flips(self, expected: Mapping[str, Array], ours: Mapping[str, Array]) -> None:
-        before = expected.get(self.classification)
-        after = ours.get(self.classification)
-        if before is None or after is None or before.shape != after.shape or before.ndim < 2:
+        spec = self.classification
+        if spec is None or spec.name not in expected or spec.name not in ours:
             return
-        if before.size:
-            best = [side.reshape(len(side), -1).argmax(axis=1) for side in (before, after)]
-            self.flips += int((best[0] != best[1]).sum())
+        sides = (expected[spec.name], ours[spec.name])
+        if sides[0].shape != sides[1].shape or not sides[0].size:
+            return
+        with contextlib.suppress(OutputError):  # of another form, which scoring reports
+            before, after = (best_classes(spec, side, len(side)) for side in sides)
+            self.flips += int((before != after).sum())
 
 
 def _decided_by_rounding(

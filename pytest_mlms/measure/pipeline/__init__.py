@@ -4,7 +4,15 @@ from pytest_mlms.measure.pipeline.dataset import Dataset, open_dataset
 from pytest_mlms.measure.pipeline.geometry import Geometry
 from pytest_mlms.measure.pipeline.inputs import preprocess, start_state
 from pytest_mlms.measure.pipeline.labels import LabelForm, Labels
-from pytest_mlms.measure.pipeline.outputs import is_table, postprocess, read_labels, table_of, top_k
+from pytest_mlms.measure.pipeline.outputs import (
+    best_classes,
+    class_numbers,
+    is_table,
+    postprocess,
+    read_labels,
+    table_of,
+    top_k,
+)
 from pytest_mlms.measure.pipeline.selection import without_corrupt
 
 __all__ = [
@@ -12,6 +20,8 @@ __all__ = [
     "Geometry",
     "LabelForm",
     "Labels",
+    "best_classes",
+    "class_numbers",
     "is_table",
     "open_dataset",
     "postprocess",

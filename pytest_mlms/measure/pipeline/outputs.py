@@ -17,7 +17,7 @@ import scipy
 from numpy.typing import NDArray
 
 from pytest_mlms.core.errors import DatasetError, OutputError
-from pytest_mlms.manifest.output_steps import DropBackground, Image, Sigmoid
+from pytest_mlms.manifest.output_steps import Dequantize, DropBackground, Image, Sigmoid
 from pytest_mlms.manifest.schema import Output
 from pytest_mlms.manifest.text_steps import (
     Argmax,
@@ -32,6 +32,9 @@ from pytest_mlms.measure.pipeline.text_inputs import decode
 
 Array = NDArray[Any]
 
+_HALF = 0.5  # the threshold of probabilities
+_MOST_CLASSES = 100_000_000  # beyond which a number is no class's
+
 
 def is_table(values: Array) -> bool:
     """Return whether an output is inputs x classes, beside axes of 1 such as N x 1000 x 1 x 1."""
@@ -44,19 +47,96 @@ def is_table(values: Array) -> bool:
 def table_of(spec: Output, values: Array, inputs: int) -> Array:
     """Return an output of so many inputs as inputs x classes, without the background.
 
-    Raises OutputError where it isn't a table of them.
+    One score of two classes becomes two columns, of which the second is the larger one where the
+    score is above the threshold. Raises OutputError where it isn't a table of classes.
     """
+    if spec.threshold is not None:
+        return _beside_threshold(spec, _column_of(spec, values, inputs))
     if len(values.shape) == 0 or len(values) != inputs or not is_table(values):
         found = f"output {spec.name!r} of {inputs} inputs is {values.shape}"
         advice = "name another output, or write 'type: tensor'"
+        if values.shape == (inputs,):
+            advice = ONE_COLUMN_ADVICE
         raise OutputError(f"{found}; expected inputs x classes; {advice}")
-    return _without_background(spec, values.reshape(inputs, -1))
+    table = _without_background(spec, values.reshape(inputs, -1))
+    if table.shape[1] == 1:
+        raise OutputError(f"output {spec.name!r} has one number an input; {ONE_COLUMN_ADVICE}")
+    return table
+
+
+ONE_COLUMN_ADVICE = (
+    "write 'steps: [threshold]' where it is the probability of class 1, 'steps: [sigmoid, "
+    "threshold]' for its logit, or 'steps: [class_numbers]' where it is the number of the class"
+)
+"""What to write for an output that has one number for each input."""
+
+
+def _column_of(spec: Output, values: Array, inputs: int) -> Array:
+    """Return an output of one number an input (N). Raises OutputError for another one."""
+    if values.shape[:1] != (inputs,) or values.size != inputs:
+        found = f"output {spec.name!r} of {inputs} inputs is {values.shape}"
+        step = "threshold" if spec.threshold else "class_numbers"
+        advice = f"leave out the step {step!r}, or name another output"
+        raise OutputError(f"{found}; expected one number an input; {advice}")
+    return values.reshape(inputs)
+
+
+def class_numbers(spec: Output, values: Array, inputs: int) -> Array:
+    """Return the numbers of classes that an output has (N, int64), by the step class_numbers.
+
+    Raises OutputError for what isn't one whole number an input, of 0 or more.
+    """
+    numbers = _column_of(spec, values, inputs)
+    with np.errstate(invalid="ignore"):
+        is_number = numbers.dtype.kind in "biuf" and (numbers >= 0) & (numbers <= _MOST_CLASSES)
+        whole = numbers.astype(np.int64) if numbers.dtype.kind in "biuf" else numbers
+    is_number = np.asarray(is_number & (whole == numbers))
+    if not is_number.all():
+        wrong = numbers[int(is_number.argmin())]
+        problem = f"output {spec.name!r} has {wrong}, which is no number of a class"
+        advice = "leave out the step 'class_numbers', or name another output"
+        raise OutputError(f"{problem}; {advice}")
+    return np.asarray(whole)
+
+
+def best_classes(spec: Output, values: Array, inputs: int) -> Array:
+    """Return the number of each input's best class (N). Raises OutputError as table_of does."""
+    if spec.has_class_numbers:
+        return class_numbers(spec, values, inputs)
+    return np.asarray(table_of(spec, values, inputs).argmax(axis=1))
+
+
+def _beside_threshold(spec: Output, column: Array) -> Array:
+    """Return scores (N) as a table of N x 2: the threshold, and the score before its sigmoid.
+
+    Raises OutputError for scores that can't be the probabilities that the threshold is for.
+    """
+    assert spec.threshold is not None, "only scores with a threshold are one column"
+    above = spec.threshold.above
+    scores = column.astype(np.float64)
+    for step in spec.steps:
+        if isinstance(step.parameters, Dequantize):
+            scores = _dequantize(scores, step.parameters)
+        if isinstance(step.parameters, Sigmoid):
+            if step.parameters.clip is not None:
+                scores = scores.clip(-step.parameters.clip, step.parameters.clip)
+            above = float(scipy.special.logit(above))
+    has_sigmoid = any(step.name == "sigmoid" for step in spec.steps)
+    if not has_sigmoid and above == _HALF and ((scores < 0) | (scores > 1)).any():
+        found = f"{np.nanmin(scores):.6g} to {np.nanmax(scores):.6g}"
+        problem = f"output {spec.name!r} has scores of {found}, which are no probabilities"
+        logits = "write 'steps: [sigmoid, threshold]' for logits"
+        if column.dtype.kind in "iu":
+            logits = "write 'dequantize: {scale: …, zero_point: …}' before the threshold"
+        advice = f"{logits}, or 'threshold: {{above: …}}' for other scores"
+        raise OutputError(f"{problem}; {advice}")
+    return np.stack([np.full(scores.shape, above), scores], axis=1)
 
 
 def _without_background(spec: Output, table: Array) -> Array:
-    """Return a table without the class that the first step drops, if it is ``drop_background``."""
-    dropped = spec.steps[0].parameters if spec.steps else None
-    if not isinstance(dropped, DropBackground):
+    """Return a table without the class that ``drop_background`` drops, if it has that step."""
+    dropped = next((one for one in _parameters(spec) if isinstance(one, DropBackground)), None)
+    if dropped is None:
         return table
     classes = table.shape[1]
     if dropped.index >= classes:
@@ -66,18 +146,37 @@ def _without_background(spec: Output, table: Array) -> Array:
         return np.delete(table, dropped.index, axis=1)
 
 
-def postprocess(output: Array, spec: Output) -> Array:
-    """Return the scores of a model's output, both N x classes.
+def _parameters(spec: Output) -> list[Any]:
+    return [step.parameters for step in spec.steps]
 
-    All steps but top_k are done, in the order of the manifest. The background is dropped already,
-    by ``table_of``.
+
+def postprocess(output: Array, spec: Output) -> Array:
+    """Return the scores of a model's output, both N x classes, as ``table_of`` gives them.
+
+    All steps but top_k are done, in the order of the manifest. The background is dropped already.
+    The scores of two classes by one with a threshold are 1 - p and p.
     """
+    if spec.threshold is not None:
+        return _of_two_classes(output, spec)
     scores = output
     for step in spec.steps:
         if step.name == "softmax":
             with observers.step(step.name):
                 scores = np.asarray(scipy.special.softmax(scores, axis=-1))
+        elif isinstance(step.parameters, Dequantize):
+            scores = _dequantize(scores, step.parameters)
     return scores
+
+
+def _of_two_classes(table: Array, spec: Output) -> Array:
+    """Return the scores of both classes, N x 2: probabilities, or mirrored at the threshold."""
+    above, scores = table.T
+    has_sigmoid = any(step.name == "sigmoid" for step in spec.steps)
+    if has_sigmoid:
+        scores = scipy.special.expit(scores)
+    are_shares = has_sigmoid or bool(((scores >= 0) & (scores <= 1)).all())
+    others = 1 - scores if are_shares else 2 * above - scores
+    return np.stack([others, scores], axis=1)
 
 
 def top_k(scores: Array, k: int) -> Array:
@@ -190,6 +289,10 @@ def steps_done(values: Array, output: Output) -> Values:
 
 def _softmax(values: Values, parameters: object) -> Values:
     return scipy.special.softmax(_finite(values).astype(np.float64), axis=-1)
+
+
+def _dequantize(values: Values, parameters: Dequantize) -> Values:
+    return (np.asarray(values).astype(np.float64) - parameters.zero_point) * parameters.scale
 
 
 def _sigmoid(values: Values, parameters: Sigmoid) -> Values:
@@ -328,6 +431,7 @@ def _is_inner_apostrophe(text: str, index: int) -> bool:
 
 
 _STEPS: dict[str, Callable[[Values, Any], Values]] = {
+    "dequantize": _dequantize,
     "softmax": _softmax,
     "sigmoid": _sigmoid,
     "threshold": _threshold,

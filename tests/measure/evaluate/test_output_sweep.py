@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pytest_mlms.manifest.schema import Output
 from pytest_mlms.measure.evaluate.closeness import Rule
 from pytest_mlms.measure.evaluate.output_sweep import OutputSweep
 from pytest_mlms.measure.evaluate.outputs import NearbyOutputs, nearby_outputs
@@ -278,3 +279,21 @@ def test_a_large_result_is_a_measure_of_those_beside_it() -> None:
     for large in (123456.7, 2e8 / 3):
         values[:, 5] = large
         assert off_by_a_tenth(values, Rule()) == 0
+
+
+@pytest.mark.parametrize(
+    ("step", "before", "after"),
+    [
+        ("class_numbers", [0, 3, 2, 1], [0, 2, 2, 0]),
+        ("threshold", [0.1, 0.4, 0.9, 0.6], [0.2, 0.6, 0.8, 0.5]),
+    ],
+)
+def test_another_class_of_one_number_an_input_is_counted(
+    step: Any, before: Any, after: Any
+) -> None:
+    spec = Output.model_validate({"name": "y", "type": "classification", "steps": [step]})
+    for shape in ((-1,), (-1, 1)):
+        sweep = OutputSweep({"y": Rule()}, spec)
+        sides = [{"y": np.array(side).reshape(shape)} for side in (before, after)]
+        sweep.add(*sides, [""] * 4)
+        assert sweep.flips == 2

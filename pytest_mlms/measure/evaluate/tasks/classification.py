@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pytest_mlms.core.errors import OutputError
 from pytest_mlms.measure.evaluate.agreement import are_probabilities
 from pytest_mlms.measure.evaluate.outputs import check_finite, finite_rows
 from pytest_mlms.measure.evaluate.tasks.labels import labels_of, number_texts
 from pytest_mlms.measure.evaluate.tasks.task import Array, Evidence, Scorer, Task
-from pytest_mlms.measure.pipeline import postprocess, read_labels, table_of, top_k
+from pytest_mlms.measure.pipeline import class_numbers, postprocess, read_labels, table_of, top_k
 
 if TYPE_CHECKING:
     from pytest_mlms.manifest.schema import Output
@@ -32,8 +33,10 @@ class Classification(Task):
 
     def scorer(self, outputs: Sequence[Output], dataset: Dataset) -> Scorer:
         """Return a scorer; raises DatasetError for a dataset without labels."""
-        labels = labels_of(dataset, "one class index an element")
-        return ClassificationScorer(outputs[0], dataset, np.asarray(labels))
+        labels = np.asarray(labels_of(dataset, "one class index an element"))
+        if outputs[0].has_class_numbers:
+            return NumberScorer(outputs[0], dataset, labels)
+        return ClassificationScorer(outputs[0], dataset, labels)
 
 
 class ClassificationScorer(Scorer):
@@ -110,18 +113,9 @@ class ClassificationEvidence(Evidence):
         return found
 
     def figures(self, counts: Array) -> dict[str, Array]:
-        """Return the mean of the classes' F1 scores (van Rijsbergen 1979, chapter 7).
-
-        A class counts in a sample that has it as a label or as a best class, as in scikit-learn.
-        """
+        """Return the quantities of ``class_figures``."""
         best = self.values.argmax(axis=1)
-        right = best == self.labels
-        classes = self.values.shape[1]
-        of_right = sums_by_group(counts[:, right], best[right], classes)
-        either = sums_by_group(counts, self.labels, classes)
-        either += sums_by_group(counts, best, classes)
-        scores = np.divide(2 * of_right, either, out=np.zeros_like(either), where=either > 0)
-        return {"f1_macro": scores.sum(axis=1) / (either > 0).sum(axis=1)}
+        return class_figures(counts, self.labels, best, self.values.shape[1])
 
     @property
     def losses(self) -> Array:
@@ -165,6 +159,96 @@ class ClassificationEvidence(Evidence):
     def _word(self) -> str:
         """The word for a score: probability, if all rows are probabilities."""
         return "probability" if are_probabilities(self.scores) else "score"
+
+
+class NumberScorer(Scorer):
+    """Collector of the numbers of classes that a model gives instead of scores."""
+
+    def __init__(self, output: Output, dataset: Dataset, labels: Array) -> None:
+        self._output = output
+        self._dataset = dataset
+        self._labels = labels
+        self._numbers: list[Array] = []
+
+    def add(self, outputs: Mapping[str, Array], inputs: range) -> None:
+        """Take the numbers of a batch; raises OutputError for what isn't one for each input."""
+        self._numbers.append(class_numbers(self._output, outputs[self._output.name], len(inputs)))
+
+    def evidence(self) -> NumberEvidence:
+        """Return the evidence of all inputs.
+
+        Raises DatasetError for labels below 0, and for one that a file of names doesn't have, and
+        OutputError for a number that it doesn't have.
+        """
+        numbers = np.concatenate(self._numbers)
+        labels = self._labels[: len(numbers)]
+        names: list[str] | None = None
+        if self._output.top_k and self._output.top_k.labels:
+            names = read_labels(Path(self._output.top_k.labels))
+        check_labels(self._dataset, labels, len(names) if names else int(labels.max()) + 1)
+        if names and numbers.max() >= len(names):
+            problem = f"output {self._output.name!r} has class {numbers.max()}"
+            found = f"and the file of names {len(names)} names"
+            raise OutputError(f"{problem}, {found}; write one name a line for each class")
+        return NumberEvidence(numbers, labels, names)
+
+
+class NumberEvidence(Evidence):
+    """The number of each input's class by the model (N), and the labels (N).
+
+    ``names`` are those of the classes, None where they are their numbers.
+    """
+
+    def __init__(self, numbers: Array, labels: Array, names: Sequence[str] | None = None) -> None:
+        self._numbers = numbers
+        self._labels = labels
+        self._names = names
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @property
+    def shares(self) -> dict[str, NDArray[np.bool_]]:
+        """Return whether each label is the class that the model gives."""
+        return {"top1": self._numbers == self._labels}
+
+    def figures(self, counts: Array) -> dict[str, Array]:
+        """Return the quantities of ``class_figures``, of the classes that are there."""
+        both = np.concatenate([self._labels, self._numbers])
+        present, places = np.unique(both, return_inverse=True)
+        labels, best = np.split(places, 2)
+        return class_figures(counts, labels, best, len(present))
+
+    @property
+    def losses(self) -> Array:
+        """1 for an input with another class than its label, else 0."""
+        return np.asarray(self._numbers != self._labels, dtype=np.float64)
+
+    def columns(self) -> dict[str, Sequence[Any]]:
+        """Return the label and the class."""
+        return {"label": self._named(self._labels), "class_1": self._named(self._numbers)}
+
+    def answers(self) -> Sequence[int]:
+        """Return the class of each input."""
+        return list(map(int, self._numbers))
+
+    def _named(self, numbers: Array) -> list[str]:
+        names = self._names
+        return [names[number] if names else str(number) for number in numbers.tolist()]
+
+
+def class_figures(counts: Array, labels: Array, best: Array, classes: int) -> dict[str, Array]:
+    """Return the quantities of labels and best classes (N), for R samples of the inputs (R x N).
+
+    ``f1_macro`` is the mean of the classes' F1 scores (van Rijsbergen 1979, chapter 7). A class
+    counts in a sample that has it as a label or as a best class, as in scikit-learn.
+    """
+    right = best == labels
+    of_right = sums_by_group(counts[:, right], best[right], classes)
+    either = sums_by_group(counts, labels, classes)
+    either += sums_by_group(counts, best, classes)
+    scores = np.divide(2 * of_right, either, out=np.zeros_like(either), where=either > 0)
+    return {"f1_macro": scores.sum(axis=1) / (either > 0).sum(axis=1)}
 
 
 def _label_values(values: Array, labels: Array) -> Array:

@@ -19,6 +19,7 @@ from pytest_mlms.measure.evaluate.rows import predict_rows
 from pytest_mlms.measure.evaluate.tasks.classification import (
     Classification,
     ClassificationEvidence,
+    NumberEvidence,
     hits,
 )
 from pytest_mlms.measure.pipeline import Dataset, top_k
@@ -197,12 +198,13 @@ def test_an_output_that_is_no_table_of_scores_is_an_error() -> None:
 
 
 def test_labels_that_are_no_classes_are_an_error() -> None:
-    predictor: Any = FakePredictor([[1]] * 6)
+    predictor: Any = FakePredictor([[1, 0]] * 6)
+    later = Dataset("m.yaml:1: six.npz", (PIXEL,), ARRAYS, LABELS + 1)
     with pytest.raises(
         DatasetError,
-        match="element 1: the label is 1, of labels from 0 to 1; the model has the classes 0 to",
+        match="element 1: the label is 2, of labels from 1 to 2; the model has the classes 0 to 1",
     ):
-        classify(predictor, SIX, 6)
+        classify(predictor, later, 6)
 
 
 def test_a_dataset_without_labels_has_no_accuracy() -> None:
@@ -225,3 +227,111 @@ def test_the_batch_of_scores_is_on_the_axis_that_the_manifest_names() -> None:
     predictor: Any = FakePredictor(logits.T)
     output = LOGITS.model_copy(update={"shape": (2, "batch")})
     assert classify(predictor, SIX, 6, output).values.tolist() == logits.tolist()
+
+
+def output_of(*steps: Any) -> Output:
+    """Return a classification with these steps."""
+    return Output.model_validate({"name": "y", "type": "classification", "steps": list(steps)})
+
+
+def scored(values: Any, labels: Any, *steps: Any) -> Any:
+    """Return the evidence of outputs, a batch of two at a time, against labels."""
+    labels = np.asarray(labels)
+    given: Any = {"x": np.zeros((len(labels), 1))}
+    dataset = Dataset("m.yaml:1: d.npz", (PIXEL,), given, labels)
+    scorer = Classification().scorer([output_of(*steps)], dataset)
+    for first in range(0, len(labels), 2):
+        rows = np.asarray(values)[first : first + 2]
+        scorer.add({"y": rows}, range(first, first + len(rows)))
+    return scorer.evidence()
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.uint8, np.float32])
+@pytest.mark.parametrize("shape", [(-1,), (-1, 1)])
+def test_numbers_of_classes_are_right_where_they_are_the_label(kind: Any, shape: Any) -> None:
+    numbers = np.array([0, 3, 3, 7, 0], kind).reshape(shape)
+    evidence = scored(numbers, [0, 3, 1, 7, 7], "class_numbers")
+    assert isinstance(evidence, NumberEvidence)
+    found = estimate_evidence(evidence, seed=0)
+    assert found["top1"].value == pytest.approx(0.6)
+    # F1 scores: 2/3 of class 0, 0 of 1, 2/3 of 3, 2/3 of 7
+    assert found["f1_macro"].value == pytest.approx(0.5)
+    assert evidence.answers() == [0, 3, 3, 7, 0]
+    assert evidence.columns()["class_1"] == ["0", "3", "3", "7", "0"]
+    assert evidence.losses.tolist() == [0, 0, 1, 0, 1]
+
+
+@pytest.mark.parametrize("wrong", [-1, 0.5, np.nan, np.inf, 1e12])
+def test_what_is_no_number_of_a_class_is_an_error(wrong: float) -> None:
+    with pytest.raises(OutputError, match="which is no number of a class; leave out the step"):
+        scored(np.array([0, wrong]), [0, 1], "class_numbers")
+
+
+def test_scores_are_no_numbers_of_classes() -> None:
+    with pytest.raises(OutputError, match=r"is \(2, 3\); expected one number an input; leave out"):
+        scored(np.eye(3)[:2], [0, 1], "class_numbers")
+
+
+def test_a_number_without_a_name_is_an_error(tmp_path: Any) -> None:
+    (tmp_path / "names.txt").write_text("cat\ndog\n")
+    named = {"top_k": {"k": 1, "labels": str(tmp_path / "names.txt")}}
+    numbers = np.array([0, 1])
+    assert scored(numbers, [1, 1], "class_numbers", named).columns()["label"] == ["dog", "dog"]
+    with pytest.raises(OutputError, match="has class 2, and the file of names 2 names; write one"):
+        scored(numbers * 2, [1, 1], "class_numbers", named)
+    with pytest.raises(DatasetError, match="the model has the classes 0 to 1; correct the labels"):
+        scored(numbers, [1, 2], "class_numbers", named)
+
+
+@pytest.mark.parametrize("shape", [(-1,), (-1, 1), (-1, 1, 1)])
+def test_one_score_is_of_class_1_where_it_is_above_the_threshold(shape: Any) -> None:
+    scores = np.array([0.1, 0.5, 0.51, 0.9], np.float32)
+    values = scores.reshape(shape)
+    evidence = scored(values, [0, 1, 1, 0], "threshold")
+    assert evidence.answers() == [0, 0, 1, 1]
+    assert evidence.scores == pytest.approx(np.stack([1 - scores, scores], axis=1))
+    assert estimate_evidence(evidence, seed=0)["top1"].value == 0.5
+    lower = scored(values, [0, 1, 1, 0], {"threshold": {"above": 0.3}})
+    assert lower.answers() == [0, 1, 1, 1]
+
+
+@given(arrays(np.float32, 6, elements=st.floats(-200, 200, width=32)), st.floats(0.01, 0.99))
+def test_a_logit_is_above_where_its_probability_is(logits: np.ndarray, above: float) -> None:
+    evidence = scored(logits, np.zeros(6, int), "sigmoid", {"threshold": {"above": above}})
+    edge = np.log(above / (1 - above))
+    sure = np.abs(logits - edge) > 1e-9
+    assert (np.array(evidence.answers()) == (logits > edge))[sure].all()
+    assert (evidence.scores[:, 1] >= 0).all()
+    assert evidence.scores.sum(axis=1) == pytest.approx(np.ones(6))
+
+
+def test_logits_without_a_sigmoid_are_an_error_at_the_threshold_of_probabilities() -> None:
+    advice = r"\[sigmoid, threshold\]' for logits, or 'threshold: {above: …}' for other scores"
+    for step in ("threshold", {"threshold": {"above": 0.5}}):
+        with pytest.raises(OutputError, match=f"of -2 to 0.5, which are no prob.*{advice}"):
+            scored(np.array([0.5, -2.0]), [0, 1], step)
+    margins = scored(np.array([0.5, -2.0]), [1, 0], {"threshold": {"above": 0}})
+    assert margins.answers() == [1, 0]
+    assert margins.scores.tolist() == [[-0.5, 0.5], [2.0, -2.0]]
+
+
+def test_bytes_are_compared_with_the_threshold_as_the_numbers_that_they_stand_for() -> None:
+    bytes_ = np.array([[0], [127], [128], [129]], np.uint8)
+    with pytest.raises(OutputError, match="write 'dequantize: {scale: …, zero_point: …}' before"):
+        scored(bytes_, [0, 0, 0, 1], "threshold")
+    evidence = scored(bytes_, [0, 0, 0, 1], {"dequantize": {"scale": 1 / 256}}, "threshold")
+    assert evidence.answers() == [0, 0, 0, 1]
+
+
+@pytest.mark.parametrize("shape", [(4,), (4, 1)])
+def test_one_number_without_a_step_that_says_what_it_is_is_an_error(shape: Any) -> None:
+    advice = r"write 'steps: \[threshold\]' where it is the probability of class 1"
+    with pytest.raises(OutputError, match=advice):
+        scored(np.zeros(shape), [0, 0, 0, 0])
+
+
+def test_dequantised_scores_are_probabilities() -> None:
+    values = np.array([[-128, 127], [-28, 27]], np.int8)
+    step = {"dequantize": {"scale": 1 / 255, "zero_point": -128}}
+    found = scored(values, [1, 0], step).arrays()["probabilities.npz"]["probability"]
+    assert found == pytest.approx(np.array([[0, 1], [100 / 255, 155 / 255]]))
