@@ -66,7 +66,8 @@ def table_of(spec: Output, values: Array, inputs: int) -> Array:
 
 ONE_COLUMN_ADVICE = (
     "write 'steps: [threshold]' where it is the probability of class 1, 'steps: [sigmoid, "
-    "threshold]' for its logit, or 'steps: [class_numbers]' where it is the number of the class"
+    "threshold]' for its logit, 'steps: [class_numbers]' where it is the number of the class, or "
+    "'type: tensor'"
 )
 """What to write for an output that has one number for each input."""
 
