@@ -32,6 +32,7 @@ from pytest_mlms.core.files import replacing
 from pytest_mlms.core.text import file_stem
 from pytest_mlms.manifest import load, yaml12
 from pytest_mlms.manifest.load import shown
+from pytest_mlms.manifest.schema import BATCH
 from pytest_mlms.measure.agent.registry import find_predictors
 from pytest_mlms.provide.artifacts.fetch import default_cache
 from pytest_mlms.provide.stacks.declared import choose, declared_stacks
@@ -85,6 +86,16 @@ def add_init(commands: Any) -> None:
         help="option of the framework's predictor; FRAMEWORK:NAME=VALUE for one of several",
     )
     parser.add_argument(
+        "--shape",
+        action="append",
+        default=[],
+        type=_shape,
+        metavar="NAME=SIZE,…",
+        dest="shapes",
+        help="axes of an input, with 'batch' for that of the batch: audio=batch,16000; may be "
+        "repeated",
+    )
+    parser.add_argument(
         "--threads",
         type=positive,
         metavar="N",
@@ -113,6 +124,28 @@ def _option(text: str) -> tuple[str, str, Any]:
     return (framework, own, typed) if colon else ("", name, typed)
 
 
+def _shape(text: str) -> tuple[str, tuple[int | str, ...]]:
+    """Return the name of an input and its axes; none are those of a single number."""
+    name, equals, value = text.rpartition("=")
+    words = [word.strip() for word in value.split(",")] if value.strip() else []
+    are_axes = all(word == BATCH or (word.isdecimal() and int(word) > 0) for word in words)
+    if not (equals and name and are_axes and words.count(BATCH) < 2):
+        example = "audio=batch,16000"
+        problem = f"{text!r} is not NAME=SIZE,…, sizes above 0 and 'batch' for one axis"
+        raise argparse.ArgumentTypeError(f"{problem}, as in {example}")
+    return name, tuple(word if word == BATCH else int(word) for word in words)
+
+
+def _shapes(options: argparse.Namespace) -> dict[str, tuple[int | str, ...]]:
+    """Return the shape of each input that has one. Raises MlmsError for an input with several."""
+    found: dict[str, tuple[int | str, ...]] = {}
+    for name, shape in options.shapes:
+        if name in found:
+            raise MlmsError(f"--shape {name}=… is there twice; keep one")
+        found[name] = shape
+    return found
+
+
 def _init(options: argparse.Namespace) -> int:
     """Draft a manifest, measure its limits, and write it."""
     predictors = find_predictors(options.predictors)
@@ -131,6 +164,7 @@ def _init(options: argparse.Namespace) -> int:
         threads=options.threads,
         labels=options.labels,
         task=options.task,
+        shapes=_shapes(options),
         options=_options(options, models),
         allow_code=options.allow_code,
         replaces=options.force,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from PIL import Image
 
 from pytest_mlms.author.draft import measuring
 from pytest_mlms.author.draft.model_files import recognise_models
-from pytest_mlms.cli.init import _command, _option, _without_draft
+from pytest_mlms.cli.init import _command, _option, _shape, _without_draft
 from pytest_mlms.cli.main import main
 from pytest_mlms.manifest import load
 from tests.support.printed import mlms_options
@@ -77,6 +78,12 @@ def test_a_model_and_a_folder_of_pictures_become_a_gate_that_passes(
         (["model.onnx", "--data", "nowhere"], "there is no nowhere; name a folder with a folder"),
         (["model.onnx", "--option", "tflite:a=b"], "--option tflite:a: no model is for tflite"),
         (["broken.onnx"], "mlms: broken.onnx"),
+        (["model.onnx", "--shape", "imag=1,1,8,8"], "has no input 'imag'; did you mean 'image'?"),
+        (
+            ["model.onnx", "--shape", "image=8,8"],
+            "is of 2, and the axes of the model's input are 4",
+        ),
+        (["model.onnx", *("--shape", "image=1,1,8,8") * 2], "--shape image=… is there twice"),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_is_written(
@@ -154,6 +161,25 @@ def test_a_value_of_an_option_has_the_type_that_it_has_in_a_manifest(
 ) -> None:
     found = _option(text)[-1]
     assert (found, type(found)) == (value, type(value))
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "shape"),
+    [
+        ("wav=1,16000", "wav", (1, 16000)),
+        ("state:0=2, batch,128", "state:0", (2, "batch", 128)),
+        ("a=b=3", "a=b", (3,)),
+        ("rate=", "rate", ()),
+    ],
+)
+def test_a_shape_is_a_name_and_its_axes(text: str, name: str, shape: object) -> None:
+    assert _shape(text) == (name, shape)
+
+
+@pytest.mark.parametrize("text", ["wav", "=1", "x=0", "x=-1", "x=1,?", "x=batch,batch", "x=1,,2"])
+def test_what_is_no_shape_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="sizes above 0 and 'batch' for one axis"):
+        _shape(text)
 
 
 def test_a_draft_is_measured_without_the_settings_of_a_persons_own_sessions(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from mlms_predictors import Tensor
 
+from pytest_mlms.author.draft.axes import axes_of, batch_size
 from pytest_mlms.author.draft.data import ArrayData, CocoData, Data
 from pytest_mlms.author.draft.inputs import guess_inputs
 from pytest_mlms.author.draft.labels import (
@@ -32,6 +33,7 @@ from pytest_mlms.author.draft.outputs import (
 )
 from pytest_mlms.author.draft.parts import InputPart, OutputPart
 from pytest_mlms.author.draft.request import DraftRequest
+from pytest_mlms.author.draft.states import state_outputs, states_of, steady, with_states
 from pytest_mlms.author.draft.trial import Trial, try_model
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.tasks import facts_of, tasks
@@ -41,6 +43,9 @@ from pytest_mlms.measure.pipeline import read_labels
 
 _TAKES_SIGNATURE = ("caffe2", "mxnet", "pytorch", "tensorflow")
 """Frameworks whose models may not tell their inputs; the option ``inputs`` does."""
+
+_TELLS_AXES = (".pt2", ".tflite")
+"""Files that have the axes of each input."""
 
 _NO_TASK = "inference"
 _BATCH_SIZES = (1, 8)
@@ -76,17 +81,24 @@ class Findings:
 
 def find_out(model: ModelFiles, predictor: Predictor, request: DraftRequest) -> Findings:
     """Guess inputs, run the model on random ones, and guess outputs. Raises MlmsError."""
-    _check_shapes(model, predictor)
-    if isinstance(request.data, ArrayData):
-        check_arrays_used(request.data, predictor.inputs)
     hints = hints_of(model.graph)
-    inputs = guess_inputs(predictor.inputs, request.data, hints)
+    _check_shapes(model, predictor, request, hints)
+    states = _possible_states(predictor, request)
+    if isinstance(request.data, ArrayData):
+        taken = [tensor for tensor in predictor.inputs if tensor.name not in states]
+        check_arrays_used(request.data, taken)
+    axes = axes_of(predictor.inputs, hints.axes, request.shapes)
+    inputs = guess_inputs(predictor.inputs, request.data, hints, axes, request.shapes)
     try:
-        trial = try_model(predictor, inputs, request.data)
+        trial = try_model(predictor, inputs, request.data, batch_size(axes))
     except Refused as error:
         problem = f"{model.graph} does not run on random inputs: {without_log(error)}"
         advice = "write its manifest by hand, with the shape and the range of each input"
         raise MlmsError(f"{problem}\nIf such inputs are what is wrong, {advice}") from error
+    states = steady(states, trial)
+    inputs = with_states(inputs, states, axes)
+    gives = [tensor for tensor in predictor.outputs if tensor.name not in states.values()]
+    gives = gives or list(predictor.outputs)
     findings = Findings(
         device=predictor.device.partition(":")[0],
         inputs=inputs,
@@ -95,7 +107,21 @@ def find_out(model: ModelFiles, predictor: Predictor, request: DraftRequest) -> 
         task=_NO_TASK,
         seconds=trial.seconds,
     )
-    by_labels = _by_labels(predictor.outputs, trial, request, hints)
+    found = _with_outputs(findings, model, predictor, gives, trial, request, hints)
+    return replace(found, outputs=[*found.outputs, *state_outputs(states, axes, trial, gives)])
+
+
+def _with_outputs(
+    findings: Findings,
+    model: ModelFiles,
+    predictor: Predictor,
+    gives: Sequence[Tensor],
+    trial: Trial,
+    request: DraftRequest,
+    hints: OnnxHints,
+) -> Findings:
+    """Return the findings with the outputs, those that are no states. Raises MlmsError."""
+    by_labels = _by_labels(gives, trial, request, hints)
     if by_labels is not None:
         task, outputs = by_labels
         return replace(findings, task=task, outputs=outputs)
@@ -103,7 +129,7 @@ def find_out(model: ModelFiles, predictor: Predictor, request: DraftRequest) -> 
     labelled = has_labels(request.data) or request.labels is not None or said
     classes = _least_classes(request.data)
     outputs, best, left_out = guess_outputs(
-        predictor.outputs,
+        gives,
         trial,
         labelled=labelled,
         classes=classes,
@@ -111,52 +137,74 @@ def find_out(model: ModelFiles, predictor: Predictor, request: DraftRequest) -> 
     )
     is_refused = has_labels(request.data) and _must_be_classes(request.task)
     if best is None and request.data is not None and is_refused:
-        refuse_unused(request.data, predictor.outputs, trial)
+        refuse_unused(request.data, gives, trial)
     if not outputs:
         if request.data is not None:
             problem = f"{model.graph} has no output with a row for each input"
             raise MlmsError(f"{problem}; export it with the axis of the batch in its outputs")
-        return _of_one_input(findings, predictor, trial)
+        return _of_one_input(findings, predictor, gives, trial)
     findings = replace(findings, outputs=outputs, left_out=left_out)
     if best is None:
         return findings
     check_labelled(request.data)
     classes = classes_of(trial, best)
     names = hints.names if len(hints.names) == classes else ()
-    return replace(findings, task=_task(inputs[0]), classes=classes, names=names)
+    return replace(findings, task=_task(findings.inputs[0]), classes=classes, names=names)
 
 
-def _of_one_input(findings: Findings, predictor: Predictor, trial: Trial) -> Findings:
+def _possible_states(predictor: Predictor, request: DraftRequest) -> dict[str, str]:
+    """Return the outputs that inputs may be taken from, without those that the data has."""
+    states = states_of(predictor.inputs, predictor.outputs)
+    arrays = request.data.arrays if isinstance(request.data, ArrayData) else {}
+    return {name: output for name, output in states.items() if name not in arrays}
+
+
+def _of_one_input(
+    findings: Findings, predictor: Predictor, gives: Sequence[Tensor], trial: Trial
+) -> Findings:
     """Return the findings of a model that takes one input a call, of which no axis is the batch."""
     inputs = []
     for part, tensor in zip(findings.inputs, predictor.inputs, strict=True):
         sizes = part.shape or tensor.shape
         shape = [size if isinstance(size, int) else 1 for size in sizes]
-        one = InputPart(part.name, "tensor", part.element_type, shape=shape, range=part.range)
-        inputs.append(one)
-    names = [tensor.name for tensor in predictor.outputs if tensor.name in trial.outputs]
+        inputs.append(replace(part, type="tensor", layout=None, steps=(), shape=shape))
+    names = [tensor.name for tensor in gives if tensor.name in trial.outputs]
     comment = "not as long as the batch: one input a call"
     outputs = [OutputPart(name, "tensor", comment=comment, batch="none") for name in names]
     return replace(findings, inputs=inputs, outputs=outputs, batch_sizes=(1,))
 
 
-def _check_shapes(model: ModelFiles, predictor: Predictor) -> None:
+def _check_shapes(
+    model: ModelFiles, predictor: Predictor, request: DraftRequest, hints: OnnxHints
+) -> None:
     """Raise MlmsError where a model does not tell its inputs, with what to write."""
     unknown = [
         tensor
         for tensor in predictor.inputs
-        if not tensor.shape and (not tensor.dtype or tensor.dtype.startswith("float"))
+        if tensor.name not in request.shapes and _is_unknown(tensor, hints, model)
     ]
     if not unknown:
         return
-    names = "; ".join(f"{tensor.name} float32[?,3,224,224]" for tensor in unknown)
-    problem = f"{model.graph} does not say the shape of {unknown[0].name!r}"
+    name = unknown[0].name
+    problem = f"{model.graph} does not say the shape of {name!r}"
     if model.framework in _TAKES_SIGNATURE:
+        names = "; ".join(f"{tensor.name} float32[?,3,224,224]" for tensor in unknown)
         example = f"mlms init {model.graph} --option 'inputs={names}'"
         advice = f"say it, with ? for a free axis: {example}"
     else:
-        advice = "export it with the shapes of its inputs"
+        example = f"mlms init {model.graph} --shape {name}=batch,3,224,224"
+        advice = f"say it: {example}, or --shape {name}= for a single number"
     raise MlmsError(f"{problem}; {advice}")
+
+
+def _is_unknown(tensor: Tensor, hints: OnnxHints, model: ModelFiles) -> bool:
+    """Return whether nothing tells the axes of an input: no axes may also be those of a number."""
+    if tensor.shape:
+        return False
+    if tensor.name in hints.axes:
+        return hints.axes[tensor.name] is None
+    is_told = model.graph.suffix in _TELLS_AXES
+    return not is_told and (not tensor.dtype or tensor.dtype.startswith("float"))
 
 
 def _batch_sizes(trial: Trial) -> Sequence[int]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from mlms_predictors import Tensor
 
+from pytest_mlms.author.draft.axes import OTHER, InputAxes, Said, axes_of, option_of, pinned
 from pytest_mlms.author.draft.data import ArrayData, CocoData, Data
 from pytest_mlms.author.draft.onnx_hints import OnnxHints
 from pytest_mlms.author.draft.parts import InputPart
@@ -22,9 +24,6 @@ _LEAST_SIDE = 4  # pixels
 _SIDE = 224  # pixels, where nothing tells
 _LARGE_SIDE = 640
 _GREY = 114
-_TOKENS = 64
-_SAMPLES = 16000  # of audio, a second
-_OTHER = 16
 _RATE_NAMES = ("sr", "rate", "sample_rate", "sampling_rate")
 _RATE = 16000
 _LAST_TOKEN = 99
@@ -33,8 +32,19 @@ _SHARES = "normalize: {mean: 0, scale: 255}"
 _IMAGENET = "normalize: {mean: [123.675, 116.28, 103.53], scale: [58.395, 57.12, 57.375]}"
 
 
-def guess_inputs(tensors: Sequence[Tensor], data: Data | None, hints: OnnxHints) -> list[InputPart]:
-    """Return the inputs of a manifest. Raises MlmsError where too little is known of one."""
+def guess_inputs(
+    tensors: Sequence[Tensor],
+    data: Data | None,
+    hints: OnnxHints,
+    axes: Mapping[str, InputAxes] | None = None,
+    said: Said = MappingProxyType({}),
+) -> list[InputPart]:
+    """Return the inputs of a manifest, whose ``axes`` are found out where they aren't given.
+
+    ``said`` are the shapes that the user says. Raises MlmsError where too little is known of one.
+    """
+    if axes is None:
+        axes = axes_of(tensors, hints.axes, said)
     parts = []
     for tensor in tensors:
         try:
@@ -45,13 +55,9 @@ def guess_inputs(tensors: Sequence[Tensor], data: Data | None, hints: OnnxHints)
             found = tensor.dtype or "of unknown type"
             problem = f"input {tensor.name!r} is {found}, not an array of numbers"
             raise MlmsError(f"{problem}; export the model so that it takes one")
-        parts.append(_guess(tensor, tensors, data, hints))
+        known = pinned(tensor, said)
+        parts.append(_guess(known, axes[tensor.name], len(tensors), data, hints))
     return parts
-
-
-def has_free_batch(tensors: Sequence[Tensor]) -> bool:
-    """Return whether a model takes batches of any size: some input has a free first axis."""
-    return any(tensor.shape[:1] == (None,) for tensor in tensors)
 
 
 def _is_picture(tensor: Tensor) -> bool:
@@ -92,28 +98,26 @@ def _are_sides(sizes: Sequence[int | None]) -> bool:
 
 
 def _guess(
-    tensor: Tensor,
-    tensors: Sequence[Tensor],
-    data: Data | None,
-    hints: OnnxHints,
+    tensor: Tensor, axes: InputAxes, count: int, data: Data | None, hints: OnnxHints
 ) -> InputPart:
+    """Return an input, which is one of ``count``."""
     given = data.arrays.get(tensor.name) if isinstance(data, ArrayData) else None
     if given is not None:
-        return _of_array(tensor, *given)
+        return _of_array(tensor, axes, *given)
     has_pictures = data is not None and not isinstance(data, ArrayData)
     if _is_picture(tensor) and (has_pictures or not _may_be_sound(tensor)):
         if isinstance(data, CocoData):
             return _letterbox(tensor, hints.size)
         return _picture(tensor, hints.size)
-    if data is not None and len(tensors) == 1 and not isinstance(data, ArrayData):
+    if data is not None and count == 1 and not isinstance(data, ArrayData):
         signature = signature_text(tensor)
         shape = signature if tensor.shape else f"{signature} of unknown shape"
         problem = f"input {tensor.name!r} is {shape}, which is no batch of pictures"
         raise MlmsError(f"{problem}; give its inputs as an .npz with an array {tensor.name!r}")
-    return _drawn(tensor, tensors, hints.vocabulary)
+    return _drawn(tensor, axes, hints.vocabulary)
 
 
-def _of_array(tensor: Tensor, dtype: Any, shape: Sequence[int]) -> InputPart:
+def _of_array(tensor: Tensor, axes: InputAxes, dtype: Any, shape: Sequence[int]) -> InputPart:
     """Return an input whose elements are the rows of an array."""
     are_pixels = len(shape) == 3 or (len(shape) == 4 and shape[3] in (1, 3, 4))
     if _is_picture(tensor) and dtype == np.uint8 and are_pixels:
@@ -121,8 +125,28 @@ def _of_array(tensor: Tensor, dtype: Any, shape: Sequence[int]) -> InputPart:
     steps = []
     if dtype != np.dtype(tensor.dtype):
         steps.append((f"cast: {{to: {tensor.dtype}}}", f"the arrays are {dtype}"))
-    axes: list[int | str] | None = None if shape else []  # of one number for all elements
-    return InputPart(tensor.name, "tensor", tensor.dtype, shape=axes, steps=steps)
+    return InputPart(
+        name=tensor.name,
+        type="tensor",
+        element_type=tensor.dtype,
+        shape=_shape_of_rows(axes, shape),
+        steps=steps,
+        comment=axes.comment,
+    )
+
+
+def _shape_of_rows(axes: InputAxes, shape: Sequence[int]) -> list[int | str] | None:
+    """Return the shape to write for the rows of an array, None where the batch is the first axis.
+
+    It is [] for an array of one number for all elements.
+    """
+    if not shape:
+        return []
+    if not axes.batch or len(shape) != len(axes.sizes):
+        return None
+    written: list[int | str] = list(shape[1:])
+    written.insert(axes.batch, BATCH)
+    return written
 
 
 def _sides(tensor: Tensor, known: Sequence[int | None] | None) -> list[int | None]:
@@ -165,56 +189,41 @@ def _color(tensor: Tensor) -> str:
     return "L" if channels == 1 else "RGB"
 
 
-def _drawn(tensor: Tensor, tensors: Sequence[Tensor], vocabulary: Mapping[str, int]) -> InputPart:
+def _drawn(tensor: Tensor, axes: InputAxes, vocabulary: Mapping[str, int]) -> InputPart:
     """Return an input of random numbers: its free axes, and the range of its numbers."""
-    shape, reason_of_shape = _shape(tensor, tensors)
     values, reason_of_range = _range(tensor, vocabulary)
     sound = "a guess: a spectrum or the like, no picture" if _is_picture(tensor) else ""
-    reasons = [reason for reason in (sound, reason_of_shape, reason_of_range) if reason]
+    reasons = (sound, axes.comment, _reason_of_sizes(tensor.name, axes), reason_of_range)
     return InputPart(
         name=tensor.name,
         type="tensor",
         element_type=tensor.dtype,
-        shape=shape,
+        shape=None if axes.is_told else axes.written,
         range=values,
-        comment="; ".join(reasons),
+        comment="; ".join(reason for reason in reasons if reason),
+        guess=option_of(tensor.name, axes.written) if axes.guessed else "",
     )
 
 
-def _shape(tensor: Tensor, tensors: Sequence[Tensor]) -> tuple[list[int | str] | None, str]:
-    """Return the shape to write, None where the model's own says enough, and why it is so."""
-    if not tensor.shape:
-        return [], "a single number"
-    free = [axis for axis, size in enumerate(tensor.shape) if size is None]
-    # the batch is the first axis, or the only free one of a model that has one
-    batch = free[0] if len(free) == 1 and has_free_batch(tensors) else 0
-    is_guessed = any(axis != batch for axis in free)
-    if batch == 0 and not is_guessed:
-        return None, ""
-    guess = _free_size(tensor)
-    written: list[int | str] = []
-    for axis, size in enumerate(tensor.shape):
-        if axis == batch and size is None:
-            written.append(BATCH)
-        else:
-            written.append(size or guess)
-    return written, f"{guess:,} is a guess for a free axis" if is_guessed else ""
-
-
-def _free_size(tensor: Tensor) -> int:
-    """Return a size for a free axis."""
-    if np.dtype(tensor.dtype).kind in "iub":
-        return _TOKENS
-    return _SAMPLES if len(tensor.shape) == 2 else _OTHER
+def _reason_of_sizes(name: str, axes: InputAxes) -> str:
+    """Return what is guessed of the sizes of an input, with the option that says them."""
+    if not axes.sizes:
+        return "a single number"
+    guesses = dict.fromkeys(f"{axes.sizes[axis]:,}" for axis in axes.guessed)
+    if not guesses:
+        return ""
+    found = "is a guess" if len(guesses) == 1 else "are guesses"
+    return f"{', '.join(guesses)} {found} for a free axis: {option_of(name, axes.written)}"
 
 
 def _range(tensor: Tensor, vocabulary: Mapping[str, int]) -> tuple[list[float] | None, str]:
     """Return the range of random numbers, None for the usual one, and why it is so."""
+    name = tensor.name.lower()
+    is_number = np.dtype(tensor.dtype).kind in "iu" or not tensor.shape
+    if is_number and name.rpartition(".")[2] in _RATE_NAMES:
+        return [_RATE, _RATE], "a sampling rate, in Hz"
     if np.dtype(tensor.dtype).kind not in "iu" or tensor.dtype == "uint8":
         return None, ""
-    name = tensor.name.lower()
-    if name.rpartition(".")[2] in _RATE_NAMES:
-        return [_RATE, _RATE], "a sampling rate, in Hz"
     if tensor.name in vocabulary:
         return [0, vocabulary[tensor.name] - 1], "the rows of the model's embedding"
     if "mask" in name:
@@ -222,7 +231,7 @@ def _range(tensor: Tensor, vocabulary: Mapping[str, int]) -> tuple[list[float] |
     if "type" in name or "segment" in name:
         return [0, 0], "one segment"
     if "pos" in name:
-        return [0, _OTHER - 1], ""
+        return [0, OTHER - 1], ""
     return [0, _LAST_TOKEN], "write the range of your tokens"
 
 

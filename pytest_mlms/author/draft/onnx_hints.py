@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ast
 import contextlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from pytest_mlms.author.draft.onnx_axes import Axes, axes_of_inputs
 
 _PASSING = ("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze")
 """Operators that pass token ids on."""
@@ -22,31 +25,34 @@ class OnnxHints:
         vocabulary: The rows of the table that each input indexes, where there is one.
         names: The names of the classes in its metadata, as Ultralytics writes them.
         size: Height and width of pictures in its metadata.
+        axes: The axes of each input with their names, None for one whose shape is unknown.
     """
 
     vocabulary: dict[str, int] = field(default_factory=dict)
     names: tuple[str, ...] = ()
     size: tuple[int, int] | None = None
+    axes: Mapping[str, Axes | None] = field(default_factory=dict)
 
 
 def hints_of(path: Path) -> OnnxHints:
-    """Return the hints of a file; none for another kind of file, and without onnx."""
+    """Return the hints of a file; none for another kind of file, and without onnx but axes."""
     if path.suffix != ".onnx":
         return OnnxHints()
+    axes = axes_of_inputs(path)
     try:
         import onnx
         from google.protobuf.message import DecodeError
     except ImportError:
-        return OnnxHints()
+        return OnnxHints(axes=axes)
     try:
         model = onnx.load(str(path), load_external_data=False)
     except (DecodeError, OSError):
-        return OnnxHints()
+        return OnnxHints(axes=axes)
     metadata = {}
     for entry in model.metadata_props:
         with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
             metadata[entry.key] = ast.literal_eval(entry.value)
-    return OnnxHints(_vocabulary(model.graph), _names(metadata), _size(metadata))
+    return OnnxHints(_vocabulary(model.graph), _names(metadata), _size(metadata), axes)
 
 
 def _names(metadata: dict[str, Any]) -> tuple[str, ...]:

@@ -83,7 +83,11 @@ class ModelPart:
 
 @dataclass(frozen=True)
 class InputPart:
-    """An entry of ``inputs``; ``steps`` are as they are written, with a comment each."""
+    """An entry of ``inputs``; ``steps`` are as they are written, with a comment each.
+
+    ``guess`` is the option that says its sizes, where some of them are guesses. With
+    ``from_output`` it is a state.
+    """
 
     name: str
     type: str
@@ -93,6 +97,8 @@ class InputPart:
     range: Sequence[float] | None = None
     steps: Sequence[tuple[str, str]] = ()
     comment: str = ""
+    guess: str = ""
+    from_output: str | None = None
 
     def lines(self) -> list[str]:
         """Return its text."""
@@ -105,6 +111,8 @@ class InputPart:
             lines.append(f"    shape: {_listed(self.shape)}")
         if self.range is not None:
             lines.append(f"    range: {_listed(self.range)}")
+        if self.from_output:
+            lines.append(f"    from_output: {scalar(self.from_output)}")
         if self.steps:
             lines.append("    steps:")
             for step, comment in self.steps:
@@ -120,6 +128,7 @@ class InputPart:
             "layout": self.layout,
             "shape": None if self.shape is None else list(self.shape),
             "range": None if self.range is None else list(self.range),
+            "from_output": self.from_output,
             "steps": [yaml12.parse(step).value for step, _ in self.steps],
         }
         return Input.model_validate(values)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pytest_mlms.author.draft.axes import Said
 from pytest_mlms.author.draft.data import Data
 from pytest_mlms.author.draft.model_files import ModelFiles
 from pytest_mlms.core.errors import MlmsError
@@ -28,6 +29,7 @@ class DraftRequest:
         labels: A file with the names of the classes.
         task: The task, where the user says it.
         threads: The threads of the CPU; None for the framework's choice.
+        shapes: The shapes of inputs that the user says: sizes, and the word batch.
         options: The options of each framework's predictor.
         predictors: The file of each framework's predictor.
         allow_code: Whether the files of models may run code.
@@ -50,6 +52,7 @@ class DraftRequest:
     labels: Path | None = None
     task: str | None = None
     threads: int | None = None
+    shapes: Said = field(default_factory=dict)
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     allow_code: bool = False
     replaces: bool = False

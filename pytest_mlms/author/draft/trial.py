@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pytest_mlms.author.draft.data import ArrayData, Data
-from pytest_mlms.author.draft.inputs import has_free_batch
 from pytest_mlms.author.draft.parts import InputPart
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import Refused
 from pytest_mlms.measure.evaluate.inputs import draw_array
-from pytest_mlms.measure.pipeline import preprocess
+from pytest_mlms.measure.pipeline import preprocess, start_state
 
 Array = NDArray[Any]
 
@@ -28,6 +27,7 @@ class Trial:
     """The outputs of two runs by name, with batches of the sizes ``small`` and ``large``.
 
     Both are the same for a model that takes one size. The second one took ``seconds`` an input.
+    ``inputs`` are the shapes of the small batch.
     """
 
     small: int
@@ -35,6 +35,7 @@ class Trial:
     outputs: Mapping[str, Array]
     outputs_large: Mapping[str, Array]
     seconds: float = 0.0
+    inputs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def batch_axis(self, name: str) -> int | None:
         """Return the axis of an output that is as long as the batch, None where there is none."""
@@ -54,14 +55,14 @@ class Trial:
         return np.moveaxis(self.outputs[name], axis, 0)
 
 
-def try_model(predictor: Predictor, inputs: Sequence[InputPart], data: Data | None) -> Trial:
-    """Run batches of two sizes; of one input where the model takes no more.
+def try_model(
+    predictor: Predictor, inputs: Sequence[InputPart], data: Data | None, only: int | None
+) -> Trial:
+    """Run batches of two sizes; of ``only`` one, or of one input, where the model takes no more.
 
     Raises Refused where the model does not run.
     """
-    if not has_free_batch(predictor.inputs):
-        sizes = [tensor.shape[0] for tensor in predictor.inputs if tensor.shape]
-        only = next((size for size in sizes if size is not None), 1)
+    if only is not None:
         return _run_trial(predictor, inputs, data, (only, only))
     try:
         return _run_trial(predictor, inputs, data, _SIZES)
@@ -82,7 +83,9 @@ def draw_batch(
     batch: dict[str, Array] = {}
     for tensor in predictor.inputs:
         spec = specs[tensor.name]
-        if arrays is not None and tensor.name in arrays.arrays:
+        if spec.is_state:
+            batch[tensor.name] = start_state(spec, size)
+        elif arrays is not None and tensor.name in arrays.arrays:
             batch[tensor.name] = preprocess(arrays.first_rows(tensor.name, size), spec)
         else:
             batch[tensor.name] = draw_array(tensor, spec, size, generator)
@@ -93,10 +96,12 @@ def _run_trial(
     predictor: Predictor, inputs: Sequence[InputPart], data: Data | None, sizes: tuple[int, int]
 ) -> Trial:
     outputs = []
+    shapes = []
     seconds = 0.0
     for size in sizes:  # the second run has no first inference in its time
         batch = draw_batch(predictor, inputs, data, size)
+        shapes.append({name: array.shape for name, array in batch.items()})
         began = time.perf_counter()
         outputs.append(predictor.predict(batch))
         seconds = (time.perf_counter() - began) / size
-    return Trial(*sizes, outputs[0], outputs[-1], seconds)
+    return Trial(*sizes, outputs[0], outputs[-1], seconds, shapes[0])
