@@ -15,7 +15,7 @@ from tests.support.project import DIGITS, ROOT
 SIDE = ROOT / "pytest_mlms"
 
 STOREYS = [
-    ["plugin", "__main__", "tasks"],
+    ["plugin", "__main__", "api", "tasks"],
     ["items"],
     ["cli"],
     ["resources"],

@@ -1,0 +1,111 @@
+"""The interface for Python: names for tests, conftest.py files and scripts of users.
+
+docs/python.md describes each. They stay wherever we keep what they name. A module is imported when
+one of its names is used, so that importing this one costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest_mlms.core.errors import (
+        AgentError,
+        ArtifactError,
+        DatasetError,
+        ManifestError,
+        MlmsError,
+        OutputError,
+        StackError,
+        Unavailable,
+    )
+    from pytest_mlms.core.records import Stack
+    from pytest_mlms.decide.upgrade.agents import AgentPair
+    from pytest_mlms.decide.upgrade.interleave import OpenPair
+    from pytest_mlms.items.item_tracer import ItemTracer
+    from pytest_mlms.keep.results.recorder import Recorder
+    from pytest_mlms.manifest.load import LoadedManifest
+    from pytest_mlms.manifest.load import load as load_manifest
+    from pytest_mlms.measure.agent.predictor import Predictor
+    from pytest_mlms.measure.evaluate.kept_outputs import Reference
+    from pytest_mlms.measure.pipeline import (
+        Dataset,
+        open_dataset,
+        postprocess,
+        preprocess,
+        top_k,
+    )
+    from pytest_mlms.measure.trace.spans import Trace
+    from pytest_mlms.measure.trace.storage import load_trace
+    from pytest_mlms.provide.artifacts.fetch import CaseFiles
+    from pytest_mlms.provide.cases import Case
+
+__all__ = [
+    "AgentError",
+    "AgentPair",
+    "ArtifactError",
+    "Case",
+    "CaseFiles",
+    "Dataset",
+    "DatasetError",
+    "ItemTracer",
+    "LoadedManifest",
+    "ManifestError",
+    "MlmsError",
+    "OpenPair",
+    "OutputError",
+    "Predictor",
+    "Recorder",
+    "Reference",
+    "Stack",
+    "StackError",
+    "Trace",
+    "Unavailable",
+    "load_manifest",
+    "load_trace",
+    "open_dataset",
+    "postprocess",
+    "preprocess",
+    "top_k",
+]
+
+_MODULES = {
+    "AgentPair": "decide.upgrade.agents",
+    "Case": "provide.cases",
+    "CaseFiles": "provide.artifacts.fetch",
+    "Dataset": "measure.pipeline",
+    "ItemTracer": "items.item_tracer",
+    "LoadedManifest": "manifest.load",
+    "OpenPair": "decide.upgrade.interleave",
+    "Predictor": "measure.agent.predictor",
+    "Recorder": "keep.results.recorder",
+    "Reference": "measure.evaluate.kept_outputs",
+    "Stack": "core.records",
+    "Trace": "measure.trace.spans",
+    "load_manifest": "manifest.load",
+    "load_trace": "measure.trace.storage",
+    "open_dataset": "measure.pipeline",
+    "postprocess": "measure.pipeline",
+    "preprocess": "measure.pipeline",
+    "top_k": "measure.pipeline",
+}
+"""Name -> the module that has it; the errors are all in one."""
+
+_NAMES = {"load_manifest": "load"}
+"""Name -> what its module calls it, where that differs."""
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name):
+        """Import a name from its module. Raises AttributeError for a name that isn't listed."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        module = import_module(f"pytest_mlms.{_MODULES.get(name, 'core.errors')}")
+        found = globals()[name] = getattr(module, _NAMES.get(name, name))
+        return found
+
+
+def __dir__() -> list[str]:
+    return __all__

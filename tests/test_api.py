@@ -1,0 +1,127 @@
+"""The interface for Python: its names are imported late and documented, and docs/python.md runs."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_mlms import api, tasks
+from pytest_mlms.core import errors
+from tests.support.project import DIGITS, ROOT, Project, write_matrix
+
+PAGE = (ROOT / "docs" / "python.md").read_text()
+OWN_TEST, SCRIPT, HOOK, PREDICTOR = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+ROWS = dict(re.findall(r"^\| `(\w+)(?:\([^|]*\))?` \| (.*) \|$", PAGE, re.MULTILINE))
+IMPORTED = "import sys, pytest_mlms.api; print(*[m for m in sys.modules if m.startswith('pytest_mlms')])"
+
+
+@pytest.mark.parametrize("name", api.__all__)
+def test_a_name_of_the_interface_exists_and_has_a_row_in_its_page(name: str) -> None:
+    assert getattr(api, name) is not None
+    assert name in ROWS
+
+
+def test_every_error_for_users_is_documented() -> None:
+    exported = {name for name in api.__all__ if name in vars(errors)}
+    inside = {"Crashed", "InvalidRun", "untrusted"}  # of upgrades and measurements
+    assert exported == set(errors.__all__) - inside
+
+
+@pytest.mark.parametrize("name", tasks.__all__)
+def test_a_name_for_tasks_is_in_the_page(name: str) -> None:
+    assert f"`{name}`" in PAGE
+
+
+def test_the_types_that_checkers_see_are_those_that_are_imported() -> None:
+    tree = ast.parse(Path(api.__file__).read_text())
+    (block,) = [
+        node for node in tree.body if isinstance(node, ast.If) and isinstance(node.test, ast.Name)
+    ]
+    seen = {}
+    for statement in block.body:
+        assert isinstance(statement, ast.ImportFrom)
+        for alias in statement.names:
+            place = f"{statement.module}".removeprefix("pytest_mlms.")
+            seen[alias.asname or alias.name] = place, alias.name
+    found = {}
+    for name in api.__all__:
+        found[name] = api._MODULES.get(name, "core.errors"), api._NAMES.get(name, name)
+    assert seen == found
+    assert sorted(api.__all__) == api.__all__ == dir(api)
+
+
+def test_the_interface_imports_nothing_until_a_name_is_used() -> None:
+    command = [sys.executable, "-c", IMPORTED]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT.parent)
+    assert set(done.stdout.split()) == {"pytest_mlms", "pytest_mlms.api"}
+
+
+def test_another_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match=r"'pytest_mlms\.api' has no attribute 'Nothing'"):
+        getattr(api, "Nothing")  # noqa: B009
+
+
+def test_the_fixtures_of_the_page_have_the_types_that_it_says() -> None:
+    tree = ast.parse((ROOT / "pytest_mlms" / "items" / "fixtures.py").read_text())
+    returned = {}
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name in ROWS:
+            assert node.returns is not None
+            returned[node.name] = ast.unparse(node.returns)
+    listed = {name: row for name, row in ROWS.items() if name.startswith("mlms_")}
+    assert returned.keys() == listed.keys()
+    for name, type_ in returned.items():
+        stated = listed[name].replace("\\|", "|").split("`")[1]
+        assert re.sub(r"^Iterator\[(.*)\]$", r"\1", type_) == stated
+
+
+def test_the_test_of_the_page_passes_and_its_quantity_is_judged(project: Project) -> None:
+    manifest = "manifests/digits.yaml"
+    code = OWN_TEST.replace("../manifests/digits/digits.yaml", manifest)
+    project.pytester.makepyfile(code)
+    project.pytester.runpytest_subprocess().assert_outcomes(passed=1)
+    (item,) = project.items()
+    assert item["quantities"].keys() == {"faint"}
+    assert [limit["verdict"] for limit in item["limits"]] == ["PASSED"]
+
+
+@pytest.mark.slow
+def test_the_test_of_the_page_is_right_for_a_type_checker(tmp_path: Path) -> None:
+    pytest.importorskip("mypy")
+    (tmp_path / "test_own.py").write_text(OWN_TEST)
+    command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "test_own.py"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_script_of_the_page_runs(tmp_path: Path) -> None:
+    (tmp_path / "manifests").mkdir()
+    shutil.copytree(DIGITS, tmp_path / "manifests" / "digits")
+    command = [sys.executable, "-c", SCRIPT]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert re.fullmatch(r"(9\d|100) of 100 right\n", done.stdout), done.stderr
+
+
+def test_the_hook_of_the_page_writes_a_line_for_each_item_that_failed(project: Project) -> None:
+    project.pytester.makeconftest(HOOK)
+    project.set_thresholds("  top1: {min: 100 %}")
+    project.run("-k", "accuracy").assert_outcomes(failed=1)
+    (line,) = (project.path / "alerts.txt").read_text().splitlines()
+    assert line.startswith("FAILED manifests/digits.yaml::test_accuracy[onnxruntime-cpu]: digits")
+
+
+def test_the_framework_of_the_page_runs(project: Project) -> None:
+    (project.path / "frameworks").mkdir()
+    (project.path / "frameworks" / "linear.py").write_text(PREDICTOR)
+    manifest = write_matrix(project.path)
+    text = manifest.read_text().replace("framework: matrix", "framework: linear")
+    manifest.write_text(text.replace(", options: {input: whole}", ""))
+    result = project.run("--mlms-predictors=frameworks", "m.yaml")
+    assert result.ret == 0
+    assert {item["verdict"] for item in project.items()} == {"PASSED"}
