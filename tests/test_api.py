@@ -18,7 +18,9 @@ from tests.support.project import DIGITS, ROOT, Project, write_matrix
 PAGE = (ROOT / "docs" / "python.md").read_text()
 OWN_TEST, SCRIPT, HOOK, PREDICTOR = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 ROWS = dict(re.findall(r"^\| `(\w+)(?:\([^|]*\))?` \| (.*) \|$", PAGE, re.MULTILINE))
-IMPORTED = "import sys, pytest_mlms.api; print(*[m for m in sys.modules if m.startswith('pytest_mlms')])"
+IMPORTED = (
+    "import sys, pytest_mlms.api; print(*[m for m in sys.modules if m.startswith('pytest_mlms')])"
+)
 
 
 @pytest.mark.parametrize("name", api.__all__)
