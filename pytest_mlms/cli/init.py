@@ -60,7 +60,22 @@ def add_init(commands: Any) -> None:
         type=Path,
         metavar="PATH",
         help="labelled inputs: a folder with a folder of pictures for each class, a folder or an "
-        "archive with a labels.csv, an .npz, or a COCO file",
+        "archive with a labels.csv, an .npz, a table (.csv, .tsv), or a COCO file",
+    )
+    parser.add_argument(
+        "--target",
+        action="append",
+        default=[],
+        metavar="COLUMN",
+        help="column of a table that has what is right, by its name, or by its number from 1 where "
+        "there are no names; may be repeated for several numbers",
+    )
+    parser.add_argument(
+        "--without",
+        action="append",
+        default=[],
+        metavar="COLUMN",
+        help="column of a table that the model was not trained on; may be repeated",
     )
     parser.add_argument(
         "--labels",
@@ -74,7 +89,7 @@ def add_init(commands: Any) -> None:
         type=positive,
         default=1000,
         metavar="N",
-        help="pictures to take of a folder at most (default: 1000)",
+        help="pictures of a folder, or rows of a table, to take at most (default: 1000)",
     )
     parser.add_argument(
         "--option",
@@ -165,6 +180,8 @@ def _init(options: argparse.Namespace) -> int:
         labels=options.labels,
         task=options.task,
         shapes=_shapes(options),
+        target_columns=options.target,
+        without_columns=options.without,
         options=_options(options, models),
         allow_code=options.allow_code,
         replaces=options.force,

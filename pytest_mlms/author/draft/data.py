@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from pytest_mlms.author.draft.table_files import TABLE_SUFFIXES, ColumnsData, read_table
 from pytest_mlms.core.errors import DatasetError, MlmsError
 from pytest_mlms.core.files import read_regular, replacing
 from pytest_mlms.measure.pipeline.coco import Record
@@ -25,6 +26,7 @@ _PICTURES = (
     *(".tif", ".tiff", ".webp"),
 )
 _TABLE = "labels.csv"
+_CSV_SUFFIXES = (".csv", ".tsv")
 _MOST_BYTES = 4 << 30
 _SHOWN = 3  # names in an error
 _COCO = "objects.json"
@@ -36,36 +38,55 @@ _DATE = (1980, 1, 1, 0, 0, 0)
 """The time of all members of an archive that is written here: equal files give equal digests."""
 _FORMS = (
     "a folder with a folder of pictures for each class, a folder or an archive with a labels.csv, "
-    "an .npz, or the .json of a COCO dataset"
+    "an .npz, a table (.csv, .tsv), or the .json of a COCO dataset"
 )
+_OTHER_TABLES = {
+    **dict.fromkeys((".xls", ".xlsx", ".ods"), "read_excel"),
+    **dict.fromkeys((".parquet", ".pq"), "read_parquet"),
+    ".feather": "read_feather",
+    ".jsonl": "read_json",
+    ".pkl": "read_pickle",
+}
+"""Suffixes of tables that aren't text -> what reads them in pandas."""
 
 
 @dataclass(frozen=True)
 class ArrayData:
-    """An .npz file: type and shape of each array, by name."""
+    """An .npz file: type and shape of each array, by name.
+
+    ``path`` is what the user named. It is another file than ``file``, the .npz, where this was made
+    of it; ``comment`` then says how.
+    """
 
     path: Path
     arrays: Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]
+    file: Path | None = None
+    comment: str = ""
+
+    @property
+    def source(self) -> Path:
+        """The .npz file."""
+        return self.file or self.path
 
     @property
     def labels(self) -> np.ndarray[Any, Any]:
         """The labels, which must be there."""
-        with np.load(self.path, allow_pickle=False) as file:
+        with np.load(self.source, allow_pickle=False) as file:
             return np.asarray(file["label"])
 
     def pack(self, target: Path, labels: np.ndarray[Any, Any]) -> None:
         """Write the arrays with other labels to an .npz. Raises MlmsError."""
         try:
-            with np.load(self.path, allow_pickle=False) as file, replacing(target) as temporary:
+            with np.load(self.source, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
-                np.savez(temporary, **{**arrays, "label": labels})
         except OSError as error:
-            problem = f"{target} can't be written: {error.strerror}"
-            raise MlmsError(f"{problem}; make room, or name another place") from error
+            problem = f"{self.source} can't be read: {error.strerror}"
+            raise MlmsError(f"{problem}; write it with numpy.savez") from error
+        pack_arrays(target, {**arrays, "label": labels})
 
     def first_rows(self, name: str, count: int) -> list[Any]:
         """Return the first rows of an array, again from the start where it has fewer."""
-        with np.load(self.path, allow_pickle=False) as file:
+        with np.load(self.source, allow_pickle=False) as file:
             rows = file[name]
         if rows.ndim == 0:
             return [rows] * count  # for all elements
@@ -158,7 +179,7 @@ class CocoData:
         _pack(target, self.folder, files, {_COCO: text})
 
 
-Data = ArrayData | CocoData | TableData | PictureData
+Data = ArrayData | CocoData | ColumnsData | TableData | PictureData
 
 
 def _in_turns(groups: Sequence[Sequence[int]]) -> list[int]:
@@ -182,9 +203,23 @@ def recognise_data(path: Path) -> Data:
         return _of_coco(path, [*path.parent.parent.iterdir(), path.parent.parent])
     if path.suffix == ".npz":
         return _of_npz(path)
+    if path.suffix.lower() in TABLE_SUFFIXES:
+        return read_table(path)
     if is_archive(path):
         return TableData(path)
-    raise MlmsError(f"{path} is no dataset that is known here; name {_FORMS}")
+    raise _unknown(path)
+
+
+def _unknown(path: Path) -> MlmsError:
+    """Return the error of a file of another form, with what makes a table of it."""
+    name = path.name.lower()
+    if name.endswith(tuple(f"{suffix}.gz" for suffix in TABLE_SUFFIXES)):
+        return MlmsError(f"{path} is a packed table; unpack it: gunzip -k {path}")
+    reader = _OTHER_TABLES.get(path.suffix.lower())
+    if reader:
+        advice = f"pandas.{reader}({str(path)!r}).to_csv('data.csv', index=False)"
+        return MlmsError(f"{path} is no table of text; write it as one: {advice}")
+    return MlmsError(f"{path} is no dataset that is known here; name {_FORMS}")
 
 
 def _of_folder(folder: Path) -> Data:
@@ -196,6 +231,9 @@ def _of_folder(folder: Path) -> Data:
     if tables:
         names = ", ".join(str(path) for path in tables[:_SHOWN])
         raise MlmsError(f"{folder} has several COCO files; name one: --data {names}")
+    table = _table_in(folder)
+    if table is not None:
+        return read_table(table)
     found = _files_below(folder)
     files = [name for name in found if name.lower().endswith(_PICTURES)]
     others = [name for name in found if not name.lower().endswith(_PICTURES)]
@@ -208,6 +246,18 @@ def _of_folder(folder: Path) -> Data:
         advice = "put them into a folder for each class, or add a labels.csv (file,label)"
         raise MlmsError(f"{problem}; {advice}")
     return PictureData(folder, files, classes, others)
+
+
+def _table_in(folder: Path) -> Path | None:
+    """Return the table of a folder: data.csv, or the only one. Raises MlmsError for several."""
+    tables = sorted(path for path in folder.iterdir() if path.suffix.lower() in _CSV_SUFFIXES)
+    if not tables or any(name.lower().endswith(_PICTURES) for name in _files_below(folder)):
+        return None
+    called = [path for path in tables if path.stem == "data"]
+    if len(called) == 1 or len(tables) == 1:
+        return (called or tables)[0]
+    names = ", ".join(str(path) for path in tables[:_SHOWN])
+    raise MlmsError(f"{folder} has several tables; name one: --data {names}")
 
 
 def _files_below(folder: Path) -> list[str]:
@@ -293,6 +343,19 @@ def _of_npz(path: Path) -> ArrayData:
     if not arrays:
         raise MlmsError(f"{path} has no arrays; write one for each input, and 'label'")
     return ArrayData(path, arrays)
+
+
+def pack_arrays(target: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+    """Write arrays to an .npz, whatever their names. Raises MlmsError."""
+    try:
+        with replacing(target) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+            for name, array in arrays.items():
+                member = zipfile.ZipInfo(f"{name}.npy", _DATE)
+                with archive.open(member, "w", force_zip64=True) as file:
+                    np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
+    except OSError as error:
+        problem = f"{target} can't be written: {error.strerror}"
+        raise MlmsError(f"{problem}; make room, or name another place with --output") from error
 
 
 def pack_folder(folder: Path, target: Path) -> None:

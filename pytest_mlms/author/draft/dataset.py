@@ -49,7 +49,8 @@ def dataset_of(
     outputs = _labelled(findings.outputs, request.labels, request)
     if isinstance(data, ArrayData):
         _check_arrays(data, findings)
-        return _part_of(_with_class_numbers(data, findings, request), data.path, request), outputs
+        part = _part_of(_with_class_numbers(data, findings, request), data.path, request)
+        return replace(part, comment=data.comment), outputs
     if isinstance(data, TableData):
         return _of_table(data, request), outputs
     return None, outputs
@@ -109,10 +110,10 @@ def _with_class_numbers(data: ArrayData, findings: Findings, request: DraftReque
     """Return the file of arrays; it is written anew where its classes are no whole numbers."""
     dtype, shape = data.arrays.get("label", (np.dtype(np.int64), (1,)))
     if findings.classes is None or (dtype.kind in "iu" and len(shape) == 1):
-        return data.path
+        return data.source
     numbers = class_numbers(data.labels)
     if numbers is None:
-        return data.path
+        return data.source
     target = request.beside("data.npz")
     data.pack(target, numbers)
     request.say(f"{data.path}: labels of {dtype}, written as numbers of classes into {target}")

@@ -6,7 +6,7 @@ Several models are one network in several formats, so their results for a batch 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,8 @@ from pytest_mlms.author.draft.model_files import ModelFiles
 from pytest_mlms.author.draft.opening import folder_in_archive, open_model, weights_of, without_log
 from pytest_mlms.author.draft.parts import Draft, ModelPart
 from pytest_mlms.author.draft.request import DraftRequest
+from pytest_mlms.author.draft.table_arrays import arrays_of_table
+from pytest_mlms.author.draft.table_files import ColumnsData
 from pytest_mlms.author.draft.trial import draw_batch
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.measure.agent.predictor import Predictor
@@ -47,6 +49,9 @@ def draft_manifest(request: DraftRequest) -> Draft:
     first = request.models[0]
     with open_model(first, request) as predictor:
         _say_signature(first, predictor, request)
+        if isinstance(request.data, ColumnsData):
+            data = arrays_of_table(request.data, first, predictor, request)
+            request = replace(request, data=data)
         findings = find_out(first, predictor, request)
         sample = take_sample(first, predictor, findings, request)
     parts = [_model_part(first, request)]

@@ -28,6 +28,8 @@ class DraftRequest:
         data: The data, and at most how many inputs of it.
         labels: A file with the names of the classes.
         task: The task, where the user says it.
+        target_columns: The columns of a table that have what is right, where the user says it.
+        without_columns: The columns of a table that are no features.
         threads: The threads of the CPU; None for the framework's choice.
         shapes: The shapes of inputs that the user says: sizes, and the word batch.
         options: The options of each framework's predictor.
@@ -51,6 +53,8 @@ class DraftRequest:
     most_inputs: int = 1000
     labels: Path | None = None
     task: str | None = None
+    target_columns: Sequence[str] = ()
+    without_columns: Sequence[str] = ()
     threads: int | None = None
     shapes: Said = field(default_factory=dict)
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

@@ -113,14 +113,18 @@ def test_other_forms_are_taken_as_they_are(tmp_path: Path) -> None:
 def test_what_is_no_data_is_refused_with_what_to_name(tmp_path: Path) -> None:
     flat = pictures(tmp_path, flat=1) / "flat"
     (tmp_path / "none").mkdir()
+    (tmp_path / "data.bin").touch()
     (tmp_path / "data.parquet").touch()
+    (tmp_path / "data.csv.gz").touch()
     (tmp_path / "bad.npz").write_bytes(b"PK\x03\x04")
     np.savez(tmp_path / "objects.npz", x=np.array([{}], dtype=object))
     for path, message in (
         (tmp_path / "nowhere", "there is no "),
         (flat, "has pictures without a class, such as 0.PNG; put them into a folder for each"),
         (tmp_path / "none", "has no pictures and no labels.csv; name a folder"),
-        (tmp_path / "data.parquet", "is no dataset that is known here; name a folder"),
+        (tmp_path / "data.bin", "is no dataset that is known here; name a folder"),
+        (tmp_path / "data.csv.gz", "is a packed table; unpack it: gunzip -k "),
+        (tmp_path / "data.parquet", r"write it as one: pandas.read_parquet\('.*'\).to_csv\("),
         (tmp_path / "bad.npz", "can't be read"),
         (tmp_path / "objects.npz", "can't be read"),
     ):

@@ -1,0 +1,240 @@
+"""A table as the arrays that a model takes, packed beside the manifest."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from mlms_predictors import Tensor
+from numpy.typing import NDArray
+
+from pytest_mlms.author.draft.data import ArrayData, pack_arrays
+from pytest_mlms.author.draft.model_files import ModelFiles
+from pytest_mlms.author.draft.onnx_classes import classes_in
+from pytest_mlms.author.draft.request import DraftRequest
+from pytest_mlms.author.draft.table_files import ColumnsData, as_number, is_missing
+from pytest_mlms.author.draft.table_fit import Fit
+from pytest_mlms.author.draft.table_labels import Classes, count_of_scores, labels_of
+from pytest_mlms.author.draft.table_target import Roles, find_roles
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.measure.agent.predictor import Predictor
+from pytest_mlms.measure.agent.process import Refused
+from pytest_mlms.measure.pipeline import read_labels
+
+Array = NDArray[Any]
+
+_SHOWN = 8  # columns or lines in a sentence
+_LEAST_SIDE = 4  # pixels
+_TYPES_OF_PICTURES = ("float16", "float32", "float64", "uint8")
+_LARGEST_PIXEL = 255
+
+
+def arrays_of_table(
+    data: ColumnsData, model: ModelFiles, predictor: Predictor, request: DraftRequest
+) -> ArrayData:
+    """Return the inputs and labels of a table, which are packed beside the manifest.
+
+    Raises MlmsError where the table and the model don't fit, with what to do.
+    """
+    data = _without(data, request.without_columns)
+    count = len(data.lines)
+    classes = _classes_of(model, predictor, request)
+    fit = Fit(data, predictor, classes)
+    roles = find_roles(
+        data, predictor.inputs, predictor.outputs, request.target_columns, fit.better
+    )
+    _say_left_out(data, roles, request)
+    data = _with_targets(data, roles, request)
+    data = _sample(data, request.most_inputs)
+    inputs = _inputs(data, roles, predictor.inputs)
+    data, inputs = _with_answers(data, inputs, predictor, request)
+    labels, order = labels_of(data, roles.targets, classes)
+    names = ", ".join(data.shown(name) for name in roles.targets)
+    taken = f"label: {names}, {roles.reason}"
+    request.say(f"{data.path}: {taken}" + (f"; {order}" if order else ""))
+    for name, columns in roles.features.items():
+        request.say(f"{data.path}: {name!r} has {_counted(columns)}")
+    target = request.beside("data.npz")
+    arrays = {**inputs, "label": labels}
+    pack_arrays(target, arrays)
+    part = f"{len(labels):,}" if len(labels) == count else f"{len(labels):,} of {count:,}"
+    request.say(f"{data.path}: {part} rows, packed into {target}")
+    comment = "; ".join(filter(None, (taken, order)))
+    forms = {name: (array.dtype, array.shape) for name, array in arrays.items()}
+    return ArrayData(data.path, forms, file=target, comment=comment)
+
+
+def _without(data: ColumnsData, names: Sequence[str]) -> ColumnsData:
+    for name in names:
+        if name not in data.columns:
+            there = ", ".join(data.names[:_SHOWN])
+            raise MlmsError(f"--without {name}: {data.path} has no such column, but {there}")
+    return data.without(names)
+
+
+def _classes_of(model: ModelFiles, predictor: Predictor, request: DraftRequest) -> Classes:
+    """Return the classes of a model, by --labels, its file, or the shapes of its outputs."""
+    count, has_scores = count_of_scores(predictor.outputs)
+    if request.labels is not None:
+        return Classes(read_labels(request.labels), str(request.labels), count, True)
+    names = classes_in(model.graph)
+    if count is not None and len(names) not in (0, count):
+        names = []
+    return Classes(names, "the model's file" if names else "", count, has_scores)
+
+
+def _say_left_out(data: ColumnsData, roles: Roles, request: DraftRequest) -> None:
+    if roles.unused:
+        names = ", ".join(name or "the one without a name" for name in roles.unused[:_SHOWN])
+        request.say(f"{data.path}: neither features nor target, left out: {names}")
+
+
+def _with_targets(data: ColumnsData, roles: Roles, request: DraftRequest) -> ColumnsData:
+    """Return the rows that have all targets. Raises MlmsError where none has."""
+    columns = [data.columns[name] for name in roles.targets]
+    kept = [row for row in range(len(data.lines)) if not any(is_missing(c[row]) for c in columns)]
+    if not kept:
+        problem = f"{data.path}: {data.shown(roles.targets[0])}, the target, is empty"
+        raise MlmsError(f"{problem}; say another one: --target NAME")
+    if len(kept) < len(data.lines):
+        missing = sorted(set(range(len(data.lines))) - set(kept))
+        request.say(f"{_places(data, missing)}: left out: no target")
+    return data.rows(kept)
+
+
+def _sample(data: ColumnsData, most: int) -> ColumnsData:
+    """Return at most so many rows in their order, drawn with a fixed seed."""
+    count = len(data.lines)
+    if count <= most:
+        return data
+    return data.rows(sorted(random.Random(0).sample(range(count), most)))
+
+
+def _inputs(data: ColumnsData, roles: Roles, tensors: Sequence[Tensor]) -> dict[str, Array]:
+    """Return the array of each input. Raises MlmsError for a cell that it can't have."""
+    found = {}
+    for tensor in tensors:
+        columns = [_column(data, name, tensor) for name in roles.features[tensor.name]]
+        found[tensor.name] = _in_shape(np.stack(columns, axis=1), tensor)
+    return found
+
+
+def _column(data: ColumnsData, name: str, tensor: Tensor) -> Array:
+    """Return the cells of a column in the type of its input."""
+    cells = data.columns[name]
+    if tensor.dtype == "string":
+        return np.array(cells, dtype=str)
+    kind = np.dtype(tensor.dtype or "float32")
+    values = []
+    for cell, line in zip(cells, data.lines, strict=True):
+        try:
+            values.append(as_number(cell))
+        except ValueError as error:
+            problem = f"{data.path}:{line}: {data.shown(name)}: {error}"
+            advice = f"encode it as in training, or leave the column out: --without {name}"
+            if data.kind(name) == "dates":
+                advice = f"a model takes no dates; leave the column out: --without {name}"
+            raise MlmsError(f"{problem}, and the model takes {kind}; {advice}") from error
+    numbers = np.array(values, np.float64)
+    _check_held(data, name, numbers, kind)
+    return numbers
+
+
+def _check_held(data: ColumnsData, name: str, numbers: Array, kind: np.dtype[Any]) -> None:
+    """Raise MlmsError for the first number that a type doesn't hold."""
+    known = np.isfinite(numbers)
+    with np.errstate(all="ignore"):
+        cast = np.where(known, numbers, 0).astype(kind)
+    wrong = known & ~np.isfinite(cast) if kind.kind == "f" else known & (cast != numbers)
+    if wrong.any():
+        row = int(wrong.argmax())
+        problem = f"{data.path}:{data.lines[row]}: {data.shown(name)} is {data.columns[name][row]}"
+        raise MlmsError(f"{problem}, which {kind} does not hold; correct it, or leave the row out")
+
+
+def _in_shape(rows: Array, tensor: Tensor) -> Array:
+    """Return rows (N x columns) in the shape of an input.
+
+    Numbers from 0 to 255 for a batch of pictures become pictures of bytes, whose range in training
+    is then found out.
+    """
+    sizes = [size or rows.shape[1] for size in tensor.shape[1:]]
+    if len(tensor.shape) == 1:
+        return rows[:, 0].astype(tensor.dtype) if tensor.dtype != "string" else rows[:, 0]
+    if tensor.dtype == "string":
+        return rows.reshape(len(rows), *sizes)
+    if len(sizes) == len("HWC") and 1 in (sizes[0], sizes[2]) and _are_pixels(rows):
+        sides = sizes[1:] if sizes[0] == 1 else sizes[:2]
+        if min(sides) < _LEAST_SIDE or tensor.dtype not in _TYPES_OF_PICTURES:
+            return rows.reshape(len(rows), *sizes).astype(tensor.dtype)
+        return rows.reshape(len(rows), *sides).astype(np.uint8)
+    shape = (len(rows), *sizes) if sizes else rows.shape
+    values: Array = rows.reshape(shape)
+    if not np.isnan(values).any() or np.dtype(tensor.dtype or "float32").kind == "f":
+        return values.astype(tensor.dtype or "float32")
+    return values  # rows with NaN are left out before they are cast
+
+
+def _are_pixels(rows: Array) -> bool:
+    return bool(((rows >= 0) & (rows <= _LARGEST_PIXEL) & (np.floor(rows) == rows)).all())
+
+
+def _with_answers(
+    data: ColumnsData, inputs: Mapping[str, Array], predictor: Predictor, request: DraftRequest
+) -> tuple[ColumnsData, dict[str, Array]]:
+    """Return the rows without missing values, beside those that the model gives numbers for.
+
+    Raises MlmsError where no row is left.
+    """
+    lacking = np.zeros(len(data.lines), bool)
+    for array in inputs.values():
+        cells = array.reshape(len(array), -1)
+        is_text = cells.dtype.kind == "U"
+        empty = np.vectorize(is_missing)(cells) if is_text else np.isnan(cells.astype(np.float64))
+        lacking |= empty.any(axis=1)
+    if not lacking.any():
+        return data, dict(inputs)
+    places = _places(data, np.flatnonzero(lacking).tolist())
+    if _takes_missing({name: array[lacking] for name, array in inputs.items()}, predictor):
+        request.say(f"{places}: missing values, kept as NaN, as the model has answers for them")
+        return data, dict(inputs)
+    if lacking.all():
+        raise MlmsError(f"{data.path}: every row has missing values; fill them in as in training")
+    request.say(f"{places}: left out: missing values, and the model takes no NaN")
+    kept = np.flatnonzero(~lacking)
+    types = {tensor.name: tensor.dtype for tensor in predictor.inputs}
+    chosen = {}
+    for name, array in inputs.items():
+        rows = array[kept]
+        chosen[name] = rows.astype(types[name]) if rows.dtype == np.float64 else rows
+    return data.rows(kept.tolist()), chosen
+
+
+def _takes_missing(inputs: Mapping[str, Array], predictor: Predictor) -> bool:
+    """Return whether a model takes NaN in all of its inputs that have some, and gives no NaN."""
+    for tensor in predictor.inputs:
+        if inputs[tensor.name].dtype.kind != "f" or not tensor.dtype.startswith("float"):
+            return False
+    try:
+        outputs = predictor.predict(dict(inputs))
+    except Refused:
+        return False
+    numbers = [array for array in outputs.values() if array.dtype.kind == "f"]
+    return bool(outputs) and all(bool(np.isfinite(array).all()) for array in numbers)
+
+
+def _places(data: ColumnsData, rows: Sequence[int]) -> str:
+    """Return the lines of some rows, as a message names them."""
+    shown = ", ".join(str(data.lines[row]) for row in rows[:_SHOWN])
+    more = f" and {len(rows) - _SHOWN:,} more" if len(rows) > _SHOWN else ""
+    return f"{data.path}: lines {shown}{more}" if len(rows) > 1 else f"{data.path}: line {shown}"
+
+
+def _counted(columns: Sequence[str]) -> str:
+    """Return the columns of an input, as a message names them."""
+    shown = ", ".join(columns[:_SHOWN])
+    if len(columns) > _SHOWN:
+        return f"{len(columns)} columns in their order, {shown} …"
+    return f"the columns {shown}" if len(columns) > 1 else f"the column {shown}"
