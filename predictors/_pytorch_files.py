@@ -9,7 +9,7 @@ import contextlib
 import importlib.util
 import json
 import os
-from typing import Any, List, NamedTuple
+from typing import Any, List, NamedTuple, Sequence
 
 import torch
 from mlms_predictors import Load, Tensor
@@ -22,12 +22,16 @@ _WEIGHTS_ONLY = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 
 
 class ReadModel(NamedTuple):
-    """A module and its signature; ``kind`` is export, script or module."""
+    """A module and its signature; ``kind`` is export, script or module.
+
+    ``states`` are the names of what the code of a script changes of it in a call.
+    """
 
     kind: str
     module: Any
     inputs: List[Tensor]
     outputs: List[Tensor]
+    states: Sequence[str] = ()
 
 
 def read_model(request: Load, device: Any) -> ReadModel:
@@ -68,13 +72,12 @@ def _starts_as_pickle(path):
 
 
 def _read_script(path, device, allow_code):
-    if not allow_code:
-        check_script(path)
+    states = [] if allow_code else check_script(path)
     module = torch.jit.load(path, map_location=device).eval()
     arguments = module.forward.schema.arguments[1:]
     inputs = [Tensor(argument.name, "float32", ()) for argument in arguments]
     outputs = [Tensor("output", "", ())]
-    return ReadModel("script", module, inputs, outputs)
+    return ReadModel("script", module, inputs, outputs, states)
 
 
 def _read_module(request, device):

@@ -7,7 +7,7 @@ of it run already when it is loaded. So the text is checked, not what was loaded
 import ast
 import re
 import zipfile
-from typing import List
+from typing import Any, Dict, List
 
 _ADVICE = "allow it with --mlms-allow-code"
 
@@ -33,37 +33,53 @@ _CLASSES_OF_CPP = "__torch__.torch.classes"
 _SPACES = ("ops", "__torch__", "__torch__.torch", _CLASSES_OF_CPP)
 """Names in code that have all operators or classes of C++ below them."""
 
+_IN_PLACE = re.compile(r"torch\.\w*[a-z0-9]_")
+"""Functions that change their first argument."""
+
+_MAKING = ("__init__", "__setstate__")
+"""Methods that set attributes before the first call."""
+
 _CLASSES = re.compile(rb"torch[.\n]classes[.\n](?!(?:%s)\b)(\w+)" % "|".join(_PACKED).encode())
 """A class of C++ other than those, in a pickle or in a type."""
 
 
-def check_script(path: str) -> None:
-    """Raise RuntimeError where the code of a TorchScript does more than compute."""
+def check_script(path: str) -> List[str]:
+    """Raise RuntimeError where the code of a TorchScript does more than compute.
+
+    Return the names of what its modules change of themselves in a call: states.
+    """
+    states: List[str] = []
     with zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
             name = member.filename.lower()  # torch finds its files in any case of letters
             if name.endswith("/model.json"):
                 raise RuntimeError("it is a TorchScript of before 2019; save it again")
             if name.endswith((".py", "pkl")):
-                _check_member(name, archive.read(member))
+                states += _check_member(name, archive.read(member))
+    return sorted(set(states))
 
 
 def _check_member(name, data):
+    """Raise RuntimeError for a file that does more than compute; return the states in its code."""
     found = _CLASSES.search(data)
     if found:
         raise RuntimeError("%s has torch.classes.%s; %s" % (name, found[1].decode(), _ADVICE))
-    if name.endswith(".py"):
-        problem = _problem(data)
-        if problem:
-            raise RuntimeError("%s %s; %s" % (name, problem, _ADVICE))
-
-
-def _problem(data):
-    """Return what keeps code from being taken, or None."""
+    if not name.endswith(".py"):
+        return []
     try:
         nodes = list(ast.walk(ast.parse(data.decode())))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        return "can't be read as code: %.80s" % error
+        raise RuntimeError(
+            "%s can't be read as code: %.80s; %s" % (name, error, _ADVICE)
+        ) from error
+    problem = _problem(nodes)
+    if problem:
+        raise RuntimeError("%s %s; %s" % (name, problem, _ADVICE))
+    return [state for node in nodes for state in _changed_by(node)]
+
+
+def _problem(nodes):
+    """Return what keeps code from being taken, or None."""
     problem = _reached(nodes)
     if problem:
         return problem
@@ -96,3 +112,46 @@ def _dotted(node):
         names.append(node.attr)
         node = node.value
     return ".".join([node.id, *reversed(names)]) if isinstance(node, ast.Name) else ""
+
+
+def _changed_by(node):
+    """Return the attributes that a method changes of its module; nothing for another node.
+
+    Code says ``h = self.h`` before ``torch.add_(h, 1)``, and ``self.h = …``. What is done in
+    training only is left out.
+    """
+    if not isinstance(node, ast.FunctionDef) or not node.args.args or node.name in _MAKING:
+        return []
+    owner = node.args.args[0].arg
+    found: List[str] = []
+    attributes: Dict[str, str] = {}
+    left: List[Any] = list(reversed(node.body))
+    while left:
+        part = left.pop()
+        if isinstance(part, ast.If) and attributes.get(_dotted(part.test)) == "training":
+            part = part.orelse
+        elif isinstance(part, ast.Assign) and _is_of(part.targets[0], owner):
+            found.append(part.targets[0].attr)
+        elif isinstance(part, ast.Assign) and _is_of(part.value, owner):
+            attributes[_dotted(part.targets[0])] = part.value.attr
+        elif isinstance(part, ast.Call) and _IN_PLACE.fullmatch(_dotted(part.func)):
+            names = [_dotted(each) for each in _changed_parts(part)]
+            found += [attributes[name] for name in names if name in attributes]
+        left += reversed(part if isinstance(part, list) else list(ast.iter_child_nodes(part)))
+    return found
+
+
+def _changed_parts(call):
+    """Yield what an operator in place changes, and what that is a part of."""
+    while isinstance(call, ast.Call) and call.args:
+        call = call.args[0]
+        yield call
+
+
+def _is_of(node, owner):
+    """Return whether a node is an attribute of a method's own module."""
+    return (
+        isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == owner
+    )

@@ -57,6 +57,7 @@ from mlms_predictors._pytorch_layers import inner_of_script, profiled, run_by_la
 from mlms_predictors._run.checks import in_order, read_tensors, refuse_unknown
 from mlms_predictors._run.gpus import gpu_devices
 from mlms_predictors._run.options import within
+from mlms_predictors._run.protocol import KEPT_STATE
 from torch.torch_version import TorchVersion
 
 OPTIONS = {
@@ -240,7 +241,9 @@ def load(request: Load) -> Loaded:
         outputs = read_tensors(options["outputs"])
         most = len(outputs)
     model = _Model(call, read.module, read.kind, _events(device), _Habits(), most)
-    return Loaded(model, device, torch.get_num_threads(), inputs, outputs)
+    facts = {KEPT_STATE: ", ".join(read.states)} if read.states else None
+    threads = torch.get_num_threads()
+    return Loaded(model, device, threads, inputs, outputs, device_facts=facts)
 
 
 def predict(loaded: Loaded, arrays: Arrays) -> Outputs:

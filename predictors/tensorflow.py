@@ -1,4 +1,4 @@
-"""TensorFlow 2: ``graph`` is a SavedModel's folder, a .keras file, or a frozen TF1 .pb.
+"""TensorFlow 2: ``graph`` is a SavedModel's folder, a .keras or .h5 file, or a frozen TF1 .pb.
 
 A folder is shipped as .zip or .tar.
 
@@ -242,7 +242,7 @@ def _read(request, place):
         return _read_keras(path, request.allow_code, place)
     if path.endswith(".pb"):
         return _read_frozen(request, place)
-    kinds = "neither a SavedModel's folder nor .keras nor .pb"
+    kinds = "neither a SavedModel's folder nor .keras nor .h5 nor .pb"
     raise RuntimeError("it is no model of TensorFlow: " + kinds)
 
 
@@ -286,7 +286,7 @@ def _read_keras(path, allow_code, place):
     refuse_links(path)
     module = keras.models.load_model(path, compile=False, safe_mode=not allow_code)
     specs = []
-    for tensor in module.inputs:
+    for tensor in _keras_inputs(module):
         specs.append(tensorflow.TensorSpec(tensor.shape, tensor.dtype, tensor.name))
 
     def run(*tensors):
@@ -319,12 +319,27 @@ def _read_keras(path, allow_code, place):
     )
 
 
+def _keras_inputs(module):
+    """Return the inputs of a model; a subclassed one has none before it is called."""
+    inputs = getattr(module, "inputs", None)
+    if not inputs:
+        raise RuntimeError(
+            "it does not say its inputs; save a Functional or Sequential model with an Input, or "
+            "model.export(folder)"
+        )
+    return inputs
+
+
 def _keras_outputs(module, structured):
-    """Name the outputs by the keys of a dict that the model returns, or else as Keras does."""
+    """Name the outputs by the keys of a dict that the model returns, or else as Keras does.
+
+    A Sequential of Keras 3 has no names; its only output is called like its last layer.
+    """
     if isinstance(structured, dict):
         return _tensors(structured.items())
     specs = tensorflow.nest.flatten(structured)
-    return _tensors(zip(module.output_names, specs))
+    names = getattr(module, "output_names", None) or [module.layers[-1].name]
+    return _tensors(zip(names, specs))
 
 
 def _read_frozen(request, place):

@@ -22,6 +22,8 @@ the receiver may ignore, need no new version.
 
 TIME = "time:"
 """The beginning of the names of times in a reply that has outputs, too."""
+KEPT_STATE = "keeps a state"
+"""The name in ``device_facts`` of what a model changes of itself in a call."""
 MAX_HEADER = 1 << 24  # bytes; a longer "line" is not a header but the output of something else
 
 _DTYPE = re.compile(r"[<>|][biufc]\d{1,2}$")  # numbers

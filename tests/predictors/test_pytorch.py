@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from mlms_predictors._pytorch_archive import check_pt2
 from mlms_predictors._pytorch_script import check_script
+from mlms_predictors._run.protocol import KEPT_STATE
 
 from pytest_mlms.measure.agent.process import Refused
 from pytest_mlms.measure.structure.onnx_graph import describe_onnx
@@ -902,6 +903,79 @@ def test_a_list_of_classes_and_packed_weights_of_an_lstm_need_no_consent(tmp_pat
     subprocess.run(command, cwd=tmp_path, check=True)
     for name in ("classes.pt", "quantized.pt"):
         check_script(str(tmp_path / name))
+
+
+CODE = """
+class M(Module):
+  def forward(self: __torch__.M,
+    x: Tensor) -> Tensor:
+    training = self.training
+    if training:
+      num_batches_tracked = self.num_batches_tracked
+      _2 = torch.add_(num_batches_tracked, 1)
+    else:
+      bias = self.bias
+      y = torch.add(x, bias)
+    _5 = torch.add_(y, 1)
+    {statement}
+    return torch.__and__(y, h)
+  def __setstate__(self: __torch__.M, state: Tensor) -> NoneType:
+    self.packed = state
+"""
+
+
+@pytest.mark.parametrize(
+    ("statement", "states"),
+    [
+        ("self.h = torch.add(x, 1)", ["h"]),
+        ("self.n = torch.add(n, 1); self.h = x", ["h", "n"]),
+        ("h = self.h; _1 = torch.add_(h, 1)", ["h"]),
+        ("h = self.h; _1 = torch.copy_(torch.slice(torch.slice(h), 1, 1), x)", ["h"]),
+        ("if training:\n      pass\n    else:\n      self.h = x", ["h"]),
+        ("h = self.h; _1 = torch.copy_(x, h)", []),
+        ("h = self.h; _1 = torch.add(h, 1)", []),
+        ("h = torch.clone(self.h); _1 = torch.add_(h, 1)", []),
+    ],
+)
+def test_a_state_is_what_the_code_of_a_torchscript_changes_of_its_module(
+    tmp_path: Path, statement: str, states: list[str]
+) -> None:
+    path = tmp_path / "m.pt"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("m/code/__torch__.py", CODE.replace("{statement}", statement))
+    assert check_script(str(path)) == states
+
+
+STATE = """
+import torch
+
+class State(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(3)
+        self.register_buffer("sum", torch.zeros(3))
+
+    def forward(self, x):
+        self.sum = self.sum + self.norm(x)[0]
+        return x + self.sum
+
+torch.jit.script(State()).save("state.jit")
+torch.jit.trace(State().eval(), torch.ones(2, 3)).save("traced.ts")
+torch.jit.script(torch.nn.BatchNorm1d(3)).save("norm.pt")
+"""
+
+
+@pytest.mark.slow
+def test_a_torchscript_that_keeps_a_state_says_so(torch: Framework, tmp_path: Path) -> None:
+    (tmp_path / "state.py").write_text(STATE)  # torch reads the source
+    command = [python_of("pytorch"), "-B", "-W", "ignore", "state.py"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    for name, facts in (
+        ("state.jit", {KEPT_STATE: "sum"}),
+        ("traced.ts", {KEPT_STATE: "sum"}),
+        ("norm.pt", None),
+    ):
+        assert torch.load(tmp_path / name, inputs="x float32[?,3]")["device_facts"] == facts
 
 
 def test_a_program_that_is_nested_deeply_is_damaged(tmp_path: Path) -> None:

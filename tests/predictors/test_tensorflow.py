@@ -499,6 +499,10 @@ class Texts(tf.Module):
 
 texts = Texts()
 tf.saved_model.save(texts, "texts", signatures=texts.serve)
+import keras
+sequential = keras.Sequential([keras.Input((2,), name="x"), keras.layers.Dense(3, name="last")])
+sequential.save("sequential.keras")
+sequential.save("sequential.h5")
 with tf.Graph().as_default() as graph:
     image = tf.compat.v1.placeholder(tf.float32, [None, 1, 8, 8], "image")
     wide = tf.tile(tf.reshape(image, [-1, 64]), [1, 32])
@@ -527,6 +531,18 @@ def test_a_text_among_the_outputs_is_named_and_not_returned(
     x = np.ones((3, 2), np.float32)
     arrays = tensorflow.agent.request("predict", arrays=[("x", x)]).arrays
     assert {name: array.tolist() for name, array in arrays.items()} == {"y": [[2, 2]] * 3}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", [".keras", ".h5"])
+def test_a_sequential_of_keras_3_has_one_output_called_like_its_last_layer(
+    tensorflow: Framework, others: Path, suffix: str
+) -> None:
+    path = others / f"sequential{suffix}"
+    facts = tensorflow.load(path)
+    assert [tensor[0] for tensor in facts["outputs"]] == ["last"]
+    arrays = tensorflow.agent.request("predict", arrays=[("x", np.ones((3, 2), np.float32))]).arrays
+    assert arrays["last"].shape == (3, 3)
 
 
 @pytest.mark.slow

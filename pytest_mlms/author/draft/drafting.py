@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from mlms_predictors import Tensor
+from mlms_predictors._run.protocol import KEPT_STATE
 from numpy.typing import NDArray
 
 from pytest_mlms.author.draft.data import pack_folder
@@ -89,6 +90,10 @@ def _say_signature(model: ModelFiles, predictor: Predictor, request: DraftReques
     for title, tensors in (("takes", predictor.inputs), ("gives", predictor.outputs)):
         for tensor in tensors:
             request.say(f"  {title} {tensor.name} {signature_text(tensor)}".rstrip())
+    state = (predictor.device_facts or {}).get(KEPT_STATE)
+    if state:
+        problem = f"keeps a state from call to call ({state}), so that outputs may depend on it"
+        request.say(f"  {problem}: make it an input and an output")
 
 
 def _model_part(model: ModelFiles, request: DraftRequest) -> ModelPart:

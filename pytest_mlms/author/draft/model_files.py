@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import mmap
 import os
 import re
 from collections.abc import Collection, Iterable, Sequence
@@ -17,6 +18,7 @@ _FRAMEWORKS = {
     ".dnn": "cntk",
     ".engine": "tensorrt",
     ".jax": "jax",
+    ".jit": "pytorch",
     ".keras": "tensorflow",
     ".model": "cntk",
     ".onnx": "onnxruntime",
@@ -40,6 +42,9 @@ _ALSO_OPEN = {".onnx": ("opencv", "openvino", "tensorrt"), ".prototxt": ("opencv
 """Suffix of a graph -> the other frameworks that run it."""
 
 _WEIGHTS_ONLY = (".bin", ".ckpt", ".gguf", ".h5", ".joblib", ".npz", ".pkl", ".safetensors")
+_HDF5_START = b"\x89HDF\r\n\x1a\n"
+_KERAS_NETWORK = b"model_config"
+"""The name of the attribute that has the network."""
 _ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz")
 _SYMBOL = "-symbol.json"
 SAVED_MODEL = "saved_model.pb"
@@ -206,6 +211,8 @@ def _framework_of(graph: Path) -> str:
     if graph.suffix == ".pb" and _init_net(graph):
         return "caffe2"
     framework = _FRAMEWORKS.get(graph.suffix.lower())
+    if framework is None and graph.suffix.lower() == ".h5" and _has_network(graph):
+        return "tensorflow"
     if framework is not None:
         return framework
     if graph.suffix.lower() in _WEIGHTS_ONLY:
@@ -215,6 +222,16 @@ def _framework_of(graph: Path) -> str:
     advice = f"name one of {known}, or the framework, as in onnxruntime={graph}"
     suffix = repr(graph.suffix) if graph.suffix else "a name without a suffix"
     raise MlmsError(f"{graph}: {suffix} tells no framework; {advice}")
+
+
+def _has_network(graph: Path) -> bool:
+    """Return whether an HDF5 file is a model of Keras, and not its weights only."""
+    with graph.open("rb") as file:
+        is_hdf5 = file.read(len(_HDF5_START)) == _HDF5_START
+        return (
+            is_hdf5
+            and mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ).find(_KERAS_NETWORK) >= 0
+        )
 
 
 def _weights_of(graph: Path, framework: str) -> Path | None:

@@ -79,7 +79,8 @@ def _local_files(model: ModelFiles, request: DraftRequest) -> dict[str, Path]:
 def weights_of(model: ModelFiles) -> Path | None:
     """Return the file of a model's weights, None where they are in its graph.
 
-    Raises MlmsError for an ONNX file whose weights are in several files, and for a broken one.
+    Raises MlmsError for an ONNX file whose weights are in several files, or in one that isn't
+    there, and for a broken one.
     """
     is_file = model.weights is None and model.graph.is_file()
     if not is_file or not is_onnx(model.framework, model.graph):
@@ -88,6 +89,10 @@ def weights_of(model: ModelFiles) -> Path | None:
         names = external_data(model.graph)
     except ValueError as error:
         raise MlmsError(f"{model.graph} is not an ONNX model: {error}; export it again") from error
+    for name in names:
+        if not (model.graph.parent / name).is_file():
+            problem = f"{model.graph} has weights in {name}, and there is no such file"
+            raise MlmsError(f"{problem}; put it there: {model.graph.parent / name}")
     if len(names) > 1:
         problem = f"{model.graph} has its weights in {len(names)} files"
         advice = "save it with onnx.save(model, path, save_as_external_data=True) into one"

@@ -15,6 +15,7 @@ from statistics import fmean
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
+from mlms_predictors._run.protocol import KEPT_STATE
 
 from pytest_mlms.core.errors import OutputError
 from pytest_mlms.core.records import Decision, Estimate, InputGroup, Verdict
@@ -278,8 +279,7 @@ class _SameOutputs:
             if name:
                 raise OutputError(
                     f"{other} computed another {name!r} than process 1 from the same inputs, "
-                    f"{difference}; what is timed must be right: look for uninitialised memory or "
-                    f"a race"
+                    f"{difference}; what is timed must be right: {_likely_cause(predictor)}"
                 )
 
     def _names_of(self, batches: Batches, batch: int) -> Sequence[str]:
@@ -290,6 +290,17 @@ class _SameOutputs:
         for name, output in outputs.items():
             finite = finite_rows(output)
             check_finite(name, finite, names.__getitem__ if len(finite) == len(names) else None)
+
+
+def _likely_cause(predictor: Predictor) -> str:
+    """Return what makes the outputs of a process depend on more than its inputs, and what to do."""
+    state = (predictor.device_facts or {}).get(KEPT_STATE)
+    if state is None:
+        return "look for a state that the model keeps, uninitialised memory or a race"
+    return (
+        f"the model keeps a state from call to call ({state}); make that an input and an output "
+        f"of it, and write 'from_output'"
+    )
 
 
 def _nearby(predictor: Predictor, batches: Batches, batch: int) -> NearbyOutputs:

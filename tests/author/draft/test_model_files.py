@@ -28,6 +28,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     names = (
         *("m.onnx", "m.tflite", "net.prototxt", "net.caffemodel", "s-symbol.json", "s-0003.params"),
         *("x.xml", "x.bin", "a_predict.pb", "a_init.pb", "frozen.pb", "saved/saved_model.pb"),
+        "script.jit",
         *("w.safetensors", "noise.dat", "alone-symbol.json", "some/one.onnx", "some/two.tflite"),
     )
     for name in names:
@@ -50,6 +51,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("x.bin", "openvino", "x.xml", "x.bin"),
         ("a_init.pb", "caffe2", "a_predict.pb", "a_init.pb"),
         ("frozen.pb", "tensorflow", "frozen.pb", None),
+        ("script.jit", "pytorch", "script.jit", None),
         ("saved", "tensorflow", "saved", None),
         ("saved/saved_model.pb", "tensorflow", "saved", None),
     ],
@@ -75,6 +77,23 @@ def test_several_models_of_a_framework_are_variants_by_what_their_names_differ_i
     assert [model.variant for model in found] == ["net", "fp32"]
     with pytest.raises(MlmsError, match="the models are all called one; rename the files"):
         recognise_models(["some/one.onnx", "./one.onnx"], FRAMEWORKS)
+
+
+@pytest.mark.parametrize(
+    ("content", "framework"),
+    [
+        (b"\x89HDF\r\n\x1a\n .. model_config ..", "tensorflow"),
+        (b"\x89HDF\r\n\x1a\n", ""),
+        (b"", ""),
+    ],
+)
+def test_a_whole_model_in_hdf5_is_one_of_keras(content: bytes, framework: str) -> None:
+    Path("m.h5").write_bytes(content)
+    if framework:
+        assert recognise_models(["m.h5"], FRAMEWORKS) == [ModelFiles(framework, Path("m.h5"))]
+    else:
+        with pytest.raises(MlmsError, match=r"m\.h5 has weights without a network"):
+            recognise_models(["m.h5"], FRAMEWORKS)
 
 
 @pytest.mark.parametrize(

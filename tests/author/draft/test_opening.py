@@ -31,6 +31,11 @@ def test_weights_beside_an_onnx_file_are_found(tmp_path: Path) -> None:
     save(helper.make_model(graph), path, save_as_external_data=True, location="m.bin")
     (model,) = recognise_models([str(path)], ["onnxruntime"])
     assert weights_of(model) == tmp_path / "m.bin"
+    (tmp_path / "m.bin").unlink()
+    with pytest.raises(
+        MlmsError, match=r"m\.onnx has weights in m\.bin, and there is no such file; "
+    ):
+        weights_of(model)
 
 
 def test_a_broken_onnx_file_is_named(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from mlms_predictors._run.protocol import KEPT_STATE
 
 from pytest_mlms.core.errors import OutputError
 from pytest_mlms.core.records import Decision, Estimate, Limit, Place, Verdict
@@ -334,6 +335,8 @@ def test_an_open_limit_says_why_it_ended() -> None:
 class Batches:
     """A predictor that gives outputs by the number of a batch."""
 
+    device_facts: Any = None
+
     def __init__(self, batches: Sequence[Any]) -> None:
         self.run = with_output(batches[0]).run
         self._batches = batches
@@ -348,11 +351,14 @@ class Batches:
         return {"logits": np.where(is_chaos, np.sin(1e9 * numbers), 2 * numbers)}
 
 
-def check_same(first: Sequence[Any], second: Sequence[Any], names: Any = ()) -> None:
-    """Compare what two processes give for their batches."""
+def check_same(
+    first: Sequence[Any], second: Sequence[Any], names: Any = (), facts: Any = None
+) -> None:
+    """Compare what two processes give for their batches; ``facts`` are those of a predictor."""
     check = performance._SameOutputs(plan(names=names))
     for number, batches in enumerate((first, second)):
         predictor: Any = Batches(batches)
+        predictor.device_facts = facts
         digest = ScenarioRun(predictor.run.times, predictor.run.outputs, str(batches), 100)
         check.check(number + 1, predictor, digest, [{}] * len(batches))
 
@@ -391,6 +397,17 @@ def test_outputs_that_differ_by_more_than_rounding_are_an_error(
 ) -> None:
     with pytest.raises(OutputError, match=difference):
         check_same([first], [second])
+
+
+def test_a_model_that_says_that_it_keeps_a_state_is_called_that() -> None:
+    with pytest.raises(
+        OutputError, match=r"the model keeps a state from call to call \(sum\); make"
+    ):
+        check_same([[[1.0]]], [[[2.0]]], facts={KEPT_STATE: "sum"})
+    with pytest.raises(
+        OutputError, match="a state that the model keeps, uninitialised memory or a"
+    ):
+        check_same([[[1.0]]], [[[2.0]]])
 
 
 def test_all_batches_that_are_timed_are_compared() -> None:
