@@ -24,7 +24,8 @@ _WEIGHTS_ONLY = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 class ReadModel(NamedTuple):
     """A module and its signature; ``kind`` is export, script or module.
 
-    ``states`` are the names of what the code of a script changes of it in a call.
+    ``states`` are the names of what a script or an exported program changes of
+    itself in a call.
     """
 
     kind: str
@@ -123,7 +124,8 @@ def _read_pt2(path, device, allow_code):
         from torch.export.passes import move_to_device_pass
 
         program = move_to_device_pass(program, device)
-    return ReadModel("export", program.module(), inputs, outputs)
+    states = sorted(set(program.graph_signature.buffers_to_mutate.values()))
+    return ReadModel("export", program.module(), inputs, outputs, states)
 
 
 @contextlib.contextmanager

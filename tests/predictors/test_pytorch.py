@@ -962,11 +962,12 @@ class State(torch.nn.Module):
 torch.jit.script(State()).save("state.jit")
 torch.jit.trace(State().eval(), torch.ones(2, 3)).save("traced.ts")
 torch.jit.script(torch.nn.BatchNorm1d(3)).save("norm.pt")
+torch.export.save(torch.export.export(State().eval(), (torch.ones(2, 3),)), "state.pt2")
 """
 
 
 @pytest.mark.slow
-def test_a_torchscript_that_keeps_a_state_says_so(torch: Framework, tmp_path: Path) -> None:
+def test_a_model_that_keeps_a_state_says_so(torch: Framework, tmp_path: Path) -> None:
     (tmp_path / "state.py").write_text(STATE)  # torch reads the source
     command = [python_of("pytorch"), "-B", "-W", "ignore", "state.py"]
     subprocess.run(command, cwd=tmp_path, check=True)
@@ -976,6 +977,7 @@ def test_a_torchscript_that_keeps_a_state_says_so(torch: Framework, tmp_path: Pa
         ("norm.pt", None),
     ):
         assert torch.load(tmp_path / name, inputs="x float32[?,3]")["device_facts"] == facts
+    assert torch.load(tmp_path / "state.pt2")["device_facts"] == {KEPT_STATE: "sum"}
 
 
 def test_a_program_that_is_nested_deeply_is_damaged(tmp_path: Path) -> None:
