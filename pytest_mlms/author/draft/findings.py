@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from mlms_predictors import Tensor
 
 from pytest_mlms.author.draft.axes import axes_of, batch_size
-from pytest_mlms.author.draft.data import ArrayData, CocoData, Data
+from pytest_mlms.author.draft.data import ArrayData, CocoData, Data, PictureData
 from pytest_mlms.author.draft.inputs import guess_inputs
 from pytest_mlms.author.draft.labels import (
+    ZIPMAP,
     are_classes,
     check_arrays_used,
     check_classes_or_numbers,
@@ -18,6 +19,7 @@ from pytest_mlms.author.draft.labels import (
     class_numbers,
     fitting_outputs,
     has_labels,
+    maps_among,
     refuse_unused,
 )
 from pytest_mlms.author.draft.model_files import ModelFiles
@@ -25,6 +27,7 @@ from pytest_mlms.author.draft.onnx_hints import OnnxHints, hints_of
 from pytest_mlms.author.draft.opening import without_log
 from pytest_mlms.author.draft.outputs import (
     classes_of,
+    guess_answers,
     guess_masks,
     guess_numbers,
     guess_objects,
@@ -92,6 +95,10 @@ def find_out(model: ModelFiles, predictor: Predictor, request: DraftRequest) -> 
     try:
         trial = try_model(predictor, inputs, request.data, batch_size(axes))
     except Refused as error:
+        maps = maps_among(predictor.outputs)
+        if maps and len(predictor.outputs) == len(maps):
+            found = f"{model.graph} gives only maps, {', '.join(maps)}, and no array"
+            raise MlmsError(f"{found}; export them as arrays, with skl2onnx: {ZIPMAP}") from error
         problem = f"{model.graph} does not run on random inputs: {without_log(error)}"
         advice = "write its manifest by hand, with the shape and the range of each input"
         raise MlmsError(f"{problem}\nIf such inputs are what is wrong, {advice}") from error
@@ -135,9 +142,10 @@ def _with_outputs(
         classes=classes,
         inputs=[tensor.shape[1:] for tensor in predictor.inputs],
     )
-    is_refused = has_labels(request.data) and _must_be_classes(request.task)
-    if best is None and request.data is not None and is_refused:
-        refuse_unused(request.data, gives, trial)
+    is_scored = has_labels(request.data) and _must_be_classes(request.task)
+    if best is None and request.data is not None and is_scored:
+        found = _with_answers(findings, gives, trial, request)
+        return replace(found, left_out=left_out)
     if not outputs:
         if request.data is not None:
             problem = f"{model.graph} has no output with a row for each input"
@@ -157,6 +165,27 @@ def _possible_states(predictor: Predictor, request: DraftRequest) -> dict[str, s
     states = states_of(predictor.inputs, predictor.outputs)
     arrays = request.data.arrays if isinstance(request.data, ArrayData) else {}
     return {name: output for name, output in states.items() if name not in arrays}
+
+
+def _with_answers(
+    findings: Findings, gives: Sequence[Tensor], trial: Trial, request: DraftRequest
+) -> Findings:
+    """Return the findings with an output that has one number for the class of each input.
+
+    Raises MlmsError where no output has.
+    """
+    assert request.data is not None, "the labels are there"
+    classes = _least_classes(request.data)
+    answers = guess_answers(gives, trial, classes)
+    if answers is None:
+        refuse_unused(request.data, gives, trial)
+    outputs, is_score = answers
+    if is_score:
+        classes = 2
+    elif request.labels is not None:
+        classes = len(read_labels(request.labels))
+    task = _task(findings.inputs[0])
+    return replace(findings, outputs=outputs, task=task, classes=classes or None)
 
 
 def _of_one_input(
@@ -260,7 +289,9 @@ def _of_classes_or_numbers(
 
 
 def _least_classes(data: Data | None) -> int:
-    """Return how many classes the labels of an .npz are of at least, 0 where nothing tells."""
+    """Return how many classes labels are of at least, 0 where nothing tells."""
+    if isinstance(data, PictureData):
+        return len(data.class_names)
     if not isinstance(data, ArrayData) or "label" not in data.arrays:
         return 0
     numbers = class_numbers(data.labels)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from mlms_predictors import Tensor
@@ -16,7 +16,10 @@ from pytest_mlms.core.errors import MlmsError
 Array = NDArray[Any]
 
 _BINARY = 2  # classes that one score is for
-_ZIPMAP = "to_onnx(model, X, options={'zipmap': False})"
+_ANSWERS = ("label", "class", "pred", "answer")
+"""Parts of the names of outputs that are the number of a class."""
+ZIPMAP = "to_onnx(model, X, options={'zipmap': False})"
+"""How skl2onnx exports scores as an array."""
 
 
 def has_labels(data: Data | None) -> bool:
@@ -95,9 +98,10 @@ def are_classes(labels: Array, trial: Trial, data: ArrayData) -> bool:
             raise MlmsError(f"{problem}, and the model {advice}")
         return False
     tables = score_tables(trial)
-    if size == 1 and labels.dtype.kind == "f" and singles:
-        return False
     classes = int(numbers.max()) + 1
+    is_binary = classes == _BINARY and len(np.unique(numbers)) == _BINARY
+    if size == 1 and labels.dtype.kind == "f" and singles and not is_binary:
+        return False
     if tables and max(tables.values()) < classes:
         if size > 1 and singles:
             return False
@@ -134,7 +138,27 @@ def fitting_outputs(trial: Trial, size: int) -> list[str]:
     ]
 
 
-def refuse_unused(data: Data, tensors: Sequence[Tensor], trial: Trial) -> None:
+def number_of_class(trial: Trial) -> str | None:
+    """Return the output of one whole number an input, which is that of its class; None if unclear.
+
+    Bytes may be quantised scores instead.
+    """
+    found = []
+    for name, rows in _rows(trial).items():
+        is_whole = rows.dtype.kind in "biu" and rows.dtype not in (np.int8, np.uint8)
+        if is_whole and rows[0].size == 1:
+            found.append(name)
+    named = [name for name in found if any(word in name.lower() for word in _ANSWERS)]
+    likely = named or found
+    return likely[0] if len(likely) == 1 else None
+
+
+def maps_among(tensors: Sequence[Tensor]) -> list[str]:
+    """Return the names of outputs that are a map for each input, as skl2onnx has scores."""
+    return [tensor.name for tensor in tensors if tensor.dtype.startswith("seq(map(")]
+
+
+def refuse_unused(data: Data, tensors: Sequence[Tensor], trial: Trial) -> NoReturn:
     """Raise MlmsError for labels of classes of which no output has scores, with what to write."""
     problem = f"{data.path} has labels, and no output of the model has a score for each class"
     raise MlmsError(f"{problem}: {_why_unscored(tensors, trial)}")
@@ -142,15 +166,14 @@ def refuse_unused(data: Data, tensors: Sequence[Tensor], trial: Trial) -> None:
 
 def _why_unscored(tensors: Sequence[Tensor], trial: Trial) -> str:
     """Return what the outputs have instead of a score for each class, and what mends it."""
-    for tensor in tensors:
-        if tensor.dtype.startswith("seq(map("):
-            found = f"{tensor.name!r} is a map for each input"
-            return f"{found}; export it as an array, with skl2onnx: {_ZIPMAP}"
+    for name in maps_among(tensors):
+        found = f"{name!r} is a map for each input"
+        return f"{found}; export it as an array, with skl2onnx: {ZIPMAP}"
     rows = _rows(trial)
     for name, values in rows.items():
         if values[0].size == 1 and values.dtype.kind == "f":
-            found = f"{name!r} has one score for each input"
-            advice = "export the model with a column for each class (1 - p and p), or write"
+            found = f"{name!r} has one score for each input, which tells two classes, 0 and 1"
+            advice = "export the model with a column for each class, or write"
             return f"{found}; {advice} --task regression to compare the numbers themselves"
     for name, values in rows.items():
         if values[0].size == 1:

@@ -10,7 +10,13 @@ import numpy as np
 from mlms_predictors import Tensor
 from numpy.typing import NDArray
 
-from pytest_mlms.author.draft.labels import score_tables
+from pytest_mlms.author.draft.labels import (
+    ZIPMAP,
+    fitting_outputs,
+    maps_among,
+    number_of_class,
+    score_tables,
+)
 from pytest_mlms.author.draft.parts import OutputPart, scalar
 from pytest_mlms.author.draft.trial import Trial
 from pytest_mlms.core.errors import MlmsError
@@ -27,6 +33,7 @@ _NO_CLASSES = ("box", "embed", "feature", "landmark", "point")
 _IMAGENET = (1000, 1001)  # classes, with the background or without it
 _UNSURE = "not taken for scores of classes; where they are, give labels, or --task classification"
 
+_NUMBERS = "the number of the class, without scores"
 _FIRST_OF = "a guess: scored, as the first of {} as long as a label; put what labels are of first"
 
 _LEAST_CLASSES = 4
@@ -83,6 +90,44 @@ def guess_numbers(
     if len(fitting) > 1:
         parts[0] = replace(parts[0], comment=_FIRST_OF.format(len(fitting)))
     return parts
+
+
+def guess_answers(
+    tensors: Sequence[Tensor], trial: Trial, classes: int
+) -> tuple[list[OutputPart], bool] | None:
+    """Return the outputs of a model that gives one number for the class of each input.
+
+    The number is that of the class, or a score of class 1 where the labels are of two ``classes``,
+    or of an unknown number of them (0); then the second value is True. None for other models.
+    """
+    usable, _ = _split(tensors, trial)
+    number = number_of_class(trial)
+    scores = fitting_outputs(trial, 1) if classes <= _LEAST_LABELLED else []
+    if number is not None:
+        best, (steps, comment) = number, (["class_numbers", "top_k: {k: 1}"], _NUMBERS)
+        if maps_among(tensors):
+            comment = f"{_NUMBERS}; its scores are maps: export them as an array by {ZIPMAP}"
+    elif len(scores) == 1:
+        best, (steps, comment) = scores[0], _steps_of_one(scores[0], trial.rows(scores[0]))
+    else:
+        return None
+    parts = []
+    for tensor in usable:
+        part = _part(tensor, trial, has_classes=False)
+        if tensor.name == best:
+            part = replace(part, type="classification", steps=steps, comment=comment)
+        parts.append(part)
+    return parts, number is None
+
+
+def _steps_of_one(name: str, rows: Array) -> tuple[list[str], str]:
+    """Return the steps of a score of class 1, and a comment on them by the values of a trial."""
+    with np.errstate(all="ignore"):
+        are_shares = bool((rows >= 0).all() and (rows <= 1).all())
+    steps = ["threshold: {above: 0.5}", f"top_k: {{k: {_LEAST_LABELLED}}}"]
+    if are_shares and "logit" not in name.lower():
+        return steps, "a guess: the probability of class 1, as it is from 0 to 1"
+    return ["sigmoid", *steps], "a guess: the logit of class 1, as it is not from 0 to 1"
 
 
 def guess_masks(tensors: Sequence[Tensor], trial: Trial, sides: Sequence[int]) -> list[OutputPart]:

@@ -85,7 +85,9 @@ def save_data(label: Any = LABELS, **others: Any) -> None:
 def drafted(task: str | None = None) -> Draft:
     """Return the draft for the model and the data."""
     asked: DraftRequest = request("model.onnx", said=[])
-    return draft_manifest(replace(asked, data=recognise_data(Path("data.npz")), task=task))
+    return draft_manifest(
+        replace(asked, data=recognise_data(Path("data.npz")), task=task, replaces=True)
+    )
 
 
 def written() -> set[str]:
@@ -101,35 +103,95 @@ def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return capsys.readouterr().err.splitlines()[-1]
 
 
-@pytest.mark.parametrize(
-    ("nodes", "outputs", "message"),
-    [
-        (
-            (SOFTMAX, BEST, ZIPMAP),
-            {"answer": (LONG,), "maps": (None,)},
-            "an array, with skl2onnx: to_onnx(model, X, options={'zipmap': False})",
-        ),
-        ((BEST,), {"answer": (LONG,)}, "'answer' has the answer for each input (int64); export"),
-    ],
-)
 @pytest.mark.parametrize("words", [(), ("--task", "classification")])
-def test_outputs_without_scores_are_refused_with_what_mends_them(
-    capsys: pytest.CaptureFixture[str], nodes: Any, outputs: Any, message: str, words: Any
+def test_maps_alone_are_refused_with_what_mends_them(
+    capsys: pytest.CaptureFixture[str], words: Any
 ) -> None:
-    save_model(*nodes, outputs=outputs)
-    for label in (LABELS, LABELS.astype(np.float32), LABELS[:, np.newaxis]):
-        save_data(label)
-        error = refusal(capsys, *words)
-        assert "data.npz has" in error
-        if label.dtype.kind == "i":
-            assert message in error
+    save_model(SOFTMAX, ZIPMAP, outputs={"maps": (None,)})
+    save_data()
+    error = refusal(capsys, *words)
+    assert "model.onnx gives only maps, maps, and no array; export them as arrays" in error
+    assert "with skl2onnx: to_onnx(model, X, options={'zipmap': False})" in error
 
 
-def test_one_score_is_not_taken_for_two_classes(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("words", [(), ("--task", "classification")])
+def test_maps_beside_an_output_of_another_form_are_refused_with_what_mends_them(
+    capsys: pytest.CaptureFixture[str], words: Any
+) -> None:
+    pairs = helper.make_node("Unsqueeze", ["x", "axis"], ["pairs"])
+    axis = helper.make_node("Constant", [], ["axis"], value_ints=[1])
+    wide = helper.make_node("Concat", ["pairs", "pairs"], ["wide"], axis=1)
+    outputs = {"wide": (FLOAT, 2, CLASSES), "maps": (None,)}
+    save_model(SOFTMAX, ZIPMAP, axis, pairs, wide, outputs=outputs)
+    save_data()
+    error = refusal(capsys, *words)
+    assert "data.npz has labels, and no output of the model has a score for each class" in error
+    assert "an array, with skl2onnx: to_onnx(model, X, options={'zipmap': False})" in error
+
+
+def scored_part(draft: Draft) -> tuple[str, list[str], str]:
+    """Return the name, the steps and the comment of the only classification of a draft.
+
+    The draft is read as the manifest that it will be.
+    """
+    Path("m.yaml").write_text(draft.text())
+    assert load(Path("m.yaml")).manifest.has_accuracy
+    (part,) = [part for part in draft.outputs if part.type == "classification"]
+    return part.name, list(part.steps), part.comment
+
+
+@pytest.mark.parametrize("label", [LABELS, LABELS.astype(np.float32), LABELS[:, np.newaxis]])
+def test_the_number_of_a_class_is_scored_where_there_are_no_scores(label: Any) -> None:
+    save_data(label)
+    save_model(BEST, outputs={"answer": (LONG,)})
+    draft = drafted()
+    assert (draft.task, draft.classes) == ("classification", CLASSES)
+    name, steps, comment = scored_part(draft)
+    assert (name, steps) == ("answer", ["class_numbers", "top_k: {k: 1}"])
+    save_model(SOFTMAX, BEST, ZIPMAP, outputs={"answer": (LONG,), "maps": (None,)})
+    draft = drafted()
+    assert "maps" in draft.task_comment
+    name, _, comment = scored_part(draft)
+    assert name == "answer"
+    assert "export them as an array by to_onnx(model, X, options={'zipmap': False})" in comment
+
+
+def test_the_number_of_a_class_is_the_one_that_is_called_so() -> None:
+    other = helper.make_node("ArgMin", ["x"], ["count"], axis=1, keepdims=0)
+    save_model(other, BEST, outputs={"count": (LONG,), "answer": (LONG,)})
+    save_data()
+    assert scored_part(drafted())[0] == "answer"
+
+
+def test_several_whole_numbers_are_refused_where_no_name_tells_the_class(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    first = helper.make_node("ArgMin", ["x"], ["a"], axis=1, keepdims=0)
+    second = helper.make_node("ArgMax", ["x"], ["b"], axis=1, keepdims=0)
+    save_model(first, second, outputs={"a": (LONG,), "b": (LONG,)})
+    save_data()
+    assert "no output of the model has a score for each class" in refusal(capsys)
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.float32, np.float64])
+def test_one_score_is_of_class_1_of_two(kind: Any) -> None:
     save_model(ONE, outputs={"one": (FLOAT, 1)})
-    save_data(LABELS % 2)
-    assert "export the model with a column for each class (1 - p and p)" in refusal(capsys)
+    save_data((LABELS % 2).astype(kind))
+    name, steps, comment = scored_part(drafted())
+    assert (name, steps) == ("one", ["threshold: {above: 0.5}", "top_k: {k: 2}"])
+    assert comment.startswith("a guess: the probability of class 1")
+    save_data((LABELS % 2).astype(kind), x=np.eye(CLASSES, dtype=np.float32)[LABELS] * -3)
+    _, steps, comment = scored_part(drafted())
+    assert steps == ["sigmoid", "threshold: {above: 0.5}", "top_k: {k: 2}"]
+    assert comment.startswith("a guess: the logit of class 1")
     assert drafted("regression").task == "regression"
+
+
+def test_one_score_tells_no_more_than_two_classes(capsys: pytest.CaptureFixture[str]) -> None:
+    save_model(ONE, outputs={"one": (FLOAT, 1)})
+    save_data()
+    error = refusal(capsys, "--task", "classification")
+    assert "'one' has one score for each input, which tells two classes, 0 and 1; export" in error
 
 
 def test_whole_numbers_are_regressed_on_where_the_model_gives_one_number() -> None:
