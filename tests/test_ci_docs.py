@@ -39,7 +39,16 @@ def test_workflows_have_least_permissions_and_pull_requests_a_cache_of_their_own
 
 
 def test_both_workflows_run_the_same_commands() -> None:
-    assert GITLAB["models"]["script"] == commands()
+    install, lint, evaluate, upgrade = commands()
+    both = [f"{command} || status=$?" for command in (evaluate, upgrade)]
+    assert GITLAB["models"]["script"] == [install, lint, "status=0", *both, "exit $status"]
+
+
+def test_an_upgrade_is_judged_also_where_a_limit_is_broken() -> None:
+    (upgrade,) = [
+        step for step in GITHUB["jobs"]["models"]["steps"] if "upgrade" in str(step.get("run"))
+    ]
+    assert upgrade["if"] == "always()"
 
 
 def test_both_nightly_jobs_run_the_same_commands() -> None:
