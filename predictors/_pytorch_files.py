@@ -124,8 +124,31 @@ def _read_pt2(path, device, allow_code):
         from torch.export.passes import move_to_device_pass
 
         program = move_to_device_pass(program, device)
-    states = sorted(set(program.graph_signature.buffers_to_mutate.values()))
+    states = _changed_buffers(program)
     return ReadModel("export", program.module(), inputs, outputs, states)
+
+
+def _changed_buffers(program):
+    """Return the buffers that a call changes, by operators in place on them or on views of them."""
+    buffers = program.graph_signature.inputs_to_buffers
+    found = set(program.graph_signature.buffers_to_mutate.values())
+    for node in program.graph.nodes:
+        schema = _schema(node)
+        part = node.args[0] if schema is not None and schema.is_mutable and node.args else None
+        while _is_view(part):
+            part = part.args[0]
+        if getattr(part, "name", None) in buffers:
+            found.add(buffers[part.name])
+    return sorted(found)
+
+
+def _is_view(node):
+    schema = _schema(node)
+    return bool(schema and schema.arguments and schema.arguments[0].alias_info and node.args)
+
+
+def _schema(node):
+    return getattr(getattr(node, "target", None), "_schema", None)
 
 
 @contextlib.contextmanager

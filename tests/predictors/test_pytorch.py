@@ -962,7 +962,13 @@ class State(torch.nn.Module):
 torch.jit.script(State()).save("state.jit")
 torch.jit.trace(State().eval(), torch.ones(2, 3)).save("traced.ts")
 torch.jit.script(torch.nn.BatchNorm1d(3)).save("norm.pt")
-torch.export.save(torch.export.export(State().eval(), (torch.ones(2, 3),)), "state.pt2")
+
+class Adding(State):
+    def forward(self, x):
+        self.sum.add_(self.norm(x)[0])
+        return x + self.sum
+
+torch.export.save(torch.export.export(Adding().eval(), (torch.ones(2, 3),)), "state.pt2")
 """
 
 
