@@ -66,7 +66,7 @@ def draft_manifest(request: DraftRequest) -> Draft:
     if findings.left_out:
         left_out = ", ".join(findings.left_out)
         comment = f"without outputs that have no row for each input: {left_out}"
-    return Draft(
+    draft = Draft(
         name=request.name,
         task=request.task or findings.task,
         task_comment=comment,
@@ -82,6 +82,9 @@ def draft_manifest(request: DraftRequest) -> Draft:
         seconds=findings.seconds,
         rounding=sample.rounding,
     )
+    if draft.guesses:
+        request.say(f"{first.graph}: sizes of free axes are guesses; say yours: {draft.guesses}")
+    return draft
 
 
 def _say_signature(model: ModelFiles, predictor: Predictor, request: DraftRequest) -> None:

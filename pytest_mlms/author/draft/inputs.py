@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -164,16 +165,26 @@ def _picture(tensor: Tensor, known: Sequence[int | None] | None) -> InputPart:
     resize = f"resize: {{size: {size}, method: bilinear}}"
     is_large = _color(tensor) == "RGB" and min(size) >= _SIDE
     scale = _IMAGENET if is_large else _SHARES
-    return _image(tensor, [(resize, comment)], scale)
+    part = _image(tensor, [(resize, comment)], scale)
+    return replace(part, guess=_option_of_sides(tensor, size)) if None in sides else part
 
 
 def _letterbox(tensor: Tensor, known: Sequence[int] | None) -> InputPart:
     """Return a picture that is fitted into the size, as detectors take it."""
-    size = [side or _LARGE_SIDE for side in _sides(tensor, known)]
+    sides = _sides(tensor, known)
+    size = [side or _LARGE_SIDE for side in sides]
     comment = "a guess: fitted into the size, with grey around it, as YOLO takes it"
     contain = f"resize: {{size: {size}, fit: contain}}"
     pad = f"pad: {{size: {size}, value: {_GREY}}}"
-    return _image(tensor, [(contain, comment), (pad, "")], _SHARES)
+    part = _image(tensor, [(contain, comment), (pad, "")], _SHARES)
+    return replace(part, guess=_option_of_sides(tensor, size)) if None in sides else part
+
+
+def _option_of_sides(tensor: Tensor, size: Sequence[int]) -> str:
+    """Return the option that says the size of pictures."""
+    channels = 1 if _color(tensor) == "L" else 3
+    nchw = _layout(tensor) == "NCHW"
+    return option_of(tensor.name, [BATCH, channels, *size] if nchw else [BATCH, *size, channels])
 
 
 def _image(tensor: Tensor, sizing: Sequence[tuple[str, str]], scale: str) -> InputPart:

@@ -37,6 +37,11 @@ _DOUBT = (
     "pre-processing are probably wrong, or the inputs too few. Mend that before you trust a limit "
     "on accuracy; mlms doctor tries usual mistakes"
 )
+_OF_GUESSES = "at sizes that are guesses; measure it at yours"
+_OF_A_PAST = (
+    "both the positions of a call and those before it are guesses, a pair that nobody may have; "
+    "measure it at yours"
+)
 _BELOW_CHANCE = (
     "{} {} is below chance ({}{}): the labels are in another order than the model's, or of other "
     "inputs; {}"
@@ -120,7 +125,7 @@ def with_limits(draft: Draft, runs: Sequence[Sequence[Item]]) -> Draft:
     times = _times(items)
     thresholds = [
         *_accuracy(items),
-        *_latency(times, several=len(draft.models) > 1),
+        *_latency(times, draft),
         *_memory(items, "peak_memory"),
         *_memory(items, "device_memory"),
         *_agreement(draft, items),
@@ -234,16 +239,20 @@ def _times(items: Iterable[Item]) -> dict[tuple[str, int], _Time]:
     return found
 
 
-def _latency(times: Mapping[tuple[str, int], _Time], several: bool) -> list[tuple[str, str]]:
+def _latency(times: Mapping[tuple[str, int], _Time], draft: Draft) -> list[tuple[str, str]]:
+    """Return limits on latency, which say that sizes are guesses where some are."""
     if not times:
         return []
+    several = len(draft.models) > 1
+    problem = _OF_A_PAST if draft.guesses_a_past else _OF_GUESSES
+    comment = f"{problem}: mlms init … {draft.guesses}" if draft.guesses else ""
     entries = []
     for (framework, size), time in times.items():
         limit = f"max: {_seconds(time.limit)}, batch_sizes: [{size}]"
         if several:
             limit += f", frameworks: [{framework}]"
         entries.append((f"  - {{{limit}}}", f"measured {_seconds(time.seconds)}"))
-    return [("latency_p50:", ""), *entries]
+    return [("latency_p50:", comment), *entries]
 
 
 def _seconds(seconds: float) -> str:

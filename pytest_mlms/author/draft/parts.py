@@ -13,6 +13,9 @@ from pytest_mlms.manifest.schema import Input
 
 _PLAIN = re.compile(r"[A-Za-z0-9_/.][A-Za-z0-9_./+-]*( [A-Za-z0-9_./+-]+)*")
 _WIDTH = 100  # columns
+_PASTS = ("past", "cache")
+"""Parts of the names of what earlier calls left."""
+_SHOWN_GUESSES = 3  # options
 
 
 def scalar(value: Any) -> str:
@@ -119,6 +122,11 @@ class InputPart:
                 lines += _commented(f"      - {step}", comment)
         return lines
 
+    @property
+    def is_past(self) -> bool:
+        """True if it is what earlier calls left, as far as its name tells."""
+        return self.from_output is not None or any(word in self.name.lower() for word in _PASTS)
+
     def spec(self) -> Input:
         """Return it as the manifest will have it once it is read."""
         values: dict[str, Any] = {
@@ -205,6 +213,22 @@ class Draft:
     task_comment: str = ""
     seconds: float = 0.0
     rounding: float = 0.0
+
+    @property
+    def guesses(self) -> str:
+        """The options that would say the sizes that are guesses, those of a past last."""
+        guessed = [part for part in self.inputs if part.guess]
+        guessed.sort(key=lambda part: part.is_past)
+        options = [part.guess for part in guessed]
+        more = (
+            [] if len(options) <= _SHOWN_GUESSES else [f"and {len(options) - _SHOWN_GUESSES} more"]
+        )
+        return " ".join([*options[:_SHOWN_GUESSES], *more])
+
+    @property
+    def guesses_a_past(self) -> bool:
+        """True if both the positions of a call and those before it are guesses."""
+        return len({part.is_past for part in self.inputs if part.guess}) > 1
 
     def agreement(self, atol: float) -> str:
         """Return the threshold of the agreement of its models with the first one."""

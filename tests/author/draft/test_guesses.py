@@ -78,6 +78,15 @@ def test_free_sides_are_those_of_the_data(tmp_path: Path) -> None:
     assert "[32, 48]" in part.steps[1][0]
 
 
+def test_a_guessed_size_of_pictures_is_one_that_an_option_says() -> None:
+    assert only(Tensor("x", "float32", (ANY, 3, 64, 64))).guess == ""
+    assert only(Tensor("x", "float32", (ANY, 3, ANY, 64))).guess == "--shape x=batch,3,224,64"
+    nhwc = Tensor("x", "float32", (ANY, ANY, ANY, 1))
+    assert only(nhwc).guess == "--shape x=batch,224,224,1"
+    (part,) = guess_inputs([nhwc], None, OnnxHints(), said={"x": ("batch", 48, 48, 1)})
+    assert (part.guess, part.steps[1]) == ("", ("resize: {size: [48, 48], method: bilinear}", ""))
+
+
 def test_arrays_of_the_models_own_shape_have_no_steps(tmp_path: Path) -> None:
     arrays = {"x": (np.dtype(np.float64), (10, 3, 32, 48))}
     part = only(Tensor("x", "float32", (ANY, 3, 32, 48)), ArrayData(tmp_path, arrays))

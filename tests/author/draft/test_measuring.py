@@ -9,9 +9,14 @@ from typing import Any
 import pytest
 
 from pytest_mlms.author.draft.measuring import with_limits
-from pytest_mlms.author.draft.parts import Draft, ModelPart
+from pytest_mlms.author.draft.parts import Draft, InputPart, ModelPart
 from pytest_mlms.core.errors import MlmsError
 
+OF_GUESSES = "at sizes that are guesses; measure it at yours: mlms init …"
+OF_A_PAST = (
+    "both the positions of a call and those before it are guesses, a pair that nobody may have; "
+    "measure it at yours: mlms init …"
+)
 BETTER = [(0.15, 0.11), (1.0, 0.48)]
 
 
@@ -77,3 +82,33 @@ def test_an_accuracy_that_is_surely_below_chance_is_refused(
     with pytest.raises(MlmsError, match=message):
         measured(name, value, value, classes, high)
     assert measured(name, value, value, classes, high=None).doubt, "an interval that isn't known"
+
+
+def timed() -> dict[str, Any]:
+    """Return an item of results with a latency."""
+    item = accuracy("latency_p50", 0.002, 0.0019)
+    return {**item, "kind": "performance", "batch_size": 1}
+
+
+@pytest.mark.parametrize(
+    ("guesses", "comment"),
+    [
+        ({"x": ""}, ""),
+        ({"x": "--shape x=batch,16"}, f"{OF_GUESSES} --shape x=batch,16"),
+        (
+            {"past.0": "--shape past.0=1", "ids": "--shape ids=2", "past.1": "--shape past.1=1"},
+            f"{OF_A_PAST} --shape ids=2 --shape past.0=1 --shape past.1=1",
+        ),
+        (
+            {f"x{number}": f"--shape x{number}=1" for number in range(5)},
+            f"{OF_GUESSES} --shape x0=1 --shape x1=1 --shape x2=1 and 2 more",
+        ),
+    ],
+)
+def test_a_limit_on_latency_says_which_sizes_are_guesses(
+    guesses: dict[str, str], comment: str
+) -> None:
+    inputs = [InputPart(name, "tensor", "float32", guess=text) for name, text in guesses.items()]
+    model = ModelPart("onnxruntime", "m.onnx", {"graph": "0"})
+    draft = with_limits(Draft("m", "inference", [model], inputs, []), [[timed()], [timed()]])
+    assert draft.thresholds[0] == ("latency_p50:", comment)
