@@ -10,6 +10,7 @@ import numpy as np
 from mlms_predictors import Tensor
 from numpy.typing import NDArray
 
+from pytest_mlms.author.draft.axes import pinned
 from pytest_mlms.author.draft.data import ArrayData, pack_arrays
 from pytest_mlms.author.draft.model_files import ModelFiles
 from pytest_mlms.author.draft.onnx_classes import classes_in
@@ -17,6 +18,7 @@ from pytest_mlms.author.draft.request import DraftRequest
 from pytest_mlms.author.draft.table_files import ColumnsData, as_number, is_missing
 from pytest_mlms.author.draft.table_fit import Fit
 from pytest_mlms.author.draft.table_labels import Classes, count_of_scores, labels_of
+from pytest_mlms.author.draft.table_series import Windows, cut, in_time, windows_of
 from pytest_mlms.author.draft.table_target import Roles, find_roles
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.measure.agent.predictor import Predictor
@@ -39,6 +41,10 @@ def arrays_of_table(
     Raises MlmsError where the table and the model don't fit, with what to do.
     """
     data = _without(data, request.without_columns)
+    tensors = [pinned(tensor, request.shapes) for tensor in predictor.inputs]
+    windows = windows_of(data, tensors, request.target_columns)
+    if windows is not None:
+        return _arrays_of_series(data, windows, predictor, request)
     count = len(data.lines)
     classes = _classes_of(model, predictor, request)
     fit = Fit(data, predictor, classes)
@@ -53,17 +59,50 @@ def arrays_of_table(
     labels, order = labels_of(data, roles.targets, classes)
     names = ", ".join(data.shown(name) for name in roles.targets)
     taken = f"label: {names}, {roles.reason}"
-    request.say(f"{data.path}: {taken}" + (f"; {order}" if order else ""))
+    taken += f"; {order}" if order else ""
+    request.say(f"{data.path}: {taken}")
     for name, columns in roles.features.items():
         request.say(f"{data.path}: {name!r} has {_counted(columns)}")
+    part = f"{len(labels):,} rows" if len(labels) == count else f"{len(labels):,} of {count:,} rows"
+    return _packed(data, {**inputs, "label": labels}, part, taken, request)
+
+
+def _packed(
+    data: ColumnsData, arrays: Mapping[str, Array], part: str, comment: str, request: DraftRequest
+) -> ArrayData:
+    """Write the arrays beside the manifest, and return them."""
     target = request.beside("data.npz")
-    arrays = {**inputs, "label": labels}
     pack_arrays(target, arrays)
-    part = f"{len(labels):,}" if len(labels) == count else f"{len(labels):,} of {count:,}"
-    request.say(f"{data.path}: {part} rows, packed into {target}")
-    comment = "; ".join(filter(None, (taken, order)))
+    request.say(f"{data.path}: {part}, packed into {target}")
     forms = {name: (array.dtype, array.shape) for name, array in arrays.items()}
     return ArrayData(data.path, forms, file=target, comment=comment)
+
+
+def _arrays_of_series(
+    data: ColumnsData, form: Windows, predictor: Predictor, request: DraftRequest
+) -> ArrayData:
+    """Return the windows of a table of values over time, and what follows each.
+
+    Raises MlmsError where the table and the model don't fit, with what to do.
+    """
+    data, sorted_by = in_time(data)
+    if sorted_by:
+        request.say(f"{data.path}: sorted by {sorted_by}")
+    found = cut(data, form, predictor, request.target_columns)
+    name = predictor.inputs[0].name
+    taken = f"label: {found.reason}"
+    request.say(f"{data.path}: {taken}")
+    request.say(f"{data.path}: {name!r} has windows of {form.size} times, {_counted(form.columns)}")
+    if found.left_out:
+        request.say(f"{_places(data, found.left_out)}: missing values, left out with their windows")
+    count = len(found.labels)
+    chosen = np.arange(count)
+    if count > request.most_inputs:
+        chosen = np.sort(random.Random(0).sample(range(count), request.most_inputs))
+    part = f"{len(chosen):,} of {count:,} windows" if len(chosen) < count else f"{count:,} windows"
+    labels = found.labels[chosen]
+    labels = labels[:, 0] if labels.shape[1] == 1 else labels
+    return _packed(data, {name: found.inputs[chosen], "label": labels}, part, taken, request)
 
 
 def _without(data: ColumnsData, names: Sequence[str]) -> ColumnsData:

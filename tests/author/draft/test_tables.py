@@ -82,6 +82,7 @@ def drafted(target: Sequence[str] = (), without: Sequence[str] = (), most: int =
         target_columns=target,
         without_columns=without,
         most_inputs=most,
+        replaces=True,
     )
     return draft_manifest(asked)
 

@@ -1,0 +1,170 @@
+"""Tables of values over time, which are cut into windows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from pytest_mlms.author.draft.data import recognise_data
+from pytest_mlms.author.draft.drafting import draft_manifest
+from pytest_mlms.author.draft.parts import Draft
+from pytest_mlms.core.errors import MlmsError
+from tests.author.draft.test_drafting import request
+
+FLOAT = TensorProto.FLOAT
+TIMES = 40
+WINDOW = 4
+A = np.sin(np.arange(TIMES) / 3).round(4)
+B = np.cos(np.arange(TIMES) / 5).round(4)
+DATES = [f"2024-{1 + day // 28:02}-{1 + day % 28:02}" for day in range(TIMES)]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "twins").mkdir()
+    return tmp_path
+
+
+def save(shape: Sequence[int], gives: int) -> None:
+    """Write model.onnx, which gives the last numbers of a window, as it is laid out."""
+    count = int(np.prod(shape))
+    weight = np.eye(count, dtype=np.float32)[:, count - gives :]
+    nodes = [
+        helper.make_node("Flatten", ["x"], ["flat"]),
+        helper.make_node("MatMul", ["flat", "weight"], ["y"]),
+    ]
+    x = helper.make_tensor_value_info("x", FLOAT, ["N", *shape])
+    y = helper.make_tensor_value_info("y", FLOAT, ["N", gives])
+    graph = helper.make_graph(nodes, "g", [x], [y], [numpy_helper.from_array(weight, "weight")])
+    imports = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=imports, ir_version=8), "model.onnx")
+
+
+def write(header: str, *columns: Sequence[object]) -> None:
+    rows = [",".join(map(str, cells)) for cells in zip(*columns, strict=True)]
+    Path("data.csv").write_text("\n".join([header, *rows] if header else rows))
+
+
+SAID: list[str] = []
+
+
+def drafted(target: Sequence[str] = (), most: int = 1000) -> Draft:
+    SAID.clear()
+    asked = replace(
+        request("model.onnx", said=SAID),
+        data=recognise_data(Path("data.csv")),
+        target_columns=target,
+        most_inputs=most,
+        replaces=True,
+    )
+    return draft_manifest(asked)
+
+
+def packed() -> dict[str, np.ndarray]:
+    with np.load("m-data.npz") as file:
+        return dict(file)
+
+
+def windows(values: np.ndarray) -> np.ndarray:
+    return np.lib.stride_tricks.sliding_window_view(values, WINDOW)
+
+
+@pytest.mark.parametrize(
+    ("shape", "header", "columns"),
+    [
+        ([WINDOW, 1], "date,sales", (DATES, A)),
+        ([1, WINDOW], "t,sales", (range(TIMES), A)),
+        ([WINDOW], "ds,y", (DATES, A)),
+        ([WINDOW], "", (A,)),
+        ([WINDOW, 1], "", (range(0, 60 * TIMES, 60), A)),
+        ([WINDOW, 1], "date,sales", (DATES[::-1], A[::-1])),
+    ],
+)
+def test_a_series_is_cut_into_windows_with_the_value_behind_each(
+    shape: Sequence[int], header: str, columns: Sequence[Sequence[object]]
+) -> None:
+    save(shape, 1)
+    write(header, *columns)
+    draft = drafted()
+    assert draft.task == "regression"
+    arrays = packed()
+    expected = windows(A[:-1]).astype(np.float32).reshape(-1, *shape)
+    assert np.array_equal(arrays["x"], expected)
+    assert np.array_equal(arrays["label"], A[WINDOW:])
+    assert "at the time after each window" in draft.dataset.comment
+    said = "data.csv: sorted by column 'date'" in SAID
+    assert said == (list(columns[0]) == DATES[::-1])
+
+
+def test_several_columns_have_as_many_values_behind_a_window() -> None:
+    save([WINDOW, 2], 2)
+    write("time,a,b", range(TIMES), A, B)
+    drafted()
+    arrays = packed()
+    assert np.array_equal(arrays["label"], np.stack([A[WINDOW:], B[WINDOW:]], axis=1))
+    assert np.array_equal(arrays["x"][0], np.stack([A, B], axis=1)[:WINDOW].astype(np.float32))
+    save([WINDOW, 2], 1)
+    with pytest.raises(MlmsError, match="the model gives 1 number for a window; say which it pre"):
+        drafted()
+    drafted(["a"])
+    assert np.array_equal(packed()["label"], A[WINDOW:])
+
+
+def test_a_model_of_several_times_has_as_many_as_labels() -> None:
+    save([WINDOW, 1], 3)
+    write("sales", A)
+    drafted()
+    assert packed()["label"].shape == (TIMES - WINDOW - 2, 3)
+    assert np.array_equal(packed()["label"][0], A[WINDOW : WINDOW + 3])
+
+
+def test_windows_with_missing_values_are_left_out_and_their_lines_told() -> None:
+    save([WINDOW, 1], 1)
+    write("date,sales", DATES, ["" if time == 20 else value for time, value in enumerate(A)])
+    drafted()
+    assert len(packed()["label"]) == TIMES - WINDOW - WINDOW - 1
+    assert "data.csv: line 22: missing values, left out with their windows" in SAID
+    drafted(most=5)
+    assert len(packed()["label"]) == 5
+
+
+@pytest.mark.parametrize(
+    ("shape", "header", "columns", "message"),
+    [
+        (
+            [WINDOW, 1],
+            "a,b",
+            (A, B),
+            r"has 2 columns of numbers \(a, b\), and 'x' takes windows of",
+        ),
+        ([TIMES, 1], "a", (A,), "has 40 times, and a window of the model 40; name a longer series"),
+        (
+            ["T", 1],
+            "a",
+            (A,),
+            "takes windows of any number of times; say how .* --shape x=batch,24",
+        ),
+        ([WINDOW, 1], "date,a", (["2024-01-01"] * TIMES, A), "data.csv:3: column 'date' has 2024"),
+    ],
+)
+def test_a_series_that_does_not_fit_is_refused(
+    shape: list[int], header: str, columns: Sequence[Sequence[object]], message: str
+) -> None:
+    save([size if isinstance(size, int) else 1 for size in shape], 1)
+    model = onnx.load("model.onnx")
+    axes = model.graph.input[0].type.tensor_type.shape.dim
+    for axis, size in enumerate(shape, start=1):
+        if isinstance(size, str):
+            axes[axis].dim_param = size
+    onnx.save(model, "model.onnx")
+    write(header, *columns)
+    with pytest.raises(MlmsError, match=message):
+        drafted()
