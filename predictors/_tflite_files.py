@@ -1,4 +1,4 @@
-"""The check of a .tflite file before an interpreter reads it: a walk of its flatbuffer."""
+"""A walk of the flatbuffer of a .tflite file: its operators, before an interpreter reads it."""
 
 import mmap
 import struct
@@ -24,31 +24,33 @@ def check_operators(path: str) -> None:
 
 def _custom_operators(data: Any) -> Iterator[bytes]:
     """Yield the names of operators that aren't TensorFlow Lite's own, as C reads them."""
-    codes = _field(data, _target(data, 0), 1)
+    codes = field(data, target(data, 0), 1)
     if not codes:
         return
-    vector = _target(data, codes)
-    count = _number("<I", data, vector)
+    vector = target(data, codes)
+    count = number("<I", data, vector)
     for place in range(vector + 4, vector + 4 + 4 * count, 4):
-        name = _field(data, _target(data, place), 1)
+        name = field(data, target(data, place), 1)
         if name:
-            text = _target(data, name) + 4
+            text = target(data, name) + 4
             yield data[text : text + _SHOWN].partition(b"\0")[0]
 
 
-def _field(data: Any, table: int, index: int) -> int:
+def field(data: Any, table: int, index: int) -> int:
     """Return the place of a field of a table, 0 where it is absent."""
-    places = table - _number("<i", data, table)
+    places = table - number("<i", data, table)
     entry = 4 + 2 * index
-    offset = _number("<H", data, places + entry) if entry < _number("<H", data, places) else 0
+    offset = number("<H", data, places + entry) if entry < number("<H", data, places) else 0
     return table + offset if offset else 0
 
 
-def _target(data: Any, place: int) -> int:
-    return place + _number("<I", data, place)
+def target(data: Any, place: int) -> int:
+    """Return the place that an offset points to."""
+    return place + number("<I", data, place)
 
 
-def _number(kind: str, data: Any, place: int) -> int:
+def number(kind: str, data: Any, place: int) -> int:
+    """Return the number at a place; raises ValueError for one before the file's beginning."""
     if place < 0:
         raise ValueError("it points before its beginning")
     return struct.unpack_from(kind, data, place)[0]

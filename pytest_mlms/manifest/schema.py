@@ -60,7 +60,7 @@ BY_GROUP = "dataset"
 _MOST_INSTANCES = 1024
 _AXIS = re.compile("[a-z][a-z0-9_]*")
 
-_STEPS_OF_ANY_SHAPE = ("normalize", "cast")
+_STEPS_OF_ANY_SHAPE = ("normalize", "cast", "quantize")
 """Input steps that work on tensors, and with the channels first."""
 
 
@@ -368,7 +368,7 @@ def _check_type_steps(kind: str, names: list[str]) -> None:
 
 def _types_with(step: str) -> list[str]:
     """Return the types of inputs that have a step."""
-    if step in ("normalize", "cast"):
+    if step in _STEPS_OF_ANY_SHAPE:
         return [*_STEPS_OF_TYPE, "image"]
     types = [kind for kind, steps in _STEPS_OF_TYPE.items() if step in steps]
     return types or ["image"]

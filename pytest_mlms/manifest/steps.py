@@ -25,7 +25,9 @@ from pytest_mlms.manifest.types import (
 MOST_PIXELS = 178_956_970
 """The most pixels of a picture that is read or made: Pillow's bound, half a GiB in RGB."""
 
-ARRAY_STEPS = frozenset({"normalize", "cast", "fix_length", "log", "transpose", "expand_dims"})
+ARRAY_STEPS = frozenset(
+    {"normalize", "cast", "quantize", "fix_length", "log", "transpose", "expand_dims"}
+)
 """Input steps that work on arrays of any meaning."""
 
 SOUND_STEPS = frozenset({"mono", "resample", "frame", "spectrogram", "mel", "mfcc"})
@@ -213,6 +215,18 @@ class Cast(Closed):
     to: ElementType
 
 
+class Quantize(Closed):
+    """Compute round(x / scale) + zero_point in float64, within the range of the type ``to``.
+
+    Halves are rounded to even, and values beyond the range to its ends, as QuantizeLinear of ONNX
+    does (https://onnx.ai/onnx/operators/onnx__QuantizeLinear.html).
+    """
+
+    scale: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    zero_point: int = 0
+    to: Literal["int8", "uint8", "int16"]
+
+
 class Softmax(Closed):
     """Turn logits into probabilities over the last axis."""
 
@@ -270,6 +284,7 @@ class InputStep(Step):
     layout: SetLayout | None = None
     normalize: Normalize | None = None
     cast: Cast | None = None
+    quantize: Quantize | None = None
     mono: audio_steps.Mono | None = None
     resample: audio_steps.Resample | None = None
     fix_length: audio_steps.FixLength | None = None

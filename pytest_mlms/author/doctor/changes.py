@@ -100,7 +100,8 @@ def _colors(spec: Input) -> Iterator[Change]:
 
 def _scales(spec: Input) -> Iterator[Change]:
     names = [step.name for step in spec.steps]
-    if not spec.element_type.startswith("float") or names.count("normalize") > 1:
+    has_range = spec.element_type.startswith("float") or "quantize" in names
+    if not has_range or names.count("normalize") > 1:
         return
     written = parameters_of(spec.steps, "normalize")
     color = _color_of(spec.steps)

@@ -74,6 +74,11 @@ class ArrayData:
         with np.load(self.source, allow_pickle=False) as file:
             return np.asarray(file["label"])
 
+    def values(self, name: str) -> np.ndarray[Any, Any]:
+        """Return an array, which must be there."""
+        with np.load(self.path, allow_pickle=False) as file:
+            return np.asarray(file[name])
+
     def pack(self, target: Path, labels: np.ndarray[Any, Any]) -> None:
         """Write the arrays with other labels to an .npz. Raises MlmsError."""
         try:

@@ -35,6 +35,7 @@ from pytest_mlms.author.draft.outputs import (
     says_classes,
 )
 from pytest_mlms.author.draft.parts import InputPart, OutputPart
+from pytest_mlms.author.draft.quantisation import quantisation_of
 from pytest_mlms.author.draft.request import DraftRequest
 from pytest_mlms.author.draft.states import state_outputs, states_of, steady, with_states
 from pytest_mlms.author.draft.trial import Trial, try_model
@@ -84,7 +85,8 @@ class Findings:
 
 def find_out(model: ModelFiles, predictor: Predictor, request: DraftRequest) -> Findings:
     """Guess inputs, run the model on random ones, and guess outputs. Raises MlmsError."""
-    hints = hints_of(model.graph)
+    quantised = quantisation_of(model.graph, predictor.inputs, predictor.outputs)
+    hints = replace(hints_of(model.graph), quantised=quantised)
     _check_shapes(model, predictor, request, hints)
     states = _possible_states(predictor, request)
     if isinstance(request.data, ArrayData):
@@ -141,10 +143,11 @@ def _with_outputs(
         labelled=labelled,
         classes=classes,
         inputs=[tensor.shape[1:] for tensor in predictor.inputs],
+        quantised=hints.quantised,
     )
     is_scored = has_labels(request.data) and _must_be_classes(request.task)
     if best is None and request.data is not None and is_scored:
-        found = _with_answers(findings, gives, trial, request)
+        found = _with_answers(findings, gives, trial, request, hints)
         return replace(found, left_out=left_out)
     if not outputs:
         if request.data is not None:
@@ -168,7 +171,11 @@ def _possible_states(predictor: Predictor, request: DraftRequest) -> dict[str, s
 
 
 def _with_answers(
-    findings: Findings, gives: Sequence[Tensor], trial: Trial, request: DraftRequest
+    findings: Findings,
+    gives: Sequence[Tensor],
+    trial: Trial,
+    request: DraftRequest,
+    hints: OnnxHints,
 ) -> Findings:
     """Return the findings with an output that has one number for the class of each input.
 
@@ -176,7 +183,7 @@ def _with_answers(
     """
     assert request.data is not None, "the labels are there"
     classes = _least_classes(request.data)
-    answers = guess_answers(gives, trial, classes)
+    answers = guess_answers(gives, trial, classes, hints.quantised)
     if answers is None:
         refuse_unused(request.data, gives, trial)
     outputs, is_score = answers
@@ -258,7 +265,7 @@ def _by_labels(
         return None
     dtype, shape = data.arrays["label"]
     if dtype.kind == "f" or len(shape) < 3:
-        return _of_classes_or_numbers(tensors, trial, data, request)
+        return _of_classes_or_numbers(tensors, trial, data, request, hints)
     parts = guess_masks(tensors, trial, shape[1:])
     if not parts:
         sides = " x ".join(map(str, shape[1:]))
@@ -268,7 +275,11 @@ def _by_labels(
 
 
 def _of_classes_or_numbers(
-    tensors: Sequence[Tensor], trial: Trial, data: ArrayData, request: DraftRequest
+    tensors: Sequence[Tensor],
+    trial: Trial,
+    data: ArrayData,
+    request: DraftRequest,
+    hints: OnnxHints,
 ) -> tuple[str, list[OutputPart]] | None:
     """Return the task and the outputs of a regression; None for labels that are classes.
 
@@ -280,12 +291,13 @@ def _of_classes_or_numbers(
     if request.task == _NO_TASK or form not in ("class", "array"):
         return None
     if form == "class":
-        as_classes = are_classes(labels, trial, data)
+        as_classes = are_classes(labels, trial, data, hints.quantised)
         if request.task is None and labels[0].size == 1 and as_classes != says_classes(trial):
             check_classes_or_numbers(data, trial)
         if as_classes or request.task is not None:
             return None
-    return "regression", guess_numbers(tensors, trial, fitting_outputs(trial, labels[0].size))
+    fitting = fitting_outputs(trial, labels[0].size, hints.quantised)
+    return "regression", guess_numbers(tensors, trial, fitting, hints.quantised)
 
 
 def _least_classes(data: Data | None) -> int:

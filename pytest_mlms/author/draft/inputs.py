@@ -5,15 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 from mlms_predictors import Tensor
 
 from pytest_mlms.author.draft.axes import OTHER, InputAxes, Said, axes_of, option_of, pinned
 from pytest_mlms.author.draft.data import ArrayData, CocoData, Data
+from pytest_mlms.author.draft.integers import (
+    IMAGENET,
+    SHARES,
+    step_to_integers,
+    steps_of_range,
+)
 from pytest_mlms.author.draft.onnx_hints import OnnxHints
 from pytest_mlms.author.draft.parts import InputPart
+from pytest_mlms.author.draft.quantisation import Quantisation
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.manifest.schema import BATCH
 
@@ -28,9 +34,6 @@ _GREY = 114
 _RATE_NAMES = ("sr", "rate", "sample_rate", "sampling_rate")
 _RATE = 16000
 _LAST_TOKEN = 99
-
-_SHARES = "normalize: {mean: 0, scale: 255}"
-_IMAGENET = "normalize: {mean: [123.675, 116.28, 103.53], scale: [58.395, 57.12, 57.375]}"
 
 
 def guess_inputs(
@@ -69,7 +72,7 @@ def _is_picture(tensor: Tensor) -> bool:
 def _layout(tensor: Tensor) -> str | None:
     """Return the layout of a batch of pictures, None for another input."""
     shape = tensor.shape
-    if len(shape) != 4 or tensor.dtype not in ("float32", "float16", "float64", "uint8"):
+    if len(shape) != 4 or tensor.dtype not in ("float32", "float16", "float64", "uint8", "int8"):
         return None
     if shape[1] in _CHANNELS and _are_sides(shape[2:]):
         return "NCHW"
@@ -102,14 +105,14 @@ def _guess(
     tensor: Tensor, axes: InputAxes, count: int, data: Data | None, hints: OnnxHints
 ) -> InputPart:
     """Return an input, which is one of ``count``."""
-    given = data.arrays.get(tensor.name) if isinstance(data, ArrayData) else None
-    if given is not None:
-        return _of_array(tensor, axes, *given)
+    quantisation = hints.quantised.get(tensor.name)
+    if isinstance(data, ArrayData) and tensor.name in data.arrays:
+        return _of_array(tensor, axes, data, quantisation)
     has_pictures = data is not None and not isinstance(data, ArrayData)
     if _is_picture(tensor) and (has_pictures or not _may_be_sound(tensor)):
         if isinstance(data, CocoData):
-            return _letterbox(tensor, hints.size)
-        return _picture(tensor, hints.size)
+            return _letterbox(tensor, hints.size, quantisation)
+        return _picture(tensor, hints.size, quantisation)
     if data is not None and count == 1 and not isinstance(data, ArrayData):
         signature = signature_text(tensor)
         shape = signature if tensor.shape else f"{signature} of unknown shape"
@@ -118,13 +121,20 @@ def _guess(
     return _drawn(tensor, axes, hints.vocabulary)
 
 
-def _of_array(tensor: Tensor, axes: InputAxes, dtype: Any, shape: Sequence[int]) -> InputPart:
+def _of_array(
+    tensor: Tensor, axes: InputAxes, data: ArrayData, quantisation: Quantisation | None
+) -> InputPart:
     """Return an input whose elements are the rows of an array."""
+    dtype, shape = data.arrays[tensor.name]
     are_pixels = len(shape) == 3 or (len(shape) == 4 and shape[3] in (1, 3, 4))
-    if _is_picture(tensor) and dtype == np.uint8 and are_pixels:
-        return _picture(tensor, tuple(shape[1:3]))
+    is_picture = _is_picture(tensor) and not (tensor.dtype == "int8" and _may_be_sound(tensor))
+    if is_picture and dtype == np.uint8 and are_pixels:
+        return _picture(tensor, tuple(shape[1:3]), quantisation)
     steps = []
-    if dtype != np.dtype(tensor.dtype):
+    wanted = np.dtype(tensor.dtype)
+    if dtype != wanted and dtype.kind in "iuf" and wanted.kind in "biu":
+        steps.append(step_to_integers(tensor, data, quantisation))
+    elif dtype != wanted:
         steps.append((f"cast: {{to: {tensor.dtype}}}", f"the arrays are {dtype}"))
     return InputPart(
         name=tensor.name,
@@ -157,26 +167,30 @@ def _sides(tensor: Tensor, known: Sequence[int | None] | None) -> list[int | Non
     return [side or other for side, other in zip(own, known or (None, None), strict=True)]
 
 
-def _picture(tensor: Tensor, known: Sequence[int | None] | None) -> InputPart:
+def _picture(
+    tensor: Tensor, known: Sequence[int | None] | None, quantisation: Quantisation | None
+) -> InputPart:
     """Return a picture that is stretched to the size."""
     sides = _sides(tensor, known)
     size = [side or _SIDE for side in sides]
     comment = f"the model takes any size; {_SIDE} is a guess" if None in sides else ""
     resize = f"resize: {{size: {size}, method: bilinear}}"
     is_large = _color(tensor) == "RGB" and min(size) >= _SIDE
-    scale = _IMAGENET if is_large else _SHARES
-    part = _image(tensor, [(resize, comment)], scale)
+    scale = IMAGENET if is_large else SHARES
+    part = _image(tensor, [(resize, comment)], scale, quantisation)
     return replace(part, guess=_option_of_sides(tensor, size)) if None in sides else part
 
 
-def _letterbox(tensor: Tensor, known: Sequence[int] | None) -> InputPart:
+def _letterbox(
+    tensor: Tensor, known: Sequence[int] | None, quantisation: Quantisation | None
+) -> InputPart:
     """Return a picture that is fitted into the size, as detectors take it."""
     sides = _sides(tensor, known)
     size = [side or _LARGE_SIDE for side in sides]
     comment = "a guess: fitted into the size, with grey around it, as YOLO takes it"
     contain = f"resize: {{size: {size}, fit: contain}}"
     pad = f"pad: {{size: {size}, value: {_GREY}}}"
-    part = _image(tensor, [(contain, comment), (pad, "")], _SHARES)
+    part = _image(tensor, [(contain, comment), (pad, "")], SHARES, quantisation)
     return replace(part, guess=_option_of_sides(tensor, size)) if None in sides else part
 
 
@@ -187,12 +201,24 @@ def _option_of_sides(tensor: Tensor, size: Sequence[int]) -> str:
     return option_of(tensor.name, [BATCH, channels, *size] if nchw else [BATCH, *size, channels])
 
 
-def _image(tensor: Tensor, sizing: Sequence[tuple[str, str]], scale: str) -> InputPart:
-    """Return an image with these steps for its size, and for its range unless it is of bytes."""
+def _image(
+    tensor: Tensor,
+    sizing: Sequence[tuple[str, str]],
+    scale: str,
+    quantisation: Quantisation | None,
+) -> InputPart:
+    """Return an image with these steps for its size, and for its range."""
     steps = [(f"decode: {{color: {_color(tensor)}}}", ""), *sizing]
-    if tensor.dtype != "uint8":
+    comment = ""
+    if tensor.dtype in ("int8", "uint8"):
+        of_range, comment = steps_of_range(tensor, quantisation, has_colors=_color(tensor) == "RGB")
+        steps += of_range
+    else:
         steps.append((scale, "a guess: what training did is not in the file"))
-    return InputPart(tensor.name, "image", tensor.dtype, layout=_layout(tensor), steps=steps)
+    layout = _layout(tensor)
+    return InputPart(
+        tensor.name, "image", tensor.dtype, layout=layout, steps=steps, comment=comment
+    )
 
 
 def _color(tensor: Tensor) -> str:
@@ -243,6 +269,8 @@ def _range(tensor: Tensor, vocabulary: Mapping[str, int]) -> tuple[list[float] |
         return [0, 0], "one segment"
     if "pos" in name:
         return [0, OTHER - 1], ""
+    if tensor.dtype == "int8":
+        return [-128, 127], "quantised numbers"
     return [0, _LAST_TOKEN], "write the range of your tokens"
 
 

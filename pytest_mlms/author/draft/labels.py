@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -78,7 +78,9 @@ def score_tables(trial: Trial, *, least: int = 2, bytes_too: bool = True) -> dic
     return found
 
 
-def are_classes(labels: Array, trial: Trial, data: ArrayData) -> bool:
+def are_classes(
+    labels: Array, trial: Trial, data: ArrayData, quantised: Collection[str] = ()
+) -> bool:
     """Return whether labels are scored as classes, and not as numbers.
 
     Whole numbers are classes where an output has a score for each. Raises MlmsError for labels
@@ -90,7 +92,7 @@ def are_classes(labels: Array, trial: Trial, data: ArrayData) -> bool:
         raise MlmsError(f"{problem}; {advice}: numpy.unique(label, return_inverse=True)[1]")
     numbers = class_numbers(labels)
     size = labels[0].size
-    singles = fitting_outputs(trial, size)
+    singles = fitting_outputs(trial, size, quantised)
     if numbers is None:
         if not singles:
             problem = f"{data.path} has {_counted(size)} as the label of an input"
@@ -130,11 +132,15 @@ def check_classes_or_numbers(data: ArrayData, trial: Trial) -> None:
         raise MlmsError(f"{problem}, or numbers, by {singles[0]!r}; {advice}")
 
 
-def fitting_outputs(trial: Trial, size: int) -> list[str]:
-    """Return the outputs of so many real numbers an input, which may be compared with labels."""
-    rows = _rows(trial)
+def fitting_outputs(trial: Trial, size: int, quantised: Collection[str] = ()) -> list[str]:
+    """Return the outputs of so many real numbers an input, which may be compared with labels.
+
+    Those that are ``quantised`` stand for real numbers.
+    """
     return [
-        name for name, values in rows.items() if values.dtype.kind == "f" and values[0].size == size
+        name
+        for name, values in _rows(trial).items()
+        if (values.dtype.kind == "f" or name in quantised) and values[0].size == size
     ]
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_mlms.author.draft.onnx_axes import Axes, axes_of_inputs
+from pytest_mlms.author.draft.quantisation import Quantisation
 
 _PASSING = ("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze")
 """Operators that pass token ids on."""
@@ -26,12 +27,14 @@ class OnnxHints:
         names: The names of the classes in its metadata, as Ultralytics writes them.
         size: Height and width of pictures in its metadata.
         axes: The axes of each input with their names, None for one whose shape is unknown.
+        quantised: The scale and the zero point of inputs and outputs, also of other formats.
     """
 
     vocabulary: dict[str, int] = field(default_factory=dict)
     names: tuple[str, ...] = ()
     size: tuple[int, int] | None = None
     axes: Mapping[str, Axes | None] = field(default_factory=dict)
+    quantised: Mapping[str, Quantisation] = field(default_factory=dict)
 
 
 def hints_of(path: Path) -> OnnxHints:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,11 +19,14 @@ from pytest_mlms.author.draft.labels import (
     score_tables,
 )
 from pytest_mlms.author.draft.parts import OutputPart, scalar
+from pytest_mlms.author.draft.quantisation import Quantisation
 from pytest_mlms.author.draft.trial import Trial
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.manifest.schema import BATCH
 
 Array = NDArray[Any]
+Quantised = Mapping[str, Quantisation]
+"""The quantisation of outputs by name."""
 
 _USUAL_NAMES = ("prob", "softmax", "score", "logit", "class", "output")
 """Parts of the names of outputs that are classes, likeliest first."""
@@ -58,6 +62,7 @@ def guess_outputs(
     labelled: bool,
     classes: int = 0,
     inputs: Sequence[tuple[int | None, ...]] = (),
+    quantised: Quantised = MappingProxyType({}),
 ) -> tuple[list[OutputPart], str | None, list[str]]:
     """Return the outputs of a manifest, the name of the one with classes, and those left out.
 
@@ -67,10 +72,10 @@ def guess_outputs(
     """
     usable, left_out = _split(tensors, trial)
     tables = score_tables(trial, least=_LEAST_CLASSES, bytes_too=False)
-    best = _classification(usable, trial, labelled, classes, inputs)
+    best = _classification(usable, trial, labelled, classes, inputs, quantised)
     parts = []
     for tensor in usable:
-        part = _part(tensor, trial, tensor.name == best)
+        part = _part(tensor, trial, tensor.name == best, quantised)
         if best is None and tensor.name in tables:
             part = replace(part, comment=_UNSURE)
         parts.append(part)
@@ -78,7 +83,10 @@ def guess_outputs(
 
 
 def guess_numbers(
-    tensors: Sequence[Tensor], trial: Trial, fitting: Sequence[str] = ()
+    tensors: Sequence[Tensor],
+    trial: Trial,
+    fitting: Sequence[str] = (),
+    quantised: Quantised = MappingProxyType({}),
 ) -> list[OutputPart]:
     """Return the outputs of a model whose labels are numbers, first those as long as a label.
 
@@ -86,14 +94,17 @@ def guess_numbers(
     """
     usable, _ = _split(tensors, trial)
     usable.sort(key=lambda tensor: tensor.name not in fitting)
-    parts = [_part(tensor, trial, has_classes=False) for tensor in usable]
+    parts = [_part(tensor, trial, False, quantised) for tensor in usable]
     if len(fitting) > 1:
         parts[0] = replace(parts[0], comment=_FIRST_OF.format(len(fitting)))
     return parts
 
 
 def guess_answers(
-    tensors: Sequence[Tensor], trial: Trial, classes: int
+    tensors: Sequence[Tensor],
+    trial: Trial,
+    classes: int,
+    quantised: Quantised = MappingProxyType({}),
 ) -> tuple[list[OutputPart], bool] | None:
     """Return the outputs of a model that gives one number for the class of each input.
 
@@ -102,32 +113,39 @@ def guess_answers(
     """
     usable, _ = _split(tensors, trial)
     number = number_of_class(trial)
-    scores = fitting_outputs(trial, 1) if classes <= _LEAST_LABELLED else []
+    scores = fitting_outputs(trial, 1, quantised) if classes <= _LEAST_LABELLED else []
     if number is not None:
         best, (steps, comment) = number, (["class_numbers", "top_k: {k: 1}"], _NUMBERS)
         if maps_among(tensors):
             comment = f"{_NUMBERS}; its scores are maps: export them as an array by {ZIPMAP}"
     elif len(scores) == 1:
-        best, (steps, comment) = scores[0], _steps_of_one(scores[0], trial.rows(scores[0]))
+        best = scores[0]
+        steps, comment = _steps_of_one(best, trial.rows(best), quantised.get(best))
     else:
         return None
     parts = []
     for tensor in usable:
-        part = _part(tensor, trial, has_classes=False)
+        part = _part(tensor, trial, False, quantised)
         if tensor.name == best:
             part = replace(part, type="classification", steps=steps, comment=comment)
         parts.append(part)
     return parts, number is None
 
 
-def _steps_of_one(name: str, rows: Array) -> tuple[list[str], str]:
+def _steps_of_one(
+    name: str, rows: Array, quantisation: Quantisation | None
+) -> tuple[list[str], str]:
     """Return the steps of a score of class 1, and a comment on them by the values of a trial."""
+    before = []
+    if quantisation is not None:
+        before = [_dequantize(quantisation)]
+        rows = np.array(quantisation.range(rows.dtype.name)).round(2)
     with np.errstate(all="ignore"):
         are_shares = bool((rows >= 0).all() and (rows <= 1).all())
     steps = ["threshold: {above: 0.5}", f"top_k: {{k: {_LEAST_LABELLED}}}"]
     if are_shares and "logit" not in name.lower():
-        return steps, "a guess: the probability of class 1, as it is from 0 to 1"
-    return ["sigmoid", *steps], "a guess: the logit of class 1, as it is not from 0 to 1"
+        return [*before, *steps], "a guess: the probability of class 1, as it is from 0 to 1"
+    return [*before, "sigmoid", *steps], "a guess: the logit of class 1, as it is not from 0 to 1"
 
 
 def guess_masks(tensors: Sequence[Tensor], trial: Trial, sides: Sequence[int]) -> list[OutputPart]:
@@ -179,12 +197,17 @@ def _classification(
     labelled: bool,
     classes: int,
     inputs: Sequence[tuple[int | None, ...]],
+    quantised: Quantised,
 ) -> str | None:
     """Return the output that most likely has a score for each class, None where none has."""
     least = max(_LEAST_LABELLED if labelled else _LEAST_CLASSES, classes)
-    names = list(score_tables(trial, least=least, bytes_too=labelled))
+    names = list(score_tables(trial, least=least, bytes_too=labelled or bool(quantised)))
     if not labelled:
-        names = [name for name in names if _may_be_classes(name, trial.rows(name), inputs)]
+        names = [
+            name
+            for name in names
+            if _may_be_classes(name, trial.rows(name), inputs, quantised.get(name))
+        ]
     if not names:
         return None
     has_others = len(names) < len(tensors)
@@ -198,8 +221,15 @@ def says_classes(trial: Trial) -> bool:
     return any(_may_be_classes(name, trial.rows(name), ()) for name in score_tables(trial))
 
 
-def _may_be_classes(name: str, rows: Array, inputs: Sequence[tuple[int | None, ...]]) -> bool:
+def _may_be_classes(
+    name: str,
+    rows: Array,
+    inputs: Sequence[tuple[int | None, ...]],
+    quantisation: Quantisation | None = None,
+) -> bool:
     """Return whether a table without labels is one of classes, and no embedding or such."""
+    if quantisation is not None and quantisation.are_shares(rows.dtype.name):
+        return True
     if _are_probabilities(rows.reshape(len(rows), -1)):
         return True
     words = name.lower()
@@ -224,16 +254,18 @@ def _rank(name: str) -> int:
     return len(_USUAL_NAMES) + is_other
 
 
-def _part(tensor: Tensor, trial: Trial, has_classes: bool) -> OutputPart:
+def _part(tensor: Tensor, trial: Trial, has_classes: bool, quantised: Quantised) -> OutputPart:
+    quantisation = quantised.get(tensor.name)
     axis = trial.batch_axis(tensor.name) or 0
     shape: list[int | str] | None = None
     if axis:
         shape = list(trial.outputs[tensor.name].shape)
         shape[axis] = BATCH
     if not has_classes:
-        return OutputPart(tensor.name, "tensor", shape)
+        before = [_dequantize(quantisation)] if quantisation else ()
+        return OutputPart(tensor.name, "tensor", shape, before)
     rows = trial.rows(tensor.name).reshape(trial.small, -1)
-    steps, comment = _steps(rows)
+    steps, comment = _steps(rows) if quantisation is None else _of_integers(rows, quantisation)
     return OutputPart(tensor.name, "classification", shape, steps, comment)
 
 
@@ -250,6 +282,21 @@ def _steps(rows: Array) -> tuple[list[str], str]:
     if are_shares and classes > 1:
         return [best], "0 to 1 each, and they do not add up to 1: no softmax"
     return ["softmax", best], "logits, as a guess: its rows do not add up to 1"
+
+
+def _of_integers(rows: Array, quantisation: Quantisation) -> tuple[list[str], str]:
+    """Return the steps of quantised scores of classes, and a comment on them by their scale."""
+    best = f"top_k: {{k: {min(_SHOWN, rows.shape[1])}}}"
+    steps = [_dequantize(quantisation)]
+    low, high = quantisation.range(rows.dtype.name)
+    stands_for = f"{rows.dtype} stands for {low:.4g} to {high:.4g}"
+    if quantisation.are_shares(rows.dtype.name):
+        return [*steps, best], f"{stands_for}: probabilities"
+    return [*steps, "softmax", best], f"logits, as a guess: {stands_for}"
+
+
+def _dequantize(quantisation: Quantisation) -> str:
+    return f"dequantize: {{{quantisation.parameters}}}"
 
 
 class _Form(NamedTuple):

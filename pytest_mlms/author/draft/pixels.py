@@ -26,8 +26,8 @@ def with_best_pixels(draft: Draft, examination: Examination, say: Callable[[str]
     with open_patient(examination) as patient:
         diagnosis = diagnose(patient, lambda text: None, _AXES)
     part = _with_best(image, diagnosis)
-    last_step, comment = part.steps[-1]
-    say(f"pixels: {comment or last_step}")
+    step, comment = part.steps[_place_of_range(part.steps)]
+    say(f"pixels: {comment or step}")
     inputs = [part if other is image else other for other in draft.inputs]
     return replace(draft, inputs=inputs)
 
@@ -68,6 +68,16 @@ def _steps_of(finding: Finding, name: str) -> list[tuple[str, str]]:
 
 
 def _commented(steps: Sequence[tuple[str, str]], comment: str) -> list[tuple[str, str]]:
-    """Return steps of which the last one has another comment."""
-    last, _ = steps[-1]
-    return [*steps[:-1], (last, comment)]
+    """Return steps of which the one of the range has another comment."""
+    place = _place_of_range(steps)
+    return [
+        (step, comment if number == place else known) for number, (step, known) in enumerate(steps)
+    ]
+
+
+def _place_of_range(steps: Sequence[tuple[str, str]]) -> int:
+    """Return the place of the step that makes the range of pixels, else of the last one."""
+    for number, (step, _) in enumerate(steps):
+        if step.startswith("normalize"):
+            return number
+    return len(steps) - 1

@@ -23,6 +23,7 @@ from pytest_mlms.manifest.steps import (
     ColorOrder,
     InputStep,
     Normalize,
+    Quantize,
     SetLayout,
     check_channels,
 )
@@ -277,6 +278,21 @@ def _cast(batch: Batch, parameters: Cast, form: _Form) -> Batch:
     return [_cast_checked(np.asarray(image), parameters.to) for image in batch]
 
 
+def _quantize(batch: Batch, parameters: Quantize, form: _Form) -> Batch:
+    if not isinstance(batch, list):
+        return _quantized(batch, parameters)
+    return [_quantized(np.asarray(image), parameters) for image in batch]
+
+
+def _quantized(values: Array, parameters: Quantize) -> Array:
+    """Return values in integers; raises ValueError for NaN and infinity."""
+    if not np.isfinite(values).all():
+        raise ValueError("it has NaN or infinity; correct the dataset, or the steps before")
+    bounds = np.iinfo(parameters.to)
+    steps = np.rint(values.astype(np.float64) / parameters.scale) + parameters.zero_point
+    return steps.clip(bounds.min, bounds.max).astype(parameters.to)
+
+
 def _mel(batch: Batch, parameters: Mel, form: _Form) -> Batch:
     return _joined([mel_spectrogram(samples, parameters, form.rate) for samples in batch])
 
@@ -295,6 +311,7 @@ _BATCH_STEPS: dict[str, Callable[[Batch, Any, _Form], Batch]] = {
     "layout": _set_layout,
     "normalize": _normalize,
     "cast": _cast,
+    "quantize": _quantize,
     "mel": _mel,
     "tokenize": _tokenize,
 }

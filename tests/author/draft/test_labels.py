@@ -287,13 +287,45 @@ def test_classes_in_another_form_are_written_as_their_numbers(label: Any) -> Non
     assert load(path).manifest.has_accuracy
 
 
-@pytest.mark.parametrize(("node", "kind"), [(QUANTISED, BYTES), (SIGNED_ONE, SIGNED)])
-def test_scores_of_bytes_are_ranked_as_they_are(node: Any, kind: int) -> None:
+@pytest.mark.parametrize("kind", [BYTES, SIGNED])
+def test_scores_of_bytes_without_a_scale_are_ranked_as_they_are(kind: int) -> None:
+    node = helper.make_node("Cast", ["x"], ["bytes"], to=kind)
     save_model(node, outputs={"bytes": (kind, CLASSES)})
     save_data()
     (part,) = drafted().outputs
     assert (part.type, part.steps) == ("classification", ["top_k: {k: 3}"])
     assert "quantised scores" in part.comment
+
+
+@pytest.mark.parametrize(
+    ("node", "kind", "zero"), [(QUANTISED, BYTES, 3), (SIGNED_ONE, SIGNED, -3)]
+)
+def test_scores_of_bytes_stand_for_numbers_by_their_scale(node: Any, kind: int, zero: int) -> None:
+    save_model(node, outputs={"bytes": (kind, CLASSES)})
+    save_data()
+    _, steps, comment = scored_part(drafted())
+    step = f"dequantize: {{scale: 0.100000001, zero_point: {zero}}}"
+    assert steps == [step, "softmax", "top_k: {k: 3}"]
+    assert comment.startswith("logits, as a guess")
+
+
+def test_one_score_of_bytes_is_compared_with_the_threshold_by_its_scale() -> None:
+    share = helper.make_node("QuantizeLinear", ["one", "scale", "signed_zero"], ["bytes"])
+    save_model(ONE, share, outputs={"bytes": (SIGNED, 1)})
+    save_data(LABELS % 2)
+    _, steps, _ = scored_part(drafted())
+    assert steps[0] == "dequantize: {scale: 0.100000001, zero_point: -3}"
+    assert steps[1:3] == ["sigmoid", "threshold: {above: 0.5}"]
+
+
+def test_a_regression_of_bytes_is_of_what_they_stand_for() -> None:
+    share = helper.make_node("QuantizeLinear", ["one", "scale", "signed_zero"], ["bytes"])
+    save_model(ONE, share, outputs={"bytes": (SIGNED, 1)})
+    save_data(LABELS + 0.5)
+    draft = drafted()
+    assert draft.task == "regression"
+    (part,) = draft.outputs
+    assert part.steps == ["dequantize: {scale: 0.100000001, zero_point: -3}"]
 
 
 def test_the_loss_of_bytes_does_not_overflow() -> None:

@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
 from PIL import Image
 
 from pytest_mlms.core.errors import DatasetError
@@ -434,3 +436,35 @@ def test_a_batch_is_its_images_one_by_one(batch: Array, steps: list[Any]) -> Non
     assert np.array_equal(together, np.concatenate(one_by_one))
     assert together.flags.c_contiguous
     assert together.dtype == np.float32
+
+
+@given(
+    arrays(np.float32, 40, elements=st.floats(-300, 300, width=32)),
+    st.floats(0.001, 2),
+    st.sampled_from(["int8", "uint8", "int16"]),
+    st.integers(0, 100),
+)
+def test_numbers_are_quantised_as_onnx_does(
+    values: Array, scale: float, to: str, zero: int
+) -> None:
+    parameters = {"scale": float(np.float32(scale)), "zero_point": zero, "to": to}
+    spec = tensor_input({"quantize": parameters}, element_type=to)
+    (found,) = preprocess([values], spec)
+    assert found.dtype == to
+    node = helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["y"])
+    inputs = {"x": values, "scale": np.float32(scale), "zero": np.array(zero, to)}
+    (expected,) = ReferenceEvaluator(node).run(None, inputs)
+    exact = values.astype(np.float64) / np.float64(np.float32(scale))
+    sure = np.abs(exact - np.floor(exact) - 0.5) > 1e-3  # halves by float32 are others
+    assert np.array_equal(found[sure], expected[sure])
+    assert np.abs(found.astype(int) - expected.astype(int)).max() <= 1
+
+
+def test_halves_are_quantised_to_even_and_what_is_not_finite_is_an_error() -> None:
+    step = {"quantize": {"scale": 1, "to": "int8"}}
+    spec = tensor_input(step, element_type="int8")
+    halves = np.array([-2.5, -1.5, -0.5, 0.5, 1.5, 2.5])
+    assert preprocess([halves], spec).tolist() == [[-2, -2, 0, 0, 2, 2]]
+    for wrong in (np.nan, np.inf):
+        with pytest.raises(DatasetError, match="quantize: it has NaN or infinity; correct"):
+            preprocess([np.array([wrong])], spec)
