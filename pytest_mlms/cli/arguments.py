@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pytest_mlms.core.text import visible
 from pytest_mlms.provide.artifacts.fetch import default_cache
+from pytest_mlms.provide.stacks.shown_steps import shown_step
 
 if TYPE_CHECKING:
     from pytest_mlms.core.child_session import ChildOptions
@@ -237,13 +238,7 @@ def say(line: str) -> None:
 
 
 def show_step(step: str) -> None:
-    """Print a step of an installation to standard error; the text is empty at its end.
-
-    A package has the line of its download, but none where pip begins to look for it.
-    """
-    if not step or step.startswith("Collecting "):
-        return
-    head, has_list, packages = step.partition("Installing collected packages: ")
-    if has_list and not head:
-        step = f"Installing {len(packages.split(', ')):,} packages"
-    print(step, file=sys.stderr)
+    """Print a step of an installation to standard error; the text is empty at its end."""
+    step = shown_step(step)
+    if step:
+        print(step, file=sys.stderr)

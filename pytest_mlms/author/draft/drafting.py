@@ -30,6 +30,7 @@ from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import Refused
 from pytest_mlms.measure.evaluate.closeness import Tolerance, differences
 from pytest_mlms.provide.artifacts.digest import sha256_of
+from pytest_mlms.provide.stacks.together import make_together
 
 _HEADING = (
     "Drafted by mlms init, which looked at the files, the data and a run. What it could not know "
@@ -47,6 +48,7 @@ def draft_manifest(request: DraftRequest) -> Draft:
 
     Raises MlmsError, which says what to do.
     """
+    make_together(list(request.stacks.values()), request.cache, request.show)
     first = request.models[0]
     with open_model(first, request) as predictor:
         _say_signature(first, predictor, request)

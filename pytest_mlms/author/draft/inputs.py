@@ -26,6 +26,7 @@ from pytest_mlms.manifest.schema import BATCH
 _CHANNELS = (1, 3)
 _PICTURES = ("image", "img", "pic", "photo", "pixel")
 _SOUNDS = ("audio", "fbank", "mel", "mfcc", "sound", "spec", "stft", "wav")
+_KEPT = ("cache", "past", "state", "hidden", "feature")
 """Parts of the names of inputs."""
 _LEAST_SIDE = 4  # pixels
 _SIDE = 224  # pixels, where nothing tells
@@ -81,13 +82,13 @@ def _layout(tensor: Tensor) -> str | None:
     return None
 
 
-def _may_be_sound(tensor: Tensor) -> bool:
-    """Return whether what has the axes of pictures may be a spectrum, its mel bands or MFCC.
+def _may_be_none(tensor: Tensor) -> bool:
+    """Return whether what has the axes of pictures may be a spectrum, MFCC, or what a model keeps.
 
     Its name says so, or it has one channel whose sides differ, and a name that says nothing.
     """
     name = tensor.name.lower()
-    if any(word in name for word in _SOUNDS):
+    if any(word in name for word in (*_SOUNDS, *_KEPT)):
         return True
     if any(word in name for word in _PICTURES) or tensor.dtype == "uint8":
         return False
@@ -109,7 +110,7 @@ def _guess(
     if isinstance(data, ArrayData) and tensor.name in data.arrays:
         return _of_array(tensor, axes, data, quantisation)
     has_pictures = data is not None and not isinstance(data, ArrayData)
-    if _is_picture(tensor) and (has_pictures or not _may_be_sound(tensor)):
+    if _is_picture(tensor) and (has_pictures or not _may_be_none(tensor)):
         if isinstance(data, CocoData):
             return _letterbox(tensor, hints.size, quantisation)
         return _picture(tensor, hints.size, quantisation)
@@ -229,7 +230,7 @@ def _color(tensor: Tensor) -> str:
 def _drawn(tensor: Tensor, axes: InputAxes, vocabulary: Mapping[str, int]) -> InputPart:
     """Return an input of random numbers: its free axes, and the range of its numbers."""
     values, reason_of_range = _range(tensor, vocabulary)
-    sound = "a guess: a spectrum or the like, no picture" if _is_picture(tensor) else ""
+    sound = "a guess: no picture, but a spectrum or the like" if _is_picture(tensor) else ""
     reasons = (sound, axes.comment, _reason_of_sizes(tensor.name, axes), reason_of_range)
     return InputPart(
         name=tensor.name,

@@ -23,6 +23,9 @@ from pytest_mlms.provide.stacks.variables import installer_variables
 Show = Callable[[str], None]
 """Called with the current step of an installation, and with an empty text at its end."""
 
+_running: set[subprocess.Popen[bytes]] = set()
+"""The installers that run now, in any thread of this process."""
+
 _KEPT_LINES = 10_000  # of an installer's output; `pip freeze` needs all of its lines
 _SHOWN_LINES = 12  # of an installer that failed
 _POLL = 0.2  # seconds between two looks at whether an installer that prints nothing has ended
@@ -139,10 +142,12 @@ def _started(
         env={name: text for name, text in variables.items() if not name.startswith("PYTHON")},
         start_new_session=True,
     )
+    _running.add(process)
     with process:
         try:
             yield process
         finally:
+            _running.discard(process)
             if process.poll() is None:
                 try:
                     with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
@@ -152,6 +157,13 @@ def _started(
                     with contextlib.suppress(ProcessLookupError):
                         os.killpg(process.pid, signal.SIGKILL)
                     process.wait()
+
+
+def end_running(how: signal.Signals) -> None:
+    """Send a signal to the installers that run, with their children: in other threads, say."""
+    for process in list(_running):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, how)
 
 
 _PIP_INSTALL = ("-I", "-m", "pip", "install", "--disable-pip-version-check", "--no-input")

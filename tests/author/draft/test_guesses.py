@@ -56,14 +56,16 @@ def test_pictures_are_known_by_their_shape(
         ("spectrogram", (1, 1, 257, ANY)),
         ("x", (ANY, 96, 64, 1)),
         ("input_spec", (ANY, 3, 128, 128)),
+        ("conv_cache", (ANY, 1, 16, 16)),
+        ("past_key_values.0.key", (ANY, 3, 64, 64)),
     ],
 )
-def test_spectra_and_mfcc_are_no_pictures_unless_the_data_has_pictures(
+def test_spectra_mfcc_and_caches_are_no_pictures_unless_the_data_has_pictures(
     tmp_path: Path, name: str, shape: Any
 ) -> None:
     part = only(Tensor(name, "float32", shape))
     assert (part.type, part.steps) == ("tensor", ())
-    assert part.comment.startswith("a guess: a spectrum or the like, no picture")
+    assert part.comment.startswith("a guess: no picture, but a spectrum or the like")
     assert only(Tensor(name, "float32", shape), TableData(tmp_path)).type == "image"
 
 
