@@ -128,7 +128,7 @@ def _of_array(
     """Return an input whose elements are the rows of an array."""
     dtype, shape = data.arrays[tensor.name]
     are_pixels = len(shape) == 3 or (len(shape) == 4 and shape[3] in (1, 3, 4))
-    is_picture = _is_picture(tensor) and not (tensor.dtype == "int8" and _may_be_sound(tensor))
+    is_picture = _is_picture(tensor) and not (tensor.dtype == "int8" and _may_be_none(tensor))
     if is_picture and dtype == np.uint8 and are_pixels:
         return _picture(tensor, tuple(shape[1:3]), quantisation)
     steps = []
