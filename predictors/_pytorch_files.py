@@ -134,7 +134,9 @@ def _changed_buffers(program):
     found = set(program.graph_signature.buffers_to_mutate.values())
     for node in program.graph.nodes:
         schema = _schema(node)
-        part = node.args[0] if schema is not None and schema.is_mutable and node.args else None
+        part: Any = None
+        if schema is not None and schema.is_mutable and node.args:
+            part = node.args[0]
         while _is_view(part):
             part = part.args[0]
         if getattr(part, "name", None) in buffers:

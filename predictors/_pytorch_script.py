@@ -130,10 +130,10 @@ def _changed_by(node):
         part = left.pop()
         if isinstance(part, ast.If) and attributes.get(_dotted(part.test)) == "training":
             part = part.orelse
-        elif isinstance(part, ast.Assign) and _is_of(part.targets[0], owner):
-            found.append(part.targets[0].attr)
-        elif isinstance(part, ast.Assign) and _is_of(part.value, owner):
-            attributes[_dotted(part.targets[0])] = part.value.attr
+        elif isinstance(part, ast.Assign):
+            found += _own_attribute(part.targets[0], owner)
+            for name in _own_attribute(part.value, owner):
+                attributes[_dotted(part.targets[0])] = name
         elif isinstance(part, ast.Call) and _IN_PLACE.fullmatch(_dotted(part.func)):
             names = [_dotted(each) for each in _changed_parts(part)]
             found += [attributes[name] for name in names if name in attributes]
@@ -148,10 +148,7 @@ def _changed_parts(call):
         yield call
 
 
-def _is_of(node, owner):
-    """Return whether a node is an attribute of a method's own module."""
-    return (
-        isinstance(node, ast.Attribute)
-        and isinstance(node.value, ast.Name)
-        and node.value.id == owner
-    )
+def _own_attribute(node, owner):
+    """Return the name of an attribute of a method's own module in a list, [] for another node."""
+    is_own = isinstance(node, ast.Attribute) and _dotted(node.value) == owner
+    return [node.attr] if is_own else []

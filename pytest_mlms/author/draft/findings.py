@@ -116,8 +116,10 @@ def find_out(model: ModelFiles, predictor: Predictor, request: DraftRequest) -> 
         task=_NO_TASK,
         seconds=trial.seconds,
     )
-    found = _with_outputs(findings, model, predictor, gives, trial, request, hints)
-    return replace(found, outputs=[*found.outputs, *state_outputs(states, axes, trial, gives)])
+    complete = _with_outputs(findings, model, predictor, gives, trial, request, hints)
+    return replace(
+        complete, outputs=[*complete.outputs, *state_outputs(states, axes, trial, gives)]
+    )
 
 
 def _with_outputs(

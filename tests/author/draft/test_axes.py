@@ -185,8 +185,8 @@ def test_a_number_of_rank_0_is_drafted_and_an_unknown_shape_refused(
         graph = helper.make_graph([node], "g", [*values, rate], [output])
         model = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
         save(model, f"{name}.onnx")
-    _, rate = draft_manifest(request("m.onnx", said=[])).inputs
-    assert (rate.shape, rate.range) == ([], [16000, 16000])
+    _, part = draft_manifest(request("m.onnx", said=[])).inputs
+    assert (part.shape, part.range) == ([], [16000, 16000])
     message = "does not say the shape of 'sr'; say it: mlms init unknown.onnx --shape sr=batch,3"
     with pytest.raises(MlmsError, match=message):
         draft_manifest(request("unknown.onnx", said=[]))
