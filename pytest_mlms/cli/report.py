@@ -86,8 +86,11 @@ def _write_html(options: argparse.Namespace, out: Path) -> None:
     runs = [read_run(run) for run in options.runs]
     baseline = read_run(options.against) if options.against else None
     history: HistoryFigures = ()
+    database = None
     if options.history:
+        from pytest_mlms.keep.history.store import open_to_read
         from pytest_mlms.show.pages.series import history_figures
 
         history = history_figures(options.history, runs)
-    write_report(out, runs, baseline, history)
+        database = open_to_read(options.history)
+    write_report(out, runs, baseline, history, database)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import datetime
 import json
+import random
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ __all__ = [
     "ITEM",
     "NEW_LOCK",
     "OLD_LOCK",
+    "SLOWER_FROM",
+    "add_slower_runs",
     "add_upgraded_runs",
     "item_line",
     "run_lines",
@@ -107,4 +110,35 @@ def add_upgraded_runs(address: str, results: Path, nights: int = 6) -> None:
         fields = {"launch": launch, "machine": machine, "versions": {}}
         run = write_run(results, night, items=2, ratio=1.1 if is_new else 1.0, **fields)
         add_run(history, run)
+    history.dispose()
+
+
+SLOWER_FROM = 12
+"""The night from which on the first item of ``add_slower_runs`` is slower."""
+
+
+def add_slower_runs(address: str, results: Path, nights: int = 24) -> None:
+    """Add the runs of nights with two items, of which the first became 10 % slower at an upgrade.
+
+    Values scatter by some tenths of a percent. The changes are searched for.
+    """
+    from pytest_mlms.keep.history.adding import add_run
+    from pytest_mlms.keep.history.change_scan import scan
+    from pytest_mlms.keep.history.store import open_history
+
+    history = open_history(address)
+    scatter = random.Random(5)
+    for night in range(nights):
+        is_new = night >= SLOWER_FROM
+        launch = {"command": ["python"], "lock": NEW_LOCK if is_new else OLD_LOCK}
+        versions = {"onnxruntime": "1.33.0" if is_new else "1.32.0"}
+        head, end = run_lines(night, items=0)
+        items = []
+        for item in range(2):
+            ratio = scatter.gauss(1.1 if is_new and not item else 1.0, 0.002)
+            items.append(item_line(night, item, ratio, launch=launch, versions=versions))
+        run = results / run_name(night)
+        write_lines(run, [head, *items, end])
+        add_run(history, run)
+    scan(history)
     history.dispose()

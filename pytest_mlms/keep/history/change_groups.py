@@ -19,6 +19,10 @@ _NEAR = 2
 _UNKNOWN = -1  # place of a run that is gone
 
 
+_BESIDE = 10
+"""Points that are read up to a change: several runs may have started at the time of its first."""
+
+
 @dataclass(frozen=True)
 class Difference:
     """A fact that differs between the runs before and after; None where a side lacks it."""
@@ -96,7 +100,7 @@ def _group(connection: Connection, machine: str, changes: Sequence[Change]) -> C
     runs = Counter(sorted(change.first_run for change in changes))
     [(first_run, _)] = runs.most_common(1)
     typical = next(change for change in changes if change.first_run == first_run)
-    sides = _sides(connection, typical)
+    sides = points_beside(connection, typical.series, first_run, typical.started)
     ordered = sorted(changes, key=lambda change: max(change.ratio, 1 / change.ratio), reverse=True)
     return ChangeGroup(
         machine=machine,
@@ -104,20 +108,25 @@ def _group(connection: Connection, machine: str, changes: Sequence[Change]) -> C
         started=typical.started,
         last_run=sides[0].run if sides else None,
         changes=ordered,
-        differences=_differences_between(connection, *sides) if sides else [],
+        differences=differences_between(connection, *sides) if sides else [],
     )
 
 
-def _sides(connection: Connection, change: Change) -> tuple[PointRow, PointRow] | None:
-    """Return the points before and after a change; None where one is gone."""
-    of_series = points(connection, change.series, usable=True)
-    for before, after in itertools.pairwise(of_series):
-        if after.run == change.first_run:
+def points_beside(
+    connection: Connection, series: int, first_run: str, started: str
+) -> tuple[PointRow, PointRow] | None:
+    """Return the points before and after a change by its first run and when that started.
+
+    None where one is gone.
+    """
+    near = points(connection, series, last=_BESIDE, usable=True, until=started)
+    for before, after in itertools.pairwise(near):
+        if after.run == first_run:
             return before, after
     return None
 
 
-def _differences_between(
+def differences_between(
     connection: Connection, before: PointRow, after: PointRow
 ) -> list[Difference]:
     """Return the differences that may have changed the value: software, then commit and host."""

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from sqlalchemy import Connection, Engine, Row, select, update
+from sqlalchemy import Connection, Engine, Row, Select, func, select, update
 
 from pytest_mlms.keep.history import schema
 from pytest_mlms.keep.history.errors import HistoryError
@@ -90,16 +90,43 @@ def suspicions(history: Engine) -> list[Change]:
 
 def read_changes(history: Engine) -> list[Change]:
     """Return all changes, the oldest first."""
+    query = _select_changes().order_by(schema.run.c.started, schema.change.c.id)
+    with history.connect() as connection:
+        return [_change(row) for row in connection.execute(query)]
+
+
+def newest_changes(
+    connection: Connection,
+    limit: int,
+    offset: int = 0,
+    series: Collection[int] | None = None,
+    statuses: Collection[Status] = (),
+) -> tuple[list[Change], int]:
+    """Return some of the changes, the newest first, and how many there are in all.
+
+    ``series`` and ``statuses`` leave out all others.
+    """
+    of = schema.change.c
+    conditions = []
+    if series is not None:
+        conditions.append(of.series.in_(series))
+    if statuses:
+        conditions.append(of.status.in_(statuses))
+    query = _select_changes().where(*conditions)
+    total = connection.scalar(select(func.count()).select_from(schema.change).where(*conditions))
+    newest = query.order_by(schema.run.c.started.desc(), of.id.desc())
+    rows = connection.execute(newest.limit(limit).offset(offset))
+    return [_change(row) for row in rows], total or 0
+
+
+def _select_changes() -> Select[Any]:
     of = schema.series.c
-    query = (
+    return (
         select(schema.change, of.parts, of.quantity, of.unit, of.better, of.control)
         .add_columns(schema.run.c.started)
         .join(schema.series, of.id == schema.change.c.series)
         .join(schema.run, schema.run.c.id == schema.change.c.first_run)
-        .order_by(schema.run.c.started, schema.change.c.id)
     )
-    with history.connect() as connection:
-        return [_change(row) for row in connection.execute(query)]
 
 
 def _change(row: Row[Any]) -> Change:

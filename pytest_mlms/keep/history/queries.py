@@ -167,17 +167,23 @@ def series_ids(connection: Connection, keys: Iterable[str]) -> dict[str, int]:
 
 
 def points(
-    connection: Connection, series: int, last: int | None = None, usable: bool = False
+    connection: Connection,
+    series: int,
+    last: int | None = None,
+    usable: bool = False,
+    until: str | None = None,
 ) -> list[PointRow]:
     """Return the points of a series, the newest last; ``last`` keeps that many of the newest.
 
-    The ``usable`` ones are what changes are searched in: of items whose values say something, and
-    the last of each run.
+    ``until`` leaves out those of runs that started after this time. The ``usable`` ones are what
+    changes are searched in: of items whose values say something, and the last of each run.
     """
     order = (schema.point.c.started, schema.point.c.run, schema.point.c.number)
     query = _select_points().where(schema.point.c.series == series)
     if usable:
         query = query.where(_is_usable())
+    if until is not None:
+        query = query.where(schema.point.c.started <= until)
     if last is None:
         return [_point(row) for row in connection.execute(query.order_by(*order))]
     newest = query.order_by(*(column.desc() for column in order)).limit(last)

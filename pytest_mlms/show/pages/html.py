@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Mapping
+from datetime import datetime, timezone
 from functools import lru_cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ from pytest_mlms.show.pages.numbers import (
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from markupsafe import Markup
 
 _TEMPLATES = "templates"
 _TONES = {
@@ -53,10 +55,47 @@ def words(verdict: str) -> str:
     return verdict_words(Verdict(verdict))
 
 
+def when(time: str) -> Markup:
+    """Return a time as people read it, with its machine's form."""
+    from markupsafe import Markup
+
+    return Markup('<time datetime="{}">{}</time>').format(visible(time), visible(moment(time)))
+
+
+def ago(time: str) -> Markup:
+    """Return how long ago a time is, with its date in full as a title; a date beyond a month."""
+    from markupsafe import Markup
+
+    text = _ago(time) or moment(time)
+    tag = Markup('<time datetime="{}" title="{}">{}</time>')
+    return tag.format(visible(time), visible(moment(time)), visible(text))
+
+
+def _ago(time: str) -> str:
+    """Return how long ago a time is in words; "" for one beyond a month, to come, or damaged."""
+    try:
+        then = datetime.fromisoformat(time)
+        passed = datetime.now(timezone.utc) - then.astimezone(timezone.utc)
+    except (ValueError, OverflowError):
+        return ""
+    minutes = int(passed.total_seconds() // 60)
+    if minutes < 0 or passed.days > _MOST_DAYS:
+        return ""
+    if minutes < 1:
+        return "just now"
+    if minutes < 60:
+        return f"{minutes} min ago"
+    if not passed.days:
+        return f"{minutes // 60} h ago"
+    return "1 day ago" if passed.days == 1 else f"{passed.days} days ago"
+
+
 def moment(time: str) -> str:
     """Return a time of ISO 8601 as people read it, without fractions of a second."""
     return time[:19].replace("T", " ") + (" UTC" if time.endswith("+00:00") else "")
 
+
+_MOST_DAYS = 30
 
 FILTERS: Mapping[str, Callable[..., Any]] = {
     "change": format_change,
@@ -73,6 +112,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "tone": tone,
     "verdict": verdict_label,
     "visible": visible,
+    "when": when,
     "words": words,
 }
 """Name in templates -> filter. ``{{ estimate.value | quantity(estimate.unit) }}``."""

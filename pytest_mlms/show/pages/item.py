@@ -24,9 +24,9 @@ from pytest_mlms.decide.upgrade.labels import (
 from pytest_mlms.keep.results.item_line import ItemRecord
 from pytest_mlms.keep.results.line import LimitRecord, LoadKeys
 
-_BAD = (Verdict.ERROR, Verdict.INVALID, Verdict.FAILED, Verdict.REGRESSED)
+BAD = (Verdict.ERROR, Verdict.INVALID, Verdict.FAILED, Verdict.REGRESSED)
 _REPRODUCE = "reproduce: "
-_HEADLINES = ("top1", "query_latency", "latency_p50", "deviation")
+HEADLINES = ("top1", "query_latency", "latency_p50", "deviation")
 
 
 @plain_as_whole
@@ -141,7 +141,7 @@ class ItemView(ItemRecord):
             change = "" if math.isnan(compared.ratio) else format_change(compared)
             return words, compared.ratio, change
         broken = [limit.quantity for limit in self.limits if limit.verdict is Verdict.FAILED]
-        for name in (*broken, *_HEADLINES, *self.estimates):
+        for name in (*broken, *HEADLINES, *self.estimates):
             estimate = self.estimates.get(name)
             if estimate is not None and estimate.value is not None and not estimate.lacking:
                 shown = format_quantity(estimate.value, estimate.unit)
@@ -183,7 +183,7 @@ class ItemView(ItemRecord):
     @property
     def is_bad(self) -> bool:
         """True if the item makes the run fail."""
-        return self.verdict in _BAD
+        return self.verdict in BAD
 
     @property
     def badness(self) -> tuple[int, float]:

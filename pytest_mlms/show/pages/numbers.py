@@ -110,3 +110,9 @@ def more_or_less(ratio: float) -> str:
 def quantity_label(name: str) -> str:
     """Return a quantity's name as people read it: "latency p50"."""
     return name.replace("_", " ")
+
+
+def signed(ratio: float) -> str:
+    """Return a ratio as a change in percent with its sign."""
+    sign = "+" if ratio >= 1 else "−"
+    return f"{sign}{percent(abs(ratio - 1), '.2g')}"

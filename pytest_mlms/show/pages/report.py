@@ -7,7 +7,7 @@ the report says so.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -25,7 +25,11 @@ from pytest_mlms.show.pages.run import RunView
 from pytest_mlms.show.pages.sections import KINDS, sections_of
 
 if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
     from pytest_mlms.show.pages.compare import CompareView
+    from pytest_mlms.show.pages.overview import Evaluated, Loss
+    from pytest_mlms.show.pages.series import SeriesView
 
 MOST_BYTES = 2_000_000
 """The size of a report in bytes; only rows of items beyond some thousand make it larger."""
@@ -33,6 +37,7 @@ MOST_BYTES = 2_000_000
 _FRAME_BYTES = 60_000  # the style sheet, the header, and comparisons
 _MOST_CURVES = 24  # pictures over batch sizes
 _MOST_COMPARED = 200  # rows of a comparison with another run
+_LEAST_OVERVIEW = 2  # items that are looked at together
 _FEW = 4  # items, of which none is folded
 
 HistoryFigures = Sequence[Figure]
@@ -47,12 +52,13 @@ def write_report(
     runs: Sequence[RunView],
     baseline: RunView | None = None,
     history: HistoryFigures = (),
+    database: Engine | None = None,
 ) -> None:
     """Write the report of runs to a file, whole or not at all.
 
     Raises MlmsError where it can't be written.
     """
-    text = render_report(runs, baseline, history)
+    text = render_report(runs, baseline, history, database)
     try:
         write_atomically(path, text)
     except OSError as error:
@@ -63,10 +69,12 @@ def render_report(
     runs: Sequence[RunView],
     baseline: RunView | None = None,
     history: HistoryFigures = (),
+    database: Engine | None = None,
 ) -> str:
     """Return the report of runs as HTML.
 
-    ``baseline`` is a run that each of them is compared with, ``history`` pictures over time.
+    ``baseline`` is a run that each of them is compared with, ``history`` pictures over time, and
+    ``database`` the history that trends and changes of the first screen are from.
     """
     items = sorted((item for run in runs for item in run.items), key=lambda item: item.badness)
     counts = dict.fromkeys(Verdict, 0)
@@ -85,12 +93,15 @@ def render_report(
         from pytest_mlms.show.pages.compare import compare_runs
 
         comparisons = [compare_runs(baseline, run) for run in runs]
-    taken = sum(_size(f"{figure.svg}{figure.caption}") for figure in [*curves, *history])
+    first = _first_screen(runs, database)
+    pictures = [*curves, *history]
+    taken = _size(first) + sum(_size(f"{each.svg}{each.caption}") for each in pictures)
     return (
         environment()
         .get_template("report.html")
         .render(
             runs=runs,
+            first=first,
             counts={verdict.value: count for verdict, count in counts.items() if count},
             items=filling.filled(MOST_BYTES - _FRAME_BYTES - taken),
             curves=curves,
@@ -100,6 +111,60 @@ def render_report(
             most_bytes=MOST_BYTES,
         )
     )
+
+
+def _first_screen(runs: Sequence[RunView], database: Engine | None) -> Markup:
+    """Return what needs a look and the newest verdicts; nothing of a single item."""
+    from pytest_mlms.show.pages.overview import evaluated_of, make_overview
+
+    bench = _ReportBench(runs, database)
+    evaluated = []
+    for run in runs:
+        whole = run.exit_status in (0, 1) and not run.left_out
+        for item in run.items:
+            evaluated.append(evaluated_of(item, run.numbers.get(item.nodeid, -1), whole))
+    if len(evaluated) < _LEAST_OVERVIEW:
+        return Markup()
+    try:
+        overview = make_overview(evaluated, bench)
+    except MlmsError:  # of the history, which went away meanwhile
+        overview = make_overview(evaluated, _ReportBench(runs, None))
+    macros = environment().get_template("_overview.html").make_module()
+    return Markup(macros.screen(overview, has_pages=False))  # type: ignore[attr-defined]
+
+
+class _ReportBench:
+    """The items of a report, and a history if there is one."""
+
+    has_pages = False
+
+    def __init__(self, runs: Sequence[RunView], history: Engine | None) -> None:
+        self._history = history
+        self._items = {(item.run, item.nodeid): item for run in runs for item in run.items}
+
+    def item(self, each: Evaluated) -> ItemView | None:
+        return self._items.get((each.run, each.nodeid))
+
+    def since(self, each: Evaluated) -> str:
+        return ""
+
+    def series(self, items: Sequence[Evaluated]) -> Mapping[tuple[str, int], SeriesView]:
+        if self._history is None:
+            return {}
+        from pytest_mlms.show.pages.series import quantities_of_run
+        from pytest_mlms.show.pages.trends import main_series
+
+        folders = {each.run: self._items[each.run, each.nodeid].folder for each in items}
+        runs = {run: quantities_of_run(folder) for run, folder in folders.items()}
+        found = {each.key: runs[each.run].get(each.nodeid, {}) for each in items}
+        return main_series(self._history, found)
+
+    def losses(self, models: Collection[str]) -> Sequence[Loss]:
+        if self._history is None:
+            return ()
+        from pytest_mlms.show.pages.trends import read_losses
+
+        return read_losses(self._history, models)
 
 
 def _size(text: str) -> int:

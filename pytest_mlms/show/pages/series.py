@@ -12,11 +12,11 @@ from pathlib import Path
 from statistics import median
 
 from markupsafe import Markup
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 
 from pytest_mlms.core.records import UNUSABLE
-from pytest_mlms.decide.upgrade.labels import percent
-from pytest_mlms.keep.history.changes import Change, read_changes
+from pytest_mlms.keep.history.change_groups import differences_between, points_beside
+from pytest_mlms.keep.history.changes import Change, newest_changes
 from pytest_mlms.keep.history.errors import HistoryError
 from pytest_mlms.keep.history.queries import (
     PointRow,
@@ -29,15 +29,18 @@ from pytest_mlms.keep.history.queries import (
 )
 from pytest_mlms.keep.history.run_content import ItemPoints, gather
 from pytest_mlms.keep.history.run_lines import read_run
+from pytest_mlms.keep.history.series import case_label
 from pytest_mlms.keep.history.store import open_to_read
 from pytest_mlms.show.pages.canvas import Figure, Plot
 from pytest_mlms.show.pages.item import ItemView
-from pytest_mlms.show.pages.numbers import interval_text, quantity_label
+from pytest_mlms.show.pages.numbers import interval_text, quantity_label, signed, value_text
 from pytest_mlms.show.pages.run import RunView
 from pytest_mlms.show.pages.scales import Axis, Scale, linear_scale, short_value
 
 _LAST = 200  # points of a series
 _MOST_PACKAGES = 3  # that a text names; the rest is counted
+_SHORT_COMMIT = 10
+_MOST_CHANGES = 1000  # of the series that are shown at once
 _MOST_FIGURES = 24
 _SERIES_OF_ITEM = 2  # of an item that passed; all limits of one that did not
 _DATE = slice(10)  # of a time in ISO 8601
@@ -73,6 +76,9 @@ class ChangeView:
     id: int
     series: int
     model: str
+    kind: str
+    case: str
+    machine: str
     quantity: str
     unit: str
     first_run: str
@@ -84,8 +90,20 @@ class ChangeView:
     high: float | None
     status: str
     cause: str | None
+    confirmed_by: str | None
+    reason: str | None
     is_worse: bool
     text: str
+
+    @property
+    def levels(self) -> str:
+        """Both levels: "9.79 ms → 10.6 ms"."""
+        return f"{value_text(self.before, self.unit)} → {value_text(self.after, self.unit)}"
+
+    @property
+    def is_loss(self) -> bool:
+        """True if the quantity became worse, and nobody accepted or dismissed it."""
+        return self.is_worse and self.status in ("open", "confirmed")
 
 
 @dataclass(frozen=True)
@@ -112,6 +130,24 @@ class SeriesView:
         last = self.points[-1]
         return interval_text(last.value, last.low, last.high, self.unit)
 
+    @property
+    def drift(self) -> float | None:
+        """The newest value over the median of those before it; None without any to compare."""
+        values = [point.value for point in self.points if point.verdict not in UNUSABLE]
+        usual = median(values[:-1]) if len(values) > 1 else 0.0
+        return values[-1] / usual if usual > 0 else None
+
+    @property
+    def drift_text(self) -> str:
+        """The change of the newest value in percent: "+0.3 %"; "" without any to compare."""
+        return "" if self.drift is None or self.drift < 0 else signed(self.drift)
+
+    @property
+    def last_change(self) -> ChangeView | None:
+        """The newest change that was neither dismissed nor undone."""
+        kept = [each for each in self.changes if each.status not in ("dismissed", "undone")]
+        return kept[-1] if kept else None
+
 
 def read_series(history: Engine, ids: Iterable[int], last: int = _LAST) -> Sequence[SeriesView]:
     """Return series by their ids, each with its last points; those that there aren't are left out.
@@ -119,8 +155,9 @@ def read_series(history: Engine, ids: Iterable[int], last: int = _LAST) -> Seque
     Raises HistoryError.
     """
     wanted = list(ids)
-    changes = change_views(history)
     with history.connect() as connection:
+        newest, _ = newest_changes(connection, _MOST_CHANGES, series=wanted)
+        changes = [change_view(change) for change in reversed(newest)]
         known = series_by_id(connection, wanted)
         rows = last_points(connection, [info.id for info in known], last)
         digests = {row.stack for points in rows.values() for row in points}
@@ -170,24 +207,40 @@ def _difference(before: StackInfo | None, after: StackInfo | None) -> str:
     if before is None or after is None:
         return ""
     changes = changes_between(before, after)
+    return _listed([(each.name, each.before, each.after) for each in changes])
+
+
+def _listed(differences: Sequence[tuple[str, str | None, str | None]]) -> str:
+    """Return names with their values before and after; the first of many, the rest counted."""
     texts = []
-    for change in changes[:_MOST_PACKAGES]:
-        texts.append(f"{change.name} {change.before or 'none'} → {change.after or 'none'}")
-    if len(changes) > _MOST_PACKAGES:
-        texts.append(f"{len(changes) - _MOST_PACKAGES} more")
+    for name, before, after in differences[:_MOST_PACKAGES]:
+        old, new = before or "none", after or "none"
+        if name == "git":
+            old, new = old[:_SHORT_COMMIT], new[:_SHORT_COMMIT]
+        texts.append(f"{name} {old} → {new}")
+    if len(differences) > _MOST_PACKAGES:
+        texts.append(f"{len(differences) - _MOST_PACKAGES} more")
     return ", ".join(texts)
 
 
-def change_views(history: Engine) -> Sequence[ChangeView]:
-    """Return all changes of a history, the oldest first; raises HistoryError."""
-    return [_change_view(change) for change in read_changes(history)]
+def moved_with(connection: Connection, change: ChangeView) -> str:
+    """Return what differs between the points before and after a change, "" if nothing is known."""
+    beside = points_beside(connection, change.series, change.first_run, change.started)
+    if beside is None:
+        return ""
+    differences = differences_between(connection, *beside)
+    return _listed([(each.name, each.before, each.after) for each in differences])
 
 
-def _change_view(change: Change) -> ChangeView:
+def change_view(change: Change) -> ChangeView:
+    """Return a change with what people are told of it."""
     return ChangeView(
         id=change.id,
         series=change.series,
         model=str(change.parts.get("manifest", "")),
+        kind=str(change.parts.get("kind", "")),
+        case=case_label(change.parts),
+        machine=str(change.parts.get("machine", "")),
         quantity=change.quantity,
         unit=change.unit,
         first_run=change.first_run,
@@ -199,6 +252,8 @@ def _change_view(change: Change) -> ChangeView:
         high=change.high,
         status=change.status,
         cause=change.cause,
+        confirmed_by=change.confirmed_by,
+        reason=change.reason,
         is_worse=change.is_worse,
         text=_change_text(change),
     )
@@ -206,15 +261,10 @@ def _change_view(change: Change) -> ChangeView:
 
 def _change_text(change: Change) -> str:
     """Return a ratio with its interval in percent: "+8.1 % (+7.2 % to +9.0 %)"."""
-    text = _signed(change.ratio)
+    text = signed(change.ratio)
     if change.low is None or change.high is None:
         return text
-    return f"{text} ({_signed(change.low)} to {_signed(change.high)})"
-
-
-def _signed(ratio: float) -> str:
-    sign = "+" if ratio >= 1 else "−"
-    return f"{sign}{percent(abs(ratio - 1), '.2g')}"
+    return f"{text} ({signed(change.low)} to {signed(change.high)})"
 
 
 def series_of_items(history: Engine, items: Sequence[ItemView]) -> Mapping[str, Sequence[int]]:
@@ -224,9 +274,7 @@ def series_of_items(history: Engine, items: Sequence[ItemView]) -> Mapping[str, 
     """
     quantities: dict[tuple[Path, str], Mapping[str, str]] = {}
     for folder in dict.fromkeys(item.folder for item in items):
-        for nodeid, measured in _points_of_run(folder).items():
-            points = measured.points.items()
-            names = {key: point.series.quantity for key, point in points}
+        for nodeid, names in quantities_of_run(folder).items():
             quantities[folder, nodeid] = names
     with history.connect() as connection:
         ids = series_ids(connection, [key for names in quantities.values() for key in names])
@@ -237,6 +285,17 @@ def series_of_items(history: Engine, items: Sequence[ItemView]) -> Mapping[str, 
         ordered = sorted(of_item, key=lambda key: of_item[key] not in limited)
         found[item.anchor] = [ids[key] for key in ordered if key in ids]
     return found
+
+
+def quantities_of_run(folder: Path) -> Mapping[str, Mapping[str, str]]:
+    """Return the quantities of a run's items by node id, by the keys of their series.
+
+    Raises HistoryError.
+    """
+    return {
+        nodeid: {key: point.series.quantity for key, point in measured.points.items()}
+        for nodeid, measured in _points_of_run(folder).items()
+    }
 
 
 def _points_of_run(folder: Path) -> Mapping[str, ItemPoints]:

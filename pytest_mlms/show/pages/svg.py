@@ -44,6 +44,7 @@ PAINTS: Mapping[str, Paint] = {
     "bad": Paint("#b3202a", "#ff8a84"),
     "warn": Paint("#8a5a00", "#f0b95a"),
     "band": Paint("#d9ece0", "#1d3b2a"),
+    "worse": Paint("#f7d9d6", "#4a2624"),
     "a": Paint("#b45309", "#f2a65a"),
     "b": Paint("#0b57d0", "#8ab4f8"),
     "c0": Paint("#0b57d0", "#8ab4f8"),
@@ -167,10 +168,17 @@ def group_of_words(texts: Iterable[tuple[float, float, str]], anchor: str, paint
     return element("g", *children, text_anchor=anchor, **filled(paint))
 
 
-def picture(label: str, height: float, parts: Iterable[Markup], width: float = WIDTH) -> Markup:
+def picture(
+    label: str,
+    height: float,
+    parts: Iterable[Markup],
+    width: float = WIDTH,
+    kind: str = "chart",
+) -> Markup:
     """Return an SVG of these parts; ``label`` says in words what it shows.
 
-    Without a style sheet it has its own width, or that of a screen that is narrower.
+    ``kind`` is its class in the style sheet. Without that it has its own width, or that of a screen
+    that is narrower.
     """
     return element(
         "svg",
@@ -180,7 +188,7 @@ def picture(label: str, height: float, parts: Iterable[Markup], width: float = W
         width=f"min(100%,{number(width)}px)",
         role="img",
         aria_label=label,
-        class_="chart",
+        class_=kind,
         font_family="system-ui, sans-serif",
         font_size=FONT,
     )

@@ -22,6 +22,7 @@ from pytest_mlms.show.portal.evaluation_pages import make_evaluation_api, make_e
 from pytest_mlms.show.portal.evaluations import Evaluations
 from pytest_mlms.show.portal.guard import API, Guard
 from pytest_mlms.show.portal.histories import Histories, HistoryWriter
+from pytest_mlms.show.portal.home import make_home
 from pytest_mlms.show.portal.login import make_login
 from pytest_mlms.show.portal.manifests import Manifests
 from pytest_mlms.show.portal.pages import make_history_pages, make_pages
@@ -67,7 +68,8 @@ def make_app(settings: PortalSettings) -> ASGIApp:
     app.include_router(make_login(settings, pages))
     app.include_router(make_receiving(settings, index, _writer(settings)))
     app.include_router(make_api(index, catalog, views, history))
-    app.include_router(make_pages(catalog, views, manifests, pages))
+    app.include_router(make_home(catalog, views, history, manifests, pages))
+    app.include_router(make_pages(catalog, views, history, manifests, pages))
     app.include_router(make_history_pages(history, pages))
     if evaluations is not None and settings.manifests is not None:
         folder = settings.manifests

@@ -7,12 +7,15 @@ import threading
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+from urllib.parse import quote
 
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.keep.results.item_line import item_of
 from pytest_mlms.show.pages.item import ItemView
+from pytest_mlms.show.pages.overview import Evaluated
 from pytest_mlms.show.pages.run import RunView, read_run
 from pytest_mlms.show.pages.structure import StructureView, structure_of
 from pytest_mlms.show.portal.run_index import RunIndex
@@ -125,6 +128,27 @@ class SoftwareRow:
     last: str
 
 
+_NEWEST_ITEMS = """
+SELECT item.*, b.version AS framework_version, a.version AS baseline, run.exit_status, run.left_out
+FROM (
+    SELECT run, number, max(time) FROM item WHERE is_last AND run IN ({marks})
+    GROUP BY model, stack, framework, nodeid, machine
+) AS newest
+JOIN item ON item.run = newest.run AND item.number = newest.number
+JOIN run ON run.name = item.run
+LEFT JOIN software AS b ON b.run = item.run AND b.number = item.number AND b.side = 'b'
+LEFT JOIN software AS a ON a.run = item.run AND a.number = item.number AND a.side = 'a'
+"""
+
+_BAD_SINCE = """
+SELECT min(time) FROM item WHERE nodeid = ?1 AND machine = ?2 AND is_last = 1
+AND verdict IN ('ERROR', 'INVALID', 'FAILED', 'REGRESSED') AND time > COALESCE((
+    SELECT max(time) FROM item WHERE nodeid = ?1 AND machine = ?2 AND is_last = 1
+    AND verdict NOT IN ('ERROR', 'INVALID', 'FAILED', 'REGRESSED', 'SKIPPED')
+), '')
+"""
+
+
 class Catalog:
     """Queries of the index that return records."""
 
@@ -155,6 +179,36 @@ class Catalog:
         rows = self._rows(query, *values, limit, offset)
         total = self._rows(f"SELECT count(*) FROM item WHERE {where}", *values)[0][0]
         return Page(tuple(map(_item, rows)), total, offset, limit)
+
+    def newest_runs(self, days: int, most: int, most_lines: int) -> Sequence[str]:
+        """Return the runs of the days up to the newest one, of which the index is not too long."""
+        query = "SELECT name, lines, started FROM run ORDER BY started DESC, name DESC LIMIT ?"
+        rows = self._rows(query, most)
+        begin = _days_before(rows[0]["started"] or "", days) if rows else ""
+        chosen: list[str] = []
+        lines = 0
+        for row in rows:
+            lines += row["lines"]
+            if chosen and (lines > most_lines or (row["started"] or "") < begin):
+                break
+            chosen.append(row["name"])
+        return chosen
+
+    def newest_items(self, runs: Sequence[str]) -> Sequence[Evaluated]:
+        """Return the newest item of each case and class of machine in these runs."""
+        query = _NEWEST_ITEMS.format(marks=", ".join("?" * len(runs)))
+        return [_evaluated(row) for row in self._rows(query, *runs) if row["model"]]
+
+    def bad_since(self, nodeid: str, machine: str) -> str:
+        """Return when a case that fails first failed since it last did not; "" if it is unknown."""
+        return self._rows(_BAD_SINCE, nodeid, machine)[0][0] or ""
+
+    def runs_like(self, words: Sequence[str], limit: int) -> Sequence[RunRow]:
+        """Return the newest runs whose name and host have all of these words."""
+        text = "lower(name || ' ' || COALESCE(host, ''))"
+        has_all = " AND ".join([f"instr({text}, ?)"] * len(words))
+        query = f"SELECT * FROM run WHERE {has_all} ORDER BY started DESC LIMIT ?"
+        return tuple(self._with_counts(self._rows(query, *words, limit)))
 
     def artifacts(self, run: str, number: int) -> dict[str, str]:
         """Return the paths of an item's files below the run's folder, by name."""
@@ -240,6 +294,35 @@ class Catalog:
             )
 
 
+def _days_before(time: str, days: int) -> str:
+    """Return the time some days before another, as that is written; "" for no time."""
+    try:
+        return (datetime.fromisoformat(time) - timedelta(days=days)).isoformat()
+    except (ValueError, OverflowError):
+        return ""
+
+
+def _evaluated(row: sqlite3.Row) -> Evaluated:
+    return Evaluated(
+        run=row["run"],
+        number=row["number"],
+        link=f"/runs/{quote(row['run'], safe='')}/items/{row['number']}",
+        nodeid=row["nodeid"],
+        model=row["model"],
+        stack=row["framework"] if row["stack"] == "here" else row["stack"],
+        framework=row["framework"],
+        version=row["framework_version"] or "",
+        baseline=row["baseline"] or "",
+        kind=row["kind"],
+        case=row["point"],
+        machine=row["machine"],
+        host=row["host"],
+        verdict=row["verdict"],
+        time=row["time"],
+        whole=row["exit_status"] in (0, 1) and not row["left_out"],
+    )
+
+
 def _item(row: sqlite3.Row) -> ItemRow:
     names = [name for name in ItemRow.__dataclass_fields__ if name != "case"]
     return ItemRow(case=row["point"], **{name: row[name] for name in names})
@@ -294,6 +377,10 @@ class RunViews:
         view = item_of(ItemView, line, self._results / run / "results.jsonl", number + 1)
         # Paths that lead out of the run are not in the index.
         return replace(view, artifacts=self._catalog.artifacts(run, number))
+
+    def line(self, run: str, number: int) -> dict[str, Any] | None:
+        """Return the line of an item as it was written; None where there is none."""
+        return self._index.read_line(run, number)
 
     def last(self, run: str, number: int) -> ItemView | None:
         """Return an item of a list; None also where it can't be read, which its own page tells."""

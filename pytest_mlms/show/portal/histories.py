@@ -5,40 +5,32 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from sqlalchemy import Connection, Engine, func, select
+from sqlalchemy import Connection, Engine, select
 from starlette.exceptions import HTTPException
 
 from pytest_mlms.keep.history import queries, schema
 from pytest_mlms.keep.history.adding import add_run
 from pytest_mlms.keep.history.catching_up import catch_up, queue_of
+from pytest_mlms.keep.history.changes import newest_changes
 from pytest_mlms.keep.history.errors import HistoryError, HistoryUnavailable
 from pytest_mlms.keep.history.store import open_history, open_to_read
-from pytest_mlms.show.pages.series import SeriesView, read_series
+from pytest_mlms.show.pages.series import (
+    ChangeView,
+    SeriesView,
+    change_view,
+    moved_with,
+    read_series,
+)
+from pytest_mlms.show.pages.sparkline import MOST_RUNS
 from pytest_mlms.show.portal.catalog import Page
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class ChangeRow:
-    """A change: the level after it over the one before, and what is known of it."""
-
-    id: int
-    series: int
-    name: str
-    first_run: str
-    ratio: float
-    low: float | None
-    high: float | None
-    cause: str | None
-    status: str
-    reason: str | None
 
 
 class Histories:
@@ -54,11 +46,19 @@ class Histories:
         """True if the portal was given a history."""
         return self._address is not None
 
-    def series(self, limit: int, offset: int, contains: str = "") -> Page[queries.SeriesInfo]:
-        """Return series in the order of their names, those whose name has a text."""
+    def engine(self) -> Engine:
+        """Return the history itself; raises HTTPException without one, and HistoryError."""
+        return self._opened()
+
+    def series(
+        self, limit: int, offset: int, contains: str | Sequence[str] = ""
+    ) -> Page[queries.SeriesInfo]:
+        """Return series in the order of their names, those whose name has a text, or words."""
+        words = [contains] if isinstance(contains, str) else contains
+        words = [word.casefold() for word in words]
         with self._connect() as connection:
             names = queries.series_names(connection)
-            wanted = [number for number, name in names.items() if contains in name]
+            wanted = [number for number, name in names.items() if has_words(name, words)]
             rows = queries.series_by_id(connection, wanted[offset : offset + limit])
         return Page(tuple(rows), len(wanted), offset, limit)
 
@@ -78,21 +78,43 @@ class Histories:
         with self._connect() as connection:
             return queries.points(connection, number, last)
 
-    def changes(self, limit: int, offset: int, series: int | None = None) -> Page[ChangeRow]:
+    def series_rows(self, limit: int, offset: int, contains: str = "") -> Page[SeriesView]:
+        """Return the series that ``series`` returns, with their newest points and changes."""
+        page = self.series(limit, offset, contains)
+        views = read_series(self._opened(), [row.id for row in page.rows], MOST_RUNS)
+        return Page(tuple(views), page.total, offset, limit)
+
+    def changes(self, limit: int, offset: int, series: int | None = None) -> Page[ChangeView]:
         """Return changes, the newest first, of one series where it is given."""
-        change = schema.change.c
-        names = [name for name in ChangeRow.__dataclass_fields__ if name != "name"]
-        columns = [change[name] for name in names]
-        query = select(*columns, schema.series.c.name).join_from(schema.change, schema.series)
-        count = select(func.count()).select_from(schema.change)
-        if series is not None:
-            query = query.where(change.series == series)
-            count = count.where(change.series == series)
-        query = query.order_by(change.first_run.desc(), change.id.desc())
+        wanted = None if series is None else [series]
         with self._connect() as connection:
-            total = connection.scalar(count) or 0
-            rows = connection.execute(query.limit(limit).offset(offset)).all()
-        return Page(tuple(ChangeRow(**row._mapping) for row in rows), total, offset, limit)
+            found, total = newest_changes(connection, limit, offset, wanted)
+        return Page(tuple(map(change_view, found)), total, offset, limit)
+
+    def moved(self, changes: Sequence[ChangeView]) -> Mapping[int, str]:
+        """Return what differs between the runs before and after changes, by their ids."""
+        with self._connect() as connection:
+            return {change.id: moved_with(connection, change) for change in changes}
+
+    def confirmations(self, runs: Sequence[str]) -> Mapping[str, str]:
+        """Return the models whose changes these runs of the gate were about, by run.
+
+        None where there is no history, or one that can't be read now.
+        """
+        try:
+            return self._confirmations(runs) if self.is_there else {}
+        except HistoryError:
+            return {}
+
+    def _confirmations(self, runs: Sequence[str]) -> Mapping[str, str]:
+        of = schema.change.c
+        query = select(of.confirmed_by, schema.series.c.parts).distinct()
+        query = query.join_from(schema.change, schema.series).where(of.confirmed_by.in_(runs))
+        models: dict[str, set[str]] = defaultdict(set)
+        with self._connect() as connection:
+            for run, parts in connection.execute(query):
+                models[run].add(str(parts["manifest"]))
+        return {run: ", ".join(sorted(found)) for run, found in models.items()}
 
     def close(self) -> None:
         """Close the connections."""
@@ -112,6 +134,12 @@ class Histories:
             if self._engine is None:
                 self._engine = open_to_read(self._address)
             return self._engine
+
+
+def has_words(text: str, words: Sequence[str]) -> bool:
+    """Return whether a text has all of these words, which are in lower case."""
+    folded = text.casefold()
+    return all(word in folded for word in words)
 
 
 def _only(found: Sequence[T]) -> T:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-_VERSION = 5
+_VERSION = 6
 
 _TABLES = """
 CREATE TABLE run (
@@ -41,6 +41,7 @@ CREATE TABLE item (
     stack TEXT NOT NULL,
     device TEXT NOT NULL,
     host TEXT NOT NULL,
+    machine TEXT NOT NULL,          -- its class
     time TEXT NOT NULL,
     cost_batch INTEGER,             -- the batch size of the static cost that its trace has
     PRIMARY KEY (run, number)
@@ -56,6 +57,8 @@ CREATE INDEX item_of_model ON item (model, framework, time);
 CREATE INDEX item_of_stack ON item (stack, framework, time);
 CREATE INDEX item_with_cost ON item (model, framework, version, cost_batch, time)
 WHERE cost_batch IS NOT NULL;
+-- When a case began to fail.
+CREATE INDEX item_by_case ON item (nodeid, machine, is_last, time, verdict);
 CREATE INDEX item_again ON item (run, nodeid);
 CREATE TABLE software (             -- of each side of an item
     run TEXT NOT NULL,

@@ -12,6 +12,7 @@ from typing import IO, Any
 
 from pytest_mlms.core.json_lines import JsonLine, lines_from
 from pytest_mlms.core.recorded import is_file_of_run
+from pytest_mlms.keep.history.machine_class import machine_class
 from pytest_mlms.keep.results.run_line import format_problem
 
 _NEW_RUN = "INSERT INTO run VALUES (?, 0, 0, 0, 0, '', 0, 0, NULL, NULL, NULL, NULL)"
@@ -174,9 +175,18 @@ def item_row(line: Mapping[str, Any]) -> dict[str, Any]:
         "stack": _text(line, "stack", "name"),
         "device": _text(line, "device"),
         "host": _text(line, "machine", "host"),
+        "machine": _machine(line),
         "time": _text(line, "time"),
         "cost_batch": _whole(_value(line, "trace", "cost") and line.get("batch_size", 1)),
     }
+
+
+def _machine(line: Mapping[str, Any]) -> str:
+    """Return the class of the machine; "" where its facts are damaged."""
+    try:
+        return machine_class(line["machine"], line["device"])
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        return ""
 
 
 def software_rows(line: Mapping[str, Any]) -> Iterator[dict[str, str]]:

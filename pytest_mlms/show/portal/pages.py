@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Query, Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from pytest_mlms.core.records import Verdict
 from pytest_mlms.decide.upgrade.labels import format_change
@@ -16,6 +16,7 @@ from pytest_mlms.show.pages.item import ItemView
 from pytest_mlms.show.pages.numbers import estimate_text, own_text, quantity_label
 from pytest_mlms.show.pages.sections import sections_of
 from pytest_mlms.show.pages.series import series_chart
+from pytest_mlms.show.pages.sparkline import MOST_RUNS
 from pytest_mlms.show.portal.api import Number, Offset
 from pytest_mlms.show.portal.catalog import Catalog, ModelRow, RunViews
 from pytest_mlms.show.portal.histories import Histories
@@ -48,27 +49,31 @@ class _Compared:
     values: tuple[str, ...]
 
 
-def make_pages(catalog: Catalog, views: RunViews, manifests: Manifests, pages: Pages) -> APIRouter:
+def make_pages(
+    catalog: Catalog, views: RunViews, history: Histories, manifests: Manifests, pages: Pages
+) -> APIRouter:
     """Return the routes."""
     router = APIRouter(include_in_schema=False)
-    router.include_router(_of_runs(catalog, views, pages))
+    router.include_router(_of_runs(catalog, views, history, pages))
     router.include_router(_of_models(catalog, views, manifests, pages))
     for of in ("host", "stack"):
         router.include_router(_of_places(catalog, views, pages, of))
     return router
 
 
-def _of_runs(catalog: Catalog, views: RunViews, pages: Pages) -> APIRouter:
+def _of_runs(catalog: Catalog, views: RunViews, history: Histories, pages: Pages) -> APIRouter:
     router = APIRouter()
-
-    @router.get("/")
-    def first() -> Response:
-        return RedirectResponse("/runs", 303)
 
     @router.get("/runs")
     def runs(request: Request, offset: Offset = 0) -> Response:
         found = catalog.runs(_ROWS, offset)
-        return pages.page(request, "runs.html", place="runs", page=found)
+        return pages.page(
+            request,
+            "runs.html",
+            place="runs",
+            page=found,
+            confirmations=history.confirmations([row.name for row in found.rows]),
+        )
 
     @router.get("/runs/{name}")
     def run(request: Request, name: str) -> Response:
@@ -82,6 +87,7 @@ def _of_runs(catalog: Catalog, views: RunViews, pages: Pages) -> APIRouter:
             "run.html",
             place="runs",
             run=found,
+            confirmation=history.confirmations([name]).get(name, ""),
             bad=[(item, findings_of(item)) for item in bad[:_OPEN_ITEMS]],
             items=worst,
         )
@@ -260,8 +266,15 @@ def make_history_pages(history: Histories, pages: Pages) -> APIRouter:
     def all_series(request: Request, offset: Offset = 0, contains: str = "") -> Response:
         if not history.is_there:
             return _without(pages, request, "series")
-        page = history.series(_ROWS, offset, contains)
-        return pages.page(request, "series_list.html", place="series", page=page, contains=contains)
+        page = history.series_rows(_ROWS, offset, contains)
+        return pages.page(
+            request,
+            "series_list.html",
+            place="series",
+            page=page,
+            contains=contains,
+            most_runs=MOST_RUNS,
+        )
 
     @router.get("/series/{number}")
     def series(request: Request, number: Number) -> Response:
@@ -274,6 +287,7 @@ def make_history_pages(history: Histories, pages: Pages) -> APIRouter:
             series=found,
             points=found.points[::-1],
             changes=changes,
+            moved=history.moved(changes),
             chart=series_chart(found),
         )
 
@@ -282,7 +296,8 @@ def make_history_pages(history: Histories, pages: Pages) -> APIRouter:
         if not history.is_there:
             return _without(pages, request, "changes")
         page = history.changes(_ROWS, offset)
-        return pages.page(request, "changes.html", place="changes", page=page)
+        moved = history.moved(page.rows)
+        return pages.page(request, "changes.html", place="changes", page=page, moved=moved)
 
     return router
 

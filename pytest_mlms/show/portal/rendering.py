@@ -14,7 +14,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse
 
 import pytest_mlms
-from pytest_mlms.show.pages.html import environment
+from pytest_mlms.show.pages.html import ago, environment
+from pytest_mlms.show.pages.sparkline import sparkline
 from pytest_mlms.show.portal.guard import SESSION_COOKIE
 from pytest_mlms.show.portal.settings import PortalSettings
 
@@ -33,6 +34,12 @@ class Pages:
         assert report.loader is not None
         own = PackageLoader("pytest_mlms.show.portal", "templates")
         self._environment = report.overlay(loader=ChoiceLoader([own, report.loader]))
+        self._environment.filters = {
+            **report.filters,
+            "ago": ago,
+            "sparkline": sparkline,
+            "when": ago,
+        }
         places = (*_PLACES, "evaluations") if settings.allow_run else _PLACES
         self._common = {"places": places, "version": pytest_mlms.__version__}
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.show.pages.report import HistoryFigures, write_report
 from pytest_mlms.show.pages.run import RunView, read_run
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
 
 
 @dataclass(frozen=True)
@@ -23,21 +27,27 @@ def write_run_report(target: Path, folder: Path, history: str | None) -> ReportO
     notes: list[str] = []
     try:
         run = read_run(folder)
-        figures = _history_figures(history, run, notes)
-        write_report(target, [run], history=figures)
+        figures, database = _history_figures(history, run, notes)
+        write_report(target, [run], history=figures, database=database)
     except MlmsError as error:
         return ReportOutcome(notes=(*notes, f"{error}; try: mlms report {folder}"))
     return ReportOutcome((f"report in {target}",), tuple(notes))
 
 
-def _history_figures(history: str | None, run: RunView, notes: list[str]) -> HistoryFigures:
-    """Return the series of the run's items; adds a note where the history can't be read."""
+def _history_figures(
+    history: str | None, run: RunView, notes: list[str]
+) -> tuple[HistoryFigures, Engine | None]:
+    """Return the series of the run's items, and the history.
+
+    Adds a note where the history can't be read, and returns none of it.
+    """
     if history is None:
-        return ()
+        return (), None
+    from pytest_mlms.keep.history.store import open_to_read
     from pytest_mlms.show.pages.series import history_figures
 
     try:
-        return history_figures(history, [run])
+        return history_figures(history, [run]), open_to_read(history)
     except MlmsError as error:
         notes.append(f"the report is without series: {error}")
-        return ()
+        return (), None

@@ -91,13 +91,13 @@ def links(text: str) -> list[str]:
 
 
 def test_every_page_that_is_linked_is_there_and_escapes_all_names(portal: Portal) -> None:
-    waiting = ["/runs"]
+    waiting = ["/", "/search?q=a"]
     seen = set(waiting)
     while waiting:
         path = waiting.pop()
         answer = portal.get(path)
         # The files of the stranger's run are named, but aren't there.
-        assert answer.status == 200 or "/artifacts/" in path or path == "/", path
+        assert answer.status == 200 or "/artifacts/" in path, path
         if not answer.headers.get("Content-Type", "").startswith("text/html"):
             continue
         assert "<script>alert" not in answer.text, path
@@ -187,6 +187,7 @@ def both_sides() -> dict[str, Any]:
 def cells_of(page: str, heading: str) -> list[list[str]]:
     """Return the cells of the table below a heading, row by row."""
     table = page.partition(f">{heading}</h2>")[2].partition("</table>")[0]
+    table = re.sub(r'<time [^>]*title="([^"]*)">[^<]*</time>', r"\1", table)
     rows = re.findall(r"<tr>(<td.*?)</tr>", table)
     return [re.findall(r">([^<>]+)</", row) for row in rows]
 
@@ -291,7 +292,11 @@ def test_the_history_of_the_folder_of_results_is_found(tmp_path: Path) -> None:
 
 def test_a_portal_of_an_empty_folder_says_what_to_do(tmp_path: Path) -> None:
     with serving(tmp_path) as portal:
-        assert "There is no run yet" in portal.get("/runs").text
+        for path in ("/", "/runs"):
+            page = portal.get(path).text
+            assert "There is no run yet" in page
+            assert "pytest --mlms-manifests=DIR" in page
+            assert "--mlms-push=URL" in page
         assert "Start it with --history" in portal.get("/series").text
         for path in ("/models", "/hosts", "/stacks", "/changes"):
             assert portal.get(path).status == 200
@@ -308,7 +313,8 @@ def test_pages_fit_and_can_be_used_by_all(
 ) -> None:
     series = portal.get("/api/v1/series?contains=model-0").json["series"][0]["id"]
     both = "&".join(f"item={run_name(run)}:{NUMBER}" for run in (0, 1))
-    paths = ["runs", f"runs/{run_name(0)}", f"runs/{run_name(2)}", item_path(0)[1:]]
+    paths = ["", "search?q=model", f"search?q={quote(HOSTILE)}", "search"]
+    paths += ["runs", f"runs/{run_name(0)}", f"runs/{run_name(2)}", item_path(0)[1:]]
     paths += ["models", "models/model-0", f"compare?{both}", "hosts", "stacks", "series"]
     paths += [f"models/{quote(HOSTILE)}", f"hosts/{quote(HOSTILE)}", "stacks/here"]
     paths += [f"series/{series}", "changes", "evaluations", "nowhere"]
