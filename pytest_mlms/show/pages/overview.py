@@ -217,7 +217,8 @@ def make_overview(evaluated: Iterable[Evaluated], bench: Bench) -> Overview:
     places = [(model, column.name, column.framework) for model in models for column in shown]
     bad = _bad_groups(newest)
     followed = {place: _followed(cells[place]) for place in places if place in cells}
-    series = bench.series([*followed.values(), *(group[0] for group in bad[:_MOST_LOOKS])])
+    firsts = [group[0] for group in bad[:_MOST_LOOKS]]
+    series = dict(bench.series([*followed.values(), *firsts]))
     rows = []
     for model in models:
         of_model = [(model, column.name, column.framework) for column in shown]
@@ -226,6 +227,10 @@ def make_overview(evaluated: Iterable[Evaluated], bench: Bench) -> Overview:
             for place in of_model
         ]
         rows.append(Row(model, made))
+    for first in firsts:  # an upgrade has no series: it is shown with that of its stack
+        stands_for = followed.get((first.model, first.stack, first.framework), first)
+        if first.key not in series and stands_for.key in series:
+            series[first.key] = series[stands_for.key]
     looks = [*_looks_at_losses(losses, bench), *_looks_at_items(bad, series, bench)]
     looks.sort(key=lambda look: _LOOKS.index(look.verdict))
     return Overview(
@@ -366,7 +371,7 @@ def _looks_at_items(
 def _figures_of(item: ItemView) -> tuple[str, str]:
     """Return what was measured and what it should have been, or the message of an error."""
     for finding in findings_of(item):
-        bound = " ".join(part for part in (finding.distance, finding.bound) if part)
+        bound = "; ".join(part for part in (finding.distance, finding.bound) if part)
         return f"{finding.quantity} {finding.measured}", bound
     return shortened(item.explanation.partition("\n")[0], _LONGEST), ""
 

@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.records import Verdict
 from pytest_mlms.keep.results.item_line import item_of
 from pytest_mlms.show.pages.item import ItemView
 from pytest_mlms.show.pages.overview import Evaluated
@@ -27,6 +28,7 @@ SELECT run, verdict, count(*) AS count FROM item
 WHERE is_last AND run IN ({marks}) GROUP BY run, verdict ORDER BY run, verdict
 """
 
+_ORDER = {verdict.value: place for place, verdict in enumerate(Verdict)}  # worst first
 _MOST_SOFTWARE = 200
 _MOST_STRUCTURES = 8
 
@@ -282,6 +284,8 @@ class Catalog:
         query = _VERDICTS.format(marks=", ".join("?" * len(names)))
         for row in self._rows(query, *names):
             counts[row["run"]][row["verdict"]] = row["count"]
+        for name, of_run in counts.items():
+            counts[name] = dict(sorted(of_run.items(), key=lambda each: _ORDER.get(each[0], 0)))
         for row in runs:
             yield RunRow(
                 name=row["name"],

@@ -262,6 +262,10 @@ def test_it_fits_the_screen_and_asks_nobody_else(portal: Portal, width: int, sch
                 ".map(one => one.outerHTML)",
             )
             assert cut == [], path
+            tables = page.eval_on_selector_all(
+                ".scroll", "all => all.filter(one => one.scrollWidth > one.clientWidth).length"
+            )
+            assert tables == 0, path
             check_accessibility(page)
         assert {url for url in asked if not url.startswith((portal.url, "data:"))} == set()
 
