@@ -59,8 +59,8 @@ def add_init(commands: Any) -> None:
         "--data",
         type=Path,
         metavar="PATH",
-        help="labelled inputs: a folder with a folder of pictures for each class, a folder or an "
-        "archive with a labels.csv, an .npz, a table (.csv, .tsv), or a COCO file",
+        help="labelled inputs: a folder with a folder of pictures or sounds for each class, a "
+        "folder or an archive with a labels.csv, an .npz, a table (.csv, .tsv), or a COCO file",
     )
     parser.add_argument(
         "--target",

@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -25,6 +25,8 @@ _PICTURES = (
     *(".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".pgm", ".png", ".ppm"),
     *(".tif", ".tiff", ".webp"),
 )
+_SOUNDS = (".aif", ".aiff", ".flac", ".mp3", ".ogg", ".wav")
+_FILES = (*_PICTURES, *_SOUNDS)
 _TABLE = "labels.csv"
 _CSV_SUFFIXES = (".csv", ".tsv")
 _MOST_BYTES = 4 << 30
@@ -37,8 +39,8 @@ _MOST_OF_COCO = 1 << 30  # bytes of a COCO file
 _DATE = (1980, 1, 1, 0, 0, 0)
 """The time of all members of an archive that is written here: equal files give equal digests."""
 _FORMS = (
-    "a folder with a folder of pictures for each class, a folder or an archive with a labels.csv, "
-    "an .npz, a table (.csv, .tsv), or the .json of a COCO dataset"
+    "a folder with a folder of pictures or sounds for each class, a folder or an archive with a "
+    "labels.csv, an .npz, a table (.csv, .tsv), or the .json of a COCO dataset"
 )
 _OTHER_TABLES = {
     **dict.fromkeys((".xls", ".xlsx", ".ods"), "read_excel"),
@@ -117,6 +119,7 @@ class PictureData:
     files: Sequence[str]
     classes: Sequence[str]
     others: Sequence[str] = ()
+    noun: ClassVar[str] = "pictures"
 
     @property
     def class_names(self) -> list[str]:
@@ -184,6 +187,12 @@ class CocoData:
         _pack(target, self.folder, files, {_COCO: text})
 
 
+class SoundData(PictureData):
+    """A folder with a folder of files of sound for each class."""
+
+    noun: ClassVar[str] = "sounds"
+
+
 Data = ArrayData | CocoData | ColumnsData | TableData | PictureData
 
 
@@ -240,23 +249,27 @@ def _of_folder(folder: Path) -> Data:
     if table is not None:
         return read_table(table)
     found = _files_below(folder)
-    files = [name for name in found if name.lower().endswith(_PICTURES)]
-    others = [name for name in found if not name.lower().endswith(_PICTURES)]
+    pictures = [name for name in found if name.lower().endswith(_PICTURES)]
+    sounds = [name for name in found if name.lower().endswith(_SOUNDS)]
+    files = pictures if len(pictures) >= len(sounds) else sounds
+    kind = PictureData if files is pictures else SoundData
+    taken = set(files)
+    others = [name for name in found if name not in taken]
     classes = [name.partition("/")[0] if "/" in name else "" for name in files]
     if not files:
         raise MlmsError(f"{folder} has no pictures and no labels.csv; name {_FORMS}")
     if "" in classes:
         example = files[classes.index("")]
-        problem = f"{folder} has pictures without a class, such as {example}"
+        problem = f"{folder} has {kind.noun} without a class, such as {example}"
         advice = "put them into a folder for each class, or add a labels.csv (file,label)"
         raise MlmsError(f"{problem}; {advice}")
-    return PictureData(folder, files, classes, others)
+    return kind(folder, files, classes, others)
 
 
 def _table_in(folder: Path) -> Path | None:
     """Return the table of a folder: data.csv, or the only one. Raises MlmsError for several."""
     tables = sorted(path for path in folder.iterdir() if path.suffix.lower() in _CSV_SUFFIXES)
-    if not tables or any(name.lower().endswith(_PICTURES) for name in _files_below(folder)):
+    if not tables or any(name.lower().endswith(_FILES) for name in _files_below(folder)):
         return None
     called = [path for path in tables if path.stem == "data"]
     if len(called) == 1 or len(tables) == 1:

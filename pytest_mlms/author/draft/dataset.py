@@ -147,10 +147,13 @@ def _of_pictures(data: PictureData, numbers: dict[str, int], request: DraftReque
     target = request.beside("data.zip")
     chosen.pack(target, numbers)
     pictures = _part_of_all(len(chosen.files), len(data.files))
-    request.say(f"{data.path}: {pictures} pictures of {len(numbers)} classes, packed into {target}")
+    found = f"{pictures} {data.noun} of {len(numbers)} classes"
+    request.say(f"{data.path}: {found}, packed into {target}")
     if data.others:
         count = f"{len(data.others):,}"
-        request.say(f"{data.path}: left out {count} files that are no pictures: {data.others[0]} …")
+        request.say(
+            f"{data.path}: left out {count} files that are no {data.noun}: {data.others[0]} …"
+        )
     return _part_of(target, data.path, request)
 
 

@@ -323,5 +323,7 @@ def _task(first: InputPart) -> str:
     """Return the task of a model with classes, by its first input."""
     if first.type == "image":
         return "image-classification"
+    if first.type == "audio":
+        return "audio-classification"
     are_tokens = first.element_type in ("int32", "int64")
     return "text-classification" if are_tokens else "classification"

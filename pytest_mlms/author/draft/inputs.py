@@ -10,7 +10,7 @@ import numpy as np
 from mlms_predictors import Tensor
 
 from pytest_mlms.author.draft.axes import OTHER, InputAxes, Said, axes_of, option_of, pinned
-from pytest_mlms.author.draft.data import ArrayData, CocoData, Data
+from pytest_mlms.author.draft.data import ArrayData, CocoData, Data, SoundData
 from pytest_mlms.author.draft.integers import (
     IMAGENET,
     SHARES,
@@ -20,6 +20,7 @@ from pytest_mlms.author.draft.integers import (
 from pytest_mlms.author.draft.onnx_hints import OnnxHints
 from pytest_mlms.author.draft.parts import InputPart
 from pytest_mlms.author.draft.quantisation import Quantisation
+from pytest_mlms.author.draft.sounds import sound_input
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.manifest.schema import BATCH
 
@@ -109,6 +110,8 @@ def _guess(
     quantisation = hints.quantised.get(tensor.name)
     if isinstance(data, ArrayData) and tensor.name in data.arrays:
         return _of_array(tensor, axes, data, quantisation)
+    if isinstance(data, SoundData):
+        return sound_input(tensor, count, data)
     has_pictures = data is not None and not isinstance(data, ArrayData)
     if _is_picture(tensor) and (has_pictures or not _may_be_none(tensor)):
         if isinstance(data, CocoData):

@@ -13,6 +13,7 @@ from pytest_mlms.manifest.schema import Input
 
 _PLAIN = re.compile(r"[A-Za-z0-9_/.][A-Za-z0-9_./+-]*( [A-Za-z0-9_./+-]+)*")
 _WIDTH = 100  # columns
+_RATE = "a guess: that of the files; what the model takes is not in its file"
 _PASTS = ("past", "cache")
 """Parts of the names of what earlier calls left."""
 _SHOWN_GUESSES = 3  # options
@@ -101,6 +102,7 @@ class InputPart:
     steps: Sequence[tuple[str, str]] = ()
     comment: str = ""
     guess: str = ""
+    sample_rate: int | None = None
     from_output: str | None = None
 
     def lines(self) -> list[str]:
@@ -114,6 +116,8 @@ class InputPart:
             lines.append(f"    shape: {_listed(self.shape)}")
         if self.range is not None:
             lines.append(f"    range: {_listed(self.range)}")
+        if self.sample_rate is not None:
+            lines += _commented(f"    sample_rate: {self.sample_rate}", _RATE)
         if self.from_output:
             lines.append(f"    from_output: {scalar(self.from_output)}")
         if self.steps:
@@ -136,6 +140,7 @@ class InputPart:
             "layout": self.layout,
             "shape": None if self.shape is None else list(self.shape),
             "range": None if self.range is None else list(self.range),
+            "sample_rate": self.sample_rate,
             "from_output": self.from_output,
             "steps": [yaml12.parse(step).value for step, _ in self.steps],
         }
