@@ -78,7 +78,7 @@ class ArrayData:
 
     def values(self, name: str) -> np.ndarray[Any, Any]:
         """Return an array, which must be there."""
-        with np.load(self.path, allow_pickle=False) as file:
+        with np.load(self.source, allow_pickle=False) as file:
             return np.asarray(file[name])
 
     def pack(self, target: Path, labels: np.ndarray[Any, Any]) -> None:

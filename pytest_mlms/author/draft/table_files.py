@@ -86,7 +86,7 @@ def is_missing(cell: str) -> bool:
 
 def is_number(cell: str) -> bool:
     """Return whether a cell is a finite number, as tables have it."""
-    return _NUMBER.fullmatch(cell) is not None
+    return _NUMBER.fullmatch(cell) is not None and math.isfinite(float(cell))
 
 
 def as_number(cell: str) -> float:
@@ -99,11 +99,9 @@ def as_number(cell: str) -> float:
     if cell.lower() in _TRUTHS:
         return _TRUTHS[cell.lower()]
     if not is_number(cell):
-        raise ValueError(f"{cell!r} is no number")
-    number = float(cell)
-    if math.isinf(number):
-        raise ValueError(f"{cell!r} is too large")
-    return number
+        is_large = _NUMBER.fullmatch(cell) is not None
+        raise ValueError(f"{cell!r} is {'too large' if is_large else 'no number'}")
+    return float(cell)
 
 
 def _is_truth(cell: str) -> bool:

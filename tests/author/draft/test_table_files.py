@@ -105,7 +105,9 @@ def test_a_broken_table_is_refused_by_its_line(
         read(tmp_path, text)
 
 
-@pytest.mark.parametrize("cell", ["1_000", "0x10", "inf", "nan", "1,5", "12%", "$3", "1 2", "-"])
+@pytest.mark.parametrize(
+    "cell", ["1_000", "0x10", "inf", "nan", "1,5", "12%", "$3", "1 2", "-", "1e999"]
+)
 def test_what_python_or_people_may_take_for_a_number_is_none(cell: str) -> None:
     assert not is_number(cell)
 
