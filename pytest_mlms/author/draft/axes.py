@@ -203,11 +203,13 @@ def _common_batch(tensors: Sequence[Tensor], named: Named, said: Said) -> _Batch
 
 
 def _batch_by_name(tensor: Tensor, named: Named, said: Said) -> int | None:
-    """Return the axis that is called as the batch usually is.
+    """Return the axis that is called as the batch usually is, by a word or else by a letter.
 
     A single letter may be anything where the first axis is 1, as a batch often is.
     """
-    for axis, name in enumerate(_names(tensor, named, said)):
+    names = list(enumerate(_names(tensor, named, said)))
+    names.sort(key=lambda pair: len(pair[1]) == 1)
+    for axis, name in names:
         is_sure = axis == 0 or len(name) > 1 or tensor.shape[:1] != (1,)
         if _BATCH_NAME.fullmatch(name) and is_sure:
             return axis

@@ -68,6 +68,8 @@ def test_bytes_that_are_no_onnx_file_tell_nothing_and_raise_nothing(
         ((100, "N", 32), [100, "batch", 32]),
         (("seq", "batch_size", 32), [16, "batch", 32]),
         (("batch", "seq", 32), ["batch", 16, 32]),
+        (("n", "batch", 32), [16, "batch", 32]),
+        (("b", "n", 32), ["batch", 16, 32]),
         ((1, "N", 32), ["batch", 16, 32]),  # of points, as the first axis may be the batch
     ],
 )
