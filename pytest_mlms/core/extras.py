@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, requires, version
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ EXTRAS = {
 _OURS = "pytest-mlms"
 
 
+@lru_cache  # each item asks for what a GPU's state needs, where that isn't installed
 def install(extra: str, *others: str) -> str:
     """Return the line that installs what an extra lacks here, and ``others``.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError
 from typing import Any
@@ -34,6 +35,13 @@ def test_the_extra_of_a_package_and_of_its_modules_is_named() -> None:
 EXTRAS_MODULE = import_module("pytest_mlms.core.extras")
 BARE_NAME = re.compile(r"pytest[-_]mlms\[|pip install [^`\n]*(?<![\w./])pytest[-_]mlms(?![\w./-])")
 """Our name where pip takes it from an index: there it may be a stranger's package."""
+
+
+@pytest.fixture(autouse=True)
+def _forget() -> Iterator[None]:
+    install.cache_clear()
+    yield
+    install.cache_clear()
 
 
 def test_only_the_packages_that_lack_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
