@@ -33,7 +33,9 @@ def test_the_extra_of_a_package_and_of_its_modules_is_named() -> None:
 
 
 EXTRAS_MODULE = import_module("pytest_mlms.core.extras")
-BARE_NAME = re.compile(r"pytest[-_]mlms\[|pip install [^`\n]*(?<![\w./])pytest[-_]mlms(?![\w./-])")
+BARE_NAME = re.compile(
+    r"(?<![\w./])pytest[-_]mlms\[|pip install [^`\n]*(?<![\w./])pytest[-_]mlms(?![\w./-])"
+)
 """Our name where pip takes it from an index: there it may be a stranger's package."""
 
 
