@@ -50,7 +50,10 @@ def _facts(location: str, labels: LabelForm, output_types: str, quantities: str)
 
 
 _CLASSIFICATION = _facts(
-    "classification:Classification", "class", "classification", "top1 top5 f1_macro"
+    "classification:Classification",
+    "class",
+    "classification",
+    "top1 top5 f1_macro precision recall auc average_precision ece",
 )
 _REGRESSION = _facts("regression:Regression", "array", "tensor", "mae rmse r2 cosine")
 _SEGMENTATION = _facts(

@@ -333,6 +333,21 @@ def _idle_quantity(manifest: Manifest, name: str) -> str:
         return f"{advice}{_task_advice(_tasks_that_measure(name))}"
     if not manifest.has_accuracy:
         return f"add a dataset and an output of type {' or '.join(facts.output_types)}"
+    return _idle_scores(manifest, name)
+
+
+_OF_SCORES = ("top5", "auc", "average_precision", "ece")
+
+
+def _idle_scores(manifest: Manifest, name: str) -> str:
+    """Return what to do where a quantity is of scores that the classification doesn't have."""
+    output = manifest.classification
+    if output is None or name not in _OF_SCORES:
+        return ""
+    if output.has_class_numbers:
+        return f"{output.name!r} has numbers of classes: name an output with scores, or remove it"
+    if output.threshold is not None and name == "top5":
+        return f"{output.name!r} has two classes: write top1"
     return ""
 
 

@@ -232,3 +232,22 @@ def test_long_lists_are_checked_in_little_more_than_the_time_to_read_them(
     with contextlib.suppress(ManifestError):
         load(path)
     assert time.process_time() - began < 20 * (read + 0.1)
+
+
+@pytest.mark.parametrize(
+    ("name", "steps", "message"),
+    [
+        ("auc", ["class_numbers"], "'y' has numbers of classes: name an output with scores"),
+        ("top5", ["class_numbers"], "'y' has numbers of classes: name an output with scores"),
+        ("top5", ["threshold"], "top5 judges nothing; 'y' has two classes: write top1"),
+        ("ece", ["class_numbers"], "'y' has numbers of classes"),
+    ],
+)
+def test_a_limit_on_scores_that_an_output_does_not_have_is_an_error(
+    tmp_path: Path, name: str, steps: Any, message: str
+) -> None:
+    outputs = [{"name": "y", "type": "classification", "steps": steps}]
+    bound = "max" if name == "ece" else "min"
+    for limits in ({name: {bound: 0.5}}, {"upgrade": {name: 0.02}}):
+        changes = {"outputs": outputs, "dataset": DATASET, "thresholds": limits}
+        assert message in error_of(tmp_path, small(**changes))

@@ -46,6 +46,15 @@ _ACCURACY = {
         ("top5", f"top-5{_INTERVAL}", "share of inputs whose label is among the five best classes"),
         ("f1_macro", "",
          "mean of the classes' F1 scores, over the classes that are a label or a best class"),
+        ("precision", "",
+         "share of the best classes that are right, of class 1 of two, else mean of classes"),
+        ("recall", "",
+         "share of the labels that are found, of class 1 of two, else mean of classes"),
+        ("auc", "",
+         "area under the ROC curve, of class 1 of two, else mean of each class against the rest"),
+        ("average_precision", "",
+         "average precision, of class 1 of two, else mean of each class against the rest"),
+        ("ece", "", "expected calibration error, over 15 bins of the best class's probability"),
     ],
     "accuracy of texts": [
         ("wer", f"WER{_INTERVAL}", "wrong words of all inputs, as a share of the labels' words"),
@@ -99,7 +108,7 @@ _ACCURACY = {
 # fmt: on
 """Title of a table -> name, title of a column, and description of each quantity there."""
 
-_ERRORS = {"wer", "cer", "mae", "rmse"}
+_ERRORS = {"wer", "cer", "mae", "rmse", "ece"}
 _UNITS = {"psnr": "dB", "mae": "", "rmse": ""}
 
 

@@ -30,6 +30,8 @@ class Scoring:
         self._scorer = task_named(manifest.task).scorer(outputs, dataset)
         self._dataset = dataset
         self._done = 0
+        entries = {entry.key for entry in manifest.thresholds.entries()}
+        self._judged = entries | set(manifest.thresholds.upgrade.tolerances())
 
     def add(self, rows: Mapping[str, Array], count: int) -> None:
         """Take the rows of ``count`` inputs by output.
@@ -46,8 +48,15 @@ class Scoring:
         self._done += count
 
     def evidence(self) -> Evidence:
-        """Return the evidence of all inputs that were added."""
-        return self._scorer.evidence()
+        """Return the evidence of all inputs that were added.
+
+        Raises OutputError for a limit on a quantity that can't be measured by them.
+        """
+        evidence = self._scorer.evidence()
+        for name, reason in evidence.unmeasured.items():
+            if name in self._judged:
+                raise OutputError(f"thresholds: {name} can't be measured: {reason}")
+        return evidence
 
 
 def score(

@@ -117,7 +117,7 @@ def _beside_threshold(spec: Output, column: Array) -> Array:
     scores = column.astype(np.float64)
     for step in spec.steps:
         if isinstance(step.parameters, Dequantize):
-            scores = _dequantize(scores, step.parameters)
+            scores = dequantize(scores, step.parameters)
         if isinstance(step.parameters, Sigmoid):
             if step.parameters.clip is not None:
                 scores = scores.clip(-step.parameters.clip, step.parameters.clip)
@@ -165,7 +165,7 @@ def postprocess(output: Array, spec: Output) -> Array:
             with observers.step(step.name):
                 scores = np.asarray(scipy.special.softmax(scores, axis=-1))
         elif isinstance(step.parameters, Dequantize):
-            scores = _dequantize(scores, step.parameters)
+            scores = dequantize(scores, step.parameters)
     return scores
 
 
@@ -292,7 +292,8 @@ def _softmax(values: Values, parameters: object) -> Values:
     return scipy.special.softmax(_finite(values).astype(np.float64), axis=-1)
 
 
-def _dequantize(values: Values, parameters: Dequantize) -> Values:
+def dequantize(values: Values, parameters: Dequantize) -> Array:
+    """Return the numbers that integers stand for, in float64."""
     return (np.asarray(values).astype(np.float64) - parameters.zero_point) * parameters.scale
 
 
@@ -432,7 +433,7 @@ def _is_inner_apostrophe(text: str, index: int) -> bool:
 
 
 _STEPS: dict[str, Callable[[Values, Any], Values]] = {
-    "dequantize": _dequantize,
+    "dequantize": dequantize,
     "softmax": _softmax,
     "sigmoid": _sigmoid,
     "threshold": _threshold,

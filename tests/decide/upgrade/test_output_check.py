@@ -310,7 +310,9 @@ def check(tmp_path: Path) -> Check:
 
 def test_equal_outputs_and_scores_pass(check: Check) -> None:
     found = check.run()
-    assert quantities(found) == ["agreement", "batch_agreement", "top1", "top5", "f1_macro"]
+    of_classes = ["top1", "top5", "f1_macro", "precision", "recall"]
+    of_scores = ["auc", "average_precision", "ece"]
+    assert quantities(found) == ["agreement", "batch_agreement", *of_classes, *of_scores]
     assert {compared.verdict for compared in found} == {PASSED}
     assert check.told == "outputs are equal on 600 of 600 inputs"
     assert check.found.outputs is not None

@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 
 from pytest_mlms.core.errors import OutputError
+from pytest_mlms.manifest.output_steps import Dequantize
 from pytest_mlms.measure.evaluate.agreement import are_probabilities
 from pytest_mlms.measure.evaluate.outputs import check_finite, finite_rows
+from pytest_mlms.measure.evaluate.ranked_scores import Areas, Curve, calibration_errors
 from pytest_mlms.measure.evaluate.tasks.labels import labels_of, number_texts
 from pytest_mlms.measure.evaluate.tasks.task import Array, Evidence, Scorer, Task
 from pytest_mlms.measure.pipeline import class_numbers, postprocess, read_labels, table_of, top_k
@@ -24,6 +27,10 @@ if TYPE_CHECKING:
 
 _RANKS = {"top1": 1, "top5": 5}
 """Quantity -> how many of the best classes may have the label."""
+
+_BINARY = 2  # classes
+_MOST_SCORES = 50_000
+"""Inputs x classes up to which the areas of each sample are computed, in some 2 s for 1,000."""
 
 _ROWS = 1024  # whose scores are computed at once
 
@@ -113,9 +120,107 @@ class ClassificationEvidence(Evidence):
         return found
 
     def figures(self, counts: Array) -> dict[str, Array]:
-        """Return the quantities of ``class_figures``."""
+        """Return the quantities of ``class_figures``, and those of scores that can be measured.
+
+        With more than two classes, the areas of ``Curve`` are means over the classes of one against
+        the rest, those that a sample has as a label, and not as the only one.
+        """
         best = self.values.argmax(axis=1)
-        return class_figures(counts, self.labels, best, self.values.shape[1])
+        classes = self.values.shape[1]
+        positive = 1 if classes == _BINARY else None
+        found = class_figures(counts, self.labels, best, classes, positive)
+        if "auc" not in self.unmeasured:
+            found["auc"], found["average_precision"] = self._areas(counts)
+        if "ece" not in self.unmeasured:
+            rows = np.arange(len(best))
+            confidences = self.scores[rows, best].astype(np.float64)
+            found["ece"] = calibration_errors(counts, confidences, best == self.labels)
+        return found
+
+    @functools.cached_property
+    def unmeasured(self) -> dict[str, str]:
+        """The quantities of scores that can't be measured, with what to write."""
+        found = {}
+        if not self._has_probabilities:
+            step = "softmax" if self._output.threshold is None else "sigmoid"
+            advice = f"write the step {step!r}, or limit other quantities"
+            reason = f"output {self._output.name!r} has no probabilities; {advice}"
+            found["ece"] = reason
+            if self.values.shape[1] > _BINARY:
+                found.update(auc=reason, average_precision=reason)
+        return found
+
+    def _areas(self, counts: Array) -> Areas:
+        """Return the areas of R samples, means over the classes that a sample has.
+
+        Those of many scores are the areas of all inputs and their slopes, which takes one curve of
+        each class instead of one for each sample.
+        """
+        if len(self) * len(self._ranked_classes) <= _MOST_SCORES:
+            return _means([self._curve(number).areas(counts) for number in self._ranked_classes])
+        areas, slopes = self._areas_and_slopes
+        roc, precision = (
+            np.clip(area + (counts - 1) @ slope, 0, 1)
+            for area, slope in zip(areas, slopes, strict=True)
+        )
+        return Areas(roc, precision)
+
+    @functools.cached_property
+    def _areas_and_slopes(self) -> tuple[Areas, Areas]:
+        """The areas of all inputs (1 each), and their slopes (N): means over the classes."""
+        once = np.ones((1, len(self)))
+        areas, slopes = np.zeros((2, 1)), np.zeros((2, len(self)))
+        for number in self._ranked_classes:
+            curve = self._curve(number)
+            areas += curve.areas(once)
+            slopes += curve.slopes()
+        classes = len(self._ranked_classes)
+        return Areas(*(areas / classes)), Areas(*(slopes / classes))
+
+    @functools.cached_property
+    def _ranked_classes(self) -> list[int]:
+        """Class 1 of two classes, or each class that is a label."""
+        return [1] if self.values.shape[1] == _BINARY else list(map(int, np.unique(self.labels)))
+
+    def _curve(self, number: int) -> Curve:
+        """Return the curve of a class, by scores that softmax and sigmoid haven't rounded yet."""
+        scores = self.values[:, number].astype(np.float64)
+        has_logits = self._has_softmax or not self._has_probabilities
+        if self._output.threshold is None and has_logits:
+            is_binary = self.values.shape[1] == _BINARY
+            others = self.values[:, 0] * self._scale if is_binary else self._log_sums
+            scores = scores * self._scale - others
+        return Curve.of(scores, self.labels == number)
+
+    @functools.cached_property
+    def _log_sums(self) -> Array:
+        """The logarithm of the sum of the exponentials of all values of an input (N)."""
+        found = np.empty(len(self))
+        for first in range(0, len(found), _ROWS):
+            rows = slice(first, first + _ROWS)
+            values = self.values[rows].astype(np.float64) * self._scale
+            found[rows] = scipy.special.logsumexp(values, axis=1)
+        return found
+
+    @property
+    def _has_softmax(self) -> bool:
+        return any(step.name == "softmax" for step in self._output.steps)
+
+    @property
+    def _scale(self) -> float:
+        """How much a step of the values is: 1 where they aren't quantised."""
+        steps = [step.parameters for step in self._output.steps]
+        return next((step.scale for step in steps if isinstance(step, Dequantize)), 1.0)
+
+    @functools.cached_property
+    def _has_probabilities(self) -> bool:
+        """True if all rows are probabilities, whose sums may be rounded as their integers are."""
+        if are_probabilities(self.scores):
+            return True
+        if self.values.dtype.kind == "f" or (self.scores < 0).any() or (self.scores > 1).any():
+            return False
+        errors = np.abs(self.scores.sum(axis=1) - 1)
+        return bool(errors.max(initial=0.0) <= self._scale * self.scores.shape[1] / 2)
 
     @property
     def losses(self) -> Array:
@@ -215,9 +320,17 @@ class NumberEvidence(Evidence):
     def figures(self, counts: Array) -> dict[str, Array]:
         """Return the quantities of ``class_figures``, of the classes that are there."""
         both = np.concatenate([self._labels, self._numbers])
+        if both.max() < _BINARY:
+            return class_figures(counts, self._labels, self._numbers, _BINARY, positive=1)
         present, places = np.unique(both, return_inverse=True)
         labels, best = np.split(places, 2)
         return class_figures(counts, labels, best, len(present))
+
+    @property
+    def unmeasured(self) -> dict[str, str]:
+        """The quantities of scores."""
+        reason = "the output has numbers of classes; name an output with scores"
+        return dict.fromkeys(("auc", "average_precision", "ece"), reason)
 
     @property
     def losses(self) -> Array:
@@ -237,24 +350,50 @@ class NumberEvidence(Evidence):
         return [names[number] if names else str(number) for number in numbers.tolist()]
 
 
-def class_figures(counts: Array, labels: Array, best: Array, classes: int) -> dict[str, Array]:
+def class_figures(
+    counts: Array, labels: Array, best: Array, classes: int, positive: int | None = None
+) -> dict[str, Array]:
     """Return the quantities of labels and best classes (N), for R samples of the inputs (R x N).
 
     ``f1_macro`` is the mean of the classes' F1 scores (van Rijsbergen 1979, chapter 7). A class
-    counts in a sample that has it as a label or as a best class, as in scikit-learn.
+    counts in a sample that has it as a label or as a best class, as in scikit-learn. Precision and
+    recall are those of the class ``positive``, or means over the same classes. A precision without
+    such a best class is 0, as is in means a recall without such a label.
     """
     right = best == labels
     of_right = sums_by_group(counts[:, right], best[right], classes)
-    either = sums_by_group(counts, labels, classes)
-    either += sums_by_group(counts, best, classes)
-    scores = np.divide(2 * of_right, either, out=np.zeros_like(either), where=either > 0)
-    return {"f1_macro": scores.sum(axis=1) / (either > 0).sum(axis=1)}
+    labelled = sums_by_group(counts, labels, classes)
+    found = sums_by_group(counts, best, classes)
+    is_there = (labelled + found) > 0
+
+    def mean(numerators: Array, denominators: Array) -> Array:
+        shares = np.zeros_like(of_right)
+        np.divide(numerators, denominators, out=shares, where=denominators > 0)
+        return np.asarray(shares.sum(axis=1) / is_there.sum(axis=1))
+
+    if positive is None:
+        precision, recall = mean(of_right, found), mean(of_right, labelled)
+    else:
+        hits_of, all_of = of_right[:, positive], labelled[:, positive]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            recall = hits_of / all_of
+            precision = np.where(all_of > 0, hits_of / np.maximum(found[:, positive], 1), np.nan)
+    f1 = mean(2 * of_right, labelled + found)
+    return {"f1_macro": f1, "precision": precision, "recall": recall}
 
 
 def _label_values(values: Array, labels: Array) -> Array:
     """Return the value of each label (N x 1) of the values of all classes (N x classes)."""
     columns = labels[:, np.newaxis].astype(np.intp)
     return np.take_along_axis(values, columns, axis=1)
+
+
+def _means(areas: Sequence[Areas]) -> Areas:
+    """Return the means of the areas of R samples over classes, without those that are NaN."""
+    both = np.array(areas)
+    known = ~np.isnan(both)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return Areas(*(np.where(known, both, 0).sum(axis=0) / known.sum(axis=0)))
 
 
 def hits(scores: Array, labels: Array, k: int) -> NDArray[np.bool_]:

@@ -123,6 +123,14 @@ class Evidence(ABC):
         return {}
 
     @property
+    def unmeasured(self) -> Mapping[str, str]:
+        """The quantities of the task that these inputs have no figure of: why, and what to write.
+
+        A limit on one of them is an error.
+        """
+        return {}
+
+    @property
     @abstractmethod
     def losses(self) -> Array:
         """How wrong each input is (N), larger is worse: the order of the worst inputs.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -72,7 +73,9 @@ def test_top5_needs_more_than_five_classes() -> None:
 def test_macro_f1_is_the_mean_over_the_classes_that_are_there() -> None:
     # classes 0 and 1 have precision and recall 1/2 and 1, 1 and 1/2; nothing is of class 2
     scores = np.eye(3)[[0, 0, 1]]
-    assert figures_of(evidence_of(scores, [0, 1, 1])) == {"f1_macro": pytest.approx(2 / 3)}
+    found = figures_of(evidence_of(scores, [0, 1, 1]))
+    assert found["f1_macro"] == pytest.approx(2 / 3)
+    assert (found["precision"], found["recall"]) == (pytest.approx(3 / 4), pytest.approx(3 / 4))
 
 
 @pytest.mark.slow
@@ -335,3 +338,108 @@ def test_dequantised_scores_are_probabilities() -> None:
     step = {"dequantize": {"scale": 1 / 255, "zero_point": -128}}
     found = scored(values, [1, 0], step).arrays()["probabilities.npz"]["probability"]
     assert found == pytest.approx(np.array([[0, 1], [100 / 255, 155 / 255]]))
+
+
+SOFTMAX_8 = np.random.default_rng(8).dirichlet(np.ones(5), 300)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("classes", [2, 5])
+def test_quantities_of_scores_are_those_of_scikit_learn(classes: int) -> None:
+    metrics = pytest.importorskip("sklearn.metrics")
+    generator = np.random.default_rng(classes)
+    labels = generator.integers(classes, size=300)
+    values = generator.normal(size=(300, classes)) + 1.5 * np.eye(classes)[labels]
+    evidence = evidence_of(values, labels)
+    counts = np.array([np.ones(300), generator.multinomial(300, np.full(300, 1 / 300))])
+    found = evidence.figures(counts)
+    average = "binary" if classes == 2 else "macro"
+    for index, sample in enumerate(counts.astype(int)):
+        rows = np.repeat(np.arange(300), sample)
+        own, best = labels[rows], values.argmax(axis=1)[rows]
+        shares = np.exp(values[rows])
+        shares /= shares.sum(axis=1, keepdims=True)
+        scores = shares[:, 1] if classes == 2 else shares
+        ours = {name: value[index] for name, value in found.items()}
+        assert ours == {
+            "f1_macro": pytest.approx(metrics.f1_score(own, best, average="macro")),
+            "precision": pytest.approx(metrics.precision_score(own, best, average=average)),
+            "recall": pytest.approx(metrics.recall_score(own, best, average=average)),
+            "auc": pytest.approx(metrics.roc_auc_score(own, scores, multi_class="ovr")),
+            "average_precision": pytest.approx(metrics.average_precision_score(own, scores)),
+            "ece": pytest.approx(ours["ece"]),
+        }
+
+
+def test_many_scores_have_the_areas_of_all_inputs_and_nearly_those_of_samples(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    generator = np.random.default_rng(1)
+    labels = generator.integers(4, size=2000)
+    values = generator.normal(size=(2000, 4)) + np.eye(4)[labels]
+    exact = estimate_evidence(evidence_of(values, labels), seed=0)
+    module = import_module("pytest_mlms.measure.evaluate.tasks.classification")
+    monkeypatch.setattr(module, "_MOST_SCORES", 0)
+    linear = estimate_evidence(evidence_of(values, labels), seed=0)
+    for name in ("auc", "average_precision"):
+        assert linear[name].value == pytest.approx(exact[name].value)
+        width = exact[name].high - exact[name].low
+        assert linear[name].low == pytest.approx(exact[name].low, abs=0.1 * width)
+        assert linear[name].high == pytest.approx(exact[name].high, abs=0.1 * width)
+
+
+def test_areas_of_logits_are_of_probabilities_that_are_not_rounded() -> None:
+    values = np.array([[0.0, 900.0], [0.0, 800.0], [0.0, 700.0], [0.0, 600.0]])
+    found = figures_of(evidence_of(values, [1, 1, 0, 0]))
+    assert found["auc"] == 1
+    one = scored(values[:, 1], [1, 1, 0, 0], "sigmoid", "threshold")
+    assert figures_of(one)["auc"] == 1
+
+
+def test_two_logits_without_softmax_are_ranked_by_their_difference() -> None:
+    values = np.array([[9.0, 3.0], [0.0, 1.0], [0.0, 2.0], [9.0, 4.0]])
+    found = figures_of(scored(values, [0, 1, 1, 0]))
+    assert found["auc"] == 1
+    assert "ece" not in found
+
+
+def test_quantities_of_scores_without_probabilities_say_what_to_write() -> None:
+    values = np.array([[9.0, 3.0, 1.0], [0.0, 1.0, 5.0]])
+    evidence = scored(values, [0, 1])
+    assert set(evidence.unmeasured) == {"auc", "average_precision", "ece"}
+    assert "has no probabilities; write the step 'softmax'" in evidence.unmeasured["auc"]
+    margins = scored(np.array([-3.0, 2.0]), [0, 1], {"threshold": {"above": 0}})
+    assert set(margins.unmeasured) == {"ece"}
+    assert "write the step 'sigmoid'" in margins.unmeasured["ece"]
+    assert set(scored(np.array([0, 1]), [0, 1], "class_numbers").unmeasured) == {
+        *("auc", "average_precision", "ece")
+    }
+
+
+def test_bytes_of_softmax_are_probabilities_though_their_sums_are_rounded() -> None:
+    bytes_ = np.clip(np.round(SOFTMAX_8 * 256), 0, 255).astype(np.uint8)
+    labels = np.arange(300) % 5
+    evidence = scored(bytes_, labels, {"dequantize": {"scale": 1 / 256}})
+    assert not evidence.unmeasured
+    exact = figures_of(scored(SOFTMAX_8, labels))
+    found = figures_of(evidence)
+    for name in ("auc", "average_precision", "ece"):
+        assert found[name] == pytest.approx(exact[name], abs=0.02)
+
+
+def test_precision_and_recall_are_of_class_1_of_two() -> None:
+    for evidence in (
+        scored(np.array([0.9, 0.8, 0.2, 0.1, 0.3]), [1, 0, 1, 0, 1], "threshold"),
+        scored(np.array([1, 1, 0, 0, 0]), [1, 0, 1, 0, 1], "class_numbers"),
+    ):
+        found = figures_of(evidence)
+        assert found["precision"] == pytest.approx(1 / 2)
+        assert found["recall"] == pytest.approx(1 / 3)
+
+
+def test_what_one_class_alone_can_not_tell_is_undefined() -> None:
+    found = estimate_evidence(scored(np.array([0.1, 0.2, 0.3]), [0, 0, 0], "threshold"), seed=0)
+    for name in ("auc", "average_precision", "precision", "recall"):
+        assert found[name].lacking
+    none = estimate_evidence(scored(np.array([0.1, 0.2, 0.3]), [0, 1, 0], "threshold"), seed=0)
+    assert (none["precision"].value, none["recall"].value) == (0, 0)
