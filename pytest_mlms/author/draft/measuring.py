@@ -27,6 +27,7 @@ _MEMORY_TIMES = 1.5
 _NOISE_TIMES = 4.0
 """The room above a time that is left for each unit of noise, where that is large."""
 _MOST_OF_ACCURACY = 2  # limits
+_BINARY = 2  # classes
 _SHOWN_LINES = 12  # of an error
 _LEAST_DIFFERENCE = 1e-6
 _ANY_DIFFERENCE = 1e30
@@ -124,7 +125,7 @@ def with_limits(draft: Draft, runs: Sequence[Sequence[Item]]) -> Draft:
     items = [item for run in runs for item in run]
     times = _times(items)
     thresholds = [
-        *_accuracy(items),
+        *_accuracy(items, draft.classes),
         *_latency(times, draft),
         *_memory(items, "peak_memory"),
         *_memory(items, "device_memory"),
@@ -178,8 +179,12 @@ def _version(item: Item) -> str:
     return str(item["versions"].get(item["framework"], ""))
 
 
-def _accuracy(items: Iterable[Item]) -> list[tuple[str, str]]:
-    """Return limits at the worse end of the interval of each quantity, the lowest of all models."""
+def _accuracy(items: Iterable[Item], classes: int | None) -> list[tuple[str, str]]:
+    """Return limits at the worse end of the interval of each quantity, the lowest of all models.
+
+    They are on the first quantities of the task, and for two ``classes`` on the area under the ROC
+    curve, which judges scores at any threshold.
+    """
     bounds: dict[str, float] = {}
     measured: dict[str, list[float]] = {}
     for item in items:
@@ -197,7 +202,11 @@ def _accuracy(items: Iterable[Item]) -> list[tuple[str, str]]:
             bounds[name] = worst(bounds.get(name, bound), bound)
             measured.setdefault(name, []).append(estimate["value"])
     lines = []
-    for name, bound in list(bounds.items())[:_MOST_OF_ACCURACY]:
+    names = list(bounds)
+    if classes == _BINARY and "auc" in bounds:
+        names.sort(key=lambda name: name not in ("top1", "auc"))
+    for name in names[:_MOST_OF_ACCURACY]:
+        bound = bounds[name]
         quantity = QUANTITIES[name]
         value = _rounded(bound, down=quantity.bound == "min")
         line = f"{quantity.limit_key}: {{{quantity.bound}: {_with_unit(value, quantity.unit)}}}"

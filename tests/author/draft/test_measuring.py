@@ -112,3 +112,17 @@ def test_a_limit_on_latency_says_which_sizes_are_guesses(
     model = ModelPart("onnxruntime", "m.onnx", {"graph": "0"})
     draft = with_limits(Draft("m", "inference", [model], inputs, []), [[timed()], [timed()]])
     assert draft.thresholds[0] == ("latency_p50:", comment)
+
+
+@pytest.mark.parametrize(("classes", "second"), [(2, "auc"), (3, "f1_macro"), (None, "f1_macro")])
+def test_scores_of_two_classes_are_limited_at_any_threshold(
+    classes: int | None, second: str
+) -> None:
+    item = accuracy("top1", 0.9, 0.85)
+    estimates = item["estimates"]
+    for name in ("f1_macro", "precision", "auc"):
+        estimates[name] = estimates["top1"]
+    model = ModelPart("onnxruntime", "m.onnx", {"graph": "0"})
+    draft = Draft("m", "classification", [model], [], [], classes=classes)
+    limits = [line for line, _ in with_limits(draft, [[item], [item]]).thresholds]
+    assert [line.partition(":")[0] for line in limits] == ["top1", second]
