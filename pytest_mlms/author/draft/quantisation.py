@@ -70,13 +70,13 @@ def quantisation_of(
     None are there for a file of another kind, or one that doesn't tell.
     """
     found: dict[str, Quantisation] = {}
-    if graph.suffix == ".tflite":
+    if graph.suffix.lower() == ".tflite":
         for kind, tensors in ((_GRAPH_INPUTS, inputs), (_GRAPH_OUTPUTS, outputs)):
             in_file = _of_tflite(graph, kind)
             if len(in_file) == len(tensors):
                 pairs = zip(tensors, in_file, strict=True)
                 found.update({tensor.name: one for tensor, one in pairs if one is not None})
-    elif graph.suffix == ".onnx":
+    elif graph.suffix.lower() == ".onnx":
         found = _of_onnx(graph)
     kinds = {tensor.name: tensor.dtype for tensor in (*inputs, *outputs)}
     return {name: one for name, one in found.items() if is_quantised(kinds.get(name, ""))}

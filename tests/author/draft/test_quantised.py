@@ -52,6 +52,8 @@ def test_scale_and_zero_point_of_tflite_are_those_of_the_interpreter() -> None:
     assert found == {"x": (pytest.approx(SHARES), -128), "y": SOFTMAX}
     assert quantisation_of(INT8, [Tensor("x", "float32", ())], [Tensor("y", "float32", ())]) == {}
     assert quantisation_of(INT8, [], [Tensor("y", "int8", ())]) == {"y": SOFTMAX}
+    shutil.copy(INT8, "MODEL.TFLITE")
+    assert quantisation_of(Path("MODEL.TFLITE"), [], [Tensor("y", "int8", ())]) == {"y": SOFTMAX}
 
 
 @given(st.integers(0, 2**32), st.integers(1, 40))
