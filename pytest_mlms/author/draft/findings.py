@@ -99,8 +99,8 @@ def find_out(model: ModelFiles, predictor: Predictor, request: DraftRequest) -> 
     except Refused as error:
         maps = maps_among(predictor.outputs)
         if maps and len(predictor.outputs) == len(maps):
-            found = f"{model.graph} gives only maps, {', '.join(maps)}, and no array"
-            raise MlmsError(f"{found}; export them as arrays, with skl2onnx: {ZIPMAP}") from error
+            problem = f"{model.graph} gives only maps, {', '.join(maps)}, and no array"
+            raise MlmsError(f"{problem}; export them as arrays, with skl2onnx: {ZIPMAP}") from error
         problem = f"{model.graph} does not run on random inputs: {without_log(error)}"
         advice = "write its manifest by hand, with the shape and the range of each input"
         raise MlmsError(f"{problem}\nIf such inputs are what is wrong, {advice}") from error

@@ -186,7 +186,7 @@ def _read(node: Any, place: int, constants: Mapping[str, NDArray[Any]]) -> Quant
     if not place or len(node.input) <= place:
         return None
     scale = constants.get(node.input[place])
-    zero = np.zeros(1)
+    zero: NDArray[Any] | None = np.zeros(1)
     if len(node.input) > place + 1 and node.input[place + 1]:
         zero = constants.get(node.input[place + 1])
     if scale is None or zero is None or scale.size != 1 or zero.size != 1 or not scale.item() > 0:

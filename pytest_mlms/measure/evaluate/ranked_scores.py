@@ -120,7 +120,7 @@ def calibration_errors(counts: Array, confidences: Array, right: NDArray[np.bool
     are the probabilities of the best classes; bin m has those above (m - 1) / 15 up to m / 15.
     """
     bins = np.clip(np.ceil(confidences * _BINS).astype(int) - 1, 0, _BINS - 1)
-    gaps = right - confidences
+    gaps: Array = right - confidences
     errors = np.zeros(len(counts))
     for number in range(_BINS):
         inside = bins == number
