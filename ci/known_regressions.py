@@ -18,6 +18,7 @@ import json
 import os
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 import time
@@ -31,6 +32,8 @@ from known_cases import CASES, PLANT, KnownCase, planted_cases
 from known_models import JAX_MODELS, write_jax, write_onnx, write_pictures
 from measured_commit import measured_commit
 
+from pytest_mlms.core.quantities import upgrade_rules
+
 __all__ = ["Run", "judge", "page_lines"]
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -38,6 +41,7 @@ WORK = ROOT / "build" / "known_regressions"
 RUNS = WORK / f"runs-{measured_commit()}.jsonl"
 PAGE = ROOT / "docs" / "known_regressions.md"
 PLANTS = WORK / "plants"
+_BARE_PAIRS = 8
 
 _HEAD = """\
 # Upgrades with a known truth
@@ -63,10 +67,21 @@ class Run:
     seconds: float
     right: bool
     why_wrong: str
+    truth: str = ""
 
 
-def judge(case: KnownCase, line: dict[str, Any], output: str, status: int, seconds: float) -> Run:
-    """Hold a run against the truth; ``line`` is the item's, ``output`` what pytest printed."""
+def judge(
+    case: KnownCase,
+    line: dict[str, Any],
+    output: str,
+    status: int,
+    seconds: float,
+    bare: Sequence[float] = (),
+) -> Run:
+    """Hold a run against the truth; ``line`` is the item's, ``output`` what pytest printed.
+
+    ``bare`` are the ratios of bare loops, one for each pair of processes; the truth where given.
+    """
     verdict = line.get("verdict", "no item")
     by = [
         comparison["quantity"]
@@ -74,14 +89,57 @@ def judge(case: KnownCase, line: dict[str, Any], output: str, status: int, secon
         if comparison.get("verdict") == verdict
     ]
     wrong = []
-    if verdict != case.expected.name:
+    if bare:
+        of_latency = next(
+            one["verdict"] for one in line["comparisons"] if one["quantity"] == "latency"
+        )
+        expected = by_bare_loops(bare)
+        if of_latency not in expected:
+            wrong.append(f"expected {' or '.join(expected)} by latency, and found {of_latency}")
+    elif verdict != case.expected.name:
         wrong.append(f"expected {case.expected.name}")
     elif case.quantities and not set(by) & set(case.quantities):
         wrong.append(f"expected by {' or '.join(case.quantities)}")
     wrong += [f"doesn't tell {text!r}" for text in case.told if text not in output]
     if status != (1 if verdict == "REGRESSED" else 0):
         wrong.append(f"exit status {status}")
-    return Run(case.name, verdict, by, status, round(seconds, 1), not wrong, "; ".join(wrong))
+    why_wrong = "; ".join(wrong)
+    truth = ""
+    if bare:
+        truth = f"latency × {statistics.geometric_mean(bare):.2f} here, by bare loops"
+    return Run(case.name, verdict, by, status, round(seconds, 1), not wrong, why_wrong, truth)
+
+
+def by_bare_loops(ratios: Sequence[float]) -> list[str]:
+    """Return the verdicts on latency that agree with bare loops: several where these differ.
+
+    Each is a ratio of fresh processes of both sides, one after the other.
+    """
+    tolerance = 1 + upgrade_rules()["latency"].tolerance
+    slower = [ratio > tolerance for ratio in ratios]
+    faster = [ratio < 1 / tolerance for ratio in ratios]
+    if all(slower):
+        return ["REGRESSED"]
+    if all(faster):
+        return ["IMPROVED"]
+    some = [name for name, found in (("REGRESSED", slower), ("IMPROVED", faster)) if any(found)]
+    return ["PASSED", "INCONCLUSIVE", *some] if some else ["PASSED"]
+
+
+def bare_ratios(case: KnownCase, folder: Path, line: dict[str, Any]) -> list[float]:
+    """Return the ratios of bare loops with the interpreters that the item ran."""
+    if not case.bare or not line.get("rounds"):
+        return []
+    sides = line["rounds"][0]["sides"]
+    ratios = []
+    for pair in range(_BARE_PAIRS):
+        seconds = {}
+        for side in ("ab", "ba")[pair % 2]:
+            command = [sides[side]["executable"], str(ROOT / "ci" / "known_bare.py"), *case.bare]
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+            seconds[side] = float(done.stdout)
+        ratios.append(seconds["b"] / seconds["a"])
+    return ratios
 
 
 def write_case(case: KnownCase, folder: Path) -> None:
@@ -152,7 +210,9 @@ def run(case: KnownCase) -> Run:
     )
     seconds = time.monotonic() - began
     (folder / "output.txt").write_text(done.stdout)
-    return judge(case, _last_line(folder), done.stdout, done.returncode, seconds)
+    line = _last_line(folder)
+    bare = bare_ratios(case, folder, line)
+    return judge(case, line, done.stdout, done.returncode, seconds, bare)
 
 
 def _last_line(folder: Path) -> dict[str, Any]:
@@ -176,7 +236,8 @@ def page_lines(cases: Sequence[KnownCase], runs: Sequence[Run]) -> Iterator[str]
         verdict = run.verdict if run.right else f"**{run.verdict}**: {run.why_wrong}"
         by = ", ".join(run.by)
         yield (
-            f"| {case.name} ({case.report}) | {_change(case)} | {case.truth} | {verdict} | {by} "
+            f"| {case.name} ({case.report}) | {_change(case)} | {run.truth or case.truth} "
+            f"| {verdict} | {by} "
             f"| {run.seconds:.0f} |"
         )
 

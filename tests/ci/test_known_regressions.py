@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT / "ci"))
 
 from known_cases import CASES, KnownCase, planted_cases
 from known_models import JAX_MODELS, MODELS
-from known_regressions import judge, page_lines, write_case
+from known_regressions import by_bare_loops, judge, page_lines, write_case
 
 ALL = [*CASES, *planted_cases("plants")]
 
@@ -59,6 +59,28 @@ def test_a_run_is_right_by_verdict_quantity_and_exit_status() -> None:
     assert not judge(case, line("REGRESSED", "latency"), "", 0, 3.0).right
     other = judge(case, line("REGRESSED", "peak_memory"), "", 1, 3.0)
     assert other.why_wrong == "expected by latency"
+
+
+@pytest.mark.parametrize(
+    ("ratios", "verdicts"),
+    [
+        ([1.2, 1.1], ["REGRESSED"]),
+        ([0.8, 0.9], ["IMPROVED"]),
+        ([1.0, 0.99], ["PASSED"]),
+        ([1.2, 1.0], ["PASSED", "INCONCLUSIVE", "REGRESSED"]),
+    ],
+)
+def test_a_case_of_the_processor_is_held_against_bare_loops(
+    ratios: list[float], verdicts: list[str]
+) -> None:
+    assert by_bare_loops(ratios) == verdicts
+    case = case_of("ort-sign")
+    for verdict in ("PASSED", "INCONCLUSIVE", "REGRESSED", "IMPROVED"):
+        status = 1 if verdict == "REGRESSED" else 0
+        run = judge(case, line(verdict, "latency"), "", status, 3.0, ratios)
+        assert run.right == (verdict in verdicts)
+    (row,) = page_lines([case], [run])
+    assert "here, by bare loops" in row
 
 
 def test_a_run_without_an_item_is_wrong() -> None:
