@@ -9,12 +9,13 @@ import os
 import random
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
+from pytest_mlms.author.draft.parts import InputPart
 from pytest_mlms.author.draft.table_files import TABLE_SUFFIXES, ColumnsData, read_table
 from pytest_mlms.core.errors import DatasetError, MlmsError
 from pytest_mlms.core.files import read_regular, replacing
@@ -57,13 +58,15 @@ class ArrayData:
     """An .npz file: type and shape of each array, by name.
 
     ``path`` is what the user named. It is another file than ``file``, the .npz, where this was made
-    of it; ``comment`` then says how.
+    of it; ``comment`` then says how. ``parts`` are the inputs that are made of arrays of other
+    names.
     """
 
     path: Path
     arrays: Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]
     file: Path | None = None
     comment: str = ""
+    parts: Mapping[str, InputPart] = field(default_factory=dict)
 
     @property
     def source(self) -> Path:

@@ -98,7 +98,7 @@ def _labelled(
 def _check_arrays(data: ArrayData, findings: Findings) -> None:
     """Raise MlmsError where there is no array for an input."""
     taken = [part.name for part in findings.inputs if part.from_output is None]
-    missing = [name for name in taken if name not in data.arrays]
+    missing = [name for name in taken if name not in {**data.arrays, **data.parts}]
     if missing:
         there = ", ".join(data.arrays)
         problem = f"{data.path} has no array for input {missing[0]!r}, but {there}"

@@ -52,7 +52,11 @@ def guess_inputs(
     if axes is None:
         axes = axes_of(tensors, hints.axes, said)
     parts = []
+    made = data.parts if isinstance(data, ArrayData) else {}
     for tensor in tensors:
+        if tensor.name in made:
+            parts.append(made[tensor.name])
+            continue
         try:
             kind = np.dtype(tensor.dtype or object).kind
         except TypeError:  # of a type that numpy doesn't have

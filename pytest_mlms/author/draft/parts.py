@@ -103,6 +103,7 @@ class InputPart:
     comment: str = ""
     guess: str = ""
     sample_rate: int | None = None
+    column: str | None = None
     from_output: str | None = None
 
     def lines(self) -> list[str]:
@@ -110,26 +111,22 @@ class InputPart:
         lines = _commented(f"  - name: {scalar(self.name)}", self.comment)
         lines.append(f"    type: {self.type}")
         lines.append(f"    element_type: {self.element_type}")
-        if self.layout:
-            lines.append(f"    layout: {self.layout}")
-        if self.shape is not None:
-            lines.append(f"    shape: {_listed(self.shape)}")
-        if self.range is not None:
-            lines.append(f"    range: {_listed(self.range)}")
+        for key, text in (
+            ("layout", self.layout),
+            ("shape", None if self.shape is None else _listed(self.shape)),
+            ("range", None if self.range is None else _listed(self.range)),
+            ("column", None if self.column is None else scalar(self.column)),
+            ("from_output", None if self.from_output is None else scalar(self.from_output)),
+        ):
+            if text is not None:
+                lines.append(f"    {key}: {text}")
         if self.sample_rate is not None:
             lines += _commented(f"    sample_rate: {self.sample_rate}", _RATE)
-        if self.from_output:
-            lines.append(f"    from_output: {scalar(self.from_output)}")
         if self.steps:
             lines.append("    steps:")
             for step, comment in self.steps:
                 lines += _commented(f"      - {step}", comment)
         return lines
-
-    @property
-    def is_past(self) -> bool:
-        """True if it is what earlier calls left, as far as its name tells."""
-        return self.from_output is not None or any(word in self.name.lower() for word in _PASTS)
 
     def spec(self) -> Input:
         """Return it as the manifest will have it once it is read."""
@@ -141,6 +138,7 @@ class InputPart:
             "shape": None if self.shape is None else list(self.shape),
             "range": None if self.range is None else list(self.range),
             "sample_rate": self.sample_rate,
+            "column": self.column,
             "from_output": self.from_output,
             "steps": [yaml12.parse(step).value for step, _ in self.steps],
         }

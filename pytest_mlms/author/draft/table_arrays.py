@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,13 @@ from pytest_mlms.author.draft.table_files import ColumnsData, as_number, is_miss
 from pytest_mlms.author.draft.table_fit import Fit
 from pytest_mlms.author.draft.table_labels import Classes, count_of_scores, labels_of
 from pytest_mlms.author.draft.table_series import Windows, cut, in_time, windows_of
-from pytest_mlms.author.draft.table_target import Roles, find_roles
+from pytest_mlms.author.draft.table_target import Roles, beside, find_roles
+from pytest_mlms.author.draft.table_texts import (
+    TOKENIZER,
+    classes_of_config,
+    text_column,
+    token_inputs,
+)
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import Refused
@@ -47,6 +54,9 @@ def arrays_of_table(
         return _arrays_of_series(data, windows, predictor, request)
     count = len(data.lines)
     classes = _classes_of(model, predictor, request)
+    column = text_column(data, tensors, request.target_columns)
+    if column is not None:
+        return _arrays_of_texts(data, column, model, tensors, classes, request)
     fit = Fit(data, predictor, classes)
     roles = find_roles(
         data, predictor.inputs, predictor.outputs, request.target_columns, fit.better
@@ -65,6 +75,30 @@ def arrays_of_table(
         request.say(f"{data.path}: {name!r} has {_counted(columns)}")
     part = f"{len(labels):,} rows" if len(labels) == count else f"{len(labels):,} of {count:,} rows"
     return _packed(data, {**inputs, "label": labels}, part, taken, request)
+
+
+def _arrays_of_texts(
+    data: ColumnsData,
+    column: str,
+    model: ModelFiles,
+    tensors: Sequence[Tensor],
+    classes: Classes,
+    request: DraftRequest,
+) -> ArrayData:
+    """Return the texts of a column and their labels. Raises MlmsError."""
+    count = len(data.lines)
+    roles = beside(data, {column: [column]}, request.target_columns)
+    _say_left_out(data, roles, request)
+    data = _sample(_with_targets(data, roles, request), request.most_inputs)
+    parts = token_inputs(data, column, model, tensors, request)
+    labels, order = labels_of(data, roles.targets, classes)
+    taken = f"label: {data.shown(roles.targets[0])}, {roles.reason}"
+    taken += f"; {order}" if order else ""
+    request.say(f"{data.path}: {taken}")
+    request.say(f"{data.path}: texts: {data.shown(column)}, by {model.graph.parent / TOKENIZER}")
+    part = f"{len(labels):,} of {count:,} texts"
+    arrays = {column: np.array(data.columns[column]), "label": labels}
+    return replace(_packed(data, arrays, part, taken, request), parts=parts)
 
 
 def _packed(
@@ -118,7 +152,7 @@ def _classes_of(model: ModelFiles, predictor: Predictor, request: DraftRequest) 
     count, has_scores = count_of_scores(predictor.outputs)
     if request.labels is not None:
         return Classes(read_labels(request.labels), str(request.labels), count, True)
-    names = classes_in(model.graph)
+    names = classes_in(model.graph) or classes_of_config(model)
     if count is not None and len(names) not in (0, count):
         names = []
     return Classes(names, "the model's file" if names else "", count, has_scores)

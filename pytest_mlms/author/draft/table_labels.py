@@ -131,6 +131,10 @@ def _of_names(data: ColumnsData, name: str, classes: Classes) -> tuple[Array, st
             shown = _listed(found)
             raise MlmsError(f"{problem} ({shown}), and the model {classes.count}; {advice}")
     places = {known: place for place, known in enumerate(names)}
+    in_any_case = {known.casefold(): place for place, known in enumerate(names)}
+    if len(in_any_case) == len(names):
+        alike = [cell for cell in found if cell.casefold() in in_any_case]
+        places |= {cell: in_any_case[cell.casefold()] for cell in alike}
     for cell, line in zip(cells, data.lines, strict=True):
         if cell not in places:
             problem = f"{data.path}:{line}: {data.shown(name)}, the target, is {cell!r}"

@@ -64,7 +64,7 @@ def find_roles(
     given = [_named(data, name) for name in target]
     by_name = _by_name(data, tensors, given)
     if by_name:
-        return _beside(data, by_name, given)
+        return beside(data, by_name, given)
     if len(tensors) != 1:
         return _refuse_inputs(data, tensors)
     return _of_one_input(data, tensors[0], gives, given, better)
@@ -120,9 +120,7 @@ def _refuse_inputs(data: ColumnsData, tensors: Sequence[Tensor]) -> Roles:
     raise MlmsError(f"{problem}; save them as arrays: numpy.savez(…, {tensors[0].name}=…, label=…)")
 
 
-def _beside(
-    data: ColumnsData, features: Mapping[str, Sequence[str]], given: Sequence[str]
-) -> Roles:
+def beside(data: ColumnsData, features: Mapping[str, Sequence[str]], given: Sequence[str]) -> Roles:
     """Return the roles where the features are known by their names."""
     taken = {name for names in features.values() for name in names}
     rest = [name for name in data.names if name not in taken]

@@ -66,6 +66,14 @@ def vocabulary_size(file: str) -> int:
     return max(ids, default=-1) + 1
 
 
+def token_counts(file: str, texts: Sequence[str]) -> list[int]:
+    """Return the number of tokens of each text, without padding and however long it is."""
+    tokenizer = _loaded(file)
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return [len(encoding.ids) for encoding in tokenizer.encode_batch(list(texts))]
+
+
 @functools.lru_cache(maxsize=16)
 def _prepared(file: str, length: int, pad: int | None, is_pair: bool) -> Any:
     """Return a tokenizer that cuts and pads to a length."""
