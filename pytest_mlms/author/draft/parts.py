@@ -128,6 +128,11 @@ class InputPart:
                 lines += _commented(f"      - {step}", comment)
         return lines
 
+    @property
+    def is_past(self) -> bool:
+        """True if it is what earlier calls left, as far as its name tells."""
+        return self.from_output is not None or any(word in self.name.lower() for word in _PASTS)
+
     def spec(self) -> Input:
         """Return it as the manifest will have it once it is read."""
         values: dict[str, Any] = {

@@ -7,7 +7,7 @@ import csv
 import io
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -42,7 +42,7 @@ class ColumnsData:
     """
 
     path: Path
-    columns: dict[str, Sequence[str]]
+    columns: Mapping[str, Sequence[str]]
     lines: Sequence[int]
     has_header: bool = True
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from mlms_predictors import Tensor
@@ -19,7 +20,8 @@ _MOST_WHOLE = 2**53  # beyond which floats skip whole numbers
 _TRUTHS = ("false", "true")
 
 
-class Classes(NamedTuple):
+@dataclass(frozen=True)
+class Classes:
     """The classes of the model in the order of its scores, and where they are from.
 
     ``names`` is empty where nothing tells them, and ``count`` is then None or their number.
@@ -63,7 +65,7 @@ def labels_of(data: ColumnsData, targets: Sequence[str], classes: Classes) -> tu
     if kind != "numbers" or (_has(classes.names, cells) and not _is_number_of(classes.names)):
         return _of_names(data, name, classes)
     if classes.names and not _is_number_of(classes.names):
-        classes = classes._replace(names=[], count=len(classes.names))
+        classes = replace(classes, names=[], count=len(classes.names))
     return _of_numbers(_numbers(data, name), cells, classes)
 
 
@@ -121,7 +123,7 @@ def _of_names(data: ColumnsData, name: str, classes: Classes) -> tuple[Array, st
     names = list(classes.names)
     reason = f"as {classes.source} has them"
     if _is_number_of(names) and not _has(names, found):
-        classes = classes._replace(names=[], count=len(names) or classes.count)
+        classes = replace(classes, names=[], count=len(names) or classes.count)
         names = []
     if not names:
         names, reason = found, "in this order, as scikit-learn numbers them"

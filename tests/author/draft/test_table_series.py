@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,7 +48,7 @@ def save(shape: Sequence[int], gives: int) -> None:
     onnx.save(helper.make_model(graph, opset_imports=imports, ir_version=8), "model.onnx")
 
 
-def write(header: str, *columns: Sequence[object]) -> None:
+def write(header: str, *columns: Iterable[object]) -> None:
     rows = [",".join(map(str, cells)) for cells in zip(*columns, strict=True)]
     Path("data.csv").write_text("\n".join([header, *rows] if header else rows))
 
@@ -95,6 +95,7 @@ def test_a_series_is_cut_into_windows_with_the_value_behind_each(
     write(header, *columns)
     draft = drafted()
     assert draft.task == "regression"
+    assert draft.dataset is not None
     arrays = packed()
     expected = windows(A[:-1]).astype(np.float32).reshape(-1, *shape)
     assert np.array_equal(arrays["x"], expected)

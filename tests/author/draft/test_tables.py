@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,7 +59,7 @@ def save_regression() -> None:
 
 
 def write(
-    target: Sequence[object], header: str = f"{HEADER},target", *, first: bool = False
+    target: Iterable[object], header: str = f"{HEADER},target", *, first: bool = False
 ) -> None:
     """Write data.csv, whose target is the last column, or the first one."""
     lines = [header] if header else []
@@ -130,7 +130,7 @@ def test_the_target_of_a_classification_is_found_and_why_is_said(
     arrays = packed()
     assert np.array_equal(arrays["x"], FEATURES.astype(np.float32))
     is_truth = np.asarray(target).dtype == bool
-    assert np.array_equal(arrays["label"], target if is_truth else LABELS)
+    assert np.array_equal(arrays["label"], LABELS == 1 if is_truth else LABELS)
     assert arrays["label"].dtype == np.int64
 
 
@@ -148,6 +148,7 @@ def test_a_model_of_several_numbers_has_several_targets() -> None:
     save([helper.make_node("MatMul", ["x", "pairs"], ["y"])], {"x": [3]}, 2)
     write([f"{a + c:g},{b + c:g}" for a, b, c in FEATURES], "a,b,c,p,q")
     draft = drafted()
+    assert draft.dataset is not None
     assert draft.task == "regression"
     assert packed()["label"].shape == (ROWS, 2)
     assert "column 'p', column 'q', the last 2, behind the 3" in draft.dataset.comment
