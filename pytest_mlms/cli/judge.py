@@ -13,7 +13,7 @@ from pytest_mlms.decide.upgrade.labels import deciding_label, format_change, per
 from pytest_mlms.decide.upgrade.replay import Replay, read_upgrades, replay_upgrade
 from pytest_mlms.decide.upgrade.round_estimate import LEAST_ROUNDS, ROUNDS_TO_FAIL
 from pytest_mlms.decide.upgrade.rounds import CLOCKS
-from pytest_mlms.show.report.table import KEEP, format_table
+from pytest_mlms.show.report.table import GiveWay, fit_table
 
 _VERDICTS = list(Verdict)  # worst first
 _HEADER = ("was", "is", "model", "case", "B / A", "tolerance", "rounds")
@@ -72,10 +72,13 @@ def _lacks_rounds(replay: Replay) -> bool:
 def _print_table(sides: str, replays: Sequence[Replay]) -> None:
     rows = [_row(replay) for replay in replays]
     print(sides)
-    header, *of_rows = format_table(_HEADER, rows, output_width(), left=4)
-    print("\n".join(header))
-    for replay, lines in zip(replays, of_rows, strict=True):
-        print("\n".join(lines))
+    order = GiveWay(spare=("rounds",), main="B / A")
+    table = fit_table(_HEADER, rows, output_width(), left=4, order=order)
+    for prefix in table.prefixes:
+        print(prefix)
+    print(table.header)
+    for replay, row in zip(replays, table.rows, strict=True):
+        print(row)
         names = deciding_label(replay.verdict, replay.comparisons)
         if names:
             print(f"  {names}")
@@ -87,7 +90,7 @@ def _row(replay: Replay) -> tuple[str, ...]:
     change = tolerance = "-"
     compared = main_comparison(replay.comparisons)
     if compared is not None:
-        change, tolerance = format_change(compared, KEEP), percent(compared.tolerance)
+        change, tolerance = format_change(compared), percent(compared.tolerance)
     rounds = f"{replay.rounds} of {len(upgrade.rounds)}"
     before = upgrade.verdict.value
     now = replay.verdict.value

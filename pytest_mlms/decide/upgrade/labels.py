@@ -6,7 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 
 from pytest_mlms.core.quantities import QUANTITIES, upgrade_rules
-from pytest_mlms.core.records import Comparison, InputGroup, Verdict, change_form
+from pytest_mlms.core.records import (
+    Comparison,
+    InputGroup,
+    Verdict,
+    change_form,
+    main_comparison,
+)
 from pytest_mlms.core.units import format_quantity
 
 NOT_SHOWN = "not shown to be worse"
@@ -64,13 +70,7 @@ def deciding_label(verdict: Verdict, comparisons: Sequence[Comparison]) -> str:
 
     "" where it is latency alone, whose columns a table has.
     """
-    if verdict not in (Verdict.REGRESSED, Verdict.INCONCLUSIVE):
-        return ""
-    names = []
-    for compared in comparisons:
-        counts = compared.gate or compared.verdict is Verdict.REGRESSED
-        if counts and compared.verdict is verdict:
-            names.append(compared.quantity)
+    names = [compared.quantity for compared in deciding(verdict, comparisons)]
     return "" if names == ["latency"] else ", ".join(names)
 
 
@@ -98,13 +98,30 @@ def straddling_text(compared: Comparison) -> str:
 
 def widening_label(compared: Comparison) -> str:
     """Return what was asked for in place of a wider tolerance, and why; else ""."""
-    reason = "it is as wide as that of latency"
-    if compared.least_change:
-        least = format_quantity(compared.least_change, compared.unit)
-        reason = f"{least} is the least change that is judged"
+    reason = _widening(compared, "the least change that is judged")
     if compared.asked is not None:
         return f" (instead of {percent(compared.asked)}: {reason})"
-    return f" ({reason})" if compared.least_change else ""  # of an earlier version
+    return f" ({reason})" if reason else ""  # of an earlier version
+
+
+def widened_forms(compared: Comparison) -> tuple[str, ...]:
+    """Return a tolerance that is wider than what was asked for and why, the longest form first.
+
+    There are none for another tolerance.
+    """
+    reason = _widening(compared, "the least that is judged")
+    if not reason:
+        return ()
+    asked = "" if compared.asked is None else f" instead of {percent(compared.asked)}"
+    tolerance = f"tolerance {percent(compared.tolerance)}"
+    return f"{tolerance}{asked}: {reason}", f"{tolerance}: {reason}", f"{tolerance}{asked}"
+
+
+def _widening(compared: Comparison, least: str) -> str:
+    """Return why a tolerance is wider than what was asked for; "" where it isn't."""
+    if compared.least_change:
+        return f"{format_quantity(compared.least_change, compared.unit)} is {least}"
+    return "" if compared.asked is None else "it is as wide as that of latency"
 
 
 def group_lines(groups: Sequence[InputGroup]) -> list[str]:
@@ -184,6 +201,46 @@ def format_change(compared: Comparison, space: str = " ") -> str:
     return f"×{compared.ratio:.3f} ({low}{space}to{space}{high})"
 
 
+def short_changes(compared: Comparison) -> tuple[str, ...]:
+    """Return what a line says of a quantity of an upgrade, the longest form first.
+
+    Such as "latency ×1.101 (1.083 to 1.112), tolerance 3 %", and the same with fewer figures.
+    """
+    name = compared.quantity
+    if compared.of == "outputs":
+        told = difference_label(compared)
+        return told, told.partition(" (")[0]
+    lacking = compared.lacking.partition("\n")[0] or "not measured"
+    if compared.of == "processes":
+        return f"{name}: {lacking}", f"{name}: B fails where A does not"
+    if math.isnan(compared.ratio):
+        return f"{name}: {lacking}", f"{name}: not measured"
+    change = f"{100 * compared.ratio:+.2f} %"
+    if change_form(name, compared.of) == "ratio":
+        change = f"×{compared.ratio:.3f}"
+    tolerance = f"tolerance {percent(compared.tolerance)}"
+    whole = f"{name} {format_change(compared)}, {tolerance}"
+    if compared.lacking:
+        return f"{whole}; {lacking}", whole, f"{name} {change}, {tolerance}", f"{name} {change}"
+    return whole, f"{name} {change}, {tolerance}", f"{name} {change}"
+
+
+def deciding(verdict: Verdict, comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """Return the comparisons that made an upgrade REGRESSED or INCONCLUSIVE, the main one first.
+
+    Failed processes and outputs come before it, as they end an upgrade.
+    """
+    if verdict not in (Verdict.REGRESSED, Verdict.INCONCLUSIVE):
+        return []
+    found = []
+    for compared in comparisons:
+        counts = compared.gate or compared.verdict is Verdict.REGRESSED
+        if counts and compared.verdict is verdict:
+            found.append(compared)
+    main = main_comparison(comparisons)
+    return sorted(found, key=lambda one: (one.of not in ("processes", "outputs"), one is not main))
+
+
 def upper_end(ratio: float) -> str:
     """Return the upper end of an interval of ratios, which few rounds leave as good as open."""
     if not math.isfinite(ratio):
@@ -216,18 +273,21 @@ def is_told(compared: Comparison) -> bool:
     return worse[0] > limit or (worse[1] >= _MUCH_WORSE and matters)
 
 
-def told_lines(comparisons: Sequence[Comparison]) -> list[str]:
-    """Return a line for each quantity that is to be told."""
-    return [_told_line(compared) for compared in comparisons if is_told(compared)]
+def told_forms(comparisons: Sequence[Comparison]) -> list[Sequence[str]]:
+    """Return what a line says of each quantity that is to be told, the longest form first."""
+    return [_told(compared) for compared in comparisons if is_told(compared)]
 
 
-def _told_line(compared: Comparison) -> str:
+def _told(compared: Comparison) -> Sequence[str]:
     is_open = compared.verdict is Verdict.INCONCLUSIVE
     state = "undecided" if is_open else "within its tolerance"
     name = compared.quantity.replace("_", " ")
     if compared.of == "processes":
-        return f"{state}: {name}: {compared.lacking}"
-    return f"{state}: {name} {change_text(compared)}, tolerance {tolerance_label(compared)}"
+        return [f"{state}: {name}: {compared.lacking}"]
+    tolerance = f"tolerance {percent(compared.tolerance)}"
+    changed = f"{state}: {name} {change_text(compared)}, {tolerance}"
+    ratio = f"{state}: {name} {format_change(compared)}, {tolerance}"
+    return [f"{changed}{widening_label(compared)}", changed, ratio]
 
 
 def change_text(compared: Comparison) -> str:

@@ -19,7 +19,7 @@ from pytest_mlms.measure.evaluate.contention import LARGE_WAIT
 from pytest_mlms.measure.evaluate.limits import worst
 from pytest_mlms.show.pages.item import ItemView
 from pytest_mlms.show.pages.numbers import NONE, estimate_text, value_text
-from pytest_mlms.show.report.table import KEEP
+from pytest_mlms.show.report.table import GiveWay
 
 NO_LIMIT = "no limit"
 """Shown in place of a verdict where no limit judges what a table shows of an item."""
@@ -37,7 +37,8 @@ class Table(NamedTuple):
     ``same_stack_only`` leaves out upgrades from one stack to another. The limits on ``quantities``
     decide the verdicts that a table of estimates shows; without any it shows those of the items.
     ``if_any`` are the columns that are shown where any item has them, as each task has other
-    quantities, and GPUs further ones.
+    quantities, and GPUs further ones. ``order`` is what goes first where the terminal is too
+    narrow.
     """
 
     kind: Kind
@@ -46,6 +47,10 @@ class Table(NamedTuple):
     same_stack_only: bool = False
     quantities: frozenset[str] = frozenset()
     if_any: frozenset[str] = frozenset()
+    order: GiveWay = GiveWay(
+        spare=("processes", "inputs", "rounds", "p90", "waited"),
+        later=("growth a call", "imports", "load", "first call", "start"),
+    )
 
 
 def verdict_in(table: Table, item: ItemView) -> str:
@@ -73,13 +78,13 @@ def _value(quantity: str) -> Cell:
 
 
 def _spread(quantity: str) -> Cell:
-    """Show the estimate of a quantity, half of its interval, and a long wait."""
+    """Show the estimate of a quantity, and half of its interval."""
     value_cell = _value(quantity)
 
     def cell(item: ItemView) -> str:
         estimate = item.estimates.get(quantity)
         spread = _spread_text(estimate) if estimate else ""
-        return f"{value_cell(item)}{spread}{_wait(item)}"
+        return f"{value_cell(item)}{spread}"
 
     return cell
 
@@ -89,12 +94,12 @@ def _spread_text(measured: EstimateRecord | OwnQuantity) -> str:
     return f" {spread}" if spread else ""
 
 
-def _wait(item: ItemView) -> str:
-    """Return the share of the time that processes waited for a core; "" where it is small."""
+def _waited(item: ItemView) -> str:
+    """Show the share of the time that processes waited for a core, "-" where it is small."""
     shares = [process.waited for process in item.processes if process.waited is not None]
     if not shares or fmean(shares) < LARGE_WAIT:
-        return ""
-    return f", waited {percent(fmean(shares), '.0f')}"
+        return NONE
+    return percent(fmean(shares), ".0f")
 
 
 def _interval(quantity: str) -> Cell:
@@ -148,6 +153,8 @@ def _share_or_none(share: float, sign: str = "") -> str:
 
 
 _MORE_COLUMNS: dict[str, dict[str, Cell]] = {
+    "latency and throughput": {"waited": _waited},
+    "queries under load": {"waited": _waited},
     "start-up and memory": {"processes": lambda item: str(len(item.processes))},
 }
 """Title of a table of performance -> its columns that show no quantity."""
@@ -158,9 +165,11 @@ _UPGRADES = Table(
     {
         "A": _of_latency(lambda one: format_quantity(one.a, one.unit)),
         "B": _of_latency(lambda one: format_quantity(one.b, one.unit)),
-        "B / A": _of_latency(lambda one: format_change(one, KEEP)),
+        "B / A": _of_latency(format_change),
+        "tolerance": _of_latency(lambda one: percent(one.tolerance)),
         "spent": _spent,
     },
+    order=GiveWay(spare=("spent",), later=("A", "B"), main="B / A"),
 )
 
 _NOISE = Table(
@@ -200,7 +209,7 @@ def _if_any(table: Table) -> frozenset[str]:
     if table.kind == "accuracy":
         return frozenset(table.columns)
     columns = [quantity.column for quantity in quantities_of(table.kind) if quantity.of_gpu]
-    return frozenset(column.title for column in columns if column is not None)
+    return frozenset(["waited", *(column.title for column in columns if column is not None)])
 
 
 def _judged_in(table: Table, is_first: bool) -> frozenset[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import textwrap
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from pytest_mlms.core.text import visible
 
@@ -18,6 +19,7 @@ KEEP = "\u00a0"
 """A space at which no cell is folded."""
 
 _GAP = "  "
+_NAME = 20  # characters to which names are shortened before figures are left out
 _INDENT = "  "
 """Before the numbers of a row that stand below its names."""
 
@@ -42,6 +44,141 @@ def format_table(header: Row, rows: Sequence[Row], width: int, left: int) -> lis
     if left == len(widths):
         _narrow(widths, [1] * left, width)
     return [_fold(row, widths, left) for row in cells]
+
+
+class GiveWay(NamedTuple):
+    """What a table that is too wide does without.
+
+    ``spare`` are the columns that say least, and go first. ``later`` go after names are shortened,
+    and then all others from the right on but ``main``, which is the first column of numbers if it
+    isn't named.
+    """
+
+    spare: tuple[str, ...] = ()
+    later: tuple[str, ...] = ()
+    main: str = ""
+
+
+RIGHT_FIRST = GiveWay()
+"""Columns go from the right on."""
+
+
+class Fitted(NamedTuple):
+    """The line of a header, and that of each row.
+
+    ``dropped`` are the titles of the columns that had no room. ``prefixes`` are
+    lines that say what the names of a column begin with where they begin with "…".
+    """
+
+    header: str
+    rows: list[str]
+    dropped: list[str]
+    prefixes: list[str]
+
+
+def fit_table(
+    header: Row, rows: Sequence[Row], width: int, left: int, order: GiveWay = RIGHT_FIRST
+) -> Fitted:
+    """Return a table each of whose rows is a line of at most ``width`` characters.
+
+    The first ``left`` columns are text, of which the first stays as it is, the others numbers.
+    Names that are too wide lose what all of them begin with, then letters of their middle, as long
+    as they stay apart.
+    """
+    cells = [[visible(cell).replace(KEEP, " ") for cell in row] for row in (header, *rows)]
+    titles = list(header)
+    main = order.main if order.main in titles else "".join(titles[left : left + 1])
+    later = [*order.later, *reversed(titles[left:])]
+    dropped: list[str] = []
+
+    def drop(columns: Iterable[str]) -> None:
+        for title in columns:
+            if _total(_widths(cells)) > width and title in titles and title != main:
+                at = titles.index(title)
+                del titles[at]
+                for row in cells:
+                    del row[at]
+                dropped.append(title)
+
+    drop(order.spare)
+    prefixes = _take_prefixes(cells, width, left)
+    _shorten_names(cells, width, left, _NAME)
+    drop(later)
+    _shorten_names(cells, width, left, 1)
+    widths = _widths(cells)
+    lines = []
+    for row in cells:
+        aligned = []
+        for column, cell in enumerate(row):
+            is_text = column < left
+            aligned.append(cell.ljust(widths[column]) if is_text else cell.rjust(widths[column]))
+        lines.append(_cut(_GAP.join(aligned).rstrip(), width))
+    return Fitted(lines[0], lines[1:], dropped, prefixes)
+
+
+def _take_prefixes(cells: list[list[str]], width: int, left: int) -> list[str]:
+    """Write "…" for the words that all names of a column begin with, where the table is too wide.
+
+    Changes ``cells``. Returns a line for each column, which says what was replaced.
+    """
+    prefixes = {}
+    for column in range(1, left):
+        names = [row[column] for row in cells[1:]]
+        if len(set(names)) > 1:
+            prefixes[column] = _common_words(min(names), max(names))
+    taken: list[str] = []
+    for column in sorted(prefixes, key=lambda column: len(prefixes[column]), reverse=True):
+        prefix = prefixes[column]
+        if len(prefix) > 1 and _total(_widths(cells)) > width:
+            for row in cells[1:]:
+                row[column] = f"…{row[column][len(prefix) :]}"
+            taken.append(f"{cells[0][column]}: … stands for {prefix}")
+    return taken
+
+
+def _common_words(first: str, last: str) -> str:
+    """Return the words before hyphens that both begin with: "here-cpu-"."""
+    pairs = zip(first, last, strict=False)
+    alike = itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)
+    words, hyphen, _ = "".join(letter for letter, _ in alike).rpartition("-")
+    return words + hyphen
+
+
+def _shorten_names(cells: list[list[str]], width: int, left: int, least: int) -> None:
+    """Shorten the cells of text until the table has ``width``, if that is possible.
+
+    Changes ``cells``. No column gets narrower than ``least``, nor so narrow that two of its names
+    would look alike; the first column has verdicts, which stay.
+    """
+    whole = [list(row) for row in cells]
+    fixed: set[int] = set()
+    while _total(_widths(cells)) > width:
+        widths = _widths(cells)
+        open_columns = [
+            column for column in range(1, left) if widths[column] > least and column not in fixed
+        ]
+        if not open_columns:
+            return
+        widest = max(open_columns, key=widths.__getitem__)
+        names = [row[widest] for row in whole]
+        shorter = [_elided(name, widths[widest] - 1) for name in names]
+        if len(set(shorter)) < len(set(names)):
+            fixed.add(widest)
+            continue
+        for row, name in zip(cells, shorter, strict=True):
+            row[widest] = name
+
+
+def _elided(name: str, width: int) -> str:
+    """Return a name without its middle; of what is kept two thirds are its end."""
+    if len(name) <= width:
+        return name
+    begin = (width - 1) // 3
+    return f"{name[:begin]}…{name[len(name) - (width - 1 - begin) :]}"
+
+
+def _cut(line: str, width: int) -> str:
+    return line if len(line) <= width else f"{line[: width - 1]}…"
 
 
 def _widths(cells: Sequence[Row]) -> list[int]:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 import pytest
 
-from pytest_mlms.core.records import Verdict
-from pytest_mlms.decide.upgrade.labels import deciding_label, point_label, told_lines
+from pytest_mlms.core.records import Verdict, main_comparison
+from pytest_mlms.decide.upgrade.labels import (
+    deciding,
+    percent,
+    point_label,
+    short_changes,
+    told_forms,
+    widened_forms,
+)
+from pytest_mlms.show.pages.findings import findings_of
 from pytest_mlms.show.pages.item import ItemView
-from pytest_mlms.show.pages.numbers import NONE
+from pytest_mlms.show.pages.numbers import NONE, quantity_label
 from pytest_mlms.show.report.columns import (
     NO_LIMIT,
     OWN_TITLE,
@@ -21,8 +30,9 @@ from pytest_mlms.show.report.columns import (
     own_columns,
     verdict_in,
 )
+from pytest_mlms.show.report.reasons import by_reason, forms_of, reasons_of
 from pytest_mlms.show.report.summary import is_measured
-from pytest_mlms.show.report.table import format_table
+from pytest_mlms.show.report.table import RIGHT_FIRST, fit_table
 
 Items = Sequence[ItemView]
 
@@ -31,6 +41,7 @@ ORIGINALS_TITLE = "mlms: decided about original manifests"
 _MOST_ROWS = 100
 _SHOWN_SKIPPED = 5
 _VERDICTS = [*[verdict.value for verdict in Verdict], NO_LIMIT]  # worst first
+_DECIDED_AGAINST = (Verdict.FAILED, Verdict.INCONCLUSIVE)
 _WITHOUT_RESULT = (Verdict.ERROR, Verdict.INVALID, Verdict.FAILED)
 _MARKUP: dict[str, dict[str, bool]] = {
     "ERROR": {"red": True},
@@ -53,14 +64,15 @@ def write_tables(terminal: pytest.TerminalReporter, items: Items) -> None:
         writer.write(table, [item for item in items if _belongs_to(item, table)])
     writer.write_own([item for item in ordered if item.quantities])
     writer.write_traces([item for item in ordered if item.trace is not None])
+    writer.write_dropped()
     for item in ordered:
         doubts = _doubts_of(item)
         if doubts:
-            terminal.write_line(f"{doubts}: {item.nodeid}", yellow=True)
+            writer.write_note(f"{doubts}: {item.nodeid}", yellow=True)
         for line in item.group_texts if item.input_groups else ():
-            terminal.write_line(f"{line}: {item.nodeid}")
+            writer.write_note(f"{line}: {item.nodeid}")
         for note in item.unread_notes:
-            terminal.write_line(f"{note}: {item.nodeid}", yellow=True)
+            writer.write_note(f"{note}: {item.nodeid}", yellow=True)
     writer.write_originals(items)
     for line in _skipped_lines(items):
         terminal.write_line(line, yellow=True)
@@ -121,6 +133,7 @@ class _TableWriter:
     def __init__(self, terminal: pytest.TerminalReporter, width: int) -> None:
         self._terminal = terminal
         self._width = width
+        self._dropped: dict[str, None] = {}
 
     def write(self, table: Table, items: Items) -> None:
         """Write a table under its title, upgrades in a part for each pair of stacks."""
@@ -133,7 +146,7 @@ class _TableWriter:
             if sides:
                 self._terminal.write_line(sides)
             for part in _by_columns(table, alike):
-                self._write_rows(part, _filled(table, part), verdict_of)
+                self._write_rows(part, _filled(table, part), verdict_of, table)
 
     def write_own(self, items: Items) -> None:
         """Write what users' own tests measured."""
@@ -180,27 +193,56 @@ class _TableWriter:
         if not items:
             return
         self._terminal.write_sep("-", "mlms: without a result")
-        for item in items[:_MOST_ROWS]:
-            line = f"{item.verdict.value}  {item.nodeid}"
+        groups = by_reason(items)
+        for first, *others in groups[:_MOST_ROWS]:
+            line = f"{first.verdict.value}  {first.nodeid}"
+            if others:
+                line += f", and {len(others):,} more for the same reason"
             self._terminal.write_line(line, red=True)
-        self._write_rest(len(items))
+        self._write_rest(len(groups))
+
+    def write_dropped(self) -> None:
+        """Write which columns had no room."""
+        if self._dropped:
+            names = ", ".join(self._dropped)
+            self.write_note(
+                f"mlms: no room in {self._width} columns for {names}; results.jsonl has them"
+            )
+
+    def write_note(self, text: str, **markup: bool) -> None:
+        """Write a text between whose words a narrow terminal has new lines."""
+        for line in textwrap.wrap(
+            text,
+            self._width,
+            subsequent_indent="  ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        ):
+            self._terminal.write_line(line, **markup)
 
     def _write_rows(
         self,
         items: Items,
         columns: Mapping[str, Cell],
         verdict_of: Cell = _verdict_of_item,
+        table: Table | None = None,
     ) -> None:
         shown = items[:_MOST_ROWS]
         header = ["verdict", "model", "case", *columns]
         rows = [_row(item, [verdict_of, *columns.values()]) for item in shown]
-        header_lines, *row_lines = format_table(header, rows, self._width, left=3)
-        for line in header_lines:
-            self._terminal.write_line(line, bold=True)
-        for item, lines in zip(shown, row_lines, strict=True):
+        order = table.order if table else RIGHT_FIRST
+        fitting = fit_table(header, rows, self._width, left=3, order=order)
+        self._dropped.update(dict.fromkeys(fitting.dropped))
+        for prefix in fitting.prefixes:
+            self._terminal.write_line(prefix)
+        self._terminal.write_line(fitting.header, bold=True)
+        for item, row in zip(shown, fitting.rows, strict=True):
             markup = _MARKUP.get(verdict_of(item), {})
-            for line in [*lines, *_decided_by(item), *_told_of(item)]:
-                self._terminal.write_line(line, **markup)
+            self._terminal.write_line(row, **markup)
+            below = _below(item, table) if table else []
+            for forms in below:
+                for line in _indented(forms, self._width):
+                    self._terminal.write_line(line, **markup)
         self._write_rest(len(items))
 
     def _write_rest(self, count: int) -> None:
@@ -269,22 +311,60 @@ def _row(item: ItemView, cells: Iterable[Cell]) -> list[str]:
     return [verdict, item.manifest.name, case, *shown]
 
 
-def _decided_by(item: ItemView) -> list[str]:
-    """Return a line of the quantities that decided an upgrade, if latency alone did not."""
-    names = deciding_label(item.verdict, item.comparisons)
-    return [f"  {names}"] if names else []
-
-
-def _told_of(item: ItemView) -> list[str]:
-    """Return lines of how far outputs agree, of what is worse although it passed, and differs."""
+def _below(item: ItemView, table: Table) -> list[Sequence[str]]:
+    """Return what stands below an item's row, each the longest form first: what decided it."""
+    if table.same_stack_only:
+        return []  # the table of upgrades, above, has it
+    if item.comparisons:
+        return [*_decided_by(item), *_told_of(item)]
+    if item.verdict is Verdict.INVALID:
+        return [reasons_of(item)]
     lines = []
+    judged = set(map(quantity_label, table.quantities))
+    for finding in findings_of(item):
+        if finding.quantity in judged and finding.verdict in _DECIDED_AGAINST:
+            lines.append(forms_of(finding))
+    return lines
+
+
+def _indented(forms: Sequence[str], width: int) -> list[str]:
+    """Return the longest form that a line has room for, else the lines of the shortest."""
+    for form in forms:
+        if len(form) + 2 <= width:
+            return [f"  {form}"]
+    return textwrap.wrap(forms[-1], max(width, 20), initial_indent="  ", subsequent_indent="    ")
+
+
+def _decided_by(item: ItemView) -> list[Sequence[str]]:
+    """Return the quantities that decided an upgrade beside the one whose figures its row has.
+
+    Of that one, why its tolerance isn't the default.
+    """
+    main = main_comparison(item.comparisons)
+    found: list[Sequence[str]] = []
+    place = item.terms.places.get(main.quantity) if main and item.terms else None
+    if main is not None and widened_forms(main):
+        found.append(widened_forms(main))
+    elif main is not None and place:
+        found.append([f"tolerance {percent(main.tolerance)}: {place}"])
+    first, *others = deciding(item.verdict, item.comparisons) or [main]
+    if first is not None and first is not main:
+        found.append(short_changes(first))
+    if others:
+        found.append([f"also {', '.join(short_changes(one)[-1] for one in others)}"])
+    return found
+
+
+def _told_of(item: ItemView) -> list[Sequence[str]]:
+    """Return how far outputs agree, what is worse although it passed, and which packages differ."""
+    found: list[Sequence[str]] = []
     for one in item.comparisons:
         if one.quantity == "agreement" and one.verdict is not Verdict.REGRESSED and one.told:
-            lines.append(one.told)
-    lines += told_lines(item.comparisons)
+            found.append([one.told])
+    found += told_forms(item.comparisons)
     if item.changed_packages:
-        lines.append(f"packages: {', '.join(item.changed_packages)}")
-    return [f"  {line}" for line in lines]
+        found.append([f"packages: {', '.join(item.changed_packages)}"])
+    return found
 
 
 def original_lines(items: Sequence[ItemView]) -> Iterator[str]:

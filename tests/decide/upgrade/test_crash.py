@@ -22,7 +22,7 @@ from pytest_mlms.decide.upgrade.crash import ExitCounts, Exits, crash_comparison
 from pytest_mlms.decide.upgrade.criteria import Criteria
 from pytest_mlms.decide.upgrade.explanation import explain_upgrade
 from pytest_mlms.decide.upgrade.interleave_plan import InterleavePlan
-from pytest_mlms.decide.upgrade.labels import told_lines
+from pytest_mlms.decide.upgrade.labels import told_forms
 from pytest_mlms.decide.upgrade.output_check import OutputFindings
 from pytest_mlms.decide.upgrade.result import UpgradeResult
 from pytest_mlms.decide.upgrade.rounds import SIDES, SideName
@@ -93,7 +93,7 @@ def test_a_candidate_that_fails_seldom_is_told_and_leaves_the_verdict() -> None:
     assert told is not None
     assert not told.gate
     lacking = "of 7 exits of each side B failed in 1, A in 0, which may be chance: SIGABRT"
-    assert told_lines([told]) == [f"undecided: crash: {lacking}"]
+    assert told_forms([told]) == [[f"undecided: crash: {lacking}"]]
     result = result_of(alike(0.0), ("latency",))
     result = replace(result, comparisons=[*result.comparisons, told], complete=True)
     assert result.verdict is Verdict.PASSED

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_mlms.show.report.table import KEEP, format_table
+from pytest_mlms.show.report.table import KEEP, GiveWay, fit_table, format_table
 
 words = st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=30)
 numbers = st.integers(0, 10**6).map(str)
@@ -93,3 +93,62 @@ def test_no_line_is_wider_than_asked_and_no_letter_is_lost(
         assert all(len(line) <= width for line in lines)
         letters = "".join(lines).replace(" ", "")
         assert sorted(letters) == sorted("".join(row))
+
+
+UPGRADES = ["verdict", "case", "A", "B / A", "spent"]
+ROWS = [
+    ["PASSED", "here-cpu-b1-offline", "21.5 µs", "×1.006 (0.967 to 1.030)", "15.5 s"],
+    ["REGRESSED", "here-cpu-b8-offline", "85.4 µs", "×1.101 (1.083 to 1.112)", "4.1 s"],
+]
+ORDER = GiveWay(spare=("spent",), later=("A",), main="B / A")
+
+
+def test_a_table_that_fits_is_as_it_is() -> None:
+    table = fit_table(UPGRADES, ROWS, 80, left=2, order=ORDER)
+    assert table.rows[1] == (
+        "REGRESSED  here-cpu-b8-offline  85.4 µs  ×1.101 (1.083 to 1.112)   4.1 s"
+    )
+    assert (table.dropped, table.prefixes) == ([], [])
+
+
+def test_the_columns_that_say_least_go_first_and_names_lose_what_is_alike() -> None:
+    table = fit_table(UPGRADES, ROWS, 67, left=2, order=ORDER)
+    assert (table.dropped, table.prefixes) == (["spent"], [])
+    table = fit_table(UPGRADES, ROWS, 60, left=2, order=ORDER)
+    assert (table.dropped, table.prefixes) == (["spent"], ["case: … stands for here-cpu-"])
+    assert table.rows == [
+        "PASSED     …b1-offline  21.5 µs  ×1.006 (0.967 to 1.030)",
+        "REGRESSED  …b8-offline  85.4 µs  ×1.101 (1.083 to 1.112)",
+    ]
+    table = fit_table(UPGRADES, ROWS, 50, left=2, order=ORDER)
+    assert table.dropped == ["spent", "A"]
+    assert table.header == "verdict    case                           B / A"
+
+
+def test_names_are_shortened_in_their_middle_and_stay_apart() -> None:
+    names = ["alpha-net-with-a-long-name", "other-net-with-a-long-name"]
+    rows = [["PASSED", name, "1.00 ms"] for name in names]
+    table = fit_table(["verdict", "model", "p50"], rows, 34, left=2)
+    assert table.rows == [
+        "PASSED   alpha…-long-name  1.00 ms",
+        "PASSED   other…-long-name  1.00 ms",
+    ]
+    assert len(set(fit_table(["verdict", "model", "p50"], rows, 20, left=2).rows)) == 2
+
+
+@given(
+    st.lists(st.tuples(words, words, numbers, numbers), min_size=1, max_size=5),
+    st.integers(20, 100),
+)
+def test_each_row_is_a_line_that_fits_and_keeps_its_first_number_where_there_is_room(
+    rows: list[tuple[str, str, str, str]], width: int
+) -> None:
+    table = fit_table(["verdict", "b", "c", "d"], rows, width, left=2)
+    assert len(table.rows) == len(rows)
+    lines = [table.header, *table.rows]
+    assert all(len(line) <= width and "\n" not in line for line in lines)
+    assert "c" not in table.dropped
+    if width >= 30 + 2 + 1 + 2 + 7:
+        for row, line in zip(rows, table.rows, strict=True):
+            assert line.startswith(row[0])
+            assert row[2] in line.split()

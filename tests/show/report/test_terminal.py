@@ -139,7 +139,7 @@ def test_the_worst_items_come_first_and_then_the_nearest_to_their_limits() -> No
         performance("PASSED", case="none", margin=None),
         performance("FAILED", case="broken"),
     ]
-    rows = written(results).lines[2:6]
+    rows = [line for line in written(results).lines[2:7] if not line.startswith("  ")]
     assert [row.split()[2] for row in rows] == ["broken", "near", "far", "none"]
 
 
@@ -147,7 +147,9 @@ def test_rows_have_the_colour_of_their_verdicts() -> None:
     terminal = written([performance("FAILED"), performance("PASSED")])
     assert terminal.markup[terminal.lines[1]] == {"bold": True}
     assert terminal.markup[terminal.lines[2]] == {"red": True}
-    assert terminal.markup[terminal.lines[3]] == {}
+    assert terminal.lines[3].startswith("  latency p50 1.00 ms (900 µs to 1.10 ms), limit ")
+    assert terminal.markup[terminal.lines[3]] == {"red": True}
+    assert terminal.markup[terminal.lines[4]] == {}
 
 
 def test_more_than_a_hundred_rows_are_counted() -> None:
@@ -219,8 +221,11 @@ def test_the_quantities_that_decided_an_upgrade_are_named_below_it() -> None:
     rounds = [{"latency": changed(0.2), "peak_memory": changed(1.0, a=1e8)}] * 8
     made = result_of(rounds)
     terminal = written([upgrade(0.0, **to_plain(made), verdict="REGRESSED")])
-    assert "  latency, peak_memory" in terminal.lines
-    assert terminal.markup["  latency, peak_memory"] == {"red": True}
+    assert "  also peak_memory ×2.718" in terminal.lines
+    assert terminal.markup["  also peak_memory ×2.718"] == {"red": True}
+    memory = result_of([{"latency": changed(0.0), "peak_memory": changed(1.0, a=1e8)}] * 8)
+    lines = written([upgrade(0.0, **to_plain(memory), verdict="REGRESSED")]).lines
+    assert any(line.startswith("  peak_memory ×2.718 (2.7") for line in lines)
 
 
 def test_latency_alone_is_not_named_again() -> None:
