@@ -254,8 +254,10 @@ def pytest_report_teststatus(
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config
 ) -> Generator[None, object, object]:
-    """Write the last line of a run, below the summaries of pytest and of other plugins."""
-    result = yield
+    """Tell failures and warnings once; write a run's last line, below all other summaries."""
+    reporter = config.pluginmanager.getplugin(REPORTER)
+    with reporter.summing_up(terminalreporter) if reporter else contextlib.nullcontext():
+        result = yield
     is_empty = exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED
     if is_empty and not config.stash[SESSION].config.manifests:
         from pytest_mlms.items.uncollected import hint_of_manifests
@@ -263,7 +265,6 @@ def pytest_terminal_summary(
         hint = hint_of_manifests(config)
         if hint:
             terminalreporter.write_line(f"mlms: {hint}", yellow=True)
-    reporter = config.pluginmanager.getplugin(REPORTER)
     if reporter is not None:
         reporter.write_last_line(terminalreporter)
     return result

@@ -277,7 +277,7 @@ SHORT = ("--mlms-against=fast", "--mlms-stack=slow", "--mlms-budget=0.01")
 def test_a_budget_that_is_too_small_warns_and_fails_under_strict(upgrades: Project) -> None:
     result = upgrades.run(*SHORT)
     assert result.parseoutcomes() == {"undecided": 1, "warnings": 1}
-    headline = "digits-cnn slow-vs-fast-cpu-b8: slow (B) against fast (A): INCONCLUSIVE"
+    headline = "digits-cnn slow-vs-fast-cpu-b8: latency ×*, tolerance 3 %"
     result.stdout.fnmatch_lines([f"*MlmsInconclusive: {headline}*; try: --mlms-budget*"])
     assert verdicts(upgrades) == {"slow": "INCONCLUSIVE"}
     upgrades.run(*SHORT, "--mlms-strict").assert_outcomes(failed=1)

@@ -12,11 +12,13 @@ from pytest_mlms.decide.upgrade.crash import CRASH_SUMMARY
 from pytest_mlms.decide.upgrade.labels import (
     NOT_SHOWN,
     change_text,
+    deciding,
     difference_label,
     group_lines,
     is_told,
     percent,
     precision_text,
+    short_changes,
     software_text,
     tolerance_label,
     verdict_label,
@@ -38,10 +40,14 @@ _SLOW_START = 1.25  # ratio of both sides' starts of turns that is named
 _UNCHANGED = 5e-8  # seconds; less changes none of the digits shown
 _OF_LAUNCHES = 0.9  # share of the time between events below which kernels wait for launches
 _LONGEST_NAME = 40  # characters
+_LONGEST_SHORT = 60  # characters of the first line, beside the model and the case
 
 
 def explain_upgrade(result: UpgradeResult, setting: UpgradeSetting) -> str:
-    """Return the text of a result: what was found, how surely, on what machine, what to try."""
+    """Return the text of a result: what was found, how surely, on what machine, what to try.
+
+    What decided against an upgrade comes first, in a line that is enough for a summary.
+    """
     lines = [
         *_quantities(result),
         *group_lines(result.input_groups),
@@ -59,7 +65,17 @@ def explain_upgrade(result: UpgradeResult, setting: UpgradeSetting) -> str:
     ]
     headline = f"{setting.b} (B) against {setting.a} (A): {_summary(result)}"
     indented = [f"  {line}" for line in lines]
-    return "\n".join([headline, *indented])
+    return "\n".join([*_in_short(result), headline, *indented])
+
+
+def _in_short(result: UpgradeResult) -> list[str]:
+    """Return the line with the figures that decided; the headline alone says that B crashes."""
+    found = deciding(result.verdict, result.comparisons)
+    if not found or result.crashed:
+        return []
+    forms = short_changes(found[0])
+    short = next((form for form in forms if len(form) <= _LONGEST_SHORT), forms[-1])
+    return [f"{short}, and {len(found) - 1} more" if len(found) > 1 else short]
 
 
 def _summary(result: UpgradeResult) -> str:

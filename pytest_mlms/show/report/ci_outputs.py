@@ -88,7 +88,7 @@ def write_step_summary(run: CiRun) -> list[str]:
     try:
         size = path.stat().st_size if path.exists() else 0
         with path.open("a", encoding="utf-8") as file:
-            file.write(step_summary(run.items, MOST_BYTES - size))
+            file.write(step_summary(run.items, MOST_BYTES - size, run.collection))
     except OSError as error:
         return [f"GITHUB_STEP_SUMMARY: {path} can't be written: {error.strerror}"]
     return []

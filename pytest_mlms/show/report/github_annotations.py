@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 from pytest_mlms.core.text import shortened, visible
 from pytest_mlms.show.pages.findings import findings_of
 from pytest_mlms.show.pages.item import ItemView
+from pytest_mlms.show.report.reasons import by_reason, reasons_of
 
 Level = Literal["error", "warning"]
 
@@ -24,6 +25,7 @@ _MOST = 9
 """GitHub shows ten errors and ten warnings of a step; the tenth counts the others."""
 
 _LONGEST = 4000  # characters of a message
+_WHOLE = "the summary of this job has the whole text"
 _PLACE = re.compile(r"(?P<path>[^\n]+?):(?P<line>\d+)(?=:|$)")
 _MANIFEST_ERROR = re.compile(r"(?P<place>[^\n]+?\.ya?ml:\d+): (?P<message>.+)")
 _BAD_OUTCOMES = ("failed", "interrupted")
@@ -63,13 +65,18 @@ def github_annotations(
     warnings: list[_Note] = []
     for text in collection:
         errors += _manifest_errors(text)
-    for item in sorted(items, key=lambda item: item.badness):
+    for item, *others in by_reason(sorted(items, key=lambda item: item.badness)):
         if item.outcome in _BAD_OUTCOMES:
-            errors.append(_of_item(item))
+            errors.append(_of_item(item, others))
         elif item.outcome == "undecided":
-            warnings.append(_of_item(item))
+            warnings.append(_of_item(item, others))
     yield from _limited("error", errors, folder, workspace)
     yield from _limited("warning", warnings, folder, workspace)
+
+
+def has_manifest_errors(text: str) -> bool:
+    """Return whether a text of what could not be collected names a line of a manifest."""
+    return any(_manifest_errors(text))
 
 
 def _manifest_errors(text: str) -> Iterator[_Note]:
@@ -80,9 +87,16 @@ def _manifest_errors(text: str) -> Iterator[_Note]:
             yield _Note("mlms: the manifest is wrong", found["message"], found["place"])
 
 
-def _of_item(item: ItemView) -> _Note:
+def _of_item(item: ItemView, others: Sequence[ItemView]) -> _Note:
+    """Return the reason of an item in a line, and where its whole text is.
+
+    ``others`` are items that have the same text.
+    """
     title = f"{item.manifest.name} {item.case}: {item.verdict.value}"
-    return _Note(title, item.message or item.nodeid, place_of(item))
+    reason, *_ = reasons_of(item)
+    if others:
+        reason += f"\nthe same for {len(others):,} more: {', '.join(one.case for one in others)}"
+    return _Note(title, f"{reason}\n{_WHOLE}: {item.nodeid}", place_of(item))
 
 
 def _limited(level: Level, notes: Sequence[_Note], folder: Path, workspace: Path) -> Iterator[str]:

@@ -36,6 +36,7 @@ _UNDECIDED: Category = ("undecided", "u", ("UNDECIDED", {"yellow": True}))
 _REPEAT_PARAMETER = "__pytest_repeat_step_number"
 _FAILURES = (AssertionError, pytest.fail.Exception)  # other exceptions are errors
 _LOG_TAIL = 4000  # characters
+_LONGEST_FIRST_LINE = 100  # characters
 _SETUP_SECONDS = pytest.StashKey[float]()
 _LINE = pytest.StashKey[dict[str, Any]]()
 """The key of an item's stash that has the line of the last time that it was decided."""
@@ -352,12 +353,16 @@ def _text_of(error: BaseException | None, case: Case) -> str:
 def _with_label(text: str, case: Case) -> str:
     """Return the text with the model and the case in its first line, behind a place if it has one.
 
-    The text of a warning has them already.
+    Where the line would be too long for a summary, they stand in the second. The text of a warning
+    has them already.
     """
-    first_line, *_ = text.splitlines() or [""]
+    first_line, *others = text.splitlines() or [""]
     if case.label in first_line:
         return text
     place = _place_in(text, case)
+    whole = f"{case.label}: {first_line}"
+    if others and not place and len(first_line) <= _LONGEST_FIRST_LINE < len(whole):
+        return "\n".join([first_line, f"  {case.label}", *others])
     return f"{place}{case.label}: {text.removeprefix(place)}"
 
 
@@ -369,13 +374,13 @@ def _place_in(text: str, case: Case) -> str:
 
 
 def without_traceback(text: str) -> Any:
-    """Return a text as pytest represents a failure; its short summary has the first line."""
+    """Return a text as pytest represents a failure; summaries have its first line."""
     try:
         pytest.fail(text, pytrace=False)
     except pytest.fail.Exception:
         shown = pytest.ExceptionInfo.from_current().getrepr(style="value")
     if shown.reprcrash is not None:
-        shown.reprcrash.message = text
+        shown.reprcrash.message = text.partition("\n")[0]
     return shown
 
 

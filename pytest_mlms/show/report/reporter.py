@@ -5,11 +5,13 @@ It runs in the process that the user started; with xdist that is the controller.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import sys
 import time
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +23,7 @@ from pytest_mlms.session import Session
 
 if TYPE_CHECKING:
     from pytest_mlms.show.report.ci_outputs import CiRun
+    from pytest_mlms.show.report.own_warnings import OwnWarnings
     from pytest_mlms.show.report.results import ResultsFile
 
 _UNIMPORTABLE = re.compile(
@@ -89,6 +92,7 @@ class Reporter:
         self._collection_errors: list[str] = []
         self._notes: list[str] = []
         self._written: list[str] = []
+        self._warnings: OwnWarnings | None = None
         if session.config.report is not None:
             _check_templates(config)
         if session.config.benchmark_json is not None:
@@ -179,6 +183,33 @@ class Reporter:
 
         print_annotations(self._ci_run())
 
+    @pytest.hookimpl(trylast=True)
+    def pytest_warning_recorded(self, warning_message: Any, nodeid: str) -> None:
+        if "pytest_mlms.warning_types" not in sys.modules:  # so that it isn't one of ours
+            return
+        if self._warnings is None:
+            from pytest_mlms.show.report.own_warnings import OwnWarnings
+
+            self._warnings = OwnWarnings()
+        terminal = self._config.pluginmanager.getplugin("terminalreporter")
+        self._warnings.add(warning_message, nodeid, terminal)
+
+    @contextlib.contextmanager
+    def summing_up(self, terminal: pytest.TerminalReporter) -> Iterator[None]:
+        """Have pytest's summaries tell each failure once, and leave our warnings to our tables."""
+        if self._results:
+            from pytest_mlms.show.report.reasons import tell_failures_once
+
+            tell_failures_once(terminal, self._results)
+        if self._warnings is None:
+            yield
+            return
+        self._warnings.hide(terminal)
+        try:
+            yield
+        finally:
+            self._warnings.count_again(terminal)
+
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
             self._collection_errors.append(report.longreprtext)
@@ -187,6 +218,10 @@ class Reporter:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         file = self._opened_file
         if file is None:
+            if self._collection_errors:
+                from pytest_mlms.show.report.ci_outputs import write_step_summary
+
+                self._notes += write_step_summary(self._ci_run())
             return
         self._write_benchmark_json()
         self._write_documents()
@@ -208,12 +243,14 @@ class Reporter:
         file = self._opened_file
         if file is None:
             self._write_unfinished(terminalreporter)
+            self._write_warnings(terminalreporter)
             return
         from pytest_mlms.show.pages.run import items_of
         from pytest_mlms.show.report.terminal import write_tables
 
         write_tables(terminalreporter, items_of(self._results, self._session.run_folder))
         self._write_nothing_measured(terminalreporter)
+        self._write_warnings(terminalreporter)
         for line in file.unwritten:
             terminalreporter.write_line(line)
         for note in self._notes:
@@ -391,6 +428,10 @@ class Reporter:
             terminal.write_line(
                 f"mlms: no item was finished; what they had measured is in {folder}"
             )
+
+    def _write_warnings(self, terminal: pytest.TerminalReporter) -> None:
+        if self._warnings is not None:
+            self._warnings.write(terminal)
 
     def _write_nothing_measured(self, terminal: pytest.TerminalReporter) -> None:
         """Warn where all items were skipped, which ends with status 0 as in every pytest run."""

@@ -15,7 +15,9 @@ from pytest_mlms.core.text import shortened, visible
 from pytest_mlms.show.pages.findings import findings_of, judged_of
 from pytest_mlms.show.pages.item import ItemView
 from pytest_mlms.show.pages.numbers import NONE
-from pytest_mlms.show.report.github_annotations import place_of
+from pytest_mlms.show.report.github_annotations import has_manifest_errors, place_of
+from pytest_mlms.show.report.markdown import code_block
+from pytest_mlms.show.report.reasons import by_reason
 from pytest_mlms.show.report.summary import summary_line
 
 MOST_BYTES = 900 * 1024
@@ -30,15 +32,31 @@ _TITLES = ("model", "case", "quantity", "measured", "judged by", "set in")
 _HEAD = f"| {' | '.join(_TITLES)} |\n|{'---|' * len(_TITLES)}\n"
 
 
-def step_summary(results: Iterable[ItemView], most: int = MOST_BYTES) -> str:
-    """Return the summary in at most ``most`` bytes, worst items first; "" where nothing fits."""
+def step_summary(
+    results: Iterable[ItemView], most: int = MOST_BYTES, collection: Iterable[str] = ()
+) -> str:
+    """Return the summary in at most ``most`` bytes, worst items first; "" where nothing fits.
+
+    ``collection`` has the texts of what could not be collected: errors of manifests come first.
+    """
     items = sorted(results, key=lambda item: item.badness)
     omitted = _omitted(items)
-    blocks = [f"## {_text(summary_line(items))}\n\n", *_blocks(items)]
+    blocks = [*_errors_of_manifests(collection)]
+    if items:
+        blocks += [f"## {_text(summary_line(items))}\n\n", *_blocks(items)]
     taken = _fitting(blocks, most - _bytes_of(omitted))
     if taken and len(taken) < len(blocks):
         taken.append(omitted)
     return "".join(taken)
+
+
+def _errors_of_manifests(collection: Iterable[str]) -> Iterator[str]:
+    """Yield the errors of manifests, with the lines below each that explain it."""
+    texts = [text for text in collection if has_manifest_errors(text)]
+    if texts:
+        yield "## mlms: manifests with errors\n\n"
+    for text in texts:
+        yield f"{code_block(shortened(text, _LONGEST_MESSAGE).splitlines())}\n"
 
 
 def _fitting(blocks: Iterable[str], most: int) -> list[str]:
@@ -71,7 +89,7 @@ def _blocks(items: Sequence[ItemView]) -> Iterator[str]:
                 yield f"<details><summary>{title}</summary>\n\n{_table(part)}\n</details>\n\n"
             else:
                 yield f"### {title}\n\n{_table(part)}\n"
-                yield from map(_message, part)
+                yield from (_message(first) for first, *_ in by_reason(part))
 
 
 def _numbers(first: int, count: int, whole: int) -> str:

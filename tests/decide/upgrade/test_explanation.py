@@ -47,17 +47,33 @@ def line_with(words: str, lines: list[str]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("value", "summary"),
+    ("value", "short", "summary"),
     [
-        (0.0, "PASSED"),
-        (-0.2, "IMPROVED"),
-        (0.2, "REGRESSED in latency"),
-        (0.03, "INCONCLUSIVE, the measurements do not decide it"),
+        (0.0, [], "PASSED"),
+        (-0.2, [], "IMPROVED"),
+        (0.2, ["latency ×1.221 (1.216 to 1.225), tolerance 3 %"], "REGRESSED in latency"),
+        (
+            0.03,
+            ["latency ×1.030 (1.026 to 1.033), tolerance 3 %"],
+            "INCONCLUSIVE, the measurements do not decide it",
+        ),
     ],
 )
-def test_the_headline_names_both_stacks_and_the_verdict(value: float, summary: str) -> None:
+def test_the_headline_names_both_stacks_and_the_verdict_below_the_figures_that_decided(
+    value: float, short: list[str], summary: str
+) -> None:
     lines = explain(result_of(alike(value)))
-    assert lines[0] == f"new (B) against old (A): {summary}"
+    assert lines[: len(short) + 1] == [*short, f"new (B) against old (A): {summary}"]
+
+
+def test_of_several_quantities_the_first_line_counts_the_others_and_stays_short() -> None:
+    figures = {"latency": changed(0.2), "peak_memory": changed(1.0, a=1e8)}
+    first, *_ = explain(result_of(8 * [figures]))
+    assert first.startswith("latency ×1.221 (1.2")
+    assert first.endswith("), tolerance 3 %, and 1 more")
+    told = f"outputs differ by 5 times (worst: {'row 1, ' * 30})"
+    first, *_ = explain(result_of(alike(0.0), comparisons=[WRONG.but(told=told)]))
+    assert first == "outputs differ by 5 times"
 
 
 def test_the_versions_of_both_sides_are_named() -> None:
@@ -79,10 +95,10 @@ def test_a_wrong_candidate_that_is_faster_is_faster_because_it_is_wrong() -> Non
     result = result_of(alike(-0.2))
     wrong = replace(result, comparisons=[WRONG, *result.comparisons])
     lines = explain(wrong)
-    assert lines[0].endswith(
+    assert lines[1].endswith(
         "REGRESSED, B computes something else, and is faster because it is wrong"
     )
-    assert "outputs differ by up to 10,000 times what is allowed" in lines[1]
+    assert "outputs differ by up to 10,000 times what is allowed" in lines[2]
     assert "no tolerance of speed matters here" in lines[-1]
 
 
@@ -90,23 +106,23 @@ def test_a_wrong_candidate_says_how_wrong_it_is() -> None:
     right = np.ones(600, bool)
     top1 = compare_accuracy("top1", right, np.arange(600) >= 400, 0.01)
     lines = explain(result_of(alike(0.0), comparisons=[WRONG, top1]))
-    assert lines[0].endswith("REGRESSED, B computes something else (top1 100.00 % -> 33.33 %)")
-    assert [line.split()[1] for line in lines[1:3]] == ["agreement:", "top1:"]
+    assert lines[1].endswith("REGRESSED, B computes something else (top1 100.00 % -> 33.33 %)")
+    assert [line.split()[1] for line in lines[2:4]] == ["agreement:", "top1:"]
 
 
 def test_outputs_that_differ_and_have_no_accuracy_say_both() -> None:
     wrong = WRONG.but(lacking="candidate new: NaN for 3 inputs")
     lines = explain(result_of(alike(0.0), comparisons=[wrong]))
     both = "on 3 of 3 inputs (worst: row 2, row 1, row 0); candidate new: NaN"
-    assert both in lines[1]
+    assert both in lines[2]
 
 
 def test_the_worst_quantities_come_first() -> None:
     figures = {"latency": SAME, "peak_memory": changed(1.0, a=1e8)}
     lines = explain(result_of(8 * [figures]))
-    assert lines[1].startswith("  REGRESSED    peak_memory: ")
-    assert lines[2].startswith("  PASSED       latency: A 1.00 ms, B 1.00 ms, ×1.000 (")
-    assert lines[2].endswith("), tolerance 3 %")
+    assert lines[2].startswith("  REGRESSED    peak_memory: ")
+    assert lines[3].startswith("  PASSED       latency: A 1.00 ms, B 1.00 ms, ×1.000 (")
+    assert lines[3].endswith("), tolerance 3 %")
 
 
 def test_a_tolerance_that_is_wider_than_the_one_asked_for_names_both_and_the_reason() -> None:
@@ -186,7 +202,7 @@ def test_the_precision_is_that_of_latency() -> None:
 
 def test_the_precision_is_unknown_without_an_interval() -> None:
     without = result_of(alike(0.0, error=math.inf))
-    assert "noise floor: unknown, there is no interval" in explain(without)[2]
+    assert "noise floor: unknown, there is no interval" in explain(without)[3]
 
 
 @pytest.mark.parametrize(
@@ -269,5 +285,5 @@ def test_a_wrong_output_has_its_own_reason() -> None:
     assert missing.verdict is Verdict.REGRESSED
     lines = explain(result_of(alike(0.0), comparisons=[missing]))
     assert (
-        lines[1] == "  REGRESSED    agreement: 'y' is absent, and (3,) of the baseline, for row 0"
+        lines[2] == "  REGRESSED    agreement: 'y' is absent, and (3,) of the baseline, for row 0"
     )

@@ -16,7 +16,12 @@ from pytest_mlms.keep.results.line import Judgement
 from pytest_mlms.keep.results.recorder import Recorder
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.evaluate.limits import judge
-from pytest_mlms.warning_types import MlmsArtifactLost, MlmsInconclusive, MlmsWarning
+from pytest_mlms.warning_types import (
+    MlmsArtifactLost,
+    MlmsContention,
+    MlmsInconclusive,
+    MlmsWarning,
+)
 
 PLACE = Place(Path("a.yaml"), 7)
 LIMIT = Limit("top1", 0.9, Place(Path("a.yaml"), 40))
@@ -134,6 +139,16 @@ def test_an_undecided_limit_warns_with_its_line(recorder: Recorder) -> None:
         settle(recorder, ASTRIDE)
     assert (warned[0].filename, warned[0].lineno) == ("a.yaml", 40)
     assert recorder.verdict is Verdict.INCONCLUSIVE
+
+
+def test_a_warning_of_contention_names_the_model_and_its_line_of_the_manifest(
+    tmp_path: Path,
+) -> None:
+    recorder = Recorder("a.yaml::test[x]", tmp_path, PLACE, label="digits cpu-b8")
+    with pytest.warns(MlmsContention) as warned:
+        recorder.warn_of_contention("the measuring thread waited for a core 74 % of the time")
+    assert (warned[0].filename, warned[0].lineno) == ("a.yaml", 7)
+    assert str(warned[0].message).startswith("digits cpu-b8: the measuring thread waited")
 
 
 def test_warnings_have_one_line_with_the_model_and_the_case(tmp_path: Path) -> None:

@@ -122,6 +122,9 @@ def test_a_manifest_that_is_wrong_is_annotated_at_its_lines(
     (command,) = commands(project.run("-q"))
     line = line_with(project, "float31")
     assert command.startswith(f"::error file=manifests/digits.yaml,line={line},title=mlms")
+    text = on_github.read_text()
+    assert text.startswith("## mlms: manifests with errors\n\n```\n")
+    assert f"manifests/digits.yaml:{line}: " in text
 
 
 def test_a_summary_that_can_not_be_written_is_said(tmp_path: Path) -> None:

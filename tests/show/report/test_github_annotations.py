@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -59,7 +60,11 @@ def test_a_broken_limit_is_an_error_at_its_line() -> None:
         "line": "88",
         "title": "digits here-cpu-b1%3A FAILED",
     }
-    assert message.startswith("digits b1: latency_p50 is not at most 1.00 ms%0A  limit set by")
+    reason = "latency p50 4.00 ms (3.00 ms to 5.00 ms), limit at most 1.00 ms"
+    where = (
+        "the summary of this job has the whole text: models/m.yaml::test_performance[here-cpu-b1]"
+    )
+    assert message == f"{reason}%0A{where}"
 
 
 def test_an_undecided_item_is_a_warning() -> None:
@@ -97,6 +102,21 @@ def test_an_error_is_annotated_at_the_line_that_it_names() -> None:
     assert place_of(view_of(elsewhere)) == "models/m.yaml:9"
 
 
+def test_items_that_failed_with_one_text_have_one_annotation() -> None:
+    errors = []
+    for number in (1, 8, 64):
+        text = f"models/m.yaml:4: digits here-cpu-b{number}: m.onnx is not an ONNX model; export it"
+        command = f"reproduce: pytest models/m.yaml::b{number}"
+        fields: dict[str, Any] = {"outcome": "failed", "limits": [], "estimates": {}}
+        errors.append(line_of(number, "ERROR", message=f"{text}\n{command}", **fields))
+    (command,) = annotated(*errors)
+    assert command.startswith("::error file=sub/models/m.yaml,line=4,title=digits here-cpu-b1%3A")
+    told = (
+        "::m.onnx is not an ONNX model; export it%0Athe same for 2 more: here-cpu-b8, here-cpu-b64"
+    )
+    assert told in command
+
+
 def test_a_manifest_outside_of_the_workspace_has_no_file() -> None:
     failed = broken_limit(limits=None, place="../../else/m.yaml:3")
     (command,) = annotated(failed)
@@ -105,11 +125,11 @@ def test_a_manifest_outside_of_the_workspace_has_no_file() -> None:
 
 def test_a_strangers_name_and_message_begin_no_command_of_their_own() -> None:
     model = {"path": "models/m.yaml", "name": HOSTILE, "version": "1.0.0"}
-    (command,) = annotated(broken_limit(manifest=model, message=HOSTILE, case=HOSTILE))
+    (command,) = annotated(broken_limit(manifest=model, nodeid=HOSTILE, case=HOSTILE))
     assert "\n" not in command
     assert command.count("::error") == 2  # the command, and the escaped line of its message
     assert "%0A::error::d" in command
-    long = broken_limit(message="x" * 100_000)
+    long = broken_limit(message="x" * 100_000, limits=[])
     assert len(annotated(long)[0]) < 5000
 
 

@@ -183,7 +183,8 @@ def test_a_failure_names_the_model_and_the_case_in_header_first_line_and_summary
     report = finish(item, "call", "failed", error)
     assert report.head_line == "digits-cnn: test_performance[x]"
     shown: Any = report.longrepr
-    assert shown.reprcrash.message.startswith(f"{CASE.label}: top1 is not at least 99 %\n")
+    assert shown.reprcrash.message == f"{CASE.label}: top1 is not at least 99 %"
+    assert str(shown).startswith(f"{CASE.label}: top1 is not at least 99 %\n")
     assert str(shown).endswith(f"\nreproduce: {COMMAND}")
 
 
