@@ -28,7 +28,7 @@ from pytest_mlms.show.pages.sparkline import sparkline
 if TYPE_CHECKING:
     from pytest_mlms.show.pages.series import ChangeView, SeriesView
 
-_MOST_LOOKS = 12
+MOST_LOOKS = 12
 _MOST_MODELS = 30
 _MOST_STACKS = 12
 _MOST_ANSWERS = 6
@@ -75,13 +75,20 @@ class Loss(NamedTuple):
     """The weightiest of the changes for the worse of a model that began at one run.
 
     ``others`` counts the rest of them. ``moved`` is what differs between the runs before and after;
-    that and the series are None where there are too many losses to ask.
+    that and the series are None of losses after the first ones.
     """
 
     change: ChangeView
     others: int
     moved: str | None
     series: SeriesView | None
+
+
+class Losses(NamedTuple):
+    """Losses, and whether these are all: there may be too many changes to read."""
+
+    found: Sequence[Loss] = ()
+    are_all: bool = True
 
 
 class Bench(Protocol):
@@ -101,7 +108,7 @@ class Bench(Protocol):
     def series(self, items: Sequence[Evaluated]) -> Mapping[tuple[str, int], SeriesView]:
         """Return the main series of each item that has one, by its key."""
 
-    def losses(self, models: Collection[str]) -> Sequence[Loss]:
+    def losses(self, models: Collection[str]) -> Losses:
         """Return the open and confirmed changes for the worse, confirmed and large ones first."""
 
 
@@ -204,7 +211,7 @@ def evaluated_of(item: ItemView, number: int, whole: bool) -> Evaluated:
 def make_overview(evaluated: Iterable[Evaluated], bench: Bench) -> Overview:
     """Return the first screen of what was evaluated."""
     newest = _newest(evaluated)
-    losses = bench.losses({each.model for each in newest})
+    losses, are_all = bench.losses({each.model for each in newest})
     columns = _columns(newest)
     cells: dict[tuple[str, str, str], list[Evaluated]] = defaultdict(list)
     for each in newest:
@@ -217,7 +224,7 @@ def make_overview(evaluated: Iterable[Evaluated], bench: Bench) -> Overview:
     places = [(model, column.name, column.framework) for model in models for column in shown]
     bad = _bad_groups(newest)
     followed = {place: _followed(cells[place]) for place in places if place in cells}
-    firsts = [group[0] for group in bad[:_MOST_LOOKS]]
+    firsts = [group[0] for group in bad[:MOST_LOOKS]]
     series = dict(bench.series([*followed.values(), *firsts]))
     rows = []
     for model in models:
@@ -241,14 +248,14 @@ def make_overview(evaluated: Iterable[Evaluated], bench: Bench) -> Overview:
         },
         hosts=len({each.host for each in newest if each.host}),
         newest=max((each.time for each in newest), default=""),
-        answers=answers_of(newest, losses),
-        looks=looks[:_MOST_LOOKS],
+        answers=answers_of(newest, Losses(losses, are_all)),
+        looks=looks[:MOST_LOOKS],
         columns=shown,
         rows=rows,
         left_out={
             "models": len(worst) - len(models),
             "stacks": len(columns) - len(shown),
-            "looks": len(bad) + len(losses) - min(len(looks), _MOST_LOOKS),
+            "looks": len(bad) + len(losses) - min(len(looks), MOST_LOOKS),
         },
     )
 
@@ -346,7 +353,7 @@ def _looks_at_items(
     bench: Bench,
 ) -> Iterator[Look]:
     """Yield the first item of each group that makes a run fail."""
-    for group in bad[:_MOST_LOOKS]:
+    for group in bad[:MOST_LOOKS]:
         each = group[0]
         item = bench.item(each)
         change, values = _figures_of(item) if item else ("", "")
@@ -378,7 +385,7 @@ def _figures_of(item: ItemView) -> tuple[str, str]:
 
 def _looks_at_losses(losses: Sequence[Loss], bench: Bench) -> Iterator[Look]:
     """Yield the first of the changes, with what moved at their places."""
-    for change, others, moved, series in losses[:_MOST_LOOKS]:
+    for change, others, moved, series in losses[:MOST_LOOKS]:
         more = f"; {others} more series of the model changed, too" if others else ""
         is_confirmed = change.status == "confirmed"
         yield Look(
@@ -395,7 +402,7 @@ def _looks_at_losses(losses: Sequence[Loss], bench: Bench) -> Iterator[Look]:
         )
 
 
-def answers_of(newest: Sequence[Evaluated], losses: Sequence[Loss]) -> Sequence[Answer]:
+def answers_of(newest: Sequence[Evaluated], losses: Losses) -> Sequence[Answer]:
     """Return whether to upgrade to each version that an upgrade was measured to.
 
     "yes" needs all of its upgrades to pass, in runs that ended, and nothing else of that version to
@@ -414,8 +421,8 @@ def answers_of(newest: Sequence[Evaluated], losses: Sequence[Loss]) -> Sequence[
             if each.kind != "upgrade"
             and (_target(each) == target or (each.stack, each.framework) in stacks)
         ]
-        came = [loss for loss in losses if loss.moved is None or target in _after(loss.moved)]
-        answers.append(_answer(target, items, others, came))
+        came = [loss for loss in losses.found if _may_come_with(target, loss)]
+        answers.append(_answer(target, items, others, Losses(came, losses.are_all)))
     answers.sort(key=lambda answer: (("no", "open", "yes").index(answer.word), answer.target))
     return answers[:_MOST_ANSWERS]
 
@@ -426,6 +433,14 @@ def _target(each: Evaluated) -> str:
     return f"{each.framework} {each.version}" if is_other else f"the stack {each.stack}"
 
 
+def _may_come_with(target: str, loss: Loss) -> bool:
+    """Return whether a change came with a version, is one of a stack, or wasn't asked about."""
+    if loss.moved is None:
+        return True
+    of_stack = f"the stack {loss.change.case}".startswith(f"{target}-")
+    return of_stack or target in _after(loss.moved)
+
+
 def _after(moved: str) -> set[str]:
     """Return names with their versions after a change, of its text: a 1 → 2, b 3 → 4."""
     parts = [part.split(" ") for part in moved.split(", ")]
@@ -433,7 +448,7 @@ def _after(moved: str) -> set[str]:
 
 
 def _answer(
-    target: str, upgrades: Sequence[Evaluated], others: Sequence[Evaluated], losses: Sequence[Loss]
+    target: str, upgrades: Sequence[Evaluated], others: Sequence[Evaluated], losses: Losses
 ) -> Answer:
     count = len(upgrades)
     noun = "upgrade" if count == 1 else "upgrades"
@@ -441,7 +456,7 @@ def _answer(
     if bad:
         told = ", ".join(f"{number} {verdict}" for verdict, number in bad.items())
         return Answer("no", target, f"of {count} {noun}, {told}")
-    if any(loss.change.status == "confirmed" for loss in losses):
+    if any(loss.moved and loss.change.status == "confirmed" for loss in losses.found):
         return Answer("no", target, "a confirmed change for the worse came with it")
     passed = [each for each in upgrades if each.verdict in _FINE]
     told = f"{len(passed)} of {count} {noun} passed"
@@ -450,7 +465,8 @@ def _answer(
     doubts = [
         f"of its other items, {failed} failed" if failed else "",
         f"of its other items, {undecided} undecided" if undecided else "",
-        "changes that came with it, or may have, are open" if losses else "",
+        "changes that came with it, or may have, are open" if losses.found else "",
+        "" if losses.are_all else "there are too many open changes to read",
         "a run is not whole" if not all(each.whole for each in [*upgrades, *others]) else "",
     ]
     if len(passed) < count or any(doubts):

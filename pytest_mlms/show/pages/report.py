@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from pytest_mlms.show.pages.compare import CompareView
-    from pytest_mlms.show.pages.overview import Evaluated, Loss
+    from pytest_mlms.show.pages.overview import Evaluated, Losses
     from pytest_mlms.show.pages.series import SeriesView
 
 MOST_BYTES = 2_000_000
@@ -159,9 +159,11 @@ class _ReportBench:
         found = {each.key: runs[each.run].get(each.nodeid, {}) for each in items}
         return main_series(self._history, found)
 
-    def losses(self, models: Collection[str]) -> Sequence[Loss]:
+    def losses(self, models: Collection[str]) -> Losses:
+        from pytest_mlms.show.pages.overview import Losses
+
         if self._history is None:
-            return ()
+            return Losses()
         from pytest_mlms.show.pages.trends import read_losses
 
         return read_losses(self._history, models)

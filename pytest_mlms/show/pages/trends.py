@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import TypeVar
 
 from sqlalchemy import Engine
@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 from pytest_mlms.keep.history.changes import newest_changes
 from pytest_mlms.keep.history.queries import series_ids
 from pytest_mlms.show.pages.item import HEADLINES
-from pytest_mlms.show.pages.overview import Loss
+from pytest_mlms.show.pages.overview import MOST_LOOKS, Loss, Losses
 from pytest_mlms.show.pages.series import (
     ChangeView,
     SeriesView,
@@ -45,28 +45,28 @@ def main_series(history: Engine, quantities: Mapping[K, Mapping[str, str]]) -> d
     return {item: views[ids[key]] for item, key in main.items() if key in ids}
 
 
-def read_losses(history: Engine, models: Collection[str]) -> Sequence[Loss]:
+def read_losses(history: Engine, models: Collection[str]) -> Losses:
     """Return the changes for the worse of these models that are open or confirmed.
 
     Of those of a model that began at one run it is one. Confirmed ones come first.
     """
     groups: dict[tuple[str, str], list[ChangeView]] = defaultdict(list)
     with history.connect() as connection:
-        found, _ = newest_changes(connection, _MOST_CHANGES, statuses=("confirmed", "open"))
+        found, total = newest_changes(connection, _MOST_CHANGES, statuses=("confirmed", "open"))
         for change in map(change_view, found):
             if change.is_loss and change.model in models:
                 groups[change.model, change.first_run].append(change)
         largest = [max(changes, key=_weight) for changes in groups.values()]
         largest.sort(key=_weight, reverse=True)
         moved = [moved_with(connection, change) for change in largest[:_MOST_MOVED]]
-    shown = [change.series for change in largest[:_MOST_MOVED]]
+    shown = [change.series for change in largest[:MOST_LOOKS]]
     views = {view.id: view for view in read_series(history, shown, MOST_RUNS)}
     losses = []
     for place, change in enumerate(largest):
         others = len(groups[change.model, change.first_run]) - 1
         differs = moved[place] if place < _MOST_MOVED else None
         losses.append(Loss(change, others, differs, views.get(change.series)))
-    return losses
+    return Losses(losses, total <= _MOST_CHANGES)
 
 
 def _weight(change: ChangeView) -> tuple[bool, bool, float]:

@@ -16,7 +16,7 @@ from pytest_mlms.keep.history.run_lines import check_line
 from pytest_mlms.keep.history.series import points_of
 from pytest_mlms.show.pages.item import ItemView
 from pytest_mlms.show.pages.numbers import quantity_label
-from pytest_mlms.show.pages.overview import Evaluated, Loss, Overview, make_overview
+from pytest_mlms.show.pages.overview import Evaluated, Losses, Overview, make_overview
 from pytest_mlms.show.pages.series import SeriesView
 from pytest_mlms.show.pages.trends import main_series, read_losses
 from pytest_mlms.show.portal.catalog import Catalog, RunViews
@@ -56,8 +56,8 @@ class _PortalBench:
             return {}
         return main_series(self._history, {each.key: self._quantities(each) for each in items})
 
-    def losses(self, models: Collection[str]) -> Sequence[Loss]:
-        return () if self._history is None else read_losses(self._history, models)
+    def losses(self, models: Collection[str]) -> Losses:
+        return Losses() if self._history is None else read_losses(self._history, models)
 
     def _quantities(self, each: Evaluated) -> Mapping[str, str]:
         """Return the quantities of an item's points by the keys of their series."""

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pytest_mlms.keep.history.changes import newest_changes
 from pytest_mlms.keep.history.store import open_to_read
 from pytest_mlms.show.pages.html import ago
-from pytest_mlms.show.pages.overview import Answer, Evaluated, Loss, answers_of
+from pytest_mlms.show.pages.overview import Answer, Evaluated, Loss, Losses, answers_of
 from pytest_mlms.show.pages.report import render_report
 from pytest_mlms.show.pages.run import read_run
 from pytest_mlms.show.pages.series import ChangeView, change_view
@@ -69,7 +69,7 @@ LOST = ChangeView(
 
 
 def the_answer(items: Sequence[Evaluated], *losses: Loss) -> Answer:
-    (answer,) = answers_of(items, losses)
+    (answer,) = answers_of(items, Losses(losses))
     return answer
 
 
@@ -106,6 +106,7 @@ def test_what_is_bad_undecided_or_not_whole_is_not_answered_with_yes(
         ("onnxruntime 1.31.1 → 1.32.0.post1", "confirmed", "yes"),
         ("host a → b", "open", "yes"),
         (None, "open", "open"),
+        (None, "confirmed", "open"),
     ],
 )
 def test_a_change_for_the_worse_counts_where_the_version_came_with_it(
@@ -115,9 +116,17 @@ def test_a_change_for_the_worse_counts_where_the_version_came_with_it(
     assert the_answer([UPGRADE], loss).word == word
 
 
+def test_changes_that_were_not_read_are_no_yes() -> None:
+    (answer,) = answers_of([UPGRADE], Losses(are_all=False))
+    assert answer.word == "open"
+
+
 def test_sides_of_one_version_are_told_apart_by_the_stack() -> None:
-    answer = the_answer([replace(UPGRADE, baseline="1.32.0")])
-    assert answer.target == "the stack new"
+    alike = [replace(UPGRADE, baseline="1.32.0")]
+    assert the_answer(alike)[:2] == ("yes", "the stack new")
+    assert the_answer(alike, Loss(LOST, 0, "numpy 2 → 3", None)).word == "open"
+    elsewhere = replace(LOST, case="newest-cpu-b1")
+    assert the_answer(alike, Loss(elsewhere, 0, "numpy 2 → 3", None)).word == "yes"
 
 
 VERDICTS = st.sampled_from(["ERROR", "REGRESSED", "INCONCLUSIVE", "PASSED", "IMPROVED", "SKIPPED"])
@@ -134,7 +143,7 @@ ITEMS = st.builds(
 
 @given(st.lists(ITEMS, max_size=6))
 def test_yes_needs_all_of_it_to_be_fine(items: list[Evaluated]) -> None:
-    for answer in answers_of(items, ()):
+    for answer in answers_of(items, Losses()):
         upgrades = [each for each in items if each.kind == "upgrade"]
         fine = all(each.verdict in ("PASSED", "IMPROVED") for each in upgrades)
         quiet = all(each.verdict in ("PASSED", "IMPROVED", "SKIPPED") for each in items)

@@ -292,7 +292,7 @@ def test_the_history_of_the_folder_of_results_is_found(tmp_path: Path) -> None:
 
 def test_a_portal_of_an_empty_folder_says_what_to_do(tmp_path: Path) -> None:
     with serving(tmp_path) as portal:
-        for path in ("/", "/runs"):
+        for path in ("/", "/runs", "/models"):
             page = portal.get(path).text
             assert "There is no run yet" in page
             assert "pytest --mlms-manifests=DIR" in page
