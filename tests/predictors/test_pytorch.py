@@ -960,7 +960,7 @@ class State(torch.nn.Module):
         return x + self.sum
 
 torch.jit.script(State()).save("state.jit")
-torch.jit.trace(State().eval(), torch.ones(2, 3)).save("traced.ts")
+torch.jit.trace(State().eval(), torch.ones(2, 3)).save("none.ts")  # traces have no assignments
 torch.jit.script(torch.nn.BatchNorm1d(3)).save("norm.pt")
 
 class Adding(State):
@@ -968,6 +968,7 @@ class Adding(State):
         self.sum.add_(self.norm(x)[0])
         return x + self.sum
 
+torch.jit.trace(Adding().eval(), torch.ones(2, 3)).save("traced.ts")
 torch.export.save(torch.export.export(Adding().eval(), (torch.ones(2, 3),)), "state.pt2")
 """
 
@@ -980,6 +981,7 @@ def test_a_model_that_keeps_a_state_says_so(torch: Framework, tmp_path: Path) ->
     for name, facts in (
         ("state.jit", {KEPT_STATE: "sum"}),
         ("traced.ts", {KEPT_STATE: "sum"}),
+        ("none.ts", None),
         ("norm.pt", None),
     ):
         assert torch.load(tmp_path / name, inputs="x float32[?,3]")["device_facts"] == facts
