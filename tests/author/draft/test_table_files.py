@@ -125,10 +125,14 @@ def test_any_table_of_numbers_is_read_as_it_was_written(
     rows = data.draw(st.lists(row, min_size=1, max_size=5))
     separator = data.draw(st.sampled_from([",", ";", "\t", "|"]))
     is_quoted = data.draw(st.booleans())
-    quoting = csv.QUOTE_ALL if is_quoted else csv.QUOTE_MINIMAL
     ending = data.draw(st.sampled_from(["\n", "\r\n"]))
     file = io.StringIO(newline="")
-    writer = csv.writer(file, delimiter=separator, quoting=quoting, lineterminator=ending)
+    writer = csv.writer(
+        file,
+        delimiter=separator,
+        quoting=csv.QUOTE_ALL if is_quoted else csv.QUOTE_MINIMAL,
+        lineterminator=ending,
+    )
     writer.writerows([names, *rows])
     found = read(tmp_path_factory.mktemp("t"), file.getvalue())
     assert found.names == names
