@@ -29,8 +29,8 @@ _RANKS = {"top1": 1, "top5": 5}
 """Quantity -> how many of the best classes may have the label."""
 
 _BINARY = 2  # classes
-_MOST_SCORES = 50_000
-"""Inputs x classes up to which the areas of each sample are computed, in some 2 s for 1,000."""
+_MOST_SCORES = 10_000
+"""Inputs x classes up to which the areas of each sample are computed, which takes the most time."""
 
 _ROWS = 1024  # whose scores are computed at once
 
