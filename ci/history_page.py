@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from history_noise import NOISES, recording
+from history_versions import BEFORE, KINDS, STEP, VersionCell
+from history_versions import NOISES as VERSION_NOISES
 
 __all__ = ["Cell", "Drift", "Study", "make_page"]
 
@@ -85,6 +87,7 @@ class Study:
 
     cells: Sequence[Cell] = ()
     drifts: Sequence[Drift] = ()
+    versions: Sequence[VersionCell] = ()
 
     @classmethod
     def read(cls, path: Path) -> Study:
@@ -96,7 +99,9 @@ class Study:
         for cell in document["cells"]:
             found = [Found(**share) for share in cell["found"]]
             cells.append(Cell(**{**cell, "found": found}))
-        return cls(cells, [Drift(**drift) for drift in document["drifts"]])
+        drifts = [Drift(**drift) for drift in document["drifts"]]
+        versions = [VersionCell(**cell) for cell in document.get("versions", [])]
+        return cls(cells, drifts, versions)
 
     def write(self, path: Path) -> None:
         """Write the study into a file."""
@@ -106,12 +111,16 @@ class Study:
         """Return the study with a cell, also in place of an earlier one."""
         same = (new.rule, new.noise)
         kept = [cell for cell in self.cells if (cell.rule, cell.noise) != same]
-        return Study(sorted([*kept, new], key=_order), self.drifts)
+        return Study(sorted([*kept, new], key=_order), self.drifts, self.versions)
 
     def with_drift(self, new: Drift) -> Study:
         """Return the study with a rule's drift, also in place of an earlier one."""
         kept = [drift for drift in self.drifts if drift.rule != new.rule]
-        return Study(self.cells, sorted([*kept, new], key=_order))
+        return Study(self.cells, sorted([*kept, new], key=_order), self.versions)
+
+    def with_versions(self, cells: Sequence[VersionCell]) -> Study:
+        """Return the study with these cells of versions."""
+        return Study(self.cells, self.drifts, cells)
 
 
 def _order(of_rule: Cell | Drift) -> int:
@@ -126,6 +135,8 @@ def make_page(study: Study) -> str:
         parts.append(_section(f"Noise: {name}", noise.description, name, study.cells))
     parts.append(_section("Recorded series", recording(), "recorded", study.cells))
     parts.append(_drift_section(study.drifts))
+    if study.versions:
+        parts.append(_version_section(study.versions))
     return "\n".join(parts)
 
 
@@ -157,6 +168,39 @@ def _drift_section(drifts: Iterable[Drift]) -> str:
     columns = ["rule", "series with a report", "first, by the median run", "reports a year"]
     text = "Series that get 10 % slower in a year, with noise of 1 %."
     return _table("Slow drift", text, columns, rows)
+
+
+def _version_section(cells: Sequence[VersionCell]) -> str:
+    """Return the tables of nights with another version: with a step, and without one."""
+    by_place = {(cell.kind, cell.noise): cell for cell in cells}
+    columns = ["series of a night", *[f"noise of {noise:.1%}" for noise in VERSION_NOISES]]
+    stepped = []
+    quiet = []
+    for kind in KINDS:
+        of_kind = [by_place[kind.name, noise] for noise in VERSION_NOISES]
+        shares = [f"{cell.found:.1%}, {cell.series:.1%}, {cell.named:.1%}" for cell in of_kind]
+        stepped.append([kind.name, *shares])
+        rates = [
+            f"{1000 * cell.false:.2f} ± {1000 * cell.error:.2f}, {cell.false_named:.1%}"
+            for cell in of_kind
+        ]
+        quiet.append([kind.name, *rates])
+    found = _table(
+        "A version that changes everything",
+        f"{BEFORE} nights, and one with another version that is slower by {STEP:.0%}: the nights "
+        "with an alarm at once, the changed series with one, and the nights where it is an alarm "
+        "or named. Noise is normal, its sd that between nights.",
+        columns,
+        stepped,
+    )
+    false = _table(
+        "A version that changes nothing",
+        f"The same without a step: nights of 1,000 with any alarm, with the standard error over "
+        f"{cells[0].nights:,} nights, and the nights with a suspicion that is named at most.",
+        columns,
+        quiet,
+    )
+    return f"{found}\n{false}"
 
 
 def _table(title: str, text: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -1,7 +1,8 @@
 """Study what changes of a history are found, and what is reported wrongly, beside other rules.
 
     bash ci/history_study [--years 200] [--slow-years 20] [--rules ours otava …] [--processes 2]
-                          [--noises white recorded drift …] [--output docs/history_study.md]
+                          [--noises white recorded drift versions …] [--nights 20000]
+                          [--output docs/history_study.md]
 
 Writes docs/history_study.md; cells that are not computed are those of the last study of this
 commit, which are kept in build/history_study. Every rule is a nightly process: after each run it
@@ -28,6 +29,8 @@ from pathlib import Path
 import numpy as np
 from history_noise import NIGHTS, NOISES, Values, read_recorded, with_drift
 from history_page import Cell, Drift, Found, Study, make_page
+from history_versions import KINDS, VersionCell, measure
+from history_versions import NOISES as VERSION_NOISES
 from measured_commit import measured_commit
 
 ROOT = Path(__file__).parents[1]
@@ -177,13 +180,26 @@ class Runner:
         middle = float(np.median(first)) if first else None
         return Drift(rule, len(first) / len(series), middle, count)
 
+    def versions(self) -> list[VersionCell]:
+        """Return what our rule says of nights with another version."""
+        nights = self.options.nights
+        stepped = max(1, nights // 10)
+        cells = []
+        for kind in KINDS:
+            for noise in VERSION_NOISES:
+                cells.append(measure(kind, noise, nights, stepped, self.options.seed))
+        return cells
+
 
 def run_study(options: argparse.Namespace, study: Study) -> Study:
     """Ask the rules on the kinds of series, and replace their cells of an earlier study."""
     runner = Runner(options)
     for rule in options.rules:
         for noise in options.noises:
-            if noise == "drift":
+            if noise == "versions":
+                if rule == "ours":
+                    study = study.with_versions(runner.versions())
+            elif noise == "drift":
                 study = study.with_drift(runner.drift(rule))
             elif noise == "recorded":
                 study = study.with_cell(runner.recorded(rule))
@@ -200,7 +216,8 @@ def parse_options(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--years", type=int, default=200, help="of each noise, for fast rules")
     parser.add_argument("--slow-years", type=int, default=20, help="the same for otava and asv")
     parser.add_argument("--rules", nargs="+", choices=RULES, default=RULES)
-    noises = [*NOISES, "recorded", "drift"]
+    parser.add_argument("--nights", type=int, default=20_000, help="with another version, each")
+    noises = [*NOISES, "recorded", "drift", "versions"]
     parser.add_argument("--noises", nargs="+", choices=noises, default=noises)
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seed", type=int, default=1)

@@ -6,10 +6,12 @@ import argparse
 import dataclasses
 import getpass
 import json
+import os
 import shlex
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_mlms.cli.arguments import (
@@ -27,6 +29,7 @@ from pytest_mlms.core.redaction import redact
 from pytest_mlms.core.text import visible
 from pytest_mlms.core.units import format_quantity
 from pytest_mlms.decide.upgrade.labels import percent
+from pytest_mlms.provide.artifacts.fetch import default_cache
 from pytest_mlms.show.report.table import KEEP, format_table
 
 if TYPE_CHECKING:
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from pytest_mlms.keep.history.change_scan import Scanned
     from pytest_mlms.keep.history.changes import Change
     from pytest_mlms.keep.history.shifts import Sight
+    from pytest_mlms.keep.history.version_steps import VersionChange
 
 _WIDTH = 80  # columns of a log
 _HEADER = ("change", "before → after", "ratio", "95 %")
@@ -43,6 +47,7 @@ _MOST_DIFFERENCES = 12
 _SHORT_SHA = 7
 _TENFOLD = 9.0  # what few points leave open is larger
 _MOST_SIGHTS = 500  # series; all of their points are read
+_MOST_NAMED = 10  # suspicions of a change of versions
 
 
 def add_changes(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -65,7 +70,8 @@ def add_changes(commands: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--confirm",
         action="store_true",
-        help="make the stacks on both sides of each open change again, and judge them in turns",
+        help="make the stacks on both sides of each open change or suspicion again, and judge them "
+        "in turns",
     )
     parser.add_argument(
         "--limit", type=positive, metavar="N", help="confirm the first N changes only"
@@ -104,21 +110,26 @@ def _changes(options: argparse.Namespace) -> int:
     scanned = scan(history)
     selected = _selected(history, options.expression)
     if options.confirm:
-        _confirm(history, selected, options)
+        _confirm(history, selected, _version_changes(history, options.expression), options)
         selected = _selected(history, options.expression)
     shown = selected
     if not options.all:
         shown = [change for change in selected if change.status in ("open", "confirmed")]
     groups = group_changes(history, shown)
+    versions = _version_changes(history, options.expression)
     seen = _sights(history, options.expression)
     if options.format == "json":
-        found = [dataclasses.asdict(group) for group in groups]
-        sights = None if seen is None else [dataclasses.asdict(each) for each in seen]
-        document = {**dataclasses.asdict(scanned), "groups": found, "sights": sights}
+        document = {
+            **dataclasses.asdict(scanned),
+            "groups": _plain(groups),
+            "versions": _plain(versions),
+            "sights": _plain(seen),
+        }
         print(json.dumps(document, indent=1))
     else:
         _print_groups(groups)
-        _print_summary(scanned, selected)
+        _print_summary(scanned, selected, options)
+        _print_versions(versions or [], options)
         _print_sights(seen)
     fails = [change for change in selected if change.status == "confirmed" and change.is_worse]
     if not options.fail or not fails:
@@ -132,14 +143,26 @@ def _changes(options: argparse.Namespace) -> int:
     return 1
 
 
-def _confirm(history: Engine, changes: Sequence[Change], options: argparse.Namespace) -> None:
-    """Confirm open changes; tell the outcome of each on standard error.
+def _plain(records: Sequence[Any] | None) -> list[dict[str, Any]] | None:
+    return None if records is None else [dataclasses.asdict(record) for record in records]
+
+
+def _confirm(
+    history: Engine,
+    changes: Sequence[Change],
+    versions: Sequence[VersionChange] | None,
+    options: argparse.Namespace,
+) -> None:
+    """Confirm open changes and those that are named; tell the outcome of each on standard error.
 
     The changes of a host's control item are left out: others are compared with them.
     """
     from pytest_mlms.keep.history.confirmation import confirm
 
-    waiting = [change for change in changes if change.status == "open" and not change.control]
+    named = [change for version in versions or [] for change in version.suspected]
+    waiting = [
+        change for change in [*changes, *named] if change.status == "open" and not change.control
+    ]
     chosen = waiting[: options.limit]
     if not chosen:
         print_error("no open change to confirm")
@@ -150,7 +173,8 @@ def _confirm(history: Engine, changes: Sequence[Change], options: argparse.Names
         cause = finding.cause or "still open"
         change = finding.change
         model = change.parts["manifest"]
-        name = f"change {change.id} ({model}, {change.quantity} ×{change.ratio:.3f})"
+        number = f"change {change.id}" if change.id else "suspicion"
+        name = f"{number} ({model}, {change.quantity} ×{change.ratio:.3f})"
         print_error(f"{name}: {cause}: {finding.reason}")
 
 
@@ -197,13 +221,27 @@ def _selected(history: Engine, expression: str) -> list[Change]:
 def _sights(history: Engine, expression: str) -> list[Sight] | None:
     """Return how far the selected series can be seen to change; None for too many of them."""
     from pytest_mlms.keep.history.change_scan import sights
+
+    wanted = _wanted(history, expression)
+    return sights(history, wanted) if len(wanted) <= _MOST_SIGHTS else None
+
+
+def _version_changes(history: Engine, expression: str) -> list[VersionChange] | None:
+    """Return the newest changes of software in the selected series; None for too many of them."""
+    from pytest_mlms.keep.history.version_steps import version_changes
+
+    wanted = _wanted(history, expression)
+    return version_changes(history, wanted) if len(wanted) <= _MOST_SIGHTS else None
+
+
+def _wanted(history: Engine, expression: str) -> list[int]:
     from pytest_mlms.keep.history.queries import series_names
     from pytest_mlms.keep.history.selection import select_series
 
     with history.connect() as connection:
-        names = series_names(connection)
-        wanted = select_series(connection, expression) if expression else list(names)
-    return sights(history, wanted) if len(wanted) <= _MOST_SIGHTS else None
+        if expression:
+            return list(select_series(connection, expression))
+        return list(series_names(connection))
 
 
 def _print_groups(groups: Sequence[ChangeGroup]) -> None:
@@ -289,7 +327,9 @@ def _notes(change: Change) -> list[str]:
     return notes
 
 
-def _print_summary(scanned: Scanned, selected: Sequence[Change]) -> None:
+def _print_summary(
+    scanned: Scanned, selected: Sequence[Change], options: argparse.Namespace
+) -> None:
     counts: dict[str, int] = {}
     for change in selected:
         counts[change.status] = counts.get(change.status, 0) + 1
@@ -299,16 +339,72 @@ def _print_summary(scanned: Scanned, selected: Sequence[Change]) -> None:
     )
     if scanned.too_few:
         print(
-            f"{scanned.too_few:,} have fewer than {scanned.least} points: too few to tell a change"
+            f"{scanned.too_few:,} have fewer than {scanned.least} points: too few to tell a change "
+            "where no version changed"
         )
     if counts.get("open"):
-        print("open ones are suspicions: mlms history changes --confirm measures both sides")
+        print(f"open ones are suspicions: {_confirm_command(options)} measures both sides")
+
+
+def _confirm_command(options: argparse.Namespace) -> str:
+    """Return the command that confirms what these options have selected."""
+    words = ["mlms", "history", "changes", "--confirm"]
+    if options.history != os.environ.get("MLMS_HISTORY", "mlms-results/history.sqlite"):
+        words.append(f"--history={redact(options.history)}")
+    if options.expression:
+        words.append(f"-k{options.expression}")
+    if options.results != Path("mlms-results"):
+        words.append(f"--mlms-results={options.results}")
+    words += [f"--mlms-predictors={folder}" for folder in options.predictors]
+    if options.cache != default_cache():
+        words.append(f"--mlms-cache={options.cache}")
+    if options.allow_code:
+        words.append("--mlms-allow-code")
+    words += [f"--mlms-env-passthrough={name}" for name in options.env_passthrough]
+    words += [f"--trust-run={run}" for run in options.trusted]
+    return shlex.join(words)
+
+
+def _print_versions(versions: Sequence[VersionChange], options: argparse.Namespace) -> None:
+    """Print the newest changes of software whose effect too few runs tell."""
+    suspected = 0
+    for version in versions:
+        if version.found == version.series:
+            continue
+        runs = "the last run" if version.runs == 1 else f"the last {version.runs} runs"
+        shown = ", ".join(_difference_label(side) for side in version.differences)
+        _print_wrapped(f"version changed with {runs}, from {version.first_run} on: {shown}")
+        for change in version.suspected[:_MOST_NAMED]:
+            _print_wrapped(f"  suspected, {_suspicion(change)}", "    ")
+        if len(version.suspected) > _MOST_NAMED:
+            print(f"  and {len(version.suspected) - _MOST_NAMED} more: --format json has them")
+        if version.too_few:
+            print(f"  {version.too_few:,} of {version.series:,} series have too few runs before it")
+        if version.least:
+            print(f"  too few runs to see less than {_range(*version.least)} in a single series")
+        suspected += len(version.suspected)
+    if suspected:
+        print(f"confirm: {_confirm_command(options)}")
+
+
+def _suspicion(change: Change) -> str:
+    """Return a change that is named, with the interval of its prediction."""
+    from pytest_mlms.keep.history.series import case_label
+
+    direction = "worse" if change.is_worse else "better"
+    series = f"{change.parts['manifest']} {case_label(change.parts)} {change.quantity}"
+    return f"{direction}: {series} ×{change.ratio:.3f} ({change.low:.3f} to {change.high:.3f})"
+
+
+def _print_wrapped(text: str, indent: str = "  ") -> None:
+    print(textwrap.fill(visible(text), output_width(), subsequent_indent=indent))
 
 
 def _print_sights(seen: Sequence[Sight] | None) -> None:
     """Say which change could be seen, as "no change" is nothing where none could."""
     if seen is None:
         print(f"how small steps could be is told of {_MOST_SIGHTS:,} series: choose some by -k")
+        print("so is which of them a version may have changed, beside those that are listed")
     if not seen:
         return
     counts = Counter(sight.points for sight in seen)
@@ -319,15 +415,19 @@ def _print_sights(seen: Sequence[Sight] | None) -> None:
         textwrap.fill(
             f"a step from the next run on would be seen after {', '.join(after)}, four times of "
             f"five if it is {_sizes(sizes)}; where a version changes with it, after one run if it "
-            f"is {_sizes(at_once)}",
+            f"is {_sizes(at_once)} in all of them",
             _WIDTH,
         )
     )
 
 
 def _sizes(shares: Sequence[float]) -> str:
-    least, most = (_size(share) for share in (shares[0], shares[-1]))
-    return f"{least} or more" if least == most else f"{least} to {most} or more"
+    return f"{_range(shares[0], shares[-1])} or more"
+
+
+def _range(least: float, most: float) -> str:
+    low, high = _size(least), _size(most)
+    return low if low == high else f"{low} to {high}"
 
 
 def _size(share: float) -> str:

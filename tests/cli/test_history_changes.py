@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pytest_mlms.cli import history_changes
@@ -13,7 +15,7 @@ from pytest_mlms.cli.main import main
 from pytest_mlms.keep.history.adding import add_run
 from pytest_mlms.keep.history.changes import set_cause
 from pytest_mlms.keep.history.store import open_history
-from tests.support.histories import run_name, write_run
+from tests.support.histories import NEW_LOCK, OLD_LOCK, run_name, write_run
 
 RUNS = 20
 STEP = 15
@@ -151,7 +153,7 @@ def test_few_points_are_said_to_be_too_few_and_series_to_be_too_many(
     add_run(open_history(history), write_run(tmp_path / "results", 0))
     main(["history", "changes", "--history", str(history)])
     output = capsys.readouterr().out
-    assert "9 have fewer than 12 points: too few to tell a change" in output
+    assert "9 have fewer than 12 points: too few to tell a change where no version" in output
     assert "no change" in output
     assert "a step from the next run on would be seen after" in output
     monkeypatch.setattr(history_changes, "_MOST_SIGHTS", 3)
@@ -183,3 +185,99 @@ def test_levels_and_ratio_agree(history: Path, capsys: pytest.CaptureFixture[str
     [group] = json.loads(capsys.readouterr().out)["groups"]
     for change in group["changes"]:
         assert change["after"] / change["before"] == pytest.approx(change["ratio"])
+
+
+def morning(
+    folder: Path, noise: float, step: float, seed: int, nights: int
+) -> tuple[Path, list[str]]:
+    """Add ten nights, and some on another version; return the history and its command.
+
+    All quantities of a night are off by the same, as on a slow machine.
+    """
+    history = folder / "history.sqlite"
+    engine = open_history(history)
+    rng = np.random.default_rng(seed)
+    for night in range(10 + nights):
+        is_new = night >= 10
+        launch = {"command": ["python"], "lock": NEW_LOCK if is_new else OLD_LOCK}
+        ratio = (1 + step if is_new else 1) * float(np.exp(rng.normal(0, noise)))
+        run = write_run(folder / "results", night, ratio=ratio, launch=launch, versions={})
+        add_run(engine, run)
+    engine.dispose()
+    return history, ["history", "changes", "--history", str(history)]
+
+
+TOLD = r"(open|suspected), worse: model-0 onnxruntime-cpu-b64-offline latency_p50"
+
+
+@pytest.mark.parametrize(("noise", "least_open"), [(0.003, 5), (0.008, 4), (0.015, 0)])
+def test_a_version_that_is_slower_by_8_percent_is_told_on_the_first_morning(
+    noise: float, least_open: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = []
+    for seed in range(1, 6):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        history, command = morning(folder, noise, 0.08, seed, nights=1)
+        assert main(command) == 0
+        output = capsys.readouterr().out
+        found += re.findall(TOLD, " ".join(output.split()))
+        assert "onnxruntime 1.32.0 → 1.33.0" in " ".join(output.split())
+        assert f"mlms history changes --confirm --history={history}" in output
+    assert len(found) == 5
+    assert found.count("open") >= least_open
+
+
+def test_after_five_nights_a_step_in_noise_is_one_change_with_its_version(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = []
+    for seed in range(1, 6):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        _, command = morning(folder, 0.015, 0.08, seed, nights=5)
+        assert main([*command, "-kp50"]) == 0
+        output = " ".join(capsys.readouterr().out.split())
+        found += re.findall(TOLD, output)
+        assert f"since run {run_name(10)}" in output or f"from {run_name(10)} on" in output
+        assert "onnxruntime 1.32.0 → 1.33.0" in output
+    assert len(found) == 5
+    assert found.count("open") >= 4
+
+
+@pytest.mark.parametrize("noise", [0.003, 0.008, 0.015])
+def test_a_version_that_changes_nothing_is_no_change_and_says_what_could_be_seen(
+    noise: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, command = morning(tmp_path, noise, 0.0, seed=1, nights=1)
+    assert main(command) == 0
+    output = capsys.readouterr().out
+    assert "9 series, 9 with new points: no change" in output
+    assert f"version changed with the last run, from {run_name(10)} on" in output
+    assert re.search(r"too few runs to see less than [\d.]+ % to [\d.]+ % in a single", output)
+    assert "suspected" not in output
+    assert "confirm" not in output
+
+
+def test_the_command_that_is_printed_has_the_options_and_can_be_read_by_a_shell(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "with a space"
+    folder.mkdir()
+    history, command = morning(folder, 0.015, 0.08, seed=2, nights=1)
+    options = ["-kp50 or p95", f"--mlms-cache={folder}", "--mlms-allow-code"]
+    main([*command, *options])
+    output = capsys.readouterr().out
+    [line] = [line for line in output.splitlines() if line.startswith("confirm: ")]
+    _, *words = shlex.split(line)
+    expected = ["mlms", "history", "changes", "--confirm", f"--history={history}", *options]
+    assert words == expected
+
+
+def test_versions_are_in_the_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, command = morning(tmp_path, 0.015, 0.0, seed=1, nights=2)
+    main([*command, "--format", "json"])
+    [version] = json.loads(capsys.readouterr().out)["versions"]
+    assert (version["first_run"], version["runs"]) == (run_name(10), 2)
+    assert version["differences"][0]["after"] == "1.33.0"
+    assert version["suspected"] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import signal
 import sys
@@ -133,3 +134,25 @@ def test_a_slower_release_is_suspected_and_confirmed_also_after_an_interruption(
     output = capfd.readouterr()
     assert "cause: software, by run" in output.out
     assert "confirming 1 of 1 open changes" in output.err
+
+
+def test_the_printed_command_confirms_a_suspicion_that_one_night_can_not_show(
+    nights: Nights, capfd: pytest.CaptureFixture[str]
+) -> None:
+    first, slower = nights.measure("1"), nights.measure("2")
+    for ratio in (0.93, 1.07, 0.94, 1.06, 0.95, 1.05, 0.93, 1.07, 1.0, 1.0):
+        nights.repeat(first, 1, ratio=ratio)
+    nights.repeat(slower, 1)
+    capfd.readouterr()
+    assert main([word for word in words(nights, "-kp50") if word != "--confirm"]) == 0
+    output = capfd.readouterr().out
+    assert "no change" in output
+    assert "suspected, worse: digits-cnn pacekit-cpu-b8-single_stream latency_p50" in output
+    [line] = [line for line in output.splitlines() if line.startswith("confirm: ")]
+    assert main([*shlex.split(line)[2:], "--fail"]) == 1
+    [row] = nights.changes().values()
+    assert (row.first_run, row.cause, row.status) == ("night-011", "software", "confirmed")
+    output = capfd.readouterr()
+    assert "suspicion (digits-cnn, latency_p50 ×1.3" in output.err
+    assert "1 confirmed" in output.out
+    assert "suspected" not in output.out

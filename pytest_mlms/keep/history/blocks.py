@@ -118,16 +118,21 @@ class Blocks:
             freedom=freedom,
         )
 
-    def residuals(self, place: int) -> Array:
-        """Return the points of the pooled blocks before a place, each less its block's median."""
+    def before(self, place: int) -> list[Array]:
+        """Return the points of the pooled blocks before a place, a part each, the newest first."""
         parts = []
         end = place
         for _ in range(_POOLED):
             begin = end - int(self.counts[end])
-            residuals = self.values[begin:end] - self.medians[end]
-            parts.append(residuals)
+            if begin < end:
+                parts.append(self.values[begin:end])
             end = begin
-        return np.concatenate(parts)
+        return parts
+
+    def residuals(self, place: int) -> Array:
+        """Return the points of the pooled blocks before a place, each less its block's median."""
+        parts = [part - np.median(part) for part in self.before(place)]
+        return np.concatenate([np.empty(0), *parts])
 
 
 def _windows(values: Array) -> Array:

@@ -7,7 +7,7 @@ rule in words, and docs/history_study.md what it finds and what it reports wrong
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -23,9 +23,16 @@ from pytest_mlms.keep.history.significance import (
     WINDOWS,
     Window,
     Windows,
+    first_beyond,
     first_rare,
-    first_unequalled,
     least_points,
+)
+from pytest_mlms.keep.history.version_tests import (
+    AFTER_VERSION,
+    ALARM_RISK,
+    predict,
+    predict_next,
+    tests_at,
 )
 
 Array = NDArray[Any]
@@ -41,23 +48,25 @@ _SEARCHED = 20  # runs in which the place of a shift is looked for
 _LEAST_STEADY = 5  # values that are alike
 _ALIKE = 0.1  # of the least change
 _CONFIDENCE_ERRORS = 1.96
+_INTERVAL_RISK = 0.05
+_RARE = 0.01  # of the points' order, after a change of software
 _FOUR_OF_FIVE_ERRORS = 0.84
 _NEAREST_OF_THREE = 0.85  # standard deviations by which it is nearer than their mean
 _ALL_BEYOND = 0.4  # standard deviations by which all of some points are beyond half; simulated
-_AFTER_SOFTWARE = (1, 2, 3)  # points after a change of software
-_SOFTWARE_RISK = 1e-4  # of Student's test of them, two-sided
 
 
 @dataclass(frozen=True)
 class _Search:
     """The state of a search: ``shifts`` are known, and ``judged`` points were judged.
 
-    ``changed`` are the points whose software isn't that of the point before.
+    ``changed`` are the points whose software isn't that of the point before, and ``refused`` the
+    windows after them that count for nothing.
     """
 
     values: Array
     sensitivity: Sensitivity
     changed: Array
+    refused: Collection[tuple[int, int]]
     shifts: Sequence[Shift]
     judged: int
 
@@ -105,19 +114,21 @@ def find_shifts(
     known: Sequence[Shift] = (),
     judged: int = 0,
     changed: Sequence[int] | Array = (),
+    refused: Collection[tuple[int, int]] = (),
 ) -> list[Shift]:
     """Return the shifts of a series in order: the ``known`` ones, and those of later points.
 
     ``judged`` is how many points were judged before, when the known ones were found. A known shift
     has another ``first`` where its place is estimated again, and ``undone`` where the level is the
     old one again. ``changed`` are the points whose software isn't that of the point before, in
-    order. Values must be finite.
+    order; ``refused`` are such points, each with the number of points from it on, that the other
+    series of the night contradict. Values must be finite.
     """
     data = np.asarray(values, float)
     places = np.asarray(changed, int)
     shifts: Sequence[Shift] = known
     while judged < len(data):
-        event = _next_event(_Search(data, sensitivity, places, shifts, judged))
+        event = _next_event(_Search(data, sensitivity, places, refused, shifts, judged))
         if event is None:
             break
         shifts = event.shifts
@@ -131,6 +142,8 @@ def estimate_shift(
     """Return the estimate of a shift from up to 30 points on each side of it.
 
     The level before it begins with the point ``level``, and the one after it ends before ``end``.
+    Up to three points after it, as where a version tells its place, have the interval of their
+    prediction.
     """
     begin = max(level if level < shift.first else 0, shift.first - LONGEST)
     before = values[begin : shift.first]
@@ -145,6 +158,8 @@ def estimate_shift(
     size = 1 / len(after) + 1 / max(1, len(before))
     [error] = scatter.error_of_difference(size)
     half = _CONFIDENCE_ERRORS * float(error)
+    if len(after) <= WINDOWS[0] and len(before) > 1:
+        half = predict(blocks, len(before), len(after), sensitivity.noise).half(_INTERVAL_RISK)
     return Estimate(old, change, low=change - half, high=change + half)
 
 
@@ -159,16 +174,17 @@ def sight_of(values: Array, sensitivity: Sensitivity, shifts: Sequence[Shift]) -
     scatter = blocks.scatter(np.array([end]), sensitivity.noise)
     [freedom] = np.maximum(scatter.freedom / scatter.persistence, 1)
 
-    def least(count: int, risk: float) -> float:
-        [error] = scatter.error_of_difference(1 / count + 1 / (known + missing))
-        seen = max(sensitivity.least, -scipy.special.stdtrit(freedom, risk / 2) * error)
-        nearest = _NEAREST_OF_THREE * scatter.deviation[0] if count == WINDOWS[0] else 0.0
-        return float(seen + _FOUR_OF_FIVE_ERRORS * error + nearest)
-
+    risk = sensitivity.risk / len(WINDOWS)
+    [error] = scatter.error_of_difference(1 / points + 1 / (known + missing))
+    seen = max(sensitivity.least, -scipy.special.stdtrit(freedom, risk / 2) * error)
+    change = float(seen + _FOUR_OF_FIVE_ERRORS * error)
+    if points == WINDOWS[0]:
+        change += _NEAREST_OF_THREE * float(scatter.deviation[0])
     equalled = 2 * float(np.abs(residuals).max(initial=0))  # none before may be beyond half of it
-    change = max(least(points, sensitivity.risk / len(WINDOWS)), equalled)
-    change += _ALL_BEYOND * float(scatter.deviation[0])
-    return Sight(missing + points, change, least(1, _SOFTWARE_RISK))
+    change = max(change, equalled) + _ALL_BEYOND * float(scatter.deviation[0])
+    next_one = predict_next(blocks, known + missing, sensitivity.noise)
+    at_once = next_one.seen(ALARM_RISK, max(sensitivity.least, equalled))
+    return Sight(missing + points, change, at_once)
 
 
 def _next_event(search: _Search) -> _Event | None:
@@ -301,16 +317,19 @@ def _software_step(search: _Search) -> _Event | None:
     The place is known and not searched for, so fewer points tell.
     """
     blocks = search.blocks
-    noise = search.sensitivity.noise
+    sensitivity = search.sensitivity
     found: list[Window] = []
-    for length in _AFTER_SOFTWARE:
+    for length in AFTER_VERSION:
         earliest = max(search.begin + LEAST_BEFORE, search.judged - length + 1)
         is_new = (search.changed >= earliest) & (search.changed <= len(search.values) - length)
         places = search.changed[is_new]
-        windows = Windows.of(blocks, length, places, places)
-        changed = windows.beyond(search.sensitivity.least)
-        found += changed.significant(blocks, noise, _SOFTWARE_RISK)
-    window = first_unequalled(found, blocks)
+        for window in Windows.of(blocks, length, places, places).beyond(sensitivity.least):
+            if (window.place, length) not in search.refused:
+                prediction = predict(blocks, window.place, length, sensitivity.noise)
+                tests = tests_at(search.changed, window.last)
+                if prediction.risk * tests <= ALARM_RISK:
+                    found.append(window)
+    window = first_beyond(found, blocks, _RARE)
     return None if window is None else _step_event(search, window.place, window.last)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -12,14 +13,23 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, Engine, delete, func, select, update
 
 from pytest_mlms.keep.history import schema
+from pytest_mlms.keep.history.blocks import Blocks
 from pytest_mlms.keep.history.bulk import Rows, insert_missing
 from pytest_mlms.keep.history.change_points import TOO_FEW, estimate_shift, find_shifts, sight_of
 from pytest_mlms.keep.history.scales import Scale, scale_of
 from pytest_mlms.keep.history.series_points import SeriesPoints, read_series
-from pytest_mlms.keep.history.shifts import Estimate, Shift, Sight
+from pytest_mlms.keep.history.shifts import NAMED, Estimate, Shift, Sight
 from pytest_mlms.keep.history.store import transact
+from pytest_mlms.keep.history.version_tests import (
+    AFTER_VERSION,
+    ALARM_RISK,
+    accepted_risk,
+    predict,
+    tests_at,
+)
 
 _AT_ONCE = 5_000  # rows
+_NAMES_AT_ONCE = 500  # parameters of a statement
 _CAN_BE_UNDONE = ("open", "confirmed")
 
 
@@ -54,14 +64,19 @@ class _State(NamedTuple):
 
 @dataclass(frozen=True)
 class _Found:
-    """Rows of ``change`` to write: new ones, and values of existing ones by their id."""
+    """Rows of ``change`` of a series to write: new ones, and values of existing ones by their id.
+
+    ``at_versions`` are the new ones that began with other software, each by its point and the
+    number of points that told it: their first run, and their risk.
+    """
 
     new: list[dict[str, Any]]
     updated: dict[int, dict[str, Any]]
+    at_versions: dict[tuple[int, int], tuple[str, float]]
 
 
 @dataclass(frozen=True)
-class _Series:
+class SearchedSeries:
     """A series that is searched. Places are indices of its points."""
 
     points: SeriesPoints
@@ -78,9 +93,10 @@ class _Series:
         return {run: place for place, run in enumerate(self.points.runs)}
 
     def with_points(self, rows: Sequence[Any]) -> list[Any]:
-        """Return the rows of changes whose runs still have points, in order."""
+        """Return the rows of changes of the level whose runs still have points, in order."""
         places = self.places
-        kept = [row for row in rows if row.first_run in places and row.found_run in places]
+        of_level = [row for row in rows if row.kind != NAMED]
+        kept = [row for row in of_level if row.first_run in places and row.found_run in places]
         return sorted(kept, key=lambda row: places[row.first_run])
 
     def known(self, rows: Sequence[Any]) -> list[Shift]:
@@ -140,7 +156,7 @@ def scan(history: Engine) -> Scanned:
         least=TOO_FEW,
         too_few=len(too_few),
         searched=len(new),
-        found=len(found.new),
+        found=sum(len(of_series.new) for of_series in found),
     )
 
 
@@ -151,18 +167,30 @@ def sights(history: Engine, wanted: Collection[int]) -> list[Sight]:
     """
     found = []
     with history.connect() as connection:
-        known = _known_rows(connection)
-        scales = _scales(connection)
-        for points in read_series(connection, wanted):
-            series = _Series(points, scales[points.series])
+        for series, rows in read_searched(connection, wanted):
             sensitivity = series.scale.sensitivity
             if sensitivity.exact:
                 continue
-            shifts = series.known(known.get(points.series, []))
-            sight = sight_of(series.values, sensitivity, shifts)
+            sight = sight_of(series.values, sensitivity, series.known(rows))
             share = series.scale.share
             found.append(Sight(sight.points, share(sight.change), share(sight.with_software)))
     return found
+
+
+def read_searched(
+    connection: Connection, wanted: Collection[int]
+) -> Iterator[tuple[SearchedSeries, list[Any]]]:
+    """Yield series that have points, each with the rows of its changes."""
+    query = select(schema.change).order_by(schema.change.c.series, schema.change.c.id)
+    changes: dict[int, list[Any]] = {}
+    for row in connection.execute(query):
+        changes.setdefault(row.series, []).append(row)
+    of = schema.series.c
+    scales = {}
+    for number, quantity, unit in connection.execute(select(of.id, of.quantity, of.unit)):
+        scales[number] = scale_of(quantity, unit)
+    for points in read_series(connection, wanted):
+        yield SearchedSeries(points, scales[points.series]), changes.get(points.series, [])
 
 
 def _states(connection: Connection) -> dict[int, _State]:
@@ -187,31 +215,75 @@ def _not_searched(connection: Connection, states: Mapping[int, _State]) -> dict[
     return new
 
 
-def _search_all(connection: Connection, wanted: Collection[int]) -> _Found:
-    """Search series one by one; return the changes of all."""
-    known = _known_rows(connection)
-    scales = _scales(connection)
-    found = _Found([], {})
-    for points in read_series(connection, wanted):
-        series = _Series(points, scales[points.series])
-        rows = known.get(points.series, [])
-        _search(series, rows, found)
-    return found
+def _search_all(connection: Connection, wanted: Collection[int]) -> list[_Found]:
+    """Search series one by one, those again that others of their night contradict."""
+    of = schema.change.c
+    counted = select(of.first_run, func.count()).where(of.kind != NAMED).group_by(of.first_run)
+    began = dict(connection.execute(counted).all())
+    refused: dict[int, set[tuple[int, int]]] = defaultdict(set)
+    found: dict[int, _Found] = {}
+    waiting = wanted
+    while waiting:
+        for series, rows in read_searched(connection, waiting):
+            number = series.points.series
+            found[number] = _search(series, rows, refused[number])
+        waiting = _refuse(connection, found, began, refused)
+    return list(found.values())
 
 
-def _scales(connection: Connection) -> dict[int, Scale]:
-    of = schema.series.c
-    rows = connection.execute(select(of.id, of.quantity, of.unit))
-    return {series: scale_of(quantity, unit) for series, quantity, unit in rows}
+def _refuse(
+    connection: Connection,
+    found: Mapping[int, _Found],
+    began: Mapping[str, int],
+    refused: dict[int, set[tuple[int, int]]],
+) -> set[int]:
+    """Add to ``refused`` the steps at versions that chance gives to one of so many series.
+
+    ``began`` are the changes that began with a run and were known before. Returns the series that
+    have to be searched again.
+    """
+    risks: dict[tuple[str, int], list[float]] = defaultdict(list)
+    for of_series in found.values():
+        for (_, length), (run, risk) in of_series.at_versions.items():
+            risks[run, length].append(risk)
+    tests = _series_of_runs(connection, {run for run, _ in risks})
+    limits = {}
+    earlier = Counter(began)
+    for run, length in sorted(risks):
+        limit = accepted_risk(risks[run, length], tests[run], ALARM_RISK, earlier[run])
+        limits[run, length] = limit
+        earlier[run] += sum(risk <= limit for risk in risks[run, length])
+    again = set()
+    for series, of_series in found.items():
+        for window, (run, risk) in of_series.at_versions.items():
+            if risk > limits[run, window[1]]:
+                refused[series].add(window)
+                again.add(series)
+    return again
 
 
-def _write(connection: Connection, found: _Found, searched: Mapping[int, str]) -> None:
+def _series_of_runs(connection: Connection, runs: Collection[str]) -> dict[str, int]:
+    """Return how many series have a point of each of these runs."""
+    of = schema.point.c
+    counted = select(of.run, func.count(of.series.distinct())).group_by(of.run)
+    counts = {}
+    ordered = sorted(runs)
+    for begin in range(0, len(ordered), _NAMES_AT_ONCE):
+        some = ordered[begin : begin + _NAMES_AT_ONCE]
+        counts.update(dict(connection.execute(counted.where(of.run.in_(some))).all()))
+    return counts
+
+
+def _write(connection: Connection, found: Sequence[_Found], searched: Mapping[int, str]) -> None:
     """Write changes, but never over what people or the gate decided meanwhile."""
-    for number, row in found.updated.items():
-        _update(connection, number, row)
-    if found.new:
-        columns = list(found.new[0])
-        rows = [tuple(row.values()) for row in found.new]
+    new = []
+    for of_series in found:
+        new += of_series.new
+        for number, row in of_series.updated.items():
+            _update(connection, number, row)
+    if new:
+        columns = list(new[0])
+        rows = [tuple(row.values()) for row in new]
         insert_missing(connection, Rows(schema.change, columns, rows))
     _note_searched(connection, searched)
 
@@ -238,30 +310,37 @@ def _note_searched(connection: Connection, searched: Mapping[int, str]) -> None:
     insert_missing(connection, Rows(schema.scanned, ["series", "points"], states))
 
 
-def _known_rows(connection: Connection) -> dict[int, list[Any]]:
-    query = select(schema.change).order_by(schema.change.c.series, schema.change.c.id)
-    rows: dict[int, list[Any]] = {}
-    for row in connection.execute(query):
-        rows.setdefault(row.series, []).append(row)
-    return rows
-
-
-def _search(series: _Series, rows: Sequence[Any], found: _Found) -> None:
-    """Add the changes of a series; ``rows`` are those that were found before."""
+def _search(
+    series: SearchedSeries, rows: Sequence[Any], refused: Collection[tuple[int, int]]
+) -> _Found:
+    """Return the changes of a series; ``rows`` are those that were found before."""
     values = series.values
     sensitivity = series.scale.sensitivity
+    named = {row.first_run: row.id for row in rows if row.kind == NAMED}
     kept = series.with_points(rows)
     known = series.known(rows)
     judged = known[-1].found + 1 if known else 0
-    shifts = find_shifts(values, sensitivity, known, judged, series.points.changed)
+    places = series.points.changed
+    shifts = find_shifts(values, sensitivity, known, judged, places, refused)
     levels = [0, *[shift.boundary for shift in shifts]]
     ends = [*[shift.first for shift in shifts[1:]], len(values)]
+    found = _Found([], {}, {})
     for index, shift in enumerate(shifts):
         end = ends[index] if shift.undone is None else shift.undone
         estimate = estimate_shift(values, sensitivity, shift, end, levels[index])
         row = series.row_of(shift, estimate)
-        if index >= len(known):
-            found.new.append(row)
-        elif shift != known[index] or kept[index].status == "open":
-            number = kept[index].id
-            found.updated[number] = row
+        if index < len(known):
+            if shift != known[index] or kept[index].status == "open":
+                found.updated[kept[index].id] = row
+            continue
+        if row["first_run"] in named:  # the gate has decided on it
+            found.updated[named[row["first_run"]]] = row
+            continue
+        found.new.append(row)
+        window = (shift.first, shift.found - shift.first + 1)
+        if shift.first in places and window[1] in AFTER_VERSION and window not in refused:
+            blocks = Blocks(values, levels[: index + 1])
+            prediction = predict(blocks, *window, sensitivity.noise)
+            risk = prediction.risk * tests_at(places, shift.found)
+            found.at_versions[window] = (row["first_run"], risk)
+    return found

@@ -10,7 +10,9 @@ from typing import Any, Literal
 from sqlalchemy import Connection, Engine, Row, Select, func, select, update
 
 from pytest_mlms.keep.history import schema
+from pytest_mlms.keep.history.bulk import Rows, insert_missing
 from pytest_mlms.keep.history.errors import HistoryError
+from pytest_mlms.keep.history.shifts import NAMED
 from pytest_mlms.keep.history.store import transact
 
 Cause = Literal["software", "machine", "method", "noise"]
@@ -30,14 +32,14 @@ class Change:
     """A change of a series.
 
     Attributes:
-        id: The number by which commands name it.
+        id: The number by which commands name it; 0 for a suspicion that the history doesn't have.
         series: The id of the series.
         parts: The properties that all points of the series have in common.
         quantity: The quantity.
         unit: Its unit.
         better: "lower" or "higher".
         control: True for a series of a host's control item.
-        kind: "step" or "drift".
+        kind: "step", "drift" or "named".
         first_run: The first run after it.
         started: When that run started.
         found_run: The newest run when it was found.
@@ -159,6 +161,33 @@ def set_cause(
         connection.execute(deciding.values(status=CAUSES[cause]))
 
     transact(history, write)
+
+
+def add_decided(
+    history: Engine, change: Change, cause: Cause, confirmed_by: str | None, reason: str
+) -> None:
+    """Write a suspicion that was only named, once the gate has found its cause.
+
+    A confirmed one is a step from now on. A dismissed one is kept so that it isn't named again.
+    """
+    status = CAUSES[cause]
+    row = {
+        "series": change.series,
+        "kind": "step" if status == "confirmed" else NAMED,
+        "first_run": change.first_run,
+        "found_run": change.found_run,
+        "before": change.before,
+        "after": change.after,
+        "ratio": change.ratio,
+        "low": change.low,
+        "high": change.high,
+        "cause": cause,
+        "status": status,
+        "confirmed_by": confirmed_by,
+        "reason": reason,
+    }
+    rows = Rows(schema.change, list(row), [tuple(row.values())])
+    transact(history, lambda connection: insert_missing(connection, rows))
 
 
 def accept_changes(

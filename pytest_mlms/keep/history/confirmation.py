@@ -15,7 +15,7 @@ from pytest_mlms.core.child_session import ChildOptions, run_child
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.keep.history import schema
 from pytest_mlms.keep.history.adding import add_run
-from pytest_mlms.keep.history.changes import Change, set_cause
+from pytest_mlms.keep.history.changes import Change, add_decided, set_cause
 from pytest_mlms.keep.history.confirmation_plan import Plan, StackNames, plan_of
 from pytest_mlms.keep.history.errors import HistoryError
 from pytest_mlms.keep.history.gate_verdict import Finding, decide
@@ -41,8 +41,9 @@ def confirm(
 ) -> Iterator[Finding]:
     """Confirm open changes; yield what became of each, once it is written to the history.
 
-    Changes between the same two stacks of one manifest share a session of pytest. ``show`` is
-    called with each step. ``trusted`` are the names of runs whose stacks are made as they tell.
+    Suspicions that are only named are written where the gate finds a cause. Changes between the
+    same two stacks of one manifest share a session of pytest. ``show`` is called with each step.
+    ``trusted`` are the names of runs whose stacks are made as they tell.
     """
     plans: dict[tuple[str, str, Path], list[Plan]] = {}
     for change in changes:
@@ -171,8 +172,12 @@ def _finding(plan: Plan, upgrade: Mapping[str, Any] | None, run: Path) -> Findin
 
 
 def _write(history: Engine, finding: Finding) -> None:
-    """Write a finding; of a change that stays open, only the reason."""
+    """Write a finding; of a change that stays open, only the reason, where the history has it."""
     change = finding.change.id
+    if not change:
+        if finding.cause:
+            add_decided(history, finding.change, finding.cause, finding.run, finding.reason)
+        return
     if finding.cause:
         set_cause(history, change, finding.cause, finding.run, finding.reason)
         return

@@ -118,7 +118,7 @@ change = Table(
     metadata,
     Column("id", _ID, primary_key=True),
     Column("series", _ID, ForeignKey("series.id"), nullable=False),
-    Column("kind", Text, nullable=False),  # "step" or "drift"
+    Column("kind", Text, nullable=False),  # "step", "drift" or "named"
     Column("first_run", Text, nullable=False),  # the first run after the change
     Column("found_run", Text, nullable=False),  # the newest run when it was found
     Column("undone_run", Text),  # the first run at the old level again

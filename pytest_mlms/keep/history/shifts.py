@@ -8,6 +8,9 @@ from typing import Literal
 _RISK = 3e-4  # of Student's test, two-sided, over all windows
 _ORDER_SHARE = 1 / 3  # of the risk: that of the exact test of the points' order
 
+NAMED = "named"
+"""The kind of a change that the gate dismissed and no search has found: it moves no level."""
+
 
 @dataclass(frozen=True)
 class Sensitivity:

@@ -111,11 +111,14 @@ def first_rare(windows: Iterable[Window], blocks: Blocks, risk: float) -> Window
     return None
 
 
-def first_unequalled(windows: Iterable[Window], blocks: Blocks) -> Window | None:
-    """Return the first window before which no point was half as far off; None for none."""
+def first_beyond(windows: Iterable[Window], blocks: Blocks, risk: float) -> Window | None:
+    """Return the first window before which no point was half as far off; None for none.
+
+    Some may be where the points are rare among those before all the same.
+    """
     for window in sorted(windows):
         _, before = _beyond_half(window, blocks)
-        if not before.any():
+        if not before.any() or _is_rare(window, blocks, risk):
             return window
     return None
 
