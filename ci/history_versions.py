@@ -10,7 +10,7 @@ from history_noise import Values
 from pytest_mlms.keep.history.blocks import Blocks
 from pytest_mlms.keep.history.change_points import find_shifts
 from pytest_mlms.keep.history.shifts import Sensitivity
-from pytest_mlms.keep.history.version_tests import (
+from pytest_mlms.keep.history.significance import (
     ALARM_RISK,
     NAMED_RISK,
     accepted_risk,

@@ -29,7 +29,7 @@ from pytest_mlms.core.files import write_atomically
 from pytest_mlms.core.records import Stack
 from pytest_mlms.core.starts import without_own_settings
 from pytest_mlms.core.text import file_stem
-from pytest_mlms.keep.history.recorded_manifest import COMPARED
+from pytest_mlms.keep.results.recorded_manifest import COMPARED
 from pytest_mlms.measure.agent.registry import find_predictors, is_ours
 from pytest_mlms.provide.artifacts.fetch import default_cache
 from pytest_mlms.provide.stacks.declared import choose, declared_stacks

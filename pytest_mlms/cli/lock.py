@@ -12,7 +12,6 @@ from pytest_mlms.cli.arguments import add_tolerance, add_trust, print_error
 from pytest_mlms.config import LOCK_FILE
 from pytest_mlms.core.files import write_atomically
 from pytest_mlms.core.serialization import to_plain
-from pytest_mlms.keep.history.recorded_manifest import is_of_project
 from pytest_mlms.keep.lockfile.difference import (
     LockDifference,
     difference_lines,
@@ -27,6 +26,7 @@ from pytest_mlms.keep.lockfile.revision import read_version
 from pytest_mlms.keep.lockfile.timing import TOLERANCE
 from pytest_mlms.keep.lockfile.writing import lock_text
 from pytest_mlms.keep.results.checked_lines import read_lines
+from pytest_mlms.keep.results.recorded_manifest import is_of_project
 from pytest_mlms.provide.stacks.declared import declared_stacks
 from pytest_mlms.provide.stacks.trust import EVERYTHING, Trust
 

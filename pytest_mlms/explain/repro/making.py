@@ -27,7 +27,7 @@ from pytest_mlms.explain.repro.replay.record import ANSWERS, OUTPUTS
 from pytest_mlms.explain.repro.sides import stack_of
 from pytest_mlms.explain.repro.software import ExactSide, SideSource, new_side, old_side
 from pytest_mlms.keep.history.machine_class import machine_class
-from pytest_mlms.keep.history.recorded_manifest import case_of_line
+from pytest_mlms.keep.results.recorded_manifest import case_of_line
 from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.measure.agent.channel import temporary_log
 from pytest_mlms.measure.agent.opening import PredictorSpec, open_predictor

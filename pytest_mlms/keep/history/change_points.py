@@ -20,16 +20,14 @@ from numpy.typing import NDArray
 from pytest_mlms.keep.history.blocks import LEAST_BEFORE, LONGEST, Blocks
 from pytest_mlms.keep.history.shifts import Estimate, Sensitivity, Shift, Sight
 from pytest_mlms.keep.history.significance import (
+    AFTER_VERSION,
+    ALARM_RISK,
     WINDOWS,
     Window,
     Windows,
     first_beyond,
     first_rare,
     least_points,
-)
-from pytest_mlms.keep.history.version_tests import (
-    AFTER_VERSION,
-    ALARM_RISK,
     predict,
     predict_next,
     tests_at,

@@ -19,14 +19,14 @@ from pytest_mlms.keep.history.change_points import TOO_FEW, estimate_shift, find
 from pytest_mlms.keep.history.scales import Scale, scale_of
 from pytest_mlms.keep.history.series_points import SeriesPoints, read_series
 from pytest_mlms.keep.history.shifts import NAMED, Estimate, Shift, Sight
-from pytest_mlms.keep.history.store import transact
-from pytest_mlms.keep.history.version_tests import (
+from pytest_mlms.keep.history.significance import (
     AFTER_VERSION,
     ALARM_RISK,
     accepted_risk,
     predict,
     tests_at,
 )
+from pytest_mlms.keep.history.store import transact
 
 _AT_ONCE = 5_000  # rows
 _NAMES_AT_ONCE = 500  # parameters of a statement

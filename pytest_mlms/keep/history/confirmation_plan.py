@@ -22,9 +22,9 @@ from pytest_mlms.keep.history.gate_verdict import (
 )
 from pytest_mlms.keep.history.machine_class import machine_class
 from pytest_mlms.keep.history.queries import PointRow, points
-from pytest_mlms.keep.history.recorded_manifest import case_of_line
 from pytest_mlms.keep.history.run_lines import check_line
 from pytest_mlms.keep.history.schema import line, run
+from pytest_mlms.keep.results.recorded_manifest import case_of_line
 from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.provide.cases import Case
 from pytest_mlms.provide.host.machine import machine_state

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from pytest_mlms.core.quantities import QUANTITIES
 from pytest_mlms.keep.history.machine_class import device_kind, machine_class
+from pytest_mlms.keep.results.line import load_of
 from pytest_mlms.manifest.scenarios import label_of
 
 FIRST_METHOD = 1
@@ -213,15 +214,6 @@ def _scenario_of(fields: Mapping[str, Any]) -> Any:
     """Return the scenario without the keys of its load, which are a part of their own."""
     scenario = fields["scenario"]
     return scenario.partition("-")[0] if fields.get("load") and scenario else scenario
-
-
-def load_of(load: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a load is, without the latency that only judges it.
-
-    That of a peak says what is searched for.
-    """
-    is_limit = "rate" in load or "arrivals" in load
-    return {name: value for name, value in load.items() if name != "latency" or not is_limit}
 
 
 def _reference_of(line: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -16,7 +16,7 @@ from pytest_mlms.keep.history.change_scan import SearchedSeries, read_searched
 from pytest_mlms.keep.history.changes import Change
 from pytest_mlms.keep.history.queries import PointRow, SeriesInfo, points, series_by_id
 from pytest_mlms.keep.history.shifts import NAMED
-from pytest_mlms.keep.history.version_tests import (
+from pytest_mlms.keep.history.significance import (
     AFTER_VERSION,
     LEAST_NAMED,
     NAMED_RISK,

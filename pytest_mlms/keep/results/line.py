@@ -389,3 +389,12 @@ class ItemFields(NotedFields, Software, Outcome, Judgement, CaseIdentity, HeadOf
     logs: tuple[str, ...] = ()
     other_version: str = ""
     reproduce: str = ""
+
+
+def load_of(load: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a load is, without the latency that only judges it.
+
+    That of a peak says what is searched for.
+    """
+    is_limit = "rate" in load or "arrivals" in load
+    return {name: value for name, value in load.items() if name != "latency" or not is_limit}

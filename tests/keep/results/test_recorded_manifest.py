@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.keep.history.recorded_manifest import is_of_project
+from pytest_mlms.keep.results.recorded_manifest import is_of_project
 
 RESULTS = Path("mlms-results")
 

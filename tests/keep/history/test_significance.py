@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_mlms.keep.history.blocks import Blocks
-from pytest_mlms.keep.history.version_tests import (
+from pytest_mlms.keep.history.significance import (
     ALARM_RISK,
     Prediction,
     accepted_risk,
