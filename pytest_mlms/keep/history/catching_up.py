@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sqlalchemy import Engine
-
 from pytest_mlms.keep.history.adding import Added, add_run
 from pytest_mlms.keep.history.address import address_of, file_of, show_address
 from pytest_mlms.keep.history.errors import HistoryError, HistoryUnavailable
@@ -47,23 +45,19 @@ def catch_up(queue: Queue, results: Path, address: str, with_refused: bool = Fal
         return caught_up
     try:
         for folder in folders:
-            _add_queued(queue, history, results / folder, caught_up)
+            if (results / folder).is_dir():
+                try:
+                    caught_up.added.append(add_run(history, results / folder))
+                except HistoryUnavailable:
+                    raise
+                except HistoryError as error:
+                    caught_up.problems.append(str(error))
+                    caught_up.refused += 1
+                    queue.set_aside(folder)
+                    continue
+            queue.remove(folder)
     except HistoryUnavailable as error:
         caught_up.problems.append(str(error))
     finally:
         history.dispose()
     return caught_up
-
-
-def _add_queued(queue: Queue, history: Engine, folder: Path, caught_up: CaughtUp) -> None:
-    if folder.is_dir():
-        try:
-            caught_up.added.append(add_run(history, folder))
-        except HistoryUnavailable:
-            raise
-        except HistoryError as error:
-            caught_up.problems.append(str(error))
-            caught_up.refused += 1
-            queue.set_aside(folder.name)
-            return
-    queue.remove(folder.name)

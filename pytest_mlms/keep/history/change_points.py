@@ -22,6 +22,7 @@ from pytest_mlms.keep.history.shifts import Estimate, Sensitivity, Shift, Sight
 from pytest_mlms.keep.history.significance import (
     AFTER_VERSION,
     ALARM_RISK,
+    FOUR_OF_FIVE,
     WINDOWS,
     Window,
     Windows,
@@ -48,7 +49,6 @@ _ALIKE = 0.1  # of the least change
 _CONFIDENCE_ERRORS = 1.96
 _INTERVAL_RISK = 0.05
 _RARE = 0.01  # of the points' order, after a change of software
-_FOUR_OF_FIVE_ERRORS = 0.84
 _NEAREST_OF_THREE = 0.85  # standard deviations by which it is nearer than their mean
 _ALL_BEYOND = 0.4  # standard deviations by which all of some points are beyond half; simulated
 
@@ -175,7 +175,7 @@ def sight_of(values: Array, sensitivity: Sensitivity, shifts: Sequence[Shift]) -
     risk = sensitivity.risk / len(WINDOWS)
     [error] = scatter.error_of_difference(1 / points + 1 / (known + missing))
     seen = max(sensitivity.least, -scipy.special.stdtrit(freedom, risk / 2) * error)
-    change = float(seen + _FOUR_OF_FIVE_ERRORS * error)
+    change = float(seen + FOUR_OF_FIVE * error)
     if points == WINDOWS[0]:
         change += _NEAREST_OF_THREE * float(scatter.deviation[0])
     equalled = 2 * float(np.abs(residuals).max(initial=0))  # none before may be beyond half of it

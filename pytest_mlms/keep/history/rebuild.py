@@ -13,16 +13,21 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from sqlalchemy import Connection, Engine, inspect, text
 
 from pytest_mlms.keep.history import schema
 from pytest_mlms.keep.history.adding import add_content
 from pytest_mlms.keep.history.address import address_of, file_of, show_address
-from pytest_mlms.keep.history.carried_changes import add_changes, read_changes
 from pytest_mlms.keep.history.errors import HistoryDamaged, HistoryError
-from pytest_mlms.keep.history.export import ExportReader, StoredRun, is_export, readable_runs
+from pytest_mlms.keep.history.export import (
+    ExportReader,
+    StoredRun,
+    add_changes,
+    is_export,
+    read_changes,
+    readable_runs,
+)
 from pytest_mlms.keep.history.run_content import gather
 from pytest_mlms.keep.history.run_lines import read_run
 from pytest_mlms.keep.history.store import alone, make_tables, open_history, open_unchecked
@@ -74,30 +79,22 @@ def _rebuild_in_place(
     """Replace the tables in one transaction; others wait for its end."""
     with alone(engine) as connection:
         has_lines = schema.line.name in inspect(connection).get_table_names()
-        changes = _take_out(connection) if has_lines else []
-        make_tables(connection)
+        changes = []
         if has_lines:
-            for run in _kept_runs(connection, where):
-                _add(connection, run, rebuilt)
+            changes = list(read_changes(connection))
+            connection.execute(text(_KEEP_LINES))
+            connection.execute(text("CREATE INDEX kept_lines ON kept (run, number)"))
+            schema.metadata.drop_all(connection)
+        make_tables(connection)
+
+        if has_lines:
+            for name in list(connection.execute(text(_KEPT_RUNS)).scalars()):
+                texts = connection.execute(text(_KEPT_LINES), {"run": name}).scalars()
+                lines = [f"{line}\n".encode() for line in texts]
+                _add(connection, StoredRun(f"{where}, run {name}", lines), rebuilt)
             connection.execute(text("DROP TABLE kept"))
         _add_sources(connection, sources, rebuilt)
         rebuilt.lost_changes += add_changes(connection, changes, where)
-
-
-def _take_out(connection: Connection) -> list[dict[str, Any]]:
-    """Set the lines aside, remove all tables, and return the changes."""
-    changes = list(read_changes(connection))
-    connection.execute(text(_KEEP_LINES))
-    connection.execute(text("CREATE INDEX kept_lines ON kept (run, number)"))
-    schema.metadata.drop_all(connection)
-    return changes
-
-
-def _kept_runs(connection: Connection, where: str) -> Iterator[StoredRun]:
-    for name in list(connection.execute(text(_KEPT_RUNS)).scalars()):
-        texts = connection.execute(text(_KEPT_LINES), {"run": name}).scalars()
-        lines = [f"{line}\n".encode() for line in texts]
-        yield StoredRun(f"{where}, run {name}", lines)
 
 
 def _add_sources(connection: Connection, sources: Iterable[Path], rebuilt: Rebuilt) -> None:
@@ -105,21 +102,19 @@ def _add_sources(connection: Connection, sources: Iterable[Path], rebuilt: Rebui
         if source.is_dir():
             for run in _runs_in(source):
                 _add(connection, run, rebuilt)
-        elif _is_export(source):
+            continue
+        try:
+            is_of_history = is_export(source)
+        except OSError as error:
+            problem = f"{source}: {error.strerror}; name folders of results, or exports"
+            raise HistoryError(problem) from None
+        if is_of_history:
             reader = ExportReader(source)
             for run in reader.runs():
                 _add(connection, run, rebuilt)
             rebuilt.lost_changes += add_changes(connection, reader.changes, str(source))
         else:
             _add(connection, _run_of(source), rebuilt)
-
-
-def _is_export(path: Path) -> bool:
-    try:
-        return is_export(path)
-    except OSError as error:
-        problem = f"{path}: {error.strerror}; name folders of results, or exports"
-        raise HistoryError(problem) from None
 
 
 def _runs_in(folder: Path) -> Iterator[StoredRun]:
@@ -163,7 +158,10 @@ def _replace_damaged(file: Path, sources: list[Path]) -> Rebuilt:
         engine = open_history(fresh)
         with alone(engine) as connection:
             _add_sources(connection, sources, rebuilt)
-            _salvage(connection, file, rebuilt)
+            with contextlib.suppress(HistoryDamaged), open_unchecked(file).connect() as damaged:
+                for run in readable_runs(damaged, str(file)):
+                    _add(connection, run, rebuilt)
+                rebuilt.lost_changes += add_changes(connection, read_changes(damaged), str(file))
         if not rebuilt.runs:
             raise HistoryError(
                 f"{file}: nothing of it can be read; name the folder of your results: "
@@ -175,14 +173,6 @@ def _replace_damaged(file: Path, sources: list[Path]) -> Rebuilt:
         for suffix in ("", *_SIDE_FILES):
             Path(f"{fresh}{suffix}").unlink(missing_ok=True)
     return rebuilt
-
-
-def _salvage(connection: Connection, file: Path, rebuilt: Rebuilt) -> None:
-    """Add the runs and changes that can still be read of a damaged file."""
-    with contextlib.suppress(HistoryDamaged), open_unchecked(file).connect() as damaged:
-        for run in readable_runs(damaged, str(file)):
-            _add(connection, run, rebuilt)
-        rebuilt.lost_changes += add_changes(connection, read_changes(damaged), str(file))
 
 
 def _swap(file: Path, aside: Path, fresh: Path) -> None:

@@ -43,7 +43,8 @@ The search for a step anywhere takes no more, however few points there are befor
 LEAST_NAMED = 3
 """The fewest points before that a suspicion is named from."""
 
-_FOUR_OF_FIVE = 0.84  # standard errors beyond a threshold
+FOUR_OF_FIVE = 0.84
+"""Standard errors beyond a threshold that are above it four times of five."""
 
 
 class Window(NamedTuple):
@@ -146,7 +147,7 @@ class Prediction(NamedTuple):
 
     def seen(self, risk: float, least: float) -> float:
         """Return the change that four times of five is above ``least`` and has less than a risk."""
-        return max(self.half(risk), least) + _FOUR_OF_FIVE * self.error
+        return max(self.half(risk), least) + FOUR_OF_FIVE * self.error
 
 
 def first_rare(windows: Iterable[Window], blocks: Blocks, risk: float) -> Window | None:

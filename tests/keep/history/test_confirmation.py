@@ -13,7 +13,7 @@ from pytest_mlms.core.serialization import to_plain
 from pytest_mlms.keep.history import schema
 from pytest_mlms.keep.history.adding import add_run
 from pytest_mlms.keep.history.changes import Change, suspicions
-from pytest_mlms.keep.history.confirmation_plan import Plan, StackNames, plan_of, sides_of
+from pytest_mlms.keep.history.confirmation import Plan, StackNames, plan_of, sides_of
 from pytest_mlms.keep.history.gate_verdict import Finding
 from pytest_mlms.keep.history.queries import points, series_by_id, series_names, versions_of
 from pytest_mlms.keep.history.store import open_history
