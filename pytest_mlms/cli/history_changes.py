@@ -10,7 +10,7 @@ import os
 import shlex
 import textwrap
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -367,24 +367,31 @@ def _confirm_command(options: argparse.Namespace) -> str:
 
 def _print_versions(versions: Sequence[VersionChange], options: argparse.Namespace) -> None:
     """Print the newest changes of software whose effect too few runs tell."""
-    suspected = 0
+    is_any_suspected = False
     for version in versions:
-        if version.found == version.series:
-            continue
-        runs = "the last run" if version.runs == 1 else f"the last {version.runs} runs"
-        shown = ", ".join(_difference_label(side) for side in version.differences)
-        _print_wrapped(f"version changed with {runs}, from {version.first_run} on: {shown}")
-        for change in version.suspected[:_MOST_NAMED]:
-            _print_wrapped(f"  suspected, {_suspicion(change)}", "    ")
-        if len(version.suspected) > _MOST_NAMED:
-            print(f"  and {len(version.suspected) - _MOST_NAMED} more: --format json has them")
-        if version.too_few:
-            print(f"  {version.too_few:,} of {version.series:,} series have too few runs before it")
-        if version.least:
-            print(f"  too few runs to see less than {_range(*version.least)} in a single series")
-        suspected += len(version.suspected)
-    if suspected:
+        if version.found < version.series:
+            for line in _version_lines(version):
+                indent = " " * (len(line) - len(line.lstrip()) + 2)
+                print(textwrap.fill(visible(line), output_width(), subsequent_indent=indent))
+            is_any_suspected |= bool(version.suspected)
+    if is_any_suspected:
         print(f"confirm: {_confirm_command(options)}")
+
+
+def _version_lines(version: VersionChange) -> Iterator[str]:
+    runs = "the last run" if version.runs == 1 else f"the last {version.runs} runs"
+    shown = ", ".join(_difference_label(side) for side in version.differences)
+    yield f"version changed with {runs}, from {version.first_run} on: {shown}"
+    if version.found:
+        yield f"  {version.found:,} of {version.series:,} series have a change there"
+    for change in version.suspected[:_MOST_NAMED]:
+        yield f"  suspected, {_suspicion(change)}"
+    if len(version.suspected) > _MOST_NAMED:
+        yield f"  and {len(version.suspected) - _MOST_NAMED} more: --format json has them"
+    if version.too_few:
+        yield f"  {version.too_few:,} of {version.series:,} series have too few runs before it"
+    if version.least:
+        yield f"  too few runs to see less than {_range(*version.least)} in a single series"
 
 
 def _suspicion(change: Change) -> str:
@@ -394,10 +401,6 @@ def _suspicion(change: Change) -> str:
     direction = "worse" if change.is_worse else "better"
     series = f"{change.parts['manifest']} {case_label(change.parts)} {change.quantity}"
     return f"{direction}: {series} ×{change.ratio:.3f} ({change.low:.3f} to {change.high:.3f})"
-
-
-def _print_wrapped(text: str, indent: str = "  ") -> None:
-    print(textwrap.fill(visible(text), output_width(), subsequent_indent=indent))
 
 
 def _print_sights(seen: Sequence[Sight] | None) -> None:
