@@ -24,7 +24,7 @@ Array = NDArray[Any]
 WINDOWS = (3, 5, 8, 15)
 """Numbers of last runs whose level is compared with the level before."""
 
-ALARM_RISK = 7.5e-4
+ALARM_RISK = 7e-4
 """Of an alarm in a night without a change, over all of its series.
 
 Where neighbouring nights have a correlation of 0.3, ten of them tell so little of their variance
