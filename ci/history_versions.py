@@ -17,7 +17,7 @@ from pytest_mlms.keep.history.significance import (
     predict,
 )
 
-__all__ = ["BEFORE", "KINDS", "NOISES", "STEP", "Night", "VersionCell", "measure", "tell"]
+__all__ = ["BEFORE", "KINDS", "NOISES", "STEP", "Night", "Nights", "VersionCell", "measure", "tell"]
 
 BEFORE = 10  # nights
 SERIES = 12
@@ -53,7 +53,7 @@ KINDS = (
     Nights("12, half of the variance shared", shared=0.5),
     Nights("12, all of the variance shared", shared=1.0),
     Nights("12, nights correlated by 0.3", alike=0.3),
-    Nights("12, both", alike=0.3, shared=0.5),
+    Nights("12, half shared and correlated by 0.3", alike=0.3, shared=0.5),
 )
 
 

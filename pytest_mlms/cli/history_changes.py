@@ -373,7 +373,7 @@ def _print_versions(versions: Sequence[VersionChange], options: argparse.Namespa
             for line in _version_lines(version):
                 indent = " " * (len(line) - len(line.lstrip()) + 2)
                 print(textwrap.fill(visible(line), output_width(), subsequent_indent=indent))
-            is_any_suspected |= bool(version.suspected)
+            is_any_suspected |= any(not change.control for change in version.suspected)
     if is_any_suspected:
         print(f"confirm: {_confirm_command(options)}")
 

@@ -18,6 +18,8 @@ from history_nightly import answer, reports, two_sigma
 from history_noise import NIGHTS, NOISES, Values, read_recorded, with_drift
 from history_page import Cell, Drift, Found, Study, make_page
 from history_study import BEGIN, OFF, STEPS, Task, alarms, delays, planted
+from history_versions import KINDS, Nights, VersionCell, measure
+from history_versions import NOISES as VERSION_NOISES
 
 SERIES = 12
 RULES = ["pytest-mlms", "Otava", "ruptures, BIC", "asv", "previous × 1.05", "2 sigma of 30"]
@@ -120,3 +122,36 @@ def test_the_page_has_every_rule_on_every_kind_of_series() -> None:
     page = (ROOT / "docs" / "history_study.md").read_text()
     for rule in RULES:
         assert page.count(f"| {rule} |") == len(NOISES) + 2
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_a_version_that_is_slower_is_found_at_once_and_none_is_imagined(kind: Nights) -> None:
+    quiet = measure(kind, 0.003, count=20, stepped=20, seed=1)
+    assert (quiet.found, quiet.named, quiet.false) == (1, 1, 0)
+    usual = measure(kind, 0.015, count=200, stepped=40, seed=1)
+    assert usual.named >= 0.8
+    assert usual.false <= 0.01
+    assert usual.false_named <= 0.15
+
+
+def test_the_page_tells_of_each_kind_of_night_with_a_version() -> None:
+    page = (ROOT / "docs" / "history_study.md").read_text()
+    _, found, false = page.split("## A version that changes ")
+    for kind in KINDS:
+        assert f"| {kind.name} |" in found
+        assert f"| {kind.name} |" in false
+
+
+def test_cells_of_versions_are_kept_with_the_others(tmp_path: Path) -> None:
+    cells = [
+        VersionCell(kind.name, noise, 1000, 0.9, 0.95, 0.8, 0.002, 0.001, 0.05)
+        for kind in KINDS
+        for noise in VERSION_NOISES
+    ]
+    study = Study().with_versions(cells).with_drift(Drift("ours", 1.0, 120.0, 2.0))
+    study.write(tmp_path / "study.json")
+    again = Study.read(tmp_path / "study.json")
+    assert again.versions == cells
+    assert again.drifts == study.drifts
+    assert "| one series | 90.0%, 80.0%, 95.0% |" in make_page(again)
+    assert "| one series | 2.00 ± 1.00, 5.0% |" in make_page(again)

@@ -60,7 +60,8 @@ def by_version(
         raise HistoryError(_no_package(connection, package))
     joined: dict[str, list[SeriesInfo]] = {}
     for series in chosen:
-        joined.setdefault(_key_without_stack(series), []).append(series)
+        parts = {name: part for name, part in series.parts.items() if name != "stack"}
+        joined.setdefault(json.dumps(parts, sort_keys=True), []).append(series)
     found = []
     for group in joined.values():
         of_group: list[PointRow] = []
@@ -100,11 +101,6 @@ def _row(version: str, of_version: Sequence[PointRow]) -> VersionRow:
         low=low,
         high=None if high is None or math.isinf(high) else high,
     )
-
-
-def _key_without_stack(series: SeriesInfo) -> str:
-    parts = {name: part for name, part in series.parts.items() if name != "stack"}
-    return json.dumps(parts, sort_keys=True)
 
 
 def _order(version: str) -> tuple[bool, Version, str]:

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,16 +50,6 @@ class Scanned:
     too_few: int
     searched: int
     found: int
-
-
-class _State(NamedTuple):
-    """The number of a series' points, and the sum of their lines' numbers: new points change it."""
-
-    points: int
-    numbers: int
-
-    def __str__(self) -> str:
-        return f"{self.points}:{self.numbers}"
 
 
 @dataclass(frozen=True)
@@ -145,16 +135,23 @@ def scan(history: Engine) -> Scanned:
     A change that is there stays the same row, also where its place is estimated again. Any number
     of processes may search at once: the history is not locked meanwhile.
     """
+    point, scanned = schema.point.c, schema.scanned.c
+    query = select(point.series, func.count(), func.sum(point.number)).group_by(point.series)
     with history.connect() as connection:
-        states = _states(connection)
-        new = _not_searched(connection, states)
+        searched = dict(connection.execute(select(scanned.series, scanned.points)).all())
+        counts = {}
+        new = {}
+        for series, count, numbers in connection.execute(query):
+            counts[series] = count
+            state = f"{count}:{int(numbers)}"  # new points change it
+            if searched.get(series) != state:
+                new[series] = state
         found = _search_all(connection, new)
     transact(history, lambda writing: _write(writing, found, new))
-    too_few = [state for state in states.values() if state.points < TOO_FEW]
     return Scanned(
-        series=len(states),
+        series=len(counts),
         least=TOO_FEW,
-        too_few=len(too_few),
+        too_few=sum(count < TOO_FEW for count in counts.values()),
         searched=len(new),
         found=sum(len(of_series.new) for of_series in found),
     )
@@ -191,28 +188,6 @@ def read_searched(
         scales[number] = scale_of(quantity, unit)
     for points in read_series(connection, wanted):
         yield SearchedSeries(points, scales[points.series]), changes.get(points.series, [])
-
-
-def _states(connection: Connection) -> dict[int, _State]:
-    """Return the state of each series."""
-    of = schema.point.c
-    query = select(of.series, func.count(), func.sum(of.number)).group_by(of.series)
-    states = {}
-    for series, count, total in connection.execute(query):
-        states[series] = _State(count, int(total))
-    return states
-
-
-def _not_searched(connection: Connection, states: Mapping[int, _State]) -> dict[int, str]:
-    """Return the states, as text, of the series that were not searched in them."""
-    of = schema.scanned.c
-    searched = dict(connection.execute(select(of.series, of.points)).all())
-    new = {}
-    for series, state in sorted(states.items()):
-        text = str(state)
-        if searched.get(series) != text:
-            new[series] = text
-    return new
 
 
 def _search_all(connection: Connection, wanted: Collection[int]) -> list[_Found]:
@@ -275,39 +250,31 @@ def _series_of_runs(connection: Connection, runs: Collection[str]) -> dict[str, 
 
 
 def _write(connection: Connection, found: Sequence[_Found], searched: Mapping[int, str]) -> None:
-    """Write changes, but never over what people or the gate decided meanwhile."""
+    """Write changes, but never over what people or the gate decided meanwhile.
+
+    Then the states in which the series were searched are noted.
+    """
+    change, scanned = schema.change, schema.scanned
     new = []
     for of_series in found:
         new += of_series.new
         for number, row in of_series.updated.items():
-            _update(connection, number, row)
+            values = dict(row)
+            status = values.pop("status")
+            changing = update(change).where(change.c.id == number)
+            connection.execute(changing.values(values))
+            if status == "undone":
+                closing = changing.where(change.c.status.in_(_CAN_BE_UNDONE))
+                connection.execute(closing.values(status=status))
     if new:
-        columns = list(new[0])
         rows = [tuple(row.values()) for row in new]
-        insert_missing(connection, Rows(schema.change, columns, rows))
-    _note_searched(connection, searched)
+        insert_missing(connection, Rows(change, list(new[0]), rows))
 
-
-def _update(connection: Connection, number: int, row: Mapping[str, Any]) -> None:
-    of = schema.change.c
-    values = dict(row)
-    status = values.pop("status")
-    changing = update(schema.change).where(of.id == number)
-    connection.execute(changing.values(values))
-    if status == "undone":
-        closing = changing.where(of.status.in_(_CAN_BE_UNDONE))
-        connection.execute(closing.values(status=status))
-
-
-def _note_searched(connection: Connection, searched: Mapping[int, str]) -> None:
-    """Replace the states in which series were searched."""
-    of = schema.scanned.c
     numbers = list(searched)
     for begin in range(0, len(numbers), _AT_ONCE):
         some = numbers[begin : begin + _AT_ONCE]
-        connection.execute(delete(schema.scanned).where(of.series.in_(some)))
-    states = list(searched.items())
-    insert_missing(connection, Rows(schema.scanned, ["series", "points"], states))
+        connection.execute(delete(scanned).where(scanned.c.series.in_(some)))
+    insert_missing(connection, Rows(scanned, ["series", "points"], list(searched.items())))
 
 
 def _search(

@@ -197,20 +197,7 @@ def accept_changes(
 
     Raises HistoryError, and accepts none, where one is unknown.
     """
-    return transact(history, lambda connection: _accept(connection, changes, reason, user))
-
-
-def _accept(
-    connection: Connection, changes: Sequence[int], reason: str, user: str | None
-) -> list[int]:
     of = schema.change.c
-    statuses = dict(connection.execute(select(of.id, of.status)).all())
-    unknown = [number for number in changes if number not in statuses]
-    if unknown:
-        raise HistoryError(_unknown(unknown, statuses))
-    wanted = dict.fromkeys(changes)
-    accepted = [number for number in wanted if statuses[number] != "accepted"]
-    accepting = update(schema.change).where(of.id.in_(accepted))
     now = datetime.datetime.now(datetime.timezone.utc)
     values = {
         "status": "accepted",
@@ -218,8 +205,18 @@ def _accept(
         "decided": now.isoformat(timespec="seconds"),
         "decided_by": user,
     }
-    connection.execute(accepting.values(values))
-    return accepted
+
+    def accept(connection: Connection) -> list[int]:
+        statuses = dict(connection.execute(select(of.id, of.status)).all())
+        unknown = [number for number in changes if number not in statuses]
+        if unknown:
+            raise HistoryError(_unknown(unknown, statuses))
+        wanted = dict.fromkeys(changes)
+        accepted = [number for number in wanted if statuses[number] != "accepted"]
+        connection.execute(update(schema.change).where(of.id.in_(accepted)).values(values))
+        return accepted
+
+    return transact(history, accept)
 
 
 def _unknown(unknown: Sequence[int], known: Collection[int]) -> str:
