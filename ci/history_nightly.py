@@ -31,7 +31,7 @@ def ours(values: Sequence[float], risk: float) -> list[tuple[int, int]]:
     from pytest_mlms.keep.history.change_points import find_shifts
     from pytest_mlms.keep.history.shifts import Sensitivity
 
-    shifts = find_shifts(np.log(np.asarray(values)), Sensitivity(LEAST, risk=risk))
+    shifts = find_shifts(np.log(np.asarray(values)), Sensitivity(LEAST, max_pvalue=risk))
     return [(shift.found, shift.first) for shift in shifts]
 
 

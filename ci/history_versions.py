@@ -13,7 +13,7 @@ from pytest_mlms.keep.history.shifts import Sensitivity
 from pytest_mlms.keep.history.significance import (
     ALARM_RISK,
     NAMED_RISK,
-    accepted_risk,
+    accepted_p_value,
     predict,
 )
 
@@ -105,13 +105,13 @@ def tell(values: Values) -> Night:
     risks = []
     found = []
     for row in far:
-        risk = predict(Blocks(row, [0]), BEFORE, 1, sensitivity.noise).risk
+        risk = predict(Blocks(row, [0]), BEFORE, 1, sensitivity.noise).p_value
         risks.append(risk)
         if risk <= ALARM_RISK and find_shifts(row, sensitivity, changed=[BEFORE]):
             found.append(risk)
-    alarm = accepted_risk(found, len(values), ALARM_RISK)
+    alarm = accepted_p_value(found, len(values), ALARM_RISK)
     alarms = sum(risk <= alarm for risk in found)
-    name = accepted_risk(risks, len(values), NAMED_RISK, alarms)
+    name = accepted_p_value(risks, len(values), NAMED_RISK, alarms)
     return Night(alarms, max(alarms, sum(risk <= name for risk in risks)))
 
 

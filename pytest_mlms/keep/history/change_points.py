@@ -82,7 +82,7 @@ class _Search:
     @property
     def alike(self) -> float:
         """The largest difference of computed values that are the same."""
-        return _ALIKE * self.sensitivity.least
+        return _ALIKE * self.sensitivity.min_magnitude
 
     @property
     def last(self) -> Shift | None:
@@ -172,16 +172,16 @@ def sight_of(values: Array, sensitivity: Sensitivity, shifts: Sequence[Shift]) -
     scatter = blocks.scatter(np.array([end]), sensitivity.noise)
     [freedom] = np.maximum(scatter.freedom / scatter.persistence, 1)
 
-    risk = sensitivity.risk / len(WINDOWS)
+    risk = sensitivity.max_pvalue / len(WINDOWS)
     [error] = scatter.error_of_difference(1 / points + 1 / (known + missing))
-    seen = max(sensitivity.least, -scipy.special.stdtrit(freedom, risk / 2) * error)
+    seen = max(sensitivity.min_magnitude, -scipy.special.stdtrit(freedom, risk / 2) * error)
     change = float(seen + FOUR_OF_FIVE * error)
     if points == WINDOWS[0]:
         change += _NEAREST_OF_THREE * float(scatter.deviation[0])
     equalled = 2 * float(np.abs(residuals).max(initial=0))  # none before may be beyond half of it
     change = max(change, equalled) + _ALL_BEYOND * float(scatter.deviation[0])
     next_one = predict_next(blocks, known + missing, sensitivity.noise)
-    at_once = next_one.seen(ALARM_RISK, max(sensitivity.least, equalled))
+    at_once = next_one.seen(ALARM_RISK, max(sensitivity.min_magnitude, equalled))
     return Sight(missing + points, change, at_once)
 
 
@@ -289,7 +289,7 @@ def _steady_step(search: _Search) -> _Event | None:
     levels = blocks.medians[places]
     changes = np.abs(search.values[places] - levels)
     is_steady = blocks.ranges[places] <= search.alike
-    is_shifted = changes > search.sensitivity.least
+    is_shifted = changes > search.sensitivity.min_magnitude
     found = places[is_steady & is_shifted]
     if not len(found):
         return None
@@ -321,11 +321,11 @@ def _software_step(search: _Search) -> _Event | None:
         earliest = max(search.begin + LEAST_BEFORE, search.judged - length + 1)
         is_new = (search.changed >= earliest) & (search.changed <= len(search.values) - length)
         places = search.changed[is_new]
-        for window in Windows.of(blocks, length, places, places).beyond(sensitivity.least):
+        for window in Windows.of(blocks, length, places, places).beyond(sensitivity.min_magnitude):
             if (window.place, length) not in search.refused:
                 prediction = predict(blocks, window.place, length, sensitivity.noise)
                 tests = tests_at(search.changed, window.last)
-                if prediction.risk * tests <= ALARM_RISK:
+                if prediction.p_value * tests <= ALARM_RISK:
                     found.append(window)
     window = first_beyond(found, blocks, _RARE)
     return None if window is None else _step_event(search, window.place, window.last)
@@ -347,19 +347,20 @@ def _undoes(step: Shift, last: Shift, sensitivity: Sensitivity) -> bool:
         return False
     new = step.old + step.change
     rest = abs(new - last.old)
-    return rest <= max(sensitivity.least, abs(last.change) / 3)
+    return rest <= max(sensitivity.min_magnitude, abs(last.change) / 3)
 
 
 def _first_window(search: _Search) -> Window | None:
     """Return the first window that differs from the block before it."""
     blocks = search.blocks
     sensitivity = search.sensitivity
+    risk = sensitivity.max_pvalue / len(WINDOWS)
     found: list[Window] = []
     for length in WINDOWS:
         places = _places(search, search.begin + LEAST_BEFORE, length)
         windows = Windows.of(blocks, length, places, places)
-        changed = windows.beyond(sensitivity.least)
-        found += changed.significant(blocks, sensitivity.noise, sensitivity.risk / len(WINDOWS))
+        changed = windows.beyond(sensitivity.min_magnitude)
+        found += changed.significant(blocks, sensitivity.noise, risk)
     return first_rare(found, blocks, sensitivity.order_risk)
 
 
@@ -371,8 +372,8 @@ def _drift(search: _Search) -> _Event | None:
     places = _places(search, end, _DRIFT_WINDOW)
     ends = np.full(len(places), end)
     windows = Windows.of(blocks, _DRIFT_WINDOW, places, ends)
-    changed = windows.beyond(_DRIFT_FACTOR * sensitivity.least)
-    found = changed.significant(blocks, sensitivity.noise, sensitivity.risk / len(WINDOWS))
+    changed = windows.beyond(_DRIFT_FACTOR * sensitivity.min_magnitude)
+    found = changed.significant(blocks, sensitivity.noise, sensitivity.max_pvalue / len(WINDOWS))
     window = first_rare(found, blocks, sensitivity.order_risk)
     if window is None:
         return None

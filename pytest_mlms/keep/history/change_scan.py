@@ -22,7 +22,7 @@ from pytest_mlms.keep.history.shifts import NAMED, Estimate, Shift, Sight
 from pytest_mlms.keep.history.significance import (
     AFTER_VERSION,
     ALARM_RISK,
-    accepted_risk,
+    accepted_p_value,
     predict,
     tests_at,
 )
@@ -225,7 +225,7 @@ def _refuse(
     limits = {}
     earlier = Counter(began)
     for run, length in sorted(risks):
-        limit = accepted_risk(risks[run, length], tests[run], ALARM_RISK, earlier[run])
+        limit = accepted_p_value(risks[run, length], tests[run], ALARM_RISK, earlier[run])
         limits[run, length] = limit
         earlier[run] += sum(risk <= limit for risk in risks[run, length])
     again = set()
@@ -308,6 +308,6 @@ def _search(
         if shift.first in places and window[1] in AFTER_VERSION and window not in refused:
             blocks = Blocks(values, levels[: index + 1])
             prediction = predict(blocks, *window, sensitivity.noise)
-            risk = prediction.risk * tests_at(places, shift.found)
+            risk = prediction.p_value * tests_at(places, shift.found)
             found.at_versions[window] = (row["first_run"], risk)
     return found

@@ -16,24 +16,24 @@ NAMED = "named"
 class Sensitivity:
     """Differences of the level that matter, on the scale of the values.
 
-    ``least`` is the least one that is reported. Where ``exact`` is set, the quantity is computed
-    and not timed: a series that never moved shifts by a single point. ``risk`` is the probability
-    of a report in a night without a change, were values independent and normal.
+    ``min_magnitude`` is the least one that is reported, and ``max_pvalue`` the probability of a
+    report in a night without a change, if values are independent and normal. If ``exact`` is set,
+    the quantity is computed and not timed: a series that never moved shifts by a single point.
     """
 
-    least: float
+    min_magnitude: float
     exact: bool = False
-    risk: float = _RISK
+    max_pvalue: float = _RISK
 
     @property
     def noise(self) -> float:
         """The least standard deviation that values are taken to have: 0.4 % for 2 %."""
-        return self.least / 5
+        return self.min_magnitude / 5
 
     @property
     def order_risk(self) -> float:
         """The risk of the test of the points' order."""
-        return self.risk * _ORDER_SHARE
+        return self.max_pvalue * _ORDER_SHARE
 
 
 @dataclass(frozen=True)

@@ -137,7 +137,7 @@ class Prediction(NamedTuple):
     freedom: int
 
     @property
-    def risk(self) -> float:
+    def p_value(self) -> float:
         """The probability of a change as large by chance, two-sided."""
         return float(2 * scipy.special.stdtr(self.freedom, -abs(self.change) / self.error))
 
@@ -231,20 +231,20 @@ def tests_at(changed: Array, last: int) -> int:
     return max(1, int(np.count_nonzero((age >= 0) & (age < AFTER_VERSION[-1]))))
 
 
-def accepted_risk(risks: Sequence[float], tests: int, level: float, known: int = 0) -> float:
-    """Return the largest of these risks that counts among ``tests`` of a night; 0 for none.
+def accepted_p_value(p_values: Sequence[float], tests: int, level: float, known: int = 0) -> float:
+    """Return the largest of these p-values that counts among ``tests`` of a night; 0 for none.
 
     The rule is that of Benjamini and Hochberg (1995, Journal of the Royal Statistical Society B
-    57:289): the i-th smallest of m risks counts up to i / m of the level. If nothing changed, a
+    57:289): the i-th smallest of m p-values counts up to i / m of the level. If nothing changed, a
     night has an alarm with the probability ``level`` at most, also where its series are slow
     together (Benjamini and Yekutieli 2001, Annals of Statistics 29:1165). A release that changes
     them all needs the level alone in each. ``known`` are changes of that night which were found
     before.
     """
     accepted = 0.0
-    for rank, risk in enumerate(sorted(risks), start=known + 1):
-        if risk <= level * min(1, rank / max(1, tests)):
-            accepted = risk
+    for rank, p_value in enumerate(sorted(p_values), start=known + 1):
+        if p_value <= level * min(1, rank / max(1, tests)):
+            accepted = p_value
     return accepted
 
 

@@ -21,7 +21,7 @@ from pytest_mlms.keep.history.significance import (
     LEAST_NAMED,
     NAMED_RISK,
     Prediction,
-    accepted_risk,
+    accepted_p_value,
     predict,
 )
 
@@ -74,9 +74,9 @@ class _Tested(NamedTuple):
     tests: int
 
     @property
-    def risk(self) -> float:
-        """The risk of the prediction, of all the changes that might have been chosen."""
-        return self.prediction.risk * self.tests if self.prediction else 1.0
+    def p_value(self) -> float:
+        """The p-value of the prediction, of all the changes that might have been chosen."""
+        return self.prediction.p_value * self.tests if self.prediction else 1.0
 
     @property
     def change(self) -> tuple[str, ...]:
@@ -130,22 +130,22 @@ def _test(
         before, after = newest[place - count - 1], newest[place - count]
         tested = _Tested(series, info, before, after, place, is_found, prediction, len(places))
         found.append(tested)
-    return min(reversed(found), key=lambda tested: (tested.risk, not tested.is_found))
+    return min(reversed(found), key=lambda tested: (tested.p_value, not tested.is_found))
 
 
 def _version_change(connection: Connection, group: Sequence[_Tested]) -> VersionChange:
     """Return the change of software that series have in common, and which of them it changed."""
     predictions = [(tested, tested.prediction) for tested in group if tested.prediction]
     found = sum(tested.is_found for tested in group)
-    risks = [tested.risk for tested, _ in predictions]
-    limit = accepted_risk(risks, len(risks) + found, NAMED_RISK, found)
+    risks = [tested.p_value for tested, _ in predictions]
+    limit = accepted_p_value(risks, len(risks) + found, NAMED_RISK, found)
     suspected = []
     seen = []
     for tested, prediction in predictions:
         scale = tested.series.scale
-        least = scale.sensitivity.least
+        least = scale.sensitivity.min_magnitude
         seen.append(scale.share(prediction.seen(NAMED_RISK / len(risks), least)))
-        if abs(prediction.change) > least and tested.risk <= limit:
+        if abs(prediction.change) > least and tested.p_value <= limit:
             suspected.append(_suspicion(tested, prediction))
     first = group[0]
     return VersionChange(

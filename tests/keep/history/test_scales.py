@@ -21,16 +21,16 @@ def test_every_quantity_has_a_scale_for_zero_and_back(name: str) -> None:
 
 
 def test_times_are_compared_by_ratios_and_shares_by_differences() -> None:
-    assert scale_of("latency_p50", "s").sensitivity.least == pytest.approx(math.log(1.03))
+    assert scale_of("latency_p50", "s").sensitivity.min_magnitude == pytest.approx(math.log(1.03))
     assert not scale_of("latency_p50", "s").is_share
-    assert scale_of("top1", "fraction").sensitivity.least == 0.01
+    assert scale_of("top1", "fraction").sensitivity.min_magnitude == 0.01
     assert scale_of("top1", "fraction").is_share
 
 
 def test_the_tolerance_of_the_gate_holds_where_it_is_larger() -> None:
-    assert scale_of("throughput", "/s").sensitivity.least == pytest.approx(math.log(1.05))
-    assert scale_of("latency_p99", "s").sensitivity.least == pytest.approx(math.log(1.15))
-    assert scale_of("latency_mean", "s").sensitivity.least == 0.02
+    assert scale_of("throughput", "/s").sensitivity.min_magnitude == pytest.approx(math.log(1.05))
+    assert scale_of("latency_p99", "s").sensitivity.min_magnitude == pytest.approx(math.log(1.15))
+    assert scale_of("latency_mean", "s").sensitivity.min_magnitude == 0.02
 
 
 def test_computed_quantities_are_exact_and_timed_ones_are_not() -> None:
