@@ -260,7 +260,10 @@ def _return(search: _Search) -> _Event | None:
     if search.sensitivity.exact and is_alike.any():
         length = 1
         is_near = is_alike
-    ends = last.first + _ends_of_runs(is_near, length)
+    if len(is_near) < length:
+        return None
+    begins = np.flatnonzero(sliding_window_view(is_near, length).all(axis=1))
+    ends = last.first + begins + length - 1
     earliest = max(search.judged, last.found + 1)
     ends = ends[ends >= earliest]
     if not len(ends):
@@ -268,15 +271,6 @@ def _return(search: _Search) -> _Event | None:
     at = int(ends[0])
     undone = replace(last, undone=at - length + 1)
     return search.replace_last(at, undone)
-
-
-def _ends_of_runs(is_near: Array, length: int) -> Array:
-    """Return the places where as many values in a row are true."""
-    if len(is_near) < length:
-        return np.empty(0, int)
-    windows = sliding_window_view(is_near, length)
-    begins = np.flatnonzero(windows.all(axis=1))
-    return np.asarray(begins + length - 1)
 
 
 def _steady_step(search: _Search) -> _Event | None:
@@ -301,8 +295,17 @@ def _steady_step(search: _Search) -> _Event | None:
 
 
 def _step(search: _Search) -> _Event | None:
-    """Find the first point after which the last points differ from those before."""
-    window = _first_window(search)
+    """Find the first point after which the last points differ from the block before them."""
+    blocks = search.blocks
+    sensitivity = search.sensitivity
+    risk = sensitivity.max_pvalue / len(WINDOWS)
+    found: list[Window] = []
+    for length in WINDOWS:
+        places = _places(search, search.begin + LEAST_BEFORE, length)
+        windows = Windows.of(blocks, length, places, places)
+        changed = windows.beyond(sensitivity.min_magnitude)
+        found += changed.significant(blocks, sensitivity.noise, risk)
+    window = first_rare(found, blocks, sensitivity.order_risk)
     if window is None:
         return None
     first = _place(search.values[: window.last + 1], search.begin, window.last)
@@ -348,20 +351,6 @@ def _undoes(step: Shift, last: Shift, sensitivity: Sensitivity) -> bool:
     new = step.old + step.change
     rest = abs(new - last.old)
     return rest <= max(sensitivity.min_magnitude, abs(last.change) / 3)
-
-
-def _first_window(search: _Search) -> Window | None:
-    """Return the first window that differs from the block before it."""
-    blocks = search.blocks
-    sensitivity = search.sensitivity
-    risk = sensitivity.max_pvalue / len(WINDOWS)
-    found: list[Window] = []
-    for length in WINDOWS:
-        places = _places(search, search.begin + LEAST_BEFORE, length)
-        windows = Windows.of(blocks, length, places, places)
-        changed = windows.beyond(sensitivity.min_magnitude)
-        found += changed.significant(blocks, sensitivity.noise, risk)
-    return first_rare(found, blocks, sensitivity.order_risk)
 
 
 def _drift(search: _Search) -> _Event | None:
