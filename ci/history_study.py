@@ -183,7 +183,7 @@ class Runner:
     def versions(self) -> list[VersionCell]:
         """Return what our rule says of nights with another version."""
         nights = self.options.nights
-        stepped = max(1, nights // 10)
+        stepped = max(1, nights // 20)
         cells = []
         for kind in KINDS:
             for noise in VERSION_NOISES:

@@ -8,16 +8,28 @@ import numpy as np
 from history_noise import Values
 
 from pytest_mlms.keep.history.blocks import Blocks
-from pytest_mlms.keep.history.change_points import find_shifts
 from pytest_mlms.keep.history.shifts import Sensitivity
 from pytest_mlms.keep.history.significance import (
     ALARM_RISK,
     NAMED_RISK,
+    Window,
     accepted_p_value,
+    first_beyond,
     predict,
 )
 
-__all__ = ["BEFORE", "KINDS", "NOISES", "STEP", "Night", "Nights", "VersionCell", "measure", "tell"]
+__all__ = [
+    "BEFORE",
+    "KINDS",
+    "NOISES",
+    "STEP",
+    "Night",
+    "Nights",
+    "VersionCell",
+    "measure",
+    "nights",
+    "tell",
+]
 
 BEFORE = 10  # nights
 SERIES = 12
@@ -105,10 +117,14 @@ def tell(values: Values) -> Night:
     risks = []
     found = []
     for row in far:
-        risk = predict(Blocks(row, [0]), BEFORE, 1, sensitivity.noise).p_value
-        risks.append(risk)
-        if risk <= ALARM_RISK and find_shifts(row, sensitivity, changed=[BEFORE]):
-            found.append(risk)
+        blocks = Blocks(row, [0])
+        p_value = predict(blocks, BEFORE, 1, sensitivity.noise).p_value
+        risks.append(p_value)
+        if p_value <= ALARM_RISK:
+            level = float(blocks.medians[BEFORE])
+            window = Window(BEFORE, 1, BEFORE, level, float(row[-1]) - level)
+            if abs(window.change) > _LEAST and first_beyond([window], blocks):
+                found.append(p_value)
     alarm = accepted_p_value(found, len(values), ALARM_RISK)
     alarms = sum(risk <= alarm for risk in found)
     name = accepted_p_value(risks, len(values), NAMED_RISK, alarms)

@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pytest_mlms.keep.history.change_points import find_shifts
+from pytest_mlms.keep.history.shifts import Sensitivity
 from tests.support.project import ROOT
 
 sys.path.insert(0, str(ROOT / "ci"))
@@ -18,7 +20,7 @@ from history_nightly import answer, reports, two_sigma
 from history_noise import NIGHTS, NOISES, Values, read_recorded, with_drift
 from history_page import Cell, Drift, Found, Study, make_page
 from history_study import BEGIN, OFF, STEPS, Task, alarms, delays, planted
-from history_versions import KINDS, Nights, VersionCell, measure
+from history_versions import BEFORE, KINDS, Nights, VersionCell, measure, nights, tell
 from history_versions import NOISES as VERSION_NOISES
 
 SERIES = 12
@@ -132,6 +134,17 @@ def test_a_version_that_is_slower_is_found_at_once_and_none_is_imagined(kind: Ni
     assert usual.named >= 0.8
     assert usual.false <= 0.01
     assert usual.false_named <= 0.15
+
+
+def test_the_study_tells_what_the_search_finds() -> None:
+    rng = np.random.default_rng(3)
+    told = []
+    for step in (0.0, 0.04, 0.06, 0.08) * 10:
+        values = nights(Nights("one series", series=1, stepped=1), 0.012, step, rng)
+        found = find_shifts(values[0], Sensitivity(0.03), changed=[BEFORE])
+        told.append(bool(found))
+        assert tell(values).alarms == len(found)
+    assert 5 <= sum(told) <= 35
 
 
 def test_the_page_tells_of_each_kind_of_night_with_a_version() -> None:

@@ -48,7 +48,6 @@ _LEAST_STEADY = 5  # values that are alike
 _ALIKE = 0.1  # of the least change
 _CONFIDENCE_ERRORS = 1.96
 _INTERVAL_RISK = 0.05
-_RARE = 0.01  # of the points' order, after a change of software
 _NEAREST_OF_THREE = 0.85  # standard deviations by which it is nearer than their mean
 _ALL_BEYOND = 0.4  # standard deviations by which all of some points are beyond half; simulated
 
@@ -330,7 +329,7 @@ def _software_step(search: _Search) -> _Event | None:
                 tests = tests_at(search.changed, window.last)
                 if prediction.p_value * tests <= ALARM_RISK:
                     found.append(window)
-    window = first_beyond(found, blocks, _RARE)
+    window = first_beyond(found, blocks)
     return None if window is None else _step_event(search, window.place, window.last)
 
 

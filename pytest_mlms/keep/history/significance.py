@@ -40,6 +40,9 @@ AFTER_VERSION = range(1, 9)
 The search for a step anywhere takes no more, however few points there are before it.
 """
 
+RARE = 0.01
+"""The risk of the test of the points' order where they are few, as after a version."""
+
 LEAST_NAMED = 3
 """The fewest points before that a suspicion is named from."""
 
@@ -161,14 +164,14 @@ def first_rare(windows: Iterable[Window], blocks: Blocks, risk: float) -> Window
     return None
 
 
-def first_beyond(windows: Iterable[Window], blocks: Blocks, risk: float) -> Window | None:
+def first_beyond(windows: Iterable[Window], blocks: Blocks) -> Window | None:
     """Return the first window before which no point was half as far off; None for none.
 
     Some may be where the points are rare among those before all the same.
     """
     for window in sorted(windows):
         _, before = _beyond_half(window, blocks)
-        if not before.any() or _is_rare(window, blocks, risk):
+        if not before.any() or _is_rare(window, blocks, RARE):
             return window
     return None
 
