@@ -1,7 +1,7 @@
 """Study what changes of a history are found, and what is reported wrongly, beside other rules.
 
     bash ci/history_study [--years 200] [--slow-years 20] [--rules ours otava …] [--processes 2]
-                          [--noises white recorded drift versions …] [--nights 20000]
+                          [--noises white recorded drift versions …] [--nights 100000]
                           [--output docs/history_study.md]
 
 Writes docs/history_study.md; cells that are not computed are those of the last study of this
@@ -182,12 +182,10 @@ class Runner:
 
     def versions(self) -> list[VersionCell]:
         """Return what our rule says of nights with another version."""
-        nights = self.options.nights
-        stepped = max(1, nights // 20)
         cells = []
         for kind in KINDS:
             for noise in VERSION_NOISES:
-                cells.append(measure(kind, noise, nights, stepped, self.options.seed))
+                cells.append(measure(kind, noise, self.options.nights, self.options.seed))
         return cells
 
 
@@ -216,7 +214,7 @@ def parse_options(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--years", type=int, default=200, help="of each noise, for fast rules")
     parser.add_argument("--slow-years", type=int, default=20, help="the same for otava and asv")
     parser.add_argument("--rules", nargs="+", choices=RULES, default=RULES)
-    parser.add_argument("--nights", type=int, default=20_000, help="with another version, each")
+    parser.add_argument("--nights", type=int, default=100_000, help="with another version, each")
     noises = [*NOISES, "recorded", "drift", "versions"]
     parser.add_argument("--noises", nargs="+", choices=noises, default=noises)
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)

@@ -1,30 +1,27 @@
-"""Nights on which a version changed, after few others: what is found at once, and wrongly."""
+"""Nights on which a version changed, after few others: what is found at once, and wrongly.
+
+The rule is written for many nights at once; a test holds it equal to that of the history.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.special
 from history_noise import Values
+from numpy.typing import NDArray
 
-from pytest_mlms.keep.history.blocks import Blocks
 from pytest_mlms.keep.history.shifts import Sensitivity
-from pytest_mlms.keep.history.significance import (
-    ALARM_RISK,
-    NAMED_RISK,
-    Window,
-    accepted_p_value,
-    first_beyond,
-    predict,
-)
+from pytest_mlms.keep.history.significance import ALARM_RISK, NAMED_RISK
 
 __all__ = [
     "BEFORE",
     "KINDS",
     "NOISES",
     "STEP",
-    "Night",
     "Nights",
+    "Told",
     "VersionCell",
     "measure",
     "nights",
@@ -70,11 +67,11 @@ KINDS = (
 
 
 @dataclass(frozen=True)
-class Night:
-    """The series of a night that are alarms, and those that are these or only named."""
+class Told:
+    """How many series of each night are alarms, and how many these or only named."""
 
-    alarms: int
-    named: int
+    alarms: NDArray[np.int64]
+    named: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -96,55 +93,59 @@ class VersionCell:
     false_named: float
 
 
-def nights(kind: Nights, noise: float, step: float, rng: np.random.Generator) -> Values:
-    """Return the logarithms of some nights and one with another version, a row for each series."""
+def nights(kind: Nights, noise: float, step: float, times: int, rng: np.random.Generator) -> Values:
+    """Return logarithms by history, series and night: some nights, and one with another version."""
     count = BEFORE + 1 + (_STEADY if kind.alike else 0)
-    own = rng.normal(0, np.sqrt(1 - kind.shared), (kind.series, count))
-    shocks = own + rng.normal(0, np.sqrt(kind.shared), count)
-    values = shocks.copy()
+    own = rng.normal(0, np.sqrt(1 - kind.shared), (times, kind.series, count))
+    values = own + rng.normal(0, np.sqrt(kind.shared), (times, 1, count))
     for night in range(1, count):
-        fresh = np.sqrt(1 - kind.alike**2) * shocks[:, night]
-        values[:, night] = kind.alike * values[:, night - 1] + fresh
-    values = noise * values[:, -BEFORE - 1 :]
-    values[: kind.stepped, -1] += np.log1p(step)
+        fresh = np.sqrt(1 - kind.alike**2) * values[..., night]
+        values[..., night] = kind.alike * values[..., night - 1] + fresh
+    values = noise * values[..., -BEFORE - 1 :]
+    values[:, : kind.stepped, -1] += np.log1p(step)
     return np.asarray(values)
 
 
-def tell(values: Values) -> Night:
-    """Return what the rule says of the last night of series, a row each."""
-    sensitivity = Sensitivity(_LEAST)
-    far = [row for row in values if abs(row[-1] - row[:-1].mean()) > _LEAST]
-    risks = []
-    found = []
-    for row in far:
-        blocks = Blocks(row, [0])
-        p_value = predict(blocks, BEFORE, 1, sensitivity.noise).p_value
-        risks.append(p_value)
-        if p_value <= ALARM_RISK:
-            level = float(blocks.medians[BEFORE])
-            window = Window(BEFORE, 1, BEFORE, level, float(row[-1]) - level)
-            if abs(window.change) > _LEAST and first_beyond([window], blocks):
-                found.append(p_value)
-    alarm = accepted_p_value(found, len(values), ALARM_RISK)
-    alarms = sum(risk <= alarm for risk in found)
-    name = accepted_p_value(risks, len(values), NAMED_RISK, alarms)
-    return Night(alarms, max(alarms, sum(risk <= name for risk in risks)))
+def tell(values: Values) -> Told:
+    """Return what the rule says of the last night; values are by history, series and night."""
+    before, last = values[..., :-1], values[..., -1]
+    deviation = np.maximum(before.std(axis=-1, ddof=1), Sensitivity(_LEAST).noise)
+    change = last - before.mean(axis=-1)
+    error = deviation * np.sqrt(1 + 1 / BEFORE)
+    p_values = 2 * scipy.special.stdtr(BEFORE - 1, -np.abs(change) / error)
+
+    residuals = before - np.median(before, axis=-1, keepdims=True)
+    off = last - np.median(before, axis=-1)
+    same_side = np.sign(off)[..., None] * residuals
+    is_equalled = (same_side > np.abs(off)[..., None] / 2).any(axis=-1)
+    may_alarm = (np.abs(off) > _LEAST) & ~is_equalled
+    alarms = _accepted(np.where(may_alarm, p_values, 1), ALARM_RISK)
+    named = _accepted(np.where(np.abs(change) > _LEAST, p_values, 1), NAMED_RISK)
+    return Told(alarms, np.maximum(alarms, named))
 
 
-def measure(kind: Nights, noise: float, count: int, stepped: int, seed: int) -> VersionCell:
-    """Return what is said of this many nights without a step, and of some with one."""
+def _accepted(p_values: Values, level: float) -> NDArray[np.int64]:
+    """Return how many p-values of each night count by Benjamini and Hochberg's rule."""
+    tests = p_values.shape[-1]
+    ranks = np.arange(1, tests + 1)
+    is_small = np.sort(p_values, axis=-1) <= level * ranks / tests
+    return np.asarray((is_small * ranks).max(axis=-1))
+
+
+def measure(kind: Nights, noise: float, count: int, seed: int) -> VersionCell:
+    """Return what is said of this many nights with a step, and of as many without one."""
     rng = np.random.default_rng(seed)
-    with_step = [tell(nights(kind, noise, STEP, rng)) for _ in range(stepped)]
-    without = [tell(nights(kind, noise, 0.0, rng)) for _ in range(count)]
-    false = float(np.mean([night.alarms > 0 for night in without]))
+    with_step = tell(nights(kind, noise, STEP, count, rng))
+    without = tell(nights(kind, noise, 0.0, count, rng))
+    false = float(np.mean(without.alarms > 0))
     return VersionCell(
         kind=kind.name,
         noise=noise,
         nights=count,
-        found=float(np.mean([night.alarms > 0 for night in with_step])),
-        named=float(np.mean([night.named > 0 for night in with_step])),
-        series=float(np.mean([night.alarms for night in with_step])) / kind.stepped,
+        found=float(np.mean(with_step.alarms > 0)),
+        named=float(np.mean(with_step.named > 0)),
+        series=float(np.mean(with_step.alarms)) / kind.stepped,
         false=false,
         error=float(np.sqrt(false * (1 - false) / count)),
-        false_named=float(np.mean([night.named > 0 for night in without])),
+        false_named=float(np.mean(without.named > 0)),
     )
