@@ -153,6 +153,6 @@ def test_the_printed_command_confirms_a_suspicion_that_one_night_can_not_show(
     [row] = nights.changes().values()
     assert (row.first_run, row.cause, row.status) == ("night-011", "software", "confirmed")
     output = capfd.readouterr()
-    assert "suspicion (digits-cnn, latency_p50 ×1.3" in output.err
+    assert "suspicion (digits-cnn, latency_p50 ×" in output.err
     assert "1 confirmed" in output.out
     assert "suspected" not in output.out
