@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from pytest_mlms.keep.history.blocks import Blocks
 from pytest_mlms.keep.history.significance import (
     ALARM_RISK,
-    Prediction,
     accepted_p_value,
     predict,
     predict_next,
@@ -77,7 +76,7 @@ def test_equal_nights_have_the_least_deviation_and_no_certainty() -> None:
     values = np.zeros(11)
     values[10] = 0.01
     prediction = predict(Blocks(values, [0]), 10, 1, 0.006)
-    assert prediction == Prediction(pytest.approx(0.01), pytest.approx(0.006 * 1.1**0.5), 9)
+    assert prediction == pytest.approx((0.01, 0.006 * 1.1**0.5, 9))
     assert prediction.p_value > 0.1
 
 
