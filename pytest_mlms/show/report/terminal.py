@@ -319,7 +319,7 @@ def _below(item: ItemView, table: Table) -> list[Sequence[str]]:
         return [*_decided_by(item), *_told_of(item)]
     if item.verdict is Verdict.INVALID:
         return [reasons_of(item)]
-    lines = []
+    lines: list[Sequence[str]] = []
     judged = set(map(quantity_label, table.quantities))
     for finding in findings_of(item):
         if finding.quantity in judged and finding.verdict in _DECIDED_AGAINST:
@@ -347,9 +347,10 @@ def _decided_by(item: ItemView) -> list[Sequence[str]]:
         found.append(widened_forms(main))
     elif main is not None and place:
         found.append([f"tolerance {percent(main.tolerance)}: {place}"])
-    first, *others = deciding(item.verdict, item.comparisons) or [main]
-    if first is not None and first is not main:
-        found.append(short_changes(first))
+    decided = deciding(item.verdict, item.comparisons)
+    if decided and decided[0] is not main:
+        found.append(short_changes(decided[0]))
+    others = decided[1:]
     if others:
         found.append([f"also {', '.join(short_changes(one)[-1] for one in others)}"])
     return found
