@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import shutil
 import subprocess
@@ -98,7 +99,8 @@ def test_the_test_of_the_page_is_right_for_a_type_checker(tmp_path: Path) -> Non
     pytest.importorskip("mypy")
     (tmp_path / "test_own.py").write_text(OWN_TEST)
     command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "test_own.py"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    path = {**os.environ, "MYPYPATH": str(ROOT)}  # an editable installation is code, not a path
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=path)
     assert done.returncode == 0, done.stdout
 
 

@@ -5,7 +5,8 @@ Digests are taken between turns, outside of all timed regions.
 
 import zlib
 
-_MOST_BYTES = 4 << 20  # that are read after a turn, but at least the outputs of a call
+MOST_BYTES = 4 << 20
+"""Bytes of outputs that are held and read after a turn, but at least the outputs of a call."""
 _MOST_KEPT = 8
 _MOST_HELD = 1 << 18  # bytes of the last outputs on batches that gave different ones
 _MOST_DIGESTS = 64  # of a batch; what it holds may not grow with the calls
@@ -38,7 +39,7 @@ class Repeats:
         """Take the last outputs of a turn over batches, of which number ``first`` came first."""
         size = 0
         for place, output in enumerate(outputs):
-            if output is None or size >= _MOST_BYTES:
+            if output is None or size >= MOST_BYTES:
                 continue
             size += _size(output)
             self._add((first + place) % len(outputs), output)

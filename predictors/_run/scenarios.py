@@ -13,8 +13,11 @@ from array import array
 from typing import NamedTuple
 
 from .process import QueueWait, cpu_time
+from .repeats import MOST_BYTES
 
 CAPACITY = 10000  # samples of one run; more add little, since processes are the replicates
+_BETWEEN_READINGS = 5e-4  # seconds
+_MOST_KEPT = 64  # outputs of a turn, if they are small
 
 
 class Stop(NamedTuple):
@@ -59,8 +62,8 @@ class Samples:
     those of each call, on the clock of time.perf_counter. ``wait`` (in the run queue, of the
     calling thread) and ``cpu`` (of all threads) are readings of counters, taken when ``at`` calls
     were done: before the first, after the last, and in between as the scenario says. ``outputs``
-    are the last ones of each of the calls, None for a call that was not used; where ``keeps_all``
-    is False only those of the first and of the last call, since what is held counts as memory.
+    are the last ones of the first call and of the others, or in turns of each of the first
+    ``kept`` calls; what is held counts as memory.
     """
 
     def __init__(self):
@@ -72,11 +75,27 @@ class Samples:
         self.count = 0
         self.readings = 0
         self.outputs = []
-        self.keeps_all = False
+        self.kept = _MOST_KEPT
 
-    def places(self, calls):
-        """Return the place in ``outputs`` for what each of so many calls returns."""
-        return list(range(calls)) if self.keeps_all else [0] + [1] * (calls - 1)
+    def slots(self, calls, in_turn):
+        """Return the place in ``outputs`` for what each of so many calls returns.
+
+        In a turn what is there stays until a call replaces it. If all were freed before, their
+        memory would go back to the system, and each turn's first calls wait for its pages.
+        """
+        kept = min(self.kept, calls) if in_turn else 1
+        found = [min(call, kept) for call in range(calls)]
+        if not in_turn or len(self.outputs) <= found[-1]:
+            self.outputs = [None] * (found[-1] + 1)
+        return found
+
+    def of_turn(self, calls):
+        """Return the outputs of a turn over so many calls; None for those that aren't held."""
+        kept = min(self.kept, calls, self.count)
+        found = self.outputs[:kept]
+        size = max(1, sum(getattr(array, "nbytes", 0) for array in found[0]))
+        self.kept = max(1, min(_MOST_KEPT, MOST_BYTES // size))
+        return found + [None] * (calls - kept)
 
     def arrays(self):
         """Return the filled part of each buffer, with its name."""
@@ -95,12 +114,12 @@ def single_stream(calls, stop, samples):
     After shorter calls they are read every 0.5 ms. The two system calls slow down the next call, by
     a percent of a short one, and so few of the calls are next ones that the median doesn't show it.
     """
-    _loop(calls, stop, samples, between_readings=5e-4)
+    _loop(calls, stop, samples, _BETWEEN_READINGS)
 
 
 def offline(calls, stop, samples):
     """Make the calls back to back; counters are read at both ends only."""
-    _loop(calls, stop, samples, between_readings=float("inf"))
+    _loop(calls, stop, samples, float("inf"))
 
 
 def seconds(values):
@@ -111,17 +130,17 @@ def seconds(values):
 def turn(calls, request, samples):
     """Make the calls of a TurnRequest, and fill ``samples`` with those that are timed."""
     ordered = request.ordered(calls)
-    samples.keeps_all = True
     for index in range(request.skip):
         ordered[index % len(ordered)]()
-    single_stream(ordered, Stop(0, request.timed, float("inf")), samples)
+    stop = Stop(0, request.timed, float("inf"))
+    _loop(ordered, stop, samples, _BETWEEN_READINGS, in_turn=True)
 
 
 def _buffer():
     return array("d", bytes(8 * CAPACITY + 8))
 
 
-def _loop(calls, stop, samples, between_readings, clock=time.perf_counter):
+def _loop(calls, stop, samples, between_readings, in_turn=False, clock=time.perf_counter):
     # Everything that the loop uses is a local name: looking up others costs time between calls.
     start = samples.start
     end = samples.end
@@ -129,9 +148,8 @@ def _loop(calls, stop, samples, between_readings, clock=time.perf_counter):
     cpu = samples.cpu
     at = samples.at
     turn = len(calls)
-    places = samples.places(turn)
-    outputs = [None] * (places[-1] + 1)
-    samples.outputs = outputs
+    slots = samples.slots(turn, in_turn)
+    outputs = samples.outputs
     queue = QueueWait()
     seconds = stop.seconds
     least = stop.least
@@ -153,7 +171,7 @@ def _loop(calls, stop, samples, between_readings, clock=time.perf_counter):
         after = clock()
         start[count] = before
         end[count] = after
-        outputs[places[place]] = output
+        outputs[slots[place]] = output
         count += 1
         if after >= reading:
             wait[readings] = queue.read()

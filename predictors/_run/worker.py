@@ -233,7 +233,6 @@ class Worker:
         bind_seconds = 0.0
         if "batches" in header:
             bind_seconds = self._bind_all(header, arrays)
-        self._samples.keeps_all = False
         run_scenario = scenarios.SCENARIOS[header["scenario"]]
         threads = process.BusyThreads()
         held = self._held()
@@ -326,7 +325,7 @@ class Worker:
         )
         scenarios.turn(self._calls, request, self._samples)
         if not request.is_single(self._calls):
-            self._repeats.add(request.first, self._samples.outputs)
+            self._repeats.add(request.first, self._samples.of_turn(self._cycle))
         times = self._samples.arrays()
         if clock is not None:
             times.append(("device", scenarios.seconds(clock.seconds[request.skip :])))

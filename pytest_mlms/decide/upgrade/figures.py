@@ -127,7 +127,7 @@ def figures_of(
         calls = wall  # CPU time is known for a whole turn, and percentiles need each call
     if calls.advance:
         figures["throughput"] = _throughput(calls, batch_size)
-        figures["stalls"] = _stalls(calls)
+        figures["stalls"] = _stalls(calls, measured)
     if calls.advance and not calls.is_coarse:
         figures["latency_p90"] = _percentile(calls, 90)
         figures["latency_p95"] = _percentile(calls, 95)
@@ -264,14 +264,25 @@ def _throughput(calls: _Calls, batch_size: int) -> Figure:
     return mean._replace(a=batch_size / mean.a, b=batch_size / mean.b, value=-mean.value)
 
 
-def _stalls(calls: _Calls) -> Figure:
+def _stalls(calls: _Calls, measured: Round) -> Figure:
     """Return the shares of calls that took several times the median of their group.
 
-    Neighbours in a turn count once: what disturbs one side's turn makes many short calls slow.
+    The calls are those of turns, and those up to the late ones if the round has them. Neighbours
+    count once: what disturbs one side's turn makes many short calls slow.
     """
     size = calls.a.size
     a, b = (_slower(each, STALLED) for each in _by_usual(calls))
+    if measured.a.all_times is not None and measured.b.all_times is not None:
+        size += min(len(side.all_times) for side in measured if side.all_times is not None)
+        a += count_stalls(measured.a.all_times)
+        b += count_stalls(measured.b.all_times)
     return Figure(a / size, b / size, math.log((b + 0.5) / (a + 0.5)), 0.0, size)
+
+
+def count_stalls(times: Array) -> int:
+    """Return how many calls took several times their median, neighbours once."""
+    usual = float(np.median(times))
+    return _slower(times[None] / usual, STALLED) if usual > 0 else 0
 
 
 def slow_calls(measured: Round, inputs: RoundInputs) -> tuple[int, int]:

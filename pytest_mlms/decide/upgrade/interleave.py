@@ -353,7 +353,8 @@ class RoundRunner:
                 side_of_turns,
                 growth=growth[side],
                 warm_up_seconds=warm_up.spent[side],
-                late_seconds=late.get(side),
+                late_seconds=late.seconds.get(side),
+                all_times=late.all_times.get(side),
                 joules=joules.get(side),
                 idle_cpu=idle[side],
             )

@@ -1,9 +1,9 @@
 """Calls late in the life of a process, as of a side that gets slower after a thousand calls.
 
 The timed turns of a round are few. So in the first round both sides go on to late calls, and where
-B gets slower there than in its turns, all further rounds do. That the first is chosen for it weighs
-little: it is one of eight or more, chosen for half of what they must show. Where these calls are a
-gate, each round has them.
+B gets slower there than in its turns, or seems to stall more often, all further rounds do. That the
+first is chosen for it weighs little: it is one of eight or more, chosen for half of what they must
+show. Where these calls are a gate, each round has them.
 """
 
 from __future__ import annotations
@@ -11,12 +11,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
+from pytest_mlms.core.statistics import fisher_probability
 from pytest_mlms.decide.upgrade.agents import AgentPair, TurnPlan
-from pytest_mlms.decide.upgrade.rounds import SIDES, SideName
-from pytest_mlms.decide.upgrade.turn_watch import seconds_of
+from pytest_mlms.decide.upgrade.figures import count_stalls
+from pytest_mlms.decide.upgrade.rounds import SIDES, Array, SideName
+from pytest_mlms.decide.upgrade.turn_watch import seconds_of, undisturbed
+from pytest_mlms.measure.evaluate.steadiness import even_out
 
 _CALLS = 2000  # before the late ones
 SECONDS = 0.4
@@ -25,18 +29,32 @@ LEAST_CALLS = 640
 """Calls that must come before; after fewer ones none is later than the timed ones."""
 _TURNS = 2
 _NOTICED = math.log1p(0.05)
-_UNKNOWN: Mapping[SideName, float] = MappingProxyType({})
+_STALLS_SEEM_MORE = 0.05  # probability by chance, up to which further rounds count stalls, too
+_STALLS_MAY_BE_MORE = 0.25  # up to which the next round counts them
+
+
+class FoundLate(NamedTuple):
+    """Late calls of a round by side.
+
+    ``seconds`` are those of a late call by the clock, none where they don't count. ``all_times``
+    are those of each call up to the late ones, as if all inputs took the same time.
+    """
+
+    seconds: Mapping[SideName, float] = MappingProxyType({})
+    all_times: Mapping[SideName, Array] = MappingProxyType({})
 
 
 class LateCalls:
     """The late calls of an item's rounds.
 
-    ``wanted`` is whether rounds have them: B got slower in the first, or they are a gate. None: no
-    round has told yet.
+    ``wanted`` is whether rounds have them: B got slower in the first, or seems to stall more often,
+    or they are a gate. None: no round has told yet.
     """
 
     def __init__(self, is_gate: bool = False) -> None:
         self.wanted: bool | None = is_gate or None
+        self._calls = 0
+        self._stalls = dict.fromkeys(SIDES, 0)
 
     def run(
         self,
@@ -45,25 +63,42 @@ class LateCalls:
         slowest: float,
         change: float,
         draw_order: Callable[[], Sequence[SideName]],
-    ) -> Mapping[SideName, float]:
-        """Return the seconds of a late call of each side, by their clock; none where none counts.
+    ) -> FoundLate:
+        """Make the late calls of a round, if they are wanted or may be.
 
         ``turns`` are those of the round, in which a call of the slower side took ``slowest``
         seconds, and ``change`` is the log of B / A.
         """
         calls = min(_CALLS, int(SECONDS / slowest))
         if calls < LEAST_CALLS or self.wanted is False:
-            return _UNKNOWN
+            return FoundLate()
         cycle = len(pair.order)  # whole ones, for batches that take longer than others
         timed = cycle * math.ceil(turns.count / cycle)
-        plans = [TurnPlan(timed, calls), *[TurnPlan(timed, turns.skip)] * (_TURNS - 1)]
-        found: dict[SideName, list[float]] = {side: [] for side in SIDES}
-        for plan in plans:
+        medians: dict[SideName, list[float]] = {side: [] for side in SIDES}
+        all_times: dict[SideName, Array] = {}
+        for side in draw_order():
+            times = undisturbed(pair.turn(side, TurnPlan(calls + timed)), pair.clocks)
+            medians[side].append(float(np.median(times[calls:])))
+            all_times[side] = even_out([times], pair.groups)[0]
+        for _ in range(1, _TURNS):
             for side in draw_order():
-                found[side].append(seconds_of(pair.turn(side, plan), pair.clocks))
-        late = {side: float(np.median(found[side])) for side in SIDES}
+                turn = pair.turn(side, TurnPlan(timed, turns.skip))
+                medians[side].append(seconds_of(turn, pair.clocks))
+        late = {side: float(np.median(medians[side])) for side in SIDES}
         if min(late.values()) <= 0:
-            return _UNKNOWN
+            return FoundLate(all_times=all_times)
         if self.wanted is None:
-            self.wanted = math.log(late["b"] / late["a"]) > change + _NOTICED
-        return late if self.wanted else _UNKNOWN
+            is_slower = math.log(late["b"] / late["a"]) > change + _NOTICED
+            self.wanted = is_slower or self._seems_to_stall(all_times)
+        return FoundLate(late if self.wanted else {}, all_times)
+
+    def _seems_to_stall(self, all_times: Mapping[SideName, Array]) -> bool | None:
+        """Return whether B stalls more often in the rounds so far; None where it may."""
+        self._calls += min(map(len, all_times.values()))
+        for side, times in all_times.items():
+            self._stalls[side] += count_stalls(times)
+        a, b = self._stalls.values()
+        chance = fisher_probability(a, max(a, self._calls), b, max(b, self._calls))
+        if chance <= _STALLS_SEEM_MORE:
+            return True
+        return None if chance <= _STALLS_MAY_BE_MORE else False

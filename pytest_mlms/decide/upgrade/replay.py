@@ -313,6 +313,7 @@ def _side(arrays: Mapping[str, Array], record: SideRecord, side: SideName) -> Si
         wait=arrays.get(f"wait_{side}"),
         cpu=arrays[f"cpu_{side}"],
         device=arrays.get(f"device_{side}"),
+        all_times=arrays.get(f"late_{side}"),
         load_seconds=record.load_seconds,
         first_seconds=record.first_seconds,
         peak_bytes=record.peak_bytes,

@@ -41,7 +41,8 @@ class Side:
     bytes that a call added, ``joules`` the energy of an input where the device counts it.
     ``idle_cpu`` are the CPU seconds of a second in which nothing is called, ``warm_up_seconds``
     those of all calls between the first one and the timed ones, ``late_seconds`` those of a call
-    after them. ``device_memory`` is the peak on a GPU, ``event_times`` are the seconds between the
+    after them. ``all_times`` are those of each call up to the late ones, as if all inputs took the
+    same time. ``device_memory`` is the peak on a GPU, ``event_times`` are the seconds between the
     events of a call there, and of one whose launches had a head start (None: it can't have one).
     """
 
@@ -59,6 +60,7 @@ class Side:
     import_bytes: int | None = None
     warm_up_seconds: float | None = None
     late_seconds: float | None = None
+    all_times: Array | None = None
     device_memory: DeviceBytes | None = None
     event_times: tuple[float, float | None] | None = None
 
@@ -85,6 +87,7 @@ class Side:
     def arrays(self) -> dict[str, Array]:
         """Return the raw times by name, without those that were not measured."""
         arrays = {"wall": self.wall, "wait": self.wait, "cpu": self.cpu, "device": self.device}
+        arrays["late"] = self.all_times
         return {name: values for name, values in arrays.items() if values is not None}
 
 

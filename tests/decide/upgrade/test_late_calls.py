@@ -19,13 +19,17 @@ class Pair:
 
     def __init__(self, b: float) -> None:
         self.order = [0]
+        self.groups = [0]
+        self.stalls = dict.fromkeys(SIDES, 0)
         self.clocks = {side: SimpleNamespace(device=True) for side in SIDES}
         self.calls = 0
         self._seconds = {"a": 1e-4, "b": b}
 
     def turn(self, side: SideName, plan: TurnPlan) -> Turn:
         self.calls += plan.skip + plan.count
-        return Turn({"device": np.full(plan.count, self._seconds[side])}, {}, None)
+        times = np.full(plan.count, self._seconds[side])
+        times[10 : 10 + 20 * self.stalls[side] : 20] *= 50
+        return Turn({"device": times}, {}, None)
 
 
 @pytest.mark.parametrize(
@@ -45,8 +49,8 @@ def test_rounds_have_late_calls_where_the_first_shows_them_or_a_gate_asks(
     found = []
     calls = []
     for _ in rounds:
-        seconds = late.run(cast(AgentPair, pair), TurnPlan(3, 1), slowest, 0.0, lambda: SIDES)
-        found.append("b" in seconds)
+        told = late.run(cast(AgentPair, pair), TurnPlan(3, 1), slowest, 0.0, lambda: SIDES)
+        found.append("b" in told.seconds)
         calls.append(pair.calls)
     assert found == rounds
     assert (calls[-1] > calls[0]) == rounds[-1], "others make no calls after the first round"
@@ -56,8 +60,8 @@ def test_a_round_of_slow_calls_leaves_it_to_the_next_to_show_late_ones() -> None
     late = LateCalls()
     pair = cast(AgentPair, Pair(2e-4))
     of_busy_round = late.run(pair, TurnPlan(), 0.1, 0.0, lambda: SIDES)
-    assert not of_busy_round
-    assert late.run(pair, TurnPlan(), 1e-4, 0.0, lambda: SIDES)["b"] == 2e-4
+    assert not of_busy_round.seconds
+    assert late.run(pair, TurnPlan(), 1e-4, 0.0, lambda: SIDES).seconds["b"] == 2e-4
 
 
 def test_calls_of_a_fifth_of_a_millisecond_go_as_far_as_shorter_ones() -> None:
@@ -67,3 +71,26 @@ def test_calls_of_a_fifth_of_a_millisecond_go_as_far_as_shorter_ones() -> None:
         LateCalls().run(cast(AgentPair, pair), TurnPlan(3, 1), slowest, 0.0, lambda: SIDES)
         made.append(pair.calls)
     assert made[0] == made[1]
+
+
+@pytest.mark.parametrize(
+    ("stalls", "rounds"),
+    [
+        ([(0, 6)], [True, True, True]),
+        ([(6, 6)], [True, False, False]),
+        ([(0, 3), (0, 3)], [True, True, True]),
+        ([(0, 3), (3, 0)], [True, True, False]),
+    ],
+)
+def test_rounds_count_stalls_while_b_seems_to_have_more(
+    stalls: list[tuple[int, int]], rounds: list[bool]
+) -> None:
+    late = LateCalls()
+    pair = Pair(1e-4)
+    found = []
+    for index in range(len(rounds)):
+        a, b = stalls[min(index, len(stalls) - 1)]
+        pair.stalls = {"a": a, "b": b}
+        told = late.run(cast(AgentPair, pair), TurnPlan(3, 1), 1e-4, 0.0, lambda: SIDES)
+        found.append("b" in told.all_times)
+    assert found == rounds

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import resource
+import subprocess
+import sys
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from mlms_predictors._run import scenarios
+from mlms_predictors._run.repeats import MOST_BYTES
 from mlms_predictors._run.scenarios import (
     CAPACITY,
     SCENARIOS,
@@ -43,7 +48,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(scenarios._loop, "__defaults__", (clock.read,))
+    monkeypatch.setattr(scenarios._loop, "__defaults__", (False, clock.read))
     monkeypatch.setattr(scenarios, "cpu_time", clock.read)
     return clock
 
@@ -139,6 +144,50 @@ def test_a_call_behind_the_cycle_is_made_by_itself(clock: Clock, samples: Sample
     turn(calls, TurnRequest(first=2, skip=1, timed=2, cycle=2), samples)
     turn(calls, TurnRequest(first=1, skip=0, timed=2, cycle=2), samples)
     assert clock.made == ["c", "c", "c", "b", "a"]
+
+
+def test_a_turn_tells_the_last_outputs_of_the_calls_that_it_made(
+    clock: Clock, samples: Samples
+) -> None:
+    calls = [clock.call("a", 1), clock.call("b", 1), clock.call("c", 1)]
+    turn(calls, TurnRequest(first=0, skip=0, timed=5, cycle=3), samples)
+    assert samples.of_turn(3) == ["a 4", "b 5", "c 3"]
+    turn(calls, TurnRequest(first=1, skip=0, timed=2, cycle=3), samples)
+    assert samples.of_turn(3) == ["b 6", "c 7", None]
+
+
+def test_a_turn_holds_as_many_outputs_as_are_compared(samples: Samples) -> None:
+    large = np.zeros(MOST_BYTES // 2, np.uint8)
+    calls = [lambda: [large.copy()]] * 5
+    turn(calls, TurnRequest(first=0, skip=0, timed=1, cycle=5), samples)
+    samples.of_turn(5)
+    turn(calls, TurnRequest(first=0, skip=0, timed=5, cycle=5), samples)
+    told = samples.of_turn(5)
+    assert [each is not None for each in told] == [True, True, False, False, False]
+
+
+_TURNS = """
+import resource, numpy
+from mlms_predictors._run.scenarios import Samples, TurnRequest, turn
+samples = Samples()
+calls = [lambda: [numpy.ones(1 << 16)]] * 8
+for _ in range(12):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    turn(calls, TurnRequest(first=0, skip=4, timed=8, cycle=8), samples)
+    samples.of_turn(8)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+_PAGES = (8 << 16) // resource.getpagesize()
+
+
+def test_a_turn_takes_no_new_pages_for_its_outputs() -> None:
+    """What earlier turns held is not freed at once, or the timed calls would wait for pages."""
+    done = subprocess.run(
+        [sys.executable, "-c", _TURNS], capture_output=True, text=True, check=True
+    )
+    faults = [int(line) for line in done.stdout.split()]
+    assert faults[0] >= 8 * _PAGES, "the first turn has all of them"
+    assert max(faults[6:]) < _PAGES
 
 
 def test_a_run_holds_the_outputs_of_its_first_and_of_its_last_call_only(
