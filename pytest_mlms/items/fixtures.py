@@ -344,7 +344,7 @@ def mlms_pair_factory(
     from pytest_mlms.core.errors import MlmsError
     from pytest_mlms.decide.upgrade.agents import open_pair
     from pytest_mlms.decide.upgrade.crash import Exits, crash_or
-    from pytest_mlms.decide.upgrade.culprit import session_words, stack_words
+    from pytest_mlms.decide.upgrade.culprit import other_indexes, session_words, stack_words
     from pytest_mlms.decide.upgrade.preparation import told_changes
     from pytest_mlms.keep.results.line import LaunchRecord
     from pytest_mlms.provide.stacks.exact import changed_packages
@@ -364,6 +364,9 @@ def mlms_pair_factory(
     root = mlms_session.config.root  # of node ids, by which reports name manifests
     words = [*stack_words(mlms_case, root), *session_words(mlms_session.config, root)]
     mlms_recorder.note(launch_against=before, changed_packages=told, culprit_options=words)
+    problem = other_indexes(mlms_case)
+    if problem:
+        mlms_recorder.note(culprit_lacking=problem)
     exits = Exits()
     pace: dict[str, float] = {}
 

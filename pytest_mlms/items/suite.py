@@ -18,6 +18,7 @@ from pytest_mlms.core.errors import DatasetError, OutputError
 
 if TYPE_CHECKING:
     from pytest_mlms.config import Config
+    from pytest_mlms.core.records import Launch
     from pytest_mlms.decide.upgrade.agents import AgentPair
     from pytest_mlms.decide.upgrade.interleave import OpenPair
     from pytest_mlms.decide.upgrade.stack_inputs import OpenPictures
@@ -197,6 +198,7 @@ def test_performance(
 @_names_shape
 def test_upgrade(
     mlms_case: Case,
+    mlms_launch: Launch,
     mlms_artifacts: CaseFiles,
     mlms_dataset: Dataset | None,
     mlms_pair_factory: OpenPair,
@@ -245,6 +247,7 @@ def test_upgrade(
         mlms_device_monitor.notes,
         mlms_recorder.noted("changed_packages"),
         (mlms_recorder.noted("cache_bytes_against"), mlms_recorder.noted("cache_bytes")),
+        (mlms_recorder.noted("launch_against").exact, mlms_launch.lock or mlms_launch.packages),
     )
     text = explain_upgrade(result, setting)
     judgement = Judgement(result.verdict, result.margin, text=text)

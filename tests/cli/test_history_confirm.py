@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import shutil
 import signal
@@ -96,11 +97,23 @@ def test_each_suspicion_gets_its_cause(nights: Nights, capfd: pytest.CaptureFixt
     assert changes[of_software].confirmed_by == changes[of_rate].confirmed_by
     gate = nights.project.path / "mlms-results" / f"gate-{changes[of_rate].confirmed_by}"
     assert (gate / "results.jsonl").is_file()
+    check_reproduced(nights, gate)
     assert "before: pacekit of run night-006" in output
     assert "  pacekit 1 → 2" in output
     assert changes[of_outputs].reason.endswith("the stacks compute different outputs")
     assert changes[unknown].reason.startswith("INCONCLUSIVE in late_latency: not measured: ")
     check_what_is_gone(nights)
+
+
+def check_reproduced(nights: Nights, run: Path) -> None:
+    """Check that the command of each regressed item of a run finds the item."""
+    lines = [json.loads(line) for line in (run / "results.jsonl").read_text().splitlines()]
+    commands = [line["reproduce"] for line in lines if line.get("reproduce")]
+    assert commands
+    for command in commands:
+        _, *arguments = shlex.split(command)
+        found = nights.project.pytester.runpytest_subprocess(*arguments, "--collect-only", "-q")
+        assert "1 test collected" in found.stdout.str()
 
 
 def check_what_is_gone(nights: Nights) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import zipfile
 from pathlib import Path
 
@@ -16,12 +18,14 @@ from tests.support.wheels import only_wheels, share_seeds, write_wheel
 assert KEPT  # what the commands import here can't be imported twice
 
 SHIFT = """
+import os
+
 from mlms_predictors import Loaded, Tensor
 
 OPTIONS = {"by": "int"}
 
 def versions():
-    return {"shift": "1.0"}
+    return {"shift": os.environ.get("SHIFT", "1.0")}
 
 def devices():
     return ["cpu"]
@@ -44,6 +48,10 @@ outputs: [{{name: y, type: tensor}}]
 OF_SETTINGS = """\
 good: {framework: shift, interpreter: current}
 off: {framework: shift, interpreter: current, options: {by: 3}}
+"""
+OF_INTERPRETERS = """\
+good: {framework: shift, interpreter: current}
+off: {framework: shift, interpreter: current, options: {by: 3}, env: {SHIFT: "2.0"}}
 """
 OF_RELEASES = """\
 old: {framework: pacekit, requirements: [pacekit==1.0, numpy], env: {PACE: "1"}, options: {mode: fast}}
@@ -73,15 +81,41 @@ def run(project: Project, *options: str) -> tuple[str, str]:
     return result.stdout.str(), Path("upgrade.md").read_text()
 
 
+def commands_of_runs() -> list[list[str]]:
+    """Return the commands that reproduce an item in the results of all runs; some are there."""
+    commands = []
+    for file in Path("mlms-results").glob("*/results.jsonl"):
+        lines = map(json.loads, file.read_text().splitlines())
+        commands += [shlex.split(line["reproduce"]) for line in lines if line.get("reproduce")]
+    assert commands
+    return commands
+
+
+def shift(project: Project, stacks: str) -> None:
+    """Give a project a framework of its own, a model of it, and stacks.yaml."""
+    Path("own").mkdir()
+    Path("own/shift.py").write_text(SHIFT)
+    project.drop()
+    (project.folder / "shifted.bin").write_bytes(b"x")
+    (project.folder / "shifted.yaml").write_text(SHIFTED.format(digest=sha256(b"x")))
+    (project.folder / "stacks.yaml").write_text(stacks)
+
+
+def test_an_upgrade_of_interpreters_asks_no_index_for_the_name_of_its_framework(
+    own: Project,
+) -> None:
+    shift(own, OF_INTERPRETERS)
+    printed, report = run(own, "--mlms-stack=off", "--mlms-against=good")
+    assert "A: shift 1.0" in printed
+    assert "the packages of shift are none that pip lists in A" in printed
+    assert "culprit" not in printed
+    assert "mlms culprit" not in report
+
+
 def test_an_upgrade_of_settings_says_that_no_bundle_has_them(
     own: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Path("own").mkdir()
-    Path("own/shift.py").write_text(SHIFT)
-    own.drop()
-    (own.folder / "shifted.bin").write_bytes(b"x")
-    (own.folder / "shifted.yaml").write_text(SHIFTED.format(digest=sha256(b"x")))
-    (own.folder / "stacks.yaml").write_text(OF_SETTINGS)
+    shift(own, OF_SETTINGS)
     printed, report = run(own, "--mlms-stack=off", "--mlms-against=good")
     assert "B computes something else" in printed
     assert "its sides differ in settings of their stacks" in report
@@ -125,3 +159,6 @@ def test_commands_of_a_release_run_as_they_are_printed(
         assert culprit == commands[-1]
         assert main([*culprit[1:], "--out=found"]) == 0
         assert "pacekit 2.0" in Path("found/report.md").read_text()
+        for words in commands_of_runs():
+            found = own.pytester.runpytest_subprocess(*words[1:], "--collect-only", "-q")
+            assert "1 test collected" in found.stdout.str()

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean, variance
 from typing import NamedTuple
 
+from pytest_mlms.core.errors import StackError
 from pytest_mlms.core.quantities import upgrade_rules
 from pytest_mlms.core.records import Comparison, Verdict, regressed_comparison
 from pytest_mlms.decide.upgrade.batch_comparison import BATCH_AGREEMENT
 from pytest_mlms.decide.upgrade.crash import MOST_EXITS
-from pytest_mlms.decide.upgrade.culprit import culprit_command
+from pytest_mlms.decide.upgrade.culprit import culprit_command, search_instead
 from pytest_mlms.decide.upgrade.labels import is_told, percent
 from pytest_mlms.decide.upgrade.missing_gates import MISSING
 from pytest_mlms.decide.upgrade.result import UpgradeResult
+from pytest_mlms.decide.upgrade.rounds import SIDES
 from pytest_mlms.decide.upgrade.setting import UpgradeSetting
 from pytest_mlms.measure.evaluate.doubts import ProcessKinds, find_kinds
-from pytest_mlms.provide.stacks.declared import framework_of
-from pytest_mlms.provide.stacks.exact_packages import NONE
+from pytest_mlms.provide.stacks.exact import framework_releases
 
 _OF_PROCESS = {
     *("start_time", "first_inference", "load_time"),
@@ -43,7 +44,7 @@ def advice_on(result: UpgradeResult, setting: UpgradeSetting) -> list[str]:
         return _on_wrong_outputs(result, setting)
     if result.regressed:
         allow = f"try: if this is intended, allow it: {_allowance(result, setting)}"
-        return [allow, *_culprit(result, setting)]
+        return [*_culprit(result, setting), allow]
     if any(gate.of != "outputs" for gate in result.undecided_gates):
         return [f"try: {_on_open(result, setting)}"]
     if result.undecided_gates:  # the lines of outputs say what decides them
@@ -66,7 +67,7 @@ def _on_wrong_outputs(result: UpgradeResult, setting: UpgradeSetting) -> list[st
         return [advice]
     if of_outputs == {BATCH_AGREEMENT}:
         place = _tolerances([BATCH_AGREEMENT], setting)
-        return [f"try: if this is intended, allow it: {place}", *_culprit(result, setting)]
+        return [*_culprit(result, setting), f"try: if this is intended, allow it: {place}"]
     return [_WRONG_OUTPUTS, *_culprit(result, setting)]
 
 
@@ -89,36 +90,30 @@ def _on_told(result: UpgradeResult, setting: UpgradeSetting) -> Iterator[str]:
 
 
 def _culprit(result: UpgradeResult, setting: UpgradeSetting) -> list[str]:
-    """Return the command that finds the release and writes a report, if there are several."""
-    compared = regressed_comparison(result.comparisons)
-    for package, old, new in _changes(result, setting):
-        if compared is not None and framework_of(package) == setting.framework:
-            if "://" in f"{old} {new}":  # a wheel, of which no index has releases
-                return []
-            releases = (f"{package}=={old}", f"{package}=={new}")
-            more = list(setting.culprit_words)
-            if compared.quantity in setting.typed:
-                more += ["--tolerance", percent(compared.tolerance)]
-            command = culprit_command(setting.point, *releases, compared.quantity, more)
-            return [f"which release, in which layer, and a report to send upstream: {command}"]
-    return []
+    """Return the command that finds the release and writes a report, if there are several.
 
-
-def _changes(result: UpgradeResult, setting: UpgradeSetting) -> Iterator[tuple[str, str, str]]:
-    """Yield the packages that differ, with both versions: as pip lists them, or as agents tell.
-
-    What an agent tells may have another name than its package, such as that of OpenCV.
+    Where an index has not both releases, the text says what can be done instead.
     """
-    for text in setting.changed_packages:
-        package, old, _, new, *_ = text.split(" ")
-        if NONE not in (old, new):
-            yield package, old, new
+    compared = regressed_comparison(result.comparisons)
+    if compared is None:
+        return []
+    told: list[Mapping[str, str]] = [{}, {}]
     if result.rounds:
-        sides = result.rounds[0].sides
-        for package, new in sides["b"].versions.items():
-            old = sides["a"].versions.get(package, new)
-            if old != new:
-                yield package, old, new
+        told = [result.rounds[0].sides[side].versions for side in SIDES]
+    try:
+        changed = framework_releases(setting.framework, setting.packages, told)
+    except StackError as error:
+        return [search_instead(str(error))]
+    if changed is None:
+        return []
+    if setting.other_indexes:
+        return [search_instead(setting.other_indexes)]
+    releases = (f"{changed.package}=={changed.a}", f"{changed.package}=={changed.b}")
+    more = list(setting.culprit_words)
+    if compared.quantity in setting.typed:
+        more += ["--tolerance", percent(compared.tolerance)]
+    command = culprit_command(setting.point, *releases, compared.quantity, more)
+    return [f"which release, in which layer, and a report to send upstream: {command}"]
 
 
 def _allowance(result: UpgradeResult, setting: UpgradeSetting) -> str:

@@ -7,11 +7,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pytest_mlms.config import Config
+from pytest_mlms.core.records import Stack
 from pytest_mlms.core.redaction import redact
 from pytest_mlms.provide.artifacts.fetch import default_cache
 from pytest_mlms.provide.cases import Case
 from pytest_mlms.provide.stacks.declaration import HIDDEN
 from pytest_mlms.provide.stacks.declared import folders_of, framework_of, package_of
+
+_INDEX_OPTIONS = ("--index-url", "--extra-index-url", "--find-links", "--no-index", "-i", "-f")
 
 
 def point_id(
@@ -33,6 +36,28 @@ def culprit_command(
     """Return the command for two releases, such as onnxruntime==1.30.0, with ``more`` options."""
     words = ["mlms", "culprit", point, "--good", good, "--bad", bad, "--quantity", quantity, *more]
     return shlex.join(map(redact, words))
+
+
+def other_indexes(case: Case) -> str:
+    """Return why no command searches the releases of a case: its sides ask other indexes.
+
+    "" where they ask the same. A command has the indexes of one stack for both ends.
+    """
+    if _indexes(case.stack) == _indexes(case.baseline.stack):
+        return ""
+    return "the sides have other indexes in their pip_options"
+
+
+def _indexes(stack: Stack) -> list[str]:
+    return [option for option in stack.options if option.startswith(_INDEX_OPTIONS)]
+
+
+def search_instead(problem: str) -> str:
+    """Return what to do where no command searches the releases, which ``problem`` says."""
+    return (
+        f"which change: no search of an index finds it, as {problem}; declare a stack for each "
+        f"version between both sides, and compare it with A by --mlms-against"
+    )
 
 
 def stack_words(case: Case, folder: Path) -> Iterator[str]:

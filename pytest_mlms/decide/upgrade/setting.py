@@ -11,7 +11,13 @@ from pytest_mlms.config import Config
 from pytest_mlms.core.units import format_quantity
 from pytest_mlms.decide.expected import gates_of
 from pytest_mlms.decide.upgrade.criteria import rounds_of
-from pytest_mlms.decide.upgrade.culprit import point_id, session_words, stack_words, written_in
+from pytest_mlms.decide.upgrade.culprit import (
+    other_indexes,
+    point_id,
+    session_words,
+    stack_words,
+    written_in,
+)
 from pytest_mlms.decide.upgrade.labels import with_variant
 from pytest_mlms.decide.upgrade.round_estimate import ROUNDS, RoundSpan
 from pytest_mlms.provide.cases import Case
@@ -31,6 +37,8 @@ class UpgradeSetting:
     ``culprit_words`` are more options of that command, to which the tolerances of ``typed``
     quantities belong, too. ``rounds`` are how many there may be.
     ``caches`` is what processes found of these, with the bytes that they left on each side.
+    ``packages`` are the exact ones of A and of B, a line each, and ``other_indexes`` says why that
+    command can't be, where the sides ask other indexes.
     """
 
     a: str
@@ -49,6 +57,8 @@ class UpgradeSetting:
     culprit_words: Sequence[str] = ()
     typed: Sequence[str] = ()
     caches: str = ""
+    packages: Sequence[Sequence[str]] = ((), ())
+    other_indexes: str = ""
 
 
 def setting_of(
@@ -58,6 +68,7 @@ def setting_of(
     gpu_notes: Sequence[str],
     changed_packages: Sequence[str] = (),
     cache_bytes: Sequence[int | None] = (),
+    packages: Sequence[Sequence[str]] = ((), ()),
 ) -> UpgradeSetting:
     """Return the setting of an upgrade that has run."""
     return UpgradeSetting(
@@ -86,6 +97,8 @@ def setting_of(
             name for name, gate in gates_of(case, config).items() if gate.place.startswith("--")
         ],
         caches=_caches_text(case, cache_bytes),
+        packages=packages,
+        other_indexes=other_indexes(case),
     )
 
 

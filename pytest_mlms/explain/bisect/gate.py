@@ -20,7 +20,7 @@ from pytest_mlms.keep.results.results_reader import read_results
 from pytest_mlms.options import share_text
 from pytest_mlms.provide.stacks.installers import Show
 from pytest_mlms.provide.stacks.launch import prepare
-from pytest_mlms.provide.stacks.recreation import write_stacks
+from pytest_mlms.provide.stacks.recreation import declared_for_run
 
 _Line = Mapping[str, Any]
 _QUIET = ("-q", "--no-header", "--tb=short", "-rN", "-p", "no:cacheprovider")
@@ -76,17 +76,18 @@ class Gate:
 
         Raises MlmsError, which has pytest's last lines, where it measured nothing.
         """
-        with tempfile.TemporaryDirectory(prefix="mlms-bisect-") as folder:
-            variant = model_of(self.point, after.framework).variant or ""
-            before, after = replace(before, variant=variant), replace(after, variant=variant)
-            stacks = {before.name: before, after.name: after}
-            write_stacks(Path(folder, "stacks.yaml"), stacks)
+        variant = model_of(self.point, after.framework).variant or ""
+        before, after = replace(before, variant=variant), replace(after, variant=variant)
+        stacks = {before.name: before, after.name: after}
+        with (
+            declared_for_run(stacks, self.child.results) as folder,
+            tempfile.TemporaryFile(prefix="mlms-bisect-") as output,
+        ):
             arguments = list(self._arguments(before, after, folder))
             arguments += self._limits(quantity, effort)
-            log = Path(folder, "output.txt")
-            with log.open("wb") as output:
-                done = run_child(arguments, self.child, marker=folder, output=output)
-            text = log.read_text(encoding="utf-8", errors="replace")
+            done = run_child(arguments, self.child, marker=folder, output=output)
+            output.seek(0)
+            text = output.read().decode(errors="replace")
         run = done.run
         line = _upgrade(run) if run else None
         if run is None or line is None:

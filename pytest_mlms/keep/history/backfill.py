@@ -31,7 +31,7 @@ from pytest_mlms.provide.stacks.declared import framework_of
 from pytest_mlms.provide.stacks.index import Release
 from pytest_mlms.provide.stacks.installers import Show
 from pytest_mlms.provide.stacks.launch import prepare
-from pytest_mlms.provide.stacks.recreation import write_stacks
+from pytest_mlms.provide.stacks.recreation import declared_for_run, write_stacks
 from pytest_mlms.provide.stacks.schema import STACK_FILES
 
 _KINDS: tuple[Kind, ...] = ("performance", "accuracy", "agreement")
@@ -183,7 +183,8 @@ def _key_of(item: str, keys: Mapping[tuple[str, str], str]) -> str | None:
 def _collected(stack: Stack, options: BackfillOptions) -> list[str]:
     """Return the ids of the items that a stack runs. Raises MlmsError where there are none."""
     with tempfile.TemporaryDirectory(prefix="mlms-backfill-") as folder:
-        words = _arguments([stack], folder, options)
+        write_stacks(Path(folder, "stacks.yaml"), {stack.name: stack})
+        words = _arguments(stack, folder, options)
         pytest = module_command("pytest", with_folder=True)
         command = [*pytest, "--collect-only", "-q", *words]
         done = subprocess.run(
@@ -206,11 +207,10 @@ def _collected(stack: Stack, options: BackfillOptions) -> list[str]:
     raise MlmsError(f"pytest can't collect the items of {stack.name}:\n  {shown}")
 
 
-def _arguments(stacks: Sequence[Stack], folder: str, options: BackfillOptions) -> list[str]:
-    """Write the stacks into a folder; return the arguments of pytest that choose them."""
-    write_stacks(Path(folder, "stacks.yaml"), {stack.name: stack for stack in stacks})
+def _arguments(stack: Stack, folder: str, options: BackfillOptions) -> list[str]:
+    """Return the arguments of pytest that choose a stack, which a folder declares."""
     arguments = [f"--mlms-manifests={path}" for path in (*options.manifests, folder)]
-    arguments += [f"--mlms-stack={stack.name}" for stack in stacks]
+    arguments.append(f"--mlms-stack={stack.name}")
     if options.expression:
         arguments.append(f"-k={options.expression}")
     return arguments + options.child.arguments
@@ -226,8 +226,8 @@ def measure_release(work: Work, options: BackfillOptions, show: Show) -> Outcome
         prepare(stack, options.child.cache, show=show)
     except MlmsError as error:
         return Outcome(0, str(error))
-    with tempfile.TemporaryDirectory(prefix="mlms-backfill-") as folder:
-        arguments = _arguments([stack], folder, options)
+    with declared_for_run({stack.name: stack}, options.child.results) as folder:
+        arguments = _arguments(stack, folder, options)
         arguments += [f"--deselect={item}" for item in work.present]
         done = run_child([*arguments, *_QUIET, "--mlms-history="], options.child_to_add, folder)
     if done.run is None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from sqlalchemy import Connection, Engine, select, update
 
 from pytest_mlms.core.child_session import ChildOptions, run_child
 from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.records import Stack
 from pytest_mlms.core.serialization import to_plain
 from pytest_mlms.keep.history import schema
 from pytest_mlms.keep.history.adding import add_run
@@ -43,7 +43,7 @@ from pytest_mlms.provide.host.machine import machine_state
 from pytest_mlms.provide.stacks.declared import declared_stacks
 from pytest_mlms.provide.stacks.exact import RecordedStack
 from pytest_mlms.provide.stacks.installers import Show
-from pytest_mlms.provide.stacks.recreation import make_stack, recreate, write_stacks
+from pytest_mlms.provide.stacks.recreation import declared_for_run, make_stack, recreate
 from pytest_mlms.provide.stacks.trust import Trust
 
 _QUIET = ("-q", "--no-header", "--tb=no", "-rN")
@@ -254,15 +254,15 @@ def _measure(
     trusted: Collection[str],
 ) -> Iterator[Finding]:
     """Yield the findings of plans that share a session; the session runs first."""
-    with tempfile.TemporaryDirectory(prefix="mlms-confirm-") as folder:
-        try:
-            names = _make_stacks(Path(folder), plans[0], options, show, trusted)
-        except MlmsError as error:
-            for plan in plans:
-                yield Finding(plan.change, None, str(error))
-            return
-        arguments = _arguments(plans, names, folder)
-        done = run_child(arguments, options, marker=folder)
+    try:
+        stacks = _make_stacks(plans[0], options, show, trusted)
+        names = StackNames(*stacks)
+        with declared_for_run(stacks, options.results) as folder:
+            done = run_child(_arguments(plans, names, folder), options, marker=folder)
+    except MlmsError as error:
+        for plan in plans:
+            yield Finding(plan.change, None, str(error))
+        return
     if done.run is None:
         for plan in plans:
             reason = f"pytest made no run (exit status {done.status}); its output says why"
@@ -278,9 +278,9 @@ def _measure(
 
 
 def _make_stacks(
-    folder: Path, plan: Plan, options: ChildOptions, show: Show, trusted: Collection[str]
-) -> StackNames:
-    """Declare both stacks in ``folder`` and make them; return their names."""
+    plan: Plan, options: ChildOptions, show: Show, trusted: Collection[str]
+) -> dict[str, Stack]:
+    """Make both stacks, the one before the change first; return them by name."""
     declared = declared_stacks(Path.cwd(), [plan.manifest.path.absolute()])
     names = StackNames("before", "after")
     number = 1
@@ -295,13 +295,12 @@ def _make_stacks(
         stacks[name] = recreate(
             name, side.stack, options.cache, trust, options.env_passthrough, driver
         )
-    write_stacks(folder / "stacks.yaml", stacks)
     for name, side in sides.items():
         show(f"{name}: {side.stack.name} of run {side.run}")
         make_stack(stacks[name], side.stack, options.cache, show)
     for difference in plan.before.stack.differences(plan.after.stack):
         show(f"  {difference}")
-    return names
+    return stacks
 
 
 def _arguments(plans: Sequence[Plan], names: StackNames, folder: str) -> list[str]:

@@ -80,6 +80,7 @@ class Notes:
     clock: str | None = None
     comparisons: tuple[Comparison, ...] = ()
     complete: bool = True
+    culprit_lacking: str = ""
     culprit_options: tuple[str, ...] = ()
     doubts: str = ""
     ended: str = ""

@@ -231,6 +231,51 @@ def _requirement(package: ExactPackage, exact: ExactSoftware, trust: Trust) -> s
     return f"{package.name} @ {address}"
 
 
+def framework_releases(
+    framework: str, packages: Sequence[Sequence[str]], told: Sequence[Mapping[str, str]]
+) -> Difference | None:
+    """Return the package of a framework whose releases differ between A and B; None for none.
+
+    ``packages`` are the exact ones of either side, a line each, and ``told`` the versions that
+    agents told, by framework. Raises StackError where it isn't a release of an index on both sides:
+    an index that is asked for it may have a stranger's package of that name.
+    """
+    found = [_of_framework(framework, lines) for lines in packages]
+    old, new = found
+    for name in sorted(old.keys() & new.keys()):
+        if old[name] == new[name]:
+            continue
+        for side, package in zip("AB", (old[name], new[name]), strict=True):
+            if package.origin or not is_release(package):
+                raise StackError(f"{name} of {side} was installed {_place_of(package)}")
+        return Difference(name, old[name].version, new[name].version)
+    versions = [
+        {version for name, version in side.items() if framework_of(name) == framework}
+        for side in told
+    ]
+    if old.keys() != new.keys() or len(set(map(frozenset, versions))) > 1:
+        a, b = (", ".join(sorted(names)) or "none that pip lists" for names in found)
+        raise StackError(f"the packages of {framework} are {a} in A, and {b} in B")
+    return None
+
+
+def _of_framework(framework: str, packages: Iterable[str]) -> dict[str, ExactPackage]:
+    """Return the distributions of a framework by name."""
+    parsed = filter(None, map(parse_package, packages))
+    return {package.key: package for package in parsed if is_framework(package, framework)}
+
+
+def _place_of(package: ExactPackage) -> str:
+    """Return where a package that no index has came from, without the place."""
+    if package.is_developed:
+        return "from a folder"
+    if package.file:
+        return "from a file"
+    if package.address:
+        return "from an address"
+    return f"by {package.origin}" if package.origin else f"with the version {package.version!r}"
+
+
 def _cannot(exact: ExactSoftware, problem: str, advice: str) -> StackError:
     return StackError(f"stack {exact.stack} can't be made again: {problem}; {advice}")
 

@@ -6,9 +6,12 @@ or the driver.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
-from collections.abc import Iterable, Mapping
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,6 +32,9 @@ from pytest_mlms.provide.stacks.installed import with_packages
 from pytest_mlms.provide.stacks.installers import Show
 from pytest_mlms.provide.stacks.launch import base_interpreter, caller_variables, prepare
 from pytest_mlms.provide.stacks.trust import Trust, trusted_keys
+
+DECLARED = "stacks"
+"""The folder beside runs that has the stacks.yaml of those whose stacks a command declared."""
 
 _NOT_FOUND = re.compile(r"(?:No matching distribution found for|no version of) (\S+==\S+)")
 """Lines of pip and uv on a package that the index lacks."""
@@ -81,6 +87,30 @@ def write_stacks(path: Path, stacks: Mapping[str, Stack]) -> None:
             entry["cores"] = list(stack.cores)
         entries[name] = entry
     path.write_text(json.dumps(entries, indent=1), encoding="utf-8")
+
+
+@contextlib.contextmanager
+def declared_for_run(stacks: Mapping[str, Stack], results: Path) -> Iterator[str]:
+    """Yield a new folder whose stacks.yaml declares the stacks of a run.
+
+    It stays in the folder of results, as commands in the run's results name it. Stacks with a
+    secret are declared elsewhere, for as long as the block runs. Raises MlmsError where the folder
+    can't be written.
+    """
+    has_secrets = any(HIDDEN in str(declaration_of(stack)) for stack in stacks.values())
+    with contextlib.ExitStack() as until_the_end:
+        if has_secrets:
+            temporary = tempfile.TemporaryDirectory(prefix="mlms-stacks-")
+            folder = Path(until_the_end.enter_context(temporary))
+        else:
+            folder = results / DECLARED / os.urandom(4).hex()
+        try:
+            folder.mkdir(parents=True, exist_ok=has_secrets)
+            write_stacks(folder / "stacks.yaml", stacks)
+        except OSError as error:
+            problem = f"{folder}: the stacks can't be written: {error.strerror}"
+            raise MlmsError(f"{problem}; make room, or name another --mlms-results") from None
+        yield str(folder)
 
 
 def make_stack(stack: Stack, recorded: RecordedStack, cache: Path, show: Show) -> Launch:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from pytest_mlms.core.errors import StackError
 from pytest_mlms.core.records import regressed_comparison
 from pytest_mlms.core.redaction import anonymous
 from pytest_mlms.core.units import format_quantity
@@ -15,7 +16,7 @@ from pytest_mlms.decide.upgrade.labels import percent
 from pytest_mlms.explain.repro.expectation import can_reduce, can_replay
 from pytest_mlms.keep.results.machine_record import MachineRecord
 from pytest_mlms.provide.stacks.declared import framework_of
-from pytest_mlms.provide.stacks.exact import changed_packages
+from pytest_mlms.provide.stacks.exact import changed_packages, framework_releases
 from pytest_mlms.provide.stacks.exact_packages import NONE, Difference
 from pytest_mlms.show.pages.item import ItemView
 
@@ -116,20 +117,30 @@ def making_commands(item: ItemView, results: str, is_bisected: bool) -> Iterator
     if reads_onnx and (compared is None or can_reduce(compared.quantity, compared.of)):
         yield "# the smallest part of an ONNX model that still shows it"
         yield shlex.join(["mlms", "reduce", making[-1], *more])
-    command = "" if is_bisected else culprit_command(item)
+    if is_bisected:
+        return
+    try:
+        command = culprit_command(item)
+    except StackError as error:
+        yield f"# {culprit.search_instead(str(error))}"
+        return
     if command:
         yield "# the release that did it, that part, the bundle and this report in one go"
         yield command
 
 
 def culprit_command(item: ItemView) -> str:
-    """Return the command that finds the release that made an upgrade worse.
+    """Return the command that finds the release that made an upgrade worse, "" for none.
 
-    "" where the framework's versions aren't known, or the same, or a wheel's.
+    Raises StackError where an index has not both releases.
     """
-    changed = software_of(item).framework
-    if changed is None or NONE in changed or "://" in f"{changed.a} {changed.b}":
+    packages = [launch.exact if launch else () for launch in (item.launch_against, item.launch)]
+    told = [_told(item, side) for side in ("a", "b")]
+    changed = framework_releases(item.framework, packages, told)
+    if changed is None:
         return ""
+    if item.culprit_lacking:
+        raise StackError(item.culprit_lacking)
     file, _, _ = _node(item).partition("::")
     where = (item.device, item.batch_size, item.variant, item.scenario, item.shape)
     point = culprit.point_id(file, *where)

@@ -55,7 +55,8 @@ def test_a_regression_between_two_releases_names_the_command_that_finds_the_one(
 ) -> None:
     made = result_of([{"latency": changed(0.0), **ratios(change)}] * 8, ("latency",))
     found = advice_on(with_versions(made, "1.30.0", "1.31.1"), LABOUR)
-    _, line = found
+    line, allow = found
+    assert allow.startswith("try: if this is intended, allow it: ")
     text, _, command = line.partition(": ")
     assert text == "which release, in which layer, and a report to send upstream"
     ends = "--good labour==1.30.0 --bad labour==1.31.1"
@@ -63,25 +64,44 @@ def test_a_regression_between_two_releases_names_the_command_that_finds_the_one(
 
 
 @pytest.mark.parametrize(
-    ("listed", "ends"),
+    ("old", "new", "found"),
     [
         (
-            "labour-gpu 1.30.0.1 → 1.31.1.2",
+            "labour-gpu==1.30.0.1",
+            "labour-gpu==1.31.1.2",
             "--good labour-gpu==1.30.0.1 --bad labour-gpu==1.31.1.2 ",
         ),
-        ("numpy 2.2.0 → 2.4.6", "--good labour==1.30.0 --bad labour==1.31.1 "),
-        ("labour 1.30.0 → file:///wheels/labour-1.31.1-py3-none-any.whl", ""),
+        (
+            "labour==1.30.0",
+            "labour @ file:///wheels/labour-1.31.1-py3-none-any.whl",
+            "labour of B was installed from a file",
+        ),
+        ("labour==1.30.0 # editable file:///src", "labour==1.31.1", "labour of A was installed"),
+        ("labour==1.30.0 # conda py311_0", "labour==1.31.1", "installed by conda py311_0"),
+        ("labour==1.30.0", "labour-gpu==1.31.1", "labour are labour in A, and labour-gpu in B"),
+        ("numpy==2.4.6", "numpy==2.2.0", "none that pip lists in A, and none that pip lists in B"),
+        ("labour @ sha256:0123456789ab", "labour==1.31.1", "labour of A was installed"),
+        ("labour==mine", "labour==1.31.1", "labour of A was installed with the version 'mine'"),
     ],
 )
-def test_the_package_is_the_one_that_pip_lists(
-    listed: str, ends: str, monkeypatch: pytest.MonkeyPatch
+def test_only_releases_of_an_index_are_searched(
+    old: str, new: str, found: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(declared._FRAMEWORKS, "labour-gpu", "labour")  # as OpenCV has four
     made = result_of([{"latency": changed(0.2)}] * 8, ("latency",))
     made = with_versions(made, "1.30.0", "1.31.1")
-    found = "".join(advice_on(made, replace(LABOUR, changed_packages=[listed])))
-    assert ends in found
-    assert ("mlms culprit" in found) == bool(ends)
+    text, _ = advice_on(made, replace(LABOUR, packages=([old], [new])))
+    assert found in text
+    is_command = found.startswith("--good")
+    assert ("mlms culprit" in text) == is_command
+    assert ("declare a stack for each version" in text) != is_command
+
+
+def test_releases_of_different_indexes_are_not_searched_in_one_of_them() -> None:
+    made = result_of([{"latency": changed(0.2)}] * 8, ("latency",))
+    setting = replace(LABOUR, other_indexes="the sides have other indexes in their pip_options")
+    text, _ = advice_on(with_versions(made, "1.30.0", "1.31.1"), setting)
+    assert "as the sides have other indexes in their pip_options; declare" in text
 
 
 def test_the_command_has_a_tolerance_that_was_typed() -> None:
@@ -118,17 +138,23 @@ def test_outputs_that_depend_on_the_batch_have_a_tolerance_of_their_own() -> Non
         quantity="batch_agreement", of="outputs", verdict=Verdict.REGRESSED
     )
     made = replace(made, comparisons=[batches, *made.comparisons])
-    allow, command = advice_on(with_versions(made, "1.30.0", "1.31.1"), LABOUR)
+    command, allow = advice_on(with_versions(made, "1.30.0", "1.31.1"), LABOUR)
     assert allow.endswith("allow it: thresholds: upgrade: {batch_agreement: … %} in m.yaml:44")
     assert command.endswith("--quantity batch_agreement")
 
 
 def test_one_release_on_both_sides_has_no_such_command() -> None:
     made = result_of([{"latency": changed(0.2)}] * 8)
-    assert len(advice_on(with_versions(made, "1.30.0", "1.30.0"), LABOUR)) == 1
+    same = (["labour==1.30.0", "numpy==2.4.6"], ["labour==1.30.0", "numpy==2.2.0"])
+    (allow,) = advice_on(with_versions(made, "1.30.0", "1.30.0"), replace(LABOUR, packages=same))
+    assert allow.startswith("try: if this is intended")
 
 
-LABOUR = setting(framework="labour", point="m.yaml::test_upgrade[cpu-b8]")
+LABOUR = setting(
+    framework="labour",
+    point="m.yaml::test_upgrade[cpu-b8]",
+    packages=(["labour==1.30.0", "numpy==2.4.6"], ["labour==1.31.1", "numpy==2.4.6"]),
+)
 
 
 def ratios(changes: dict[str, float]) -> dict[str, Any]:

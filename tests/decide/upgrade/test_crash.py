@@ -395,6 +395,7 @@ def test_a_crash_is_a_regression_with_its_whole_reason_and_the_command() -> None
         framework="onnxruntime",
         point="m.yaml::test_upgrade[cpu-b8]",
         changed_packages=["numpy 2.0.0 → 1.0.0", "onnxruntime 1.22.0 → 1.23.0"],
+        packages=(["onnxruntime==1.22.0"], ["onnxruntime==1.23.0"]),
     )
     text = explain_upgrade(CRASHED, made)
     assert CRASHED.verdict is Verdict.REGRESSED

@@ -10,7 +10,13 @@ import pytest
 
 from pytest_mlms.cli.bisect import _words_of_upgrades
 from pytest_mlms.core.records import Place, Stack
-from pytest_mlms.decide.upgrade.culprit import culprit_command, point_id, session_words, stack_words
+from pytest_mlms.decide.upgrade.culprit import (
+    culprit_command,
+    other_indexes,
+    point_id,
+    session_words,
+    stack_words,
+)
 from pytest_mlms.measure.agent.registry import find_predictors
 from pytest_mlms.provide.stacks.declared import resolve
 from tests.support.printed import mlms_options
@@ -108,3 +114,11 @@ def test_the_command_has_the_versions_that_one_side_asks_for_and_the_other_leave
     sides[other] = resolve(f"{texts[other]} numpy<2", {}, frameworks)
     apart = replace(case, stack=sides["new"], against=sides["old"])
     assert list(stack_words(apart, tmp_path)) == []
+
+
+def test_sides_that_ask_other_indexes_have_no_command(tmp_path: Path) -> None:
+    private = replace(OLD, options=("--index-url=https://example.org/simple", "--pre"))
+    case = case_of(tmp_path, old=private, new=NEW)
+    assert other_indexes(case)
+    also = replace(NEW, options=("--index-url=https://example.org/simple",))
+    assert not other_indexes(replace(case, stack=also))

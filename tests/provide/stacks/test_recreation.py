@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.core.errors import StackError
+from pytest_mlms.core.errors import MlmsError, StackError
+from pytest_mlms.core.records import Stack
 from pytest_mlms.provide.stacks.exact import RecordedStack
-from pytest_mlms.provide.stacks.recreation import recreate, write_stacks
+from pytest_mlms.provide.stacks.recreation import declared_for_run, recreate, write_stacks
 from pytest_mlms.provide.stacks.schema import load_stacks
 from pytest_mlms.provide.stacks.trust import EVERYTHING, Trust
 from pytest_mlms.provide.stacks.variables import chosen_by_caller
@@ -170,3 +171,26 @@ def test_a_variable_of_the_caller_is_a_difference() -> None:
     before, after = inheriting(ORT_MODE="1"), inheriting(TF_ENABLE_ONEDNN_OPTS="0")
     assert before.identity != after.identity
     assert before.differences(after) == ["$ORT_MODE 1 → none", "$TF_ENABLE_ONEDNN_OPTS none → 0"]
+
+
+def test_a_run_keeps_the_declaration_of_its_stacks_unless_one_has_a_secret(tmp_path: Path) -> None:
+    stack = Stack("before", "labour", requirements=("labour==1",), env=(("A", "1"),))
+    with declared_for_run({"before": stack}, tmp_path) as folder:
+        pass
+    assert load_stacks(Path(folder, "stacks.yaml"))["before"].env == (("A", "1"),)
+    secret = replace(stack, env=(("TOKEN", "abc"),))
+    with declared_for_run({"before": secret}, tmp_path) as place:
+        assert load_stacks(Path(place, "stacks.yaml"))["before"].env == (("TOKEN", "abc"),)
+    assert not Path(place).exists()
+    texts = [file.read_text() for file in tmp_path.rglob("*") if file.is_file()]
+    assert "abc" not in "".join(texts)
+
+
+def test_a_run_whose_stacks_cannot_be_written_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "stacks").write_text("")
+    stack = Stack("before", "labour", requirements=("labour==1",))
+    with (
+        pytest.raises(MlmsError, match=r"name another --mlms-results"),
+        declared_for_run({"before": stack}, tmp_path),
+    ):
+        pass

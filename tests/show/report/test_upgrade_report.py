@@ -121,6 +121,26 @@ def test_options_of_the_session_are_those_of_each_command_and_name_no_place() ->
     assert "joe" not in text
 
 
+@pytest.mark.parametrize(
+    ("fields", "found"),
+    [
+        (
+            {"launch": {"packages": ["onnxruntime==1.31.0 # editable file:///home/joe/ort"]}},
+            "as onnxruntime of B was installed from a folder; declare a stack",
+        ),
+        ({"culprit_lacking": "the sides have other indexes"}, "the sides have other indexes; de"),
+        ({"launch": {}, "launch_against": {}}, "none that pip lists in A, and none that pip"),
+    ],
+)
+def test_what_no_index_has_on_both_sides_is_searched_in_none(
+    fields: dict[str, Any], found: str
+) -> None:
+    text = report(**fields)
+    assert "mlms culprit" not in text
+    assert "joe/" not in text
+    assert found in text
+
+
 def test_a_tolerance_of_the_command_line_is_one_of_the_command() -> None:
     terms = {"places": {"latency": "--mlms-tolerance"}}
     assert "--quantity latency --tolerance '3 %'\n" in report(terms=terms)
