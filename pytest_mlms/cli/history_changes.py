@@ -134,11 +134,11 @@ def _changes(options: argparse.Namespace) -> int:
     fails = [change for change in selected if change.status == "confirmed" and change.is_worse]
     if not options.fail or not fails:
         return 0
-    numbers = " ".join(str(change.id) for change in fails)
-    address = shlex.quote(redact(options.history))
+    numbers = [str(change.id) for change in fails]
+    address = redact(options.history)
     print_error(
-        f"confirmed and worse: {numbers}; mend them, or where the new level is right: "
-        f"mlms history accept {numbers} --reason 'why' --history {address}"
+        f"confirmed and worse: {' '.join(numbers)}; mend them, or where the new level is right: "
+        f"mlms history accept {shlex.join(numbers)} --reason 'why' --history {shlex.quote(address)}"
     )
     return 1
 

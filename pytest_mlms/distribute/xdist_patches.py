@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import queue
+import shlex
 import subprocess
 import sys
 import threading
@@ -392,5 +393,6 @@ def _unreachable_message(spec: Any, error: Exception) -> str:
         reason = last_line or type(error).__name__
     message = f"{host} can't be used: {reason}"
     if spec.ssh:
-        message += f"; see 'mlms worker check {host}' and 'mlms worker install {host}'"
+        message += f"; see 'mlms worker check {shlex.quote(host)}'"
+        message += f" and 'mlms worker install {shlex.quote(host)}'"
     return message

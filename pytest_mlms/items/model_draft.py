@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -55,8 +56,8 @@ def _write(session: Session, path: Path) -> list[str]:
         raise MlmsError(
             f"{path} can't be written: {error.strerror}; name --mlms-results"
         ) from error
-    words = " ".join(config.model)
-    advice = f"without limits; 'mlms init {words}' writes a manifest with some"
+    command = f"mlms init {shlex.join(config.model)}"
+    advice = f"without limits; one with some is written by: {command}"
     return [*lines, f"drafted {os.path.relpath(path)}, {advice}"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -227,10 +228,12 @@ def _check_shapes(
     problem = f"{model.graph} does not say the shape of {name!r}"
     if model.framework in _TAKES_SIGNATURE:
         names = "; ".join(f"{tensor.name} float32[?,3,224,224]" for tensor in unknown)
-        example = f"mlms init {model.graph} --option 'inputs={names}'"
+        option = shlex.quote(f"inputs={names}")
+        example = f"mlms init {shlex.quote(str(model.graph))} --option {option}"
         advice = f"say it, with ? for a free axis: {example}"
     else:
-        example = f"mlms init {model.graph} --shape {name}=batch,3,224,224"
+        shape = shlex.quote(f"{name}=batch,3,224,224")
+        example = f"mlms init {shlex.quote(str(model.graph))} --shape {shape}"
         advice = f"say it: {example}, or --shape {name}= for a single number"
     raise MlmsError(f"{problem}; {advice}")
 

@@ -14,6 +14,7 @@ import hashlib
 import io
 import json
 import re
+import shlex
 import subprocess
 import sys
 import tarfile
@@ -221,7 +222,7 @@ def check(host: SshHost) -> str:
     if not python.is_installed:
         raise MlmsError(
             f"{host.host}: {description}, without pytest-mlms {version_name()}; "
-            f"run: mlms worker install {host.host}"
+            f"run: mlms worker install {shlex.quote(host.host)}"
         )
     return f"{host.host}: ready, pytest-mlms {version_name()} on {description}"
 

@@ -19,6 +19,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -357,7 +358,7 @@ def _locked_packages(stack: Stack) -> tuple[str, ...]:
     """
     if stack.lock is None:
         return ()
-    command = f"'mlms stack lock {stack.name}'"
+    command = f"'mlms stack lock {shlex.quote(stack.name)}'"
     try:
         text = stack.lock.read_text(encoding="utf-8")
     except OSError as error:

@@ -5,6 +5,7 @@ Results are there already, so nothing here fails a run: what can't be added is q
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ import pytest
 
 from pytest_mlms.config import Config
 from pytest_mlms.core.extras import missing_extra
+from pytest_mlms.core.redaction import redact
 
 if TYPE_CHECKING:
     from pytest_mlms.keep.history.adding import Added
@@ -59,8 +61,9 @@ def add_to_history(address: str, results: Path, folder: Path) -> HistoryOutcome:
         queue.add(folder.name)
         caught_up = catch_up(queue, results, address)
     except OSError as error:
+        words = ["mlms", "history", "add", str(folder), "--history", redact(address)]
         problem = f"history: {results}: the queue can't be written ({error.strerror or error})"
-        return HistoryOutcome(notes=(f"{problem}; run 'mlms history add {folder}'",))
+        return HistoryOutcome(notes=(f"{problem}; run: {shlex.join(words)}",))
     notes = [f"history: {problem}" for problem in caught_up.problems]
     if caught_up.refused:
         noun = "run is" if caught_up.refused == 1 else "runs are"

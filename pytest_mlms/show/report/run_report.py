@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,7 +31,9 @@ def write_run_report(target: Path, folder: Path, history: str | None) -> ReportO
         figures, database = _history_figures(history, run, notes)
         write_report(target, [run], history=figures, database=database)
     except MlmsError as error:
-        return ReportOutcome(notes=(*notes, f"{error}; try: mlms report {folder}"))
+        return ReportOutcome(
+            notes=(*notes, f"{error}; try: mlms report {shlex.quote(str(folder))}")
+        )
     return ReportOutcome((f"report in {target}",), tuple(notes))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shlex
 import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -77,7 +78,8 @@ def contexts_of(run: Path, chosen: str = "") -> list[TraceContext]:
             contexts.append(context)
     if not contexts:
         raise MlmsError(
-            f"{run} has no trace of {chosen!r}; see them with: mlms analyze {run} --kind model"
+            f"{run} has no trace of {chosen!r}; see them with: "
+            f"mlms analyze {shlex.quote(str(run))} --kind model"
         )
     return sorted(contexts, key=_order)
 

@@ -6,6 +6,7 @@ one's own it has the name of the model, and those of its layers."""
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -358,7 +359,7 @@ def write_run_upgrades(target: Path, folder: Path) -> tuple[list[str], list[str]
         run = read_run(folder)
         write_upgrades(target, [run], Evidence())
     except MlmsError as error:
-        again = f"mlms report {folder} --upgrade-report"
+        again = f"mlms report {shlex.quote(str(folder))} --upgrade-report"
         return [], [f"{error}; try: {again}"]
     kinds = [item.kind for item in regressed_items(run.items)]
     if not kinds:
