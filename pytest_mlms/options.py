@@ -557,13 +557,13 @@ def _read_ini(config: pytest.Config, key: str) -> Any:
 
 def _absolute(option: Option, value: Any, folder: Path) -> Any:
     if option.repeatable:
-        return tuple(_below(folder, path) for path in value or ())
+        return tuple(below(folder, path) for path in value or ())
     if value is None:
         return None
-    return _below(folder, value)
+    return below(folder, value)
 
 
-def _below(folder: Path, path: str) -> Path:
+def below(folder: Path, path: str) -> Path:
     """Return an absolute path; shells leave the ~ of --option=~/path as it is."""
     expanded = os.path.expanduser(path)
     return Path(os.path.normpath(folder / expanded))

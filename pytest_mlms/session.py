@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pytest_mlms.measure.evaluate.kept_outputs import OutputsStore, Reference
     from pytest_mlms.measure.pipeline import Dataset
     from pytest_mlms.provide.host.capabilities import Capabilities
+    from pytest_mlms.provide.stacks.declared import DeclaredStacks
 
 REPORTER = "mlms-reporter"
 """The name of the plugin that writes results, in the process that the user started."""
@@ -95,7 +96,7 @@ class Session:
         return find_predictors(self.config.predictors)
 
     @cached_property
-    def declared_stacks(self) -> dict[str, Stack]:
+    def declared_stacks(self) -> DeclaredStacks:
         """The stacks of stacks.yaml and pyproject.toml, by name.
 
         Raises ManifestError with every error of those files.
@@ -126,14 +127,15 @@ class Session:
         return choose(names, self._stacks_by_name, self.predictors, "--mlms-against")
 
     @cached_property
-    def _stacks_by_name(self) -> dict[str, Stack]:
+    def _stacks_by_name(self) -> DeclaredStacks:
         """The declared stacks, and stacks of the variants that options name."""
-        from pytest_mlms.provide.stacks.declared import variant_stacks
+        from pytest_mlms.provide.stacks.declared import DeclaredStacks, variant_stacks
 
         declared = self.declared_stacks
         if all(name in declared or name == "all" for name in self._stack_names):
             return declared
-        return {**variant_stacks(self.config.manifests), **declared}
+        found = {**variant_stacks(self.config.manifests), **declared}
+        return DeclaredStacks(found, declared.folders, declared.files)
 
     @property
     def _stack_names(self) -> tuple[str, ...]:

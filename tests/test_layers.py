@@ -26,6 +26,7 @@ STOREYS = [
     ["decide"],
     ["session"],
     ["config"],
+    ["project"],
     ["options"],
     ["author"],
     ["measure"],

@@ -8,7 +8,7 @@ import shutil
 import sys
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_mlms.core.text import visible
 from pytest_mlms.provide.artifacts.fetch import default_cache
@@ -18,7 +18,46 @@ if TYPE_CHECKING:
     from pytest_mlms.core.child_session import ChildOptions
     from pytest_mlms.explain.repro.making import Making
 
+DEFAULT_HISTORY = "mlms-results/history.sqlite"
+"""The history that a bare --mlms-history writes, where --mlms-results is left as it is."""
+
 _WIDTH = 80  # columns of a log
+_OF_PROJECT = "of_project"  # the options that pytest's ini file may set, with their defaults
+
+
+def of_project(parser: argparse.ArgumentParser, name: str, default: Any) -> Any:
+    """Return the default of an option, and note that the project's ini file may have another."""
+    known = parser.get_default(_OF_PROJECT) or {}
+    parser.set_defaults(**{_OF_PROJECT: {**known, name: default}})
+    return default
+
+
+def take_settings(options: argparse.Namespace) -> None:
+    """Give the options that nobody typed the values that pytest's ini file has, if it has some.
+
+    Raises MlmsError for a file that can't be read.
+    """
+    defaults = getattr(options, _OF_PROJECT, {})
+    left = [name for name, default in defaults.items() if getattr(options, name) is default]
+    if not left:
+        return
+    from pytest_mlms.project import find_project
+
+    project = find_project(_named_paths(options))
+    for name in left:
+        value = project.value(name)
+        if value:
+            setattr(options, name, list(value) if isinstance(value, tuple) else value)
+        elif name == "history" and defaults[name] == DEFAULT_HISTORY:
+            results = project.value("results")
+            options.history = str(results / "history.sqlite") if results else DEFAULT_HISTORY
+
+
+def _named_paths(options: argparse.Namespace) -> list[Path]:
+    """Return the manifests and their folders that a command names, as pytest is given them."""
+    named = [*getattr(options, "paths", ())]
+    named += [getattr(options, name) for name in ("manifest", "nodeid") if hasattr(options, name)]
+    return [Path(str(path).partition("::")[0]) for path in named]
 
 
 def add_predictors(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +70,7 @@ def add_folders(parser: argparse.ArgumentParser, name: str, text: str) -> None:
     parser.add_argument(
         f"--mlms-{name}",
         action="append",
-        default=[],
+        default=of_project(parser, name, []),
         type=Path,
         metavar="DIR",
         dest=name,
@@ -43,7 +82,7 @@ def add_cache(parser: argparse.ArgumentParser) -> None:
     """Add --mlms-cache, as ``cache``."""
     parser.add_argument(
         "--mlms-cache",
-        default=default_cache(),
+        default=of_project(parser, "cache", default_cache()),
         type=Path,
         metavar="DIR",
         dest="cache",
@@ -55,7 +94,7 @@ def add_results(parser: argparse.ArgumentParser, text: str, flag: str = "--mlms-
     """Add the folder of results, as ``results``."""
     parser.add_argument(
         flag,
-        default=Path("mlms-results"),
+        default=of_project(parser, "results", Path("mlms-results")),
         type=Path,
         metavar="DIR",
         dest="results",
@@ -117,6 +156,7 @@ def add_allow_code(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--mlms-allow-code",
         action="store_true",
+        default=of_project(parser, "allow_code", False),
         dest="allow_code",
         help="let the files of models run code",
     )
@@ -149,7 +189,7 @@ def add_session_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--mlms-env-passthrough",
         action="append",
-        default=[],
+        default=of_project(parser, "env_passthrough", []),
         metavar="NAME",
         dest="env_passthrough",
         help="variable that agents get, too; may be repeated",

@@ -141,13 +141,12 @@ def _bisect_releases(point: Point, options: argparse.Namespace) -> int:
         releases_between,
     )
     from pytest_mlms.explain.bisect.search import most_probes
-    from pytest_mlms.provide.stacks.declared import declared_stacks
+    from pytest_mlms.project import project_stacks
 
     good = exact_release(options.good, "--good")
     bad = exact_release(options.bad, "--bad")
     framework = framework_for(point, [options.good, *options.more])
-    folders = [path.absolute() for path in (point.path, *options.manifests)]
-    declared = declared_stacks(Path.cwd(), folders)
+    declared = project_stacks([point.path], options.manifests)
     like = _like(declared, options)
     record = _record(point, framework, (End(str(good)), End(str(bad))), options, like)
     if not record.releases:

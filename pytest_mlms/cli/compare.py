@@ -31,8 +31,9 @@ from pytest_mlms.core.starts import without_own_settings
 from pytest_mlms.core.text import file_stem
 from pytest_mlms.keep.results.recorded_manifest import COMPARED
 from pytest_mlms.measure.agent.registry import find_predictors, is_ours
+from pytest_mlms.project import project_stacks
 from pytest_mlms.provide.artifacts.fetch import default_cache
-from pytest_mlms.provide.stacks.declared import choose, declared_stacks
+from pytest_mlms.provide.stacks.declared import choose
 from pytest_mlms.provide.stacks.launch import prepare
 
 
@@ -74,7 +75,7 @@ def add_compare(commands: Any) -> None:
 def _compare(options: argparse.Namespace) -> int:
     """Draft a manifest and run its upgrade; return pytest's status. Raises MlmsError."""
     predictors = find_predictors(options.predictors)
-    declared = declared_stacks(Path.cwd())
+    declared = project_stacks()
     old = _one(options.old, declared, predictors, "--old")
     new = _one(options.new, declared, predictors, "--new")
     if old == new:

@@ -33,8 +33,9 @@ from pytest_mlms.measure.agent.registry import find_predictors
 from pytest_mlms.measure.structure.cost import LayerCost, ModelCost
 from pytest_mlms.measure.structure.onnx_graph import describe_onnx
 from pytest_mlms.measure.structure.source import FrameworkSource, describe_case, is_onnx
+from pytest_mlms.project import project_stacks
 from pytest_mlms.provide.cases import Case
-from pytest_mlms.provide.stacks.declared import HERE, choose, declared_stacks, stacks_for
+from pytest_mlms.provide.stacks.declared import HERE, choose, stacks_for
 from pytest_mlms.provide.stacks.schema import STACK_FILES
 from pytest_mlms.show.pages.numbers import count_text
 from pytest_mlms.show.report.table import KEEP, format_table
@@ -134,7 +135,7 @@ def _subjects(options: argparse.Namespace) -> Iterator[_Subject]:
 def _subjects_below(path: Path, options: argparse.Namespace) -> Iterator[_Subject]:
     """Yield the models of a manifest, or of the manifests in a folder."""
     predictors = find_predictors(options.predictors)
-    declared = declared_stacks(Path.cwd(), [path.absolute()])
+    declared = project_stacks([path])
     chosen = choose(options.stacks, declared, predictors)
     axes = dict(options.axis)
     for manifest in find_manifests([path]):

@@ -29,7 +29,8 @@ from pytest_mlms.core.text import visible
 from pytest_mlms.core.units import format_quantity
 from pytest_mlms.manifest.load import find_manifests, shown
 from pytest_mlms.measure.agent.registry import find_predictors
-from pytest_mlms.provide.stacks.declared import choose, declared_stacks, stacks_for
+from pytest_mlms.project import project_stacks
+from pytest_mlms.provide.stacks.declared import choose, stacks_for
 from pytest_mlms.show.report.table import format_table
 
 _INPUTS = 200
@@ -86,7 +87,7 @@ def _examination(options: argparse.Namespace) -> Examination:
     """Return the subject: the first model that the stack, or this interpreter, runs."""
     predictors = find_predictors(options.predictors)
     loaded = load_manifest(options.manifest, predictors, options.allow_code)
-    declared = declared_stacks(Path.cwd(), [options.manifest.absolute()])
+    declared = project_stacks([options.manifest])
     chosen = choose([options.stack] if options.stack else [], declared, predictors)
     models = loaded.manifest.models
     offered = {model.name for model in models}

@@ -9,15 +9,13 @@ import argparse
 import os
 from typing import Any
 
+from pytest_mlms.cli.arguments import DEFAULT_HISTORY, of_project
 from pytest_mlms.cli.history_add import add_add
 from pytest_mlms.cli.history_backfill import add_backfill
 from pytest_mlms.cli.history_changes import add_accept, add_changes
 from pytest_mlms.cli.history_control import add_control
 from pytest_mlms.cli.history_export import add_export, add_rebuild
 from pytest_mlms.cli.history_show import add_show
-
-DEFAULT_HISTORY = "mlms-results/history.sqlite"
-"""The history that a bare --mlms-history writes, where --mlms-results is left as it is."""
 
 _SUBCOMMANDS = [
     add_add,
@@ -47,7 +45,7 @@ def _common_arguments() -> argparse.ArgumentParser:
     parser.add_argument(
         "--history",
         metavar="FILE|URL",
-        default=os.environ.get("MLMS_HISTORY") or DEFAULT_HISTORY,
+        default=of_project(parser, "history", os.environ.get("MLMS_HISTORY") or DEFAULT_HISTORY),
         help=f"file, or postgresql+psycopg://… (default: $MLMS_HISTORY, or {DEFAULT_HISTORY})",
     )
     return parser

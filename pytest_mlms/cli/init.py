@@ -34,8 +34,9 @@ from pytest_mlms.manifest import load, yaml12
 from pytest_mlms.manifest.load import shown
 from pytest_mlms.manifest.schema import BATCH
 from pytest_mlms.measure.agent.registry import find_predictors
+from pytest_mlms.project import project_stacks
 from pytest_mlms.provide.artifacts.fetch import default_cache
-from pytest_mlms.provide.stacks.declared import choose, declared_stacks
+from pytest_mlms.provide.stacks.declared import choose
 
 _SUFFIXES = (".yaml", ".yml")
 _TRIED = range(40, 201)
@@ -168,7 +169,7 @@ def _init(options: argparse.Namespace) -> int:
     target = _target(options, models)
     request = DraftRequest(
         models=models,
-        stacks=stacks_of(models, choose(options.stacks, declared_stacks(Path.cwd()), predictors)),
+        stacks=stacks_of(models, choose(options.stacks, project_stacks(), predictors)),
         target=target,
         predictors=predictors,
         cache=options.cache,

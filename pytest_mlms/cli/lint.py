@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,9 @@ from pytest_mlms.core.text import visible
 from pytest_mlms.manifest import LoadedManifest, find_manifests
 from pytest_mlms.manifest.reading import shown
 from pytest_mlms.measure.agent.registry import find_predictors
+from pytest_mlms.project import find_project
 from pytest_mlms.provide.artifacts.fetch import check_local, fetch_unpinned
-from pytest_mlms.provide.stacks.declared import check_framework
+from pytest_mlms.provide.stacks.declared import check_framework, stack_files
 from pytest_mlms.provide.stacks.schema import STACK_FILES, load_stacks
 
 
@@ -54,8 +56,8 @@ def _lint(options: argparse.Namespace) -> int:
     frameworks = find_predictors(options.predictors)
     manifests = 0
     files_with_errors = 0
-    for path in find_manifests(options.paths):
-        if path.name in STACK_FILES:
+    for path in _files(options.paths):
+        if path.name in (*STACK_FILES, "pyproject.toml"):
             errors = _errors_of_stacks(path, frameworks)
         else:
             if options.fix:
@@ -71,6 +73,22 @@ def _lint(options: argparse.Namespace) -> int:
     plural = "" if manifests == 1 else "s"
     print(f"{manifests} manifest{plural}, {files_with_errors} with errors", file=sys.stderr)
     return 1 if files_with_errors else 0
+
+
+def _files(paths: Sequence[Path]) -> Iterator[Path]:
+    """Yield the manifests, and the files in which pytest looks for stacks when it has these paths.
+
+    Raises MlmsError where there are none.
+    """
+    found = set()
+    for path in find_manifests(paths):
+        found.add(path.resolve())
+        yield path
+    root = find_project(paths).root
+    for path in stack_files(root, [path.absolute() for path in paths]):
+        if path.resolve() not in found:
+            near = Path(os.path.relpath(path))
+            yield path if ".." in near.parts else near
 
 
 def _fetch(cache: Path, artifact: Artifact) -> str:

@@ -27,7 +27,7 @@ from pytest_mlms.keep.lockfile.timing import TOLERANCE
 from pytest_mlms.keep.lockfile.writing import lock_text
 from pytest_mlms.keep.results.checked_lines import read_lines
 from pytest_mlms.keep.results.recorded_manifest import is_of_project
-from pytest_mlms.provide.stacks.declared import declared_stacks
+from pytest_mlms.project import project_stacks
 from pytest_mlms.provide.stacks.trust import EVERYTHING, Trust
 
 _LATEST = Path("mlms-results/latest")
@@ -123,7 +123,7 @@ def _trust(options: argparse.Namespace, lines: Iterable[Mapping[str, Any]]) -> T
     run = path if path.is_dir() else path.parent
     named = {Path(line["manifest"]["path"]) for line in lines if line.get("type") == "item"}
     manifests = [each for each in sorted(named) if is_of_project(each, run.absolute().parent)]
-    declared = declared_stacks(Path.cwd(), manifests)
+    declared = project_stacks(manifests)
     return Trust.of_run(run, options.trusted, declared.values())
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest_mlms
+from pytest_mlms.cli.arguments import take_settings
 from pytest_mlms.cli.job_page import IS_ON_GITHUB, run_in_job
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.extras import missing_extra
@@ -100,6 +101,7 @@ def _run(words: Sequence[str]) -> int:
     if _COMPLETION in os.environ:
         _complete(parser)
     options = parser.parse_args(words)
+    take_settings(options)
     if os.environ.get(IS_ON_GITHUB) == "true" and asked not in _OWN_USAGE:
         return run_in_job(words, lambda: options.run(options))
     status: int = options.run(options)

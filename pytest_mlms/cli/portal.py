@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.cli.arguments import add_results, positive
+from pytest_mlms.cli.arguments import add_results, of_project, positive
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.extras import install
 
@@ -17,6 +17,7 @@ def add_portal(commands: Any) -> None:
     add_results(portal, "folder of runs (default: mlms-results)", "--results")
     portal.add_argument(
         "--history",
+        default=of_project(portal, "history", None),
         metavar="FILE|URL",
         help="history of the runs (default: $MLMS_HISTORY, or history.sqlite of --results)",
     )

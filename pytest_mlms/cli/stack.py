@@ -25,7 +25,8 @@ from pytest_mlms.core.files import write_atomically
 from pytest_mlms.core.records import Stack
 from pytest_mlms.core.units import format_quantity
 from pytest_mlms.measure.agent.registry import find_predictors
-from pytest_mlms.provide.stacks.declared import HERE, choose, declared_stacks
+from pytest_mlms.project import project_stacks
+from pytest_mlms.provide.stacks.declared import HERE, DeclaredStacks, choose
 from pytest_mlms.provide.stacks.environments import (
     Environment,
     clear_strays,
@@ -250,15 +251,13 @@ _ACTIONS = {
 }
 
 
-def _declared(options: argparse.Namespace) -> dict[str, Stack]:
-    folders = [path.absolute() for path in options.manifests]
-    return declared_stacks(Path.cwd(), folders)
+def _declared(options: argparse.Namespace) -> DeclaredStacks:
+    return project_stacks(manifests=options.manifests)
 
 
 def _searched(options: argparse.Namespace) -> str:
     """Return the folders where declarations are searched for."""
-    folders = [Path.cwd(), *options.manifests]
-    return ", ".join(map(str, folders))
+    return ", ".join(map(str, _declared(options).folders))
 
 
 def _chosen(options: argparse.Namespace) -> list[Stack]:

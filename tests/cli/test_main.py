@@ -81,7 +81,7 @@ IMPORTED = """
 import sys
 from pytest_mlms.cli.main import main
 main(["stack", "list"])
-print("imported:", *{"numpy", "psutil", "pytest", "scipy"} & set(sys.modules))
+print("imported:", *{"numpy", "psutil", "onnx", "scipy"} & set(sys.modules))
 """
 
 

@@ -110,9 +110,11 @@ def test_a_bare_name_that_is_not_declared_is_noted_to_be_a_requirement(
     command: Command, action: str
 ) -> None:
     words = ["mxnet", "here", "free", "onnxruntime==1.30.0"]
-    assert command.run(action, *words, "--mlms-manifests=..") == 0
+    elsewhere = command.folder / "elsewhere"
+    elsewhere.mkdir()
+    assert command.run(action, *words, "--mlms-manifests=./elsewhere/../elsewhere") == 0
     notes = [line for line in command.errors.splitlines() if "has no environment" not in line]
-    searched = f"{command.folder}, .."
+    searched = f"{command.folder}, {elsewhere}"
     meaning = "so it is any version of mxnet; --mlms-manifests DIR says where else"
     assert notes == [f"mlms: mxnet is not declared in {searched}, {meaning}"]
 

@@ -11,8 +11,8 @@ from pytest_mlms.explain.bisect.question import End, Point, model_of
 from pytest_mlms.keep.lockfile.baseline import LockFile, locked_stack
 from pytest_mlms.keep.lockfile.lock import Lock
 from pytest_mlms.keep.lockfile.revision import read_version
+from pytest_mlms.project import project_stacks
 from pytest_mlms.provide.cases import Case
-from pytest_mlms.provide.stacks.declared import declared_stacks
 
 _EXAMPLE = "'m.yaml::test_upgrade[STACK-cpu-b1]'"
 
@@ -35,7 +35,7 @@ def _locked_stack(point: Point, name: str) -> Stack:
     stack = Stack(point.item or framework, framework)
     where = (model, stack, point.device, point.batch_size, None)
     case = Case("upgrade", point.loaded, *where, shape=point.shape)
-    declared = declared_stacks(Path.cwd(), [point.path.absolute()])
+    declared = project_stacks([point.path])
     try:
         return locked_stack(case, file, stack.name, declared)
     except Unavailable as error:

@@ -39,10 +39,10 @@ from pytest_mlms.measure.evaluate.timed_inputs import first_batch
 from pytest_mlms.measure.evaluate.worst_inputs import place_of
 from pytest_mlms.measure.pipeline import Dataset, open_dataset, without_corrupt
 from pytest_mlms.measure.pipeline.step_files import class_numbers_of, with_local_files
+from pytest_mlms.project import project_stacks
 from pytest_mlms.provide.artifacts.fetch import CaseFiles, fetch_files
 from pytest_mlms.provide.cases import Case
 from pytest_mlms.provide.stacks.declaration import HIDDEN
-from pytest_mlms.provide.stacks.declared import declared_stacks
 from pytest_mlms.provide.stacks.installers import Show
 from pytest_mlms.provide.stacks.launch import prepare
 from pytest_mlms.provide.stacks.trust import Trust
@@ -116,7 +116,7 @@ def bundle_of_item(found: FoundItem, making: Making) -> Bundle:
 
 def _trust(loaded: LoadedManifest, found: FoundItem, making: Making) -> Trust:
     """Return what is trusted of an item's run beside versions."""
-    declared = declared_stacks(Path.cwd(), [loaded.path.absolute()])
+    declared = project_stacks([loaded.path])
     return Trust.of_run(found.run, making.trusted, declared.values())
 
 

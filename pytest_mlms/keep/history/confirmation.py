@@ -38,9 +38,9 @@ from pytest_mlms.keep.results.recorded_manifest import case_of_line
 from pytest_mlms.keep.results.results_reader import read_results
 from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.options import share_text
+from pytest_mlms.project import project_stacks
 from pytest_mlms.provide.cases import Case
 from pytest_mlms.provide.host.machine import machine_state
-from pytest_mlms.provide.stacks.declared import declared_stacks
 from pytest_mlms.provide.stacks.exact import RecordedStack
 from pytest_mlms.provide.stacks.installers import Show
 from pytest_mlms.provide.stacks.recreation import declared_for_run, make_stack, recreate
@@ -281,7 +281,7 @@ def _make_stacks(
     plan: Plan, options: ChildOptions, show: Show, trusted: Collection[str]
 ) -> dict[str, Stack]:
     """Make both stacks, the one before the change first; return them by name."""
-    declared = declared_stacks(Path.cwd(), [plan.manifest.path.absolute()])
+    declared = project_stacks([plan.manifest.path])
     names = StackNames("before", "after")
     number = 1
     while not set(names).isdisjoint(declared):

@@ -24,6 +24,7 @@ from pytest_mlms.provide.stacks.variables import is_secret
 __all__ = [
     "DEFAULT",
     "HERE",
+    "DeclaredStacks",
     "check_framework",
     "check_labels",
     "choose",
@@ -33,6 +34,7 @@ __all__ = [
     "install_advice",
     "package_of",
     "resolve",
+    "stack_files",
     "stacks_for",
     "variant_stacks",
 ]
@@ -95,36 +97,66 @@ _BLANK = re.compile(r"(?<![\s,@=<>!~])\s+(?=[A-Za-z])(?![^\[]*\])")
 """Between two requirements, not behind the operator or the comma of one."""
 
 
-def declared_stacks(root: Path, manifests: Iterable[Path] = ()) -> dict[str, Stack]:
-    """Return the stacks that stacks.yaml and pyproject.toml declare, by name, and HERE.
+class DeclaredStacks(dict[str, Stack]):
+    """Declared stacks by name, with HERE, and the folders and files that they were searched in.
 
-    They are searched for in ``root``, in the folders of ``manifests``, and in the folders between
-    these and the root. Raises ManifestError with all errors of a file.
+    Of ``files``, those that may declare stacks, a pyproject.toml may declare none.
     """
+
+    def __init__(self, stacks: Mapping[str, Stack], folders: Sequence[Path], files: Sequence[Path]):
+        super().__init__(stacks)
+        self.folders = tuple(folders)
+        self.files = tuple(files)
+
+
+def declared_stacks(root: Path, manifests: Iterable[Path] = ()) -> DeclaredStacks:
+    """Return the stacks that stacks.yaml and pyproject.toml declare.
+
+    They are searched for in ``root``, in the folders of ``manifests`` and those below, and in the
+    folders between these and the root. Raises ManifestError with all errors of a file.
+    """
+    paths = list(manifests)
+    files = list(stack_files(root, paths))
     found: dict[str, Stack] = {}
-    for path in _stack_files(root, manifests):
+    for path in files:
         for name, stack in load_stacks(path).items():
             if name in found:
                 other = found[name].place
                 problem = f"stack {name!r} is also in {other}"
                 raise ManifestError(f"{stack.place}: {problem}; rename one of them")
             found[name] = stack
-    return {HERE.name: HERE, **found}
+    folders = dict.fromkeys([root, *(path if path.is_dir() else path.parent for path in paths)])
+    return DeclaredStacks({HERE.name: HERE, **found}, list(folders), files)
 
 
-def _stack_files(root: Path, manifests: Iterable[Path]) -> Iterator[Path]:
-    """Yield the files that may declare stacks, each once."""
+def stack_files(root: Path, manifests: Iterable[Path]) -> Iterator[Path]:
+    """Yield the files that may declare stacks, each once; of absolute paths, all."""
+    paths = list(manifests)
     seen = set()
-    for folder in folders_of(root, manifests):
-        for name in _FILES:
-            path = folder / name
+    for folder in folders_of(root, paths):
+        for path in (folder / name for name in _FILES):
             if path.is_file() and path.resolve() not in seen:
+                seen.add(path.resolve())
+                yield path
+    for folder in filter(Path.is_dir, paths):
+        for path in _files_below(folder):
+            if path.resolve() not in seen:
                 seen.add(path.resolve())
                 yield path
 
 
+def _files_below(top: Path) -> Iterator[Path]:
+    """Yield each stacks.yaml below a folder, but for hidden folders, such as those of results."""
+    for folder, folders, names in os.walk(top):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in STACK_FILES:
+            path = Path(folder, name)
+            if name in names and path.is_file():
+                yield path
+
+
 def folders_of(root: Path, manifests: Iterable[Path]) -> Iterator[Path]:
-    """Yield the folders in which stacks are declared; of absolute paths, all."""
+    """Yield the folders in which stacks are declared, but those below; of absolute paths, all."""
     yield root
     for path in manifests:
         folder = path if path.is_dir() else path.parent
@@ -291,7 +323,22 @@ def _unknown(value: str, declared: Mapping[str, Stack]) -> str:
     problem = f"{value!r} is neither a stack nor a requirement such as onnxruntime==1.30.0"
     variants = [name for name, stack in declared.items() if stack.variant and stack.name != name]
     also = f"; the variants of models are {', '.join(variants)}" if variants else ""
-    return f"{problem}; {known} (stacks.yaml declares others){also}"
+    return f"{problem}; {known} ({_where_declared(declared)}){also}"
+
+
+def _where_declared(declared: Mapping[str, Stack]) -> str:
+    """Return which files were read, or where there is none."""
+    if not isinstance(declared, DeclaredStacks):
+        return "stacks.yaml declares others"
+    declaring = [stack.place.path for stack in declared.values() if stack.place is not None]
+    files = [*declaring, *(file for file in declared.files if file.name in STACK_FILES)]
+    if files:
+        return f"stacks are declared in {_listed(files)}"
+    return f"there is no stacks.yaml in {_listed(declared.folders)}"
+
+
+def _listed(paths: Iterable[Path]) -> str:
+    return ", ".join(dict.fromkeys(map(os.path.relpath, paths)))
 
 
 def stacks_for(

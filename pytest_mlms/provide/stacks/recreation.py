@@ -33,7 +33,7 @@ from pytest_mlms.provide.stacks.installers import Show
 from pytest_mlms.provide.stacks.launch import base_interpreter, caller_variables, prepare
 from pytest_mlms.provide.stacks.trust import Trust, trusted_keys
 
-DECLARED = "stacks"
+DECLARED = ".stacks"
 """The folder beside runs that has the stacks.yaml of those whose stacks a command declared."""
 
 _NOT_FOUND = re.compile(r"(?:No matching distribution found for|no version of) (\S+==\S+)")

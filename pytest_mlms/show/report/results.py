@@ -28,7 +28,7 @@ from pytest_mlms.keep.results.run_line import FORMAT, Session
 from pytest_mlms.show.report.provenance import job_of, revision_of
 from pytest_mlms.show.report.run_folders import RUN_NAME, RunLock
 
-_OUR_FILES = re.compile(rf"{RUN_NAME}|stacks|\.?latest.*|\.removed-.*|\.?history.*|\.portal")
+_OUR_FILES = re.compile(rf"{RUN_NAME}|\.stacks|\.?latest.*|\.removed-.*|\.?history.*|\.portal")
 
 
 _SYNC_SECONDS = 1.0  # between two times that the disk is waited for

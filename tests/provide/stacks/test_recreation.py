@@ -187,7 +187,7 @@ def test_a_run_keeps_the_declaration_of_its_stacks_unless_one_has_a_secret(tmp_p
 
 
 def test_a_run_whose_stacks_cannot_be_written_says_what_to_do(tmp_path: Path) -> None:
-    (tmp_path / "stacks").write_text("")
+    (tmp_path / ".stacks").write_text("")
     stack = Stack("before", "labour", requirements=("labour==1",))
     with (
         pytest.raises(MlmsError, match=r"name another --mlms-results"),

@@ -1,0 +1,146 @@
+"""The project that a command runs in: pytest's root directory, and our settings in its ini file.
+
+Commands have the settings and the stacks that pytest has. The file is found by pytest's own
+``determine_setup``, which is private to it, as are the values that it returns: read in pytest
+8.4.2, 9.0.2 and 9.2.0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import os
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pytest
+from _pytest.config.findpaths import determine_setup
+
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.text import seems_url
+from pytest_mlms.options import OPTIONS, Option, below
+from pytest_mlms.provide.stacks.declared import DeclaredStacks, declared_stacks
+
+_TRUE = ("1", "true", "t", "yes", "y", "on")
+_FALSE = ("0", "false", "f", "no", "n", "off")
+
+
+@dataclass(frozen=True)
+class Project:
+    """A root directory, its ini file if there is one, and what the file sets, by ini key.
+
+    ``folder`` is the one that the command runs in.
+    """
+
+    root: Path
+    file: Path | None
+    ini: Mapping[str, Any]
+    folder: Path
+
+    def value(self, name: str) -> Any:
+        """Return an option's value: of ``addopts``, else of its ini key; None where neither has it.
+
+        Paths are absolute. Raises MlmsError for a switch that is neither true nor false.
+        """
+        option = next(option for option in OPTIONS if option.name == name)
+        typed = getattr(self._typed, name)
+        if typed is not None:
+            return _read(option, typed, self.folder)
+        value = self.ini.get(option.key)
+        if value in (None, "", []):
+            return None
+        if option.is_switch:
+            return self._switch(option, value)
+        if option.repeatable and isinstance(value, str):
+            value = [line.strip() for line in value.splitlines() if line.strip()]
+        return _read(option, value, self.root)
+
+    @property
+    def manifests(self) -> tuple[Path, ...]:
+        """The folders and files of --mlms-manifests."""
+        return self.value("manifests") or ()
+
+    @cached_property
+    def _typed(self) -> argparse.Namespace:
+        """The options in ``addopts`` of the ini file, and in PYTEST_ADDOPTS."""
+        parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+        for option in OPTIONS:
+            if option.is_switch:
+                parser.add_argument(
+                    option.flag, dest=option.name, action="store_true", default=None
+                )
+            else:
+                parser.add_argument(
+                    option.flag,
+                    dest=option.name,
+                    action="append" if option.repeatable else "store",
+                    nargs=None if option.bare is None else "?",
+                    const=option.bare,
+                )
+        words = self.ini.get("addopts") or []
+        words = shlex.split(words) if isinstance(words, str) else list(words)
+        words += shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
+        try:
+            found, _ = parser.parse_known_args(words)
+        except (argparse.ArgumentError, SystemExit) as error:
+            raise MlmsError(f"addopts of pytest: {error}; correct them") from None
+        return found
+
+    def _switch(self, option: Option, value: Any) -> bool:
+        text = str(value).lower()
+        if text not in (*_TRUE, *_FALSE):
+            problem = f"{option.key} in {self.file}: invalid truth value {value!r}"
+            raise MlmsError(f"{problem}; write true or false")
+        return text in _TRUE
+
+
+def _read(option: Option, value: Any, folder: Path) -> Any:
+    if option.name == "history":
+        is_url = "://" in value or seems_url(value)
+        return value if is_url or not value else str(below(folder, value))
+    if option.read is Path:
+        if option.repeatable:
+            return tuple(below(folder, path) for path in value)
+        return below(folder, value)
+    return tuple(value) if option.repeatable else value
+
+
+def find_project(paths: Iterable[Path] = ()) -> Project:
+    """Return the project for which pytest would run these paths from the current folder.
+
+    Raises MlmsError for an ini file that can't be read.
+    """
+    folder = Path.cwd()
+    keywords: dict[str, Any] = {
+        "inifile": None,
+        "override_ini": None,
+        "args": [str(path) for path in paths],
+        "rootdir_cmd_arg": None,
+        "invocation_dir": folder,
+    }
+    known = inspect.signature(determine_setup).parameters
+    try:
+        root, file, ini, *_ = determine_setup(
+            **{name: value for name, value in keywords.items() if name in known}
+        )
+    except (pytest.UsageError, pytest.fail.Exception, OSError, UnicodeDecodeError) as error:
+        raise MlmsError(f"the project's settings can't be read: {error}") from None
+    values = {key: getattr(value, "value", value) for key, value in ini.items()}
+    return Project(root, file, values, folder)
+
+
+def project_stacks(
+    paths: Sequence[Path] = (), manifests: Sequence[Path] | None = None
+) -> DeclaredStacks:
+    """Return the stacks that pytest knows for manifests at ``paths``.
+
+    ``manifests`` are used in place of the ini file's folders. Raises MlmsError.
+    """
+    project = find_project(paths)
+    folders = project.manifests if manifests is None else manifests
+    places = [Path(os.path.abspath(path)) for path in (*folders, *paths)]
+    return declared_stacks(project.root, places)
