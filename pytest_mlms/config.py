@@ -329,6 +329,9 @@ def _check_document(name: str, path: Path | None, config: pytest.Config) -> None
     if not path.parent.is_dir():
         problem = f"there is no folder {path.parent}"
         raise pytest.UsageError(f"{source}: {problem}; make it, or name a file in another one")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        problem = f"{path.parent} can't be written"
+        raise pytest.UsageError(f"{source}: {problem}; grant access, or name a file elsewhere")
 
 
 def _check_trace(options: Config, config: pytest.Config) -> None:

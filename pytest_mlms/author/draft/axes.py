@@ -288,5 +288,5 @@ def _unclear(tensor: Tensor) -> MlmsError:
     other = option_of(tensor.name, [BATCH, *shape[1:]])
     shape[axis] = BATCH
     problem = f"input {tensor.name!r} is {' x '.join(sizes)}, and nothing tells which is the batch"
-    advice = f"say it: mlms init {option_of(tensor.name, shape)}, or {other}"
+    advice = f"say it: mlms init … {option_of(tensor.name, shape)}, or {other}"
     return MlmsError(f"{problem}; {advice}")

@@ -33,12 +33,14 @@ from packaging.utils import canonicalize_name
 from pytest_mlms.core.errors import StackError
 from pytest_mlms.core.records import Stack
 from pytest_mlms.core.redaction import redact
+from pytest_mlms.core.units import format_quantity
 from pytest_mlms.core.waits import LOCK_MODE, hold_lock
 from pytest_mlms.provide.stacks.installer_settings import deciding_settings, digest_of_file
 from pytest_mlms.provide.stacks.installers import Show, install
 from pytest_mlms.provide.stacks.interpreters import Interpreter
 from pytest_mlms.provide.stacks.seeds import INCOMPLETE, incomplete_folder, move_scripts
 
+_LEAST_FREE = 32 << 20  # bytes, of an environment that has pip and nothing else
 _FACTS = "mlms-stack.json"
 
 _held: dict[Path, int] = {}
@@ -165,12 +167,26 @@ def remove(environment: Environment) -> None:
 
 def clear_strays(cache: Path) -> None:
     """Remove the leftovers of installations that were killed, not of those that are running."""
-    folder = _folder(cache)
-    for stray in folder.glob(f"*{INCOMPLETE}"):
-        target = folder / stray.name.partition("-")[0]
+    _clear_strays(_folder(cache))
+
+
+def _clear_strays(folder: Path) -> None:
+    for stray in (*folder.glob(f"*{INCOMPLETE}"), *folder.glob(f"seeds/*{INCOMPLETE}")):
+        target = stray.parent / stray.name.partition("-")[0]
         lock = filelock.FileLock(_lock_of(target), timeout=0, mode=LOCK_MODE)
-        with contextlib.suppress(filelock.Timeout), lock:
+        with contextlib.suppress(filelock.Timeout, OSError), lock:
             shutil.rmtree(stray, ignore_errors=True)
+
+
+def _check_space(request: _Request) -> None:
+    """Raise StackError where not even pip and numpy would have room."""
+    free = shutil.disk_usage(request.folder).free
+    if free < _LEAST_FREE:
+        problem = f"no space left in {request.folder}, which has {format_quantity(free, 'B')}"
+        raise StackError(
+            f"stack {request.stack.name}: {problem}; make room, or name another cache with "
+            f"--mlms-cache"
+        )
 
 
 def release() -> None:
@@ -198,6 +214,10 @@ def _lock_of(target: Path) -> Path:
 
 
 def _problem(error: OSError, folder: Path) -> str:
+    if isinstance(error, shutil.Error):  # of a tree: a source, a target and a reason for each file
+        reasons = [str(reason) for _, _, reason in error.args[0]]
+        full = [reason for reason in reasons if "No space left" in reason]
+        return f"No space left on device ({folder})" if full else reasons[0]
     reason = error.strerror or error
     path = error.filename or folder
     return f"{reason} ({path})"
@@ -264,6 +284,8 @@ def _make(request: _Request, target: Path, show: Show) -> Environment:
     for stray in target.parent.glob(f"{target.name}-*{INCOMPLETE}"):
         # A process was killed while it made this environment; its lock is ours now.
         shutil.rmtree(stray, ignore_errors=True)
+    _clear_strays(target.parent)
+    _check_space(request)
     # The name is new each time: the pip of a killed process may still write to the old one.
     new = incomplete_folder(target.parent, target.name)
     try:

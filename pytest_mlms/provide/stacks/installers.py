@@ -9,6 +9,8 @@ import selectors
 import shutil
 import signal
 import subprocess
+import sys
+import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -26,7 +28,9 @@ Show = Callable[[str], None]
 _running: set[subprocess.Popen[bytes]] = set()
 """The installers that run now, in any thread of this process."""
 
+_GUARD = Path(__file__).with_name("guard.py")
 _KEPT_LINES = 10_000  # of an installer's output; `pip freeze` needs all of its lines
+_FULL = 1 << 20  # bytes; a disk with less is full for an installation
 _SHOWN_LINES = 12  # of an installer that failed
 _POLL = 0.2  # seconds between two looks at whether an installer that prints nothing has ended
 _CHUNK = 1 << 16  # bytes
@@ -50,7 +54,7 @@ def install(
     options = list(stack.options)
     if stack.lock and "--no-deps" not in options:
         options.append("--no-deps")
-    runner = _InstallerRunner(stack, interpreter, show)
+    runner = _InstallerRunner(stack, interpreter, folder.parent, show)
     make = _make_with_uv if stack.installer == "uv" else _make_with_pip
     try:
         lines = make(runner, folder, [*options, *requirements])
@@ -66,9 +70,10 @@ class _InstallerRunner:
     An interruption ends the running program with all of its children.
     """
 
-    def __init__(self, stack: Stack, interpreter: Interpreter, show: Show) -> None:
+    def __init__(self, stack: Stack, interpreter: Interpreter, cache: Path, show: Show) -> None:
         self.stack = stack
         self.interpreter = interpreter
+        self._cache = cache
         self._show = show
 
     def run(self, command: Sequence[str], doing: str) -> list[str]:
@@ -96,15 +101,27 @@ class _InstallerRunner:
 
     def _report(self, failure: str, lines: Sequence[str]) -> str:
         shown = lines[-_SHOWN_LINES:]
-        hint = ""
-        if any("No space left" in line for line in shown):
-            hint = "; make room, or name another cache with --mlms-cache"
         version = self.interpreter.version
-        headline = f"stack {self.stack.name} can't be made with Python {version}{hint}"
+        headline = f"stack {self.stack.name} can't be made with Python {version}"
+        full = self._full_folders(any("No space left" in line for line in lines))
+        if full:
+            advice = "make room, or name another cache with --mlms-cache"
+            headline += f": no space left in {full}; {advice}"
         report = [headline, f"  {failure}:"]
         for line in shown:
             report.append(f"    {line}")
         return "\n".join(report)
+
+    def _full_folders(self, is_said: bool) -> str:
+        """Return the folders that are full, or those that may be where the program says so.
+
+        What ``venv`` starts says only with which status it ended.
+        """
+        places = [self._cache, Path(tempfile.gettempdir())]
+        full = [place for place in places if shutil.disk_usage(place).free < _FULL]
+        if full or not is_said:
+            return ", ".join(map(str, full))
+        return " or ".join(map(str, places))
 
 
 def _lines_of(process: subprocess.Popen[bytes]) -> Iterator[str]:
@@ -133,17 +150,25 @@ def _started(
     """Start a command in a process group of its own, which is ended where the block fails.
 
     It is interrupted and then killed: pip removes its temporary files, gigabytes of some packages.
+    Where this process is killed, the guard that starts the command does the same.
     """
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env={name: text for name, text in variables.items() if not name.startswith("PYTHON")},
-        start_new_session=True,
-    )
+    reading, writing = os.pipe()
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(_GUARD), *command],
+            stdin=reading,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={name: text for name, text in variables.items() if not name.startswith("PYTHON")},
+            start_new_session=True,
+        )
+    except BaseException:
+        os.close(writing)
+        raise
+    finally:
+        os.close(reading)
     _running.add(process)
-    with process:
+    with os.fdopen(writing, "wb"), process:
         try:
             yield process
         finally:

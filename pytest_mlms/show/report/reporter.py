@@ -11,14 +11,15 @@ import re
 import sys
 import time
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_mlms.config import MANIFEST_SUFFIXES
 from pytest_mlms.core.errors import MlmsError
-from pytest_mlms.options import source_of
+from pytest_mlms.options import is_set, source_of
 from pytest_mlms.session import Session
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ class Reporter:
         self._session = session
         self._began = time.time()
         self._opened_file: ResultsFile | None = None
+        self._is_checked = False
         self._results: list[dict[str, Any]] = []
         self._earlier: dict[str, dict[str, Any]] = {}
         self._errors: list[str] = []
@@ -167,6 +169,32 @@ class Reporter:
         teardown = getattr(report, "mlms_teardown", None)
         if teardown is not None:
             self._add_teardown(teardown)
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        if any("mlms_case" in getattr(item, "fixturenames", ()) for item in session.items):
+            self._check_results()
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, node: object, ids: Sequence[str]) -> None:
+        if any(nodeid.partition("::")[0].endswith(MANIFEST_SUFFIXES) for nodeid in ids):
+            self._check_results()
+
+    def _check_results(self) -> None:
+        """Refuse a folder of results that can't be written, before anything is measured."""
+        if self._config.option.collectonly or self._session.config.fleet or self._is_checked:
+            return
+        from pytest_mlms.show.report.run_folders import check_writable
+
+        self._is_checked = True
+        results = self._session.config.results
+        try:
+            check_writable(results)
+        except OSError as error:
+            is_named = is_set(self._config, "mlms_results")
+            source = source_of(self._config, "mlms_results") if is_named else "--mlms-results"
+            problem = f"{results} can't be written: {error.strerror}"
+            advice = "make room or grant access, or name another folder"
+            raise pytest.UsageError(f"{source}: {problem}; {advice}") from None
 
     def pytest_sessionstart(self) -> None:
         if os.environ.get("GITHUB_ACTIONS") == "true":

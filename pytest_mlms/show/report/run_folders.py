@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -18,12 +19,20 @@ from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.waits import holder_of
 from pytest_mlms.keep.history.queue import queued_folders
 
+_PAGE = 4096  # bytes, the least that a file takes of a disk
 _LOCK = ".lock"
 _MARK = ".unpushed"
 RUN_NAME = r"\d{8}-\d{6}-[0-9a-f]{6}"
 """The name of a run's folder, as a regular expression: the time it began, and random digits."""
 
 _REMOVED = ".removed-"
+
+
+def check_writable(results: Path) -> None:
+    """Make a folder of results and write into it; raises OSError where that can't be."""
+    results.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=results) as file:
+        file.write(bytes(_PAGE))
 
 
 class RunInUse(MlmsError):

@@ -81,7 +81,7 @@ def test_the_batch_is_the_axis_that_is_called_so(names: Any, expected: Any) -> N
 def test_a_batch_that_nothing_tells_is_refused_with_the_options_that_do() -> None:
     message = (
         "input 'a' is 100 x any x 32, and nothing tells which is the batch; say it: "
-        "mlms init --shape a=100,batch,32, or --shape a=batch,16,32"
+        "mlms init … --shape a=100,batch,32, or --shape a=batch,16,32"
     )
     with pytest.raises(MlmsError, match=message):
         written(floats("a", 100, ANY, 32))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import filelock
+import psutil
 import pytest
 
 from pytest_mlms.core.errors import StackError
@@ -24,6 +26,7 @@ from pytest_mlms.core.records import Stack
 from pytest_mlms.provide.stacks.environments import (
     _FACTS,
     Environment,
+    _problem,
     clear_strays,
     environments,
     existing,
@@ -32,6 +35,7 @@ from pytest_mlms.provide.stacks.environments import (
 )
 from pytest_mlms.provide.stacks.interpreters import Interpreter, probe
 from tests.support.small_disk import mount_small_disk
+from tests.support.waiting import wait_until
 from tests.support.wheels import offline, share_seeds, write_wheel  # noqa: F401
 
 pytestmark = pytest.mark.usefixtures("offline")
@@ -314,6 +318,12 @@ def test_processes_that_want_one_stack_make_it_once(wheel: Path, cache: Cache) -
     assert len(cache.folders()) == 1
 
 
+def programs_in(cache: Cache) -> list[list[str]]:
+    """Return the commands of processes that name the cache, but for those that make a stack."""
+    found = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
+    return [words for words in found if str(cache.path) in " ".join(words) and "-c" not in words]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM], ids=lambda how: how.name
@@ -327,6 +337,7 @@ def test_a_process_that_ends_while_it_installs_leaves_no_environment(
     assert cache.environments() == []
     if how == signal.SIGINT:
         assert cache.folders() == set()
+    wait_until(lambda: not programs_in(cache))
     made = cache.provide(stack_of("tiny"))
     assert version_in(made) == "1.0"
     assert cache.environments() == [made]
@@ -405,24 +416,28 @@ def test_a_cache_that_can_not_be_written_is_an_error(python: Interpreter, tmp_pa
         provide(stack_of("tiny"), python, file, show_nothing)
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 48 MiB."""
-    with mount_small_disk(tmp_path / "disk", size="48m") as folder:
-        yield folder
-
-
 @pytest.mark.slow
-def test_a_full_disk_is_an_error_with_advice_and_leaves_nothing(
-    small_disk: Path, python: Interpreter, seeds: Path, tmp_path: Path
+@pytest.mark.parametrize("size", ["8m", "40m", "64m"])
+def test_a_full_disk_is_an_error_with_its_folder_and_advice_and_leaves_nothing(
+    size: str, wheel: Path, python: Interpreter, tmp_path: Path
 ) -> None:
     write_wheel(tmp_path / "wheels", "tiny", "1.0", size=64 << 20)
-    cache = cache_in(small_disk, python, seeds)
-    advice = "make room, or name another cache with --mlms-cache"
-    with pytest.raises(StackError, match=advice) as raised:
-        cache.provide(stack_of("tiny"))
-    assert "No space left on device" in str(raised.value)
-    assert cache.folders() == set()
+    with mount_small_disk(tmp_path / "disk", size=size) as disk:
+        cache = Cache(disk, python)
+        advice = "make room, or name another cache with --mlms-cache"
+        with pytest.raises(StackError, match=advice) as raised:
+            cache.provide(stack_of("tiny"))
+        first, *_ = str(raised.value).splitlines()
+        assert re.search(rf"no space left (in|on device \() ?{disk}", first, re.IGNORECASE)
+        assert cache.folders() == set()
+
+
+def test_a_tree_that_a_full_disk_does_not_take_is_told_without_its_files(tmp_path: Path) -> None:
+    reason = "[Errno 28] No space left on device: 'b'"
+    error = shutil.Error([("a", "b", "[Errno 13] Permission denied: 'a'"), ("a", "b", reason)])
+    assert _problem(error, tmp_path) == f"No space left on device ({tmp_path})"
+    denied = shutil.Error([("a", "b", "[Errno 13] Permission denied: 'a'")])
+    assert _problem(denied, tmp_path) == "[Errno 13] Permission denied: 'a'"
 
 
 @pytest.mark.slow

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from pytest_mlms.core.errors import StackError, Unavailable
 from pytest_mlms.core.records import Stack
 from pytest_mlms.provide.stacks.installers import install
 from pytest_mlms.provide.stacks.interpreters import Interpreter
+from tests.support.project import ROOT
+from tests.support.small_disk import mount_small_disk
 from tests.support.waiting import wait_until
 
 PIP = """#!/bin/sh
@@ -25,6 +30,8 @@ case "$*" in
   *freeze*) printf 'tiny==1.0\\nWarning: odd\\npip==24.0\\nBig @ file:///big.whl\\n';;
   *broken*) echo 'Collecting broken'; echo 'ERROR: nothing found'; exit 3;;
   *daemon*) sleep 300 & echo $! > "{log}.daemon"; echo 'Collecting daemon';;
+  *forever*) echo $$ > "{log}.forever"; exec sleep 300;;
+  *filling*) dd if=/dev/zero of="{log}.big" 2>/dev/null; exit 1;;
   *huge*) echo 'OSError: No space left on device'; exit 1;;
   *) echo 'Collecting tiny'; echo '  Downloading tiny-1.0.whl';;
 esac
@@ -126,6 +133,30 @@ def test_a_full_disk_has_advice(installer: Installer) -> None:
     advice = "; make room, or name another cache with --mlms-cache"
     with pytest.raises(StackError, match=advice):
         installer.install("huge")
+
+
+def test_a_full_disk_is_told_also_where_the_program_does_not_tell_it(tmp_path: Path) -> None:
+    with mount_small_disk(tmp_path / "disk", "4m") as disk:
+        installer = Installer(disk)
+        with pytest.raises(StackError, match=re.escape(f": no space left in {disk}; make room")):
+            installer.install("filling")
+
+
+def test_an_installation_ends_where_the_process_that_started_it_is_killed(tmp_path: Path) -> None:
+    code = "import sys; from pathlib import Path; import tests.provide.stacks.test_installers as t;"
+    code += "t.Installer(Path(sys.argv[1])).install('forever')"
+    noted = tmp_path / "log.forever"
+    with subprocess.Popen([sys.executable, "-c", code, tmp_path], cwd=ROOT) as starter:
+        wait_until(lambda: noted.exists() and noted.read_text().strip())
+        program = psutil.Process(int(noted.read_text()))
+        starter.kill()
+    wait_until(lambda: not program.is_running())
+
+
+def test_a_program_that_is_not_there_is_told(installer: Installer) -> None:
+    Path(installer.folder.parent, "python").unlink()
+    with pytest.raises(StackError, match="python can't be started: No such file"):
+        installer.install("tiny")
 
 
 def test_variables_of_python_and_secrets_do_not_reach_the_installer(
