@@ -23,7 +23,7 @@ from pytest_mlms.decide.upgrade.labels import (
     tolerance_label,
     verdict_label,
 )
-from pytest_mlms.decide.upgrade.layer_diff import LayerChange
+from pytest_mlms.decide.upgrade.layer_diff import LayerChange, explains
 from pytest_mlms.decide.upgrade.missing_gates import MISSING
 from pytest_mlms.decide.upgrade.result import UpgradeResult
 from pytest_mlms.decide.upgrade.round_estimate import LEAST_ROUNDS, unseen_share
@@ -58,6 +58,7 @@ def explain_upgrade(result: UpgradeResult, setting: UpgradeSetting) -> str:
         *_unseen(result),
         *_software(result),
         *_changed_packages(setting),
+        *_other_differences(setting),
         *_caches(setting),
         f"machine: {_machine(result, setting)}",
         *_layers(result),
@@ -272,6 +273,13 @@ def _changed_packages(setting: UpgradeSetting) -> list[str]:
     return [f"packages that differ (A → B): {', '.join(setting.changed_packages)}"]
 
 
+def _other_differences(setting: UpgradeSetting) -> list[str]:
+    """Return what differs beside packages, or that nothing is known to."""
+    if setting.differences:
+        return [f"what else differs (A → B): {', '.join(setting.differences)}"]
+    return []
+
+
 def _caches(setting: UpgradeSetting) -> list[str]:
     return [f"caches of compilers: {setting.caches}"] if setting.caches else []
 
@@ -337,12 +345,14 @@ def _layers(result: UpgradeResult) -> list[str]:
         return [f"no layer times: {result.layers_lacking}"]
     if not result.layers:
         return []
-    lines = ["layers that changed (in a traced pass of its own; µs a call):"]
-    lines += layer_table(result.layers)
-    whole = result.layers[-1]
-    if whole.change <= 0:
-        lines.append(_NO_LAYER_SLOWER)
-    return lines
+    whole = result.layers[-1].change
+    if whole <= 0:
+        return [_NO_LAYER_SLOWER]
+    if not explains(result.layers, result.comparisons):
+        taken = format_quantity(whole, "s")
+        return [f"no layer explains the change: traced, all of them take {taken} longer in B"]
+    heading = "layers that changed (in a traced pass of its own; µs a call):"
+    return [heading, *layer_table(result.layers)]
 
 
 def layer_table(layers: Sequence[LayerChange]) -> list[str]:

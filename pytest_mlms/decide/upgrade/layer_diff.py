@@ -9,6 +9,7 @@ from difflib import SequenceMatcher
 from statistics import median
 from typing import Any, NamedTuple
 
+from pytest_mlms.core.records import Comparison
 from pytest_mlms.core.serialization import plain_as_list
 
 Profile = Sequence[Any]
@@ -19,6 +20,8 @@ _MOST_ALIKE = 500_000  # pairs, which a second is enough to look through
 _CANCELLED = 0.1
 """A change of all layers together as a share of what they change by, below which shares tell
 nothing: they would be a thousand percent, or millions."""
+_EXPLAINED = 0.3
+"""A change of all layers as a share of that of latency, below which they don't explain it."""
 _HOLDING = frozenset({"Loop", "If", "Scan", "SequenceMap"})
 """Types of layers in which others run."""
 
@@ -59,6 +62,21 @@ def changed_layers(a: Sequence[Profile], b: Sequence[Profile], most: int = 8) ->
         changes.append(_shown(_sum_of(f"{len(others)} others", others), whole))
     changes.append(_shown(total, whole))
     return changes
+
+
+def explains(layers: Sequence[LayerChange], comparisons: Iterable[Comparison]) -> bool:
+    """Return whether layers explain a change of latency, by its sign and its size.
+
+    The last of ``layers`` is the total. Tracing adds to each layer, so that a smaller part of the
+    change than ``_EXPLAINED`` says that the time was lost elsewhere.
+    """
+    if not layers or layers[-1].change <= 0:
+        return False
+    for compared in comparisons:
+        if compared.quantity == "latency":
+            lost = compared.b - compared.a
+            return not lost > 0 or layers[-1].change >= _EXPLAINED * lost
+    return True
 
 
 class _Layer(NamedTuple):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_mlms.config import Config
+from pytest_mlms.core.redaction import redact
 from pytest_mlms.core.units import format_quantity
 from pytest_mlms.decide.expected import gates_of
 from pytest_mlms.decide.upgrade.criteria import rounds_of
@@ -22,6 +23,9 @@ from pytest_mlms.decide.upgrade.labels import with_variant
 from pytest_mlms.decide.upgrade.round_estimate import ROUNDS, RoundSpan
 from pytest_mlms.provide.cases import Case
 from pytest_mlms.provide.host.machine import machine_state
+from pytest_mlms.provide.stacks.declaration import HIDDEN
+from pytest_mlms.provide.stacks.exact_packages import NONE
+from pytest_mlms.provide.stacks.variables import is_secret
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,8 @@ class UpgradeSetting:
     quantities belong, too. ``rounds`` are how many there may be.
     ``caches`` is what processes found of these, with the bytes that they left on each side.
     ``packages`` are the exact ones of A and of B, a line each, and ``other_indexes`` says why that
-    command can't be, where the sides ask other indexes.
+    command can't be, where the sides ask other indexes. ``differences`` are what else differs,
+    such as "option mode fast → safe".
     """
 
     a: str
@@ -59,6 +64,7 @@ class UpgradeSetting:
     caches: str = ""
     packages: Sequence[Sequence[str]] = ((), ())
     other_indexes: str = ""
+    differences: Sequence[str] = ()
 
 
 def setting_of(
@@ -99,7 +105,45 @@ def setting_of(
         caches=_caches_text(case, cache_bytes),
         packages=packages,
         other_indexes=other_indexes(case),
+        differences=differences_of(case),
     )
+
+
+def differences_of(case: Case) -> list[str]:
+    """Return what differs between the sides beside their packages, a text each, A → B.
+
+    That is the interpreter or the container, the model's files, options, variables, threads, cores
+    and libraries. Secrets that differ are told as ``***``.
+    """
+    old, new = _facts_of(case.baseline), _facts_of(case)
+    found = []
+    for name in dict.fromkeys([*old, *new]):
+        if old.get(name) != new.get(name):
+            a, b = (_shown(name, facts.get(name, NONE)) for facts in (old, new))
+            found.append(f"{name} {a} → {b}")
+    return found
+
+
+def _shown(name: str, value: str) -> str:
+    is_variable = name.startswith(("$", "option "))
+    return HIDDEN if is_variable and is_secret(name, value) else redact(value)
+
+
+def _facts_of(case: Case) -> dict[str, str]:
+    """Return the settings of a side by what they are called."""
+    stack, model = case.stack, case.model
+    facts = {"interpreter": stack.interpreter or "", "container": stack.container or ""}
+    for role, digest in model.sha256.items():
+        facts[role] = f"{Path(getattr(model, role)).name} ({str(digest)[:8]})"
+    options = {**model.options, **dict(stack.model_options)}
+    facts.update({f"option {name}": str(value) for name, value in options.items()})
+    facts.update({f"${name}": value for name, value in stack.env})
+    for library in stack.libraries:
+        facts[f"library {library.name}"] = f"{library.library} of {library.package}"
+    facts["passed variables"] = " ".join(stack.env_passthrough)
+    facts["threads"] = str(case.threads or "")
+    facts["cores"] = ",".join(map(str, stack.cores))
+    return {name: text for name, text in facts.items() if text}
 
 
 def _caches_text(case: Case, sizes: Sequence[int | None]) -> str:

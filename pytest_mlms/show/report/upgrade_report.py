@@ -23,7 +23,7 @@ from pytest_mlms.decide.upgrade.labels import (
     percent,
     verdict_label,
 )
-from pytest_mlms.decide.upgrade.layer_diff import LayerChange
+from pytest_mlms.decide.upgrade.layer_diff import LayerChange, explains
 from pytest_mlms.decide.upgrade.rounds import CLOCKS
 from pytest_mlms.explain.repro.expectation import told_to_others
 from pytest_mlms.provide.stacks.exact_packages import Difference, new_releases
@@ -275,7 +275,7 @@ def _layers(item: ItemView, evidence: Evidence) -> Iterator[str]:
     if item.verdict is not Verdict.REGRESSED:
         return
     rows = [_layer_row(layer) for layer in item.layers]
-    if rows:
+    if explains(item.layers, item.comparisons):
         yield "## Layers that moved\n"
         yield table(("layer", "type", "A", "B", "change", "share"), rows)
         yield "Times are of a call, in a traced pass of its own.\n"

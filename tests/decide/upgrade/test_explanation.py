@@ -241,9 +241,10 @@ def test_a_machine_that_tells_nothing_has_only_its_cores() -> None:
 
 
 def test_the_layers_of_a_regression_are_shown() -> None:
-    lines = explain(result_of(alike(0.2), layers=[CONV, TOTAL]))
+    slower = [layer._replace(b=2.5e-4, change=2.4e-4) for layer in (CONV, TOTAL)]
+    lines = explain(result_of(alike(0.2), layers=slower))
     first = lines.index("  layers that changed (in a traced pass of its own; µs a call):")
-    assert lines[first + 2].split() == ["conv", "(Conv)", "5.0", "9.0", "+4.0", "100", "%"]
+    assert lines[first + 2].split() == ["conv", "(Conv)", "5.0", "250.0", "+240.0", "100", "%"]
     assert not any("no layer explains" in line for line in lines)
 
 
@@ -251,6 +252,27 @@ def test_layers_that_got_faster_do_not_explain_a_regression() -> None:
     faster = [CONV._replace(change=-1e-6), TOTAL._replace(change=-1e-6)]
     lines = explain(result_of(alike(0.2), layers=faster))
     assert line_with("no layer explains", lines).startswith("no layer explains the change")
+    assert not any("layers that changed" in line for line in lines)
+
+
+def test_layers_that_got_slower_by_far_less_than_the_latency_do_not_explain_it() -> None:
+    lines = explain(result_of(alike(0.2), layers=[CONV, TOTAL]))
+    found = "no layer explains the change: traced, all of them take 4.00 µs longer in B"
+    assert line_with("no layer explains", lines) == found
+    assert not any("layers that changed" in line for line in lines)
+
+
+def test_layers_are_shown_where_another_quantity_than_latency_got_worse() -> None:
+    result = result_of([{"cpu_time": changed(0.2)}] * 8, layers=[CONV, TOTAL])
+    result = replace(result, comparisons=[result.comparisons[0].but(verdict=Verdict.REGRESSED)])
+    assert result.comparisons[0].quantity == "cpu_time"
+    assert any("layers that changed" in line for line in explain(result))
+
+
+def test_what_else_differs_than_versions_is_told() -> None:
+    lines = explain(result_of(alike(0.2)), differences=["option mode fast → safe", "$A none → 1"])
+    expected = "what else differs (A → B): option mode fast → safe, $A none → 1"
+    assert line_with("what else differs", lines) == expected
 
 
 def test_the_reason_is_shown_where_there_are_no_layers() -> None:

@@ -50,7 +50,10 @@ def regressed(**fields: Any) -> dict[str, Any]:
         "rounds": [{"sides": sides, "pairs": 80}] * 3,
         "launch": {"lock": ["onnxruntime==1.31.0", "flatbuffers==25.9", "pip==26"]},
         "launch_against": {"lock": ["onnxruntime==1.30.0", "flatbuffers==25.2", "pip==25"]},
-        "layers": [["conv", "Conv", 1e-5, 3e-5, 2e-5, 1.0], ["all layers", "", 0.0, 0.0, 0.0, 1.0]],
+        "layers": [
+            ["conv", "Conv", 1e-5, 3e-5, 2e-5, 1.0],
+            ["all layers", "", 1e-5, 3e-5, 2e-5, 1.0],
+        ],
         "machine": MACHINE,
     }
     return {**line, **fields}
