@@ -1,8 +1,8 @@
 """The project that a command runs in: pytest's root directory, and our settings in its ini file.
 
 Commands have the settings and the stacks that pytest has. The file is found by pytest's own
-``determine_setup``, which is private to it, as are the values that it returns: read in pytest
-8.4.2, 9.0.2 and 9.2.0.
+``determine_setup`` and read by ``load_config_dict_from_file``, which are private to it, as are the
+values that they return: read in pytest 8.4.2, 9.0.2 and 9.2.0.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from _pytest.config.findpaths import determine_setup
+from _pytest.config.findpaths import determine_setup, load_config_dict_from_file
 
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.text import seems_url
@@ -129,8 +129,17 @@ def find_project(paths: Iterable[Path] = ()) -> Project:
         )
     except (pytest.UsageError, pytest.fail.Exception, OSError, UnicodeDecodeError) as error:
         raise MlmsError(f"the project's settings can't be read: {error}") from None
-    values = {key: getattr(value, "value", value) for key, value in ini.items()}
-    return Project(root, file, values, folder)
+    return Project(root, file, _plain(ini), folder)
+
+
+def settings_in(file: Path) -> Mapping[str, Any]:
+    """Return what an ini file itself sets, without what the command line has in its place."""
+    return _plain(load_config_dict_from_file(file) or {})
+
+
+def _plain(ini: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of pytest's own records, which it has from 9.0 on."""
+    return {key: getattr(value, "value", value) for key, value in ini.items()}
 
 
 def project_stacks(

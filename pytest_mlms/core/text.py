@@ -11,7 +11,9 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 _LONGEST_WORD = 500
 
-_SCHEMES = ("file", "http", "https", "postgres", "postgresql", "postgresql+psycopg", "sqlite")
+_SCHEMES = ("postgres", "postgresql", "postgresql+psycopg", "sqlite")
+_NO_FOLDERS = ("file", "http", "https")
+"""Further schemes, of which only the exact word is one: folders are called files."""
 
 _UNSAFE = re.compile(rf"{_CONTROL.pattern[:-1]}\u202a-\u202e\u2066-\u2069]")
 """These, and the characters that make text run the other way than it is written."""
@@ -33,8 +35,10 @@ def seems_url(text: str) -> bool:
     if ":" in text.partition("/")[0][2:]:
         return True
     word, slashes, _ = text.partition("//")
-    is_first = bool(slashes) and "/" not in word
-    return is_first and bool(close_words(word.lower(), _SCHEMES, likeness=0.75))
+    if not slashes or "/" in word:
+        return False
+    name = word.lower()
+    return name in _NO_FOLDERS or bool(close_words(name, _SCHEMES, likeness=0.75))
 
 
 def find_control(text: str) -> str:

@@ -42,6 +42,7 @@ def test_any_text_is_fit_for_xml_and_utf_8(text: str) -> None:
         "postgresql:/host/d",
         "postgresql:host/d",
         "sqlite//h.sqlite",
+        "file//h.sqlite",
         "db.example.org:5432/d",
         "joe:s3cret@host/d",
     ],
@@ -53,7 +54,17 @@ def test_a_mistyped_url_is_told_from_a_path(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["h.sqlite", "results//h.sqlite", "postgres/x", "~/a:b", "C:/h.sqlite", "../x//y", ""]
+    "text",
+    [
+        "h.sqlite",
+        "results//h.sqlite",
+        "files//h.sqlite",
+        "postgres/x",
+        "~/a:b",
+        "C:/h.sqlite",
+        "../x//y",
+        "",
+    ],
 )
 def test_a_path_is_not_taken_for_a_url(text: str) -> None:
     assert not seems_url(text)

@@ -26,8 +26,8 @@ def test_a_quantity_of_ones_own_is_in_the_table_the_results_and_junit(project: P
     result.stdout.fnmatch_lines(
         [
             "*mlms: quantities of own tests, worst verdicts first*",
-            "verdict  model   case             rmse    delay",
-            "PASSED   matrix  matrix-cpu  0.125 lux  2.50 ms",
+            "verdict  model   case             test       rmse    delay",
+            "PASSED   matrix  matrix-cpu  test_rmse  0.125 lux  2.50 ms",
             "mlms: 1 model: 1 passed; 1 measured, 0 not gated",
         ]
     )
@@ -88,7 +88,7 @@ def test_a_broken_limit_fails_the_test_and_hides_no_other_quantity(project: Proj
             "matrix matrix-cpu: rmse is not at most 0.100 m: measured 0.125 m",
             "  limit set by test_own.py:5",
             "reproduce: pytest *'test_own.py::test_own[[]matrix-cpu[]]'",
-            "FAILED   matrix  matrix-cpu  0.125 m   0.900",
+            "FAILED   matrix  matrix-cpu  test_own  0.125 m   0.900",
             "FAILED test_own.py::test_own*matrix matrix-cpu: rmse is not at most 0.100 m*",
         ]
     )
@@ -104,7 +104,7 @@ def test_a_limit_inside_the_interval_of_several_values_is_undecided(project: Pro
     result.stdout.fnmatch_lines(
         [
             f"  test_own.py:5: MlmsInconclusive: matrix matrix-cpu: {UNDECIDED}",
-            "INCONCLUSIVE  matrix  matrix-cpu  0.100 m ±25 %   0.900",
+            "INCONCLUSIVE  matrix  matrix-cpu  test_own  0.100 m ±25 %   0.900",
             "*1 undecided*",
         ]
     )

@@ -141,6 +141,7 @@ class WebError(Exception):
         is_late: The time was over.
         is_too_large: The body has more bytes than the limit.
         is_page: The answer is a web page, and a file was asked for.
+        is_of_settings: A setting of this machine is wrong.
     """
 
     def __init__(
@@ -151,6 +152,7 @@ class WebError(Exception):
         is_late: bool = False,
         is_too_large: bool = False,
         is_page: bool = False,
+        is_of_settings: bool = False,
     ) -> None:
         super().__init__(text)
         self.status = status
@@ -158,12 +160,13 @@ class WebError(Exception):
         self.is_late = is_late
         self.is_too_large = is_too_large
         self.is_page = is_page
+        self.is_of_settings = is_of_settings
 
     @property
     def may_pass(self) -> bool:
         """True if another attempt may succeed: not if the server refused the request."""
         is_refused = 0 < self.status < 500 or self.is_too_large or self.is_page
-        return not is_refused
+        return not (is_refused or self.is_of_settings)
 
 
 def append_to(

@@ -69,7 +69,8 @@ def reply_to(request: Mapping[str, Any], tell: Callable[[int], None]) -> dict[st
         return {"error": "a part of the server's answer takes too much memory"}
     except OSError as error:  # of the file, or of requests for authorities that aren't there
         if error.errno is None:
-            return {"error": f"{error}; correct REQUESTS_CA_BUNDLE, CURL_CA_BUNDLE or pip's cert"}
+            advice = "correct REQUESTS_CA_BUNDLE, CURL_CA_BUNDLE or pip's cert"
+            return {"error": f"{error}; {advice}", "is_of_settings": True}
         return {"errno": error.errno, "strerror": error.strerror, "path": error.filename}
 
 

@@ -50,6 +50,13 @@ A model without a manifest has its draft in the run's folder, which the node id 
 """
 
 
+_OF_OUTPUT = (
+    *("cache_dir", "console_output_style", "faulthandler_", "junit_", "log_"),
+    *("tmp_path_retention_", "verbosity_"),
+)
+"""The beginnings of pytest's own ini keys that say what it prints and where it writes."""
+
+
 def reproduce_command(item: pytest.Item) -> str:
     """Return the command, for the folder that pytest was started in, without secrets."""
     return command_for(item.nodeid, item.path, item.config)
@@ -76,8 +83,18 @@ def _options_of_pytest(config: pytest.Config) -> Iterator[str]:
         yield f"--rootdir={root}"
     left_out = {option.key for option in OPTIONS if option.name not in _KEPT}
     for override in config.getoption("override_ini", None) or ():
-        if override.partition("=")[0] not in left_out:
+        key = override.partition("=")[0]
+        if key not in left_out and not key.startswith(_OF_OUTPUT) and _overrides(key, config):
             yield f"-o{override}"
+
+
+def _overrides(key: str, config: pytest.Config) -> bool:
+    """Return False for addopts that the ini file doesn't have, which nothing has to leave out."""
+    if key != "addopts" or config.inipath is None:
+        return key != "addopts"
+    from pytest_mlms.project import settings_in
+
+    return bool(settings_in(config.inipath).get("addopts"))
 
 
 def _is_needed(option: Option, path: Path, config: pytest.Config) -> bool:

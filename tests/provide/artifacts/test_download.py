@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
 
 from pytest_mlms.provide.artifacts import child
-from pytest_mlms.provide.artifacts.download import Download
+from pytest_mlms.provide.artifacts.download import _WAITS, Download
 from pytest_mlms.provide.artifacts.limits import DownloadLimits
 from pytest_mlms.provide.artifacts.transfer import DownloadError
 from tests.support.fileserver import DATA, DIGEST, FileServer, start_of
@@ -158,8 +159,11 @@ def test_authorities_that_are_not_there_are_told_with_their_file(
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/nonexistent/ca.pem")
     url, limits = "https://127.0.0.1:9/x", DownloadLimits()
     download = Download(url, path, lambda name, done, total: None, limits)
+    waits: list[float] = []
+    monkeypatch.setattr(time, "sleep", waits.append)
     with pytest.raises(DownloadError, match=r"/nonexistent/ca\.pem; correct REQUESTS_CA_BUNDLE"):
         download.run(DIGEST)
+    assert not set(waits) & set(_WAITS), "it is tried once"
 
 
 def test_a_process_that_ends_before_it_reads_its_request_is_an_error(

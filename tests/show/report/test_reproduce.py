@@ -82,6 +82,17 @@ def test_the_places_of_the_options_of_pytest_are_kept(pytester: pytest.Pytester)
     assert found == f"pytest -cother.ini -omlms_processes=1 {NODE}"
 
 
+def test_overrides_of_what_pytest_prints_and_of_addopts_that_no_file_has_are_left_out(
+    pytester: pytest.Pytester,
+) -> None:
+    typed = ("-oaddopts=", "-olog_cli=true", "-ojunit_family=xunit1", "-opythonpath=src")
+    assert command(pytester, *typed) == f"pytest -opythonpath=src {NODE}"
+    pytester.makeini("[pytest]\nlog_level = INFO\n")
+    assert command(pytester, *typed) == f"pytest -opythonpath=src {NODE}"
+    pytester.makeini("[pytest]\naddopts = -x\n")
+    assert command(pytester, *typed) == f"pytest -oaddopts= -opythonpath=src {NODE}"
+
+
 LEFT_OUT = {
     *("results", "keep", "history", "push", "push_token_file", "model", "resume", "fleet"),
     *("worker_timeout", "benchmark_json", "bencher_json", "metrics", "report", "upgrade_report"),
