@@ -44,10 +44,19 @@ class Project:
     def value(self, name: str) -> Any:
         """Return an option's value: of ``addopts``, else of its ini key; None where neither has it.
 
-        Paths are absolute. Raises MlmsError for a switch that is neither true nor false.
+        Paths are absolute. Raises MlmsError for a switch that is neither true nor false, and for
+        folders of manifests or predictors that aren't there, as pytest does.
         """
         option = next(option for option in OPTIONS if option.name == name)
-        typed = getattr(self._typed, name)
+        value = self._value(option)
+        for path in value if value and name in ("manifests", "predictors") else ():
+            if not path.exists():
+                source = f"{option.key} in {self.file}" if self.file else option.key
+                raise MlmsError(f"{source}: there is no {path}; name a folder that exists")
+        return value
+
+    def _value(self, option: Option) -> Any:
+        typed = getattr(self._typed, option.name)
         if typed is not None:
             return _read(option, typed, self.folder)
         value = self.ini.get(option.key)
