@@ -266,7 +266,8 @@ def _check(options: Config, config: pytest.Config) -> None:
                 raise pytest.UsageError(f"{source}: there is no {path}; name a folder that exists")
     _check_manifests(options, config)
     _check_sides(options)
-    _check_results(options, config)
+    _check_folder("results", options.results, config)
+    _check_folder("cache", options.cache, config)
     for name in _DOCUMENTS:
         _check_document(name, getattr(options, name), config)
     _check_trace(options, config)
@@ -309,13 +310,15 @@ def _check_sides(options: Config) -> None:
     )
 
 
-def _check_results(options: Config, config: pytest.Config) -> None:
-    """Refuse a folder of results that can't be made."""
-    nearest = options.results
+def _check_folder(name: str, path: Path | None, config: pytest.Config) -> None:
+    """Refuse a folder that can't be made, as there is a file."""
+    if path is None:
+        return
+    nearest = path
     while not nearest.exists():
         nearest = nearest.parent
     if not nearest.is_dir():
-        source = source_of(config, "mlms_results")
+        source = source_of(config, f"mlms_{name}")
         raise pytest.UsageError(f"{source}: {nearest} is a file; name a folder")
 
 

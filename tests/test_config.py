@@ -77,6 +77,7 @@ def test_a_performance_item_may_end_early_unless_it_is_asked_for_more(
         (["--mlms-manifests=notes.txt"], "notes.txt is no .yaml file; name a manifest"),
         (["--mlms-manifests=empty"], "empty has no .yaml file; name a manifest"),
         (["--mlms-results=notes.txt/r"], "notes.txt is a file; name a folder"),
+        (["--mlms-cache=notes.txt/c"], "--mlms-cache: .*notes.txt is a file; name a folder"),
         (
             ["--mlms-benchmark-json=none/x.json"],
             "--mlms-benchmark-json: there is no folder .*none; make it",
