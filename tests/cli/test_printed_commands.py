@@ -49,7 +49,7 @@ def texts() -> Iterator[Text]:
 
 
 def joined(place: str, node: ast.JoinedStr) -> Text:
-    text, put = "", []
+    text, put = "", list[ast.expr]()
     for part in node.values:
         if isinstance(part, ast.FormattedValue):
             text += str(len(put))
