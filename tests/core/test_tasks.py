@@ -85,9 +85,6 @@ def test_the_task_of_another_package_is_measured_limited_and_shown(counting: Pro
     verdicts = {limit["quantity"]: limit["verdict"] for limit in item["limits"]}
     assert verdicts == {"within_one": "FAILED", "bias": "PASSED"}
     result.stdout.fnmatch_lines(
-        ["verdict *within_one (interval) *bias (interval) *inputs", "FAILED *"]
-    )
-    result.stdout.fnmatch_lines(
         ["*within_one is not at least 99.00 %*", "*  row *: label *, count *"]
     )
     assert "mlms_bias_high" in (counting.path / "junit.xml").read_text()

@@ -11,7 +11,6 @@ from statistics import fmean
 from typing import NamedTuple
 
 from pytest_mlms.core.quantities import QUANTITIES, quantities_of
-from pytest_mlms.core.quantities.table import ACCURACY
 from pytest_mlms.core.records import Comparison, Kind, main_comparison
 from pytest_mlms.core.units import format_quantity
 from pytest_mlms.decide.upgrade.labels import format_change, percent, spread_text
@@ -200,8 +199,6 @@ def _estimate_tables(kind: Kind) -> list[Table]:
         if column is not None and quantity.kind == kind:
             table = tables.setdefault(column.table, Table(kind, column.table, {}))
             table.columns[column.title] = _FORMS[column.form](name)
-    for name in _further_quantities(kind):
-        next(iter(tables.values())).columns[f"{name} (interval)"] = _interval(name)
     made: list[Table] = []
     for table in tables.values():
         more = {"inputs": _inputs} if kind == "accuracy" else _MORE_COLUMNS.get(table.title, {})
@@ -210,12 +207,6 @@ def _estimate_tables(kind: Kind) -> list[Table]:
         judged = _judged_in(table, is_first)
         made.append(table._replace(quantities=judged, if_any=_if_any(table)))
     return made
-
-
-def _further_quantities(kind: Kind) -> list[str]:
-    """Return the quantities of accuracy that a task of another package has registered."""
-    found = [quantity for quantity in quantities_of(kind) if quantity.column is None]
-    return [each.name for each in found if kind == "accuracy" and each not in ACCURACY]
 
 
 def _if_any(table: Table) -> frozenset[str]:

@@ -66,7 +66,9 @@ def command_for(nodeid: str, path: Path, config: pytest.Config) -> str:
     """Return the command for the item of a node id and a file."""
     words = ["pytest", *_options_of_pytest(config)]
     for option in OPTIONS:
-        if option.name in _KEPT and _is_needed(option, path, config):
+        if option.name == "manifests":
+            words += _words(option, _needed_manifests(path, config))
+        elif option.name in _KEPT:
             words += _words(option, config.getoption(option.key, None))
     words += _stack_of_drafts(config)
     words.append(_node(nodeid, path, config))
@@ -97,9 +99,21 @@ def _overrides(key: str, config: pytest.Config) -> bool:
     return bool(settings_in(config.inipath).get("addopts"))
 
 
-def _is_needed(option: Option, path: Path, config: pytest.Config) -> bool:
-    """Return False for --mlms-manifests where the path of the item says the same."""
-    return option.name != "manifests" or not path.is_relative_to(config.rootpath)
+def _needed_manifests(path: Path, config: pytest.Config) -> list[str]:
+    """Return the folders of --mlms-manifests without which the item, or a stack, isn't found.
+
+    The path of an item below the root says where it is, and where its own stacks are.
+    """
+    folders: list[str] = config.getoption("mlms_manifests", None) or []
+    if not path.is_relative_to(config.rootpath):
+        return folders
+    needed = []
+    for name in folders:
+        folder = (config.invocation_params.dir / os.path.expanduser(name)).resolve()
+        declares = any((folder / file).is_file() for file in ("stacks.yaml", "stacks.yml"))
+        if declares and not path.is_relative_to(folder):
+            needed.append(name)
+    return needed
 
 
 def _words(option: Option, value: Any) -> Iterator[str]:

@@ -75,6 +75,16 @@ def test_folders_of_manifests_outside_of_the_root_are_named(pytester: pytest.Pyt
     assert found == f"pytest --mlms-manifests=. '../{NODE[1:]}"
 
 
+def test_a_folder_that_declares_stacks_away_from_the_manifest_is_named(
+    pytester: pytest.Pytester,
+) -> None:
+    for name in ("digits", "apart"):
+        pytester.mkdir(name)
+        (pytester.path / name / "stacks.yaml").write_text("")
+    typed = ("--mlms-manifests=digits", "--mlms-manifests=apart")
+    assert command(pytester, *typed) == f"pytest --mlms-manifests=apart {NODE}"
+
+
 def test_the_places_of_the_options_of_pytest_are_kept(pytester: pytest.Pytester) -> None:
     pytester.path.joinpath("other.ini").write_text("[pytest]\n")
     team = ("-o", "mlms_push=https://portal.example", "-o", "mlms_history=team.sqlite")
