@@ -89,7 +89,7 @@ def test_a_broken_limit_fails_the_test_and_hides_no_other_quantity(project: Proj
             "  limit set by test_own.py:5",
             "reproduce: pytest *'test_own.py::test_own[[]matrix-cpu[]]'",
             "FAILED   matrix  matrix-cpu  test_own  0.125 m   0.900",
-            "FAILED test_own.py::test_own*matrix matrix-cpu: rmse is not at most 0.100 m*",
+            "FAILED test_own.py::test_own*rmse 0.125 m, limit at most 0.100 m",
         ]
     )
     (item,) = project.items()
