@@ -19,7 +19,7 @@ from pytest_mlms.author.draft.request import DraftRequest
 from pytest_mlms.author.draft.table_files import ColumnsData, as_number, is_missing
 from pytest_mlms.author.draft.table_fit import Fit
 from pytest_mlms.author.draft.table_labels import Classes, count_of_scores, labels_of
-from pytest_mlms.author.draft.table_series import Windows, cut, in_time, windows_of
+from pytest_mlms.author.draft.table_series import Windows, cut, windows_of
 from pytest_mlms.author.draft.table_target import Roles, beside, find_roles
 from pytest_mlms.author.draft.table_texts import (
     TOKENIZER,
@@ -27,6 +27,7 @@ from pytest_mlms.author.draft.table_texts import (
     text_column,
     token_inputs,
 )
+from pytest_mlms.author.draft.table_times import in_time
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import Refused
@@ -119,7 +120,7 @@ def _arrays_of_series(
 
     Raises MlmsError where the table and the model don't fit, with what to do.
     """
-    data, sorted_by = in_time(data)
+    data, sorted_by = in_time(data, form.columns)
     if sorted_by:
         request.say(f"{data.path}: sorted by {sorted_by}")
     found = cut(data, form, predictor, request.target_columns)

@@ -24,7 +24,9 @@ _MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-
 _SEPARATOR_LINE = re.compile(r"sep=(.)\r?\n", re.IGNORECASE)  # of Excel
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _DECIMAL_COMMA = re.compile(r"[+-]?\d*,?\d+([eE][+-]?\d+)?")
-_DATE = re.compile(r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([T ].*)?")
+_DATE = re.compile(
+    r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{4}[-/]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([T ].*)?"
+)
 _TRUTHS = {"true": 1, "false": 0}
 _MISSING = frozenset({"", "#N/A", "<NA>", "?", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan"})
 """Cells that stand for no value: those of pandas, and that of the UCI repository."""

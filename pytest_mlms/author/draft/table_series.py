@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -12,8 +10,9 @@ from mlms_predictors import Tensor
 from numpy.typing import NDArray
 
 from pytest_mlms.author.draft.axes import option_of
-from pytest_mlms.author.draft.table_files import ColumnsData, as_number
+from pytest_mlms.author.draft.table_files import ColumnsData, as_number, is_missing, is_number
 from pytest_mlms.author.draft.table_target import TARGETS, width_of
+from pytest_mlms.author.draft.table_times import TIME
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.manifest.schema import BATCH
 from pytest_mlms.measure.agent.predictor import Predictor
@@ -21,9 +20,7 @@ from pytest_mlms.measure.agent.process import Refused
 
 Array = NDArray[Any]
 
-_TIME = re.compile(r"date|time|datetime|timestamp|t|ds|period|year|month|day|hour", re.IGNORECASE)
 _LIKELY_WINDOW = 24
-_ISO = re.compile(r"\d{4}-\d\d-\d\d")  # which are sorted as texts
 _SHOWN = 8  # columns in an error
 _SEQUENCE = 3  # axes of a batch of windows
 
@@ -54,11 +51,31 @@ def windows_of(
     names = _values(data)
     if len(tensor.shape) == 2:
         size = tensor.shape[1]
-        is_series = len(names) == 1 and size is not None and size > 1
+        is_series = len(names) == 1 and size is not None and size > 1 and not _texts(data)
         return Windows(names, size or 0, flat=True) if is_series else None
     if len(tensor.shape) != _SEQUENCE or _is_row(tensor, len(names)):
         return None
+    _check_texts(data)
     return _of_sequence(data, tensor, names, target)
+
+
+def _texts(data: ColumnsData) -> list[str]:
+    """Return the columns of texts that differ: numbers with signs, or what tells several series."""
+    return [
+        name
+        for name in data.names
+        if data.kind(name) == "texts" and len(set(data.columns[name])) > 1
+    ]
+
+
+def _check_texts(data: ColumnsData) -> None:
+    """Raise MlmsError for a column of texts, as windows would reach over several series."""
+    for name in _texts(data):
+        for cell, line in zip(data.columns[name], data.lines, strict=True):
+            if not is_missing(cell) and not is_number(cell):
+                problem = f"{data.path}:{line}: {data.shown(name)} has {cell!r} in a series"
+                advice = "name a table of one series, all of numbers"
+                raise MlmsError(f"{problem}; {advice}, or leave it out: --without {name}")
 
 
 def _is_row(tensor: Tensor, columns: int) -> bool:
@@ -93,7 +110,7 @@ def _values(data: ColumnsData) -> list[str]:
     if len(names) < 2:
         return names
     if data.has_header:
-        names = [name for name in names if name and not _TIME.fullmatch(name)] or names
+        names = [name for name in names if name and not TIME.fullmatch(name)] or names
     first = data.columns[data.names[0]]
     if len(names) > 1 and names[0] == data.names[0] and _has_even_steps(first):
         return names[1:]
@@ -118,25 +135,6 @@ def _size(size: int | None, tensor: Tensor, columns: Sequence[str], data: Column
 
 def _counted(columns: int) -> str:
     return "1 column" if columns == 1 else f"{columns} columns"
-
-
-def in_time(data: ColumnsData) -> tuple[ColumnsData, str]:
-    """Return the rows in the order of their time, and what was sorted by, "" for nothing.
-
-    Raises MlmsError for several rows of one time, as those of several series have.
-    """
-    for name in data.names:
-        cells = data.columns[name]
-        if all(map(_ISO.match, cells)):
-            order = sorted(range(len(cells)), key=cells.__getitem__)
-            for one, next_one in itertools.pairwise(order):
-                if cells[one] == cells[next_one]:
-                    problem = f"{data.path}:{data.lines[next_one]}: {data.shown(name)} has"
-                    advice = "name a table of one series, with a row for each time"
-                    raise MlmsError(f"{problem} {cells[one]} again; {advice}")
-            is_sorted = order == list(range(len(cells)))
-            return data.rows(order), "" if is_sorted else data.shown(name)
-    return data, ""
 
 
 class Cut(NamedTuple):

@@ -137,6 +137,61 @@ def test_windows_with_missing_values_are_left_out_and_their_lines_told() -> None
     assert len(packed()["label"]) == 5
 
 
+TWO_MONTHS = [(3 + day // 28, 1 + day % 28) for day in range(TIMES)]
+
+
+@pytest.mark.parametrize(
+    ("header", "times"),
+    [
+        ("date", [f"{day:02}.{month:02}.2024" for month, day in TWO_MONTHS]),
+        ("date", [f"{month}/{day}/2024" for month, day in TWO_MONTHS]),
+        ("date", [f"{1990 + time // 12}-{1 + time % 12:02}" for time in range(TIMES)]),
+        ("date", [f"2024-01-{1 + time // 24} {time % 24}:00" for time in range(TIMES)]),
+        ("date", [f"1/2/2024 {time % 12 or 12}:00 {'AP'[time // 12]}M" for time in range(24)]),
+        ("time", range(1_700_000_000, 1_700_000_000 + TIMES)),
+        ("year", range(1900, 1900 + TIMES)),
+    ],
+)
+def test_the_last_time_first_is_turned_however_times_are_written(
+    header: str, times: Sequence[object]
+) -> None:
+    save([WINDOW, 1], 1)
+    values = A[: len(times)]
+    for step in (1, -1):
+        write(f"{header},sales", times[::step], values[::step])
+        drafted()
+        assert np.array_equal(packed()["label"], values[WINDOW:]), step
+        assert (f"data.csv: sorted by column '{header}'" in SAID) == (step < 0)
+
+
+def test_times_whose_order_is_not_clear_are_refused() -> None:
+    save([WINDOW, 1], 1)
+    for times, message in (
+        ([f"{1 + time % 12:02}/{1 + time // 12:02}/2024" for time in range(TIMES)], "the month is"),
+        ([f"2024-01-{1 + time % 28:02}T1:00+0{time % 2}:00" for time in range(TIMES)], "zones"),
+        (["1/2/2024 noon"] * TIMES, "data.csv:2: column 'date': '1/2/2024 noon' is no time known"),
+    ):
+        write("date,sales", times, A)
+        with pytest.raises(MlmsError, match=message):
+            drafted()
+    write("t,sales", [time // 2 for time in range(TIMES)], A)
+    with pytest.raises(MlmsError, match="data.csv:3: column 't' has 0 again; name a table of one"):
+        drafted()
+
+
+@pytest.mark.parametrize("shape", [[WINDOW], [WINDOW, 1]])
+def test_columns_that_are_no_numbers_make_no_series_of_the_target(shape: list[int]) -> None:
+    save(shape, 1)
+    percent = [f"{value:.0%}" for value in A]
+    write("a,b,c,d,target", percent, percent, percent, percent, B)
+    with pytest.raises(MlmsError, match="data.csv:2: column 'a'.* '0%'"):
+        drafted()
+    if len(shape) > 1:
+        write("shop,sales", ["n", "s"] * (TIMES // 2), A)
+        with pytest.raises(MlmsError, match="column 'shop' has 'n' in a series; .* --without shop"):
+            drafted()
+
+
 @pytest.mark.parametrize(
     ("shape", "header", "columns", "message"),
     [
