@@ -86,6 +86,8 @@ def documented_row(quantity: Quantity) -> str:
     tolerance = "-"
     if quantity.upgrade:
         tolerance = f"{100 * quantity.upgrade.tolerance:g} %"
+        if quantity.upgrade.asked:
+            tolerance += ", if asked"
     cells = [
         f"`{quantity.name}`",
         quantity.unit or "-",

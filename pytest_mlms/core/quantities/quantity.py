@@ -135,6 +135,8 @@ class UpgradeRule:
             where it is empty.
         estimate: The estimate of a performance item that two hosts are compared by; empty for
             quantities that aren't compared between hosts.
+        asked: True for a quantity that is only compared where the manifest limits it, or a
+            tolerance names it.
     """
 
     tolerance: float
@@ -143,6 +145,7 @@ class UpgradeRule:
     samples: Samples = "rounds"
     key: str = ""
     estimate: str = ""
+    asked: bool = False
 
 
 @dataclass(frozen=True)

@@ -24,13 +24,14 @@ def accuracy_quantity(
     unit: str = "fraction",
     better: Literal["lower", "higher"] = "higher",
     tolerance: float = 0.01,
+    asked: bool = False,
 ) -> Quantity:
     """Return a quantity of accuracy, which a manifest limits under its name.
 
-    ``tolerance`` is the tolerance of an upgrade, as in ``UpgradeRule``; the other arguments are as
-    in ``Quantity``.
+    ``tolerance`` is the tolerance of an upgrade, and ``asked`` whether it is only compared where a
+    manifest names it, as in ``UpgradeRule``; the other arguments are as in ``Quantity``.
     """
-    rule = UpgradeRule(tolerance=tolerance, samples="inputs")
+    rule = UpgradeRule(tolerance=tolerance, samples="inputs", asked=asked)
     return Quantity(name, unit, better, "accuracy", description, name, None, rule, column)
 
 
@@ -110,6 +111,8 @@ _ACCURACY = {
 
 _ERRORS = {"wer", "cer", "mae", "rmse", "ece"}
 _UNITS = {"psnr": "dB", "mae": "", "rmse": ""}
+_ASKED = {"precision", "recall", "auc", "average_precision", "ece"}
+"""Compared in upgrades where a manifest names them: each more is a chance to be REGRESSED."""
 
 
 def _accuracy(table: str, name: str, title: str, description: str) -> Quantity:
@@ -120,6 +123,7 @@ def _accuracy(table: str, name: str, title: str, description: str) -> Quantity:
         Column(table, title, form) if title else None,
         unit=_UNITS.get(name, "fraction"),
         better="lower" if name in _ERRORS else "higher",
+        asked=name in _ASKED,
     )
 
 

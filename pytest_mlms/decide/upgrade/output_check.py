@@ -545,6 +545,7 @@ class _AccuracyCheck:
             self._evidence["b"],
             self._check.tolerances,
             manifest.evaluate.seed,
+            {entry.key for entry in manifest.thresholds.entries()},
         )
         order = facts_of(manifest.task).quantities
         return sorted(comparisons, key=lambda one: order.index(one.quantity))

@@ -6,7 +6,7 @@ All functions are pure. docs/methodology.md explains the rule, its sources and i
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import scipy
@@ -33,13 +33,22 @@ _UNSEEN = 0.04
 
 
 def compare_evidence(
-    baseline: Evidence, candidate: Evidence, tolerances: Mapping[str, float], seed: int
+    baseline: Evidence,
+    candidate: Evidence,
+    tolerances: Mapping[str, float],
+    seed: int,
+    limited: Collection[str] = (),
 ) -> list[Comparison]:
     """Return the verdict on each quantity of a task, given each side's evidence of the same inputs.
 
     ``tolerances`` by quantity override the defaults; what they name is a gate. ``seed`` draws the
-    samples of the bootstrap.
+    samples of the bootstrap. Quantities that are compared where they are asked for are so where
+    ``tolerances`` or ``limited``, the quantities that the manifest limits, have them.
     """
+    asked = {*tolerances, *limited}
+    rules = upgrade_rules("inputs").items()
+    idle = {name for name, rule in rules if rule.asked and name not in asked}
+    baseline, candidate = baseline.without(idle), candidate.without(idle)
     found = []
     right_b = candidate.shares
     for name, right_a in baseline.shares.items():
@@ -48,7 +57,7 @@ def compare_evidence(
             found.append(compare_accuracy(name, right_a, right_b[name], tolerance))
         else:
             found.append(_undecided(name, float(right_a.mean()), math.nan, len(right_a), tolerance))
-    values_a = figures_of(baseline)
+    values_a = {name: value for name, value in figures_of(baseline).items() if name not in idle}
     if values_a:
         found += _compare_figures(baseline, candidate, values_a, tolerances, seed)
     return [compared.but(gate=compared.quantity in tolerances) for compared in found]

@@ -71,7 +71,10 @@ def gate_of(change: Change, named: Mapping[str, float]) -> Gate | None:
     so that the change is beyond it and no change is within.
     """
     name = _COMPARED_AS.get(change.quantity, change.quantity)
-    if name == "agreement" or name in {*upgrade_rules("inputs"), *upgrade_rules("outputs")}:
+    of_outputs = {**upgrade_rules("inputs"), **upgrade_rules("outputs")}
+    if name in of_outputs and of_outputs[name].asked:
+        return Gate(name, named.get(name, of_outputs[name].tolerance))
+    if name == "agreement" or name in of_outputs:
         return Gate(name, None)
     rule = upgrade_rules().get(name)
     if rule is None or name not in QUANTITIES:

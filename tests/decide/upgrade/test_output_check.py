@@ -34,6 +34,7 @@ from pytest_mlms.decide.upgrade.output_verdict import (
 )
 from pytest_mlms.decide.upgrade.rounds import SIDES, Array, Outputs, SideName
 from pytest_mlms.manifest.schema import Input
+from pytest_mlms.manifest.thresholds import Thresholds
 from pytest_mlms.measure.agent.predictor import (
     Predictor,
     RepeatedCalls,
@@ -299,6 +300,9 @@ class Check:
         return find(list(self.found.comparisons), "agreement").told
 
 
+USUAL = ("top1", "top5", "f1_macro")
+
+
 def quantities(comparisons: list[Comparison]) -> list[str]:
     return [compared.quantity for compared in comparisons]
 
@@ -310,9 +314,7 @@ def check(tmp_path: Path) -> Check:
 
 def test_equal_outputs_and_scores_pass(check: Check) -> None:
     found = check.run()
-    of_classes = ["top1", "top5", "f1_macro", "precision", "recall"]
-    of_scores = ["auc", "average_precision", "ece"]
-    assert quantities(found) == ["agreement", "batch_agreement", *of_classes, *of_scores]
+    assert quantities(found) == ["agreement", "batch_agreement", *USUAL]
     assert {compared.verdict for compared in found} == {PASSED}
     assert check.told == "outputs are equal on 600 of 600 inputs"
     assert check.found.outputs is not None
@@ -337,6 +339,18 @@ def test_a_candidate_that_loses_answers_regresses_in_accuracy(check: Check) -> N
     assert (top1.a, top1.b) == (1.0, 0.0)
     assert top1.ratio == -1.0
     assert check.worse_inputs[1].startswith("row 1: label 1, class_1 1 -> 0, probability_1 0.")
+
+
+def test_scores_beyond_the_best_class_are_compared_where_they_are_limited_or_a_gate(
+    check: Check,
+) -> None:
+    thresholds = Thresholds.model_validate({"auc": {"min": 0.9}, "recall": {"min": 0.5}})
+    check.set_manifest(thresholds=thresholds)
+    found = check.run(average_precision=0.02)
+    assert quantities(found)[2:] == [*USUAL, "recall", "auc", "average_precision"]
+    gates = {compared.quantity for compared in found if compared.gate}
+    assert "average_precision" in gates
+    assert not gates & {"auc", "recall"}
 
 
 def test_accuracy_is_a_gate_where_the_manifest_names_it(check: Check) -> None:

@@ -153,6 +153,7 @@ def test_a_quantity_that_the_upgrade_did_not_compare_stays_open() -> None:
         ("throughput", 0.5, ("throughput", 0.05)),
         ("peak_memory", 0.0, ("peak_memory", 0.1)),
         ("top1", 0.9, ("top1", None)),
+        ("auc", 0.9, ("auc", 0.01)),  # which upgrades compare where it is asked for
         ("deviation", 9.0, ("agreement", None)),
     ],
 )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _RANKS = {"top1": 1, "top5": 5}
 """Quantity -> how many of the best classes may have the label."""
 
+_AREAS = ("auc", "average_precision")
 _BINARY = 2  # classes
 _MOST_SCORES = 10_000
 """Inputs x classes up to which the areas of each sample are computed, which takes the most time."""
@@ -103,9 +105,16 @@ class ClassificationEvidence(Evidence):
         self.labels = labels
         self._output = output
         self._names = names
+        self._left_out: Collection[str] = ()
 
     def __len__(self) -> int:
         return len(self.values)
+
+    def without(self, names: Collection[str]) -> ClassificationEvidence:
+        """Return evidence without the areas and the calibration that are among ``names``."""
+        found = copy.copy(self)
+        found._left_out = names
+        return found
 
     @property
     def shares(self) -> dict[str, NDArray[np.bool_]]:
@@ -129,9 +138,10 @@ class ClassificationEvidence(Evidence):
         classes = self.values.shape[1]
         positive = 1 if classes == _BINARY else None
         found = class_figures(counts, self.labels, best, classes, positive)
-        if "auc" not in self.unmeasured:
-            found["auc"], found["average_precision"] = self._areas(counts)
-        if "ece" not in self.unmeasured:
+        left_out = {*self._left_out}
+        if not left_out >= set(_AREAS) and "auc" not in self.unmeasured:
+            found.update(zip(_AREAS, self._areas(counts), strict=True))
+        if "ece" not in left_out and "ece" not in self.unmeasured:
             rows = np.arange(len(best))
             confidences = self.scores[rows, best].astype(np.float64)
             found["ece"] = calibration_errors(counts, confidences, best == self.labels)

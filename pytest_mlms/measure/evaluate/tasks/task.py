@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -116,6 +116,10 @@ class Evidence(ABC):
         ``counts`` (R x N) says how often each input is in each sample: a row of ones is the dataset
         itself. Each quantity has R values, NaN where a sample can't tell it.
         """
+
+    def without(self, names: Collection[str]) -> Evidence:
+        """Return evidence that may leave out these figures, as nobody asks for them."""
+        return self
 
     @property
     def rounding(self) -> Mapping[str, float]:
