@@ -63,11 +63,13 @@ def arrays_of_table(
         data, predictor.inputs, predictor.outputs, request.target_columns, fit.better
     )
     _say_left_out(data, roles, request)
-    data = _with_targets(data, roles, request)
+    data = _with_targets(data, roles, classes, request)
+    all_labels, order = labels_of(data, roles.targets, classes)
+    all_lines = data.lines
     data = _sample(data, request.most_inputs)
     inputs = _inputs(data, roles, predictor.inputs)
     data, inputs = _with_answers(data, inputs, predictor, request)
-    labels, order = labels_of(data, roles.targets, classes)
+    labels = all_labels[np.searchsorted(all_lines, data.lines)]
     names = ", ".join(data.shown(name) for name in roles.targets)
     taken = f"label: {names}, {roles.reason}"
     taken += f"; {order}" if order else ""
@@ -90,9 +92,12 @@ def _arrays_of_texts(
     count = len(data.lines)
     roles = beside(data, {column: [column]}, request.target_columns)
     _say_left_out(data, roles, request)
-    data = _sample(_with_targets(data, roles, request), request.most_inputs)
+    data = _with_targets(data, roles, classes, request)
+    all_labels, order = labels_of(data, roles.targets, classes)
+    all_lines = data.lines
+    data = _sample(data, request.most_inputs)
     parts = token_inputs(data, column, model, tensors, request)
-    labels, order = labels_of(data, roles.targets, classes)
+    labels = all_labels[np.searchsorted(all_lines, data.lines)]
     taken = f"label: {data.shown(roles.targets[0])}, {roles.reason}"
     taken += f"; {order}" if order else ""
     request.say(f"{data.path}: {taken}")
@@ -165,10 +170,18 @@ def _say_left_out(data: ColumnsData, roles: Roles, request: DraftRequest) -> Non
         request.say(f"{data.path}: neither features nor target, left out: {names}")
 
 
-def _with_targets(data: ColumnsData, roles: Roles, request: DraftRequest) -> ColumnsData:
-    """Return the rows that have all targets. Raises MlmsError where none has."""
-    columns = [data.columns[name] for name in roles.targets]
-    kept = [row for row in range(len(data.lines)) if not any(is_missing(c[row]) for c in columns)]
+def _with_targets(
+    data: ColumnsData, roles: Roles, classes: Classes, request: DraftRequest
+) -> ColumnsData:
+    """Return the rows that have all targets. Raises MlmsError where none has.
+
+    What stands for no value elsewhere may be a class, such as None.
+    """
+    columns = [
+        [is_missing(cell) and cell not in classes.names for cell in data.columns[name]]
+        for name in roles.targets
+    ]
+    kept = [row for row in range(len(data.lines)) if not any(c[row] for c in columns)]
     if not kept:
         problem = f"{data.path}: {data.shown(roles.targets[0])}, the target, is empty"
         raise MlmsError(f"{problem}; say another one: --target NAME")

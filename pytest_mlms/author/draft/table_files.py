@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
+import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,10 +29,16 @@ _DATE = re.compile(
     r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{4}[-/]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([T ].*)?"
 )
 _TRUTHS = {"true": 1, "false": 0}
-_MISSING = frozenset({"", "#N/A", "<NA>", "?", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan"})
+_MISSING = frozenset(
+    {"", "#N/A", "#N/A N/A", "#NA", "<NA>", "?", "N/A", "NA", "NULL", "None", "n/a", "null"}
+    | {"-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "NaN", "nan"}
+)
 """Cells that stand for no value: those of pandas, and that of the UCI repository."""
 _LEAST_SHARE = 0.5  # of numbers in each line of a table with blanks between its cells
 _LEAST_COUNTED = 3  # columns that are called 0, 1, 2 …
+_LEAST_ASCENDING = 5  # columns that are called 400, 410 … beside texts
+_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
+_NO_NAME = re.compile(r"[+-]?inf(inity)?|\W+", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -127,18 +134,32 @@ def read_table(path: Path) -> ColumnsData:
     has_counts = _counts_itself(rows)
     if has_counts:
         rows, lines = rows[1:], lines[1:]
-    elif len(rows) > 1 and len(rows[0]) == len(rows[1]) - 1 and _names_columns(rows[0], rows[1:]):
-        rows[0] = ["", *rows[0]]  # R leaves out the name of the rows' names
+    else:
+        rows = _with_a_name_for_all(rows)
     _check_widths(rows, lines, separator, path)
     if separator in (";", "\t"):
-        rows = _with_decimal_points(rows)
+        rows = _with_decimal_points(rows, lines, path)
     has_header = not has_counts and _names_columns(rows[0], rows[1:])
     if not has_header:
         names = [str(place + 1) for place in range(len(rows[0]))]
         return ColumnsData(path, _columns(names, rows, path), lines, has_header)
     if len(rows) == 1:
         raise MlmsError(f"{path} has names of columns and no rows; write a row for each input")
+    _check_names(rows[0], lines[0], path)
     return ColumnsData(path, _columns(rows[0], rows[1:], path), lines[1:])
+
+
+def _with_a_name_for_all(rows: list[list[str]]) -> list[list[str]]:
+    """Return rows whose first one has as many cells as the others, where it had one less.
+
+    R leaves out the name of the rows' names, and others write a separator at the end of each row.
+    """
+    if len(rows) < 2 or len(rows[0]) != len(rows[1]) - 1 or not _names_columns(rows[0], rows[1:]):
+        return rows
+    width = len(rows[1])
+    if all(len(row) == width and not row[-1] for row in rows[1:]):
+        return [rows[0], *(row[:-1] for row in rows[1:])]
+    return [["", *rows[0]], *rows[1:]]
 
 
 def _columns(
@@ -267,19 +288,68 @@ def _check_widths(
             raise MlmsError(f"{path}:{line}: {problem}; {advice}")
 
 
-def _with_decimal_points(rows: list[list[str]]) -> list[list[str]]:
-    """Return rows with a point in numbers, in columns of which all have a comma or neither."""
+def _with_decimal_points(
+    rows: list[list[str]], lines: Sequence[int], path: Path
+) -> list[list[str]]:
+    """Return rows with a point in numbers, in columns of which all have a comma or neither.
+
+    Raises MlmsError where the comma or a point may be one between thousands.
+    """
     changed = []
     for place in range(len(rows[0])):
         cells = [row[place] for row in rows[1:] if not is_missing(row[place])]
         has_commas = any("," in cell for cell in cells)
         if has_commas and all(map(_DECIMAL_COMMA.fullmatch, cells)):
             changed.append(place)
+    _check_decimals(rows, lines, changed, path)
     for row in rows:
         for place in changed:
             if _DECIMAL_COMMA.fullmatch(row[place]):
                 row[place] = row[place].replace(",", ".")
     return rows
+
+
+def _check_decimals(
+    rows: Sequence[Sequence[str]], lines: Sequence[int], changed: Sequence[int], path: Path
+) -> None:
+    """Raise MlmsError for numbers of ``changed`` columns whose commas may not be decimal ones.
+
+    They aren't clear beside numbers with points, and where all have three digits behind them.
+    """
+    commas = [
+        (row[place], line)
+        for row, line in zip(rows[1:], lines[1:], strict=True)
+        for place in changed
+        if "," in row[place]
+    ]
+    if not commas:
+        return
+    cell, line = commas[0]
+    advice = "write numbers with a decimal point, and no sign between thousands"
+    for place in range(len(rows[0])):
+        cells = [row[place] for row in rows[1:]]
+        pointed = [row for row, cell in enumerate(cells, start=1) if "." in cell]
+        if pointed and all(is_number(cell) or is_missing(cell) for cell in cells):
+            other = f"line {lines[pointed[0]]} {cells[pointed[0] - 1]}"
+            problem = f"{path}:{line}: has {cell}, and {other}, of which one is between thousands"
+            raise MlmsError(f"{problem}; {advice}")
+    if all(_THOUSANDS.fullmatch(cell) for cell, _ in commas):
+        problem = (
+            f"{path}:{line}: {cell} may be {cell.replace(',', '.')} or {cell.replace(',', '')}"
+        )
+        raise MlmsError(f"{problem}; {advice}")
+
+
+def _check_names(first: Sequence[str], line: int, path: Path) -> None:
+    """Raise MlmsError for a first line that may be one of values, as most of it are numbers."""
+    names = [cell for cell in first if cell and not is_number(cell)]
+    numbers = [float(cell) for cell in first if is_number(cell)]
+    ascend = all(one < next_one for one, next_one in itertools.pairwise(numbers))
+    if len(numbers) > len(names) and not ascend:
+        problem = (
+            f"{path}:{line}: has the numbers of a row, and {names[0]!r}, where others have one"
+        )
+        raise MlmsError(f"{problem}; correct it, or write a line with the names of all columns")
 
 
 def _names_columns(first: Sequence[str], rest: Sequence[Sequence[str]]) -> bool:
@@ -292,13 +362,29 @@ def _names_columns(first: Sequence[str], rest: Sequence[Sequence[str]]) -> bool:
     if len(counts) >= _LEAST_COUNTED and counts == [str(place) for place in range(len(counts))]:
         others = [place for place, cell in enumerate(first) if not is_number(cell)]
         return all(first[place] != row[place] for row in rest for place in others)
+    if len(counts) >= _LEAST_ASCENDING and _ascend_beside_texts(first, rest):
+        return True
     has_numbers = False
     for place, cell in enumerate(first):
         cells = [row[place] for row in rest if len(row) > place and not is_missing(row[place])]
         if cells and all(is_number(each) or _is_truth(each) or _is_date(each) for each in cells):
             has_numbers = True
-            if not is_number(cell) and not is_missing(cell) and not _is_truth(cell):
+            is_value = is_number(cell) or is_missing(cell) or _is_truth(cell)
+            if not is_value and not _NO_NAME.fullmatch(cell):
                 return not _is_date(cell)
     if has_numbers or len(set(first)) < len(first):
         return False
     return all(cell not in {row[place] for row in rest} for place, cell in enumerate(first))
+
+
+def _ascend_beside_texts(first: Sequence[str], rest: Sequence[Sequence[str]]) -> bool:
+    """Return whether a row has whole numbers that ascend, as names of wavelengths or years do.
+
+    Beside them are texts, none of which is in its column again.
+    """
+    counts = [float(cell) for cell in first if is_number(cell) and float(cell).is_integer()]
+    others = [place for place, cell in enumerate(first) if not is_number(cell)]
+    if len(counts) + len(others) < len(first) or not others:
+        return False
+    ascend = all(one < next_one for one, next_one in itertools.pairwise(counts))
+    return ascend and all(first[place] != row[place] for row in rest for place in others)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from mlms_predictors import Tensor
 
-from pytest_mlms.author.draft.table_files import ColumnsData
+from pytest_mlms.author.draft.table_files import ColumnsData, is_number
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.manifest.types import instead
 
@@ -164,7 +164,7 @@ def _of_one_input(
         ids = [name for name in names if _is_id(data, name)]
         if width is not None and len(names) - len(ids) > width:
             names, unused = [name for name in names if name not in ids], [*unused, *ids]
-        texts = [name for name in names if data.kind(name) == "texts"]
+        texts = [name for name in names if _has_classes(data, name)]
         others_fit = width is None or len(names) == width + 1
         if len(texts) == 1 and others_fit and len(names) > 1 and tensor.dtype != "string":
             targets, reason = texts, "the only one of texts"
@@ -175,6 +175,12 @@ def _of_one_input(
     return Roles({tensor.name: names}, targets, reason, [*unused, *left_out])
 
 
+def _has_classes(data: ColumnsData, name: str) -> bool:
+    """Return whether a column has texts, and not numbers of which one is mistyped."""
+    cells = data.columns[name]
+    return data.kind(name) == "texts" and sum(map(is_number, cells)) < len(cells) / 2
+
+
 def _by_usual_name(data: ColumnsData, names: Sequence[str]) -> str | None:
     """Return the column that is called as targets are. Raises MlmsError where several are."""
     found = []
@@ -182,6 +188,9 @@ def _by_usual_name(data: ColumnsData, names: Sequence[str]) -> str | None:
         singular = name.casefold().strip()
         if singular in TARGETS or singular.removesuffix("s") in TARGETS or singular == "classes":
             found.append(name)
+    alike = {name.casefold().strip() for name in names}
+    if "x" in alike and len(alike) > len("xy"):
+        found = [name for name in found if name.casefold().strip() != "y"]  # a place
     if len(found) > 1:
         problem = f"{data.path} has the columns {_listed(found)}, of which each may be the target"
         others = " ".join(f"--without {_quoted(name)}" for name in found[1:])

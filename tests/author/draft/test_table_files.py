@@ -41,6 +41,7 @@ PLAIN = {"a": ["1.5", "2"], "b": ["3", "4"], "y": ["x", "z"]}
         "# a,b,y\n1.5,3,x\n2,4,z\n",
         "a b y\n1.5 3 x\n2  4  z\n",
         "a,b,y,\n1.5,3,x,\n2,4,z,\n",
+        "a,b,y\n1.5,3,x,\n2,4,z,\n",
     ],
 )
 def test_a_table_is_the_same_however_it_is_written(tmp_path: Path, text: str) -> None:
@@ -63,6 +64,10 @@ def test_a_table_is_the_same_however_it_is_written(tmp_path: Path, text: str) ->
         ("date,value\n2024-01-01,3\n2024-01-02,4\n", ["date", "value"]),
         ("2024-01-01,3\n2024-01-02,4\n", ["1", "2"]),
         ("True,3\nFalse,4\n", ["1", "2"]),
+        ("inf,3\n1,4\n", ["1", "2"]),
+        ("null,3\n1,4\n", ["1", "2"]),
+        ("8,9,10,11,12,kind\n1,2,3,4,5,a\n1,2,3,4,5,a\n", ["8", "9", "10", "11", "12", "kind"]),
+        ("8,9,9,11,12,kind\n1,2,3,4,5,a\n1,2,3,4,5,a\n", ["1", "2", "3", "4", "5", "6"]),
     ],
 )
 def test_a_first_line_with_names_is_told_from_one_with_values(
@@ -96,6 +101,10 @@ def test_cells_with_separators_quotes_and_line_ends_stay_one_cell(tmp_path: Path
         ('a,b\n1,"2\n3,4\n', "data.csv:2: unexpected end of data; close its quotes"),
         (b"a,b\n1,2\n\xe4,4\n", "data.csv:3: is not UTF-8; save it as UTF-8: iconv -f WINDOWS"),
         ("a,b\n1,\x002\n", "is no table of text"),
+        ("5.1,3.5,0x1\n4,3,1\n", "data.csv:1: has the numbers of a row, and '0x1', where"),
+        ("a;b\n1,234;7\n2,345;8\n", "data.csv:2: 1,234 may be 1.234 or 1234; write numbers with"),
+        ("a\tb\n1\t2.5\n1,234\t3\n", "data.csv:3: has 1,234, and line 2 2.5, of which one is"),
+        ("a;b\n1,5;1.234\n2,25;900\n", "data.csv:2: has 1,5, and line 2 1.234, of which one is"),
     ],
 )
 def test_a_broken_table_is_refused_by_its_line(

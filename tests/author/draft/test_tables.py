@@ -144,6 +144,41 @@ def test_numbers_are_a_regression(header: str, first: bool) -> None:
     assert packed()["label"] == pytest.approx(SUM, abs=1e-3)
 
 
+def test_a_place_and_a_column_with_a_mistyped_number_are_no_targets() -> None:
+    save_regression()
+    write(SUM, "x,y,z,price")
+    drafted()
+    assert np.array_equal(packed()["label"], SUM)
+    text = Path("data.csv").read_text().splitlines()
+    text[3] = f"1.2x,{text[3].partition(',')[2]}"
+    Path("data.csv").write_text("\n".join(text))
+    assert "data.csv:4: column 'x': '1.2x' is no number" in refusal()
+
+
+@pytest.mark.parametrize("names", [[1, 2, 3], ["ant", "bee", "cat"]])
+def test_classes_that_a_sample_lacks_keep_their_numbers(names: list[object]) -> None:
+    save_classifier()
+    places = np.where(np.arange(ROWS) == 4, 0, 1 + LABELS % 2)
+    write([names[place] for place in places])
+    drafted(most=5)
+    assert packed()["label"].min() > 0
+    expected = {tuple(row): place for row, place in zip(FEATURES, places, strict=True)}
+    for row, label in zip(packed()["x"], packed()["label"], strict=True):
+        known = min(expected, key=lambda each: float(abs(np.array(each) - row).sum()))
+        assert expected[known] == label
+
+
+def test_a_class_that_is_called_as_a_missing_value_is_one_where_the_model_has_it() -> None:
+    save_classifier()
+    model = onnx.load("model.onnx")
+    names = helper.make_tensor("classes", TensorProto.STRING, [3], [b"None", b"bug", b"dent"])
+    model.graph.initializer.append(names)
+    onnx.save(model, "model.onnx")
+    write(np.array(["None", "bug", "dent"])[LABELS])
+    drafted()
+    assert np.array_equal(packed()["label"], LABELS)
+
+
 def test_a_model_of_several_numbers_has_several_targets() -> None:
     save([helper.make_node("MatMul", ["x", "pairs"], ["y"])], {"x": [3]}, 2)
     write([f"{a + c:g},{b + c:g}" for a, b, c in FEATURES], "a,b,c,p,q")
