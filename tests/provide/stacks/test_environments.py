@@ -424,7 +424,7 @@ def test_a_full_disk_is_an_error_with_its_folder_and_advice_and_leaves_nothing(
     write_wheel(tmp_path / "wheels", "tiny", "1.0", size=64 << 20)
     with mount_small_disk(tmp_path / "disk", size=size) as disk:
         cache = Cache(disk, python)
-        advice = "make room, or name another cache with --mlms-cache"
+        advice = "make room( or grant access)?, or name another cache with --mlms-cache"
         with pytest.raises(StackError, match=advice) as raised:
             cache.provide(stack_of("tiny"))
         first, *_ = str(raised.value).splitlines()
