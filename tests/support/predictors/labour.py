@@ -92,7 +92,7 @@ class Clock:
 def _use_own_clock():
     time.perf_counter = clock.wall
     scenarios.cpu_time = process.cpu_time = clock.cpu
-    scenarios._loop.__defaults__ = (clock.wall,)
+    scenarios._loop.__defaults__ = (False, clock.wall)
     process.QueueWait.read = lambda self: 0.0
 
 
