@@ -162,6 +162,31 @@ def add_allow_code(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_columns_and_labels(parser: argparse.ArgumentParser) -> None:
+    """Add --target, --without and --labels, which say what the data of a draft has."""
+    parser.add_argument(
+        "--target",
+        action="append",
+        default=[],
+        metavar="COLUMN",
+        help="column of a table that has what is right, by its name, or by its number from 1 where "
+        "there are no names; may be repeated for several numbers",
+    )
+    parser.add_argument(
+        "--without",
+        action="append",
+        default=[],
+        metavar="COLUMN",
+        help="column of a table that the model was not trained on; may be repeated",
+    )
+    parser.add_argument(
+        "--labels",
+        type=Path,
+        metavar="FILE",
+        help="names of the classes, one a line in the order of the model's output",
+    )
+
+
 def add_trust(parser: argparse.ArgumentParser) -> None:
     """Add --trust-run, as ``trusted``."""
     parser.add_argument(

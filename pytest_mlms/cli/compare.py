@@ -17,6 +17,7 @@ from pytest_mlms.author.draft.request import DraftRequest
 from pytest_mlms.cli.arguments import (
     add_allow_code,
     add_cache,
+    add_columns_and_labels,
     add_predictors,
     add_results,
     print_error,
@@ -53,6 +54,7 @@ def add_compare(commands: Any) -> None:
     parser.add_argument(
         "--data", type=Path, metavar="PATH", help="labelled inputs, as mlms init takes them"
     )
+    add_columns_and_labels(parser)
     parser.add_argument(
         "--keep", type=Path, metavar="FILE", help="where to leave the manifest (FILE.yaml)"
     )
@@ -95,6 +97,9 @@ def _compare(options: argparse.Namespace) -> int:
         say=say,
         show=show_step,
         data=None if options.data is None else recognise_data(options.data),
+        labels=options.labels,
+        target_columns=options.target,
+        without_columns=options.without,
         allow_code=options.allow_code,
         replaces=options.force or options.keep is None,
     )

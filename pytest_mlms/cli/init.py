@@ -21,6 +21,7 @@ from pytest_mlms.author.draft.request import DraftRequest
 from pytest_mlms.cli.arguments import (
     add_allow_code,
     add_cache,
+    add_columns_and_labels,
     add_predictors,
     add_stacks,
     positive,
@@ -63,27 +64,7 @@ def add_init(commands: Any) -> None:
         help="labelled inputs: a folder with a folder of pictures or sounds for each class, a "
         "folder or an archive with a labels.csv, an .npz, a table (.csv, .tsv), or a COCO file",
     )
-    parser.add_argument(
-        "--target",
-        action="append",
-        default=[],
-        metavar="COLUMN",
-        help="column of a table that has what is right, by its name, or by its number from 1 where "
-        "there are no names; may be repeated for several numbers",
-    )
-    parser.add_argument(
-        "--without",
-        action="append",
-        default=[],
-        metavar="COLUMN",
-        help="column of a table that the model was not trained on; may be repeated",
-    )
-    parser.add_argument(
-        "--labels",
-        type=Path,
-        metavar="FILE",
-        help="names of the classes, one a line in the order of the model's output",
-    )
+    add_columns_and_labels(parser)
     parser.add_argument("--task", metavar="NAME", help="such as image-classification")
     parser.add_argument(
         "--inputs",

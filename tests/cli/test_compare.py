@@ -49,6 +49,17 @@ def test_a_slower_stack_ends_with_the_status_of_pytest_and_leaves_a_manifest() -
     assert compare(*words, *QUICK) == pytest.ExitCode.USAGE_ERROR, "the manifest is there"
 
 
+def test_the_columns_of_a_table_are_said_as_to_init(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    words = ["net.onnx", "--old", "here+ONE=1", "--new", "here", "--target", "z", "--without", "b"]
+    assert compare(*words) == pytest.ExitCode.USAGE_ERROR
+    assert "--target z is a column of a table, and there is no data" in capsys.readouterr().err
+    (tmp_path / "data.csv").write_text("a,b\n1,2\n3,4\n")
+    assert compare(*words, "--data", "data.csv") == pytest.ExitCode.USAGE_ERROR
+    assert "data.csv has no column 'z'; write one of a" in capsys.readouterr().err
+
+
 def test_ctrl_c_keeps_what_was_measured_and_says_where(tmp_path: Path) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()

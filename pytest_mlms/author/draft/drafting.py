@@ -48,6 +48,7 @@ def draft_manifest(request: DraftRequest) -> Draft:
 
     Raises MlmsError, which says what to do.
     """
+    _check_table(request)
     make_together(list(request.stacks.values()), request.cache, request.show)
     first = request.models[0]
     with open_model(first, request) as predictor:
@@ -87,6 +88,18 @@ def draft_manifest(request: DraftRequest) -> Draft:
     if draft.guesses:
         request.say(f"{first.graph}: sizes of free axes are guesses; say yours: {draft.guesses}")
     return draft
+
+
+def _check_table(request: DraftRequest) -> None:
+    """Raise MlmsError for columns that are said of data that is no table."""
+    for option, names in (
+        ("--target", request.target_columns),
+        ("--without", request.without_columns),
+    ):
+        if names and not isinstance(request.data, ColumnsData):
+            data = "no data" if request.data is None else f"{request.data.path}, which is no table"
+            problem = f"{option} {names[0]} is a column of a table, and there is {data}"
+            raise MlmsError(f"{problem}; leave it out, or name a table: --data data.csv")
 
 
 def _say_signature(model: ModelFiles, predictor: Predictor, request: DraftRequest) -> None:
