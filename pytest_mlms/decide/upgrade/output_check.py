@@ -517,7 +517,8 @@ class _AccuracyCheck:
         self._dataset = dataset
         self._labels = pair.labels
         manifest = check.case.loaded.manifest
-        self._sides = {side: Scoring(manifest, dataset, check.files) for side in SIDES}
+        gates = check.tolerances
+        self._sides = {side: Scoring(manifest, dataset, check.files, gates) for side in SIDES}
         self._errors: dict[SideName, OutputError] = {}
         self._evidence: dict[SideName, Evidence] = {}
 

@@ -37,7 +37,8 @@ def estimate_evidence(evidence: Evidence, seed: int) -> dict[str, Estimate]:
         return estimates
     (samples,) = resampled_figures([evidence], seed)
     for name, value in values.items():
-        estimates[name] = _estimate_figure(QUANTITIES[name], value, samples[name], inputs)
+        bias = evidence.biases.get(name, 0.0)
+        estimates[name] = _estimate_figure(QUANTITIES[name], value, samples[name], inputs, bias)
     return estimates
 
 
@@ -114,14 +115,16 @@ def _expanded(tail: float, inputs: int) -> float:
     return float(scipy.special.ndtr(wider))
 
 
-def _estimate_figure(quantity: Quantity, value: float, samples: Array, inputs: int) -> Estimate:
+def _estimate_figure(
+    quantity: Quantity, value: float, samples: Array, inputs: int, bias: float
+) -> Estimate:
     if math.isnan(value) or np.isnan(samples).all():
         return _estimate(value, 0.0, math.inf, inputs, lacking=UNDEFINED)
     if inputs < 2:
         return _estimate(value, 0.0, math.inf, inputs, lacking="an interval needs 2 inputs")
     tail = (1 - _CONFIDENCE) / 2
     low, high = resampled_bounds(samples, tail, tail, inputs)
-    low = min(low, value)
+    low = max(min(low, value) - bias, 0.0) if bias else min(low, value)
     high = max(high, value)
     if low == high and quantity.unit == "fraction":
         low, high = _interval_without_spread(quantity, value, inputs)

@@ -8,6 +8,7 @@ their score, as scikit-learn has it.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 _BINS = 15
+_EDGE = 1e-3  # of the width of a bin: shares of few trees are at edges, but for rounding
 
 
 class Areas(NamedTuple):
@@ -119,10 +121,37 @@ def calibration_errors(counts: Array, confidences: Array, right: NDArray[np.bool
     confidence within a bin (Guo et al. 2017, ICML, PMLR 70:1321, equation 3). ``confidences`` (N)
     are the probabilities of the best classes; bin m has those above (m - 1) / 15 up to m / 15.
     """
-    bins = np.clip(np.ceil(confidences * _BINS).astype(int) - 1, 0, _BINS - 1)
     gaps: Array = right - confidences
     errors = np.zeros(len(counts))
-    for number in range(_BINS):
-        inside = bins == number
+    for inside in _bins(confidences):
         errors += np.abs(counts[:, inside] @ gaps[inside])
     return np.asarray(errors / counts.sum(axis=1))
+
+
+def calibration_bias(confidences: Array, right: NDArray[np.bool_]) -> float:
+    """Return the part of the calibration error that chance explains, at most on average.
+
+    The size of a bin's mean gap is that of a normal variable around the true gap, whose mean is
+    larger than the true size (Leone et al. 1961, Technometrics 3:543). The true one is taken for
+    two standard errors less than the one found, and the error for that of these inputs, or of
+    answers as often right as their confidence where it is more.
+    """
+    gaps: Array = right - confidences
+    bias = 0.0
+    for inside in _bins(confidences):
+        own, confident = gaps[inside], confidences[inside]
+        seen = ((own - own.mean()) ** 2).sum() if len(own) else 0.0
+        error = math.sqrt(max(seen, (confident * (1 - confident)).sum(), 0.0))
+        if not error:
+            continue
+        least = max(abs(own.sum()) / error - 2, 0)
+        folded = math.sqrt(2 / math.pi) * math.exp(-(least**2) / 2)
+        folded += least * math.erf(least / math.sqrt(2))
+        bias += error * (folded - least)
+    return float(bias / len(gaps))
+
+
+def _bins(confidences: Array) -> list[Array]:
+    """Return the numbers of the inputs in each bin. Those at an edge may be rounded above it."""
+    bins = np.clip(np.ceil(confidences * _BINS - _EDGE).astype(int) - 1, 0, _BINS - 1)
+    return [np.flatnonzero(bins == number) for number in range(_BINS)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -21,17 +21,26 @@ Files = Mapping[str, Path]
 class Scoring:
     """Scores the outputs of a dataset, whose rows are added batch by batch.
 
-    ``files`` are those that the steps of outputs name.
+    ``files`` are those that the steps of outputs name. ``judged`` are the quantities that must be
+    measured, by default those that the manifest limits or gives a tolerance.
     """
 
-    def __init__(self, manifest: Manifest, dataset: Dataset, files: Files) -> None:
+    def __init__(
+        self,
+        manifest: Manifest,
+        dataset: Dataset,
+        files: Files,
+        judged: Collection[str] | None = None,
+    ) -> None:
         outputs = [with_local_files(output, files) for output in manifest.scored_outputs]
         self._names = [output.name for output in outputs]
         self._scorer = task_named(manifest.task).scorer(outputs, dataset)
         self._dataset = dataset
         self._done = 0
-        entries = {entry.key for entry in manifest.thresholds.entries()}
-        self._judged = entries | set(manifest.thresholds.upgrade.tolerances())
+        if judged is None:
+            entries = {entry.key for entry in manifest.thresholds.entries()}
+            judged = entries | set(manifest.thresholds.upgrade.tolerances())
+        self._judged = judged
 
     def add(self, rows: Mapping[str, Array], count: int) -> None:
         """Take the rows of ``count`` inputs by output.

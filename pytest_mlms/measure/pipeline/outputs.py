@@ -96,6 +96,8 @@ def class_numbers(spec: Output, values: Array, inputs: int) -> Array:
         wrong = numbers[int(is_number.argmin())]
         problem = f"output {spec.name!r} has {wrong}, which is no number of a class"
         advice = "leave out the step 'class_numbers', or name another output"
+        if set(np.unique(numbers)) <= {-1, 1}:
+            advice = "classes count from 0; give 0 for -1, or name an output with scores"
         raise OutputError(f"{problem}; {advice}")
     return np.asarray(whole)
 

@@ -9,7 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_mlms.measure.evaluate.ranked_scores import Curve, calibration_errors
+from pytest_mlms.measure.evaluate.ranked_scores import (
+    Curve,
+    calibration_bias,
+    calibration_errors,
+)
 
 SCORES = st.lists(st.tuples(st.sampled_from([0.0, 0.25, 0.5, 1.0]), st.booleans()), min_size=2)
 
@@ -95,3 +99,27 @@ def test_calibration_is_that_of_a_loop_over_bins(pairs: Any) -> None:
             expected += abs(right[inside].mean() - confidences[inside].mean()) * inside.mean()
     (found,) = calibration_errors(np.ones((1, len(right))), confidences, right)
     assert found == pytest.approx(expected)
+
+
+def test_rounding_moves_no_confidence_over_the_edge_of_a_bin() -> None:
+    shares = np.tile(np.arange(1, 6, dtype=np.float32) / 5, 40)
+    right = np.arange(200) % 3 > 0
+    up = np.where(np.arange(200) % 2, np.nextafter(shares, np.float32(2)), shares)
+    both = [
+        calibration_errors(np.ones((1, 200)), each.astype(float), right) for each in (shares, up)
+    ]
+    assert both[0] == pytest.approx(both[1], abs=1e-6)
+
+
+@pytest.mark.parametrize("inputs", [1, 20, 200, 2000])
+def test_chance_explains_the_calibration_error_of_a_calibrated_model(inputs: int) -> None:
+    draws = np.random.default_rng(3)
+    errors, biases = [], []
+    for _ in range(50):
+        confidences = draws.uniform(0.5, 1, inputs)
+        right = draws.random(inputs) < confidences
+        errors.append(calibration_errors(np.ones((1, inputs)), confidences, right)[0])
+        biases.append(calibration_bias(confidences, right))
+    assert np.mean(biases) >= 0.9 * np.mean(errors)
+    wrong = calibration_bias(np.full(inputs * 100, 0.9), np.arange(inputs * 100) % 2 == 0)
+    assert wrong < 0.05  # beside an error of 0.4

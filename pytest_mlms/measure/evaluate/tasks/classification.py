@@ -16,7 +16,12 @@ from pytest_mlms.core.errors import OutputError
 from pytest_mlms.manifest.output_steps import Dequantize
 from pytest_mlms.measure.evaluate.agreement import are_probabilities
 from pytest_mlms.measure.evaluate.outputs import check_finite, finite_rows
-from pytest_mlms.measure.evaluate.ranked_scores import Areas, Curve, calibration_errors
+from pytest_mlms.measure.evaluate.ranked_scores import (
+    Areas,
+    Curve,
+    calibration_bias,
+    calibration_errors,
+)
 from pytest_mlms.measure.evaluate.tasks.labels import labels_of, number_texts
 from pytest_mlms.measure.evaluate.tasks.task import Array, Evidence, Scorer, Task
 from pytest_mlms.measure.pipeline import class_numbers, postprocess, read_labels, table_of, top_k
@@ -30,6 +35,7 @@ _RANKS = {"top1": 1, "top5": 5}
 """Quantity -> how many of the best classes may have the label."""
 
 _AREAS = ("auc", "average_precision")
+_SUM_ERROR = 1e-3  # of probabilities in float16
 _BINARY = 2  # classes
 _MOST_SCORES = 10_000
 """Inputs x classes up to which the areas of each sample are computed, which takes the most time."""
@@ -90,6 +96,8 @@ def check_labels(dataset: Dataset, labels: Array, classes: int) -> None:
         index = int(wrong.argmax())
         found = f"the label is {labels[index]}, of labels from {labels.min()} to {labels.max()}"
         advice = f"the model has the classes 0 to {classes - 1}; correct the labels"
+        if set(np.unique(labels)) == {-1, 1}:
+            advice = "classes count from 0; write 0 for -1"
         raise dataset.label_error(index, f"{found}; {advice}")
 
 
@@ -138,27 +146,40 @@ class ClassificationEvidence(Evidence):
         classes = self.values.shape[1]
         positive = 1 if classes == _BINARY else None
         found = class_figures(counts, self.labels, best, classes, positive)
-        left_out = {*self._left_out}
-        if not left_out >= set(_AREAS) and "auc" not in self.unmeasured:
+        left_out = {*self._left_out, *self._unscored}
+        if not left_out.issuperset(_AREAS):
             found.update(zip(_AREAS, self._areas(counts), strict=True))
-        if "ece" not in left_out and "ece" not in self.unmeasured:
-            rows = np.arange(len(best))
-            confidences = self.scores[rows, best].astype(np.float64)
-            found["ece"] = calibration_errors(counts, confidences, best == self.labels)
-        return found
+        if "ece" not in left_out:
+            found["ece"] = calibration_errors(counts, *self._confidences)
+        return {**found, **_undefined(found.keys() & self.unmeasured, len(counts))}
+
+    @property
+    def biases(self) -> dict[str, float]:
+        """The part of the calibration error that chance explains."""
+        if "ece" in self.unmeasured:
+            return {}
+        return {"ece": calibration_bias(*self._confidences)}
+
+    @functools.cached_property
+    def _confidences(self) -> tuple[Array, NDArray[np.bool_]]:
+        """The score of each input's best class (N, float64), and whether it is right (N)."""
+        best = self.values.argmax(axis=1)
+        confidences = self.scores[np.arange(len(best)), best].astype(np.float64)
+        return confidences, best == self.labels
 
     @functools.cached_property
     def unmeasured(self) -> dict[str, str]:
-        """The quantities of scores that can't be measured, with what to write."""
-        found = {}
-        if not self._has_probabilities:
-            step = "softmax" if self._output.threshold is None else "sigmoid"
-            advice = f"write the step {step!r}, or limit other quantities"
-            reason = f"output {self._output.name!r} has no probabilities; {advice}"
-            found["ece"] = reason
-            if self.values.shape[1] > _BINARY:
-                found.update(auc=reason, average_precision=reason)
-        return found
+        """The quantities that these scores and labels don't tell, with what to write."""
+        is_binary = self.values.shape[1] == _BINARY
+        of_scores = dict.fromkeys(self._unscored, self._lacking_probabilities)
+        return {**unmeasured_by(self.labels, is_binary=is_binary), **of_scores}
+
+    @property
+    def _unscored(self) -> tuple[str, ...]:
+        """The quantities that need probabilities which aren't there."""
+        if not self._lacking_probabilities:
+            return ()
+        return ("ece",) if self.values.shape[1] == _BINARY else ("ece", *_AREAS)
 
     def _areas(self, counts: Array) -> Areas:
         """Return the areas of R samples, means over the classes that a sample has.
@@ -223,14 +244,43 @@ class ClassificationEvidence(Evidence):
         return next((step.scale for step in steps if isinstance(step, Dequantize)), 1.0)
 
     @functools.cached_property
+    def _lacking_probabilities(self) -> str:
+        """Why the scores are no probabilities, and what to write; "" where they are."""
+        output = self._output
+        names = {step.name for step in output.steps}
+        is_whole = self.values.dtype.kind in "iu"
+        if is_whole and "dequantize" not in names:
+            problem = f"output {output.name!r} has whole numbers"
+            advice = "write 'dequantize: {scale: …, zero_point: …}' as its first step"
+        elif "softmax" in names and not is_whole and are_probabilities(self.values):
+            problem = f"output {output.name!r} has probabilities before its softmax"
+            advice = "leave out the step 'softmax'"
+        elif self._has_probabilities:
+            return ""
+        else:
+            step = "softmax" if output.threshold is None else "sigmoid"
+            problem, advice = (
+                f"output {output.name!r} has no probabilities",
+                f"write the step {step!r}",
+            )
+        return f"{problem}; {advice}, or limit other quantities"
+
+    @functools.cached_property
     def _has_probabilities(self) -> bool:
-        """True if all rows are probabilities, whose sums may be rounded as their integers are."""
+        """True if all rows are probabilities, whose sums may be rounded as their integers are.
+
+        Those without a background add up to less.
+        """
         if are_probabilities(self.scores):
             return True
-        if self.values.dtype.kind == "f" or (self.scores < 0).any() or (self.scores > 1).any():
+        if (self.scores < 0).any() or (self.scores > 1).any():
             return False
-        errors = np.abs(self.scores.sum(axis=1) - 1)
-        return bool(errors.max(initial=0.0) <= self._scale * self.scores.shape[1] / 2)
+        errors = self.scores.sum(axis=1, dtype=np.float64) - 1
+        if not any(step.name == "drop_background" for step in self._output.steps):
+            errors = np.abs(errors)
+        is_float = self.values.dtype.kind == "f"
+        of_sums = _SUM_ERROR if is_float else self._scale * self.scores.shape[1] / 2
+        return bool(errors.max(initial=0.0) <= of_sums)
 
     @property
     def losses(self) -> Array:
@@ -300,7 +350,7 @@ class NumberScorer(Scorer):
         names: list[str] | None = None
         if self._output.top_k and self._output.top_k.labels:
             names = read_labels(Path(self._output.top_k.labels))
-        check_labels(self._dataset, labels, len(names) if names else int(labels.max()) + 1)
+        check_labels(self._dataset, labels, len(names) if names else max(int(labels.max()), 1) + 1)
         if names and numbers.max() >= len(names):
             problem = f"output {self._output.name!r} has class {numbers.max()}"
             found = f"and the file of names {len(names)} names"
@@ -328,19 +378,29 @@ class NumberEvidence(Evidence):
         return {"top1": self._numbers == self._labels}
 
     def figures(self, counts: Array) -> dict[str, Array]:
-        """Return the quantities of ``class_figures``, of the classes that are there."""
-        both = np.concatenate([self._labels, self._numbers])
-        if both.max() < _BINARY:
-            return class_figures(counts, self._labels, self._numbers, _BINARY, positive=1)
-        present, places = np.unique(both, return_inverse=True)
-        labels, best = np.split(places, 2)
-        return class_figures(counts, labels, best, len(present))
+        """Return the quantities of ``class_figures``, of the classes that are there.
 
-    @property
+        There are two where no label is another, whatever classes the model gives.
+        """
+        known = range(_BINARY if self._is_binary else 0)
+        both = np.concatenate([known, self._labels, self._numbers]).astype(np.int64)
+        present, places = np.unique(both, return_inverse=True)
+        labels, best = np.split(places[len(known) :], 2)
+        positive = 1 if self._is_binary else None
+        found = class_figures(counts, labels, best, len(present), positive)
+        return {**found, **_undefined(found.keys() & self.unmeasured, len(counts))}
+
+    @functools.cached_property
+    def _is_binary(self) -> bool:
+        names = self._names
+        return len(names) == _BINARY if names else bool(self._labels.max() < _BINARY)
+
+    @functools.cached_property
     def unmeasured(self) -> dict[str, str]:
-        """The quantities of scores."""
+        """The quantities of scores, and those that the labels don't tell."""
         reason = "the output has numbers of classes; name an output with scores"
-        return dict.fromkeys(("auc", "average_precision", "ece"), reason)
+        found = dict.fromkeys((*_AREAS, "ece"), reason)
+        return {**unmeasured_by(self._labels, is_binary=self._is_binary), **found}
 
     @property
     def losses(self) -> Array:
@@ -358,6 +418,22 @@ class NumberEvidence(Evidence):
     def _named(self, numbers: Array) -> list[str]:
         names = self._names
         return [names[number] if names else str(number) for number in numbers.tolist()]
+
+
+def unmeasured_by(labels: Array, *, is_binary: bool) -> dict[str, str]:
+    """Return the quantities that labels (N) of one class don't tell, with what to do.
+
+    Areas of them are undefined, or 1 for any scores.
+    """
+    if (labels != labels[0]).any():
+        return {}
+    names = (*_AREAS, "precision", "recall") if is_binary and labels[0] != 1 else _AREAS
+    reason = f"all labels are class {labels[0]}; add inputs of another, or limit other quantities"
+    return dict.fromkeys(names, reason)
+
+
+def _undefined(names: Collection[str], samples: int) -> dict[str, Array]:
+    return {name: np.full(samples, np.nan) for name in names}
 
 
 def class_figures(

@@ -127,6 +127,11 @@ class Evidence(ABC):
         return {}
 
     @property
+    def biases(self) -> Mapping[str, float]:
+        """How much larger figures are by chance than those of all inputs there may be."""
+        return {}
+
+    @property
     def unmeasured(self) -> Mapping[str, str]:
         """The quantities of the task that these inputs have no figure of: why, and what to write.
 

@@ -443,3 +443,64 @@ def test_what_one_class_alone_can_not_tell_is_undefined() -> None:
         assert found[name].lacking
     none = estimate_evidence(scored(np.array([0.1, 0.2, 0.3]), [0, 1, 0], "threshold"), seed=0)
     assert (none["precision"].value, none["recall"].value) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("values", "label", "names"),
+    [
+        (np.eye(2)[[0, 1, 1]], 0, ["auc", "average_precision", "precision", "recall"]),
+        (np.eye(2)[[0, 1, 1]], 1, ["auc", "average_precision"]),
+        (np.eye(4)[[0, 1, 1]], 3, ["auc", "average_precision"]),
+        (np.array([0.1, 0.9, 0.9]), 1, ["auc", "average_precision"]),
+    ],
+)
+def test_labels_of_one_class_measure_no_areas_whatever_the_scores_are(
+    values: Any, label: int, names: list[str]
+) -> None:
+    evidence = scored(values, [label] * 3, *(["threshold"] if values.ndim == 1 else []))
+    assert sorted(evidence.unmeasured) == names
+    assert evidence.unmeasured["auc"].startswith(f"all labels are class {label}; add inputs")
+    assert all(np.isnan(figures_of(evidence)[name]) for name in names)
+
+
+def test_numbers_of_classes_keep_their_quantities_where_a_model_gives_a_third_class() -> None:
+    labels = [0, 1, 1, 0, 0]
+    two = figures_of(scored(np.array([0, 1, 0, 1, 0]), labels, "class_numbers"))
+    three = figures_of(scored(np.array([0, 1, 0, 1, 7]), labels, "class_numbers"))
+    assert (three["precision"], three["recall"]) == (two["precision"], two["recall"])
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.uint8])
+def test_probabilities_without_their_background_are_probabilities(kind: Any) -> None:
+    shares = SOFTMAX_8 if kind is np.float32 else np.floor(SOFTMAX_8 * 255)
+    steps: list[Any] = [{"drop_background": {"index": 0}}]
+    if kind is np.uint8:
+        steps.insert(0, {"dequantize": {"scale": 1 / 255}})
+    evidence = scored(shares.astype(kind), np.arange(300) % 4, *steps)
+    assert not evidence.unmeasured
+    best = SOFTMAX_8[:, 1:]
+    gaps = (best.argmax(axis=1) == np.arange(300) % 4).mean() - best.max(axis=1).mean()
+    assert figures_of(evidence)["ece"] >= abs(gaps) - 0.01
+
+
+@pytest.mark.parametrize("steps", [[], ["softmax"]])
+def test_whole_numbers_are_no_probabilities_until_a_step_says_what_they_stand_for(
+    steps: list[Any],
+) -> None:
+    bytes_ = np.round(SOFTMAX_8 * 255).astype(np.uint8)
+    reasons = scored(bytes_, np.arange(300) % 5, *steps).unmeasured
+    assert set(reasons) == {"auc", "average_precision", "ece"}
+    assert "has whole numbers; write 'dequantize: {scale" in reasons["ece"]
+
+
+def test_a_softmax_of_probabilities_measures_no_calibration() -> None:
+    reasons = scored(SOFTMAX_8, np.arange(300) % 5, "softmax").unmeasured
+    assert "has probabilities before its softmax; leave out the step" in reasons["ece"]
+
+
+@pytest.mark.parametrize("steps", [[], ["class_numbers"]])
+def test_classes_of_minus_one_and_one_are_told_to_count_from_0(steps: list[Any]) -> None:
+    values = np.array([-1, 1, 1]) if steps else np.eye(2)
+    kind = OutputError if steps else DatasetError
+    with pytest.raises(kind, match=r"classes count from 0; (write|give) 0 for -1"):
+        scored(values, [1, -1, 1][: len(values)], *steps)
