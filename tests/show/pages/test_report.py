@@ -139,8 +139,8 @@ def test_many_failing_items_keep_what_failed_and_its_command_but_not_their_messa
         lines.append({**broken_limit(number), "message": message, "reproduce": f"pytest {number}"})
     page = render_report([read_lines(tmp_path, lines)])
     assert len(page.encode()) <= MOST_BYTES
-    page = page.partition("What failed or is undecided")[2]
-    assert page.count("limit at most 1.00 ms") == page.count("<article") == 300
+    items = page.partition("What failed or is undecided")[2]
+    assert items.count("limit at most 1.00 ms") == items.count("<article") == 300
     assert len(re.findall(r"<code>pytest \d+</code>", page)) == 300
     said = re.search(r"(\d+) of them also without tables and messages", page)
     assert said is not None
