@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["HOSTILE", "broken_limit", "line_of", "traced", "undecided", "upgrade"]
+__all__ = ["HOSTILE", "broken_limit", "line_of", "traced", "undecided", "upgrade", "with_versions"]
 
 HOSTILE = "a|b`c\n::error::d<script>alert(1)</script>\"'&amp;%0A"
 """A name that begins what it must not in Markdown, in HTML and in the log of GitHub."""
@@ -124,3 +124,12 @@ def traced(**fields: Any) -> dict[str, Any]:
     }
     line = line_of(estimates={}, limits=[], kind="trace", trace=trace, **fields)
     return {**line, "nodeid": f"models/m.yaml::test_trace[{line['case']}]"}
+
+
+def with_versions(line: dict[str, Any], before: str, after: str) -> dict[str, Any]:
+    """Return an upgrade whose rounds name the versions of both sides."""
+    sides = {
+        side: {"versions": {"onnxruntime": version}, "python": "3"}
+        for side, version in (("a", before), ("b", after))
+    }
+    return {**line, "against": {"name": "old"}, "rounds": [{"figures": {}, "sides": sides}]}

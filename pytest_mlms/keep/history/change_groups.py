@@ -11,7 +11,15 @@ from sqlalchemy import Connection, Engine, select
 
 from pytest_mlms.keep.history import schema
 from pytest_mlms.keep.history.changes import Change
-from pytest_mlms.keep.history.queries import PointRow, changes_between, points, stacks
+from pytest_mlms.keep.history.queries import (
+    PointRow,
+    StackInfo,
+    changes_between,
+    points,
+    points_around,
+    stacks,
+)
+from pytest_mlms.keep.history.stacks import canonical_name
 
 _NEAR = 2
 """Runs that the places of changes with one cause may be apart: places are estimates."""
@@ -124,6 +132,26 @@ def points_beside(
         if after.run == first_run:
             return before, after
     return None
+
+
+def came_near(connection: Connection, series: int, started: str) -> set[tuple[str, str]] | None:
+    """Return the packages with their versions that a series has since near the time of a change.
+
+    Near are some runs before and after it. None where that is not known: a side is gone, or has no
+    record of its software.
+    """
+    around = points_around(connection, series, started, _NEAR)
+    known = stacks(connection, [point.stack for point in around])
+    found = [known.get(point.stack or "") for point in around]
+    software = [stack for stack in found if stack and _names_its_framework(stack)]
+    if len(software) < max(len(around), 2):
+        return None
+    versions = [set(stack.packages.items()) for stack in software]
+    return set[tuple[str, str]]().union(*versions[1:]) - versions[0]
+
+
+def _names_its_framework(stack: StackInfo) -> bool:
+    return canonical_name(stack.framework or "") in stack.packages
 
 
 def differences_between(

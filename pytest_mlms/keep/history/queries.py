@@ -191,6 +191,21 @@ def points(
     return rows[::-1]
 
 
+def points_around(connection: Connection, series: int, started: str, beside: int) -> list[PointRow]:
+    """Return the usable points of a series around a time, the newest last.
+
+    They are those of the runs that started then, of ``beside`` runs after and of one more before.
+    """
+    point = schema.point.c
+    order = (point.started, point.run, point.number)
+    query = _select_points().where(point.series == series).where(_is_usable())
+    before = query.where(point.started < started).order_by(*(each.desc() for each in order))
+    since = query.where(point.started >= started).order_by(*order)
+    earlier = [_point(row) for row in connection.execute(before.limit(beside + 1))]
+    later = [_point(row) for row in connection.execute(since.limit(beside + 1))]
+    return [*earlier[::-1], *later]
+
+
 def last_points(
     connection: Connection, series: Iterable[int], last: int, usable: bool = False
 ) -> dict[int, list[PointRow]]:

@@ -20,75 +20,30 @@ from pytest_mlms.core.records import (
     regressed_comparison,
 )
 from pytest_mlms.core.text import shortened
+from pytest_mlms.show.pages.answers import Answer, answers_of
+from pytest_mlms.show.pages.evaluated import (
+    BAD_VERDICTS,
+    Evaluated,
+    Loss,
+    Losses,
+    Unfinished,
+    newest_of,
+)
 from pytest_mlms.show.pages.findings import findings_of
-from pytest_mlms.show.pages.item import BAD, ItemView
+from pytest_mlms.show.pages.item import ItemView
 from pytest_mlms.show.pages.numbers import quantity_label, signed
 from pytest_mlms.show.pages.sparkline import sparkline
 
 if TYPE_CHECKING:
-    from pytest_mlms.show.pages.series import ChangeView, SeriesView
+    from pytest_mlms.show.pages.series import SeriesView
 
 MOST_LOOKS = 12
 _MOST_MODELS = 30
 _MOST_STACKS = 12
-_MOST_ANSWERS = 6
 _LONGEST = 200  # characters of the text of an error
 _ORDER = {verdict.value: place for place, verdict in enumerate(Verdict)}
-_BAD = frozenset(verdict.value for verdict in BAD)
 _LOOKS = ("REGRESSED", "FAILED", "CHANGED", "ERROR", "INVALID")  # what got worse comes first
-_FINE = ("PASSED", "IMPROVED")
 _KINDS = ("performance", "accuracy", "agreement")  # by which a stack is followed, the first there
-
-
-@dataclass(frozen=True)
-class Evaluated:
-    """An item, as lists know it.
-
-    ``stack`` is its name for people, ``version`` that of the framework, ``baseline`` that of an
-    upgrade's other side, and ``whole`` whether its run ended and all its lines can be read.
-    """
-
-    run: str
-    number: int
-    link: str
-    nodeid: str
-    model: str
-    stack: str
-    framework: str
-    version: str
-    baseline: str
-    kind: str
-    case: str
-    machine: str
-    host: str
-    verdict: str
-    time: str
-    whole: bool
-
-    @property
-    def key(self) -> tuple[str, int]:
-        """The run and the number of the item's line."""
-        return self.run, self.number
-
-
-class Loss(NamedTuple):
-    """The weightiest of the changes for the worse of a model that began at one run.
-
-    ``others`` counts the rest of them. ``moved`` is what differs between the runs before and after;
-    that and the series are None of losses after the first ones.
-    """
-
-    change: ChangeView
-    others: int
-    moved: str | None
-    series: SeriesView | None
-
-
-class Losses(NamedTuple):
-    """Losses, and whether these are all: there may be too many changes to read."""
-
-    found: Sequence[Loss] = ()
-    are_all: bool = True
 
 
 class Bench(Protocol):
@@ -108,16 +63,11 @@ class Bench(Protocol):
     def series(self, items: Sequence[Evaluated]) -> Mapping[tuple[str, int], SeriesView]:
         """Return the main series of each item that has one, by its key."""
 
-    def losses(self, models: Collection[str]) -> Losses:
-        """Return the open and confirmed changes for the worse, confirmed and large ones first."""
+    def losses(self, models: Collection[str]) -> Losses | None:
+        """Return the open and confirmed changes for the worse, confirmed and large ones first.
 
-
-class Answer(NamedTuple):
-    """Whether to upgrade to a version: "yes", "no" or "open", and why."""
-
-    word: str
-    target: str
-    reason: str
+        None without a history.
+        """
 
 
 @dataclass(frozen=True)
@@ -171,7 +121,11 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Overview:
-    """The first screen. ``left_out`` counts the models, stacks and looks that have no room."""
+    """The first screen. ``left_out`` counts the models, stacks and looks that have no room.
+
+    ``unseen`` says what of the runs and of a history isn't in it, so that nothing is called fine
+    that wasn't seen; ``has_losses`` is whether changes were looked for.
+    """
 
     counts: Mapping[str, int]
     hosts: int
@@ -181,37 +135,18 @@ class Overview:
     columns: Sequence[Column]
     rows: Sequence[Row]
     left_out: Mapping[str, int]
+    unseen: Sequence[str]
+    has_losses: bool
 
 
-def evaluated_of(item: ItemView, number: int, whole: bool) -> Evaluated:
-    """Return an item of a report as lists know it; its link leads to its place in the page."""
-    sides = item.rounds[0].sides if item.rounds else {}
-    versions = sides["b"].versions if "b" in sides else item.versions
-    before = sides["a"].versions if "a" in sides else {}
-    return Evaluated(
-        run=item.run,
-        number=number,
-        link=f"#{item.anchor}",
-        nodeid=item.nodeid,
-        model=item.manifest.name,
-        stack=item.stack_label,
-        framework=item.framework,
-        version=versions.get(item.framework, ""),
-        baseline=before.get(item.framework, ""),
-        kind=item.kind,
-        case=item.case,
-        machine=item.machine.text,
-        host=item.machine.host,
-        verdict=item.verdict.value,
-        time=item.time,
-        whole=whole,
-    )
-
-
-def make_overview(evaluated: Iterable[Evaluated], bench: Bench) -> Overview:
-    """Return the first screen of what was evaluated."""
-    newest = _newest(evaluated)
-    losses, are_all = bench.losses({each.model for each in newest})
+def make_overview(
+    evaluated: Iterable[Evaluated], bench: Bench, unfinished: Sequence[Unfinished] = ()
+) -> Overview:
+    """Return the first screen of what was evaluated, and of runs that are not whole."""
+    evaluated = list(evaluated)
+    newest = newest_of(evaluated)
+    known = bench.losses({each.model for each in newest})
+    losses, lack = known or Losses()
     columns = _columns(newest)
     cells: dict[tuple[str, str, str], list[Evaluated]] = defaultdict(list)
     for each in newest:
@@ -248,7 +183,7 @@ def make_overview(evaluated: Iterable[Evaluated], bench: Bench) -> Overview:
         },
         hosts=len({each.host for each in newest if each.host}),
         newest=max((each.time for each in newest), default=""),
-        answers=answers_of(newest, Losses(losses, are_all)),
+        answers=answers_of(evaluated, Losses(losses, lack), unfinished),
         looks=looks[:MOST_LOOKS],
         columns=shown,
         rows=rows,
@@ -257,17 +192,18 @@ def make_overview(evaluated: Iterable[Evaluated], bench: Bench) -> Overview:
             "stacks": len(columns) - len(shown),
             "looks": len(bad) + len(losses) - min(len(looks), MOST_LOOKS),
         },
+        unseen=[*filter(None, [lack]), *_after_all(newest, unfinished)],
+        has_losses=known is not None,
     )
 
 
-def _newest(evaluated: Iterable[Evaluated]) -> list[Evaluated]:
-    """Return the newest item of each case on each class of machine."""
-    newest: dict[tuple[str, ...], Evaluated] = {}
-    for each in evaluated:
-        case = (each.model, each.stack, each.framework, each.nodeid, each.machine)
-        if case not in newest or newest[case].time <= each.time:
-            newest[case] = each
-    return list(newest.values())
+def _after_all(newest: Sequence[Evaluated], unfinished: Sequence[Unfinished]) -> Sequence[str]:
+    """Return a text of the runs that are not whole and began after the first of these items."""
+    first = min((each.time for each in newest), default="")
+    cut = [each.run for each in unfinished if each.started >= first]
+    if len(cut) > 1:
+        return [f"{len(cut)} runs are not whole, the last of them {cut[0]}"]
+    return [f"the run {cut[0]} is not whole"] if cut else []
 
 
 def _columns(newest: Sequence[Evaluated]) -> list[Column]:
@@ -301,7 +237,7 @@ def _bad_groups(newest: Sequence[Evaluated]) -> list[list[Evaluated]]:
     """
     groups: dict[tuple[str, ...], list[Evaluated]] = defaultdict(list)
     for each in sorted(newest, key=lambda each: (len(each.case), each.case)):
-        if each.verdict in _BAD:
+        if each.verdict in BAD_VERDICTS:
             groups[each.verdict, each.kind, each.model, each.stack, each.framework].append(each)
     ordered = sorted(groups, key=lambda key: (_LOOKS.index(key[0]), *key[1:]))
     return [groups[key] for key in ordered]
@@ -385,8 +321,9 @@ def _figures_of(item: ItemView) -> tuple[str, str]:
 
 def _looks_at_losses(losses: Sequence[Loss], bench: Bench) -> Iterator[Look]:
     """Yield the first of the changes, with what moved at their places."""
-    for change, others, moved, series in losses[:MOST_LOOKS]:
-        more = f"; {others} more series of the model changed, too" if others else ""
+    for loss in losses[:MOST_LOOKS]:
+        change, moved, others = loss.change, loss.moved, loss.others
+        more = f"; {others} more series of it changed, too" if others else ""
         is_confirmed = change.status == "confirmed"
         yield Look(
             verdict="REGRESSED" if is_confirmed else "CHANGED",
@@ -398,78 +335,5 @@ def _looks_at_losses(losses: Sequence[Loss], bench: Bench) -> Iterator[Look]:
             since=change.started,
             state="confirmed by the gate" if is_confirmed else "not confirmed by the gate",
             gate=change.confirmed_by or "" if bench.has_pages else "",
-            picture=sparkline(series) if series else Markup(),
+            picture=sparkline(loss.series) if loss.series else Markup(),
         )
-
-
-def answers_of(newest: Sequence[Evaluated], losses: Losses) -> Sequence[Answer]:
-    """Return whether to upgrade to each version that an upgrade was measured to.
-
-    "yes" needs all of its upgrades to pass, in runs that ended, and nothing else of that version to
-    be bad or undecided; its reason says of how many models that is known.
-    """
-    upgrades: dict[str, list[Evaluated]] = defaultdict(list)
-    for each in newest:
-        if each.kind == "upgrade":
-            upgrades[_target(each)].append(each)
-    answers = []
-    for target, items in upgrades.items():
-        stacks = {(each.stack, each.framework) for each in items}
-        others = [
-            each
-            for each in newest
-            if each.kind != "upgrade"
-            and (_target(each) == target or (each.stack, each.framework) in stacks)
-        ]
-        came = [loss for loss in losses.found if _may_come_with(target, loss)]
-        answers.append(_answer(target, items, others, Losses(came, losses.are_all)))
-    answers.sort(key=lambda answer: (("no", "open", "yes").index(answer.word), answer.target))
-    return answers[:_MOST_ANSWERS]
-
-
-def _target(each: Evaluated) -> str:
-    """Return what an item's upgrade leads to: the framework's version, else the stack."""
-    is_other = each.version and each.version != each.baseline
-    return f"{each.framework} {each.version}" if is_other else f"the stack {each.stack}"
-
-
-def _may_come_with(target: str, loss: Loss) -> bool:
-    """Return whether a change came with a version, is one of a stack, or wasn't asked about."""
-    if loss.moved is None:
-        return True
-    of_stack = f"the stack {loss.change.case}".startswith(f"{target}-")
-    return of_stack or target in _after(loss.moved)
-
-
-def _after(moved: str) -> set[str]:
-    """Return names with their versions after a change, of its text: a 1 → 2, b 3 → 4."""
-    parts = [part.split(" ") for part in moved.split(", ")]
-    return {f"{part[0]} {part[-1]}" for part in parts}
-
-
-def _answer(
-    target: str, upgrades: Sequence[Evaluated], others: Sequence[Evaluated], losses: Losses
-) -> Answer:
-    count = len(upgrades)
-    noun = "upgrade" if count == 1 else "upgrades"
-    bad = Counter(each.verdict for each in upgrades if each.verdict in _BAD)
-    if bad:
-        told = ", ".join(f"{number} {verdict}" for verdict, number in bad.items())
-        return Answer("no", target, f"of {count} {noun}, {told}")
-    if any(loss.moved and loss.change.status == "confirmed" for loss in losses.found):
-        return Answer("no", target, "a confirmed change for the worse came with it")
-    passed = [each for each in upgrades if each.verdict in _FINE]
-    told = f"{len(passed)} of {count} {noun} passed"
-    failed = sum(each.verdict in _BAD for each in others)
-    undecided = sum(each.verdict == "INCONCLUSIVE" for each in others)
-    doubts = [
-        f"of its other items, {failed} failed" if failed else "",
-        f"of its other items, {undecided} undecided" if undecided else "",
-        "changes that came with it, or may have, are open" if losses.found else "",
-        "" if losses.are_all else "there are too many open changes to read",
-        "a run is not whole" if not all(each.whole for each in [*upgrades, *others]) else "",
-    ]
-    if len(passed) < count or any(doubts):
-        return Answer("open", target, "; ".join([told, *filter(None, doubts)]))
-    models = len({each.model for each in upgrades})
-    return Answer("yes", target, f"{told}, of {models} {'model' if models == 1 else 'models'}")

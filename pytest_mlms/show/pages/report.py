@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from pytest_mlms.show.pages.compare import CompareView
-    from pytest_mlms.show.pages.overview import Evaluated, Losses
+    from pytest_mlms.show.pages.evaluated import Evaluated, Losses
     from pytest_mlms.show.pages.series import SeriesView
 
 MOST_BYTES = 2_000_000
@@ -39,6 +39,8 @@ _MOST_CURVES = 24  # pictures over batch sizes
 _MOST_COMPARED = 200  # rows of a comparison with another run
 _LEAST_OVERVIEW = 2  # items that are looked at together
 _FEW = 4  # items, of which none is folded
+
+UNREAD = "the history can't be read now"
 
 HistoryFigures = Sequence[Figure]
 """Pictures of series over time."""
@@ -53,12 +55,13 @@ def write_report(
     baseline: RunView | None = None,
     history: HistoryFigures = (),
     database: Engine | None = None,
+    lack: str = "",
 ) -> None:
     """Write the report of runs to a file, whole or not at all.
 
     Raises MlmsError where it can't be written.
     """
-    text = render_report(runs, baseline, history, database)
+    text = render_report(runs, baseline, history, database, lack)
     try:
         write_atomically(path, text)
     except OSError as error:
@@ -70,11 +73,13 @@ def render_report(
     baseline: RunView | None = None,
     history: HistoryFigures = (),
     database: Engine | None = None,
+    lack: str = "",
 ) -> str:
     """Return the report of runs as HTML.
 
     ``baseline`` is a run that each of them is compared with, ``history`` pictures over time, and
-    ``database`` the history that trends and changes of the first screen are from.
+    ``database`` the history that trends and changes of the first screen are from; ``lack`` says why
+    there is none, "" where none was asked for.
     """
     items = sorted((item for run in runs for item in run.items), key=lambda item: item.badness)
     counts = dict.fromkeys(Verdict, 0)
@@ -93,7 +98,7 @@ def render_report(
         from pytest_mlms.show.pages.compare import compare_runs
 
         comparisons = [compare_runs(baseline, run) for run in runs]
-    first = _first_screen(runs, database)
+    first = _first_screen(runs, database, lack)
     pictures = [*curves, *history]
     taken = _size(first) + sum(_size(f"{each.svg}{each.caption}") for each in pictures)
     return (
@@ -113,22 +118,27 @@ def render_report(
     )
 
 
-def _first_screen(runs: Sequence[RunView], database: Engine | None) -> Markup:
+def _first_screen(runs: Sequence[RunView], database: Engine | None, lack: str) -> Markup:
     """Return what needs a look and the newest verdicts; nothing of a single item."""
-    from pytest_mlms.show.pages.overview import evaluated_of, make_overview
+    from pytest_mlms.show.pages.evaluated import Unfinished, evaluated_of
+    from pytest_mlms.show.pages.overview import make_overview
 
-    bench = _ReportBench(runs, database)
     evaluated = []
+    unfinished = []
     for run in runs:
         whole = run.exit_status in (0, 1) and not run.left_out
+        if run.exit_status is None or run.left_out:
+            unfinished.append(Unfinished(run.name, run.time))
         for item in run.items:
             evaluated.append(evaluated_of(item, run.numbers.get(item.nodeid, -1), whole))
     if len(evaluated) < _LEAST_OVERVIEW:
         return Markup()
+    bench = _ReportBench(runs, database, lack)
     try:
-        overview = make_overview(evaluated, bench)
+        overview = make_overview(evaluated, bench, unfinished)
     except MlmsError:  # of the history, which went away meanwhile
-        overview = make_overview(evaluated, _ReportBench(runs, None))
+        bench = _ReportBench(runs, None, UNREAD)
+        overview = make_overview(evaluated, bench, unfinished)
     macros = environment().get_template("_overview.html").make_module()
     return Markup(macros.screen(overview, has_pages=False))  # type: ignore[attr-defined]
 
@@ -138,8 +148,9 @@ class _ReportBench:
 
     has_pages = False
 
-    def __init__(self, runs: Sequence[RunView], history: Engine | None) -> None:
+    def __init__(self, runs: Sequence[RunView], history: Engine | None, lack: str) -> None:
         self._history = history
+        self._lack = lack
         self._items = {(item.run, item.nodeid): item for run in runs for item in run.items}
 
     def item(self, each: Evaluated) -> ItemView | None:
@@ -159,14 +170,15 @@ class _ReportBench:
         found = {each.key: runs[each.run].get(each.nodeid, {}) for each in items}
         return main_series(self._history, found)
 
-    def losses(self, models: Collection[str]) -> Losses:
-        from pytest_mlms.show.pages.overview import Losses
+    def losses(self, models: Collection[str]) -> Losses | None:
+        from pytest_mlms.show.pages.evaluated import Losses
 
         if self._history is None:
-            return Losses()
+            return Losses(lack=self._lack) if self._lack else None
+        from pytest_mlms.show.pages.overview import MOST_LOOKS
         from pytest_mlms.show.pages.trends import read_losses
 
-        return read_losses(self._history, models)
+        return read_losses(self._history, models, MOST_LOOKS)
 
 
 def _size(text: str) -> int:

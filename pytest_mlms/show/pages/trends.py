@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from sqlalchemy import Engine
 
-from pytest_mlms.keep.history.changes import newest_changes
+from pytest_mlms.keep.history.change_groups import came_near
+from pytest_mlms.keep.history.changes import Change, newest_changes
 from pytest_mlms.keep.history.queries import series_ids
+from pytest_mlms.show.pages.evaluated import Loss, Losses
 from pytest_mlms.show.pages.item import HEADLINES
-from pytest_mlms.show.pages.overview import MOST_LOOKS, Loss, Losses
 from pytest_mlms.show.pages.series import (
     ChangeView,
     SeriesView,
@@ -45,28 +46,52 @@ def main_series(history: Engine, quantities: Mapping[K, Mapping[str, str]]) -> d
     return {item: views[ids[key]] for item, key in main.items() if key in ids}
 
 
-def read_losses(history: Engine, models: Collection[str]) -> Losses:
+def read_losses(history: Engine, models: Collection[str], most_shown: int) -> Losses:
     """Return the changes for the worse of these models that are open or confirmed.
 
-    Of those of a model that began at one run it is one. Confirmed ones come first.
+    Of those of a model on a stack that began at one run it is one. Confirmed ones come first. Only
+    the first ones, which are shown, have their series.
     """
-    groups: dict[tuple[str, str], list[ChangeView]] = defaultdict(list)
+    groups: dict[_Origin, list[ChangeView]] = defaultdict(list)
     with history.connect() as connection:
         found, total = newest_changes(connection, _MOST_CHANGES, statuses=("confirmed", "open"))
-        for change in map(change_view, found):
-            if change.is_loss and change.model in models:
-                groups[change.model, change.first_run].append(change)
-        largest = [max(changes, key=_weight) for changes in groups.values()]
-        largest.sort(key=_weight, reverse=True)
-        moved = [moved_with(connection, change) for change in largest[:_MOST_MOVED]]
-    shown = [change.series for change in largest[:MOST_LOOKS]]
-    views = {view.id: view for view in read_series(history, shown, MOST_RUNS)}
-    losses = []
-    for place, change in enumerate(largest):
-        others = len(groups[change.model, change.first_run]) - 1
-        differs = moved[place] if place < _MOST_MOVED else None
-        losses.append(Loss(change, others, differs, views.get(change.series)))
-    return Losses(losses, total <= _MOST_CHANGES)
+        for change in found:
+            view = change_view(change)
+            if view.is_loss and view.model in models:
+                groups[_Origin(view.model, _stack_of(change), view.first_run)].append(view)
+        largest = [(max(views, key=_weight), origin) for origin, views in groups.items()]
+        largest.sort(key=lambda each: _weight(each[0]), reverse=True)
+        asked = [view for view, _ in largest[:_MOST_MOVED]]
+        moved = {view.id: moved_with(connection, view) for view in asked}
+        came = {view.id: came_near(connection, view.series, view.started) for view in asked}
+    shown = [view.series for view, _ in largest[:most_shown]]
+    series = {each.id: each for each in read_series(history, shown, MOST_RUNS)}
+    losses = [
+        Loss(
+            change=view,
+            others=len(groups[origin]) - 1,
+            moved=moved.get(view.id),
+            series=series.get(view.series),
+            stack=origin.stack,
+            came=came.get(view.id),
+        )
+        for view, origin in largest
+    ]
+    return Losses(losses, "" if total <= _MOST_CHANGES else "there are too many changes to read")
+
+
+class _Origin(NamedTuple):
+    """Where and when changes began together."""
+
+    model: str
+    stack: str
+    first_run: str
+
+
+def _stack_of(change: Change) -> str:
+    """Return the name of a change's stack for people, as items have it."""
+    name = str(change.parts.get("stack", ""))
+    return str(change.parts.get("framework", "")) if name == "here" else name
 
 
 def _weight(change: ChangeView) -> tuple[bool, bool, float]:

@@ -7,7 +7,7 @@ import threading
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
@@ -15,8 +15,8 @@ from urllib.parse import quote
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.records import Verdict
 from pytest_mlms.keep.results.item_line import item_of
+from pytest_mlms.show.pages.evaluated import Evaluated, Unfinished
 from pytest_mlms.show.pages.item import ItemView
-from pytest_mlms.show.pages.overview import Evaluated
 from pytest_mlms.show.pages.run import RunView, read_run
 from pytest_mlms.show.pages.structure import StructureView, structure_of
 from pytest_mlms.show.portal.run_index import RunIndex
@@ -133,8 +133,12 @@ class SoftwareRow:
 _NEWEST_ITEMS = """
 SELECT item.*, b.version AS framework_version, a.version AS baseline, run.exit_status, run.left_out
 FROM (
-    SELECT run, number, max(time) FROM item WHERE is_last AND run IN ({marks})
-    GROUP BY model, stack, framework, nodeid, machine
+    SELECT item.run, item.number, max(item.time) FROM item
+    LEFT JOIN software AS b ON b.run = item.run AND b.number = item.number AND b.side = 'b'
+    LEFT JOIN software AS a ON a.run = item.run AND a.number = item.number AND a.side = 'a'
+    WHERE is_last AND item.run IN ({marks})
+    GROUP BY model, item.stack, item.framework, nodeid, machine, b.version, a.version,
+    verdict IN ('ERROR', 'INVALID', 'SKIPPED'), item.time > ?
 ) AS newest
 JOIN item ON item.run = newest.run AND item.number = newest.number
 JOIN run ON run.name = item.run
@@ -186,7 +190,9 @@ class Catalog:
         """Return the runs of the days up to the newest one, of which the index is not too long."""
         query = "SELECT name, lines, started FROM run ORDER BY started DESC, name DESC LIMIT ?"
         rows = self._rows(query, most)
-        begin = _days_before(rows[0]["started"] or "", days) if rows else ""
+        started = [row["started"] or "" for row in rows]
+        past = [time for time in started if time <= _now()]  # a clock may have been wrong
+        begin = _days_before(max(past, default=""), days)
         chosen: list[str] = []
         lines = 0
         for row in rows:
@@ -197,9 +203,21 @@ class Catalog:
         return chosen
 
     def newest_items(self, runs: Sequence[str]) -> Sequence[Evaluated]:
-        """Return the newest item of each case and class of machine in these runs."""
+        """Return the newest item of each case, version and class of machine in these runs.
+
+        Those without a result, or whose time is to come, are there beside the newest others.
+        """
         query = _NEWEST_ITEMS.format(marks=", ".join("?" * len(runs)))
-        return [_evaluated(row) for row in self._rows(query, *runs) if row["model"]]
+        return [_evaluated(row) for row in self._rows(query, *runs, _now()) if row["model"]]
+
+    def unfinished(self, runs: Sequence[str]) -> Sequence[Unfinished]:
+        """Return those of these runs that go on, were killed or can't be read whole, in order."""
+        marks = ", ".join("?" * len(runs))
+        query = f"""
+            SELECT name, started FROM run WHERE (exit_status IS NULL OR left_out) AND name IN
+            ({marks}) ORDER BY started DESC, name DESC
+        """
+        return [Unfinished(row["name"], row["started"] or "") for row in self._rows(query, *runs)]
 
     def bad_since(self, nodeid: str, machine: str) -> str:
         """Return when a case that fails first failed since it last did not; "" if it is unknown."""
@@ -296,6 +314,11 @@ class Catalog:
                 counts=counts[row["name"]],
                 left_out=row["left_out"],
             )
+
+
+def _now() -> str:
+    """Return the time as runs write it."""
+    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
 
 
 def _days_before(time: str, days: int) -> str:

@@ -14,9 +14,10 @@ from starlette.responses import Response
 from pytest_mlms.keep.history.errors import HistoryError
 from pytest_mlms.keep.history.run_lines import check_line
 from pytest_mlms.keep.history.series import points_of
+from pytest_mlms.show.pages.evaluated import Evaluated, Losses, newest_of
 from pytest_mlms.show.pages.item import ItemView
 from pytest_mlms.show.pages.numbers import quantity_label
-from pytest_mlms.show.pages.overview import Evaluated, Losses, Overview, make_overview
+from pytest_mlms.show.pages.overview import MOST_LOOKS, Overview, make_overview
 from pytest_mlms.show.pages.series import SeriesView
 from pytest_mlms.show.pages.trends import main_series, read_losses
 from pytest_mlms.show.portal.catalog import Catalog, RunViews
@@ -36,12 +37,15 @@ _LONGEST_QUERY = 200
 
 
 class _PortalBench:
-    """The items of the index, and the history of the portal."""
+    """The items of the index, and the history of the portal, or why it can't be read."""
 
     has_pages = True
 
-    def __init__(self, catalog: Catalog, views: RunViews, history: Engine | None) -> None:
+    def __init__(
+        self, catalog: Catalog, views: RunViews, history: Engine | None, lack: str = ""
+    ) -> None:
         self._history = history
+        self._lack = lack
         self._catalog = catalog
         self._views = views
 
@@ -56,8 +60,10 @@ class _PortalBench:
             return {}
         return main_series(self._history, {each.key: self._quantities(each) for each in items})
 
-    def losses(self, models: Collection[str]) -> Losses:
-        return Losses() if self._history is None else read_losses(self._history, models)
+    def losses(self, models: Collection[str]) -> Losses | None:
+        if self._history is None:
+            return Losses(lack=self._lack) if self._lack else None
+        return read_losses(self._history, models, MOST_LOOKS)
 
     def _quantities(self, each: Evaluated) -> Mapping[str, str]:
         """Return the quantities of an item's points by the keys of their series."""
@@ -116,11 +122,13 @@ def _overview(catalog: Catalog, views: RunViews, history: Histories) -> tuple[Ov
     runs = catalog.newest_runs(_DAYS, _MOST_RUNS, _MOST_LINES)
     confirmations = history.confirmations(runs)
     evaluated = catalog.newest_items([run for run in runs if run not in confirmations])
+    unfinished = catalog.unfinished(runs)
     try:
         engine = history.engine() if history.is_there else None
-        return make_overview(evaluated, _PortalBench(catalog, views, engine)), ""
+        return make_overview(evaluated, _PortalBench(catalog, views, engine), unfinished), ""
     except HistoryError as error:
-        return make_overview(evaluated, _PortalBench(catalog, views, None)), str(error)
+        bench = _PortalBench(catalog, views, None, "the history can't be read now")
+        return make_overview(evaluated, bench, unfinished), str(error)
 
 
 def _search(
@@ -129,7 +137,8 @@ def _search(
     """Return what has all of the words in its name, by what it is."""
     names = {row.name for row in catalog.models()}
     names |= {entry.name for entry in manifests.by_path().values()}
-    newest = catalog.newest_items(catalog.newest_runs(_DAYS, _MOST_RUNS, _MOST_LINES))
+    runs = catalog.newest_runs(_DAYS, _MOST_RUNS, _MOST_LINES)
+    newest = newest_of(catalog.newest_items(runs))
     found = {
         "models": _places("models", sorted(names), words),
         "hosts": _places("hosts", [row.host for row in catalog.hosts()], words),

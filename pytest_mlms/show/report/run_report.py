@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_mlms.core.errors import MlmsError
-from pytest_mlms.show.pages.report import HistoryFigures, write_report
+from pytest_mlms.show.pages.report import UNREAD, HistoryFigures, write_report
 from pytest_mlms.show.pages.run import RunView, read_run
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ def write_run_report(target: Path, folder: Path, history: str | None) -> ReportO
     try:
         run = read_run(folder)
         figures, database = _history_figures(history, run, notes)
-        write_report(target, [run], history=figures, database=database)
+        lack = UNREAD if history is not None and database is None else ""
+        write_report(target, [run], history=figures, database=database, lack=lack)
     except MlmsError as error:
         return ReportOutcome(
             notes=(*notes, f"{error}; try: mlms report {shlex.quote(str(folder))}")

@@ -9,11 +9,20 @@ import pytest
 from sqlalchemy import Engine
 
 from pytest_mlms.keep.history.adding import add_run
-from pytest_mlms.keep.history.change_groups import ChangeGroup, Difference, group_changes
+from pytest_mlms.keep.history.change_groups import ChangeGroup, Difference, came_near, group_changes
 from pytest_mlms.keep.history.change_scan import scan
 from pytest_mlms.keep.history.changes import read_changes
+from pytest_mlms.keep.history.queries import points
 from pytest_mlms.keep.history.store import open_history
-from tests.support.histories import ITEM, item_line, run_lines, run_name, write_lines
+from tests.support.histories import (
+    ITEM,
+    add_upgraded_runs,
+    item_line,
+    run_lines,
+    run_name,
+    write_lines,
+    write_run,
+)
 
 RUNS = 40
 
@@ -71,3 +80,29 @@ def test_differences_between_the_runs_before_and_after_are_listed(
 
 def test_no_change_is_no_group(history: Engine) -> None:
     assert group_changes(history, []) == []
+
+
+def test_software_near_a_change_may_have_come_with_it(
+    history: Engine, address: str, tmp_path: Path
+) -> None:
+    add_upgraded_runs(address, tmp_path, 12)  # an upgrade before the fourth
+    nights = []
+    with history.connect() as connection:
+        rows = points(connection, 1)
+        for night, row in enumerate(rows):
+            came = came_near(connection, 1, row.started)
+            if came and ("onnxruntime", "1.33.0") in came:
+                nights.append(night)
+        assert came == set()
+        assert came_near(connection, 1, rows[0].started) is not None
+        assert came_near(connection, 99, rows[3].started) is None
+    assert nights == [1, 2, 3, 4, 5]
+
+
+def test_a_side_without_a_record_of_its_software_is_not_known(
+    history: Engine, tmp_path: Path
+) -> None:
+    for night in range(4):
+        add_run(history, write_run(tmp_path, night, versions={}, launch={"command": ["python"]}))
+    with history.connect() as connection:
+        assert came_near(connection, 1, points(connection, 1)[2].started) is None

@@ -26,11 +26,14 @@ from tests.support.histories import (
 )
 from tests.support.portals import Portal, serving
 from tests.support.report_runs import HEAD
-from tests.support.result_lines import upgrade
+from tests.support.result_lines import upgrade, with_versions
 
 NIGHTS = 24
 GATE = run_name(NIGHTS)
-FAILED = {"verdict": "FAILED", "limits": [{"quantity": "latency_p50", "max": 1e-9, "place": "m:8"}]}
+FAILED: dict[str, Any] = {
+    "verdict": "FAILED",
+    "limits": [{"quantity": "latency_p50", "max": 1e-9, "place": "m:8"}],
+}
 
 
 @pytest.fixture(scope="module")
@@ -179,6 +182,40 @@ def wait_for(portal: Portal, text: str) -> str:
     raise AssertionError(page)
 
 
+def test_a_failure_stands_where_its_case_is_skipped_or_a_clock_is_ahead(tmp_path: Path) -> None:
+    write_run(tmp_path, 0, **FAILED)
+    write_run(tmp_path, 1, verdict="SKIPPED")
+    write_run(tmp_path, 365 * 80)
+    with serving(tmp_path, token=None) as portal:
+        page = text_of(portal, "/")
+        assert "1 failed , 1 passed" in page
+        assert "Nothing needs a look" not in page
+
+
+def test_a_later_run_of_another_version_hides_no_failure_of_an_upgrade(tmp_path: Path) -> None:
+    write_run(tmp_path, 0, versions={"onnxruntime": "1.32.0"}, **FAILED)
+    write_run(tmp_path, 2, versions={"onnxruntime": "1.31.1"})
+    head, end = run_lines(1, items=0)
+    passed = with_versions({**item_line(1), **upgrade(), "verdict": "PASSED"}, "1.31.1", "1.32.0")
+    for field in ("run", "time", "manifest", "stack", "machine"):
+        passed[field] = item_line(1)[field]
+    write_lines(tmp_path / run_name(1), [head, passed, end])
+    with serving(tmp_path, token=None) as portal:
+        page = text_of(portal, "/")
+    assert "Not known for onnxruntime 1.32.0" in page
+    assert "of its other items, 1 failed" in page
+
+
+def test_a_run_that_was_killed_is_told_and_calls_nothing_fine(tmp_path: Path) -> None:
+    write_run(tmp_path, 0)
+    head, _ = run_lines(1, items=0)
+    write_lines(tmp_path / run_name(1), [head])
+    with serving(tmp_path, token=None) as portal:
+        page = text_of(portal, "/")
+    assert f"Not all is seen here: the run {run_name(1)} is not whole" in page
+    assert "Nothing needs a look" not in page
+
+
 def test_a_failure_on_one_kind_of_machine_is_not_hidden_by_another(tmp_path: Path) -> None:
     write_run(tmp_path, 0, **FAILED)
     large = {**item_line(0)["machine"], "memory": 2**40, "host": "large"}
@@ -205,6 +242,8 @@ def test_a_history_that_can_not_be_read_leaves_verdicts_and_runs(tmp_path: Path)
         page = text_of(portal, "/")
         assert "✓ PASSED" in page
         assert "The history can't be read now" in page
+        assert "Nothing needs a look" not in page
+        assert "no change for the worse" not in page.partition("of what was read")[0]
         assert text_of(portal, "/runs")
         assert "the history can't be read" in text_of(portal, "/search?q=model")
 
