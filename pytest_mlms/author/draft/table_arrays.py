@@ -19,6 +19,7 @@ from pytest_mlms.author.draft.request import DraftRequest
 from pytest_mlms.author.draft.table_files import ColumnsData, as_number, is_missing
 from pytest_mlms.author.draft.table_fit import Fit
 from pytest_mlms.author.draft.table_labels import Classes, count_of_scores, labels_of
+from pytest_mlms.author.draft.table_order import check_order
 from pytest_mlms.author.draft.table_series import Windows, cut, windows_of
 from pytest_mlms.author.draft.table_target import Roles, beside, find_roles
 from pytest_mlms.author.draft.table_texts import (
@@ -70,6 +71,9 @@ def arrays_of_table(
     inputs = _inputs(data, roles, predictor.inputs)
     data, inputs = _with_answers(data, inputs, predictor, request)
     labels = all_labels[np.searchsorted(all_lines, data.lines)]
+    is_guess = not set(data.columns[roles.targets[0]]) <= set(classes.names)
+    if is_guess and labels.ndim == 1 and labels.dtype.kind == "i":
+        check_order(data, roles.targets[0], labels, inputs, predictor)
     names = ", ".join(data.shown(name) for name in roles.targets)
     taken = f"label: {names}, {roles.reason}"
     taken += f"; {order}" if order else ""

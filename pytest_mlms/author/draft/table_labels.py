@@ -122,7 +122,10 @@ def _of_names(data: ColumnsData, name: str, classes: Classes) -> tuple[Array, st
     found = sorted(set(cells))
     names = list(classes.names)
     reason = f"as {classes.source} has them"
+    given = list(range(len(found)))
     if _is_number_of(names) and not _has(names, found):
+        if len(names) == len(found) and not classes.has_scores:
+            given = [int(known) for known in names]  # as the model gives them
         classes = replace(classes, names=[], count=len(names) or classes.count)
         names = []
     if not names:
@@ -132,11 +135,7 @@ def _of_names(data: ColumnsData, name: str, classes: Classes) -> tuple[Array, st
             advice = "name the file with the model's, one a line in its order: --labels FILE"
             shown = _listed(found)
             raise MlmsError(f"{problem} ({shown}), and the model {classes.count}; {advice}")
-    places = {known: place for place, known in enumerate(names)}
-    in_any_case = {known.casefold(): place for place, known in enumerate(names)}
-    if len(in_any_case) == len(names):
-        alike = [cell for cell in found if cell.casefold() in in_any_case]
-        places |= {cell: in_any_case[cell.casefold()] for cell in alike}
+    places = _places(found, names)
     for cell, line in zip(cells, data.lines, strict=True):
         if cell not in places:
             problem = f"{data.path}:{line}: {data.shown(name)}, the target, is {cell!r}"
@@ -144,7 +143,20 @@ def _of_names(data: ColumnsData, name: str, classes: Classes) -> tuple[Array, st
             known = _listed(names)
             raise MlmsError(f"{problem}, and {classes.source} has the classes {known}; {advice}")
     numbers = np.array([places[cell] for cell in cells], np.int64)
+    if given != list(range(len(given))):
+        shown = _listed([str(number) for number in given])
+        return np.array(given, np.int64)[numbers], f"{_listed(names)} are {shown}, {reason}"
     return numbers, f"{_listed(names)} are 0, 1 …, {reason}"
+
+
+def _places(found: Sequence[str], names: Sequence[str]) -> dict[str, int]:
+    """Return the places of names, also of those that differ from one in the case of letters."""
+    places = {known: place for place, known in enumerate(names)}
+    in_any_case = {known.casefold(): place for place, known in enumerate(names)}
+    if len(in_any_case) == len(names):
+        alike = [cell for cell in found if cell.casefold() in in_any_case]
+        places |= {cell: in_any_case[cell.casefold()] for cell in alike}
+    return places
 
 
 def _listed(names: Sequence[str]) -> str:

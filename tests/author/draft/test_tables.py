@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -73,7 +74,12 @@ def write(
 SAID: list[str] = []
 
 
-def drafted(target: Sequence[str] = (), without: Sequence[str] = (), most: int = 1000) -> Draft:
+def drafted(
+    target: Sequence[str] = (),
+    without: Sequence[str] = (),
+    most: int = 1000,
+    labels: Path | None = None,
+) -> Draft:
     """Return the draft for the model and the table."""
     SAID.clear()
     asked = replace(
@@ -82,6 +88,7 @@ def drafted(target: Sequence[str] = (), without: Sequence[str] = (), most: int =
         target_columns=target,
         without_columns=without,
         most_inputs=most,
+        labels=labels,
         replaces=True,
     )
     return draft_manifest(asked)
@@ -177,6 +184,43 @@ def test_a_class_that_is_called_as_a_missing_value_is_one_where_the_model_has_it
     write(np.array(["None", "bug", "dent"])[LABELS])
     drafted()
     assert np.array_equal(packed()["label"], LABELS)
+
+
+@pytest.mark.parametrize("names", [["low", "mid", "top"], ["red cat", "5", "x"], [0, 1, 2]])
+def test_another_order_of_classes_is_told_by_the_scores(names: list[object]) -> None:
+    save_classifier()
+    swapped = [sorted(names, key=str)[(1, 0, 2)[place]] for place in LABELS]
+    write(swapped)
+    said = refusal()
+    first, second, third = (sorted(names, key=str)[place] for place in (1, 0, 2))
+    assert "33.33 % of the rows are right, and 100.00 % in the order" in said
+    assert f"in the order {first}, {second}, {third}; see whether" in said
+    line = said.partition("name it: ")[2].partition(", and --labels")[0]
+    subprocess.run(line, shell=True, check=True)
+    drafted(labels=Path("labels.txt"))
+    assert np.array_equal(packed()["label"], LABELS)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_texts_of_classes_get_the_numbers_that_a_model_without_scores_gives(first: int) -> None:
+    save_classifier()
+    model = onnx.load("model.onnx")
+    nodes = [
+        helper.make_node("ArgMax", ["x"], ["place"], axis=1, keepdims=0),
+        helper.make_node("Gather", ["classes", "place"], ["label"]),
+    ]
+    del model.graph.node[:], model.graph.output[:]
+    model.graph.node.extend(nodes)
+    model.graph.output.append(helper.make_tensor_value_info("label", LONG, ["N"]))
+    numbers = numpy_helper.from_array(np.arange(first, first + 3), "classes")
+    model.graph.initializer.append(numbers)
+    onnx.save(model, "model.onnx")
+    write(NAMES)
+    drafted()
+    assert np.array_equal(packed()["label"], first + LABELS)
+    write(NAMES[[1, 0, 2] * (ROWS // 3)])
+    if first == 0:
+        assert "100.00 % in the order dog, cat, eel; see whether" in refusal()
 
 
 def test_a_model_of_several_numbers_has_several_targets() -> None:
