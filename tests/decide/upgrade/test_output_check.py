@@ -346,11 +346,21 @@ def test_scores_beyond_the_best_class_are_compared_where_they_are_limited_or_a_g
 ) -> None:
     thresholds = Thresholds.model_validate({"auc": {"min": 0.9}, "recall": {"min": 0.5}})
     check.set_manifest(thresholds=thresholds)
+    check.a.give = check.b.give = lambda rows, call: 5 * right(rows, call)  # logits
     found = check.run(average_precision=0.02)
     assert quantities(found)[2:] == [*USUAL, "recall", "auc", "average_precision"]
     gates = {compared.quantity for compared in found if compared.gate}
     assert "average_precision" in gates
     assert not gates & {"auc", "recall"}
+
+
+def test_a_limit_that_the_drawn_inputs_can_not_tell_is_left_out_of_an_upgrade(
+    check: Check,
+) -> None:
+    check.set_manifest(thresholds=Thresholds.model_validate({"ece": {"max": 0.9}}))
+    assert quantities(check.run())[2:] == list(USUAL)  # a softmax of probabilities
+    with pytest.raises(InvalidRun, match="ece can't be measured: .* before its softmax"):
+        check.run(ece=0.02)
 
 
 def test_accuracy_is_a_gate_where_the_manifest_names_it(check: Check) -> None:
