@@ -86,7 +86,7 @@ def test_each_suspicion_gets_its_cause(nights: Nights, capfd: pytest.CaptureFixt
     output = capfd.readouterr().err
     changes = nights.changes()
     causes = {number: (row.cause, row.status) for number, row in changes.items()}
-    assert causes == {
+    planted = {
         of_machine: ("machine", "dismissed"),
         of_software: ("software", "confirmed"),
         of_rate: ("software", "confirmed"),
@@ -94,6 +94,11 @@ def test_each_suspicion_gets_its_cause(nights: Nights, capfd: pytest.CaptureFixt
         noise: ("noise", "dismissed"),
         unknown: (None, "open"),
     }
+    assert {number: causes.pop(number) for number in planted} == planted
+    for named in [changes[number] for number in causes]:
+        assert named.first_run in ("night-007", "night-010")  # where the version changed
+        assert named.kind == ("step" if named.status == "confirmed" else "named")
+        assert named.status in ("confirmed", "dismissed")
     assert changes[of_software].confirmed_by == changes[of_rate].confirmed_by
     gate = nights.project.path / "mlms-results" / f"gate-{changes[of_rate].confirmed_by}"
     assert (gate / "results.jsonl").is_file()
@@ -165,7 +170,7 @@ def test_the_printed_command_confirms_a_suspicion_that_one_night_can_not_show(
     assert main([*shlex.split(line)[2:], "--fail"]) == 1
     [row] = nights.changes().values()
     assert (row.first_run, row.cause, row.status) == ("night-011", "software", "confirmed")
-    output = capfd.readouterr()
-    assert "suspicion (digits-cnn, latency_p50 ×" in output.err
-    assert "1 confirmed" in output.out
-    assert "suspected" not in output.out
+    confirmed = capfd.readouterr()
+    assert "suspicion (digits-cnn, latency_p50 ×" in confirmed.err
+    assert "1 confirmed" in confirmed.out
+    assert "suspected" not in confirmed.out

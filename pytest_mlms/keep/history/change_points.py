@@ -329,8 +329,8 @@ def _software_step(search: _Search) -> _Event | None:
                 tests = tests_at(search.changed, window.last)
                 if prediction.p_value * tests <= ALARM_RISK:
                     found.append(window)
-    window = first_beyond(found, blocks)
-    return None if window is None else _step_event(search, window.place, window.last)
+    first = first_beyond(found, blocks)
+    return None if first is None else _step_event(search, first.place, first.last)
 
 
 def _step_event(search: _Search, first: int, at: int) -> _Event:

@@ -194,7 +194,7 @@ def _search_all(connection: Connection, wanted: Collection[int]) -> list[_Found]
     """Search series one by one, those again that others of their night contradict."""
     of = schema.change.c
     counted = select(of.first_run, func.count()).where(of.kind != NAMED).group_by(of.first_run)
-    began = dict(connection.execute(counted).all())
+    began: dict[str, int] = dict(connection.execute(counted).all())
     refused: dict[int, set[tuple[int, int]]] = defaultdict(set)
     found: dict[int, _Found] = {}
     waiting = wanted
@@ -241,7 +241,7 @@ def _series_of_runs(connection: Connection, runs: Collection[str]) -> dict[str, 
     """Return how many series have a point of each of these runs."""
     of = schema.point.c
     counted = select(of.run, func.count(of.series.distinct())).group_by(of.run)
-    counts = {}
+    counts: dict[str, int] = {}
     ordered = sorted(runs)
     for begin in range(0, len(ordered), _NAMES_AT_ONCE):
         some = ordered[begin : begin + _NAMES_AT_ONCE]
