@@ -41,7 +41,7 @@ class Repeats:
         for place, output in enumerate(outputs):
             if output is None or size >= MOST_BYTES:
                 continue
-            size += _size(output)
+            size += size_of(output)
             self._add((first + place) % len(outputs), output)
 
     def _add(self, batch, output):
@@ -72,10 +72,10 @@ class Repeats:
     def _hold(self, batch, output):
         """Hold the outputs of the last two calls on a batch, if there is room."""
         last = self._last.pop(batch, [])
-        self._held -= sum(map(_size, last))
-        if self._held + 2 * _size(output) <= _MOST_HELD:
+        self._held -= sum(map(size_of, last))
+        if self._held + 2 * size_of(output) <= _MOST_HELD:
             self._last[batch] = last[-1:] + [_copy(output)]
-            self._held += sum(map(_size, self._last[batch]))
+            self._held += sum(map(size_of, self._last[batch]))
 
 
 def distance_of(before, after):
@@ -103,7 +103,8 @@ def _copy(output):
     return [numpy.array(array) for array in output]
 
 
-def _size(output):
+def size_of(output):
+    """Return the bytes of a call's outputs."""
     return sum(getattr(array, "nbytes", 0) for array in output)
 
 

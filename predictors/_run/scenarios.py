@@ -8,12 +8,13 @@ to fill. It stores raw times and computes nothing from them. Inside a timed regi
 and nothing else.
 """
 
+import random
 import time
 from array import array
 from typing import NamedTuple
 
 from .process import QueueWait, cpu_time
-from .repeats import MOST_BYTES
+from .repeats import MOST_BYTES, size_of
 
 CAPACITY = 10000  # samples of one run; more add little, since processes are the replicates
 _BETWEEN_READINGS = 5e-4  # seconds
@@ -62,8 +63,9 @@ class Samples:
     those of each call, on the clock of time.perf_counter. ``wait`` (in the run queue, of the
     calling thread) and ``cpu`` (of all threads) are readings of counters, taken when ``at`` calls
     were done: before the first, after the last, and in between as the scenario says. ``outputs``
-    are the last ones of the first call and of the others, or in turns of each of the first
-    ``kept`` calls; what is held counts as memory.
+    are the last ones of the first call and of the others, or in turns those of ``kept`` calls
+    beside those of the others, from the first call on where a turn ``holds_first``; what is held
+    counts as memory.
     """
 
     def __init__(self):
@@ -74,28 +76,43 @@ class Samples:
         self.at = _buffer()
         self.count = 0
         self.readings = 0
+        self.holds_first = False
+        self._random = random.Random(1)  # both sides of an upgrade hold those of the same calls
+        self.clear()
+
+    def clear(self):
+        """Hold no outputs any more; those that follow may be of another size."""
         self.outputs = []
         self.kept = _MOST_KEPT
+        self._held = []
 
-    def slots(self, calls, in_turn):
-        """Return the place in ``outputs`` for what each of so many calls returns.
+    def slots(self, calls):
+        """Return the place in ``outputs`` for what each of so many calls returns."""
+        self.outputs = [None] * min(2, calls)
+        return [min(call, 1) for call in range(calls)]
+
+    def slots_of_turn(self, calls, timed):
+        """Return the place in ``outputs`` for what each call returns, ``timed`` of which are made.
 
         In a turn what is there stays until a call replaces it. If all were freed before, their
-        memory would go back to the system, and each turn's first calls wait for its pages.
+        memory would go back to the system, and each turn's first calls wait for its pages. Which
+        calls have places of their own is drawn for each turn, as turns may all begin with the same.
         """
-        kept = min(self.kept, calls) if in_turn else 1
-        found = [min(call, kept) for call in range(calls)]
-        if not in_turn or len(self.outputs) <= found[-1]:
-            self.outputs = [None] * (found[-1] + 1)
+        made = min(timed, calls)
+        kept = min(self.kept, made)
+        begin = 0 if self.holds_first else self._random.randrange(made)
+        found = [min((call - begin) % made, kept) for call in range(calls)]
+        self._held = [slot if slot < kept else None for slot in found[:made]]
+        del self.outputs[self.kept + 1 :]
+        self.outputs += [None] * (kept + 1 - len(self.outputs))
         return found
 
     def of_turn(self, calls):
         """Return the outputs of a turn over so many calls; None for those that aren't held."""
-        kept = min(self.kept, calls, self.count)
-        found = self.outputs[:kept]
-        size = max(1, sum(getattr(array, "nbytes", 0) for array in found[0]))
-        self.kept = max(1, min(_MOST_KEPT, MOST_BYTES // size))
-        return found + [None] * (calls - kept)
+        found = [None if slot is None else self.outputs[slot] for slot in self._held]
+        size = max([1] + [size_of(output) for output in found if output is not None])
+        self.kept = max(1, min(self.kept, MOST_BYTES // size))
+        return found + [None] * (calls - len(found))
 
     def arrays(self):
         """Return the filled part of each buffer, with its name."""
@@ -148,7 +165,7 @@ def _loop(calls, stop, samples, between_readings, in_turn=False, clock=time.perf
     cpu = samples.cpu
     at = samples.at
     turn = len(calls)
-    slots = samples.slots(turn, in_turn)
+    slots = samples.slots_of_turn(turn, stop.least) if in_turn else samples.slots(turn)
     outputs = samples.outputs
     queue = QueueWait()
     seconds = stop.seconds

@@ -323,6 +323,7 @@ class Worker:
         request = scenarios.TurnRequest(
             header["first"], header["skip"], header["count"], self._cycle
         )
+        self._samples.holds_first = header["outputs"]
         scenarios.turn(self._calls, request, self._samples)
         if not request.is_single(self._calls):
             self._repeats.add(request.first, self._samples.of_turn(self._cycle))
@@ -506,7 +507,7 @@ class Worker:
         self._bound = []
         self._first_batch = {}
         self._device_clock = None
-        self._samples.outputs = []
+        self._samples.clear()
         self._library = []
         self._served = LoadCalls([])
         try:
@@ -568,6 +569,7 @@ class Worker:
         batches = header["batches"]
         size = len(arrays) // batches
         self._calls = []
+        self._samples.clear()
         self._first_batch = dict(arrays[:size])
         bind_seconds = 0.0
         for first in range(0, batches * size, size):

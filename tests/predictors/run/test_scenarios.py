@@ -136,7 +136,7 @@ def test_a_turn_begins_with_a_call_and_skips_some(clock: Clock, samples: Samples
     turn(calls, TurnRequest(first=2, skip=1, timed=3, cycle=3), samples)
     assert clock.made == ["c", "c", "a", "b"]
     assert array(samples, "start") == [101, 102, 103]
-    assert samples.outputs[0] == "c 2", "outputs begin with those of the first call"
+    assert samples.of_turn(3)[0] == "c 2", "outputs begin with those of the first call"
 
 
 def test_a_call_behind_the_cycle_is_made_by_itself(clock: Clock, samples: Samples) -> None:
@@ -163,7 +163,59 @@ def test_a_turn_holds_as_many_outputs_as_are_compared(samples: Samples) -> None:
     samples.of_turn(5)
     turn(calls, TurnRequest(first=0, skip=0, timed=5, cycle=5), samples)
     told = samples.of_turn(5)
-    assert [each is not None for each in told] == [True, True, False, False, False]
+    assert sum(each is not None for each in told) == 2
+
+
+@pytest.mark.parametrize(
+    ("cycle", "timed", "size"),
+    [
+        pytest.param(200, 200, 8, id="more calls than are held"),
+        pytest.param(100, 200, 8, id="turns that go round the cycle"),
+        pytest.param(8, 8, MOST_BYTES + 1, id="outputs of which one is held"),
+        pytest.param(16, 4, MOST_BYTES // 2, id="a few calls of a cycle, of which two are held"),
+    ],
+)
+def test_turns_that_all_begin_with_the_same_calls_tell_the_outputs_of_each(
+    samples: Samples, cycle: int, timed: int, size: int
+) -> None:
+    calls = [lambda number=number: [np.full(1, number), Sized(size)] for number in range(cycle)]
+    told = set()
+    for number in range(60):
+        request = TurnRequest(first=number * timed % cycle, skip=1, timed=timed, cycle=cycle)
+        turn(calls, request, samples)
+        for place, output in enumerate(samples.of_turn(cycle)):
+            if output is not None:
+                assert output[0][0] == (request.first + place) % cycle
+                told.add((request.first + place) % cycle)
+    assert told == set(range(cycle))
+
+
+class Sized:
+    """An output of so many bytes."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+
+
+def test_what_is_held_is_bounded_by_the_largest_outputs_of_a_cycle(samples: Samples) -> None:
+    sizes = [8, *[MOST_BYTES // 2] * 7]
+    calls = [lambda size=size: [Sized(size)] for size in sizes]
+    for timed in (1, 8, 8, 8):
+        turn(calls, TurnRequest(first=0, skip=0, timed=timed, cycle=8), samples)
+        samples.of_turn(8)
+    assert sum(output is not None for output in samples.outputs) <= 3
+
+
+def test_a_model_with_small_outputs_after_one_with_large_outputs_has_all_told(
+    samples: Samples,
+) -> None:
+    for size in (MOST_BYTES, 8):
+        samples.clear()
+        calls = [lambda size=size: [Sized(size)]] * 8
+        for timed in (1, 8):
+            turn(calls, TurnRequest(first=0, skip=0, timed=timed, cycle=8), samples)
+            told = samples.of_turn(8)
+    assert None not in told
 
 
 _TURNS = """
