@@ -48,11 +48,12 @@ class LateCalls:
     """The late calls of an item's rounds.
 
     ``wanted`` is whether rounds have them: B got slower in the first, or seems to stall more often,
-    or they are a gate. None: no round has told yet.
+    or they are a gate. None: no round has told yet. Only stalls count where B didn't get slower.
     """
 
     def __init__(self, is_gate: bool = False) -> None:
         self.wanted: bool | None = is_gate or None
+        self._is_slower = is_gate
         self._calls = 0
         self._stalls = dict.fromkeys(SIDES, 0)
 
@@ -77,7 +78,7 @@ class LateCalls:
         medians: dict[SideName, list[float]] = {side: [] for side in SIDES}
         all_times: dict[SideName, Array] = {}
         for side in draw_order():
-            times = undisturbed(pair.turn(side, TurnPlan(calls + timed)), pair.clocks)
+            times = undisturbed(pair.turn(side, TurnPlan(calls + timed, turns.skip)), pair.clocks)
             medians[side].append(float(np.median(times[calls:])))
             all_times[side] = even_out([times], pair.groups)[0]
         for _ in range(1, _TURNS):
@@ -88,9 +89,9 @@ class LateCalls:
         if min(late.values()) <= 0:
             return FoundLate(all_times=all_times)
         if self.wanted is None:
-            is_slower = math.log(late["b"] / late["a"]) > change + _NOTICED
-            self.wanted = is_slower or self._seems_to_stall(all_times)
-        return FoundLate(late if self.wanted else {}, all_times)
+            self._is_slower = math.log(late["b"] / late["a"]) > change + _NOTICED
+            self.wanted = self._is_slower or self._seems_to_stall(all_times)
+        return FoundLate(late if self._is_slower else {}, all_times)
 
     def _seems_to_stall(self, all_times: Mapping[SideName, Array]) -> bool | None:
         """Return whether B stalls more often in the rounds so far; None where it may."""

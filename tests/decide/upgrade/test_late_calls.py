@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from pytest_mlms.decide.upgrade.agents import AgentPair, TurnPlan
+from pytest_mlms.decide.upgrade.figures import count_stalls
 from pytest_mlms.decide.upgrade.late_calls import LateCalls
 from pytest_mlms.decide.upgrade.rounds import SIDES, SideName
 from pytest_mlms.measure.agent.predictor import Turn
@@ -21,15 +22,18 @@ class Pair:
         self.order = [0]
         self.groups = [0]
         self.stalls = dict.fromkeys(SIDES, 0)
+        self.cold = dict.fromkeys(SIDES, 1.0)
         self.clocks = {side: SimpleNamespace(device=True) for side in SIDES}
         self.calls = 0
         self._seconds = {"a": 1e-4, "b": b}
 
     def turn(self, side: SideName, plan: TurnPlan) -> Turn:
-        self.calls += plan.skip + plan.count
-        times = np.full(plan.count, self._seconds[side])
+        made = plan.skip + plan.count
+        self.calls += made
+        times = np.full(made, self._seconds[side])
+        times[0] *= self.cold[side]
         times[10 : 10 + 20 * self.stalls[side] : 20] *= 50
-        return Turn({"device": times}, {}, None)
+        return Turn({"device": times[plan.skip :]}, {}, None)
 
 
 @pytest.mark.parametrize(
@@ -93,4 +97,13 @@ def test_rounds_count_stalls_while_b_seems_to_have_more(
         pair.stalls = {"a": a, "b": b}
         told = late.run(cast(AgentPair, pair), TurnPlan(3, 1), 1e-4, 0.0, lambda: SIDES)
         found.append("b" in told.all_times)
+        assert not told.seconds, "B is as fast late as in turns, whatever stalls"
     assert found == rounds
+
+
+def test_the_first_call_of_a_turn_which_finds_cold_caches_is_no_stall() -> None:
+    pair = Pair(1e-4)
+    pair.cold = {"a": 2.5, "b": 3.5}
+    late = LateCalls(is_gate=True)
+    told = late.run(cast(AgentPair, pair), TurnPlan(20, 1), 1e-4, 0.0, lambda: SIDES)
+    assert [count_stalls(told.all_times[side]) for side in SIDES] == [0, 0]
