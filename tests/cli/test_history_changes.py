@@ -260,8 +260,9 @@ def test_a_version_that_changes_nothing_is_no_change_and_says_what_could_be_seen
 
 
 def test_the_command_that_is_printed_has_the_options_and_can_be_read_by_a_shell(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)  # away from this project's own settings
     folder = tmp_path / "with a space"
     folder.mkdir()
     history, command = morning(folder, 0.015, 0.08, seed=2, nights=1)
