@@ -295,7 +295,7 @@ def test_neither_xdist_nor_pytest_benchmark_is_needed(small: Project) -> None:
     result = small.run(*bare, "--mlms-benchmark-json=bench.json")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(
-        ["*--mlms-benchmark-json needs pytest-benchmark; pip install 'pytest-mlms?benchmark?'"]
+        ["*--mlms-benchmark-json needs pytest-benchmark; pip install *pytest-benchmark*"]
     )
 
 
