@@ -64,10 +64,13 @@ def test_a_run_is_right_by_verdict_quantity_and_exit_status() -> None:
 @pytest.mark.parametrize(
     ("ratios", "verdicts"),
     [
-        ([1.2, 1.1], ["REGRESSED"]),
-        ([0.8, 0.9], ["IMPROVED"]),
-        ([1.0, 0.99], ["PASSED"]),
-        ([1.2, 1.0], ["PASSED", "INCONCLUSIVE", "REGRESSED"]),
+        ([1.2, 1.1] * 4, ["REGRESSED"]),
+        ([0.8, 0.9] * 4, ["IMPROVED"]),
+        ([1.0, 0.99] * 4, ["PASSED"]),
+        ([1.2, 1.0] * 4, ["REGRESSED", "PASSED", "INCONCLUSIVE"]),
+        pytest.param([1.0, 0.99, 1.01] * 5 + [1.3], ["PASSED"], id="one disturbed, equal"),
+        pytest.param([1.2, 1.1, 1.15] * 5 + [1.0], ["REGRESSED"], id="one disturbed, slower"),
+        pytest.param([1.3, 0.7] * 4, [], id="loops that tell nothing"),
     ],
 )
 def test_a_case_of_the_processor_is_held_against_bare_loops(
@@ -81,6 +84,17 @@ def test_a_case_of_the_processor_is_held_against_bare_loops(
         assert run.right == (verdict in verdicts)
     (row,) = page_lines([case], [run])
     assert "here, by bare loops" in row
+
+
+def test_a_case_of_the_processor_is_wrong_where_another_quantity_regressed() -> None:
+    found = line("REGRESSED", "peak_memory")
+    found["comparisons"].append({"quantity": "latency", "verdict": "PASSED"})
+    assert not judge(case_of("ort-sign"), found, "", 1, 3.0, [1.0, 0.99] * 4).right
+
+
+def test_a_case_of_the_processor_without_latency_is_wrong() -> None:
+    run = judge(case_of("ort-sign"), {"verdict": "INVALID"}, "", 0, 3.0, [1.0, 0.99] * 4)
+    assert "by latency, and found none" in run.why_wrong
 
 
 def test_a_run_without_an_item_is_wrong() -> None:
