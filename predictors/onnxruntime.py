@@ -1,4 +1,4 @@
-"""ONNX Runtime: ``graph`` is an ONNX file.
+"""ONNX Runtime: ``graph`` is an ONNX file. Its inputs may be texts.
 
 Versions: 1.17 and later.
 
@@ -220,6 +220,9 @@ def load(request: Load) -> Loaded:
     outputs = _tensors(session.get_outputs())
     arrays = [tensor for tensor in outputs if _is_array(tensor)]
     others = [tensor for tensor in outputs if not _is_array(tensor)]
+    if not arrays:
+        found = ", ".join("%s: %s" % (tensor.name, tensor.dtype) for tensor in others)
+        raise ValueError("no output is an array of numbers (%s); add one to the model" % found)
     names = [tensor.name for tensor in arrays] if others else None
     return Loaded(
         model=_Model(session, path, names, make, {} if options.get("cuda_graph") else None),
@@ -276,8 +279,8 @@ def inner(loaded: Loaded, arrays: Arrays) -> InnerOutputs:
         model, names = with_all_outputs(file.read())
     outputs = loaded.model.open(model).run(names, arrays)
     found = []
-    for name, output in zip(names, outputs):
-        if isinstance(output, numpy.ndarray):  # others are sequences and maps
+    for name, output in zip(names, outputs):  # others are sequences, maps and texts
+        if isinstance(output, numpy.ndarray) and output.dtype != object:
             found.append((name, output))
     return found
 

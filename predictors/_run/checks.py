@@ -67,7 +67,7 @@ def check(inputs: Iterable[Tensor], arrays: Dict[str, Any]) -> None:
                 "there is no array for input %r; given were %s" % (tensor.name, sorted(arrays))
             )
         array = arrays[tensor.name]
-        dtype = array.dtype.name
+        dtype = "string" if array.dtype.kind == "U" else array.dtype.name
         if dtype != tensor.dtype or not _fits(array.shape, tensor.shape):
             found = _describe(dtype, array.shape)
             expected = _describe(tensor.dtype, tensor.shape)

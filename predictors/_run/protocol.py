@@ -27,6 +27,7 @@ KEPT_STATE = "keeps a state"
 MAX_HEADER = 1 << 24  # bytes; a longer "line" is not a header but the output of something else
 
 _DTYPE = re.compile(r"[<>|][biufc]\d{1,2}$")  # numbers
+_TEXT = re.compile(r"[<>]U[1-9]\d{0,6}$")
 _SHOWN = 200  # characters of what is no frame
 _WHOLE_END = 1 << 63  # whole numbers go into arrays
 
@@ -41,7 +42,7 @@ class ProtocolError(Exception):
 class Tensor(NamedTuple):
     """One input or output of a model.
 
-    ``dtype`` is numpy's name; a free axis of ``shape`` is None.
+    ``dtype`` is numpy's name, or string for an input of texts; a free axis of ``shape`` is None.
     """
 
     name: str
@@ -152,18 +153,22 @@ class OutgoingReply(NamedTuple):
     arrays: NamedArrays
 
 
-def encode(header: Dict[str, Any], arrays: Iterable[Tuple[str, Any]] = ()) -> List[Any]:
+def encode(
+    header: Dict[str, Any], arrays: Iterable[Tuple[str, Any]] = (), texts: bool = False
+) -> List[Any]:
     """Return the buffers of a frame.
 
-    ``header`` is a dict with ``type``, ``arrays`` are (name, ndarray) pairs. Raises ProtocolError
-    for an array that does not hold numbers, and for a field that is NaN or infinite.
+    ``header`` is a dict with ``type``, ``arrays`` are (name, ndarray) pairs, which hold numbers, or
+    ``texts`` in a request. Raises ProtocolError for other arrays, and for a field that is NaN or
+    infinite.
     """
     specs = []
     buffers = []
     for name, array in arrays:
-        if array.dtype.kind not in "biufc":
+        if array.dtype.kind not in ("biufcU" if texts else "biufc"):
+            kinds = "numbers and texts" if texts else "numbers"
             raise ProtocolError(
-                "array %r has dtype %s; frames carry numbers only" % (name, array.dtype)
+                "array %r has dtype %s; frames carry %s only" % (name, array.dtype, kinds)
             )
         specs.append({"name": name, "dtype": array.dtype.str, "shape": list(array.shape)})
         buffers.append(_bytes_of(array))
@@ -174,11 +179,12 @@ def encode(header: Dict[str, Any], arrays: Iterable[Tuple[str, Any]] = ()) -> Li
     return [text.encode() + b"\n"] + buffers
 
 
-def read_frame(stream: Any) -> Tuple[Dict[str, Any], NamedArrays]:
+def read_frame(stream: Any, texts: bool = False) -> Tuple[Dict[str, Any], NamedArrays]:
     """Read one frame from ``stream``, which has ``readline`` and ``readinto``.
 
-    Return its header and its (name, ndarray) pairs. Raises EOFError where the stream ends, between
-    frames or inside one, and ProtocolError where the bytes are no frame.
+    ``texts`` are read from requests only: those of an agent may be none. Return its header and its
+    (name, ndarray) pairs. Raises EOFError where the stream ends, between frames or inside one, and
+    ProtocolError where the bytes are no frame.
     """
     line = stream.readline(MAX_HEADER)
     if not line:
@@ -186,7 +192,7 @@ def read_frame(stream: Any) -> Tuple[Dict[str, Any], NamedArrays]:
     header = _parse_header(line)
     arrays = []
     for spec in header.pop("arrays"):
-        array = _new_array(spec)
+        array = _new_array(spec, texts)
         _fill(array, stream)
         arrays.append((spec["name"], array))
     return header, arrays
@@ -223,14 +229,15 @@ def _of_64_bits(text):
 _READER = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite, parse_int=_of_64_bits)
 
 
-def _new_array(spec):
+def _new_array(spec, texts):
     """Return an array with room for what a header lists."""
     import numpy
 
     try:
         sizes = spec["shape"]
         is_shape = all(type(size) is int and size >= 0 for size in sizes)
-        if is_shape and _DTYPE.match(spec["dtype"]) and isinstance(spec["name"], str):
+        is_known = _DTYPE.match(spec["dtype"]) or (texts and _TEXT.match(spec["dtype"]))
+        if is_shape and is_known and isinstance(spec["name"], str):
             return numpy.empty(sizes, spec["dtype"])
     except (KeyError, TypeError, ValueError, OverflowError, MemoryError):
         pass

@@ -717,7 +717,7 @@ def _serve(worker: Worker, channel: AgentChannel) -> bool:
     worker.send = send
     while True:
         try:
-            header, arrays = read_frame(channel.requests)
+            header, arrays = read_frame(channel.requests, texts=True)
             if header["type"] == "bye":
                 worker.close()
                 return bool(header.get("leave"))

@@ -33,8 +33,8 @@ from pytest_mlms.manifest.types import (
     Closed,
     Count,
     Device,
-    ElementType,
     Framework,
+    InputElement,
     Layout,
     Name,
     Positive,
@@ -225,14 +225,15 @@ class Input(Closed):
     least and the largest of the values that are drawn where there is no dataset, and of the ids of
     tokens. ``sample_rate`` is the rate of the sound that a model takes, in samples a second.
     ``column`` names the column of the dataset, for inputs that aren't called like theirs, or both
-    columns of a pair of texts. An input with ``from_output`` is a state, which no dataset has: it
+    columns of a pair of texts. A tensor whose ``element_type`` is string has texts as they are in
+    the dataset. An input with ``from_output`` is a state, which no dataset has: it
     is that output of the call before, and all ``start`` at the first.
     """
 
     name: str
     position: TensorPosition | None = None
     type: Literal["image", "audio", "text", "tensor"]
-    element_type: ElementType
+    element_type: InputElement
     layout: Layout | None = None
     shape: InputShape | None = None
     range: Range | None = None
@@ -269,12 +270,23 @@ class Input(Closed):
     @property
     def takes_text(self) -> bool:
         """True if it is made from texts."""
-        return self.type == "text"
+        return self.type == "text" or self.element_type == "string"
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns of the dataset that it is made from: one, or two for a pair of texts."""
         return (self.name,) if self.column is None else self.column
+
+    @model_validator(mode="after")
+    def _check_strings(self) -> Input:
+        if self.element_type == "string" and (self.type != "tensor" or self.steps or self.range):
+            raise ValueError(
+                "an input of strings is a tensor of texts as they are in the dataset; write 'type: "
+                "tensor', and leave out steps and range"
+            )
+        if self.element_type == "string" and self.is_state:
+            raise ValueError("a state is of numbers; leave out 'from_output', or correct its type")
+        return self
 
     @model_validator(mode="after")
     def _check_range(self) -> Input:

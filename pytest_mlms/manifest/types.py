@@ -263,6 +263,9 @@ Source = Annotated[
 ElementType = Literal[
     "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool"
 ]
+InputElement = Literal[
+    "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool", "string"
+]
 Layout = Literal["NCHW", "NHWC"]
 Scalar = str | int | float | bool
 Positive = Annotated[int, Field(ge=1)]

@@ -134,6 +134,16 @@ def _states_alone(manifest: Manifest) -> Iterator[Error]:
         yield ("inputs",), "all inputs are states; add one that isn't an output of the call before"
 
 
+def _texts_without_dataset(manifest: Manifest) -> Iterator[Error]:
+    """Yield an error for each input of texts where there is no dataset that has them."""
+    if manifest.dataset is not None:
+        return
+    for number, spec in enumerate(manifest.inputs):
+        if spec.element_type == "string":
+            text = "there are no random texts; add a dataset that has them, as an .npz"
+            yield ("inputs", number, "element_type"), text
+
+
 def _too_many_cases(manifest: Manifest) -> Iterator[Error]:
     evaluate = manifest.evaluate
     points = len(evaluate.batch_sizes) * len(evaluate.scenarios)
@@ -424,6 +434,7 @@ _CHECKS = (
     _variants,
     _repeated_positions,
     _states_alone,
+    _texts_without_dataset,
     _shapes,
     _idle_instances,
     _idle_preprocess,

@@ -251,3 +251,23 @@ def test_a_limit_on_scores_that_an_output_does_not_have_is_an_error(
     for limits in ({name: {bound: 0.5}}, {"upgrade": {name: 0.02}}):
         changes = {"outputs": outputs, "dataset": DATASET, "thresholds": limits}
         assert message in error_of(tmp_path, small(**changes))
+
+
+STRINGS = {"name": "x", "type": "tensor", "element_type": "string"}
+
+
+def test_an_input_of_strings_needs_a_dataset_and_has_no_steps(tmp_path: Path) -> None:
+    inputs = [STRINGS]
+    assert "there are no random texts; add a dataset" in error_of(
+        tmp_path, small(inputs=inputs, **TENSOR)
+    )
+    write(tmp_path, small(inputs=inputs, dataset=DATASET))
+    message = "an input of strings is a tensor of texts as they are in the dataset; write 'type: t"
+    for wrong in ({"steps": [{"cast": {"to": "int64"}}]}, {"range": [0, 1]}):
+        found = error_of(tmp_path, small(inputs=[{**STRINGS, **wrong}], dataset=DATASET))
+        assert message in found
+    found = error_of(
+        tmp_path,
+        small(inputs=[{**STRINGS, "from_output": "y", "shape": ["batch"]}], dataset=DATASET),
+    )
+    assert "a state is of numbers; leave out 'from_output'" in found

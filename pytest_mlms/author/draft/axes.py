@@ -24,6 +24,9 @@ Said = Mapping[str, Sequence[int | str]]
 Named = Mapping[str, onnx_axes.Axes | None]
 """The axes of inputs as the model's file names them."""
 
+TEXTS = "string"
+"""The type of an input of texts."""
+
 OTHER = 16
 """The size of an axis of which nothing is known."""
 _TOKENS = 64
@@ -168,6 +171,8 @@ def _parts_of(name: str, sizes: Mapping[str, int]) -> Sequence[str]:
 
 def _free_size(tensor: Tensor) -> int:
     """Return a size for a free axis."""
+    if tensor.dtype == TEXTS:
+        return 1
     if tensor.dtype and np.dtype(tensor.dtype).kind in "iub":
         return _TOKENS
     return _SAMPLES if len(tensor.shape) == 2 else OTHER

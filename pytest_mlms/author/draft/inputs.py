@@ -9,7 +9,7 @@ from types import MappingProxyType
 import numpy as np
 from mlms_predictors import Tensor
 
-from pytest_mlms.author.draft.axes import OTHER, InputAxes, Said, axes_of, option_of, pinned
+from pytest_mlms.author.draft.axes import OTHER, TEXTS, InputAxes, Said, axes_of, option_of, pinned
 from pytest_mlms.author.draft.data import ArrayData, CocoData, Data, SoundData
 from pytest_mlms.author.draft.integers import (
     IMAGENET,
@@ -57,6 +57,9 @@ def guess_inputs(
         if tensor.name in made:
             parts.append(made[tensor.name])
             continue
+        if tensor.dtype == TEXTS:
+            parts.append(_texts(tensor, axes[tensor.name], data))
+            continue
         try:
             kind = np.dtype(tensor.dtype or object).kind
         except TypeError:  # of a type that numpy doesn't have
@@ -68,6 +71,23 @@ def guess_inputs(
         known = pinned(tensor, said)
         parts.append(_guess(known, axes[tensor.name], len(tensors), data, hints))
     return parts
+
+
+def _texts(tensor: Tensor, axes: InputAxes, data: Data | None) -> InputPart:
+    """Return an input of texts, which only data has. Raises MlmsError where it has none."""
+    name = tensor.name
+    given = data.arrays.get(name) if isinstance(data, ArrayData) else None
+    if given is None:
+        problem = f"input {name!r} takes texts, and there are no random ones"
+        array = f"numpy.savez(…, {name}=an array of texts)"
+        advice = f"give some: --data TABLE.csv with such a column, or FILE.npz, with {array}"
+        raise MlmsError(f"{problem}; {advice}")
+    dtype, shape = given
+    if dtype.kind != "U":
+        problem = f"input {name!r} takes texts, and its array is {dtype}"
+        texts = f"numpy.char.decode({name})" if dtype.kind == "S" else f"{name}.astype(str)"
+        raise MlmsError(f"{problem}; save it as texts: numpy.savez(…, {name}={texts})")
+    return InputPart(name, "tensor", TEXTS, shape=_shape_of_rows(axes, shape), comment=axes.comment)
 
 
 def _is_picture(tensor: Tensor) -> bool:

@@ -15,25 +15,37 @@ def classes_in(path: Path) -> list[str]:
 
     The classifier that is computed last counts: others may be parts of an ensemble.
     """
-    if path.suffix != ".onnx":
-        return []
-    try:
-        import onnx
-        from google.protobuf.message import DecodeError
-    except ImportError:
-        return []
-    try:
-        graph = onnx.load(str(path), load_external_data=False).graph
-    except (DecodeError, OSError):
+    graph = graph_in(path)
+    if graph is None:
         return []
     for weight in graph.initializer:
         if weight.name == _INITIALIZER and len(weight.dims) == 1:
+            import onnx
+
             return [_text(value) for value in onnx.numpy_helper.to_array(weight).tolist()]
     found: list[str] = []
     for node in graph.node:
         if node.domain == _ML:
             found = _labels(node) or found
     return found
+
+
+def graph_in(path: Path) -> Any:
+    """Return the graph of an ONNX file without its weights beside it, None where there is none.
+
+    There is none without onnx either.
+    """
+    if path.suffix != ".onnx":
+        return None
+    try:
+        import onnx
+        from google.protobuf.message import DecodeError
+    except ImportError:
+        return None
+    try:
+        return onnx.load(str(path), load_external_data=False).graph
+    except (DecodeError, OSError):
+        return None
 
 
 def _labels(node: Any) -> list[str]:

@@ -11,9 +11,10 @@ import numpy as np
 from mlms_predictors import Tensor
 from numpy.typing import NDArray
 
-from pytest_mlms.author.draft.axes import pinned
+from pytest_mlms.author.draft.axes import TEXTS, pinned
 from pytest_mlms.author.draft.data import ArrayData, pack_arrays
 from pytest_mlms.author.draft.model_files import ModelFiles
+from pytest_mlms.author.draft.onnx_categories import categories_in
 from pytest_mlms.author.draft.onnx_classes import classes_in
 from pytest_mlms.author.draft.request import DraftRequest
 from pytest_mlms.author.draft.table_files import ColumnsData, as_number, is_missing
@@ -67,9 +68,17 @@ def arrays_of_table(
     data = _with_targets(data, roles, classes, request)
     all_labels, order = labels_of(data, roles.targets, classes)
     all_lines = data.lines
+    known = categories_in(model.graph)
+    categories = [
+        name
+        for tensor in predictor.inputs
+        for name in roles.features[tensor.name]
+        if known and tensor.dtype == TEXTS
+    ]
+    data = _as_categories(data, categories, known, request)
     data = _sample(data, request.most_inputs)
     inputs = _inputs(data, roles, predictor.inputs)
-    data, inputs = _with_answers(data, inputs, predictor, request)
+    data, inputs = _with_answers(data, inputs, known, predictor, request)
     labels = all_labels[np.searchsorted(all_lines, data.lines)]
     is_guess = not set(data.columns[roles.targets[0]]) <= set(classes.names)
     if is_guess and labels.ndim == 1 and labels.dtype.kind == "i":
@@ -203,6 +212,29 @@ def _sample(data: ColumnsData, most: int) -> ColumnsData:
     return data.rows(sorted(random.Random(0).sample(range(count), most)))
 
 
+def _as_categories(
+    data: ColumnsData, names: Sequence[str], known: frozenset[str], request: DraftRequest
+) -> ColumnsData:
+    """Return a table whose columns of categories have them as the model knows them.
+
+    They begin with a blank where it was trained on those of a table with blanks behind its commas,
+    as pandas reads them. Those that it doesn't know are said: it takes them for none.
+    """
+    columns = dict(data.columns)
+    for name in names:
+        cells = columns[name]
+        blank = [cell if cell in known else f" {cell}" for cell in cells]
+        if known.isdisjoint(cells) and not known.isdisjoint(blank):
+            request.say(f"{data.path}: {data.shown(name)}: with a blank first, as the model's file")
+            cells = [new if new in known else cell for cell, new in zip(cells, blank, strict=True)]
+            columns[name] = cells
+        unknown = [cell for cell in cells if cell not in known and not is_missing(cell)]
+        if unknown:
+            problem = f"{len(unknown):,} of {len(cells):,} texts are no categories of the model"
+            request.say(f"{data.path}: {data.shown(name)}: {problem}, such as {unknown[0]!r}")
+    return replace(data, columns=columns)
+
+
 def _inputs(data: ColumnsData, roles: Roles, tensors: Sequence[Tensor]) -> dict[str, Array]:
     """Return the array of each input. Raises MlmsError for a cell that it can't have."""
     found = {}
@@ -215,7 +247,7 @@ def _inputs(data: ColumnsData, roles: Roles, tensors: Sequence[Tensor]) -> dict[
 def _column(data: ColumnsData, name: str, tensor: Tensor) -> Array:
     """Return the cells of a column in the type of its input."""
     cells = data.columns[name]
-    if tensor.dtype == "string":
+    if tensor.dtype == TEXTS:
         return np.array(cells, dtype=str)
     kind = np.dtype(tensor.dtype or "float32")
     values = []
@@ -253,8 +285,8 @@ def _in_shape(rows: Array, tensor: Tensor) -> Array:
     """
     sizes = [size or rows.shape[1] for size in tensor.shape[1:]]
     if len(tensor.shape) == 1:
-        return rows[:, 0].astype(tensor.dtype) if tensor.dtype != "string" else rows[:, 0]
-    if tensor.dtype == "string":
+        return rows[:, 0].astype(tensor.dtype) if tensor.dtype != TEXTS else rows[:, 0]
+    if tensor.dtype == TEXTS:
         return rows.reshape(len(rows), *sizes)
     if len(sizes) == len("HWC") and 1 in (sizes[0], sizes[2]) and _are_pixels(rows):
         sides = sizes[1:] if sizes[0] == 1 else sizes[:2]
@@ -273,22 +305,24 @@ def _are_pixels(rows: Array) -> bool:
 
 
 def _with_answers(
-    data: ColumnsData, inputs: Mapping[str, Array], predictor: Predictor, request: DraftRequest
+    data: ColumnsData,
+    inputs: Mapping[str, Array],
+    known: frozenset[str],
+    predictor: Predictor,
+    request: DraftRequest,
 ) -> tuple[ColumnsData, dict[str, Array]]:
     """Return the rows without missing values, beside those that the model gives numbers for.
 
-    Raises MlmsError where no row is left.
+    A category that is ``known`` isn't missing, such as "NA". Raises MlmsError where no row is left.
     """
     lacking = np.zeros(len(data.lines), bool)
     for array in inputs.values():
-        cells = array.reshape(len(array), -1)
-        is_text = cells.dtype.kind == "U"
-        empty = np.vectorize(is_missing)(cells) if is_text else np.isnan(cells.astype(np.float64))
-        lacking |= empty.any(axis=1)
+        lacking |= _are_missing(array, known).reshape(len(array), -1).any(axis=1)
     if not lacking.any():
         return data, dict(inputs)
     places = _places(data, np.flatnonzero(lacking).tolist())
-    if _takes_missing({name: array[lacking] for name, array in inputs.items()}, predictor):
+    rows_lacking = {name: array[lacking] for name, array in inputs.items()}
+    if _takes_missing(rows_lacking, known, predictor):
         request.say(f"{places}: missing values, kept as NaN, as the model has answers for them")
         return data, dict(inputs)
     if lacking.all():
@@ -303,17 +337,28 @@ def _with_answers(
     return data.rows(kept.tolist()), chosen
 
 
-def _takes_missing(inputs: Mapping[str, Array], predictor: Predictor) -> bool:
+def _are_missing(array: Array, known: frozenset[str]) -> NDArray[np.bool_]:
+    """Return where an array of numbers or texts has no value."""
+    if array.dtype.kind != "U":
+        return np.isnan(array.astype(np.float64))
+    missing = [is_missing(cell) and cell not in known for cell in array.reshape(-1).tolist()]
+    return np.array(missing, bool).reshape(array.shape)
+
+
+def _takes_missing(
+    inputs: Mapping[str, Array], known: frozenset[str], predictor: Predictor
+) -> bool:
     """Return whether a model takes NaN in all of its inputs that have some, and gives no NaN."""
     for tensor in predictor.inputs:
-        if inputs[tensor.name].dtype.kind != "f" or not tensor.dtype.startswith("float"):
+        has_some = _are_missing(inputs[tensor.name], known).any()
+        if has_some and not tensor.dtype.startswith("float"):
             return False
     try:
         outputs = predictor.predict(dict(inputs))
     except Refused:
         return False
     numbers = [array for array in outputs.values() if array.dtype.kind == "f"]
-    return bool(outputs) and all(bool(np.isfinite(array).all()) for array in numbers)
+    return bool(numbers) and all(bool(np.isfinite(array).all()) for array in numbers)
 
 
 def _places(data: ColumnsData, rows: Sequence[int]) -> str:

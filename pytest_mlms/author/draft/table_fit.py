@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pytest_mlms.author.draft.axes import TEXTS
 from pytest_mlms.author.draft.table_files import ColumnsData, as_number, is_missing
 from pytest_mlms.author.draft.table_labels import Classes
 from pytest_mlms.author.draft.table_target import width_of
@@ -41,7 +42,9 @@ class Fit:
         """Return the share of the target that outputs explain, at most 1; 0 where none is known."""
         (tensor,) = self.predictor.inputs
         data = self.data.without([target])
-        names = [name for name in data.names if data.kind(name) in ("numbers", "truths")]
+        takes_texts = tensor.dtype == TEXTS
+        kinds = ("numbers", "truths")
+        names = [name for name in data.names if takes_texts or data.kind(name) in kinds]
         width = width_of(tensor)
         if len(tensor.shape) < 2 or (width is not None and len(names) < width):
             return 0.0
@@ -51,10 +54,12 @@ class Fit:
         complete = [row for row in rows if not any(is_missing(cells[row]) for cells in columns)]
         if len(complete) < 2:
             return 0.0
-        cells = [[as_number(column[row]) for row in complete] for column in columns[:-1]]
+        read = str if takes_texts else as_number
+        cells = [[read(column[row]) for row in complete] for column in columns[:-1]]
         batch = np.array(cells).T.reshape(-1, *(size or len(cells) for size in tensor.shape[1:]))
         try:
-            outputs = self.predictor.predict({tensor.name: batch.astype(tensor.dtype)})
+            batch = batch.astype(str if takes_texts else tensor.dtype)
+            outputs = self.predictor.predict({tensor.name: batch})
         except (Refused, MlmsError, ValueError):
             return 0.0
         labels = [columns[-1][row] for row in complete]

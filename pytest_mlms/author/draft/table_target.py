@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from mlms_predictors import Tensor
 
+from pytest_mlms.author.draft.axes import TEXTS
 from pytest_mlms.author.draft.table_files import ColumnsData, is_number
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.manifest.types import instead
@@ -166,7 +167,7 @@ def _of_one_input(
             names, unused = [name for name in names if name not in ids], [*unused, *ids]
         texts = [name for name in names if _has_classes(data, name)]
         others_fit = width is None or len(names) == width + 1
-        if len(texts) == 1 and others_fit and len(names) > 1 and tensor.dtype != "string":
+        if len(texts) == 1 and others_fit and len(names) > 1 and tensor.dtype != TEXTS:
             targets, reason = texts, "the only one of texts"
         else:
             targets, reason = _last(data, names, width, gives, better)
@@ -246,7 +247,7 @@ def _fitting(
     ids = [name for name in kept if _is_id(data, name)]
     numbers = ("numbers", "truths")
     texts = [name for name in kept if name not in ids and data.kind(name) not in numbers]
-    for left_out in (ids, texts if tensor.dtype != "string" else [], [*ids, *texts]):
+    for left_out in (ids, texts if tensor.dtype != TEXTS else [], [*ids, *texts]):
         if left_out and len(kept) - len(left_out) == width:
             return [name for name in kept if name not in left_out], list(left_out)
     problem = f"{data.path} has {_counted(len(kept))} of features, and the model takes {width}"

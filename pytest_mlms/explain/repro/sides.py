@@ -18,6 +18,7 @@ from pytest_mlms.manifest import yaml12
 from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.manifest.schema import Input, Manifest, Model
 from pytest_mlms.measure.agent.opening import PredictorSpec
+from pytest_mlms.measure.agent.signature import element_type_of
 from pytest_mlms.provide.cases import Case
 
 _TIMEOUT = 600.0  # seconds for an answer of an agent
@@ -115,7 +116,7 @@ def _loaded(bundle: Bundle) -> LoadedManifest:
     an axis of the batch.
     """
     inputs = [
-        Input.model_construct(name=name, type="tensor", element_type=array.dtype.name)
+        Input.model_construct(name=name, type="tensor", element_type=element_type_of(array))
         for name, array in bundle.inputs.items()
     ]
     model = Model.model_construct(framework=bundle.framework, options=dict(bundle.options))

@@ -33,9 +33,14 @@ def ordered_batch(
             raise OutputError(
                 f"there is no array for input {tensor.name!r}; given were {sorted(arrays)}"
             )
-        check_fit(tensor, array.dtype.name, array.shape)
+        check_fit(tensor, element_type_of(array), array.shape)
         batch.append((tensor.name, array))
     return batch
+
+
+def element_type_of(array: Array) -> str:
+    """Return the type of an array's elements as a manifest has it."""
+    return "string" if array.dtype.kind == "U" else array.dtype.name
 
 
 def check_fit(tensor: Tensor, dtype: str, shape: Sequence[int | None]) -> None:

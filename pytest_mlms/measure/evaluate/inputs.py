@@ -34,6 +34,8 @@ def draw_array(tensor: Tensor, spec: Input, size: int, random: np.random.Generat
     OutputError where the shape is not known.
     """
     shape = input_shape(tensor, spec, size)
+    if tensor.dtype == "string":
+        raise OutputError(f"input {tensor.name!r} takes texts; add a dataset that has them")
     dtype = np.dtype(tensor.dtype)
     _check_memory(tensor.name, shape, dtype)
     low, high = spec.range or _usual_range(dtype)

@@ -317,7 +317,9 @@ def _read_npz(path: Path, inputs: Sequence[Input], form: LabelForm) -> _Content:
     labels = arrays.get(LABEL)
     elements: dict[str, Any] = {}
     for spec in data_inputs:
-        if spec.takes_text:
+        if spec.element_type == "string":
+            elements[spec.name] = _rows_of_texts(arrays[spec.columns[0]])
+        elif spec.takes_text:
             elements[spec.name] = paired([texts_of(arrays[name]) for name in spec.columns])
         else:
             elements[spec.name] = arrays[spec.columns[0]]
@@ -326,6 +328,14 @@ def _read_npz(path: Path, inputs: Sequence[Input], form: LabelForm) -> _Content:
         None if labels is None else labels_of_array(labels, form),
         sequences=_sequences(arrays),
     )
+
+
+def _rows_of_texts(array: Array | StoredRows) -> Array:
+    """Return an array of texts of any shape; raises DatasetError for texts that aren't Unicode."""
+    values = np.asarray(array)
+    if values.dtype.kind == "U":
+        texts_of(values.reshape(-1))
+    return values
 
 
 def _with_repeated(

@@ -114,10 +114,26 @@ def preprocess(elements: Sequence[Element], spec: Input) -> Array:
 
 def as_input(values: Array, spec: Input) -> Array:
     """Return values in an input's element type; raises DatasetError where it doesn't hold them."""
+    if spec.element_type == "string":
+        return _as_texts(values, spec)
     try:
         return np.asarray(_cast_checked(values, spec.element_type), order="C")
     except ValueError as error:
         raise DatasetError(f"input {spec.name!r}: {error}; correct its steps or its type") from None
+
+
+def _as_texts(values: Array, spec: Input) -> Array:
+    """Return texts; raises DatasetError for other values, and for what a model would cut off.
+
+    ONNX Runtime takes a text up to its first NUL, and only texts in the machine's own byte order.
+    """
+    if values.dtype.kind != "U":
+        problem = f"input {spec.name!r} takes texts, and has {values.dtype}"
+        raise DatasetError(f"{problem}; save them as texts: numpy.asarray(…).astype(str)")
+    if any("\0" in text for text in values.reshape(-1).tolist()):
+        problem = f"input {spec.name!r} has a text with a NUL, behind which nothing is read"
+        raise DatasetError(f"{problem}; leave it out, or take the NUL out of it")
+    return values.astype(values.dtype.newbyteorder("="), order="C", copy=False)
 
 
 def _cast_checked(values: Array, element_type: str) -> Array:

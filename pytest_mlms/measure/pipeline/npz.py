@@ -249,6 +249,9 @@ def _check(subject: str, header: _Header, held: int, kinds: str) -> None:
     kind = header.dtype.kind
     if kind == "O":
         raise _Unusable(f"{subject} of objects, which would have to be unpickled")
+    if kind == "S" and _TEXT in kinds:
+        advice = "decode them: numpy.char.decode(…)"
+        raise _Unusable(f"{subject} of {header.dtype}, which are bytes and no texts: {advice}")
     if kind not in kinds:
         raise _Unusable(f"{subject} of {header.dtype}, not of real numbers")
     if min(header.shape, default=0) < 0 or header.bytes != held:

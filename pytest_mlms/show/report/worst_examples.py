@@ -144,7 +144,7 @@ class _Maker:
         for spec in self._dataset.inputs:
             if spec.takes_text:
                 element = self._dataset.elements[spec.name][index]
-                parts = element if isinstance(element, tuple) else (element,)
+                parts = element if isinstance(element, tuple) else np.ravel(element).tolist()
                 text = " | ".join(map(str, parts))
                 texts[spec.name] = visible(shortened(text, _LONGEST_TEXT))
         return texts or None

@@ -330,9 +330,10 @@ def test_an_unknown_request_is_refused(agents: Agents) -> None:
         agents.start().request("dance")
 
 
-def test_strings_are_refused_before_they_are_sent(agents: Agents) -> None:
-    with pytest.raises(AgentError, match="frames carry numbers only"):
-        agents.start().request("predict", arrays=[("x", np.array(["text"]))])
+@pytest.mark.parametrize("value", [b"text", None])
+def test_bytes_and_objects_are_refused_before_they_are_sent(agents: Agents, value: object) -> None:
+    with pytest.raises(AgentError, match="frames carry numbers and texts only"):
+        agents.start().request("predict", arrays=[("x", np.array([value]))])
 
 
 def test_the_worker_shadows_no_framework() -> None:

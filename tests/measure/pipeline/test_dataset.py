@@ -496,3 +496,48 @@ def test_a_dataset_says_where_the_steps_put_the_pixels_of_an_element(images: Pat
 def test_a_dataset_of_tensors_has_no_geometry(fifty: Dataset) -> None:
     with pytest.raises(DatasetError, match="no input is an image; write 'type: image'"):
         fifty.geometry(0)
+
+
+STRINGS = make_input(type="tensor", element_type="string")
+
+
+def test_an_input_of_strings_has_texts_of_any_shape_as_they_are(tmp_path: Path) -> None:
+    texts = np.array([["rot", "a"], ["Grün", ""], ["blau", "c"]])
+    data = open_dataset(write_npz(tmp_path, x=texts, label=np.arange(3)), [STRINGS], HERE)
+    assert data.batch([2, 1])["x"].tolist() == [["blau", "c"], ["Grün", ""]]
+    data = open_dataset(write_npz(tmp_path, x=texts[:, 0], label=np.arange(3)), [STRINGS], HERE)
+    assert data.batch([1, 1])["x"].tolist() == ["Grün", "Grün"]
+
+
+def test_numbers_and_texts_that_are_not_unicode_are_no_strings(tmp_path: Path) -> None:
+    data = open_dataset(write_npz(tmp_path, x=np.arange(3), label=np.arange(3)), [STRINGS], HERE)
+    with pytest.raises(DatasetError, match=r"input 'x' takes texts, and has int64; save them as t"):
+        data.batch([0])
+    wrong = np.full((3, 1), 0x110000, np.uint32).view("<U1")
+    with pytest.raises(DatasetError, match="has an array of texts that aren't Unicode"):
+        open_dataset(write_npz(tmp_path, x=wrong, label=np.arange(3)), [STRINGS], HERE)
+    with pytest.raises(DatasetError, match="'x' of <U3, not of real numbers"):
+        open_tensors(write_npz(tmp_path, x=np.array(["one"]), label=np.arange(1)))
+
+
+def test_texts_come_in_the_byte_order_of_the_machine(tmp_path: Path) -> None:
+    path = write_npz(tmp_path, x=np.array(["Ā", "b"]).astype(">U1"), label=np.arange(2))
+    for indices in ([0], [0, 1]):
+        batch = open_dataset(path, [STRINGS], HERE).batch(indices)["x"]
+        assert (batch.tolist(), batch.dtype.isnative) == (["Ā", "b"][: len(indices)], True)
+
+
+@pytest.mark.parametrize("text", ["a\0b", "\0b"])
+def test_a_text_that_a_model_would_cut_off_is_refused(tmp_path: Path, text: str) -> None:
+    path = write_npz(tmp_path, x=np.array(["a", text]), label=np.arange(2))
+    with pytest.raises(DatasetError, match="element 1: input 'x' has a text with a NUL"):
+        open_dataset(path, [STRINGS], HERE).batch([0, 1])
+
+
+def test_bytes_and_objects_are_no_texts(tmp_path: Path) -> None:
+    path = write_npz(tmp_path, x=np.array([b"a"]), label=np.arange(1))
+    with pytest.raises(DatasetError, match=r"\|S1, which are bytes and no texts: decode them: num"):
+        open_dataset(path, [STRINGS], HERE)
+    path = write_npz(tmp_path, x=np.array(["a", None], object), label=np.arange(2))
+    with pytest.raises(DatasetError, match="of objects, which would have to be unpickled"):
+        open_dataset(path, [STRINGS], HERE)

@@ -70,7 +70,22 @@ def test_an_array_that_is_not_contiguous_is_sent_in_order(array: np.ndarray) -> 
     assert np.array_equal(found[0][1], array)
 
 
-def test_only_numbers_are_sent() -> None:
+@given(
+    st.lists(st.text(max_size=5), min_size=1, max_size=6),
+    st.sampled_from([(-1,), (1, -1), (-1, 1), (1, 1, -1)]),
+)
+def test_texts_of_a_request_are_read_as_they_were_written(
+    texts: list[str], shape: tuple[int, ...]
+) -> None:
+    array = np.array([text.replace("\0", "") for text in texts]).reshape(shape)
+    frame = b"".join(map(bytes, encode({"type": "x"}, [("names", array)], texts=True)))
+    _, [(name, found)] = read_frame(io.BytesIO(frame), texts=True)
+    assert (name, found.dtype, found.tolist()) == ("names", array.dtype, array.tolist())
+    with pytest.raises(ProtocolError, match="expected an array, found"):
+        read_frame(io.BytesIO(frame))
+
+
+def test_only_numbers_are_sent_back() -> None:
     with pytest.raises(ProtocolError, match="'names' has dtype <U1; frames carry numbers only"):
         encode({"type": "x"}, [("names", np.array(["a"]))])
 

@@ -100,6 +100,14 @@ def test_texts_are_kept_as_texts(recorder: Recorder) -> None:
     assert len(example["texts"]["x"]) < 1100
 
 
+def test_an_array_of_texts_is_kept_as_its_texts(recorder: Recorder) -> None:
+    fields = {"name": "x", "type": "tensor", "element_type": "string"}
+    texts = [np.array(["red", "S"]), np.array(["blue", "C"])]
+    keep_worst_examples(recorder, wrong(2), dataset_of(texts, Input.model_validate(fields)))
+    (example,) = kept(recorder)["examples"]
+    assert example["texts"] == {"x": "blue | C"}
+
+
 def test_nothing_is_kept_where_no_input_is_wrong(recorder: Recorder) -> None:
     right = ClassificationEvidence(np.eye(2), np.arange(2), CLASSES, ["a", "b"])
     keep_worst_examples(recorder, right, dataset_of(np.zeros((2, 8, 8), np.uint8)))
