@@ -47,7 +47,7 @@ def write_bundle(bundle: Bundle, path: Path, *, checked: bool = True) -> None:
     """
     members = members_of(bundle)
     if checked:
-        check_private(members)
+        check_private(members, bundle.inputs)
     try:
         with replacing(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
             for name in sorted(members):

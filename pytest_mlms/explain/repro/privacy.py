@@ -11,10 +11,14 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.explain.repro.bundle import Bundle
 from pytest_mlms.provide.artifacts.external_data import external_data, is_onnx
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 Content = Path | bytes
 
@@ -23,7 +27,7 @@ _GRAPH = "graph.onnx"
 _NOTE = "Descriptions were removed from the ONNX file, as they named places of a machine."
 _COMMON = ("localhost", "ubuntu", "debian", "linux", "runner", "default", "worker", "build", "main")
 _LISTED = ("model/", "predictors/", "repro.json", "README.txt")
-"""The files of a bundle that are not ours; arrays have no texts, and wheels are packages."""
+"""The files of a bundle that are not ours; texts of arrays are read, wheels are packages."""
 
 
 def places_of_this_machine() -> tuple[str, ...]:
@@ -78,19 +82,25 @@ def _pattern() -> re.Pattern[bytes]:
     return re.compile(rb"(?<![\w.-])(" + b"|".join(whole) + rb")")
 
 
-def check_private(members: Mapping[str, Content]) -> None:
-    """Raise MlmsError where a file of a bundle names this machine; it says which and what."""
+def check_private(members: Mapping[str, Content], inputs: Mapping[str, NDArray[Any]]) -> None:
+    """Raise MlmsError where a bundle names this machine; it says in which file or input, and what.
+
+    ``inputs`` are its arrays, of which those of texts are read.
+    """
     pattern = _pattern()
-    for name in sorted(members):
-        if name.startswith(_LISTED):
-            with _open(members[name]) as content:
-                found = pattern.search(content)
-                if found:
-                    place = found[1].decode(errors="replace")
-                    problem = f"{name} names this machine or its user ({place})"
-                    raise MlmsError(
-                        f"{problem}; remove that, use --without-model, or --force to keep it"
-                    )
+    parts = {name: content for name, content in members.items() if name.startswith(_LISTED)}
+    for name, array in inputs.items():
+        if array.dtype.kind == "U":
+            parts[f"input {name!r}"] = "\n".join(array.reshape(-1).tolist()).encode()
+    for name in sorted(parts):
+        with _open(parts[name]) as content:
+            found = pattern.search(content)
+            if found:
+                place = found[1].decode(errors="replace")
+                problem = f"{name} names this machine or its user ({place})"
+                raise MlmsError(
+                    f"{problem}; remove that, use --without-model, or --force to keep it"
+                )
 
 
 @contextlib.contextmanager

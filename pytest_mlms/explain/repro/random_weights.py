@@ -139,7 +139,8 @@ class _RandomValues:
         if array.dtype.kind not in "OUST":
             return like_input(array, self._random)
         texts = [self._text(text) for text in array.ravel()]
-        return np.array(texts, object).reshape(array.shape)
+        kind = str if array.dtype.kind == "U" else object  # frames carry no objects
+        return np.array(texts, kind).reshape(array.shape)
 
     def replace_tensor(self, tensor: Any) -> None:
         """Replace the weights of a tensor; a number of its own is a part of the structure."""

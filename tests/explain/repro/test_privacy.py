@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +48,13 @@ def test_no_member_names_the_machine_or_its_user(home: Path) -> None:
     write_bundle(bundle, home / "repro.zip")
     assert bundle.files["graph"].is_relative_to(home)
     assert not [content for content in contents(home / "repro.zip") if SECRET.encode() in content]
+
+
+def test_a_text_that_names_the_home_is_refused(home: Path) -> None:
+    texts = np.array([["well"], [f"see {home}/notes"]])
+    bundle = replace(bundle_of_matrix(home), inputs={"x": texts})
+    with pytest.raises(MlmsError, match="input 'x' names this machine or its user"):
+        write_bundle(bundle, home / "repro.zip")
 
 
 def test_a_model_that_names_the_home_is_refused(home: Path) -> None:

@@ -229,7 +229,8 @@ def test_classic_models_keep_their_trees_and_not_their_texts(tmp_path: Path) -> 
     assert SECRET.encode() not in made.files["graph"].read_bytes()
 
 
-def test_equal_texts_stay_equal_in_the_model_and_its_inputs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [object, str])
+def test_equal_texts_stay_equal_in_the_model_and_its_inputs(tmp_path: Path, kind: type) -> None:
     node = helper.make_node(
         "LabelEncoder",
         ["x"],
@@ -244,11 +245,13 @@ def test_equal_texts_stay_equal_in_the_model_and_its_inputs(tmp_path: Path) -> N
     graph = helper.make_graph([node], "g", [x], [y])
     imports = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
     model = helper.make_model(graph, opset_imports=imports, ir_version=8)
-    texts = np.array(["well", "unknown", SECRET, "well"], object)
+    texts: Any = np.array(["well", "unknown", SECRET, "well"], kind)
     made = randomised(bundle_of(save(model, tmp_path), {"x": texts}), tmp_path / "random")
     (found,) = run(made)
     assert found.tolist() == [8, -1, 7, 8]
     assert SECRET not in str(made.inputs)
+    (array,) = made.inputs.values()
+    assert array.dtype.kind == texts.dtype.kind
 
 
 def test_outputs_of_other_weights_are_no_reference(tmp_path: Path) -> None:
