@@ -21,11 +21,13 @@ _OUTWARD = (*_AFTER, "out", "output", "o", "n")
 """Words that a state has before a call only, and after it only."""
 _LAST_ONLY = ("i", "0", "o", "n")
 """Those that are no words but at the end of a name."""
-_STATES = (
-    *("state", "cache", "hidden", "mem", "buf", "past", "lstm", "gru", "rnn", "cell", "carry"),
-    *("history", "context"),
+_STATE = re.compile(
+    r"((state|cache|cached|hidden|mem|memory|buf|buffer|past|lstm|gru|rnn|cell|carry|history|context)"
+    r"s?)+|memories"
 )
-"""Beginnings of words by which a name is that of a state."""
+"""Words by which a name is that of a state, also where they are written as one."""
+_ACTIVATIONS = ("hidden", "states")  # what the layers of a transformer give each other
+_PICTURES = ("image", "images", "img", "picture", "photo", "mask", "frame", "frames")
 _STATE_NAMES = (("h",), ("c",))
 
 
@@ -136,8 +138,10 @@ def _tells_state(own: _Reading, other: _Reading) -> bool:
     words = own.words
     if not words:
         return own.removed == "past" and other.removed == "present"
-    if words in _STATE_NAMES or any(word.startswith(_STATES) for word in words):
-        return True
     if own.removed in _BEFORE and other.removed in _AFTER:
+        return True
+    if words[-2:] == _ACTIVATIONS or any(word in _PICTURES for word in words):
+        return False  # a part of a network by itself, and pictures of cells
+    if words in _STATE_NAMES or any(_STATE.fullmatch(word) for word in words):
         return True
     return len(words) == 2 and words[0] == "r" and words[1].isdecimal()  # as in r1i and r1o

@@ -46,6 +46,9 @@ def found(inputs: str, outputs: str, dtype: str = "float32") -> dict[str, str]:
         ("prev_frame", "next_frame"),
         ("r1i", "r1o"),
         ("hiddenState", "hiddenStateOut"),
+        ("hiddenstate_in", "hiddenstate_out"),
+        ("memories_in", "memories_out"),
+        ("prev_hidden_states", "new_hidden_states"),
     ],
 )
 def test_names_of_a_state_differ_in_the_side_of_the_call(before: str, after: str) -> None:
@@ -65,6 +68,12 @@ def test_names_of_a_state_differ_in_the_side_of_the_call(before: str, after: str
         ("past_key_values.0.key", "present.0.value"),
         ("mask", "masked"),
         ("h", "c"),
+        ("membrane_in", "membrane_out"),
+        ("member_in", "member_out"),
+        ("statement_in", "statement_out"),
+        ("encoder_hidden_states", "encoder_hidden_states_out"),
+        ("cell_image", "cell_image_out"),
+        ("context_mask", "context_mask_out"),
     ],
 )
 def test_what_a_model_only_changes_is_no_state(before: str, after: str) -> None:
