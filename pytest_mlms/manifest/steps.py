@@ -215,6 +215,14 @@ class Cast(Closed):
     to: ElementType
 
 
+QUANTISED: Mapping[str, tuple[int, int]] = {
+    "int8": (-128, 127),
+    "uint8": (0, 255),
+    "int16": (-32768, 32767),
+}
+"""Type of quantised numbers -> the least and the largest of them."""
+
+
 class Quantize(Closed):
     """Compute round(x / scale) + zero_point in float64, within the range of the type ``to``.
 
@@ -225,6 +233,14 @@ class Quantize(Closed):
     scale: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     zero_point: int = 0
     to: Literal["int8", "uint8", "int16"]
+
+    @model_validator(mode="after")
+    def _check_zero_point(self) -> Quantize:
+        least, largest = QUANTISED[self.to]
+        if not least <= self.zero_point <= largest:
+            problem = f"zero_point {self.zero_point} is no {self.to}"
+            raise ValueError(f"{problem}; write one of {least} to {largest}, or another type")
+        return self
 
 
 class Softmax(Closed):

@@ -70,7 +70,9 @@ def picture_steps(form: PictureForm, values: Values) -> Sequence[Step] | None:
         decode["color"] = form.color
     if form.reader == "pillow":
         decode["orientation"] = "stored"
-    return ({"decode": decode}, *resizing, *normalize)
+    are_floats = form.resizing == "opencv_float" or bool(normalize)
+    cut = ({"cast": {"to": "uint8"}},) if are_floats and form.element_type == "uint8" else ()
+    return ({"decode": decode}, *resizing, *normalize, *cut)
 
 
 def _normalize(form: PictureForm, values: Values) -> Sequence[Step] | None:

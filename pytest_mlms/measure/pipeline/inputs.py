@@ -19,6 +19,7 @@ from pytest_mlms.core.errors import DatasetError
 from pytest_mlms.manifest.audio_steps import Mel
 from pytest_mlms.manifest.schema import BATCH, Input
 from pytest_mlms.manifest.steps import (
+    QUANTISED,
     Cast,
     ColorOrder,
     InputStep,
@@ -113,13 +114,26 @@ def preprocess(elements: Sequence[Element], spec: Input) -> Array:
 
 
 def as_input(values: Array, spec: Input) -> Array:
-    """Return values in an input's element type; raises DatasetError where it doesn't hold them."""
-    if spec.element_type == "string":
+    """Return values in an input's element type; raises DatasetError where it doesn't hold them.
+
+    Fractions are cut by a step alone: pixels or samples of 0 to 1 would all become 0.
+    """
+    kind = spec.element_type
+    if kind == "string":
         return _as_texts(values, spec)
     try:
-        return np.asarray(_cast_checked(values, spec.element_type), order="C")
+        cast = _cast_checked(values, kind)
     except ValueError as error:
         raise DatasetError(f"input {spec.name!r}: {error}; correct its steps or its type") from None
+    if values.dtype.kind == "f" and cast.dtype.kind in "iu" and (cast != values).any():
+        extremes = f"{values.min():.10g} to {values.max():.10g}"
+        problem = f"input {spec.name!r}: values from {extremes} have fractions, and {kind} has none"
+        advice = f"'cast: {{to: {kind}}}' to cut them off"
+        if kind in QUANTISED:
+            advice = f"'quantize: {{scale: …, zero_point: …, to: {kind}}}', or with {advice}"
+        advice = f"end its steps with {advice}"
+        raise DatasetError(f"{problem}; {advice}")
+    return np.asarray(cast, order="C")
 
 
 def _as_texts(values: Array, spec: Input) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -343,8 +344,27 @@ def test_a_number_that_an_element_type_does_not_hold_is_an_error(
 
 @given(st.floats(-128, 127, width=32))
 def test_a_number_of_the_range_loses_its_fraction_alone(number: float) -> None:
-    batch = preprocess([np.array([number, 127.9])], tensor_input(element_type="int8"))
+    spec = tensor_input({"cast": {"to": "int8"}}, element_type="int8")
+    batch = preprocess([np.array([number, 127.9])], spec)
     assert batch.tolist() == [[int(number), 127]]
+
+
+@pytest.mark.parametrize(
+    ("element_type", "line"),
+    [
+        ("uint8", "'quantize: {scale: …, zero_point: …, to: uint8}', or with 'cast: {to: uint8}'"),
+        ("int8", "'quantize: {scale: …, zero_point: …, to: int8}', or with 'cast: {to: int8}'"),
+        ("int16", "'quantize: {scale: …, zero_point: …, to: int16}', or with 'cast: {to: int16}'"),
+        ("int64", "'cast: {to: int64}'"),
+    ],
+)
+def test_fractions_are_cut_by_a_step_alone(element_type: str, line: str) -> None:
+    shares = [np.linspace(0, 1, 5, dtype=np.float32)]
+    found = f"values from 0 to 1 have fractions, and {element_type} has none; end its steps with "
+    with pytest.raises(DatasetError, match=re.escape(f"input 'x': {found}{line} to cut")):
+        preprocess(shares, tensor_input(element_type=element_type))
+    whole = preprocess([np.array([0.0, 1.0, 100.0])], tensor_input(element_type=element_type))
+    assert whole.tolist() == [[0, 1, 100]]
 
 
 @pytest.mark.parametrize("element_type", ["float16", "bool"])
@@ -468,3 +488,10 @@ def test_halves_are_quantised_to_even_and_what_is_not_finite_is_an_error() -> No
     for wrong in (np.nan, np.inf):
         with pytest.raises(DatasetError, match="quantize: it has NaN or infinity; correct"):
             preprocess([np.array([wrong])], spec)
+
+
+@pytest.mark.parametrize(("to", "zero"), [("uint8", -128), ("int8", 128), ("int16", 40000)])
+def test_a_zero_point_is_a_number_of_its_type(to: str, zero: int) -> None:
+    step = {"quantize": {"scale": 1, "zero_point": zero, "to": to}}
+    with pytest.raises(ValueError, match=f"zero_point {zero} is no {to}; write one of"):
+        tensor_input(step, element_type=to)
