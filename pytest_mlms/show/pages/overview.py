@@ -20,9 +20,11 @@ from pytest_mlms.core.records import (
     regressed_comparison,
 )
 from pytest_mlms.core.text import shortened
+from pytest_mlms.keep.history.stacks import canonical_name
 from pytest_mlms.show.pages.answers import Answer, answers_of
 from pytest_mlms.show.pages.evaluated import (
     BAD_VERDICTS,
+    WORSE_VERDICTS,
     Evaluated,
     Loss,
     Losses,
@@ -173,7 +175,7 @@ def make_overview(
         stands_for = followed.get((first.model, first.stack, first.framework), first)
         if first.key not in series and stands_for.key in series:
             series[first.key] = series[stands_for.key]
-    looks = [*_looks_at_losses(losses, bench), *_looks_at_items(bad, series, bench)]
+    looks = [*_looks_at_losses(losses, newest, bench), *_looks_at_items(bad, series, bench)]
     looks.sort(key=lambda look: _LOOKS.index(look.verdict))
     return Overview(
         counts={
@@ -319,7 +321,9 @@ def _figures_of(item: ItemView) -> tuple[str, str]:
     return shortened(item.explanation.partition("\n")[0], _LONGEST), ""
 
 
-def _looks_at_losses(losses: Sequence[Loss], bench: Bench) -> Iterator[Look]:
+def _looks_at_losses(
+    losses: Sequence[Loss], newest: Sequence[Evaluated], bench: Bench
+) -> Iterator[Look]:
     """Yield the first of the changes, with what moved at their places."""
     for loss in losses[:MOST_LOOKS]:
         change, moved, others = loss.change, loss.moved, loss.others
@@ -333,7 +337,17 @@ def _looks_at_losses(losses: Sequence[Loss], bench: Bench) -> Iterator[Look]:
             values=change.levels,
             cause=f"{moved or 'nothing that was recorded moved with it'}{more}",
             since=change.started,
-            state="confirmed by the gate" if is_confirmed else "not confirmed by the gate",
+            state="confirmed by the gate" if is_confirmed else _unconfirmed(loss, newest),
             gate=change.confirmed_by or "" if bench.has_pages else "",
             picture=sparkline(loss.series) if loss.series else Markup(),
         )
+
+
+def _unconfirmed(loss: Loss, newest: Sequence[Evaluated]) -> str:
+    """Return that a change is not confirmed, but with the upgrade that shows it all the same."""
+    for each in newest:
+        is_worse = each.kind == "upgrade" and each.verdict in WORSE_VERDICTS
+        software = (canonical_name(each.framework), each.version)
+        if is_worse and each.model == loss.change.model and software in (loss.came or ()):
+            return f"not confirmed by itself; an upgrade to {each.version} {each.verdict}"
+    return "not confirmed by the gate"

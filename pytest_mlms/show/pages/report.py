@@ -7,6 +7,7 @@ the report says so.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -162,12 +163,16 @@ class _ReportBench:
     def series(self, items: Sequence[Evaluated]) -> Mapping[tuple[str, int], SeriesView]:
         if self._history is None:
             return {}
+        from pytest_mlms.keep.history.errors import HistoryError
         from pytest_mlms.show.pages.series import quantities_of_run
         from pytest_mlms.show.pages.trends import main_series
 
+        runs: dict[str, Mapping[str, Mapping[str, str]]] = {}
         folders = {each.run: self._items[each.run, each.nodeid].folder for each in items}
-        runs = {run: quantities_of_run(folder) for run, folder in folders.items()}
-        found = {each.key: runs[each.run].get(each.nodeid, {}) for each in items}
+        for run, folder in folders.items():
+            with contextlib.suppress(HistoryError):  # a run that no history takes
+                runs[run] = quantities_of_run(folder)
+        found = {each.key: runs.get(each.run, {}).get(each.nodeid, {}) for each in items}
         return main_series(self._history, found)
 
     def losses(self, models: Collection[str]) -> Losses | None:

@@ -67,6 +67,19 @@ def test_a_report_with_a_history_shows_trends_and_the_open_change(tmp_path: Path
     assert "model-1" not in looks
 
 
+def test_an_open_change_names_the_upgrade_that_shows_it(tmp_path: Path) -> None:
+    address = str(tmp_path / "h.sqlite")
+    add_slower_runs(address, tmp_path)
+    head, end = run_lines(24, items=0)
+    line = with_versions({**item_line(24), **upgrade()}, "1.32.0", "1.33.0")
+    for field in ("run", "time", "manifest", "machine"):
+        line[field] = item_line(24)[field]
+    write_lines(tmp_path / run_name(24), [head, line, end])
+    runs = [read_run(tmp_path / run_name(night)) for night in (23, 24)]
+    text = words_of(render_report(runs, database=open_to_read(address)))
+    assert "not confirmed by itself; an upgrade to 1.33.0 REGRESSED" in text
+
+
 def test_a_report_without_a_history_says_nothing_of_changes(tmp_path: Path) -> None:
     runs = [read_lines(tmp_path, [line_of(2), line_of(3)])]
     assert "none of these cases failed." in words_of(render_report(runs))
