@@ -222,7 +222,10 @@ def load(request: Load) -> Loaded:
     others = [tensor for tensor in outputs if not _is_array(tensor)]
     if not arrays:
         found = ", ".join("%s: %s" % (tensor.name, tensor.dtype) for tensor in others)
-        raise ValueError("no output is an array of numbers (%s); add one to the model" % found)
+        advice = "add one to the model"
+        if "seq(map(" in found:
+            advice = "export its scores as one: to_onnx(model, X, options={'zipmap': False})"
+        raise ValueError("no output is an array of numbers (%s); %s" % (found, advice))
     names = [tensor.name for tensor in arrays] if others else None
     return Loaded(
         model=_Model(session, path, names, make, {} if options.get("cuda_graph") else None),

@@ -15,6 +15,7 @@ from pytest_mlms.core.errors import MlmsError
 
 Array = NDArray[Any]
 
+_MOST_CLASSES = 2**53  # beyond which floats skip whole numbers
 _BINARY = 2  # classes that one score is for
 _ANSWERS = ("label", "class", "pred", "answer")
 """Parts of the names of outputs that are the number of a class."""
@@ -57,7 +58,7 @@ def class_numbers(labels: Array) -> Array | None:
         return None
     if rows.shape[1] == 1:
         numbers = rows[:, 0]
-        is_whole = np.isfinite(numbers) & (numbers >= 0)
+        is_whole = np.isfinite(numbers) & (numbers >= 0) & (numbers < _MOST_CLASSES)
         is_whole &= np.floor(np.where(is_whole, numbers, 0)) == numbers
         return numbers.astype(np.int64) if is_whole.all() else None
     is_one_hot = np.isin(rows, (0, 1)).all() and (rows.sum(axis=1) == 1).all()

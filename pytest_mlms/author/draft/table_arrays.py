@@ -19,7 +19,12 @@ from pytest_mlms.author.draft.onnx_classes import classes_in
 from pytest_mlms.author.draft.request import DraftRequest
 from pytest_mlms.author.draft.table_files import ColumnsData, as_number, is_missing
 from pytest_mlms.author.draft.table_fit import Fit
-from pytest_mlms.author.draft.table_labels import Classes, count_of_scores, labels_of
+from pytest_mlms.author.draft.table_labels import (
+    Classes,
+    count_of_scores,
+    labels_of,
+    may_give_classes,
+)
 from pytest_mlms.author.draft.table_order import check_order
 from pytest_mlms.author.draft.table_series import Windows, cut, windows_of
 from pytest_mlms.author.draft.table_target import Roles, beside, find_roles
@@ -169,12 +174,13 @@ def _without(data: ColumnsData, names: Sequence[str]) -> ColumnsData:
 def _classes_of(model: ModelFiles, predictor: Predictor, request: DraftRequest) -> Classes:
     """Return the classes of a model, by --labels, its file, or the shapes of its outputs."""
     count, has_scores = count_of_scores(predictor.outputs)
+    has_classes = may_give_classes(predictor.outputs)
     if request.labels is not None:
         return Classes(read_labels(request.labels), str(request.labels), count, True)
     names = classes_in(model.graph) or classes_of_config(model)
     if count is not None and len(names) not in (0, count):
         names = []
-    return Classes(names, "the model's file" if names else "", count, has_scores)
+    return Classes(names, "the model's file" if names else "", count, has_scores, has_classes)
 
 
 def _say_left_out(data: ColumnsData, roles: Roles, request: DraftRequest) -> None:

@@ -18,6 +18,7 @@ Array = NDArray[Any]
 _SHOWN = 20  # names of classes in an error
 _MOST_WHOLE = 2**53  # beyond which floats skip whole numbers
 _TRUTHS = ("false", "true")
+_BINARY = 2  # classes that one number tells
 
 
 @dataclass(frozen=True)
@@ -25,13 +26,23 @@ class Classes:
     """The classes of the model in the order of its scores, and where they are from.
 
     ``names`` is empty where nothing tells them, and ``count`` is then None or their number.
-    ``has_scores`` is false for a model that gives the class itself.
+    ``has_scores`` is false for a model that gives the class itself, and ``has_classes`` for one
+    that gives a number, by which there are two classes at most.
     """
 
     names: Sequence[str]
     source: str
     count: int | None
     has_scores: bool
+    has_classes: bool = True
+
+
+def may_give_classes(gives: Sequence[Tensor]) -> bool:
+    """Return whether an output may tell a class: all but those of one real number an input do."""
+    return not gives or not all(
+        tensor.dtype.startswith("float") and tensor.shape and tensor.shape[1:] in ((), (1,))
+        for tensor in gives
+    )
 
 
 def count_of_scores(gives: Sequence[Tensor]) -> tuple[int | None, bool]:
@@ -62,6 +73,10 @@ def labels_of(data: ColumnsData, targets: Sequence[str], classes: Classes) -> tu
         raise MlmsError(f"{problem}; name another target: --target NAME")
     if kind == "truths" and not _has(classes.names, cells):
         return np.array([_TRUTHS.index(cell.lower()) for cell in cells]), "False is 0, True is 1"
+    if kind == "texts" and not classes.has_classes and len(set(cells)) > _BINARY:
+        problem = f"{data.path}:{data.lines[0]}: {data.shown(name)}, the target, is {cells[0]!r}"
+        advice = "write numbers without signs and units, or name another target: --target NAME"
+        raise MlmsError(f"{problem}, and the model gives one number; {advice}")
     if kind != "numbers" or (_has(classes.names, cells) and not _is_number_of(classes.names)):
         return _of_names(data, name, classes)
     if classes.names and not _is_number_of(classes.names):

@@ -165,6 +165,9 @@ def _of_one_input(
         ids = [name for name in names if _is_id(data, name)]
         if width is not None and len(names) - len(ids) > width:
             names, unused = [name for name in names if name not in ids], [*unused, *ids]
+        dates = [name for name in names if data.kind(name) == "dates"]
+        if width is not None and len(names) - len(dates) > width:
+            names, unused = [name for name in names if name not in dates], [*unused, *dates]
         texts = [name for name in names if _has_classes(data, name)]
         others_fit = width is None or len(names) == width + 1
         if len(texts) == 1 and others_fit and len(names) > 1 and tensor.dtype != TEXTS:
@@ -229,8 +232,18 @@ def _last(
         return last, f"the last {count}, behind the {width} that the model takes"
     problem = f"{data.path} has {_counted(len(names))}, and the model takes {width}"
     advice = f"say which is the target, and which are no features: --target {_quoted(last[-1])}"
-    others = " ".join(f"--without {_quoted(name)}" for name in last[:-1])
+    likely = sorted(names[:-1], key=lambda name: not _differs_in_each_row(data, name))
+    known = sum(_differs_in_each_row(data, name) for name in names[:-1])
+    left_out = likely[: count - 1] if known >= count - 1 else last[:-1]
+    others = " ".join(f"--without {_quoted(name)}" for name in left_out)
     raise MlmsError(f"{problem}; {advice} {others} ({_listed(names)})")
+
+
+def _differs_in_each_row(data: ColumnsData, name: str) -> bool:
+    """Return whether a column has another whole number or text in each row, as keys are."""
+    cells = data.columns[name]
+    are_keys = data.kind(name) == "texts" or all(cell.isdecimal() for cell in cells)
+    return are_keys and len(set(cells)) == len(cells)
 
 
 def _fitting(

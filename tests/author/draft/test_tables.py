@@ -223,6 +223,68 @@ def test_texts_of_classes_get_the_numbers_that_a_model_without_scores_gives(firs
         assert "100.00 % in the order dog, cat, eel; see whether" in refusal()
 
 
+@pytest.mark.parametrize("sign", ["${:g}", "{:g}%", "{:g} kg", "{:g},0"])
+def test_numbers_with_signs_and_units_are_no_classes(sign: str) -> None:
+    save_regression()
+    write([f'"{sign.format(value)}"' for value in SUM], "a,b,c,price")
+    said = refusal()
+    assert said.startswith(f"data.csv:2: column 'price', the target, is '{sign.format(SUM[0])}'")
+    assert "write numbers without signs and units" in said
+
+
+def test_numbers_that_are_too_large_for_classes_are_none(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    save_classifier()
+    write(LABELS * 1e20)
+    assert "1 number as the label of an input, and the model gives 'y' 3 numbers" in refusal()
+    assert not recwarn.list
+
+
+def test_dates_beside_the_features_are_left_out_and_keys_are_advised() -> None:
+    save_classifier()
+    write(LABELS, "a,b,c,kind")
+    lines = Path("data.csv").read_text().splitlines()
+    for name, cell in (("when", "2024-01-{:02}"), ("customer", "7{}3"), ("who", "Ann {}")):
+        cells = [name, *(cell.format(row) for row in range(ROWS))]
+        rows = [f"{first},{line}" for first, line in zip(cells, lines, strict=True)]
+        Path("data.csv").write_text("\n".join(rows))
+        if name == "when":
+            drafted()
+            assert np.array_equal(packed()["label"], LABELS)
+            assert "data.csv: neither features nor target, left out: when" in SAID
+        else:
+            assert f"--target kind --without {name} (" in refusal()
+
+
+def test_maps_of_scores_beside_texts_of_classes_ask_for_an_export_as_arrays() -> None:
+    x = helper.make_tensor_value_info("x", FLOAT, ["N", 3])
+    names = [b"cat", b"dog", b"eel"]
+    linear = helper.make_node(
+        "LinearClassifier",
+        ["x"],
+        ["label", "scores"],
+        domain="ai.onnx.ml",
+        classlabels_strings=names,
+        coefficients=np.eye(3).ravel().tolist(),
+        intercepts=[0.0, 0.0, 0.0],
+    )
+    zipmap = helper.make_node(
+        "ZipMap", ["scores"], ["maps"], domain="ai.onnx.ml", classlabels_strings=names
+    )
+    label = helper.make_tensor_value_info("label", TensorProto.STRING, ["N"])
+    score = helper.make_tensor_type_proto(FLOAT, [])
+    kind = helper.make_sequence_type_proto(helper.make_map_type_proto(TensorProto.STRING, score))
+    maps = helper.make_value_info("maps", kind)
+    graph = helper.make_graph([linear, zipmap], "g", [x], [label, maps])
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 2)]
+    onnx.save(helper.make_model(graph, opset_imports=imports, ir_version=8), "model.onnx")
+    write(NAMES)
+    said = refusal()
+    assert "no output is an array of numbers (label: string, maps: seq(map(string," in said
+    assert "export its scores as one: to_onnx(model, X, options={'zipmap': False})" in said
+
+
 def test_a_model_of_several_numbers_has_several_targets() -> None:
     save([helper.make_node("MatMul", ["x", "pairs"], ["y"])], {"x": [3]}, 2)
     write([f"{a + c:g},{b + c:g}" for a, b, c in FEATURES], "a,b,c,p,q")
