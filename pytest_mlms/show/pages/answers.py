@@ -22,7 +22,6 @@ from pytest_mlms.show.pages.evaluated import (
     newest_of,
 )
 
-_MOST_ANSWERS = 6
 _NOTED = {"SKIPPED": "skipped", "XFAILED": "expected to fail"}
 
 
@@ -37,7 +36,7 @@ class Answer(NamedTuple):
 def answers_of(
     evaluated: Iterable[Evaluated], losses: Losses, unfinished: Sequence[Unfinished] = ()
 ) -> Sequence[Answer]:
-    """Return whether to upgrade to each version that a newest upgrade was measured to.
+    """Return whether to upgrade to each version of a newest upgrade; "no" comes first.
 
     "no" needs an upgrade that got worse, or a confirmed change that came with it. "yes" needs all
     of its upgrades to pass, in runs that ended and after which none was cut off, one for each
@@ -60,7 +59,7 @@ def answers_of(
         no = Answer("no", target, worse)
         answers.append(no if worse else _unless(doubts, target, upgrades, others))
     answers.sort(key=lambda answer: ("no", "open", "yes").index(answer.word))
-    return answers[:_MOST_ANSWERS]
+    return answers
 
 
 def _with_versions(evaluated: Sequence[Evaluated]) -> Sequence[Evaluated]:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pytest_mlms.show.pages.series import SeriesView
 
 MOST_LOOKS = 12
+_MOST_ANSWERS = 6
 _MOST_MODELS = 30
 _MOST_STACKS = 12
 _LONGEST = 200  # characters of the text of an error
@@ -123,7 +124,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Overview:
-    """The first screen. ``left_out`` counts the models, stacks and looks that have no room.
+    """The first screen. ``left_out`` counts the answers, models, stacks and looks without room.
 
     ``unseen`` says what of the runs and of a history isn't in it, so that nothing is called fine
     that wasn't seen; ``has_losses`` is whether changes were looked for.
@@ -177,6 +178,7 @@ def make_overview(
             series[first.key] = series[stands_for.key]
     looks = [*_looks_at_losses(losses, newest, bench), *_looks_at_items(bad, series, bench)]
     looks.sort(key=lambda look: _LOOKS.index(look.verdict))
+    answers = answers_of(evaluated, Losses(losses, lack), unfinished)
     return Overview(
         counts={
             verdict: count
@@ -185,11 +187,12 @@ def make_overview(
         },
         hosts=len({each.host for each in newest if each.host}),
         newest=max((each.time for each in newest), default=""),
-        answers=answers_of(evaluated, Losses(losses, lack), unfinished),
+        answers=answers[:_MOST_ANSWERS],
         looks=looks[:MOST_LOOKS],
         columns=shown,
         rows=rows,
         left_out={
+            "answers": max(len(answers) - _MOST_ANSWERS, 0),
             "models": len(worst) - len(models),
             "stacks": len(columns) - len(shown),
             "looks": len(bad) + len(losses) - min(len(looks), MOST_LOOKS),

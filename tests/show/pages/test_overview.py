@@ -67,6 +67,19 @@ def test_a_report_with_a_history_shows_trends_and_the_open_change(tmp_path: Path
     assert "model-1" not in looks
 
 
+def test_answers_without_room_are_counted(tmp_path: Path) -> None:
+    lines = []
+    for number in range(9):
+        line = {
+            **with_versions(upgrade(), "1.0", f"1.{number + 1}"),
+            "stack": {"name": f"s{number}"},
+        }
+        lines.append({**line, "nodeid": f"m.yaml::test_upgrade[{number}]"})
+    page = words_of(render_report([read_lines(tmp_path, lines)]))
+    assert page.count("Not to onnxruntime") == 6
+    assert "3 more answers have no room here" in page
+
+
 def test_an_open_change_names_the_upgrade_that_shows_it(tmp_path: Path) -> None:
     address = str(tmp_path / "h.sqlite")
     add_slower_runs(address, tmp_path)
