@@ -36,6 +36,7 @@ from pytest_mlms.project import project_stacks
 from pytest_mlms.provide.artifacts.fetch import default_cache
 from pytest_mlms.provide.stacks.declared import choose
 from pytest_mlms.provide.stacks.launch import prepare
+from pytest_mlms.provide.stacks.together import make_together
 
 
 def add_compare(commands: Any) -> None:
@@ -86,6 +87,7 @@ def _compare(options: argparse.Namespace) -> int:
     if len(models) > 1:
         _check_frameworks((old, new), models)
     target = _target(options, models[0])
+    make_together((old, new), options.cache, show_step)
     for stack in (old, new):
         _make(stack, options.cache)
     request = DraftRequest(
