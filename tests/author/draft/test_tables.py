@@ -178,7 +178,8 @@ def test_classes_that_a_sample_lacks_keep_their_numbers(names: list[object]) -> 
 def test_a_class_that_is_called_as_a_missing_value_is_one_where_the_model_has_it() -> None:
     save_classifier()
     model = onnx.load("model.onnx")
-    names = helper.make_tensor("classes", TensorProto.STRING, [3], [b"None", b"bug", b"dent"])
+    names = TensorProto(name="classes", data_type=TensorProto.STRING, dims=[3])
+    names.string_data.extend([b"None", b"bug", b"dent"])
     model.graph.initializer.append(names)
     onnx.save(model, "model.onnx")
     write(np.array(["None", "bug", "dent"])[LABELS])
