@@ -38,6 +38,7 @@ def history(stepped: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     path = tmp_path / "history.sqlite"
     path.write_bytes(stepped)
     monkeypatch.setenv("MLMS_HISTORY", str(path))
+    monkeypatch.chdir(path.parent)  # away from this project's own settings
     return path
 
 

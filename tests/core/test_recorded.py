@@ -16,6 +16,7 @@ KEYS = {"launch", "launch_against", "executable", "artifacts"}
 WRITERS = {
     "core/recorded.py",
     "keep/results/item_result.py",  # it writes them
+    "items/suite.py",  # of the item that runs
     "show/report/reporter.py",  # names that users' own tests may not use
     "show/report/benchmark_json.py",  # it copies them
     "distribute/remote/result_transfer.py",  # a worker's own files, and the loss of them
