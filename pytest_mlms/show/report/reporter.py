@@ -181,7 +181,8 @@ class Reporter:
 
     def _check_results(self) -> None:
         """Refuse a folder of results that can't be written, before anything is measured."""
-        if self._config.option.collectonly or self._session.config.fleet or self._is_checked:
+        measures_none = self._config.option.collectonly or self._config.option.setuponly
+        if measures_none or self._session.config.fleet or self._is_checked:
             return
         from pytest_mlms.show.report.run_folders import check_writable
 
