@@ -161,7 +161,7 @@ def test_an_item_that_loses_two_workers_is_an_error_and_the_rest_is_measured(
             f"* digits-cnn: test_performance[[]{case}[]] *",
             f"digits-cnn {case}: * was lost while it ran; then worker *",
             f"reproduce: pytest *'manifests/digits.yaml::test_performance[[]{case}[]]'",
-            f"FAILED *digits-cnn {case}: * was lost while it ran; *",
+            f"FAILED *[[]{case}[]] - * was lost while it ran*",
         ]
     )
 

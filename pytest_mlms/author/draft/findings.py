@@ -12,7 +12,6 @@ from pytest_mlms.author.draft.axes import axes_of, batch_size
 from pytest_mlms.author.draft.data import ArrayData, CocoData, Data, PictureData
 from pytest_mlms.author.draft.inputs import guess_inputs
 from pytest_mlms.author.draft.labels import (
-    ZIPMAP,
     are_classes,
     check_arrays_used,
     check_classes_or_numbers,
@@ -20,7 +19,6 @@ from pytest_mlms.author.draft.labels import (
     class_numbers,
     fitting_outputs,
     has_labels,
-    maps_among,
     refuse_unused,
 )
 from pytest_mlms.author.draft.model_files import ModelFiles
@@ -98,10 +96,6 @@ def find_out(model: ModelFiles, predictor: Predictor, request: DraftRequest) -> 
     try:
         trial = try_model(predictor, inputs, request.data, batch_size(axes))
     except Refused as error:
-        maps = maps_among(predictor.outputs)
-        if maps and len(predictor.outputs) == len(maps):
-            problem = f"{model.graph} gives only maps, {', '.join(maps)}, and no array"
-            raise MlmsError(f"{problem}; export them as arrays, with skl2onnx: {ZIPMAP}") from error
         problem = f"{model.graph} does not run on random inputs: {without_log(error)}"
         advice = "write its manifest by hand, with the shape and the range of each input"
         raise MlmsError(f"{problem}\nIf such inputs are what is wrong, {advice}") from error

@@ -110,8 +110,8 @@ def test_maps_alone_are_refused_with_what_mends_them(
     save_model(SOFTMAX, ZIPMAP, outputs={"maps": (None,)})
     save_data()
     error = refusal(capsys, *words)
-    assert "model.onnx gives only maps, maps, and no array; export them as arrays" in error
-    assert "with skl2onnx: to_onnx(model, X, options={'zipmap': False})" in error
+    assert "model.onnx: 'load' raised ValueError: no output is an array of numbers (maps: " in error
+    assert "export its scores as one: to_onnx(model, X, options={'zipmap': False})" in error
 
 
 @pytest.mark.parametrize("words", [(), ("--task", "classification")])

@@ -294,6 +294,6 @@ def test_another_class_of_one_number_an_input_is_counted(
     spec = Output.model_validate({"name": "y", "type": "classification", "steps": [step]})
     for shape in ((-1,), (-1, 1)):
         sweep = OutputSweep({"y": Rule()}, spec)
-        sides = [{"y": np.array(side).reshape(shape)} for side in (before, after)]
-        sweep.add(*sides, [""] * 4)
+        a, b = ({"y": np.array(side).reshape(shape)} for side in (before, after))
+        sweep.add(a, b, [""] * 4)
         assert sweep.flips == 2

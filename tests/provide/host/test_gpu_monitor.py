@@ -267,7 +267,7 @@ def test_a_machine_without_a_driver_is_unavailable(driver: Driver) -> None:
 
 def test_an_older_package_of_nvml_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(pynvml, "nvmlGpmQueryDeviceSupport")
-    message = "device cuda:0: .* nvidia-ml-py from version 12 on; pip install 'pytest-mlms"
+    message = "device cuda:0: .* nvidia-ml-py from version 12 on; pip install 'nvidia-ml-py>="
     with pytest.raises(Unavailable, match=message), open_gpu("cuda:0"):
         pass
 

@@ -91,7 +91,7 @@ def test_without_the_sdk_the_extra_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, ENCODER, None)
-    with pytest.raises(MlmsError, match=r"pip install 'pytest-mlms\[otlp\]'"):
+    with pytest.raises(MlmsError, match=r"pip install 'opentelemetry-exporter-otlp-proto-common>="):
         otlp.export(traced_model(1, 100), tmp_path / "trace.json", "item")
 
 
