@@ -473,7 +473,8 @@ def test_numbers_are_quantised_as_onnx_does(
     assert found.dtype == to
     node = helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["y"])
     inputs = {"x": values, "scale": np.float32(scale), "zero": np.array(zero, to)}
-    expected = np.asarray(ReferenceEvaluator(node).run(None, inputs)[0])
+    (reference,) = ReferenceEvaluator(node).run(None, inputs)
+    expected = np.asarray(reference)
     exact = values.astype(np.float64) / np.float64(np.float32(scale))
     sure = np.abs(exact - np.floor(exact) - 0.5) > 1e-3  # halves by float32 are others
     assert np.array_equal(found[sure], expected[sure])
