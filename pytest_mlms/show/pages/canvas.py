@@ -327,8 +327,8 @@ class Plot:
         left, right = map(self._frame.across, x)
         middle = self._frame.down(row)
         path = f"{path_from(left, middle)}H{number(right)}"
-        for value, end, inwards in ((x[0], left, _ARROW), (x[1], right, -_ARROW)):
-            if self.x.scale.holds(value):
+        for bound, end, inwards in ((x[0], left, _ARROW), (x[1], right, -_ARROW)):
+            if self.x.scale.holds(bound):
                 path += f"{path_from(end, middle - 4)}v8"
             else:
                 path += f"{path_from(end + inwards, middle - 4)}l{-inwards:g} 4l{inwards:g} 4"
@@ -344,8 +344,8 @@ class Plot:
         low, high = map(self._frame.down, y)
         middle = self._frame.across(x)
         path = f"{path_from(middle, low)}V{number(high)}"
-        for value, end, inwards in ((y[0], low, -_ARROW), (y[1], high, _ARROW)):
-            if self.y.scale.holds(value):
+        for bound, end, inwards in ((y[0], low, -_ARROW), (y[1], high, _ARROW)):
+            if self.y.scale.holds(bound):
                 path += f"{path_from(middle - 4, end)}h8"
             else:
                 path += f"{path_from(middle - 4, end + inwards)}l4 {-inwards:g}l4 {inwards:g}"
