@@ -52,13 +52,31 @@ class OwnWarnings:
         """Have pytest's last line count our warnings."""
         terminal.stats["warnings"] += [warned.report for warned in self._found]
 
+    def _what_differs(self, warned: _Warned) -> str:
+        """Return what warnings of a kind must share to be told by the first of them.
+
+        One that is no kind stands for itself, and so do those of one place in no item, as nothing
+        else tells them apart; others in no item share their advice.
+        """
+        if warned.kind == MlmsWarning.__name__:
+            return warned.text
+        if warned.nodeid:
+            return ""
+        same_place = [one for one in self._found if one.place == warned.place and not one.nodeid]
+        if len({one.text for one in same_place}) > 1:
+            return warned.text
+        return warned.text.rpartition("; ")[2]
+
     def write(self, terminal: pytest.TerminalReporter) -> None:
-        """Write the first warning of each kind, and how many more there are of which items."""
+        """Write the first warning of each kind, and how many more there are of which items.
+
+        With -v all are written.
+        """
         if not self._found or not terminal.hasopt("w"):
             return
         by_kind: dict[tuple[str, str], list[_Warned]] = {}
         for warned in self._found:
-            own_text = warned.text if warned.kind == MlmsWarning.__name__ else ""  # it is no kind
+            own_text = warned.text if terminal.verbosity > 0 else self._what_differs(warned)
             by_kind.setdefault((warned.kind, own_text), []).append(warned)
         terminal.write_sep("-", "mlms: warnings", yellow=True)
         for (kind, _), (first, *others) in by_kind.items():

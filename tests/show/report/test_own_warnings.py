@@ -62,3 +62,39 @@ def test_ours_alone_have_no_summary_of_pytest(pytester: pytest.Pytester) -> None
     result = pytester.runpytest_subprocess("-q", "-rA")
     assert "warnings summary" not in result.stdout.str()
     result.stdout.fnmatch_lines(["*- mlms: warnings -*", "*= short test summary info =*"])
+
+
+def test_each_warning_is_written_with_v(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(WARNING)
+    lines = [f"  m.yaml:{3 + number}: MlmsNotGated: text {number}" for number in range(3)]
+    result = pytester.runpytest_subprocess("-v")
+    result.stdout.fnmatch_lines(lines)
+    assert " more " not in result.stdout.str()
+
+
+COLLECTED = """
+import warnings
+from pytest_mlms.warning_types import MlmsNotGated
+
+def pytest_collection_modifyitems(config, items):
+    for place, text in {texts!r}:
+        warnings.warn_explicit(text, MlmsNotGated, place, 1)
+"""
+
+
+def test_warnings_of_a_run_are_told_apart_where_their_place_or_advice_does_not_do_so(
+    pytester: pytest.Pytester,
+) -> None:
+    ungated = [(f"{name}.yaml", f"no limit judges {name}; add thresholds") for name in "abc"]
+    gates = [("a.yaml", f"--mlms-gate={name} judges nothing; leave it out") for name in "pq"]
+    pytester.makeconftest(COLLECTED.format(texts=[*ungated[1:], *gates]))
+    pytester.makepyfile("def test_one(): pass")
+    result = pytester.runpytest_subprocess("-q")
+    result.stdout.fnmatch_lines(
+        [
+            "  b.yaml:1: MlmsNotGated: no limit judges b; add thresholds",
+            "    and 1 more MlmsNotGated: c.yaml:1",
+            "  a.yaml:1: MlmsNotGated: --mlms-gate=p judges nothing; leave it out",
+            "  a.yaml:1: MlmsNotGated: --mlms-gate=q judges nothing; leave it out",
+        ]
+    )
