@@ -77,11 +77,15 @@ def _print_table(sides: str, replays: Sequence[Replay]) -> None:
     for prefix in table.prefixes:
         print(prefix)
     print(table.header)
-    for replay, row in zip(replays, table.rows, strict=True):
+    for number, (replay, row) in enumerate(zip(replays, table.rows, strict=True)):
         print(row)
+        if table.below:
+            print(f"  {table.below[number]}")
         names = deciding_label(replay.verdict, replay.comparisons)
         if names:
             print(f"  {names}")
+    if table.dropped:
+        print(f"no room in {output_width()} columns for {', '.join(table.dropped)}")
     print()
 
 

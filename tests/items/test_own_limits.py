@@ -26,7 +26,7 @@ def test_a_quantity_of_ones_own_is_in_the_table_the_results_and_junit(project: P
     result.stdout.fnmatch_lines(
         [
             "*mlms: quantities of own tests, worst verdicts first*",
-            "verdict  model   case             test       rmse    delay",
+            "verdict  model   case        test            rmse    delay",
             "PASSED   matrix  matrix-cpu  test_rmse  0.125 lux  2.50 ms",
             "mlms: 1 model: 1 passed; 1 measured, 0 not gated",
         ]
@@ -103,8 +103,8 @@ def test_a_limit_inside_the_interval_of_several_values_is_undecided(project: Pro
     assert result.ret == 0
     result.stdout.fnmatch_lines(
         [
-            f"  test_own.py:5: MlmsInconclusive: matrix matrix-cpu: {UNDECIDED}",
             "INCONCLUSIVE  matrix  matrix-cpu  test_own  0.100 m ±25 %   0.900",
+            f"  test_own.py:5: MlmsInconclusive: matrix matrix-cpu: {UNDECIDED}",
             "*1 undecided*",
         ]
     )

@@ -67,13 +67,15 @@ class Fitted(NamedTuple):
     """The line of a header, and that of each row.
 
     ``dropped`` are the titles of the columns that had no room. ``prefixes`` are
-    lines that say what the names of a column begin with where they begin with "…".
+    lines that say what the names of a column begin with where they begin with "…". ``below`` has
+    the main figure of each row where no line has room for it.
     """
 
     header: str
     rows: list[str]
     dropped: list[str]
     prefixes: list[str]
+    below: list[str]
 
 
 def fit_table(
@@ -93,8 +95,9 @@ def fit_table(
 
     def drop(columns: Iterable[str]) -> None:
         for title in columns:
-            if _total(_widths(cells)) > width and title in titles and title != main:
-                at = titles.index(title)
+            numbers = titles[left:]
+            if _total(_widths(cells)) > width and title in numbers and title != main:
+                at = left + numbers.index(title)  # a quantity may be called as a column of text
                 del titles[at]
                 for row in cells:
                     del row[at]
@@ -104,7 +107,13 @@ def fit_table(
     prefixes = _take_prefixes(cells, width, left)
     _shorten_names(cells, width, left, _NAME)
     drop(later)
+    before = [list(row) for row in cells]
     _shorten_names(cells, width, left, 1)
+    below: list[str] = []
+    if _total(_widths(cells)) > width:
+        cells = before
+        below = _take_main(cells, left, main)
+        _shorten_names(cells, width, left, 1)
     widths = _widths(cells)
     lines = []
     for row in cells:
@@ -113,7 +122,16 @@ def fit_table(
             is_text = column < left
             aligned.append(cell.ljust(widths[column]) if is_text else cell.rjust(widths[column]))
         lines.append(_cut(_GAP.join(aligned).rstrip(), width))
-    return Fitted(lines[0], lines[1:], dropped, prefixes)
+    return Fitted(lines[0], lines[1:], dropped, prefixes, below)
+
+
+def _take_main(cells: list[list[str]], left: int, main: str) -> list[str]:
+    """Take the only column of numbers that is left, and return it as lines of its own.
+
+    Changes ``cells``. A figure that is cut off is another figure.
+    """
+    taken = [f"{main} {row.pop()}" for row in cells if len(row) > left]
+    return taken[1:]
 
 
 def _take_prefixes(cells: list[list[str]], width: int, left: int) -> list[str]:

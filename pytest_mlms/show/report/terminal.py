@@ -152,7 +152,7 @@ class _TableWriter:
         """Write what users' own tests measured."""
         if items:
             self._terminal.write_sep("-", OWN_TITLE)
-            self._write_rows(items, own_columns(items))
+            self._write_rows(items, own_columns(items), left=4)
 
     def write_traces(self, items: Items) -> None:
         """Write where the time went, what tracing added to it, and what could not be seen."""
@@ -226,20 +226,24 @@ class _TableWriter:
         columns: Mapping[str, Cell],
         verdict_of: Cell = _verdict_of_item,
         table: Table | None = None,
+        left: int = 3,
     ) -> None:
+        """Write a row for each item, whose first ``left`` cells are text."""
         shown = items[:_MOST_ROWS]
         header = ["verdict", "model", "case", *columns]
         rows = [_row(item, [verdict_of, *columns.values()]) for item in shown]
         order = table.order if table else RIGHT_FIRST
-        fitting = fit_table(header, rows, self._width, left=3, order=order)
+        fitting = fit_table(header, rows, self._width, left, order)
         self._dropped.update(dict.fromkeys(fitting.dropped))
         for prefix in fitting.prefixes:
             self._terminal.write_line(prefix)
         self._terminal.write_line(fitting.header, bold=True)
-        for item, row in zip(shown, fitting.rows, strict=True):
+        for number, (item, row) in enumerate(zip(shown, fitting.rows, strict=True)):
             markup = _MARKUP.get(verdict_of(item), {})
             self._terminal.write_line(row, **markup)
-            below = _below(item, table) if table else []
+            if fitting.below:
+                self._terminal.write_line(f"  {fitting.below[number]}", **markup)
+            below = _below(item, table, fitting.dropped) if table else []
             for forms in below:
                 for line in _indented(forms, self._width):
                     self._terminal.write_line(line, **markup)
@@ -311,12 +315,12 @@ def _row(item: ItemView, cells: Iterable[Cell]) -> list[str]:
     return [verdict, item.manifest.name, case, *shown]
 
 
-def _below(item: ItemView, table: Table) -> list[Sequence[str]]:
+def _below(item: ItemView, table: Table, dropped: Sequence[str]) -> list[Sequence[str]]:
     """Return what stands below an item's row, each the longest form first: what decided it."""
     if table.same_stack_only:
         return []  # the table of upgrades, above, has it
     if item.comparisons:
-        return [*_decided_by(item), *_told_of(item)]
+        return [*_decided_by(item, "tolerance" in dropped), *_told_of(item)]
     if item.verdict is Verdict.INVALID:
         return [reasons_of(item)]
     lines: list[Sequence[str]] = []
@@ -335,10 +339,10 @@ def _indented(forms: Sequence[str], width: int) -> list[str]:
     return textwrap.wrap(forms[-1], max(width, 20), initial_indent="  ", subsequent_indent="    ")
 
 
-def _decided_by(item: ItemView) -> list[Sequence[str]]:
+def _decided_by(item: ItemView, lacks_tolerance: bool) -> list[Sequence[str]]:
     """Return the quantities that decided an upgrade beside the one whose figures its row has.
 
-    Of that one, why its tolerance isn't the default.
+    Of that one, why its tolerance isn't the default, or the tolerance where the row has none.
     """
     main = main_comparison(item.comparisons)
     found: list[Sequence[str]] = []
@@ -348,7 +352,7 @@ def _decided_by(item: ItemView) -> list[Sequence[str]]:
     elif main is not None and place:
         found.append([f"tolerance {percent(main.tolerance)}: {place}"])
     decided = deciding(item.verdict, item.comparisons)
-    if decided and decided[0] is not main:
+    if decided and (decided[0] is not main or (lacks_tolerance and not found)):
         found.append(short_changes(decided[0]))
     others = decided[1:]
     if others:

@@ -148,7 +148,24 @@ def test_each_row_is_a_line_that_fits_and_keeps_its_first_number_where_there_is_
     lines = [table.header, *table.rows]
     assert all(len(line) <= width and "\n" not in line for line in lines)
     assert "c" not in table.dropped
+    below = table.below or [""] * len(rows)
+    for row, line, figure in zip(rows, table.rows, below, strict=True):
+        assert row[2] in line.split() or figure == f"c {row[2]}"
     if width >= 30 + 2 + 1 + 2 + 7:
+        assert not table.below
         for row, line in zip(rows, table.rows, strict=True):
             assert line.startswith(row[0])
             assert row[2] in line.split()
+
+
+def test_a_column_of_numbers_that_is_called_as_one_of_text_goes_in_its_place() -> None:
+    row = ["FAILED", "digits", "12 ms", "3 %", "7"]
+    table = fit_table(["verdict", "model", "time", "verdict", "model"], [row], 25, left=2)
+    assert table.dropped == ["model", "verdict"]
+    assert table.rows == ["FAILED   digits  12 ms"]
+
+
+def test_a_main_figure_without_room_stands_below_its_row_and_is_not_cut() -> None:
+    table = fit_table(UPGRADES, ROWS, 34, left=2, order=ORDER)
+    assert table.below == ["B / A ×1.006 (0.967 to 1.030)", "B / A ×1.101 (1.083 to 1.112)"]
+    assert [row.split()[0] for row in table.rows] == ["PASSED", "REGRESSED"]

@@ -232,6 +232,26 @@ def test_latency_alone_is_not_named_again() -> None:
     assert not any(line.startswith("  ") for line in written([upgrade(0.2)]).lines)
 
 
+def test_an_upgrade_without_room_for_its_tolerance_has_it_below_with_its_change() -> None:
+    lines = written([upgrade(1.2)], 60).lines
+    assert "  latency ×3.320 (3.306 to 3.329), tolerance 3 %" in lines
+    narrow = written([upgrade(1.2)], 40).lines
+    row = narrow.index("REGRESSED  digits  cpu-b8")
+    below = ["  B / A ×3.320 (3.306 to 3.329)", "  latency ×3.320, tolerance 3 %"]
+    assert narrow[row + 1 : row + 3] == below
+
+
+def test_figures_of_own_tests_have_room_before_the_whole_names_of_tests() -> None:
+    own = {"value": 0.5, "unit": "", "better": "lower"}
+    nodeid = "t.py::test_recall_of_neighbours_with_a_long_name[here-cpu-b8]"
+    names = ("rmse", "recall", "delay", "model")
+    line = performance(nodeid=nodeid, estimates={}, quantities=dict.fromkeys(names, own))
+    assert written([line]).lines[2].endswith("  0.500   0.500  0.500  0.500")
+    narrow = written([line], 40).lines
+    assert narrow[2].startswith("PASSED   digits  ")
+    assert narrow[2].endswith("  0.500")
+
+
 def test_how_far_the_outputs_agree_is_told_of_an_upgrade_that_passes_too() -> None:
     line = to_plain(upgrade(0.0))
     told = "outputs are equal on 600 of 600 inputs"
