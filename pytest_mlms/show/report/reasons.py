@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,11 @@ from pytest_mlms.show.pages.run import items_of
 _MOST_COLUMNS = 100
 """Columns of a line where pytest does not cut it, as in CI."""
 
-_PLACE = re.compile(r"[^\n]+?\.ya?ml:\d+(?::\d+)?: ")
+_PLACE = re.compile(r"(?P<path>[^\n]+?\.ya?ml):\d+(?::\d+)?: ")
 _FOLDERS = re.compile(r"(?<!\S)(?:/[^\s/:]+)+/(?=[^\s/])")
-_LOG = re.compile(r"\S+\.log\b")
+_LOG = re.compile(r"\S*\bagents/[^\s/]+-\d+\.log\b")
+_RAISED = re.compile(r"E {3,}(?P<text>\S.*)")
+_NATIVE = "Traceback ("
 _REPRODUCE = "reproduce: "
 _REPEATED = "the same"
 
@@ -72,11 +75,37 @@ def forms_of(finding: Finding) -> tuple[str, ...]:
 
 
 def _of_message(item: ItemView) -> list[str]:
-    """Return the first line of an item's message, without what its node id says already."""
-    first = (item.message or item.verdict.value).partition("\n")[0]
-    text = _PLACE.sub("", first, count=1).removeprefix(f"{_label(item)}: ")
+    """Return the first line of an item's message, without what its node id says already.
+
+    The place of another file than the manifest stays, as nothing else names it.
+    """
+    text = headline(item)
+    place = _PLACE.match(text)
+    if place is not None and place["path"] in (item.manifest.path, item.nodeid.partition("::")[0]):
+        text = text[place.end() :]
+    text = text.removeprefix(f"{_label(item)}: ")
     named = _FOLDERS.sub("", text)
     return [text, named, named.partition("; ")[0]]
+
+
+def headline(item: ItemView) -> str:
+    """Return the first line of an item's message; of a traceback the line of what was raised.
+
+    Of a chain of exceptions it is the last one that is told.
+    """
+    lines = (item.message or "").strip().splitlines() or [item.verdict.value]
+    if any(line.startswith(_REPRODUCE) for line in lines):  # a text, which may quote a traceback
+        return lines[0]
+    raised = ""
+    before: re.Match[str] | None = None
+    for line in lines:
+        found = _RAISED.match(line)
+        if found is not None and before is None:
+            raised = found["text"]
+        before = found
+    if not raised and lines[0].startswith(_NATIVE):
+        raised = next((line for line in reversed(lines) if not line[:1].isspace()), "")
+    return raised or lines[0]
 
 
 def same_text(item: ItemView) -> str:
@@ -96,10 +125,11 @@ def _label(item: ItemView) -> str:
 
 
 def by_reason(items: Iterable[ItemView]) -> list[list[ItemView]]:
-    """Group items whose messages are alike, in their order."""
-    groups: dict[str, list[ItemView]] = {}
+    """Group items whose messages are alike, in their order; those of a group ended alike, too."""
+    groups: dict[tuple[str, ...], list[ItemView]] = {}
     for item in items:
-        groups.setdefault(same_text(item), []).append(item)
+        key = (item.verdict.value, item.outcome, same_text(item))
+        groups.setdefault(key, []).append(item)
     return list(groups.values())
 
 
@@ -124,17 +154,19 @@ def tell_failures_once(
     ``results`` are the lines of the run's items.
     """
     lines = {line["nodeid"]: line for line in results}
-    shown = [*terminal.stats.get("error", ()), *terminal.stats.get("failed", ())]
-    ours = [report for report in shown if _is_text(report, lines.get(report.nodeid, {}))]
-    items = items_of([lines[report.nodeid] for report in ours], Path())
-    for report, item, forms in zip(ours, items, told_once(items), strict=True):
-        if forms[-1] == _REPEATED:
-            from pytest_mlms.show.report.outcome import without_traceback
+    for category in ("error", "failed"):  # each has a section, and -r may show one of them only
+        shown = terminal.stats.get(category, ())
+        ours = [report for report in shown if _is_text(report, lines.get(report.nodeid, {}))]
+        items = items_of([lines[report.nodeid] for report in ours], Path())
+        for report, item, forms in zip(ours, items, told_once(items), strict=True):
+            if forms[-1] == _REPEATED:
+                from pytest_mlms.show.report.outcome import without_traceback
 
-            report.longrepr = without_traceback(f"{_label(item)}: {forms[0]}")
-        nodeid = terminal.config.cwd_relative_nodeid(report.nodeid)
-        begun = f"{'ERROR' if report.when == 'setup' else 'FAILED'} {nodeid} - "
-        report.longrepr.reprcrash.message = fitted(forms, _width(terminal) - len(begun))
+                report.longrepr = without_traceback(f"{_label(item)}: {forms[0]}")
+            nodeid = terminal.config.cwd_relative_nodeid(report.nodeid)
+            begun = f"{'ERROR' if category == 'error' else 'FAILED'} {nodeid} - "
+            room = _width(terminal) - len(begun)
+            report.longrepr.reprcrash.message = fitted(forms, room)
 
 
 def _is_text(report: Any, line: Mapping[str, Any]) -> bool:
@@ -149,7 +181,13 @@ def _is_text(report: Any, line: Mapping[str, Any]) -> bool:
 
 
 def _width(terminal: pytest.TerminalReporter) -> int:
-    """Return the columns of a line of the short summary, which pytest does not cut in CI."""
+    """Return the columns of a line of the short summary, which pytest does not cut in CI.
+
+    Nothing is cut for -vv, and where no section above has the text: pytest cuts what it must.
+    """
+    option = terminal.config.option
     width: int = terminal._tw.fullwidth
     is_in_ci = any(os.environ.get(name) for name in ("CI", "BUILD_NUMBER"))
+    if option.verbose >= 2 or option.tbstyle == "line" or (is_in_ci and option.tbstyle == "no"):
+        return sys.maxsize
     return max(width, _MOST_COLUMNS) if is_in_ci else width

@@ -17,7 +17,7 @@ from pytest_mlms.show.pages.item import ItemView
 from pytest_mlms.show.pages.numbers import NONE
 from pytest_mlms.show.report.github_annotations import has_manifest_errors, place_of
 from pytest_mlms.show.report.markdown import code_block
-from pytest_mlms.show.report.reasons import by_reason
+from pytest_mlms.show.report.reasons import by_reason, headline
 from pytest_mlms.show.report.summary import summary_line
 
 MOST_BYTES = 900 * 1024
@@ -124,8 +124,8 @@ def _rows(item: ItemView) -> Iterator[tuple[str, ...]]:
     for found in findings:
         yield found.quantity, found.measured, found.bound, found.place or place_of(item)
     if not findings:
-        first, *_ = (item.message or NONE).splitlines()
-        yield NONE, first, NONE, place_of(item)
+        text = headline(item) if item.message else NONE
+        yield NONE, text, NONE, place_of(item)
 
 
 def _html(text: str) -> str:

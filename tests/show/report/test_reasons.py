@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from pytest_mlms.show.report.reasons import by_reason, fitted, reasons_of
+from pytest_mlms.show.report.step_summary import step_summary
 from tests.support.project import DIGITS, Project
 from tests.support.result_lines import broken_limit, limit, line_of, undecided, upgrade
 from tests.support.views import view_of, views_of
@@ -64,6 +65,52 @@ def test_an_error_tells_its_first_line_without_what_its_node_id_says() -> None:
     ]
 
 
+def failed(number: int, message: str, **fields: Any) -> dict[str, Any]:
+    """Return an item without figures that failed with a message."""
+    plain: dict[str, Any] = {"limits": [], "estimates": {}, "outcome": "failed"}
+    whole: dict[str, Any] = {"verdict": "ERROR", "message": message, **plain, **fields}
+    return line_of(number, **whole)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "stacks.yaml:7: the stack old needs another Python",
+        "the reference was read from ref.yaml:12: it has 3 rows",
+    ],
+)
+def test_the_place_of_another_file_and_what_stands_before_it_are_told(text: str) -> None:
+    for begin in ("", "models/m.yaml:4: digits here-cpu-b1: "):
+        message = f"{begin}{text}\nreproduce: pytest"
+        assert reasons_of(view_of(failed(1, message)))[0] == text
+
+
+OWN_TEST = """mlms_case = Case(x)
+
+    def test_own(mlms_case):
+>       assert recall(mlms_case) > 0.9
+E       {0}
+E       assert 0.8 > 0.9
+
+test_own.py:7: AssertionError"""
+
+
+def test_of_a_traceback_what_was_raised_last_is_told() -> None:
+    first, last = OWN_TEST.format("KeyError: 3"), OWN_TEST.format("ValueError: recall 0.8")
+    chained = f"{first}\n\nDuring handling of the above exception, another occurred:\n\n{last}"
+    native = "Traceback (most recent call last):\n  File x\nValueError: recall 0.8"
+    for message in (last, chained, native):
+        assert reasons_of(view_of(failed(1, message)))[0] == "ValueError: recall 0.8"
+        (row,) = [
+            line
+            for line in step_summary([view_of(failed(1, message))]).splitlines()
+            if line.startswith("| digits")
+        ]
+        assert "ValueError: recall 0.8" in row
+    quoted = f"the agent died; its log ends:\n{last}\nreproduce: pytest m.yaml"
+    assert reasons_of(view_of(failed(1, quoted)))[0] == "the agent died; its log ends:"
+
+
 def test_a_run_that_can_not_be_trusted_tells_why_and_no_figures() -> None:
     message = "digits here-cpu-b1: the GPU was throttled\nreproduce: pytest"
     line = line_of(1, "INVALID", limits=[limit("INVALID", 0.001)], message=message)
@@ -86,6 +133,42 @@ def test_items_of_one_text_are_grouped_and_those_of_figures_of_their_own_are_not
     lines += [broken_file(8), broken_file(9, "another text")]
     groups = [[item.case[-2:] for item in group] for group in by_reason(views_of(lines))]
     assert groups == [["b1", "b8"], ["b2"], ["b3"], ["b9"]]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("aten.log is not implemented", "prims.log is not implemented"),
+        ("data/fold-1.log is missing", "data/fold-2.log is missing"),
+        ("3 of 7 outputs differ\n  in row 4", "3 of 7 outputs differ\n  in row 5"),
+    ],
+)
+def test_texts_that_differ_anywhere_but_in_an_agents_log_are_two_reasons(
+    one: str, other: str
+) -> None:
+    assert len(by_reason(views_of([failed(1, one), failed(2, other)]))) == 2
+    logs = [f"it died (log: /r/agents/onnxruntime-gw{number}-{number}.log)" for number in (1, 2)]
+    assert len(by_reason(views_of([failed(n, text) for n, text in enumerate(logs)]))) == 1
+
+
+def test_items_of_one_text_that_ended_in_different_ways_are_not_one() -> None:
+    undecided_one = failed(1, "x", verdict="INCONCLUSIVE", outcome="undecided")
+    lines = [undecided_one, failed(2, "x"), failed(3, "x", verdict="FAILED"), failed(4, "x")]
+    groups = [[item.case[-2:] for item in group] for group in by_reason(views_of(lines))]
+    assert groups == [["b1"], ["b2", "b4"], ["b3"]]
+
+
+@pytest.mark.parametrize("option", ["-vv", "--tb=line", "--tb=no"])
+def test_no_text_is_cut_where_all_was_asked_for_or_no_section_has_it(
+    project: Project, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("CI", "true")
+    project.replace_file("digits_cnn.onnx", (DIGITS / "digits_cnn.onnx").read_bytes()[:3000])
+    lines = project.run("-k", "accuracy", option).outlines
+    (short,) = [line for line in lines if line.startswith("ERROR manifests")]
+    assert "is not an ONNX model" in short
+    assert "…" not in short
 
 
 @pytest.mark.parametrize("columns", ["80", "100"])
