@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -38,6 +39,15 @@ def write_atomically(path: Path, data: bytes | str) -> None:
     content = data.encode() if isinstance(data, str) else data
     with replacing(path) as temporary:
         temporary.write_bytes(content)
+
+
+def free_space(folder: Path) -> int | None:
+    """Return the bytes that are free on a folder's disk; None for a file system that counts none.
+
+    Some of those in user space, such as mounted buckets, tell 0 of 0 bytes.
+    """
+    usage = shutil.disk_usage(folder)
+    return usage.free if usage.total else None
 
 
 def total_size(paths: Iterable[Path]) -> int:

@@ -13,7 +13,6 @@ import hashlib
 import lzma
 import math
 import os
-import shutil
 import stat
 import struct
 import tarfile
@@ -27,6 +26,7 @@ from typing import IO, Any, TypeVar, cast
 
 from mlms_predictors._run.zip_files import begins_as_zip, check_name, comparable_name
 
+from pytest_mlms.core.files import free_space
 from pytest_mlms.core.units import format_quantity
 
 _SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
@@ -147,8 +147,8 @@ class _Room:
 
     def check_disk(self, size: int) -> None:
         """Raise UnsafeArchive where the disk has no room for ``size`` bytes."""
-        free = shutil.disk_usage(self._target).free
-        if size > free:
+        free = free_space(self._target)
+        if free is not None and size > free:
             full = os.strerror(errno.ENOSPC)  # the system's words for it, as in other errors
             problem = f"it unpacks to {size:,} bytes, and {free:,} are free on that disk"
             raise UnsafeArchive(f"{full}: {problem}")

@@ -31,6 +31,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from pytest_mlms.core.errors import StackError
+from pytest_mlms.core.files import free_space
 from pytest_mlms.core.records import Stack
 from pytest_mlms.core.redaction import redact
 from pytest_mlms.core.units import format_quantity
@@ -180,8 +181,8 @@ def _clear_strays(folder: Path) -> None:
 
 def _check_space(request: _Request) -> None:
     """Raise StackError where not even pip and numpy would have room."""
-    free = shutil.disk_usage(request.folder).free
-    if free < _LEAST_FREE:
+    free = free_space(request.folder)
+    if free is not None and free < _LEAST_FREE:
         problem = f"no space left in {request.folder}, which has {format_quantity(free, 'B')}"
         raise StackError(
             f"stack {request.stack.name}: {problem}; make room, or name another cache with "

@@ -24,14 +24,18 @@ def main() -> None:
     except OSError as error:
         print(f"{sys.argv[1]} can't be started: {error.strerror}", flush=True)
         os._exit(_NOT_STARTED)
-    threading.Thread(target=_end_with_the_starter, daemon=True).start()
+    has_no_starter = threading.Event()
+    threading.Thread(target=_end_with_the_starter, args=(has_no_starter,), daemon=True).start()
     status = command.wait()
+    if has_no_starter.is_set():
+        os.killpg(0, signal.SIGKILL)  # what the command started in the background goes on else
     os._exit(status if status >= 0 else 128 - status)
 
 
-def _end_with_the_starter() -> None:
+def _end_with_the_starter(has_no_starter: threading.Event) -> None:
     while os.read(0, 1):
         pass
+    has_no_starter.set()
     os.killpg(0, signal.SIGINT)
     time.sleep(_GRACE_SECONDS)
     os.killpg(0, signal.SIGKILL)

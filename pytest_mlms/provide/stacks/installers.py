@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from pytest_mlms.core.errors import StackError, Unavailable
+from pytest_mlms.core.files import free_space
 from pytest_mlms.core.records import Stack
 from pytest_mlms.provide.stacks.interpreters import Interpreter
 from pytest_mlms.provide.stacks.seeds import copy_seed, provide_seed
@@ -118,7 +119,8 @@ class _InstallerRunner:
         What ``venv`` starts says only with which status it ended.
         """
         places = [self._cache, Path(tempfile.gettempdir())]
-        full = [place for place in places if shutil.disk_usage(place).free < _FULL]
+        free = {place: free_space(place) for place in places}
+        full = [place for place, size in free.items() if size is not None and size < _FULL]
         if full or not is_said:
             return ", ".join(map(str, full))
         return " or ".join(map(str, places))

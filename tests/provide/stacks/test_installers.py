@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import psutil
@@ -14,6 +15,7 @@ import pytest
 
 from pytest_mlms.core.errors import StackError, Unavailable
 from pytest_mlms.core.records import Stack
+from pytest_mlms.provide.stacks import installers
 from pytest_mlms.provide.stacks.installers import install
 from pytest_mlms.provide.stacks.interpreters import Interpreter
 from tests.support.project import ROOT
@@ -151,6 +153,29 @@ def test_an_installation_ends_where_the_process_that_started_it_is_killed(tmp_pa
         program = psutil.Process(int(noted.read_text()))
         starter.kill()
     wait_until(lambda: not program.is_running())
+
+
+def test_what_a_program_left_in_the_background_ends_with_the_starter_too() -> None:
+    script = "sleep 300 & echo $!; wait"  # a shell has such a program ignore an interruption
+    words = [sys.executable, "-I", "-S", str(installers._GUARD), "sh", "-c", script]
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    ) as guard:
+        assert guard.stdin
+        assert guard.stdout
+        program = psutil.Process(int(guard.stdout.readline()))
+        guard.stdin.close()
+        guard.wait(60)
+    wait_until(lambda: not program.is_running() or program.status() == psutil.STATUS_ZOMBIE)
+
+
+def test_a_disk_that_counts_no_bytes_is_not_full(
+    installer: Installer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: "/proc")
+    with pytest.raises(StackError) as raised:
+        installer.install("broken")
+    assert "no space left" not in str(raised.value)
 
 
 def test_a_program_that_is_not_there_is_told(installer: Installer) -> None:
