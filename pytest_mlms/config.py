@@ -174,7 +174,7 @@ def _named_manifests(config: pytest.Config, roots: tuple[Path, ...]) -> Iterator
     """
     for path in _yaml_arguments(config):
         is_below = any(path.is_relative_to(root) for root in roots)
-        if not is_below and path.is_file() and has_keys_of_manifests(path.read_bytes()):
+        if not is_below and os.path.isfile(path) and has_keys_of_manifests(path.read_bytes()):
             yield path
 
 
@@ -188,7 +188,7 @@ def _yaml_arguments(config: pytest.Config) -> Iterator[Path]:
 def check_named(config: pytest.Config) -> None:
     """Raise UsageError for a YAML file on the command line that isn't there."""
     for path in _yaml_arguments(config):
-        if not path.exists():
+        if not os.path.exists(path):
             name = os.path.relpath(path, config.invocation_params.dir)
             raise pytest.UsageError(f"there is no {name}; name a manifest that is there")
 
@@ -245,7 +245,7 @@ def _named_lock(against: tuple[str, ...], config: pytest.Config) -> Path | None:
     path = config.rootpath / LOCK_FILE
     if name:
         path = Path(os.path.normpath(folder / os.path.expanduser(name)))
-    if not path.is_file():
+    if not os.path.isfile(path):
         problem = f"there is no {path}"
         raise pytest.UsageError(f"{source} {locks[0]}: {problem}; write it by 'mlms lock write'")
     return path
@@ -261,7 +261,7 @@ def _check(options: Config, config: pytest.Config) -> None:
     """Refuse options that don't fit, before anything is collected or measured."""
     for name in ("manifests", "predictors"):
         for path in getattr(options, name):
-            if not path.exists():
+            if not os.path.exists(path):
                 source = source_of(config, f"mlms_{name}")
                 raise pytest.UsageError(f"{source}: there is no {path}; name a folder that exists")
     _check_manifests(options, config)
@@ -311,13 +311,16 @@ def _check_sides(options: Config) -> None:
 
 
 def _check_folder(name: str, path: Path | None, config: pytest.Config) -> None:
-    """Refuse a folder that can't be made, as there is a file."""
+    """Refuse a folder that can't be made, as there is a file.
+
+    What the system refuses to look at, such as a name that is too long, it refuses to make later.
+    """
     if path is None:
         return
     nearest = path
-    while not nearest.exists():
+    while not os.path.exists(nearest):
         nearest = nearest.parent
-    if not nearest.is_dir():
+    if not os.path.isdir(nearest):
         source = source_of(config, f"mlms_{name}")
         raise pytest.UsageError(f"{source}: {nearest} is a file; name a folder")
 
@@ -327,9 +330,9 @@ def _check_document(name: str, path: Path | None, config: pytest.Config) -> None
     if path is None:
         return
     source = source_of(config, f"mlms_{name}")
-    if path.is_dir():
+    if os.path.isdir(path):
         raise pytest.UsageError(f"{source}: {path} is a folder; name a file")
-    if not path.parent.is_dir():
+    if not os.path.isdir(path.parent):
         problem = f"there is no folder {path.parent}"
         raise pytest.UsageError(f"{source}: {problem}; make it, or name a file in another one")
     if not os.access(path.parent, os.W_OK | os.X_OK):

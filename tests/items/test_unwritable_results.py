@@ -47,6 +47,11 @@ def test_a_folder_that_can_not_be_made_is_said_before_the_run(project: Project) 
     assert "can't be written: No such file" in refused(project, Path("/proc/nowhere/results"))
 
 
+def test_a_name_that_is_too_long_is_said_before_the_run(project: Project) -> None:
+    (project.path / "pytest.ini").write_text("[pytest]\n")
+    assert "can't be written: File name too long" in refused(project, project.path / ("x" * 300))
+
+
 def test_tests_that_measure_nothing_need_no_results(project: Project) -> None:
     option = "--mlms-results=/proc/nowhere/results"
     assert project.run(option, "--collect-only", "-q").ret == pytest.ExitCode.OK

@@ -453,7 +453,7 @@ class Reporter:
         With xdist, workers may have written artifacts there. A draft of --mlms-model is none.
         """
         folder = self._session.run_folder
-        if any(path.is_dir() for path in folder.glob("*")):
+        if os.path.isdir(folder) and any(path.is_dir() for path in folder.iterdir()):
             terminal.write_line(
                 f"mlms: no item was finished; what they had measured is in {folder}"
             )
