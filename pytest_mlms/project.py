@@ -50,7 +50,7 @@ class Project:
         option = next(option for option in OPTIONS if option.name == name)
         value = self._value(option)
         for path in value if value and name in ("manifests", "predictors") else ():
-            if not path.exists():
+            if not os.path.exists(path):
                 source = f"{option.key} in {self.file}" if self.file else option.key
                 raise MlmsError(f"{source}: there is no {path}; name a folder that exists")
         return value
@@ -91,13 +91,9 @@ class Project:
                     const=option.bare,
                 )
         words = self.ini.get("addopts") or []
-        words = shlex.split(words) if isinstance(words, str) else list(words)
-        words += shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
-        try:
-            found, _ = parser.parse_known_args(words)
-        except (argparse.ArgumentError, SystemExit) as error:
-            raise MlmsError(f"addopts of pytest: {error}; correct them") from None
-        return found
+        if isinstance(words, str):
+            words = _split(words, f"addopts in {self.file}")
+        return _parsed(parser, [*words, *_words_of_environment()])
 
     def _switch(self, option: Option, value: Any) -> bool:
         text = str(value).lower()
@@ -105,6 +101,24 @@ class Project:
             problem = f"{option.key} in {self.file}: invalid truth value {value!r}"
             raise MlmsError(f"{problem}; write true or false")
         return text in _TRUE
+
+
+def _words_of_environment() -> list[str]:
+    return _split(os.environ.get("PYTEST_ADDOPTS", ""), "PYTEST_ADDOPTS")
+
+
+def _split(text: str, source: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise MlmsError(f"{source}: {error} in {text!r}; correct it") from None
+
+
+def _parsed(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
+    try:
+        return parser.parse_known_args(words)[0]
+    except (argparse.ArgumentError, SystemExit) as error:
+        raise MlmsError(f"addopts of pytest: {error}; correct them") from None
 
 
 def _read(option: Option, value: Any, folder: Path) -> Any:
@@ -121,14 +135,20 @@ def _read(option: Option, value: Any, folder: Path) -> Any:
 def find_project(paths: Iterable[Path] = ()) -> Project:
     """Return the project for which pytest would run these paths from the current folder.
 
-    Raises MlmsError for an ini file that can't be read.
+    PYTEST_ADDOPTS may name another ini file, root or value. Raises MlmsError for an ini file that
+    can't be read.
     """
     folder = Path.cwd()
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("-c", "--config-file")
+    parser.add_argument("--rootdir")
+    parser.add_argument("-o", "--override-ini", action="append", default=[])
+    chosen = _parsed(parser, _words_of_environment())
     keywords: dict[str, Any] = {
-        "inifile": None,
+        "inifile": chosen.config_file,
         "override_ini": None,
         "args": [str(path) for path in paths],
-        "rootdir_cmd_arg": None,
+        "rootdir_cmd_arg": chosen.rootdir,
         "invocation_dir": folder,
     }
     known = inspect.signature(determine_setup).parameters
@@ -138,7 +158,8 @@ def find_project(paths: Iterable[Path] = ()) -> Project:
         )
     except (pytest.UsageError, pytest.fail.Exception, OSError, UnicodeDecodeError) as error:
         raise MlmsError(f"the project's settings can't be read: {error}") from None
-    return Project(root, file, _plain(ini), folder)
+    overrides = dict(text.split("=", 1) for text in chosen.override_ini if "=" in text)
+    return Project(root, file, {**_plain(ini), **overrides}, folder)
 
 
 def settings_in(file: Path) -> Mapping[str, Any]:

@@ -93,6 +93,7 @@ def test_settings_of_addopts_are_taken_before_those_of_keys(
         ("[pytest\n", "the project's settings can't be read: "),
         ("[pytest]\nmlms_allow_code = perhaps\n", "write true or false"),
         ("[pytest]\naddopts = --mlms-cache\n", "addopts of pytest: "),
+        ("[pytest]\naddopts = -k 'a b\n", 'No closing quotation in "-k \'a b"; correct it'),
         ("[pytest]\nmlms_predictors = own\n    gone\n", "gone; name a folder that exists"),
     ],
 )
@@ -100,6 +101,37 @@ def test_settings_that_can_not_be_read_are_an_error(text: str, expected: str, fo
     (folder / "pytest.ini").write_text(text)
     with pytest.raises(MlmsError, match=re.escape(expected)):
         [find_project().value(name) for name in ("allow_code", "predictors")]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "-c ci.ini",
+        "--config-file=ci.ini",
+        "-k 'a b' -o mlms_cache=ours",
+        "--rootdir=manifests -o mlms_cache=../ours",
+        "--override-ini=mlms_cache=ours",
+    ],
+)
+def test_another_ini_file_root_or_value_of_the_environment_is_that_of_pytest(
+    words: str, pytester: pytest.Pytester, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "pytest.ini").write_text("[pytest]\nmlms_cache = theirs\n")
+    (folder / "ci.ini").write_text("[pytest]\nmlms_cache = ours\n")
+    monkeypatch.setenv("PYTEST_ADDOPTS", words)
+    config = pytester.parseconfigure("-p", "no:cacheprovider")
+    project = find_project()
+    assert (project.root, project.file) == (config.rootpath, config.inipath)
+    assert project.value("cache") == Config.from_pytest(config).cache == folder / "ours"
+
+
+@pytest.mark.parametrize("words", ["-k 'a", "-c", "-c gone.ini"])
+def test_words_of_the_environment_that_pytest_can_not_read_are_an_error(
+    words: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTEST_ADDOPTS", words)
+    with pytest.raises(MlmsError):
+        find_project()
 
 
 def test_the_history_is_that_which_pytest_writes(
