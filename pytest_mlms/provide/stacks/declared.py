@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -46,6 +47,9 @@ DEFAULT = "onnxruntime"
 """The framework that runs where no stack is chosen."""
 
 _FILES = (*STACK_FILES, "pyproject.toml")
+
+_NOT_COLLECTED = ("*.egg", ".*", "_darcs", "build", "CVS", "dist", "node_modules", "venv", "{arch}")
+"""The default of pytest's norecursedirs."""
 _FRAMEWORKS = {
     "ai-edge-litert": "tflite",
     "apache-tvm": "tvm",
@@ -113,15 +117,19 @@ def declared_stacks(root: Path, manifests: Iterable[Path] = ()) -> DeclaredStack
     """Return the stacks that stacks.yaml and pyproject.toml declare.
 
     They are searched for in ``root``, in the folders of ``manifests`` and those below, and in the
-    folders between these and the root. Raises ManifestError with all errors of a file.
+    folders between these and the root. A stack that files below declare alike is one. Raises
+    ManifestError with all errors of a file.
     """
     paths = list(manifests)
     files = list(stack_files(root, paths))
+    upper = set(folders_of(root, paths))
     found: dict[str, Stack] = {}
     for path in files:
         for name, stack in load_stacks(path).items():
             if name in found:
                 other = found[name].place
+                if path.parent not in upper and replace(stack, place=other) == found[name]:
+                    continue
                 problem = f"stack {name!r} is also in {other}"
                 raise ManifestError(f"{stack.place}: {problem}; rename one of them")
             found[name] = stack
@@ -146,13 +154,24 @@ def stack_files(root: Path, manifests: Iterable[Path]) -> Iterator[Path]:
 
 
 def _files_below(top: Path) -> Iterator[Path]:
-    """Yield each stacks.yaml below a folder, but for hidden folders, such as those of results."""
+    """Yield each stacks.yaml below a folder, where pytest by default collects manifests.
+
+    Hidden folders, such as those of results, packages that were built and virtual environments
+    have files of others.
+    """
     for folder, folders, names in os.walk(top):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        folders[:] = sorted(name for name in folders if not _is_of_others(Path(folder, name)))
         for name in STACK_FILES:
             path = Path(folder, name)
             if name in names and path.is_file():
                 yield path
+
+
+def _is_of_others(folder: Path) -> bool:
+    if any(fnmatch.fnmatchcase(folder.name, pattern) for pattern in _NOT_COLLECTED):
+        return True
+    of_environments = ("pyvenv.cfg", "conda-meta/history")
+    return any(os.path.isfile(folder / name) for name in of_environments)
 
 
 def folders_of(root: Path, manifests: Iterable[Path]) -> Iterator[Path]:

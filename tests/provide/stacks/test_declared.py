@@ -44,6 +44,32 @@ def test_a_name_in_two_files_is_an_error_that_names_both(tmp_path: Path) -> None
         declared_stacks(tmp_path / "a", [tmp_path / "b"])
 
 
+def test_a_stack_that_two_folders_below_declare_alike_is_one(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        declare(tmp_path / folder, "same: {interpreter: current}")
+    assert set(declared_stacks(tmp_path, [tmp_path])) == {"here", "same"}
+    declare(tmp_path / "b", "same: {interpreter: current, env: {A: b}}")
+    with pytest.raises(ManifestError, match=r"stack 'same' is also in .*a/stacks\.yaml:1"):
+        declared_stacks(tmp_path, [tmp_path])
+
+
+@pytest.mark.parametrize("name", ["build", "dist", "node_modules", "venv", "x.egg", ".tox", "env"])
+def test_files_in_folders_that_pytest_does_not_collect_are_of_others(
+    name: str, tmp_path: Path
+) -> None:
+    declare(tmp_path / name, "stacks: [theirs]")
+    if name == "env":
+        (tmp_path / name / "pyvenv.cfg").touch()
+    assert set(declared_stacks(tmp_path, [tmp_path])) == {"here"}
+
+
+def test_the_folders_that_are_not_searched_are_those_of_pytest(pytestconfig: pytest.Config) -> None:
+    from pytest_mlms.provide.stacks.declared import _NOT_COLLECTED
+
+    defaults = pytestconfig._parser._inidict["norecursedirs"][2]
+    assert set(_NOT_COLLECTED) == set(defaults)
+
+
 def test_a_file_that_is_found_twice_is_read_once(tmp_path: Path) -> None:
     declare(tmp_path / "a", "same: {interpreter: current}")
     stacks = declared_stacks(tmp_path / "a", [tmp_path / "b" / ".." / "a"])
