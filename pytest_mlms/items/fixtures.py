@@ -362,7 +362,7 @@ def mlms_pair_factory(
     predictor = mlms_session.predictors[mlms_case.stack.framework]
     told = told_changes(mlms_case, predictor, changed)
     root = mlms_session.config.root  # of node ids, by which reports name manifests
-    words = [*stack_words(mlms_case, root), *session_words(mlms_session.config, root)]
+    words = [*stack_words(mlms_case, root, root), *session_words(mlms_session.config, root)]
     mlms_recorder.note(launch_against=before, changed_packages=told, culprit_options=words)
     problem = other_indexes(mlms_case)
     if problem:

@@ -19,6 +19,7 @@ NEW = Stack("new", "onnxruntime", interpreter="current")
 def options(**fields: Any) -> Config:
     """Return options of an upgrade."""
     defaults = {
+        "root": Path.cwd(),
         "tolerance": None,
         "gate": (),
         "clock": None,

@@ -60,8 +60,10 @@ def search_instead(problem: str) -> str:
     )
 
 
-def stack_words(case: Case, folder: Path) -> Iterator[str]:
+def stack_words(case: Case, root: Path, folder: Path) -> Iterator[str]:
     """Yield the options for what stacks have beside the framework's release, typed in ``folder``.
+
+    ``root`` is pytest's root directory, in which and below which the command looks for stacks.
 
     These are the settings of a candidate that has some, the place of its declaration where the
     command wouldn't look for it, and the requirements that hold on both sides. One with a secret
@@ -72,7 +74,7 @@ def stack_words(case: Case, folder: Path) -> Iterator[str]:
         yield from ("--stack", stack.name)
         if stack.place is not None:
             declared = stack.place.path.absolute().parent
-            if declared not in folders_of(folder, [case.loaded.path.absolute()]):
+            if declared not in folders_of(root, [case.loaded.path.absolute()]):
                 yield f"--mlms-manifests={written_in(folder, declared)}"
     for text in _shared(stack.requirements, case.baseline.stack.requirements):
         if framework_of(package_of(text)) != stack.framework:

@@ -98,7 +98,10 @@ def setting_of(
             case.shape,
         ),
         changed_packages=changed_packages,
-        culprit_words=(*stack_words(case, Path.cwd()), *session_words(config, Path.cwd())),
+        culprit_words=(
+            *stack_words(case, config.root, Path.cwd()),
+            *session_words(config, Path.cwd()),
+        ),
         typed=[
             name for name, gate in gates_of(case, config).items() if gate.place.startswith("--")
         ],

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -107,13 +109,28 @@ def _needed_manifests(path: Path, config: pytest.Config) -> list[str]:
     folders: list[str] = config.getoption("mlms_manifests", None) or []
     if not path.is_relative_to(config.rootpath):
         return folders
+    known = _stack_files(config.rootpath, path)
     needed = []
     for name in folders:
         folder = (config.invocation_params.dir / os.path.expanduser(name)).resolve()
-        declares = any((folder / file).is_file() for file in ("stacks.yaml", "stacks.yml"))
-        if declares and not path.is_relative_to(folder):
+        if _stack_files(config.rootpath, folder) - known:
             needed.append(name)
     return needed
+
+
+@lru_cache(maxsize=256)
+def _stack_files(root: Path, manifests: Path) -> frozenset[Path]:
+    """Return the files that declare stacks which pytest reads for a manifest or a folder."""
+    from pytest_mlms.core.errors import MlmsError
+    from pytest_mlms.provide.stacks.declared import stack_files
+    from pytest_mlms.provide.stacks.schema import load_stacks
+
+    found = set()
+    for file in stack_files(root, [manifests]):
+        with contextlib.suppress(MlmsError):  # it would have failed the run
+            if load_stacks(file):
+                found.add(file.resolve())
+    return frozenset(found)
 
 
 def _words(option: Option, value: Any) -> Iterator[str]:

@@ -45,9 +45,9 @@ NEW = Stack("new", "torch", requirements=("torch==2.2.0", "scipy[all]<2", "numpy
 
 def test_the_command_has_what_both_stacks_have_beside_the_release(tmp_path: Path) -> None:
     case = case_of(tmp_path, old=OLD, new=NEW)
-    assert list(stack_words(case, tmp_path)) == ["--with", "scipy[all]<2"]
+    assert list(stack_words(case, tmp_path, tmp_path)) == ["--with", "scipy[all]<2"]
     declared = replace(NEW, place=Place(tmp_path / "stacks.yaml", 3))
-    words = list(stack_words(replace(case, stack=declared), tmp_path))
+    words = list(stack_words(replace(case, stack=declared), tmp_path, tmp_path))
     command = culprit_command("m.yaml", "torch==2.1.0", "torch==2.2.0", "crash", words)
     read = mlms_options(shlex.split(command))
     assert (read.stack, read.more) == ("new", ["scipy[all]<2"])
@@ -61,10 +61,22 @@ def test_the_command_names_the_folder_of_a_stack_that_is_declared_above_its_own(
     case = case_of(folder, old=OLD, new=NEW)
     declared = replace(case, stack=replace(NEW, place=Place(tmp_path / "stacks.yaml", 3)))
     below = tmp_path / "below"
-    assert f"--mlms-manifests={tmp_path}" not in list(stack_words(declared, tmp_path))
-    words = list(stack_words(declared, below))
+    assert f"--mlms-manifests={tmp_path}" not in list(stack_words(declared, tmp_path, tmp_path))
+    words = list(stack_words(declared, below, below))
     command = culprit_command("m.yaml", "torch==2.1.0", "torch==2.2.0", "crash", words)
     assert mlms_options(shlex.split(command)).manifests == [tmp_path]
+
+
+def test_the_command_looks_below_the_root_and_not_in_the_folder_that_it_is_typed_in(
+    tmp_path: Path,
+) -> None:
+    work = tmp_path / "work"
+    (tmp_path / "models").mkdir()
+    case = case_of(tmp_path / "models", old=OLD, new=NEW)
+    beside = replace(case, stack=replace(NEW, place=Place(work / "stacks.yaml", 3)))
+    assert "--mlms-manifests=." in stack_words(beside, tmp_path, work)
+    above = replace(case, stack=replace(NEW, place=Place(tmp_path / "stacks.yaml", 3)))
+    assert list(stack_words(above, tmp_path, work))[:3] == ["--stack", "new", "--with"]
 
 
 def test_the_command_has_the_options_of_the_session_that_decide_an_upgrade(
@@ -83,9 +95,9 @@ def test_the_command_names_a_stack_that_has_variables_though_it_is_not_declared(
 ) -> None:
     new = replace(NEW, name="torch==2.2.0+A=1", env=(("A", "1"),))
     case = case_of(tmp_path, old=OLD, new=new)
-    assert list(stack_words(case, tmp_path))[:2] == ["--stack", "torch==2.2.0+A=1"]
+    assert list(stack_words(case, tmp_path, tmp_path))[:2] == ["--stack", "torch==2.2.0+A=1"]
     secret = replace(new, name="torch==2.2.0+TOKEN=***", env=(("TOKEN", "1"),))
-    assert "--stack" not in list(stack_words(replace(case, stack=secret), tmp_path))
+    assert "--stack" not in list(stack_words(replace(case, stack=secret), tmp_path, tmp_path))
 
 
 def test_the_command_has_the_wheels_that_both_stacks_have_beside_the_release(
@@ -96,7 +108,7 @@ def test_the_command_has_the_wheels_that_both_stacks_have_beside_the_release(
     old = replace(OLD, requirements=(*OLD.requirements, beside, nightly))
     new = replace(NEW, framework="pytorch", requirements=(nightly, beside, "numpy"))
     case = case_of(tmp_path, old=old, new=new)
-    words = list(stack_words(case, tmp_path))
+    words = list(stack_words(case, tmp_path, tmp_path))
     assert words == ["--with", beside, "--with", "numpy==1.26.4"]
 
 
@@ -109,11 +121,11 @@ def test_the_command_has_the_versions_that_one_side_asks_for_and_the_other_leave
     texts[typed] += " numpy>=2"
     sides = {side: resolve(text, {}, frameworks) for side, text in texts.items()}
     case = case_of(tmp_path, old=sides["old"], new=sides["new"])
-    assert list(stack_words(case, tmp_path)) == ["--with", "numpy>=2"]
+    assert list(stack_words(case, tmp_path, tmp_path)) == ["--with", "numpy>=2"]
     (other,) = {"old", "new"} - {typed}
     sides[other] = resolve(f"{texts[other]} numpy<2", {}, frameworks)
     apart = replace(case, stack=sides["new"], against=sides["old"])
-    assert list(stack_words(apart, tmp_path)) == []
+    assert list(stack_words(apart, tmp_path, tmp_path)) == []
 
 
 def test_sides_that_ask_other_indexes_have_no_command(tmp_path: Path) -> None:

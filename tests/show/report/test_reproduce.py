@@ -80,9 +80,25 @@ def test_a_folder_that_declares_stacks_away_from_the_manifest_is_named(
 ) -> None:
     for name in ("digits", "apart"):
         pytester.mkdir(name)
-        (pytester.path / name / "stacks.yaml").write_text("")
+        declared = f"of_{name}: {{framework: onnxruntime, interpreter: current}}"
+        (pytester.path / name / "stacks.yaml").write_text(declared)
     typed = ("--mlms-manifests=digits", "--mlms-manifests=apart")
     assert command(pytester, *typed) == f"pytest --mlms-manifests=apart {NODE}"
+
+
+def test_a_folder_below_which_a_folder_beside_the_manifest_s_declares_stacks_is_named(
+    pytester: pytest.Pytester,
+) -> None:
+    for name in ("models/b", "models/a"):
+        (pytester.path / name).mkdir(parents=True)
+    (pytester.path / "models/b/m.yaml").write_text("name: m")
+    declared = "ort: {framework: onnxruntime, interpreter: current}"
+    (pytester.path / "models/a/stacks.yaml").write_text(declared)
+    found = command(pytester, "--mlms-manifests=models", path="models/b/m.yaml")
+    assert found.startswith("pytest --mlms-manifests=models 'models/b/m.yaml::")
+    (pytester.path / "pyproject.toml").write_text("[project]\nname = 'x'\n")
+    found = command(pytester, "--mlms-manifests=models/b", path="models/b/m.yaml")
+    assert found.startswith("pytest 'models/b/m.yaml::")
 
 
 def test_the_places_of_the_options_of_pytest_are_kept(pytester: pytest.Pytester) -> None:
