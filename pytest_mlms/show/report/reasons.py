@@ -27,7 +27,8 @@ _PLACE = re.compile(r"(?P<path>[^\n]+?\.ya?ml):\d+(?::\d+)?: ")
 _FOLDERS = re.compile(r"(?<!\S)(?:/[^\s/:]+)+/(?=[^\s/])")
 _LOG = re.compile(r"\S*\bagents/[^\s/]+-\d+\.log\b")
 _RAISED = re.compile(r"E {3,}(?P<text>\S.*)")
-_NATIVE = "Traceback ("
+_OF_GROUP = re.compile(r" *\| (?P<text>\S+: .*\(\d+ sub-exceptions?\))")
+_FRAME = '  File "'
 _REPRODUCE = "reproduce: "
 _REPEATED = "the same"
 
@@ -83,7 +84,7 @@ def _of_message(item: ItemView) -> list[str]:
     place = _PLACE.match(text)
     if place is not None and place["path"] in (item.manifest.path, item.nodeid.partition("::")[0]):
         text = text[place.end() :]
-    text = text.removeprefix(f"{_label(item)}: ")
+    text = text.removeprefix(f"{_label(item)}:").strip() or item.verdict.value
     named = _FOLDERS.sub("", text)
     return [text, named, named.partition("; ")[0]]
 
@@ -93,9 +94,14 @@ def headline(item: ItemView) -> str:
 
     Of a chain of exceptions it is the last one that is told.
     """
-    lines = (item.message or "").strip().splitlines() or [item.verdict.value]
+    lines = (item.message or "").strip("\n").splitlines() or [item.verdict.value]
     if any(line.startswith(_REPRODUCE) for line in lines):  # a text, which may quote a traceback
         return lines[0]
+    return _raised_in_pytest(lines) or _raised_in_python(lines) or lines[0].strip()
+
+
+def _raised_in_pytest(lines: Sequence[str]) -> str:
+    """Return the first line of the last exception in a traceback of pytest; "" where none is."""
     raised = ""
     before: re.Match[str] | None = None
     for line in lines:
@@ -103,9 +109,17 @@ def headline(item: ItemView) -> str:
         if found is not None and before is None:
             raised = found["text"]
         before = found
-    if not raised and lines[0].startswith(_NATIVE):
-        raised = next((line for line in reversed(lines) if not line[:1].isspace()), "")
-    return raised or lines[0]
+    return raised
+
+
+def _raised_in_python(lines: Sequence[str]) -> str:
+    """Return that of a traceback as Python writes it, and of a group; "" where none is."""
+    group = next(filter(None, map(_OF_GROUP.fullmatch, lines)), None)
+    if group is not None:
+        return group["text"]
+    frames = [number for number, line in enumerate(lines) if line.startswith(_FRAME)]
+    behind = lines[frames[-1] :] if frames else []
+    return next((line for line in behind if not line[:1].isspace()), "")
 
 
 def same_text(item: ItemView) -> str:

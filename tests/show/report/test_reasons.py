@@ -98,7 +98,8 @@ test_own.py:7: AssertionError"""
 def test_of_a_traceback_what_was_raised_last_is_told() -> None:
     first, last = OWN_TEST.format("KeyError: 3"), OWN_TEST.format("ValueError: recall 0.8")
     chained = f"{first}\n\nDuring handling of the above exception, another occurred:\n\n{last}"
-    native = "Traceback (most recent call last):\n  File x\nValueError: recall 0.8"
+    frames = '  File "x.py", line 3, in test\n    f()\n    ~^^\n'
+    native = f"Traceback (most recent call last):\n{frames}ValueError: recall 0.8\nof all"
     for message in (last, chained, native):
         assert reasons_of(view_of(failed(1, message)))[0] == "ValueError: recall 0.8"
         (row,) = [
@@ -107,8 +108,22 @@ def test_of_a_traceback_what_was_raised_last_is_told() -> None:
             if line.startswith("| digits")
         ]
         assert "ValueError: recall 0.8" in row
+    group = (
+        "  + Exception Group Traceback (most recent call last):\n"
+        f"  | {frames.strip()}\n"
+        "  | ExceptionGroup: several (2 sub-exceptions)\n"
+        "  +-+---------------- 1 ----------------\n"
+        "    | ValueError: recall 0.8"
+    )
+    several = "ExceptionGroup: several (2 sub-exceptions)"
+    assert reasons_of(view_of(failed(1, group)))[0] == several
     quoted = f"the agent died; its log ends:\n{last}\nreproduce: pytest m.yaml"
     assert reasons_of(view_of(failed(1, quoted)))[0] == "the agent died; its log ends:"
+
+
+def test_an_empty_text_is_told_by_its_verdict() -> None:
+    for message in ("", "digits here-cpu-b1: \nreproduce: pytest"):
+        assert reasons_of(view_of(failed(1, message)))[0] == "ERROR"
 
 
 def test_a_run_that_can_not_be_trusted_tells_why_and_no_figures() -> None:
