@@ -12,7 +12,12 @@ from pytest_mlms.core.redaction import redact
 from pytest_mlms.provide.artifacts.fetch import default_cache
 from pytest_mlms.provide.cases import Case
 from pytest_mlms.provide.stacks.declaration import HIDDEN
-from pytest_mlms.provide.stacks.declared import folders_of, framework_of, package_of
+from pytest_mlms.provide.stacks.declared import (
+    folders_of,
+    framework_of,
+    is_published,
+    package_of,
+)
 
 _INDEX_OPTIONS = ("--index-url", "--extra-index-url", "--find-links", "--no-index", "-i", "-f")
 
@@ -39,10 +44,15 @@ def culprit_command(
 
 
 def other_indexes(case: Case) -> str:
-    """Return why no command searches the releases of a case: its sides ask other indexes.
+    """Return why no command searches the releases of a case: its sides may be of other indexes.
 
-    "" where they ask the same. A command has the indexes of one stack for both ends.
+    "" where they ask the same. A command has the indexes of one stack for both ends. pip doesn't
+    tell which index the packages of an interpreter came from: the one that is asked for a framework
+    of somebody's own may have a stranger's package of that name.
     """
+    sides = (case.stack, case.baseline.stack)
+    if all(stack.interpreter for stack in sides) and not is_published(case.stack.framework):
+        return "nothing tells which index the packages of both interpreters are from"
     if _indexes(case.stack) == _indexes(case.baseline.stack):
         return ""
     return "the sides have other indexes in their pip_options"

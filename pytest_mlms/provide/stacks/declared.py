@@ -33,6 +33,7 @@ __all__ = [
     "folders_of",
     "framework_of",
     "install_advice",
+    "is_published",
     "package_of",
     "resolve",
     "stack_files",
@@ -235,6 +236,11 @@ def check_framework(stack: Stack, frameworks: Collection[str]) -> None:
         raise StackError(f"{stack.place}: {problem}; {advice}")
     for _, problem in option_problems(stack.framework, dict(stack.model_options), frameworks):
         raise StackError(f"{stack.place}: {problem}")
+
+
+def is_published(framework: str) -> bool:
+    """Return whether a framework's packages have well-known names, which are nobody else's."""
+    return framework in _INSTALLED_BY
 
 
 def install_advice(framework: str) -> str:

@@ -134,3 +134,14 @@ def test_sides_that_ask_other_indexes_have_no_command(tmp_path: Path) -> None:
     assert other_indexes(case)
     also = replace(NEW, options=("--index-url=https://example.org/simple",))
     assert not other_indexes(replace(case, stack=also))
+
+
+@pytest.mark.parametrize(("framework", "is_told"), [("shift", True), ("onnxruntime", False)])
+def test_no_index_is_asked_for_a_framework_of_one_s_own_that_two_interpreters_have(
+    tmp_path: Path, framework: str, is_told: bool
+) -> None:
+    old, new = (Stack(name, framework, interpreter=f"/{name}/python") for name in ("old", "new"))
+    case = case_of(tmp_path, old=old, new=new)
+    assert ("both interpreters" in other_indexes(case)) == is_told
+    made = replace(case, stack=Stack("made", framework, requirements=(f"{framework}==2",)))
+    assert not other_indexes(made)
