@@ -332,6 +332,9 @@ def _check_document(name: str, path: Path | None, config: pytest.Config) -> None
     source = source_of(config, f"mlms_{name}")
     if os.path.isdir(path):
         raise pytest.UsageError(f"{source}: {path} is a folder; name a file")
+    if os.path.exists(path) and not os.path.isfile(path):
+        problem = f"{path} is a device, a pipe or a socket"  # which is never replaced
+        raise pytest.UsageError(f"{source}: {problem}; name a file")
     if not os.path.isdir(path.parent):
         problem = f"there is no folder {path.parent}"
         raise pytest.UsageError(f"{source}: {problem}; make it, or name a file in another one")

@@ -84,6 +84,10 @@ def test_a_performance_item_may_end_early_unless_it_is_asked_for_more(
         ),
         ([f"--mlms-manifests={'x' * 300}"], "there is no .*x; name a folder that exists"),
         ([f"--mlms-report={'x' * 300}/r.html"], "--mlms-report: there is no folder .*x; make it"),
+        (
+            ["--mlms-metrics=/dev/null"],
+            "--mlms-metrics: /dev/null is a device, a pipe or a socket;",
+        ),
         (["--mlms-benchmark-json=empty"], "--mlms-benchmark-json: .*empty is a folder; name a"),
         (["--mlms-trace-functions=libc:read"], "write --mlms-trace=library, too"),
         (
