@@ -46,11 +46,12 @@ def _escape(text: str, escapes: Mapping[str, str]) -> str:
 
 
 class _Note(NamedTuple):
-    """A title, a message, and the line that they are about."""
+    """A title, a message, the line that they are about, and how many items or errors share it."""
 
     title: str
     message: str
     place: str
+    count: int = 1
 
 
 def github_annotations(
@@ -96,7 +97,8 @@ def _of_item(item: ItemView, others: Sequence[ItemView]) -> _Note:
     reason, *_ = reasons_of(item)
     if others:
         reason += f"\nthe same for {len(others):,} more: {', '.join(one.case for one in others)}"
-    return _Note(title, f"{reason}\n{_WHOLE}: {item.nodeid}", place_of(item))
+    message = f"{reason}\n{_WHOLE}: {item.nodeid}"
+    return _Note(title, message, place_of(item), 1 + len(others))
 
 
 def _limited(level: Level, notes: Sequence[_Note], folder: Path, workspace: Path) -> Iterator[str]:
@@ -104,7 +106,7 @@ def _limited(level: Level, notes: Sequence[_Note], folder: Path, workspace: Path
         properties = _location(note.place, folder, workspace)
         properties["title"] = note.title
         yield workflow_command(level, shortened(note.message, _LONGEST), properties)
-    rest = len(notes) - _MOST
+    rest = sum(note.count for note in notes[_MOST:])
     if rest > 0:
         title = f"mlms: {rest:,} more"
         yield workflow_command(level, _others(level, rest), {"title": title})

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from pytest_mlms.core.records import Verdict
+from pytest_mlms.core.text import visible
 from pytest_mlms.decide.upgrade.labels import deciding, short_changes
 from pytest_mlms.show.pages.findings import Finding, findings_of
 from pytest_mlms.show.pages.item import ItemView
@@ -180,7 +181,7 @@ def tell_failures_once(
             nodeid = terminal.config.cwd_relative_nodeid(report.nodeid)
             begun = f"{'ERROR' if category == 'error' else 'FAILED'} {nodeid} - "
             room = _width(terminal) - len(begun)
-            report.longrepr.reprcrash.message = fitted(forms, room)
+            report.longrepr.reprcrash.message = fitted([visible(form) for form in forms], room)
 
 
 def _is_text(report: Any, line: Mapping[str, Any]) -> bool:

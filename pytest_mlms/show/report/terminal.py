@@ -199,7 +199,8 @@ class _TableWriter:
             if others:
                 line += f", and {len(others):,} more for the same reason"
             self._terminal.write_line(line, red=True)
-        self._write_rest(len(groups))
+        rest = sum(map(len, groups[_MOST_ROWS:]))
+        self._write_rest(_MOST_ROWS + rest)
 
     def write_dropped(self) -> None:
         """Write which columns had no room."""

@@ -84,6 +84,15 @@ def test_nine_errors_and_nine_warnings_come_worst_first_and_the_tenth_counts_the
     assert "::and 1 more undecided item;" in warnings[-1]
 
 
+def test_the_tenth_annotation_counts_items_and_not_their_reasons() -> None:
+    plain: dict[str, Any] = {"limits": [], "estimates": {}, "outcome": "failed"}
+    lines = [
+        line_of(number, "ERROR", message=f"reason {number % 11}", **plain) for number in range(33)
+    ]
+    *_, last = annotated(*lines)
+    assert last.endswith("::and 6 more failed items; the summary of the run lists them")
+
+
 def test_an_upgrade_is_annotated_at_its_tolerances() -> None:
     line = upgrade()
     line["terms"] = {"places": {"latency": "models/m.yaml:12"}}

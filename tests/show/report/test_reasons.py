@@ -227,3 +227,23 @@ def test_a_broken_limit_is_told_whole_once_and_then_in_a_line_with_its_figures(
     assert len(short) <= 100
     (annotation,) = [line for line in result.outlines if line.startswith("::error")]
     assert f"::{figures.replace('%', '%25')}%0Athe summary of this job" in annotation
+
+
+COLOURED = """
+import pytest
+
+@pytest.mark.mlms(manifest="manifests/digits.yaml")
+def test_own(mlms_case):
+    pytest.fail("\\x1b[31mred\\x1b[0m " + "x" * 99, pytrace=False)
+"""
+
+
+def test_colours_of_a_text_are_not_cut_off_in_the_short_summary(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    project.pytester.makepyfile(test_own=COLOURED)
+    lines = project.run("test_own.py").outlines
+    (short,) = [line for line in lines if line.startswith("FAILED test_own.py::")]
+    assert " - \\x1b[31mred" in short
+    assert "\x1b" not in short

@@ -295,6 +295,16 @@ def test_items_without_a_result_are_listed() -> None:
     ]
 
 
+def test_items_without_a_result_that_are_not_listed_are_counted_and_not_their_reasons() -> None:
+    lines = []
+    for number in range(204):
+        nodeid = f"m.yaml::test_performance[cpu-b{number}]"
+        message = f"reason {number % 102}"
+        none: dict[str, Any] = {"estimates": None, "processes": None, "limits": []}
+        lines.append(performance("ERROR", nodeid=nodeid, message=message, **none))
+    assert written(lines).lines[-1] == "… and 4 that did no worse; results.jsonl has them all"
+
+
 class SlowModel(BaseHTTPRequestHandler):
     """A server of the digits' model that takes seconds."""
 
