@@ -30,6 +30,7 @@ _LOG = re.compile(r"\S*\bagents/[^\s/]+-\d+\.log\b")
 _RAISED = re.compile(r"E {3,}(?P<text>\S.*)")
 _OF_GROUP = re.compile(r" *\| (?P<text>\S+: .*\(\d+ sub-exceptions?\))")
 _FRAME = '  File "'
+_BROKEN = (Verdict.REGRESSED, Verdict.FAILED)
 _REPRODUCE = "reproduce: "
 _REPEATED = "the same"
 
@@ -50,6 +51,8 @@ def reasons_of(item: ItemView) -> list[str]:
     """
     if item.verdict is Verdict.INVALID:
         return _of_message(item)
+    if item.verdict is Verdict.ERROR:
+        return _of_error(item)
     compared = deciding(item.verdict, item.comparisons)
     found = [finding for finding in findings_of(item) if finding.verdict is item.verdict]
     if compared:
@@ -59,6 +62,19 @@ def reasons_of(item: ItemView) -> list[str]:
     else:
         return _of_message(item)
     return [f"{forms[0]}, and {count - 1} more", *forms] if count > 1 else [*forms]
+
+
+def _of_error(item: ItemView) -> list[str]:
+    """Return an error, and what had been decided before it where that was bad, too.
+
+    An item of a limit or a tolerance may end with an error of its tear-down.
+    """
+    forms = _of_message(item)
+    for finding in findings_of(item):
+        if finding.verdict in _BROKEN:
+            before = f"{finding.verdict.value} as well: {forms_of(finding)[0]}"
+            return [f"{forms[0]}; {before}", *forms]
+    return forms
 
 
 def forms_of(finding: Finding) -> tuple[str, ...]:

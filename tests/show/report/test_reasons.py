@@ -121,6 +121,17 @@ def test_of_a_traceback_what_was_raised_last_is_told() -> None:
     assert reasons_of(view_of(failed(1, quoted)))[0] == "the agent died; its log ends:"
 
 
+def test_an_error_after_an_upgrade_regressed_or_a_limit_was_broken_tells_both() -> None:
+    late: dict[str, Any] = {"verdict": "ERROR", "message": "late\nreproduce: pytest"}
+    change = "latency 264 µs → 285 µs, ×1.079 (1.071 to 1.088), tolerance 3 % more"
+    whole, *others = reasons_of(view_of({**upgrade(), **late}))
+    assert (whole, others[0]) == (f"late; REGRESSED as well: {change}", "late")
+    whole, *_ = reasons_of(view_of({**broken_limit(), **late}))
+    assert whole.startswith("late; FAILED as well: latency p50 4.00 ms (3.00 ms to 5.00 ms), limit")
+    passed = {**line_of(1), **late}
+    assert reasons_of(view_of(passed)) == ["late", "late", "late"]
+
+
 def test_an_empty_text_is_told_by_its_verdict() -> None:
     for message in ("", "digits here-cpu-b1: \nreproduce: pytest"):
         assert reasons_of(view_of(failed(1, message)))[0] == "ERROR"
