@@ -51,7 +51,7 @@ class _Note(NamedTuple):
     title: str
     message: str
     place: str
-    count: int = 1
+    items: int = 1
 
 
 def github_annotations(
@@ -106,7 +106,7 @@ def _limited(level: Level, notes: Sequence[_Note], folder: Path, workspace: Path
         properties = _location(note.place, folder, workspace)
         properties["title"] = note.title
         yield workflow_command(level, shortened(note.message, _LONGEST), properties)
-    rest = sum(note.count for note in notes[_MOST:])
+    rest = sum(note.items for note in notes[_MOST:])
     if rest > 0:
         title = f"mlms: {rest:,} more"
         yield workflow_command(level, _others(level, rest), {"title": title})
