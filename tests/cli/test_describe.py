@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -174,9 +175,10 @@ def test_the_counter_of_a_framework_counts_as_we_do(
 ) -> None:
     """Compare torch's FlopCounterMode and TensorFlow's profiler with onnx's shape inference."""
     stack = f"own: {{framework: {framework}, interpreter: {python_of(framework)}}}\n"
-    (tmp_path / "stacks.yaml").write_text(stack)
+    shutil.copytree(DIGITS, tmp_path / "digits")
+    (tmp_path / "digits" / "stacks.yaml").write_text(stack)
     options = ["--json", "--batch-size", "4", "--mlms-stack", "own"]
-    assert command.run(*options, DIGITS / "digits.yaml") == 0
+    assert command.run(*options, tmp_path / "digits" / "digits.yaml") == 0
     cost = describe_onnx(DIGITS_ONNX, 4)
     assert command.json["stack"] == "own"
     assert framework in command.json["counter"].lower()

@@ -107,7 +107,12 @@ def test_ctrl_c_in_the_first_import_of_numpy_is_no_internal_error(small: Project
 
 
 OCCUPY_RESULTS = """
-def pytest_collection_finish():
+import shutil
+import pytest
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish():  # after the folder was tried
+    shutil.rmtree("results", ignore_errors=True)
     with open("results", "w") as file:
         file.write("a file where the folder should be")
 """
