@@ -81,7 +81,7 @@ def test_a_candidate_that_fails_where_the_baseline_does_not_has_regressed(made: 
         assert ends in text
     assert "Traceback" not in text
     check_printed(made, text)
-    result.stdout.fnmatch_lines(["REGRESSED*digits-cnn*cpu-b8*", "  crash"])
+    result.stdout.fnmatch_lines(["REGRESSED*digits-cnn*cpu-b8*", "  crash: candidate v*"])
 
 
 def check_printed(project: Project, text: str) -> None:
