@@ -74,7 +74,7 @@ def _images(draw: st.DrawFn) -> dict[str, Any]:
 def _limits(quantity: Quantity) -> Strategy:
     """Return limits on a quantity: one, or a list of them for some devices."""
     value = VALUES[quantity.unit]
-    if quantity.name == "soak_throughput_drift":  # 1 alone may be meant as 1 %
+    if (quantity.unit, quantity.bound) == ("fraction", "max"):  # 1 alone may be meant as 1 %
         value = _SHARES
     one = st.fixed_dictionaries({quantity.bound: value})
     for_device = st.fixed_dictionaries({quantity.bound: value, "devices": st.just(["cpu"])})
