@@ -60,7 +60,8 @@ def jax(model: str, batch: int, highest: int) -> list[Callable[[], Any]]:
 
 
 def main(framework: str, model: str, batch: str, highest: str = "0") -> None:
-    """Print the mean seconds of a call."""
+    """Print the mean seconds of a call, on one core, as a side of one thread has."""
+    os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
     calls = {"onnxruntime": onnxruntime, "jax": jax}[framework](model, int(batch), int(highest))
     for number in range(WARM_UP):
         calls[number % INPUTS]()
