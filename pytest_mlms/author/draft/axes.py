@@ -180,7 +180,7 @@ def _free_size(tensor: Tensor) -> int:
 
 @dataclass(frozen=True)
 class _Batch:
-    """What all inputs tell of the batch.
+    """The axis and size of the batch, as all inputs tell them.
 
     ``is_free``: whether some input has a free one. Otherwise it has one ``size``. ``name`` is that
     of its axis, "" where it has none.

@@ -1,4 +1,4 @@
-"""Whether the model's scores fit the order that the classes of a table were given."""
+"""The check that a model's scores fit the order given to the classes of a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which columns of a table are the features, and which is the target."""
+"""The columns of a table that are features, and the one that is the target."""
 
 from __future__ import annotations
 

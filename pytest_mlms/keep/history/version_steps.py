@@ -80,7 +80,7 @@ class _Tested(NamedTuple):
 
     @property
     def change(self) -> tuple[str, ...]:
-        """What series have in common whose software changed in the same way."""
+        """A change of software, as the series have it in common that changed in the same way."""
         stacks = (self.before.stack or "", self.after.stack or "")
         return (self.after.run, self.info.machine, *stacks)
 

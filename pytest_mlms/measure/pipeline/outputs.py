@@ -69,7 +69,7 @@ ONE_COLUMN_ADVICE = (
     "threshold]' for its logit, 'steps: [class_numbers]' where it is the number of the class, or "
     "'type: tensor'"
 )
-"""What to write for an output that has one number for each input."""
+"""The advice for an output that has one number for each input."""
 
 
 def _column_of(spec: Output, values: Array, inputs: int) -> Array:

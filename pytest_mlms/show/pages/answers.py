@@ -26,7 +26,7 @@ _NOTED = {"SKIPPED": "skipped", "XFAILED": "expected to fail"}
 
 
 class Answer(NamedTuple):
-    """Whether to upgrade to a version: "yes", "no" or "open", and why."""
+    """An answer to an upgrade to a version: "yes", "no" or "open", and why."""
 
     word: str
     target: str

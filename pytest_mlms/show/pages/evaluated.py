@@ -1,4 +1,4 @@
-"""What first screens are made of: items as lists know them, and what got worse in a history."""
+"""The records of first screens: items as lists know them, and what got worse in a history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What reports and the portal begin with: may we upgrade, what needs a look, the newest verdicts.
+"""The beginning of reports and the portal: may we upgrade, what needs a look, the newest verdicts.
 
 What was evaluated comes from an index of runs or from the items of a report, and series from a
 history, if there is one. Nothing here judges: verdicts and changes are those that were written.
@@ -50,9 +50,10 @@ _KINDS = ("performance", "accuracy", "agreement")  # by which a stack is followe
 
 
 class Bench(Protocol):
-    """What an overview asks for about few of the items; ``has_pages`` if there are pages to link.
+    """The questions of an overview about few of the items.
 
-    Without a history there are neither series nor losses.
+    ``has_pages`` is whether there are pages to link. Without a history there are neither series
+    nor losses.
     """
 
     has_pages: bool

@@ -81,7 +81,7 @@ def read_losses(history: Engine, models: Collection[str], most_shown: int) -> Lo
 
 
 class _Origin(NamedTuple):
-    """Where and when changes began together."""
+    """The first run of changes of a model on a stack that began together."""
 
     model: str
     stack: str

@@ -47,7 +47,7 @@ def format_table(header: Row, rows: Sequence[Row], width: int, left: int) -> lis
 
 
 class GiveWay(NamedTuple):
-    """What a table that is too wide does without.
+    """The columns and figures that a table too wide does without.
 
     ``spare`` are the columns that say least, and go first. ``later`` go after names are shortened,
     and then all others from the right on but ``main``, which is the first column of numbers if it
