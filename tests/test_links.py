@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from tests.support.project import ROOT
+from tests.support.project import ROOT, sources
 
 PAGES = [
     *sorted(ROOT.glob("*.md")),
@@ -89,10 +89,9 @@ def test_a_path_of_ours_that_a_page_names_exists(page: Path) -> None:
 
 def test_a_page_that_the_code_names_exists() -> None:
     named: set[str] = set()
-    for folder in ("ci", "predictors", "pytest_mlms"):
-        for path in (ROOT / folder).rglob("*"):
-            if path.suffix in {".py", ".html", ".sh", ""} and path.is_file():
-                named.update(NAMED_PAGE.findall(path.read_text()))
+    for path in sources("ci", "predictors", "pytest_mlms"):
+        if path.suffix in {".py", ".html", ".sh", ""}:
+            named.update(NAMED_PAGE.findall(path.read_text()))
     assert len(named) > 15
     assert not [name for name in sorted(named - OF_ONNX_RUNTIME) if not (ROOT / name).exists()]
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.project import ROOT
 
-NOT_SOURCE = (".git", ".venv*", "build", "*.egg-info", "mlms-results")
+NOT_SOURCE = (".*", "build", "*.egg-info", "mlms-results")
 PACKAGED = {".py", ".typed", ".html", ".css", ".js", ".onnx"}
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pytest_mlms.core.extras import EXTRAS, install, missing_extra
-from tests.support.project import ROOT
+from tests.support.project import ROOT, sources
 
 _IMPORTS = """
 import importlib, pkgutil, sys
@@ -74,8 +74,7 @@ def test_our_bare_name_is_recognised(text: str) -> None:
 
 
 def test_no_page_and_no_message_has_pip_look_for_our_name_on_an_index() -> None:
-    folders = ["ci", "docs", "manifests", "predictors", "pytest_mlms"]
-    paths = [path for name in folders for path in (ROOT / name).rglob("*")]
+    paths = sources("ci", "docs", "manifests", "predictors", "pytest_mlms")
     paths += [*ROOT.glob("*.md")]
     texts = [path for path in paths if path.suffix in {".html", ".md", ".py", ".sh", ".yaml"}]
     assert len(texts) > 400

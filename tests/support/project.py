@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import os
 import re
 import shutil
 import sys
@@ -76,6 +77,16 @@ outputs: [{{name: y, type: tensor}}]
 
 DOCUMENTED = set(re.findall(r"`([a-z0-9_]+)`", (ROOT / "docs" / "results.md").read_text()))
 """The words in backticks of docs/results.md, among them every field of the results."""
+
+
+def sources(*folders: str) -> list[Path]:
+    """Return the files in folders of the tree, without what begins with a dot: ``ci/.nox`` has whole environments."""
+    found: list[Path] = []
+    for name in folders:
+        for folder, inner, files in os.walk(ROOT / name):
+            inner[:] = [one for one in inner if not one.startswith(".")]
+            found += [Path(folder, file) for file in files]
+    return sorted(found)
 
 
 def launch(python: str | Path = sys.executable, **fields: Any) -> Launch:
