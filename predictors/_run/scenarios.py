@@ -60,9 +60,9 @@ class Samples:
     """Times in seconds, in buffers that are made once.
 
     So the loop allocates nothing, and readings of memory stay comparable. ``start`` and ``end`` are
-    those of each call, on the clock of time.perf_counter. ``wait`` (in the run queue, of the
-    calling thread) and ``cpu`` (of all threads) are readings of counters, taken when ``at`` calls
-    were done: before the first, after the last, and in between as the scenario says. ``outputs``
+    those of each call, on the clock of time.perf_counter. ``wait`` (of the calling thread for a
+    core, see QueueWait) and ``cpu`` (of all threads) are readings of counters after ``at`` calls:
+    before the first, after the last, and in between as the scenario says. ``outputs``
     are the last ones of the first call and of the others, or in turns those of ``kept`` calls
     beside those of the others, from the first call on where a turn ``holds_first``; what is held
     counts as memory.
@@ -167,7 +167,7 @@ def _loop(calls, stop, samples, between_readings, in_turn=False, clock=time.perf
     turn = len(calls)
     slots = samples.slots_of_turn(turn, stop.least) if in_turn else samples.slots(turn)
     outputs = samples.outputs
-    queue = QueueWait()
+    queue = QueueWait(of_others=True)
     seconds = stop.seconds
     least = stop.least
     count = 0

@@ -151,7 +151,7 @@ class Worker:
     def hello(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
         """Import the framework; reply with its versions and devices, and the interpreter."""
         name = os.path.splitext(os.path.basename(self._path))[0]
-        queue = process.QueueWait()
+        queue = process.QueueWait(of_others=True)
         waited_before = queue.read()
         began = time.monotonic()
         module = _import_file("mlms_predictors." + name, self._path)
@@ -189,7 +189,7 @@ class Worker:
         self._on_device = DeviceMemory(request.device)
         resettable = self._peak.begin()
         rss_before = self._peak.held
-        queue = process.QueueWait()
+        queue = process.QueueWait(of_others=True)
         waited_before = queue.read()
         began = time.perf_counter()
         loaded = self._predictor.load(request)

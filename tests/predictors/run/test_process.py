@@ -171,6 +171,52 @@ def test_the_wait_for_a_core_only_grows() -> None:
     queue.close()
 
 
+CROWDED = """
+import hashlib, json, os, threading, time
+from mlms_predictors._run import process
+
+def compute(seconds):
+    over = time.thread_time() + seconds
+    while time.thread_time() < over:
+        hashlib.sha256(bytes(1 << 20))  # which needs no lock of Python's
+
+def waits(others_of):
+    all_waits, of_others = process.QueueWait(), process.QueueWait(of_others=True)
+    before = all_waits.read(), of_others.read()
+    other = others_of()
+    compute(0.3)
+    other.join()
+    return all_waits.read() - before[0], of_others.read() - before[1]
+
+class Program:
+    def __init__(self):
+        self.number = os.fork()
+        if not self.number:
+            compute(0.3)
+            os._exit(0)
+
+    def join(self):
+        os.waitpid(self.number, 0)
+
+def own_thread():
+    thread = threading.Thread(target=compute, args=(0.3,))
+    thread.start()
+    return thread
+
+process.use_cores([min(os.sched_getaffinity(0))])
+print(json.dumps([waits(own_thread), waits(Program)]))
+"""
+
+
+@linux
+def test_on_one_core_the_wait_for_own_threads_is_none_and_that_for_a_program_is() -> None:
+    command = [sys.executable, "-c", CROWDED]
+    found = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    own, program = json.loads(found)
+    assert own[1] < own[0] / 5, "a thread of the process is a part of what is measured"
+    assert program[1] > 0.8 * program[0], "another program isn't"
+
+
 def test_the_wait_is_zero_where_the_kernel_does_not_count_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -96,7 +96,7 @@ def _use_own_clock():
     process.QueueWait.read = lambda self: 0.0
 
 
-def _without_schedstat(self):
+def _without_schedstat(self, of_others=False):
     self._file = None
     self.available = False
 
