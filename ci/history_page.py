@@ -28,22 +28,22 @@ _NAMES = {
     "two_sigma": "2 sigma of 30",
 }
 
-_INTRODUCTION = """# What changes of a history are found, and what is reported wrongly
+_INTRODUCTION = """# Changes in a history: how many are found, and how many reports are wrong
 
-Written by `ci/history_study` on {date}. Every rule is a nightly process: after each of 365 runs it
-sees the history so far, and reports changes that it did not report before; a place within eight
-runs of a reported one is the same change. [History](history.md#how-a-change-is-found) has our rule.
+Written by `ci/history_study` on {date}. Each rule runs every night. It sees the
+history so far, and reports changes that it has not reported before. Two reports within eight runs
+count as the same change. [History](history.md#how-a-change-is-found) explains our rule.
 
-- **False alarms** are reports in a year of runs (365) of a series without a step, with their
+- **False alarms a year** are the reports in 365 runs of a series without a step, with their
   standard error.
-- **Found** are the steps of this size (up and down in turns, planted after 60 to 100 runs) that are
-  reported within 30 runs and at most 10 runs off, and after how many runs, by the median. A rule
-  that reports often finds steps by chance too.
-- Our rule has a risk of 0.03 % a night, which only the study can change: with 5 % it finds small
-  steps about as often as Otava does in normal noise, so that false alarms compare at equal power.
-- Changes of less than 2 % count for no rule but the last two. Otava 0.8.0 has its default window of
-  50 and p < 0.001. ruptures 1.1.10 has an optimal partition of the logarithms with the penalty of
-  BIC. asv 0.6.6 has its steps and regressions, of values and of their inverse.
+- **Found** is the share of steps of that size that were reported within 30 runs and placed at most
+  10 runs off, with the median number of runs until the report. Steps go up and down in turns, and
+  come after 60 to 100 runs. A rule that often reports something also finds steps by chance.
+- Our rule has a risk of 0.03 % a night. The study can change it: with 5 %, our rule finds small
+  steps in normal noise about as often as Otava, so false alarms can be compared at equal power.
+- Changes of less than 2 % are ignored, except by the last two rules. Otava 0.8.0 runs with its
+  default window of 50 and p < 0.001; ruptures 1.1.10 with an optimal partition of the logarithms
+  and the BIC penalty; asv 0.6.6 with its steps and regressions, of values and of their inverse.
 """
 
 
@@ -165,8 +165,8 @@ def _drift_section(drifts: Iterable[Drift]) -> str:
     for drift in drifts:
         first = "-" if drift.first is None else f"{drift.first:.0f}"
         rows.append([_NAMES[drift.rule], f"{drift.found:.0%}", first, f"{drift.reports:.1f}"])
-    columns = ["rule", "series with a report", "first, by the median run", "reports a year"]
-    text = "Series that get 10 % slower in a year, with noise of 1 %."
+    columns = ["rule", "series with a report", "median run of the first", "reports a year"]
+    text = "These series get 10 % slower in a year, with noise of 1 %."
     return _table("Slow drift", text, columns, rows)
 
 
@@ -187,16 +187,18 @@ def _version_section(cells: Sequence[VersionCell]) -> str:
         quiet.append([kind.name, *rates])
     found = _table(
         "A version that changes everything",
-        f"{BEFORE} nights, and one with another version that is slower by {STEP:.0%}: the nights "
-        "with an alarm at once, the changed series with one, and the nights where it is an alarm "
-        "or named. Noise is normal, its sd that between nights.",
+        f"{BEFORE} nights are followed by one with another version, which is slower by {STEP:.0%}. "
+        "Each cell has the share of such nights with an alarm at once, the share of changed series "
+        "with an alarm, and the share of nights with an alarm or a suspicion that is only named. "
+        "Noise is normal, with this standard deviation between nights.",
         columns,
         stepped,
     )
     false = _table(
         "A version that changes nothing",
-        f"The same without a step: nights of 1,000 with any alarm, with the standard error over "
-        f"{cells[0].nights:,} nights, and the nights with a suspicion that is named at most.",
+        f"The same without a step. Each cell has the number of nights in 1,000 with a false alarm, "
+        f"its standard error over {cells[0].nights:,} nights, and the share of nights with an "
+        "alarm or a suspicion that is only named.",
         columns,
         quiet,
     )

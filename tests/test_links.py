@@ -19,7 +19,8 @@ PAGES = [
 FENCE = re.compile(r"^( *)```.*?^ *```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 OUR_PATH = re.compile(r"`((?:ci|docs|manifests|predictors|pytest_mlms|tests)/[\w./-]+)`")
-NAMED_PAGE = re.compile(r"(?<![\w/])docs/\w+\.md\b")
+NAMED_PAGE = re.compile(r"(?<![\w/])docs/\w+\.md\b(?:#[\w-]+)?")
+TABLE = re.compile(r"(?:^ *\|.*\n)+", re.MULTILINE)
 
 MADE_BY_READERS = {"manifests/mlms-control"}
 OF_ONNX_RUNTIME = {"docs/ContribOperators.md"}
@@ -93,7 +94,33 @@ def test_a_page_that_the_code_names_exists() -> None:
         if path.suffix in {".py", ".html", ".sh", ""}:
             named.update(NAMED_PAGE.findall(path.read_text()))
     assert len(named) > 15
-    assert not [name for name in sorted(named - OF_ONNX_RUNTIME) if not (ROOT / name).exists()]
+    named -= OF_ONNX_RUNTIME
+    assert not [problem for name in sorted(named) if (problem := problem_of(ROOT / "x", name))]
+
+
+def row_problems(text: str) -> Iterator[str]:
+    """Yield the rows of a page that GitHub doesn't show as those of a table."""
+    for table in TABLE.finditer(text):
+        head, *rows = table[0].splitlines()
+        above = text[: table.start()].splitlines()[-1:]
+        if not rows or not re.fullmatch(r"[ |:-]+", rows[0]):
+            yield f"a table needs a head: {head}"
+        if "".join(above).strip() and not above[0].startswith("#"):
+            yield f"a table needs an empty line above: {head}"
+        columns = len(re.findall(r"(?<!\\)\|", head))
+        yield from (row for row in rows if len(re.findall(r"(?<!\\)\|", row)) != columns)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_each_table_of_a_page_is_shown_as_one(page: Path) -> None:
+    assert not list(row_problems(text_of(page)))
+
+
+@pytest.mark.parametrize(
+    "text", ["\n| a | b |\n", "# a\n| a |\n|---|\n| 1 | 2 |\n", "a\n| a |\n|---|\n"]
+)
+def test_a_table_that_would_not_be_shown_is_found(text: str) -> None:
+    assert list(row_problems(text))
 
 
 def test_each_page_is_found_from_the_index() -> None:

@@ -12,12 +12,15 @@ from typing import NamedTuple
 import pytest
 
 import pytest_mlms
+from pytest_mlms.options import OPTIONS
 from tests.support.printed import mlms_options
 
 PACKAGE = Path(str(pytest_mlms.__file__)).parent
 COMMAND = re.compile(r"(?:'|: )(mlms [a-z]+ (?:[^'`;\n]|'[^' \n]*')+?)(?=' |'\)|'$|;|$)")
 SENTENCES = ("mlms history changes --confirm measures", "mlms init … ")
 """What reads as a command and is none, or a part of one."""
+
+OPTION = re.compile(r"--mlms-[a-z-]*[a-z](?![\w-])")
 
 QUOTED = ("shlex.", "option_of(")
 """The beginnings of what quotes for a shell."""
@@ -57,6 +60,13 @@ def joined(place: str, node: ast.JoinedStr) -> Text:
         elif isinstance(part, ast.Constant):
             text += VALUE.sub("", str(part.value))
     return Text(place, text, put)
+
+
+def test_each_option_of_ours_in_a_text_exists() -> None:
+    known = {option.flag for option in OPTIONS}
+    named = {option: text.place for text in texts() for option in OPTION.findall(text.text)}
+    assert len(named) > 30
+    assert not {option: place for option, place in named.items() if option not in known}
 
 
 def test_each_command_in_a_text_has_words_that_its_parser_takes_and_quotes_what_is_put_in(

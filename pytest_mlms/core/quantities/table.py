@@ -37,8 +37,8 @@ def accuracy_quantity(
 
 _INTERVAL = " (interval)"
 _MAP, _RECALL = "COCO's mean average precision of", "COCO's mean recall of"
-_FOUND = "with 100 detections of a category in an image"
-_SSIM = "mean over the inputs of the structural similarity, by a"
+_FOUND = "with 100 detections per category and image"
+_SSIM = "mean structural similarity of an input, with a"
 
 # fmt: off
 _ACCURACY = {
@@ -46,32 +46,31 @@ _ACCURACY = {
         ("top1", f"top-1{_INTERVAL}", "share of inputs whose label is the best class"),
         ("top5", f"top-5{_INTERVAL}", "share of inputs whose label is among the five best classes"),
         ("f1_macro", "",
-         "mean of the classes' F1 scores, over the classes that are a label or a best class"),
+         "mean F1 score of all classes that occur as a label or as a best class"),
         ("precision", "",
-         "share of the best classes that are right, of class 1 of two, else mean of classes"),
+         "precision of class 1 if there are two classes, otherwise the mean over classes"),
         ("recall", "",
-         "share of the labels that are found, of class 1 of two, else mean of classes"),
+         "recall of class 1 if there are two classes, otherwise the mean over classes"),
         ("auc", "",
-         "area under the ROC curve, of class 1 of two, else mean of each class against the rest"),
+         "area under the ROC curve of class 1 of two, or the mean of each class against the rest"),
         ("average_precision", "",
-         "average precision, of class 1 of two, else mean of each class against the rest"),
+         "average precision of class 1 of two, or the mean of each class against the rest"),
         ("ece", "", "expected calibration error, over 15 bins of the best class's probability"),
     ],
     "accuracy of texts": [
-        ("wer", f"WER{_INTERVAL}", "wrong words of all inputs, as a share of the labels' words"),
+        ("wer", f"WER{_INTERVAL}", "word errors in all inputs, as a share of the labels' words"),
         ("cer", f"CER{_INTERVAL}",
-         "wrong characters of all inputs, as a share of the labels' characters"),
+         "character errors in all inputs, as a share of the labels' characters"),
         ("exact_match", "exact match",
-         "share of inputs that are as their labels, or as one of their answers"),
-        ("answer_f1", f"answer F1{_INTERVAL}",
-         "mean over the inputs of the F1 score of the words of an answer"),
+         "share of inputs whose text equals the label, or one of its answers"),
+        ("answer_f1", f"answer F1{_INTERVAL}", "mean F1 score of the words of an answer"),
         ("bleu", f"BLEU{_INTERVAL}", "BLEU of all inputs, 0 to 100 %"),
         ("chrf", f"chrF{_INTERVAL}", "chrF of all inputs, 0 to 100 %"),
-        ("rouge1", "ROUGE-1", "mean over the inputs of ROUGE-1's F1 score"),
-        ("rouge2", "ROUGE-2", "mean over the inputs of ROUGE-2's F1 score"),
-        ("rouge_l", f"ROUGE-L{_INTERVAL}", "mean over the inputs of ROUGE-L's F1 score"),
+        ("rouge1", "ROUGE-1", "mean ROUGE-1 F1 score of an input"),
+        ("rouge2", "ROUGE-2", "mean ROUGE-2 F1 score of an input"),
+        ("rouge_l", f"ROUGE-L{_INTERVAL}", "mean ROUGE-L F1 score of an input"),
         ("same_tokens", f"same tokens{_INTERVAL}",
-         "tokens that are those of the labels, as a share of the labels' tokens"),
+         "tokens that equal the labels', as a share of the labels' tokens"),
         ("tokens_before_divergence", "before divergence",
          "tokens before the first that differs, as a share of the labels' tokens"),
     ],
@@ -89,21 +88,20 @@ _ACCURACY = {
     ],
     "accuracy of pixels": [
         ("miou", f"mIoU{_INTERVAL}",
-         "mean of the classes' intersection over union, over the pixels of all inputs"),
+         "mean intersection over union of the classes, over the pixels of all inputs"),
         ("pixel_accuracy", "pixels", "share of the pixels whose class is right"),
-        ("dice", "Dice", "mean of the classes' Dice coefficients, over the pixels of all inputs"),
+        ("dice", "Dice", "mean Dice coefficient of the classes, over the pixels of all inputs"),
     ],
     "accuracy of pictures": [
-        ("psnr", f"PSNR{_INTERVAL}", "mean over the inputs of the peak signal-to-noise ratio"),
+        ("psnr", f"PSNR{_INTERVAL}", "mean peak signal-to-noise ratio of an input"),
         ("ssim", "SSIM", f"{_SSIM} Gaussian window"),
         ("ssim_uniform", "SSIM, uniform", f"{_SSIM} uniform window of 7 pixels"),
     ],
     "accuracy of numbers": [
         ("mae", f"MAE{_INTERVAL}", "mean absolute error of the values, in the labels' unit"),
-        ("rmse", "RMSE", "root of the mean squared error of the values, in the labels' unit"),
-        ("r2", "R²",
-         "share of the labels' variance that is explained, pooled over an output's values"),
-        ("cosine", "cosine", "mean over the inputs of the cosine between an output and its label"),
+        ("rmse", "RMSE", "root mean square error of the values, in the labels' unit"),
+        ("r2", "R²", "explained share of the labels' variance, pooled over an output's values"),
+        ("cosine", "cosine", "mean cosine similarity between an output and its label"),
     ],
 }
 # fmt: on
@@ -137,24 +135,23 @@ _CALL_NOISE = 0.6e-6
 _UPGRADE = [
     ("latency", "s",
      UpgradeRule(0.03, least_change=_CALL_NOISE, key="tolerance", estimate="latency_p50"),
-     "median latency of a turn, by the clock that disturbances touch least"),
-    ("cpu_time", "s", UpgradeRule(0.03), "CPU time of the process for a call of an upgrade"),
-    ("wall_time", "s", UpgradeRule(0.10), "wall time of a call of an upgrade"),
+     "median latency of a turn, by the clock that is least sensitive to other programs"),
+    ("cpu_time", "s", UpgradeRule(0.03), "CPU time that the process takes for a call"),
+    ("wall_time", "s", UpgradeRule(0.10), "wall time of a call"),
     ("group_latency", "s", UpgradeRule(0.03, least_change=_CALL_NOISE, samples="groups"),
-     "latency of the group of inputs that got worst, where they have several shapes"),
+     "if inputs have several shapes, latency of the group of inputs that got worst"),
     ("slow_inputs", "s", UpgradeRule(0.50, samples="groups"),
-     ("latency of the inputs that several rounds show as slower than the others, timed again in "
-      "each further round")),
+     ("latency of inputs that looked slower than the others, timed again in the rounds that "
+      "follow")),
     ("stalls", "fraction", UpgradeRule(0.50, samples="calls"),
-     "share of the calls that take three times the median or more, neighbours counted once"),
+     "share of calls that take at least three times the median; neighbours count once"),
     ("idle_cpu", "s", UpgradeRule(0.50, base=0.020),
-     "CPU time of the process in a second in which nothing is called"),
+     "CPU time that the idle process takes in a second"),
     ("warm_up_time", "s", UpgradeRule(0.20, base=0.050),
-     ("time of a process's calls between its first one and those that are timed, as many on both "
-      "sides")),
+     ("time of the calls after a process's first one and before the timed ones, of which both "
+      "sides make equally many")),
     ("late_latency", "s", UpgradeRule(0.10),
-     ("latency after some thousand calls, where it is a gate or the first round shows it as "
-      "slower than before")),
+     ("latency after some thousand calls, if it is a gate or looks slower in the first round")),
 ]
 # fmt: on
 
@@ -262,21 +259,21 @@ _PERFORMANCE: list[tuple[str, str, UpgradeRule | None, Column | None, str]] = [
     ("latency_p95", "s", UpgradeRule(0.08), None, "95th percentile of the latencies"),
     ("latency_p99", "s", UpgradeRule(0.15), _calls("p99"), "99th percentile of the latencies"),
     ("throughput", "/s", UpgradeRule(0.05, estimate="throughput"), _calls("throughput"),
-     "inputs a second"),
+     "inputs per second"),
     ("device_time", "s", None, _calls("on GPU"),
-     "median time of a call on a GPU, by its own events, without copies"),
+     "median time of a call on a GPU, by the GPU's own events, without copies"),
     ("query_latency", "s", UpgradeRule(0.08), _queries("latency", "interval"),
-     ("percentile of the queries' latencies under load, of the process in which it "
-      "is longest, from the time for which they were scheduled, by LoadGen's definition")),
+     ("percentile of latencies under load in the slowest process, counted from the scheduled "
+      "time, as LoadGen defines it")),
     ("query_rate", "/s", UpgradeRule(0.05), _queries("rate"),
-     "queries a second that were done under load"),
+     "queries per second completed under load"),
     ("peak_rate", "/s", UpgradeRule(0.08), _queries("peak", "interval"),
-     ("highest rate of queries at which the scenario's percentile of latencies is "
-      "within its limit; the interval is the highest rate shown good and the lowest shown bad")),
+     ("highest rate of queries at which the scenario's latency percentile is within its limit; "
+      "the interval is the highest rate shown good and the lowest shown bad")),
     ("queue_delay", "s", None, _queries("queue delay"),
      "mean time that queries waited for the model"),
     ("issue_delay", "s", None, _queries("issue delay"),
-     "99th percentile of the delay of queries by the load generator itself"),
+     "99th percentile of the delay that the load generator itself adds to queries"),
     ("start_time", "s", UpgradeRule(0.20, base=0.050, estimate="start_time"), _process("start"),
      "time from the start of a fresh process to its first answer"),
     ("load_time", "s", UpgradeRule(0.20, base=0.050, estimate="load_time"), _process("load"),
@@ -287,24 +284,24 @@ _PERFORMANCE: list[tuple[str, str, UpgradeRule | None, Column | None, str]] = [
       "a framework may compile the model")),
     ("peak_memory", "B", UpgradeRule(0.10, least_change=_MEMORY_NOISE, estimate="peak_memory"),
      _process("peak memory"),
-     ("largest resident memory, less that before the model was loaded, without pages "
-      "of programs and libraries")),
+     ("peak of resident memory above its size before the model was loaded, without pages of "
+      "programs and libraries")),
     ("device_memory", "B",
      UpgradeRule(0.10, least_change=_DEVICE_MEMORY_STEP, estimate="device_memory"),
      _process("GPU memory"),
-     ("largest memory on a GPU since the model began to load, by the framework's "
-      "counter, else that of the process by NVML")),
+     ("peak of memory on a GPU since the model began to load, by the framework's counter or, if "
+      "it has none, NVML's of the process")),
     ("import_memory", "B", UpgradeRule(0.10, least_change=_MEMORY_NOISE, estimate="import_memory"),
      _process("imports"),
-     ("resident memory before the model was loaded: what the interpreter and the "
-      "imports hold, without pages of programs and libraries")),
+     ("resident memory of the interpreter and its imports before the model is loaded, without "
+      "pages of programs and libraries")),
     ("memory_growth", "B", UpgradeRule(0.50, base=512.0), _process("growth a call"),
-     "memory that each call adds to what a process and its device hold"),
+     "memory that each call adds to a process and its device"),
     ("energy_per_input", "J", UpgradeRule(0.10), None,
-     "energy of the device during the timed calls for one input, by its counters"),
+     "energy of the device per input during the timed calls, by the device's counters"),
     ("batch_agreement", "", UpgradeRule(1.0, base=1.0, samples="outputs"), None,
-     ("largest difference of 8 inputs alone from the same in one batch, as a "
-      "multiple of what is allowed for rounding; measured where it is limited")),
+     ("largest difference between 8 inputs alone and in one batch, as a multiple of the "
+      "allowance for rounding; measured only if it has a limit")),
 ]
 # fmt: on
 """Name, unit, default rule of upgrades, column, and description of each quantity."""
@@ -332,17 +329,18 @@ PERFORMANCE = [
 # fmt: off
 _SOAK: list[tuple[str, str, str, Literal["value", "interval"], float, str]] = [
     ("soak_growth", "B", "growth a call", "interval", 100.0,
-     "memory that each call adds to what a process and its device hold, over a soak"),
+     "memory that each call adds to a process and its device over a soak"),
     ("soak_threads", "", "threads", "value", 0.0,
-     "threads that a process got more of all the time"),
+     "number of threads gained, if it grows throughout the soak"),
     ("soak_descriptors", "", "descriptors", "value", 0.0,
-     "file descriptors that a process got more of all the time"),
+     "number of file descriptors gained, if it grows throughout the soak"),
     ("soak_latency_drift", "fraction", "latency drift", "interval", 0.10,
-     "how much the median latency of a call rises over a soak"),
+     "increase of the median latency of a call over a soak"),
     ("soak_throughput_drift", "fraction", "throughput drift", "interval", 0.10,
-     "how much the time for an input, of which throughput is the inverse, rises over a soak"),
+     "increase of the time per input, the inverse of throughput, over a soak"),
     ("soak_outputs", "", "outputs", "value", 1.0,
-     "largest difference from the first outputs of a soak, as a multiple of rounding"),
+     ("largest difference from the first outputs of a soak, as a multiple of the allowance for "
+      "rounding")),
 ]
 # fmt: on
 
@@ -363,11 +361,11 @@ _AGREEMENT = [
      "largest difference of an element from the reference"),
     ("difference_mean", "", "", "", "mean difference of the elements from the reference"),
     ("relative_difference_max", "", "", "",
-     "largest difference of an element as a share of the reference"),
+     "largest difference of an element from the reference, as a share of the reference"),
     ("relative_difference_mean", "", "", "",
-     "mean difference of the elements as a share of the reference"),
+     "mean difference of the elements from the reference, as a share of the reference"),
     ("same_top1", "fraction", "top1", "same top-1",
-     "share of inputs with the same best class as by the reference"),
+     "share of inputs with the same best class as the reference's"),
     ("kl_max", "nat", "kl", "largest KL",
      "largest Kullback-Leibler divergence of an input's probabilities"),
     ("kl_mean", "nat", "", "", "mean Kullback-Leibler divergence of the probabilities"),
