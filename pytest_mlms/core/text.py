@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import re
+import unicodedata
 from collections.abc import Sequence
+from functools import lru_cache
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 """Controls of a terminal but tab and newline, and what XML and UTF-8 can't have."""
@@ -54,6 +57,24 @@ def visible(text: str) -> str:
 
 def _escape(found: re.Match[str]) -> str:
     return found[0].encode("unicode_escape").decode()
+
+
+@lru_cache(maxsize=4096)
+def columns_of(text: str) -> int:
+    """Return the columns of a terminal that a text takes, as UAX 11 has them.
+
+    A wide character, as of Chinese, takes two, and one that combines with the one before none.
+    """
+    if not text or max(text) < "\u0300":
+        return len(text)
+    marks = sum(unicodedata.category(each) in ("Mn", "Me", "Cf") for each in text)
+    return len(text) - marks + sum(unicodedata.east_asian_width(each) in "WF" for each in text)
+
+
+def beginning_of(text: str, columns: int) -> str:
+    """Return as much of a text as so many columns have room for."""
+    ends = itertools.accumulate(map(columns_of, text))
+    return text[: sum(end <= columns for end in ends)]
 
 
 def encodable(text: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from pytest_mlms.core.text import shortened, visible
+from pytest_mlms.core.text import columns_of, shortened, visible
 
 _LONGEST = 300  # characters of a code span
 _TICKS = re.compile("`+")
@@ -49,8 +49,7 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
         return ""
     widths = []
     for column in zip(titles, *body, strict=True):
-        widest = max(column, key=len)
-        widths.append(max(3, len(widest)))
+        widths.append(max(3, *map(columns_of, column)))
     rule = ["-" * width for width in widths]
     lines = [_row(cells, widths) for cells in (titles, rule, *body)]
     return "".join(lines)
@@ -67,7 +66,7 @@ def _cell(text: str) -> str:
 def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
     padded = []
     for cell, width in zip(cells, widths, strict=True):
-        padded.append(cell.ljust(width))
+        padded.append(cell + " " * (width - columns_of(cell)))
     line = " | ".join(padded)
     return f"| {line} |\n"
 

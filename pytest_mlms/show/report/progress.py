@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 import pytest
 
+from pytest_mlms.core.text import beginning_of
 from pytest_mlms.core.units import format_quantity
 from pytest_mlms.core.waits import Waiting
 
@@ -74,7 +75,7 @@ class _TerminalLine(NamedTuple):
         width = self.terminal._tw.fullwidth - 1
         with self.capture.global_and_fixture_disabled():
             self.terminal.ensure_newline()
-            self.terminal.rewrite(text[:width], erase=True)
+            self.terminal.rewrite(beginning_of(text, width), erase=True)
 
     def clear(self) -> None:
         """Remove the text, and begin the line that the item's outcome is written to."""

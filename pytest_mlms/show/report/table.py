@@ -7,11 +7,12 @@ verdict, and the columns give way in an order, which takes most of the code belo
 from __future__ import annotations
 
 import itertools
+import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from pytest_mlms.core.text import visible
+from pytest_mlms.core.text import beginning_of, columns_of, visible
 
 Row = Sequence[str]
 
@@ -28,8 +29,8 @@ def format_table(header: Row, rows: Sequence[Row], width: int, left: int) -> lis
     """Return the lines of the header, and of each row.
 
     The first ``left`` columns are text, the others numbers. In a table that is wider than ``width``
-    characters, the numbers of each row stand below its names. A table of text or of numbers alone
-    is folded between words, and text in the end within them.
+    columns of the terminal, the numbers of each row stand below its names. A table of text or of
+    numbers alone is folded between words, and text in the end within them.
     """
     cells = [[visible(cell) for cell in row] for row in (header, *rows)]
     widths = _widths(cells)
@@ -120,7 +121,7 @@ def fit_table(
         aligned = []
         for column, cell in enumerate(row):
             is_text = column < left
-            aligned.append(cell.ljust(widths[column]) if is_text else cell.rjust(widths[column]))
+            aligned.append(_aligned(cell, widths[column], is_text))
         lines.append(_cut(_GAP.join(aligned).rstrip(), width))
     return Fitted(lines[0], lines[1:], dropped, prefixes, below)
 
@@ -189,28 +190,50 @@ def _shorten_names(cells: list[list[str]], width: int, left: int, least: int) ->
 
 def _elided(name: str, width: int) -> str:
     """Return a name without its middle; of what is kept two thirds are its end."""
-    if len(name) <= width:
+    if columns_of(name) <= width:
         return name
-    begin = (width - 1) // 3
-    return f"{name[:begin]}…{name[len(name) - (width - 1 - begin) :]}"
+    begin = beginning_of(name, (width - 1) // 3)
+    end = beginning_of(name[::-1], width - 1 - columns_of(begin))[::-1]
+    return f"{begin}…{end}"
 
 
 def _cut(line: str, width: int) -> str:
-    return line if len(line) <= width else f"{line[: width - 1]}…"
+    return line if columns_of(line) <= width else f"{beginning_of(line, width - 1)}…"
+
+
+def _aligned(text: str, width: int, is_text: bool) -> str:
+    room = " " * (width - columns_of(text))
+    return f"{text}{room}" if is_text else f"{room}{text}"
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """Return a text in lines, broken between words, and within those that are too wide."""
+    if columns_of(text) == len(text):
+        return textwrap.wrap(text, width)
+    lines: list[str] = []
+    for word in re.findall(r"[^ \t\n]+", text):
+        if lines and columns_of(f"{lines[-1]} {word}") <= width:
+            lines[-1] += f" {word}"
+            continue
+        rest = word
+        while rest:
+            lines.append(beginning_of(rest, width) or rest[0])
+            rest = rest[len(lines[-1]) :]
+    return lines
 
 
 def _widths(cells: Sequence[Row]) -> list[int]:
-    """Return the length of the longest cell of each column, at least 1."""
+    """Return the columns that the widest cell of each column takes, at least 1."""
     return [_longest(column) for column in zip(*cells, strict=True)]
 
 
 def _longest(texts: Iterable[str]) -> int:
-    """Return the length of the longest text, at least 1."""
-    return max(map(len, texts), default=1) or 1
+    """Return the columns that the widest text takes, at least 1."""
+    return max(map(columns_of, texts), default=1) or 1
 
 
 def _longest_words(cells: Sequence[Row]) -> list[int]:
-    """Return for each column the length of its longest word, which is not broken."""
+    """Return for each column the width of its widest word, which is not broken."""
     lengths = []
     for column in zip(*cells, strict=True):
         words: list[str] = []
@@ -233,7 +256,7 @@ def _lines_of_names(cells: Sequence[Row], width: int) -> list[list[str]]:
     for row in cells:
         of_row: list[str] = []
         for cell in row:
-            of_row += textwrap.wrap(cell, width)
+            of_row += _wrapped(cell, width)
         lines.append(of_row)
     return lines
 
@@ -260,12 +283,12 @@ def _narrow(widths: list[int], least: Sequence[int], width: int) -> None:
 
 def _fold(row: Row, widths: Sequence[int], left: int) -> list[str]:
     """Return the lines of a row, text to the left and numbers to the right."""
-    columns = [textwrap.wrap(cell, width) for cell, width in zip(row, widths, strict=True)]
+    columns = [_wrapped(cell, width) for cell, width in zip(row, widths, strict=True)]
     lines = []
     for parts in itertools.zip_longest(*columns, fillvalue=""):
         aligned = []
         for column, part in enumerate(parts):
             is_text = column < left
-            aligned.append(part.ljust(widths[column]) if is_text else part.rjust(widths[column]))
+            aligned.append(_aligned(part, widths[column], is_text))
         lines.append(_GAP.join(aligned).rstrip().replace(KEEP, " "))
     return lines or [""]

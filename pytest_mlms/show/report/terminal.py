@@ -10,6 +10,7 @@ from functools import partial
 import pytest
 
 from pytest_mlms.core.records import Verdict, main_comparison
+from pytest_mlms.core.text import columns_of
 from pytest_mlms.decide.upgrade.labels import (
     deciding,
     percent,
@@ -335,7 +336,7 @@ def _below(item: ItemView, table: Table, dropped: Sequence[str]) -> list[Sequenc
 def _indented(forms: Sequence[str], width: int) -> list[str]:
     """Return the longest form that a line has room for, else the lines of the shortest."""
     for form in forms:
-        if len(form) + 2 <= width:
+        if columns_of(form) + 2 <= width:
             return [f"  {form}"]
     return textwrap.wrap(forms[-1], max(width, 20), initial_indent="  ", subsequent_indent="    ")
 

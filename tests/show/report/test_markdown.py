@@ -42,6 +42,11 @@ def test_cells_keep_their_columns_whatever_they_have() -> None:
         assert len(re.findall(r"(?<!\\)\|", line)) == 3
 
 
+def test_columns_of_wide_characters_are_aligned() -> None:
+    lines = table(("name", "b"), [("モデル", "1"), ("model", "2")]).splitlines()
+    assert lines[2:] == ["| モデル | 1   |", "| model  | 2   |"]
+
+
 def test_a_table_without_rows_is_left_out() -> None:
     assert table(("a", "b"), []) == ""
 

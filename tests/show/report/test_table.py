@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_mlms.core.text import columns_of
 from pytest_mlms.show.report.table import KEEP, GiveWay, fit_table, format_table
 
 words = st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=30)
+wide = st.text("漢字かなｶ한e\u0301-", min_size=1, max_size=15)
 numbers = st.integers(0, 10**6).map(str)
 WIDE = ["digits-cnn", "onnxruntime-cpu", "99.00 (97.84 to 99.54) %"]
 WIDE_HEADER = ["model", "case", "top-1 (interval)"]
@@ -169,3 +172,25 @@ def test_a_main_figure_without_room_stands_below_its_row_and_is_not_cut() -> Non
     table = fit_table(UPGRADES, ROWS, 34, left=2, order=ORDER)
     assert table.below == ["B / A ×1.006 (0.967 to 1.030)", "B / A ×1.101 (1.083 to 1.112)"]
     assert [row.split()[0] for row in table.rows] == ["PASSED", "REGRESSED"]
+
+
+def test_wide_characters_take_two_columns_and_accents_none() -> None:
+    rows = [["モデル", "1 ms"], ["e\u0301te\u0301", "20 ms"], ["model", "3 ms"]]
+    assert format_table(["name", "p50"], rows, 40, left=1) == [
+        ["name      p50"],
+        ["モデル   1 ms"],
+        ["e\u0301te\u0301     20 ms"],
+        ["model    3 ms"],
+    ]
+
+
+@given(st.lists(st.tuples(wide, wide, numbers), min_size=1, max_size=5), st.integers(32, 90))
+def test_no_line_of_wide_characters_is_wider_than_the_terminal(
+    rows: list[tuple[str, str, str]], width: int
+) -> None:
+    header, *folded_rows = format_table(["a", "b", "c"], rows, width, left=2)
+    for row, lines in zip(rows, folded_rows, strict=True):
+        assert sorted("".join(lines).replace(" ", "")) == sorted("".join(row))
+    fitted = fit_table(["a", "b", "c"], rows, width, left=2)
+    for line in [*header, *itertools.chain(*folded_rows), fitted.header, *fitted.rows]:
+        assert columns_of(line) <= width
