@@ -55,10 +55,10 @@ def _tell(name: str, text: str) -> None:
 
     workspace = Path(os.environ.get("GITHUB_WORKSPACE") or ".").absolute()
     lines = [line for line in text.splitlines() if line.strip()] or ["it failed"]
-    at_lines = list(github_annotations([], [text], Path.cwd(), workspace))
+    summary = os.environ.get("GITHUB_STEP_SUMMARY")
+    at_lines = list(github_annotations([], [text], Path.cwd(), workspace, bool(summary)))
     for command in at_lines or [workflow_command("error", lines[-1], {"title": name})]:
         print(command, file=sys.stderr)  # the output may be JSON
-    summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if summary:
         block = code_block(shortened(text, _LONGEST).splitlines())
         with contextlib.suppress(OSError), Path(summary).open("a", encoding="utf-8") as file:

@@ -115,7 +115,10 @@ def print_annotations(run: CiRun) -> None:
     from pytest_mlms.show.report.github_annotations import github_annotations
 
     workspace = Path(run.environ.get("GITHUB_WORKSPACE") or run.folder)
-    for command in github_annotations(run.items, run.collection, run.folder, workspace):
+    has_summary = os.path.isfile(run.environ.get("GITHUB_STEP_SUMMARY") or "")
+    for command in github_annotations(
+        run.items, run.collection, run.folder, workspace, has_summary
+    ):
         print(command)
     sys.stdout.flush()
 

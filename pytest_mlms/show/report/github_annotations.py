@@ -25,7 +25,6 @@ _MOST = 9
 """GitHub shows ten errors and ten warnings of a step; the tenth counts the others."""
 
 _LONGEST = 4000  # characters of a message
-_WHOLE = "the summary of this job has the whole text"
 _PLACE = re.compile(r"(?P<path>[^\n]+?):(?P<line>\d+)(?=:|$)")
 _MANIFEST_ERROR = re.compile(r"(?P<place>[^\n]+?\.ya?ml:\d+): (?P<message>.+)")
 _BAD_OUTCOMES = ("failed", "interrupted")
@@ -55,24 +54,30 @@ class _Note(NamedTuple):
 
 
 def github_annotations(
-    items: Iterable[ItemView], collection: Sequence[str], folder: Path, workspace: Path
+    items: Iterable[ItemView],
+    collection: Sequence[str],
+    folder: Path,
+    workspace: Path,
+    has_summary: bool = True,
 ) -> Iterator[str]:
     """Yield the commands for a run: errors of manifests first, then items, the worst ones first.
 
     ``collection`` has the texts of what could not be collected. ``folder`` is what paths of items
-    are relative to, and ``workspace`` what those of GitHub are.
+    are relative to, and ``workspace`` what those of GitHub are. Without a summary of the job, the
+    log is named as what has the rest.
     """
+    rest = "summary of this job" if has_summary else "log of this job"
     errors: list[_Note] = []
     warnings: list[_Note] = []
     for text in collection:
         errors += _manifest_errors(text)
     for item, *others in by_reason(sorted(items, key=lambda item: item.badness)):
         if item.outcome in _BAD_OUTCOMES:
-            errors.append(_of_item(item, others))
+            errors.append(_of_item(item, others, rest))
         elif item.outcome == "undecided":
-            warnings.append(_of_item(item, others))
-    yield from _limited("error", errors, folder, workspace)
-    yield from _limited("warning", warnings, folder, workspace)
+            warnings.append(_of_item(item, others, rest))
+    yield from _limited("error", errors, folder, workspace, rest)
+    yield from _limited("warning", warnings, folder, workspace, rest)
 
 
 def has_manifest_errors(text: str) -> bool:
@@ -88,34 +93,32 @@ def _manifest_errors(text: str) -> Iterator[_Note]:
             yield _Note("mlms: the manifest is wrong", found["message"], found["place"])
 
 
-def _of_item(item: ItemView, others: Sequence[ItemView]) -> _Note:
+def _of_item(item: ItemView, others: Sequence[ItemView], rest: str) -> _Note:
     """Return the reason of an item in a line, and where its whole text is.
 
-    ``others`` are items that have the same text.
+    ``others`` are items that have the same text, and ``rest`` has the whole text.
     """
     title = f"{item.manifest.name} {item.case}: {item.verdict.value}"
     reason, *_ = reasons_of(item)
     if others:
         reason += f"\nthe same for {len(others):,} more: {', '.join(one.case for one in others)}"
-    message = f"{reason}\n{_WHOLE}: {item.nodeid}"
+    message = f"{reason}\nthe {rest} has the whole text: {item.nodeid}"
     return _Note(title, message, place_of(item), 1 + len(others))
 
 
-def _limited(level: Level, notes: Sequence[_Note], folder: Path, workspace: Path) -> Iterator[str]:
+def _limited(
+    level: Level, notes: Sequence[_Note], folder: Path, workspace: Path, rest: str
+) -> Iterator[str]:
     for note in notes[:_MOST]:
         properties = _location(note.place, folder, workspace)
         properties["title"] = note.title
         yield workflow_command(level, shortened(note.message, _LONGEST), properties)
-    rest = sum(note.items for note in notes[_MOST:])
-    if rest > 0:
-        title = f"mlms: {rest:,} more"
-        yield workflow_command(level, _others(level, rest), {"title": title})
-
-
-def _others(level: Level, count: int) -> str:
-    kind = "failed" if level == "error" else "undecided"
-    noun = "item" if count == 1 else "items"
-    return f"and {count:,} more {kind} {noun}; the summary of the run lists them"
+    count = sum(note.items for note in notes[_MOST:])
+    if count > 0:
+        kind = "failed" if level == "error" else "undecided"
+        noun = "item" if count == 1 else "items"
+        others = f"and {count:,} more {kind} {noun}; the {rest} lists them"
+        yield workflow_command(level, others, {"title": f"mlms: {count:,} more"})
 
 
 def place_of(item: ItemView) -> str:

@@ -67,6 +67,14 @@ def test_a_broken_limit_is_an_error_at_its_line() -> None:
     assert message == f"{reason}%0A{where}"
 
 
+def test_without_a_summary_of_the_job_its_log_is_named() -> None:
+    views = views_of([broken_limit(number) for number in range(1, 12)])
+    commands = list(github_annotations(views, [], FOLDER, WORKSPACE, has_summary=False))
+    assert not any("summary" in command for command in commands)
+    assert "%0Athe log of this job has the whole text: models/m.yaml::" in commands[0]
+    assert commands[-1].endswith("::and 2 more failed items; the log of this job lists them")
+
+
 def test_an_undecided_item_is_a_warning() -> None:
     (command,) = annotated(undecided())
     assert command.startswith("::warning file=sub/models/m.yaml,line=88,")
@@ -80,7 +88,7 @@ def test_nine_errors_and_nine_warnings_come_worst_first_and_the_tenth_counts_the
     warnings = [command for command in commands if command.startswith("::warning ")]
     assert len(errors) == len(warnings) == 10
     assert "here-cpu-b12%3A" in errors[0]
-    assert errors[-1].endswith("::and 3 more failed items; the summary of the run lists them")
+    assert errors[-1].endswith("::and 3 more failed items; the summary of this job lists them")
     assert "::and 1 more undecided item;" in warnings[-1]
 
 
@@ -90,7 +98,7 @@ def test_the_tenth_annotation_counts_items_and_not_their_reasons() -> None:
         line_of(number, "ERROR", message=f"reason {number % 11}", **plain) for number in range(33)
     ]
     *_, last = annotated(*lines)
-    assert last.endswith("::and 6 more failed items; the summary of the run lists them")
+    assert last.endswith("::and 6 more failed items; the summary of this job lists them")
 
 
 def test_an_upgrade_is_annotated_at_its_tolerances() -> None:
