@@ -73,6 +73,15 @@ class Project:
         """The folders and files of --mlms-manifests."""
         return self.value("manifests") or ()
 
+    @property
+    def history(self) -> str | None:
+        """The address of the history that runs are added to; None where there is none."""
+        address: str | None = self.value("history")
+        if address == "":  # a bare --mlms-history
+            results = self.value("results") or Path("mlms-results")
+            address = os.environ.get("MLMS_HISTORY") or str(results / "history.sqlite")
+        return address
+
     @cached_property
     def _typed(self) -> argparse.Namespace:
         """The options in ``addopts`` of the ini file, and in PYTEST_ADDOPTS."""

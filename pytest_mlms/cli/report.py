@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pytest_mlms.core.errors import MlmsError
-
-if TYPE_CHECKING:
-    from pytest_mlms.show.pages.report import HistoryFigures
 
 _HTML = "report.html"
 _MARKDOWN = "upgrade-report.md"
@@ -27,7 +25,9 @@ def add_report(commands: Any) -> None:
         "--against", type=Path, metavar="RUN", help="a run to compare each of them with"
     )
     report.add_argument(
-        "--history", metavar="FILE|URL", help="history whose series of these items are shown"
+        "--history",
+        metavar="FILE|URL",
+        help="history whose series of these items are shown (default: the project's mlms_history)",
     )
     report.add_argument(
         "--upgrade-report",
@@ -80,17 +80,14 @@ def _write_html(options: argparse.Namespace, out: Path) -> None:
     require_templates()
     if options.bisection:
         raise MlmsError("--bisection is for --upgrade-report; add that, or leave it out")
+    from pytest_mlms.project import find_project
     from pytest_mlms.show.pages.report import write_report
     from pytest_mlms.show.pages.run import read_run
 
     runs = [read_run(run) for run in options.runs]
     baseline = read_run(options.against) if options.against else None
-    history: HistoryFigures = ()
-    database = None
-    if options.history:
-        from pytest_mlms.keep.history.store import open_to_read
-        from pytest_mlms.show.pages.series import history_figures
-
-        history = history_figures(options.history, runs)
-        database = open_to_read(options.history)
-    write_report(out, runs, baseline, history, database)
+    problem = write_report(out, runs, baseline, options.history or find_project().history)
+    if problem and options.history:
+        raise MlmsError(problem)
+    if problem:  # a project's history may not be there yet
+        print(f"mlms report: {problem}", file=sys.stderr)

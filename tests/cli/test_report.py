@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_mlms.cli.main import main
+from tests.support.histories import add_slower_runs, run_name
 from tests.support.report_runs import every_verdict, write_lines
 
 
@@ -64,6 +65,31 @@ def test_options_that_do_not_go_together_are_named(
     run = str(write_lines(tmp_path / "a", every_verdict()))
     assert main(["report", run, *words]) == 2
     assert problem in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("setting", ["mlms_history = h.sqlite", "addopts = --mlms-history"])
+def test_the_history_of_the_projects_settings_is_shown(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    setting: str,
+) -> None:
+    monkeypatch.delenv("MLMS_HISTORY", raising=False)
+    monkeypatch.chdir(tmp_path)
+    Path("pytest.ini").write_text(f"[pytest]\n{setting}\n")
+    folder = Path("mlms-results")
+    run = str(folder / run_name(5))
+    add_slower_runs("h.sqlite", folder, 6)
+    if "addopts" in setting:
+        Path("h.sqlite").rename(folder / "history.sqlite")
+    assert main(["report", run]) == 0
+    assert "Over time" in Path("report.html").read_text()
+    Path("pytest.ini").write_text("[pytest]\nmlms_history = none.sqlite\n")
+    assert main(["report", run]) == 0
+    assert "the report is without series: " in capsys.readouterr().err
+    assert "Over time" not in Path("report.html").read_text()
+    assert main(["report", run, "--history=none.sqlite"]) == 2
+    assert main(["report", run, "--upgrade-report"]) == 0
 
 
 def test_the_extra_is_named_where_jinja2_is_missing(

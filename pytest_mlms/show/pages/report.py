@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from markupsafe import Markup
 
 from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.extras import missing_extra
 from pytest_mlms.core.files import write_atomically
 from pytest_mlms.core.records import Verdict
 from pytest_mlms.show.pages.canvas import Figure
@@ -41,10 +42,7 @@ _MOST_COMPARED = 200  # rows of a comparison with another run
 _LEAST_OVERVIEW = 2  # items that are looked at together
 _FEW = 4  # items, of which none is folded
 
-UNREAD = "the history can't be read now"
-
-HistoryFigures = Sequence[Figure]
-"""Pictures of series over time."""
+_UNREAD = "the history can't be read now"
 
 Extent = Literal["row", "tables", "figures"]
 """A row has the verdict, numbers and command; tables also the rest but pictures."""
@@ -54,25 +52,41 @@ def write_report(
     path: Path,
     runs: Sequence[RunView],
     baseline: RunView | None = None,
-    history: HistoryFigures = (),
-    database: Engine | None = None,
-    lack: str = "",
-) -> None:
-    """Write the report of runs to a file, whole or not at all.
+    address: str | None = None,
+) -> str:
+    """Write the report of runs to a file, whole or not at all, with the series of a history.
 
-    Raises MlmsError where it can't be written.
+    Returns why it is without these, "" where it has them or ``address`` names no history. Raises
+    MlmsError where the report can't be written.
     """
-    text = render_report(runs, baseline, history, database, lack)
+    figures: Sequence[Figure] = ()
+    database = None
+    problem = ""
+    if address:
+        try:
+            from pytest_mlms.keep.history.store import open_to_read
+            from pytest_mlms.show.pages.series import history_figures
+
+            figures, database = history_figures(address, runs), open_to_read(address)
+        except MlmsError as error:
+            problem = f"the report is without series: {error}"
+        except ImportError as error:
+            lacking = missing_extra(error)
+            if lacking is None:
+                raise
+            problem = f"the report is without series: {lacking}"
+    text = render_report(runs, baseline, figures, database, _UNREAD if problem else "")
     try:
         write_atomically(path, text)
     except OSError as error:
         raise MlmsError(f"{path}: the report can't be written: {error.strerror}") from error
+    return problem
 
 
 def render_report(
     runs: Sequence[RunView],
     baseline: RunView | None = None,
-    history: HistoryFigures = (),
+    history: Sequence[Figure] = (),
     database: Engine | None = None,
     lack: str = "",
 ) -> str:
@@ -138,7 +152,7 @@ def _first_screen(runs: Sequence[RunView], database: Engine | None, lack: str) -
     try:
         overview = make_overview(evaluated, bench, unfinished)
     except MlmsError:  # of the history, which went away meanwhile
-        bench = _ReportBench(runs, None, UNREAD)
+        bench = _ReportBench(runs, None, _UNREAD)
         overview = make_overview(evaluated, bench, unfinished)
     macros = environment().get_template("_overview.html").make_module()
     return Markup(macros.screen(overview, has_pages=False))  # type: ignore[attr-defined]

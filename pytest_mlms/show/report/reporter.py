@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import sys
 import time
 import traceback
@@ -340,11 +341,17 @@ class Reporter:
         target = config.report
         if target is None:
             return
-        from pytest_mlms.show.report.run_report import write_run_report
+        from pytest_mlms.show.pages.report import write_report
+        from pytest_mlms.show.pages.run import read_run
 
-        outcome = write_run_report(target, self._session.run_folder, config.history)
-        self._written += outcome.lines
-        self._notes += outcome.notes
+        folder = self._session.run_folder
+        try:
+            problem = write_report(target, [read_run(folder)], address=config.history)
+        except MlmsError as error:
+            self._notes.append(f"{error}; try: mlms report {shlex.quote(str(folder))}")
+            return
+        self._written.append(f"report in {target}")
+        self._notes += filter(None, [problem])
 
     def _write_upgrade_report(self) -> None:
         """Write the upgrades that regressed; where that fails, it changes no exit status."""
