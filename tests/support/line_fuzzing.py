@@ -83,7 +83,7 @@ def _report(path: Path) -> None:
 def _portal(path: Path) -> None:
     state = FileState(1, 1, path.stat().st_size)
     with path.open("rb") as file:
-        read_for_index(_index(), "run", file, state, None, _LONGEST)
+        read_for_index(_index(), "run", file, state, None, _LONGEST, 1)
 
 
 @cache

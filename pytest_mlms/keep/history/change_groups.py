@@ -21,7 +21,7 @@ from pytest_mlms.keep.history.queries import (
 )
 from pytest_mlms.keep.history.stacks import canonical_name
 
-_NEAR = 2
+NEAR = 2
 """Runs that the places of changes with one cause may be apart: places are estimates."""
 
 _UNKNOWN = -1  # place of a run that is gone
@@ -99,7 +99,7 @@ def _near(changes: Sequence[Change], places: Mapping[str, int]) -> list[list[Cha
             continue
         groups.append([change])
         begin = change.first_run
-        end = place + _NEAR
+        end = place + NEAR
     return groups
 
 
@@ -140,7 +140,7 @@ def came_near(connection: Connection, series: int, started: str) -> set[tuple[st
     Near are some runs before and after it. None where that is not known: a side is gone, or has no
     record of its software.
     """
-    around = points_around(connection, series, started, _NEAR)
+    around = points_around(connection, series, started, NEAR)
     known = stacks(connection, [point.stack for point in around])
     found = [known.get(point.stack or "") for point in around]
     software = [stack for stack in found if stack and _names_its_framework(stack)]

@@ -34,10 +34,11 @@ class GitRecord:
 
 @dataclass(frozen=True)
 class JobRecord:
-    """A job of a CI service, with the address of its page."""
+    """A job of a CI service, the address of its page, and what started it, if that is known."""
 
     service: str = ""
     url: Text | None = None
+    event: Text | None = None
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ class Evaluated:
 
     ``stack`` is its name for people, ``version`` that of the framework, ``baseline`` that of an
     upgrade's other side, and ``whole`` whether its run ended and all its lines can be read.
+    ``received`` counts what read it: items that were read together have the same.
     """
 
     run: str
@@ -42,6 +43,7 @@ class Evaluated:
     verdict: str
     time: str
     whole: bool
+    received: int = 0
 
     @property
     def key(self) -> tuple[str, int]:
@@ -57,9 +59,10 @@ class Unfinished(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """The weightiest of the changes for the worse of a model on a stack that began at one run.
+    """The weightiest of the changes for the worse of a model on a stack that began together.
 
-    ``others`` counts the rest of them. ``moved`` is what differs between the runs before and after;
+    When it began is when all of them did, on the first screen: ``ids`` are theirs, and ``others``
+    counts the rest of them. ``moved`` is what differs between the runs before and after;
     that and the series are None of losses after the first ones. ``stack`` is its name for people,
     and ``came`` has the packages with their versions that may have come with it, as places of
     changes are estimates; None where that is not known.
@@ -71,6 +74,7 @@ class Loss(NamedTuple):
     series: SeriesView | None
     stack: str
     came: Collection[tuple[str, str]] | None
+    ids: Collection[int] = ()
 
 
 class Losses(NamedTuple):
@@ -106,22 +110,28 @@ def evaluated_of(item: ItemView, number: int, whole: bool) -> Evaluated:
 
 
 def newest_of(evaluated: Iterable[Evaluated], by_version: bool = False) -> list[Evaluated]:
-    """Return the newest item of each case on each class of machine, also of each version.
+    """Return the newest items of each case on each class of machine, also of each version.
 
-    One that was skipped takes the place of none that failed or is undecided, and one whose time is
-    to come, by a clock that was wrong, of none before. Of one version, what got worse stands also
-    where a later item could not be measured.
+    Newest is the last one by its time, and the last one to be read, as the clock of a host may
+    have been set back: where these are two items, both count. One that was skipped takes the place
+    of none that failed or is undecided, and one whose time is to come, by a clock that was wrong,
+    of none before. Of one version, what got worse stands also where a later item could not be
+    measured.
     """
     now = datetime.now(timezone.utc).isoformat()
-    newest: dict[tuple[object, ...], Evaluated] = {}
-    for each in sorted(evaluated, key=lambda each: each.time):
-        place: tuple[object, ...] = (each.model, each.stack, each.framework, each.nodeid)
-        place += (each.machine, each.time > now)
-        place += (each.version, each.baseline) if by_version else ()
-        before = newest[place].verdict if place in newest else "SKIPPED"
-        stands = each.verdict == "SKIPPED" and before not in (*FINE_VERDICTS, "SKIPPED")
-        if by_version and before in WORSE_VERDICTS and each.verdict in UNUSABLE:
-            stands = True
-        if not stands:
-            newest[place] = each
-    return list(newest.values())
+    by_time = sorted(evaluated, key=lambda each: each.time)
+    found: dict[Evaluated, None] = {}
+    for ordered in (by_time, sorted(by_time, key=lambda each: each.received)):
+        newest: dict[tuple[object, ...], Evaluated] = {}
+        for each in ordered:
+            place: tuple[object, ...] = (each.model, each.stack, each.framework, each.nodeid)
+            place += (each.machine, each.time > now)
+            place += (each.version, each.baseline) if by_version else ()
+            before = newest[place].verdict if place in newest else "SKIPPED"
+            stands = each.verdict == "SKIPPED" and before not in (*FINE_VERDICTS, "SKIPPED")
+            if by_version and before in WORSE_VERDICTS and each.verdict in UNUSABLE:
+                stands = True
+            if not stands:
+                newest[place] = each
+        found.update(dict.fromkeys(newest.values()))
+    return list(found)

@@ -17,6 +17,7 @@ from pytest_mlms.decide.upgrade.labels import format_change, tolerance_label, ve
 from pytest_mlms.show.pages.numbers import (
     count_text,
     distance_text,
+    duration_text,
     estimate_text,
     interval_text,
     limit_text,
@@ -101,6 +102,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "change": format_change,
     "count": count_text,
     "distance": distance_text,
+    "duration": duration_text,
     "estimate": estimate_text,
     "interval": interval_text,
     "label": quantity_label,

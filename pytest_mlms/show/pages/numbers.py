@@ -40,6 +40,16 @@ def count_text(count: int) -> str:
     return str(count)
 
 
+def duration_text(seconds: float | None) -> str:
+    """Return how long something took: "21 s", "41 min", "2 h 5 min"; "" where it isn't known."""
+    if seconds is None:
+        return ""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours:,} h {minutes} min" if hours else f"{minutes} min"
+
+
 def interval_text(value: float | None, low: float | None, high: float | None, unit: str) -> str:
     """Return a value with both ends of its interval; an end that is None is unbounded.
 

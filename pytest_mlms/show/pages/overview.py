@@ -95,7 +95,7 @@ class Cell:
     """The newest results of a model on a stack: the worst verdict, and how its figure moved.
 
     ``change`` is by the newest upgrade if there is one, else by the runs before, as ``against``
-    says. ``verdicts`` are those of all cases.
+    says; ``since`` is when a change of the history began. ``verdicts`` are those of all cases.
     """
 
     verdict: str
@@ -104,6 +104,7 @@ class Cell:
     value: str
     change: str
     against: str
+    since: str
     picture: Markup
     verdicts: Mapping[str, int]
 
@@ -151,6 +152,7 @@ def make_overview(
     newest = newest_of(evaluated)
     known = bench.losses({each.model for each in newest})
     losses, lack = known or Losses()
+    began = {number: loss.change.started for loss in losses for number in loss.ids}
     columns = _columns(newest)
     cells: dict[tuple[str, str, str], list[Evaluated]] = defaultdict(list)
     for each in newest:
@@ -169,7 +171,9 @@ def make_overview(
     for model in models:
         of_model = [(model, column.name, column.framework) for column in shown]
         made = [
-            _cell(cells[place], series.get(followed[place].key), bench) if place in cells else None
+            _cell(cells[place], series.get(followed[place].key), began, bench)
+            if place in cells
+            else None
             for place in of_model
         ]
         rows.append(Row(model, made))
@@ -177,7 +181,8 @@ def make_overview(
         stands_for = followed.get((first.model, first.stack, first.framework), first)
         if first.key not in series and stands_for.key in series:
             series[first.key] = series[stands_for.key]
-    looks = [*_looks_at_losses(losses, newest, bench), *_looks_at_items(bad, series, bench)]
+    of_items = _looks_at_items(bad, series, losses, bench)
+    looks = [*_looks_at_losses(losses, newest, bench), *of_items]
     looks.sort(key=lambda look: _LOOKS.index(look.verdict))
     answers = answers_of(evaluated, Losses(losses, lack), unfinished)
     return Overview(
@@ -198,7 +203,7 @@ def make_overview(
             "stacks": len(columns) - len(shown),
             "looks": len(bad) + len(losses) - min(len(looks), MOST_LOOKS),
         },
-        unseen=[*filter(None, [lack]), *_after_all(newest, unfinished)],
+        unseen=[*filter(None, [lack]), *_after_all(newest, unfinished), *_two_newest(newest)],
         has_losses=known is not None,
     )
 
@@ -210,6 +215,20 @@ def _after_all(newest: Sequence[Evaluated], unfinished: Sequence[Unfinished]) ->
     if len(cut) > 1:
         return [f"{len(cut)} runs are not whole, the last of them {cut[0]}"]
     return [f"the run {cut[0]} is not whole"] if cut else []
+
+
+def _two_newest(newest: Sequence[Evaluated]) -> Sequence[str]:
+    """Return a text of the cases with two newest results, whose verdicts differ."""
+    verdicts: dict[tuple[str, ...], set[str]] = defaultdict(set)
+    for each in newest:
+        place = (each.model, each.stack, each.framework, each.nodeid, each.machine)
+        verdicts[place].add(each.verdict)
+    count = sum(len(of_place) > 1 for of_place in verdicts.values())
+    cases = "1 case has" if count == 1 else f"{count} cases have"
+    why = (
+        "by its time and by when it was read, and both count: a clock was wrong, or a run came late"
+    )
+    return [f"{cases} another newest result {why}"] if count else []
 
 
 def _columns(newest: Sequence[Evaluated]) -> list[Column]:
@@ -249,7 +268,10 @@ def _bad_groups(newest: Sequence[Evaluated]) -> list[list[Evaluated]]:
     return [groups[key] for key in ordered]
 
 
-def _cell(items: Sequence[Evaluated], series: SeriesView | None, bench: Bench) -> Cell:
+def _cell(
+    items: Sequence[Evaluated], series: SeriesView | None, began: Mapping[int, str], bench: Bench
+) -> Cell:
+    """Return a cell; ``began`` has the dates of the history's changes for the worse."""
     worst = min(items, key=lambda each: (_ORDER.get(each.verdict, 0), each.case))
     upgrades = [each for each in items if each.kind == "upgrade"]
     headline = ""
@@ -257,15 +279,18 @@ def _cell(items: Sequence[Evaluated], series: SeriesView | None, bench: Bench) -
         headline = item.headline
     change = series.drift_text if series else ""
     against = "to the median of the runs before" if change else ""
+    since = ""
     lost = series.last_change if series else None
     if lost is not None and lost.is_loss:
         change = signed(lost.ratio)
-        against = f"since {lost.started[:10]}, {lost.status}"
+        against = lost.status
+        since = began.get(lost.id, lost.started)
     if upgrades:
         upgrade = min(upgrades, key=lambda each: (_ORDER.get(each.verdict, 0), each.case))
         of_upgrade = _upgrade_text(bench.item(upgrade))
-        change = of_upgrade or change
-        against = f"to {upgrade.baseline or 'the baseline'}" if of_upgrade else against
+        if of_upgrade:
+            change, since = of_upgrade, ""
+            against = f"to {upgrade.baseline or 'the baseline'}"
     return Cell(
         verdict=worst.verdict,
         link=worst.link,
@@ -273,6 +298,7 @@ def _cell(items: Sequence[Evaluated], series: SeriesView | None, bench: Bench) -
         value=series.last_text.partition(" (")[0] if series else headline,
         change=change,
         against=against,
+        since=since,
         picture=sparkline(series) if series else Markup(),
         verdicts=Counter(each.verdict for each in items),
     )
@@ -292,9 +318,13 @@ def _upgrade_text(item: ItemView | None) -> str:
 def _looks_at_items(
     bad: Sequence[Sequence[Evaluated]],
     series: Mapping[tuple[str, int], SeriesView],
+    losses: Sequence[Loss],
     bench: Bench,
 ) -> Iterator[Look]:
-    """Yield the first item of each group that makes a run fail."""
+    """Yield the first item of each group that makes a run fail.
+
+    An upgrade that shows a change of the history began with it.
+    """
     for group in bad[:MOST_LOOKS]:
         each = group[0]
         item = bench.item(each)
@@ -303,6 +333,7 @@ def _looks_at_items(
         if each.baseline and each.baseline != each.version:
             cause = f"{each.framework} {each.baseline} → {each.version}"
         others = f"{len(group) - 1} more of its cases" if len(group) > 1 else ""
+        shown = [loss.change.started for loss in losses if _shows(each, loss)]
         yield Look(
             verdict=each.verdict,
             title=item.title if item else each.model,
@@ -310,7 +341,7 @@ def _looks_at_items(
             change=change,
             values=values,
             cause=", ".join(part for part in (cause, each.host, others) if part),
-            since=bench.since(each),
+            since=min(shown, default="") or bench.since(each),
             state="measured in turns by the gate" if each.kind == "upgrade" else each.kind,
             gate="",
             picture=sparkline(series[each.key]) if each.key in series else Markup(),
@@ -350,8 +381,13 @@ def _looks_at_losses(
 def _unconfirmed(loss: Loss, newest: Sequence[Evaluated]) -> str:
     """Return that a change is not confirmed, but with the upgrade that shows it all the same."""
     for each in newest:
-        is_worse = each.kind == "upgrade" and each.verdict in WORSE_VERDICTS
-        software = (canonical_name(each.framework), each.version)
-        if is_worse and each.model == loss.change.model and software in (loss.came or ()):
+        if _shows(each, loss):
             return f"not confirmed by itself; an upgrade to {each.version} {each.verdict}"
     return "not confirmed by the gate"
+
+
+def _shows(each: Evaluated, loss: Loss) -> bool:
+    """Return whether an item is an upgrade that got worse, to what a change came with."""
+    is_worse = each.kind == "upgrade" and each.verdict in WORSE_VERDICTS
+    software = (canonical_name(each.framework), each.version)
+    return is_worse and each.model == loss.change.model and software in (loss.came or ())

@@ -6,6 +6,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,9 +25,11 @@ class RunView:
     """A run: how it was started and ended, and its items in the order in which they finished.
 
     ``exit_status`` is pytest's, None for a run that was killed or goes on. ``sessions`` is more
-    than 1 for a run that was resumed. ``time`` and ``ended`` are ISO 8601, UTC. ``numbers`` has the
-    places of the items' lines in the file, from 0, by node id. ``left_out`` counts the lines that
-    can't be read: they are too long, or no lines of results.
+    than 1 for a run that was resumed. ``time`` and ``ended`` are ISO 8601, UTC; ``seconds`` is the
+    time of all sessions, None where clocks don't tell it. ``started_by`` is what started the first
+    one, and ``job`` the address of the last one's job. ``numbers`` has the places of the items'
+    lines in the file, from 0, by node id. ``left_out`` counts the lines that can't be read: they
+    are too long, or no lines of results.
     """
 
     name: str
@@ -40,6 +43,9 @@ class RunView:
     exit_status: int | None = None
     sessions: int = 1
     git: GitRecord | None = None
+    seconds: float | None = None
+    started_by: str = ""
+    job: str = ""
     numbers: Mapping[str, int] = field(default_factory=dict)
     left_out: int = 0
 
@@ -118,6 +124,49 @@ class RunView:
 
 
 @dataclass
+class Elapsed:
+    """The time of a run's sessions, by its lines; ``before`` is that of earlier ones."""
+
+    before: float | None = 0.0
+    began: str = ""
+    last: str = ""
+
+    def take(self, line: Mapping[str, Any]) -> None:
+        """Add a line."""
+        time = _text(line, "time")
+        if line.get("type") == "run" or not self.began:
+            self.before = self.seconds if self.began else 0.0
+            self.began = (_text(line, "began") if line.get("type") == "run" else "") or time
+        self.last = time or self.last
+
+    @property
+    def seconds(self) -> float | None:
+        """The time of all sessions; None where a clock was set back, or a time is damaged."""
+        try:
+            passed = datetime.fromisoformat(self.last) - datetime.fromisoformat(self.began)
+        except (TypeError, ValueError):  # one without a time zone can't be compared
+            return None
+        known = self.before is not None and passed.total_seconds() >= 0
+        return (self.before or 0.0) + passed.total_seconds() if known else None
+
+
+def started_by(line: Mapping[str, Any]) -> str:
+    """Return what started the session of a line: "schedule", "pull request", "local", …
+
+    A job of CI whose service doesn't tell is called by the service; "" for lines of older versions.
+    """
+    job = line.get("ci", "")
+    if job is None:
+        return "local"
+    return (_text(job, "event") or _text(job, "service")) if isinstance(job, dict) else ""
+
+
+def _text(line: Mapping[str, Any], key: str) -> str:
+    value = line.get(key)
+    return value if isinstance(value, str) else ""
+
+
+@dataclass
 class _Sessions:
     """The facts of the run itself that the lines read so far tell."""
 
@@ -126,14 +175,14 @@ class _Sessions:
     exit_status: int | None = None
     count: int = 0
     first_time: str = ""
-    last_time: str = ""
+    elapsed: Elapsed = field(default_factory=Elapsed)
+    started_by: str = ""
 
     def take(self, line: Mapping[str, Any]) -> None:
         """Add what a line tells."""
-        time = str(line.get("time") or "")
-        began = line.get("began") if line.get("type") == "run" else None  # old lines have none
-        self.first_time = self.first_time or (began if isinstance(began, str) else "") or time
-        self.last_time = time or self.last_time
+        self.elapsed.take(line)
+        began = _text(line, "began") if line.get("type") == "run" else ""  # old lines have none
+        self.first_time = self.first_time or began or _text(line, "time")
         if not self.run or line.get("type") == "run":
             self.run = str(line.get("run") or "")
         status = line.get("exit_status") if line.get("type") == "end" else None
@@ -141,6 +190,7 @@ class _Sessions:
         if line.get("type") == "run":
             self.count += 1
             self.last = from_plain(Session, line)
+            self.started_by = self.started_by or started_by(line)
 
 
 def read_run(folder: Path, longest_line: int = 1 << 60) -> RunView:
@@ -163,19 +213,23 @@ def read_run(folder: Path, longest_line: int = 1 << 60) -> RunView:
     if not sessions.count and not items.lines:
         raise MlmsError(f"{path}: it has no line of a run; name the folder of a run")
     numbered = [(line, items.numbers[name] + 1) for name, line in items.lines.items()]
+    url = (sessions.last.ci and sessions.last.ci.url) or ""
     views = [item_of(ItemView, line, path, number) for line, number in numbered]
     return RunView(
         name=sessions.run or path.parent.resolve().name,
         folder=path.parent,
         items=tuple(views),
         time=sessions.first_time,
-        ended=sessions.last_time,
+        ended=sessions.elapsed.last,
         command=sessions.last.command,
         python=sessions.last.python,
         plugin=sessions.last.plugin,
         exit_status=sessions.exit_status,
         sessions=max(sessions.count, 1),
         git=sessions.last.git,
+        seconds=sessions.elapsed.seconds,
+        started_by=sessions.started_by,
+        job=url if url.startswith(("https://", "http://")) else "",
         numbers=items.numbers,
         left_out=left_out,
     )

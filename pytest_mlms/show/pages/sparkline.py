@@ -45,8 +45,9 @@ def sparkline(series: SeriesView) -> Markup:
     runs_shown = [point.run for point in points]
     change = series.last_change
     if change is not None and change.first_run in runs_shown:
-        label += f"; {change.text} since {change.started[:10]}"
-        left = max(_EDGE + (runs_shown.index(change.first_run) - 0.5) * step, 0.0)
+        place = runs_shown.index(change.first_run)
+        label += f"; {change.text} in the last {len(points) - place}"
+        left = max(_EDGE + (place - 0.5) * step, 0.0)
         paint = filled("worse" if change.is_worse else "band")
         parts.append(element("rect", x=left, y=0, width=_WIDTH - left, height=_HEIGHT, **paint))
     if len(places) > 1:

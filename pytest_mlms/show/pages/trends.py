@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from sqlalchemy import Engine
 
-from pytest_mlms.keep.history.change_groups import came_near
+from pytest_mlms.keep.history.change_groups import NEAR, came_near
 from pytest_mlms.keep.history.changes import Change, newest_changes
-from pytest_mlms.keep.history.queries import series_ids
+from pytest_mlms.keep.history.queries import points_around, series_ids
 from pytest_mlms.show.pages.evaluated import Loss, Losses
 from pytest_mlms.show.pages.item import HEADLINES
 from pytest_mlms.show.pages.series import (
@@ -49,43 +49,44 @@ def main_series(history: Engine, quantities: Mapping[K, Mapping[str, str]]) -> d
 def read_losses(history: Engine, models: Collection[str], most_shown: int) -> Losses:
     """Return the changes for the worse of these models that are open or confirmed.
 
-    Of those of a model on a stack that began at one run it is one. Confirmed ones come first. Only
-    the first ones, which are shown, have their series.
+    Those of a model on a stack that began near each other are one, which has the date of the
+    weightiest: places of changes are estimates. Confirmed ones come first. Only the first ones,
+    which are shown, have their series.
     """
-    groups: dict[_Origin, list[ChangeView]] = defaultdict(list)
+    of_stacks: dict[tuple[str, str], list[ChangeView]] = defaultdict(list)
+    groups: list[tuple[str, list[ChangeView]]] = []
     with history.connect() as connection:
         found, total = newest_changes(connection, _MOST_CHANGES, statuses=("confirmed", "open"))
         for change in found:
             view = change_view(change)
             if view.is_loss and view.model in models:
-                groups[_Origin(view.model, _stack_of(change), view.first_run)].append(view)
-        largest = [(max(views, key=_weight), origin) for origin, views in groups.items()]
-        largest.sort(key=lambda each: _weight(each[0]), reverse=True)
-        asked = [view for view, _ in largest[:_MOST_MOVED]]
+                of_stacks[view.model, _stack_of(change)].append(view)
+        for (_, stack), views in of_stacks.items():
+            left = sorted(views, key=_weight, reverse=True)
+            while left:
+                _, *around = points_around(connection, left[0].series, left[0].started, NEAR)
+                near = {left[0].first_run, *(point.run for point in around)}
+                groups.append((stack, [view for view in left if view.first_run in near]))
+                left = [view for view in left if view.first_run not in near]
+        groups.sort(key=lambda group: _weight(group[1][0]), reverse=True)
+        asked = [views[0] for _, views in groups[:_MOST_MOVED]]
         moved = {view.id: moved_with(connection, view) for view in asked}
         came = {view.id: came_near(connection, view.series, view.started) for view in asked}
-    shown = [view.series for view, _ in largest[:most_shown]]
+    shown = [views[0].series for _, views in groups[:most_shown]]
     series = {each.id: each for each in read_series(history, shown, MOST_RUNS)}
     losses = [
         Loss(
-            change=view,
-            others=len(groups[origin]) - 1,
-            moved=moved.get(view.id),
-            series=series.get(view.series),
-            stack=origin.stack,
-            came=came.get(view.id),
+            change=views[0],
+            others=len(views) - 1,
+            moved=moved.get(views[0].id),
+            series=series.get(views[0].series),
+            stack=stack,
+            came=came.get(views[0].id),
+            ids=[view.id for view in views],
         )
-        for view, origin in largest
+        for stack, views in groups
     ]
     return Losses(losses, "" if total <= _MOST_CHANGES else "there are too many changes to read")
-
-
-class _Origin(NamedTuple):
-    """The first run of changes of a model on a stack that began together."""
-
-    model: str
-    stack: str
-    first_run: str
 
 
 def _stack_of(change: Change) -> str:

@@ -17,7 +17,7 @@ from pytest_mlms.core.records import Verdict
 from pytest_mlms.keep.results.item_line import item_of
 from pytest_mlms.show.pages.evaluated import Evaluated, Unfinished
 from pytest_mlms.show.pages.item import ItemView
-from pytest_mlms.show.pages.run import RunView, read_run
+from pytest_mlms.show.pages.run import Elapsed, RunView, read_run
 from pytest_mlms.show.pages.structure import StructureView, structure_of
 from pytest_mlms.show.portal.run_index import RunIndex
 
@@ -54,10 +54,13 @@ class RunRow:
     """A run; ``exit_status`` is None of one that goes on or was killed.
 
     ``counts`` has the number of items by verdict, ``left_out`` that of lines that can't be read.
+    ``started_by`` and ``seconds`` are those of RunView.
     """
 
     name: str
     started: str
+    started_by: str
+    seconds: float | None
     host: str
     plugin: str
     exit_status: int | None
@@ -133,7 +136,7 @@ class SoftwareRow:
 _NEWEST_ITEMS = """
 SELECT item.*, b.version AS framework_version, a.version AS baseline, run.exit_status, run.left_out
 FROM (
-    SELECT item.run, item.number, max(item.time) FROM item
+    SELECT item.run, item.number, max({order}) FROM item
     LEFT JOIN software AS b ON b.run = item.run AND b.number = item.number AND b.side = 'b'
     LEFT JOIN software AS a ON a.run = item.run AND a.number = item.number AND a.side = 'a'
     WHERE is_last AND item.run IN ({marks})
@@ -145,6 +148,8 @@ JOIN run ON run.name = item.run
 LEFT JOIN software AS b ON b.run = item.run AND b.number = item.number AND b.side = 'b'
 LEFT JOIN software AS a ON a.run = item.run AND a.number = item.number AND a.side = 'a'
 """
+_ORDERS = ("item.time", "printf('%020d', item.received) || item.time")
+"""What is newest: by the clocks of hosts, and in the order in which the portal read the items."""
 
 _BAD_SINCE = """
 SELECT min(time) FROM item WHERE nodeid = ?1 AND machine = ?2 AND is_last = 1
@@ -187,7 +192,11 @@ class Catalog:
         return Page(tuple(map(_item, rows)), total, offset, limit)
 
     def newest_runs(self, days: int, most: int, most_lines: int) -> Sequence[str]:
-        """Return the runs of the days up to the newest one, of which the index is not too long."""
+        """Return the runs of the days up to the newest one, of which the index is not too long.
+
+        Runs that were read after these are among them whenever they began: a clock may have been
+        set back.
+        """
         query = "SELECT name, lines, started FROM run ORDER BY started DESC, name DESC LIMIT ?"
         rows = self._rows(query, most)
         started = [row["started"] or "" for row in rows]
@@ -200,22 +209,33 @@ class Catalog:
             if chosen and (lines > most_lines or (row["started"] or "") < begin):
                 break
             chosen.append(row["name"])
-        return chosen
+        later = f"""
+            SELECT name, sum(lines) OVER (ORDER BY received DESC, started DESC, name DESC) AS lines
+            FROM run WHERE name NOT IN ({_marks(chosen)}) AND received > (
+                SELECT min(received) FROM run WHERE name IN ({_marks(chosen)})
+            ) ORDER BY received DESC, started DESC, name DESC LIMIT ?
+        """
+        read = self._rows(later, *chosen, *chosen, most)
+        return [*chosen, *(row["name"] for row in read if row["lines"] <= most_lines)]
 
     def newest_items(self, runs: Sequence[str]) -> Sequence[Evaluated]:
-        """Return the newest item of each case, version and class of machine in these runs.
+        """Return the newest items of each case, version and class of machine in these runs.
 
-        Those without a result, or whose time is to come, are there beside the newest others.
+        Those without a result, or whose time is to come, are there beside the newest others. Where
+        the times of items and the order in which they were read differ, both of the newest are.
         """
-        query = _NEWEST_ITEMS.format(marks=", ".join("?" * len(runs)))
-        return [_evaluated(row) for row in self._rows(query, *runs, _now()) if row["model"]]
+        found: dict[tuple[str, int], Evaluated] = {}
+        for order in _ORDERS:
+            query = _NEWEST_ITEMS.format(order=order, marks=_marks(runs))
+            each = [_evaluated(row) for row in self._rows(query, *runs, _now()) if row["model"]]
+            found.update({item.key: item for item in each})
+        return list(found.values())
 
     def unfinished(self, runs: Sequence[str]) -> Sequence[Unfinished]:
         """Return those of these runs that go on, were killed or can't be read whole, in order."""
-        marks = ", ".join("?" * len(runs))
         query = f"""
             SELECT name, started FROM run WHERE (exit_status IS NULL OR left_out) AND name IN
-            ({marks}) ORDER BY started DESC, name DESC
+            ({_marks(runs)}) ORDER BY started DESC, name DESC
         """
         return [Unfinished(row["name"], row["started"] or "") for row in self._rows(query, *runs)]
 
@@ -299,7 +319,7 @@ class Catalog:
         """Yield runs with the numbers of their items by verdict."""
         names = [row["name"] for row in runs]
         counts: dict[str, dict[str, int]] = defaultdict(dict)
-        query = _VERDICTS.format(marks=", ".join("?" * len(names)))
+        query = _VERDICTS.format(marks=_marks(names))
         for row in self._rows(query, *names):
             counts[row["run"]][row["verdict"]] = row["count"]
         for name, of_run in counts.items():
@@ -308,12 +328,19 @@ class Catalog:
             yield RunRow(
                 name=row["name"],
                 started=row["started"] or "",
+                started_by=row["started_by"] or "",
+                seconds=Elapsed(row["earlier"], row["began"], row["last"]).seconds,
                 host=row["host"] or "",
                 plugin=row["plugin"] or "",
                 exit_status=row["exit_status"],
                 counts=counts[row["name"]],
                 left_out=row["left_out"],
             )
+
+
+def _marks(values: Sequence[object]) -> str:
+    """Return the marks of a statement's parameters."""
+    return ", ".join("?" * len(values))
 
 
 def _now() -> str:
@@ -346,6 +373,7 @@ def _evaluated(row: sqlite3.Row) -> Evaluated:
         host=row["host"],
         verdict=row["verdict"],
         time=row["time"],
+        received=row["received"],
         whole=row["exit_status"] in (0, 1) and not row["left_out"],
     )
 

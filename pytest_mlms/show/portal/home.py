@@ -149,7 +149,11 @@ def _search(
             if has_words(f"{each.model} {each.kind} {each.case} {each.nodeid} {each.stack}", words)
         ],
         "runs": [
-            _Found(row.name, f"/runs/{quote(row.name, safe='')}", row.host)
+            _Found(
+                row.name,
+                f"/runs/{quote(row.name, safe='')}",
+                ", ".join(filter(None, [row.host, row.started_by])),
+            )
             for row in catalog.runs_like(words, _MOST_FOUND + 1)
         ],
         "series": [],

@@ -5,19 +5,24 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-_VERSION = 6
+_VERSION = 7
 
 _TABLES = """
 CREATE TABLE run (
     name TEXT PRIMARY KEY,
-    inode INTEGER NOT NULL,
-    modified INTEGER NOT NULL,      -- ns
-    size INTEGER NOT NULL,          -- bytes of results.jsonl when it was read
-    position INTEGER NOT NULL,      -- the end of its last whole line
-    before BLOB NOT NULL,           -- what is before it in the file
-    lines INTEGER NOT NULL,
-    left_out INTEGER NOT NULL,      -- lines that can't be read
+    inode INTEGER NOT NULL DEFAULT 0,
+    modified INTEGER NOT NULL DEFAULT 0,    -- ns
+    size INTEGER NOT NULL DEFAULT 0,        -- bytes of results.jsonl when it was read
+    position INTEGER NOT NULL DEFAULT 0,    -- the end of its last whole line
+    before BLOB NOT NULL DEFAULT '',        -- what is before it in the file
+    lines INTEGER NOT NULL DEFAULT 0,
+    left_out INTEGER NOT NULL DEFAULT 0,    -- lines that can't be read
+    received INTEGER NOT NULL DEFAULT 0,    -- the number of the last reading of the folder
+    began TEXT NOT NULL DEFAULT '',         -- the last session
+    last TEXT NOT NULL DEFAULT '',          -- the time of the last line
+    earlier REAL DEFAULT 0,                 -- seconds of the sessions before the last
     started TEXT,                   -- ISO 8601, UTC
+    started_by TEXT,
     host TEXT,
     plugin TEXT,
     exit_status INTEGER             -- null while it is written, and of one that was killed
@@ -43,6 +48,7 @@ CREATE TABLE item (
     host TEXT NOT NULL,
     machine TEXT NOT NULL,          -- its class
     time TEXT NOT NULL,
+    received INTEGER NOT NULL,      -- the number of the reading of the folder that found it
     cost_batch INTEGER,             -- the batch size of the static cost that its trace has
     PRIMARY KEY (run, number)
 ) WITHOUT ROWID;

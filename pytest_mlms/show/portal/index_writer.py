@@ -14,12 +14,11 @@ from pytest_mlms.core.json_lines import JsonLine, lines_from
 from pytest_mlms.core.recorded import is_file_of_run
 from pytest_mlms.keep.history.machine_class import machine_class
 from pytest_mlms.keep.results.run_line import format_problem
-
-_NEW_RUN = "INSERT INTO run VALUES (?, 0, 0, 0, 0, '', 0, 0, NULL, NULL, NULL, NULL)"
+from pytest_mlms.show.pages.run import Elapsed, started_by
 
 _PROGRESS = """
-UPDATE run SET inode = ?, modified = ?, size = ?, position = ?, before = ?, lines = ?, left_out = ?
-WHERE name = ?
+UPDATE run SET inode = ?, modified = ?, size = ?, position = ?, before = ?, lines = ?, left_out = ?,
+earlier = ?, began = ?, last = ?, received = ? WHERE name = ?
 """
 _COMPARED = 1024  # bytes before the position, by which a file that was written anew is seen
 
@@ -50,25 +49,33 @@ def read_run(
     state: FileState,
     known: sqlite3.Row | None,
     longest_line: int,
+    reading: int,
 ) -> None:
     """Read the lines of a run into the index, whole or not at all.
 
-    ``known`` is its row where only what is new is to be read.
+    ``known`` is its row where only what is new is to be read, and ``reading`` the number of this
+    reading of the folder.
     """
     with database:
+        elapsed = Elapsed()
         if known is None:
             _delete(database, run)
-            database.execute(_NEW_RUN, (run,))
+            database.execute("INSERT INTO run (name) VALUES (?)", (run,))
+        else:
+            elapsed = Elapsed(known["earlier"], known["began"], known["last"])
         position, number, left_out = _reached(known)
         for line in lines_from(file, position, longest_line):
             position = line.end
             if line.content is None or format_problem(line.content):
                 left_out += 1
             else:
-                _add_line(database, run, number, line, line.content)
+                elapsed.take(line.content)
+                _add_line(database, run, number, line, line.content, reading)
             number += 1
-        progress = (position, _before(file, position), number, left_out, run)
-        database.execute(_PROGRESS, (state.inode, state.modified, state.size, *progress))
+        progress = (position, _before(file, position), number, left_out)
+        times = (elapsed.before, elapsed.began, elapsed.last, reading)
+        values = (state.inode, state.modified, state.size, *progress, *times, run)
+        database.execute(_PROGRESS, values)
 
 
 def forget_run(database: sqlite3.Connection, run: str) -> None:
@@ -103,10 +110,11 @@ def _add_line(
     number: int,
     line: JsonLine,
     content: Mapping[str, Any],
+    reading: int,
 ) -> None:
     kind = content.get("type")
     if kind == "item":
-        _add_item(database, run, number, line, content)
+        _add_item(database, run, number, line, content, reading)
     elif kind == "teardown":
         _fail_item(database, run, content)
     row = run_row(content)
@@ -123,8 +131,9 @@ def _add_item(
     number: int,
     line: JsonLine,
     content: Mapping[str, Any],
+    reading: int,
 ) -> None:
-    row = item_row(content)
+    row = {**item_row(content), "received": reading}
     again = "UPDATE item SET is_last = 0 WHERE run = ? AND nodeid = ?"
     database.execute(again, (run, row["nodeid"]))
     row.update(run=run, number=number, position=line.position, length=line.length, is_last=1)
@@ -221,6 +230,7 @@ def run_row(line: Mapping[str, Any]) -> dict[str, Any]:
     if kind == "run":
         row["started"] = _text(line, "began") or row["started"]  # old lines have their time only
         row["plugin"] = _text(line, "plugin")
+        row["started_by"] = started_by(line) or None
     elif kind == "item":
         row["host"] = _text(line, "machine", "host")
     return row

@@ -41,14 +41,6 @@ class _Model:
     manifest: ManifestEntry | None
 
 
-@dataclass(frozen=True)
-class _Compared:
-    """A quantity of items side by side, as texts; "" where an item has none."""
-
-    quantity: str
-    values: tuple[str, ...]
-
-
 def make_pages(
     catalog: Catalog, views: RunViews, history: Histories, manifests: Manifests, pages: Pages
 ) -> APIRouter:
@@ -157,12 +149,14 @@ def _of_models(catalog: Catalog, views: RunViews, manifests: Manifests, pages: P
         if not 2 <= len(item) <= _MOST_COMPARED:
             raise HTTPException(400, f"choose 2 to {_MOST_COMPARED} items to compare")
         items = [_named(views, name) for name in item]
+        columns = [dict(_values(each)) for each in items]
+        quantities = dict.fromkeys(name for column in columns for name in column)
         return pages.page(
             request,
             "compare.html",
             place="models",
             items=list(zip(item, items, strict=True)),
-            rows=list(_rows(items)),
+            rows={name: [column.get(name, "") for column in columns] for name in quantities},
         )
 
     return router
@@ -239,13 +233,6 @@ def _named(views: RunViews, name: str) -> ItemView:
     if found is None:
         raise HTTPException(404, "one of the items is not there")
     return found
-
-
-def _rows(items: Sequence[ItemView]) -> Iterator[_Compared]:
-    """Yield the quantities that any of the items has."""
-    columns = [dict(_values(item)) for item in items]
-    for name in dict.fromkeys(name for column in columns for name in column):
-        yield _Compared(name, tuple(column.get(name, "") for column in columns))
 
 
 def _values(item: ItemView) -> Iterator[tuple[str, str]]:

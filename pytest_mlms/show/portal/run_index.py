@@ -122,10 +122,11 @@ class RunIndex:
 
     def _refresh(self) -> None:
         known = {row["name"]: row for row in self._writer.execute("SELECT * FROM run")}
+        reading = 1 + max((row["received"] for row in known.values()), default=0)
         present = set()
         for name in self._folders():
             with contextlib.suppress(FileNotFoundError):  # it was removed meanwhile
-                self._refresh_run(name, known.get(name))
+                self._refresh_run(name, known.get(name), reading)
                 present.add(name)
         for name in known.keys() - present:
             forget_run(self._writer, name)
@@ -142,7 +143,7 @@ class RunIndex:
             if is_folder and RUN_FOLDER.fullmatch(entry.name) and results.is_file():
                 yield entry.name
 
-    def _refresh_run(self, name: str, known: sqlite3.Row | None) -> None:
+    def _refresh_run(self, name: str, known: sqlite3.Row | None, reading: int) -> None:
         status = (self._results / name / RESULTS_FILE).lstat()
         state = FileState(status.st_ino, status.st_mtime_ns, status.st_size)
         if known and state.is_of(known):
@@ -153,7 +154,7 @@ class RunIndex:
             return
         with file:
             before = known if known and state.continues(known, file) else None
-            read_run(self._writer, name, file, state, before, self.longest_line)
+            read_run(self._writer, name, file, state, before, self.longest_line, reading)
 
 
 def open_below(folder: Path, path: str) -> IO[bytes]:

@@ -59,22 +59,48 @@ def revision_of(folder: Path, env: Mapping[str, str] = os.environ) -> GitRecord 
     return GitRecord(sha, dirty, encodable(branch))
 
 
+_EVENTS = {
+    "schedule": ("schedule",),
+    "pull request": (
+        *("pull_request", "pull_request_target", "merge_request_event", "pullrequest"),
+        "external_pull_request_event",
+    ),
+    "push": ("push", "merge_group", "webhook", "individualci", "batchedci"),
+    "by hand": ("workflow_dispatch", "web", "ui", "manual"),
+}
+"""What starts a job -> the words of CI services for it."""
+
+
 def job_of(env: Mapping[str, str] = os.environ) -> JobRecord | None:
     """Return the job that the variables of a CI service tell; None outside of these services.
 
     Known are GitHub Actions, GitLab, Jenkins, Buildkite and Azure Pipelines.
     """
     if env.get("GITHUB_ACTIONS"):
-        return JobRecord("GitHub Actions", _github_url(env))
+        return JobRecord("GitHub Actions", _github_url(env), _event(env, "GITHUB_EVENT_NAME"))
     if env.get("GITLAB_CI"):
-        return JobRecord("GitLab", _address(env.get("CI_JOB_URL")))
+        url = _address(env.get("CI_JOB_URL"))
+        return JobRecord("GitLab", url, _event(env, "CI_PIPELINE_SOURCE"))
     if env.get("BUILDKITE"):
-        return JobRecord("Buildkite", _address(env.get("BUILDKITE_BUILD_URL")))
+        url = _address(env.get("BUILDKITE_BUILD_URL"))
+        event = _event(env, "BUILDKITE_SOURCE", "BUILDKITE_PULL_REQUEST")
+        return JobRecord("Buildkite", url, event)
     if env.get("TF_BUILD"):
-        return JobRecord("Azure Pipelines", _azure_url(env))
+        return JobRecord("Azure Pipelines", _azure_url(env), _event(env, "BUILD_REASON"))
     if env.get("JENKINS_URL"):
-        return JobRecord("Jenkins", _address(env.get("BUILD_URL")))
+        return JobRecord("Jenkins", _address(env.get("BUILD_URL")), _event(env, "", "CHANGE_ID"))
     return None
+
+
+def _event(env: Mapping[str, str], variable: str, number: str = "") -> str | None:
+    """Return what started the job: a key of _EVENTS; None where the service doesn't tell.
+
+    The variable ``number`` has the number of a pull request, if the job is of one.
+    """
+    if env.get(number, "").isdecimal():
+        return "pull request"
+    told = env.get(variable, "").lower()
+    return next((event for event, words in _EVENTS.items() if told in words), None)
 
 
 def _github_url(env: Mapping[str, str]) -> str | None:

@@ -132,6 +132,8 @@ def test_what_was_not_measured_is_neither_yes_nor_no(items: list[Evaluated], rea
         (replace(MEASURED, verdict="INCONCLUSIVE", time=LATER), "open"),
         (replace(MEASURED, time=LATER), "yes"),
         (replace(MEASURED, machine="another", time=LATER), "open"),
+        (replace(MEASURED, time=BEFORE, received=2), "open"),
+        (replace(MEASURED, time=LATER, received=2), "yes"),
     ],
 )
 def test_a_failure_stands_until_the_same_was_measured_again(then: Evaluated, word: str) -> None:
@@ -153,6 +155,14 @@ def test_an_upgrade_that_regressed_is_forgotten_only_by_a_later_one(
     then: Evaluated, word: str
 ) -> None:
     assert the_answer([replace(UPGRADE, verdict="REGRESSED"), then]).word == word
+
+
+@pytest.mark.parametrize(("received", "word"), [(0, "yes"), (1, "yes"), (2, "open")])
+def test_a_failure_that_was_read_later_counts_whatever_its_clock_says(
+    received: int, word: str
+) -> None:
+    failed = replace(MEASURED, verdict="FAILED", time=BEFORE, received=received)
+    assert the_answer([UPGRADE, failed, replace(MEASURED, received=1)]).word == word
 
 
 def test_an_upgrade_that_regressed_counts_for_its_version_after_another_one_came() -> None:

@@ -7,11 +7,13 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 
+from pytest_mlms.keep.history import schema
 from pytest_mlms.keep.history.adding import add_run
 from pytest_mlms.keep.history.change_scan import scan
-from pytest_mlms.keep.history.changes import newest_changes
-from pytest_mlms.keep.history.store import open_history, open_to_read
+from pytest_mlms.keep.history.changes import newest_changes, read_changes
+from pytest_mlms.keep.history.store import open_history, open_to_read, transact
 from pytest_mlms.show.pages.html import ago
 from pytest_mlms.show.pages.report import render_report
 from pytest_mlms.show.pages.run import read_run
@@ -91,6 +93,35 @@ def test_an_open_change_names_the_upgrade_that_shows_it(tmp_path: Path) -> None:
     runs = [read_run(tmp_path / run_name(night)) for night in (23, 24)]
     text = words_of(render_report(runs, database=open_to_read(address)))
     assert "not confirmed by itself; an upgrade to 1.33.0 REGRESSED" in text
+
+
+def test_changes_that_began_near_each_other_have_one_date_on_the_first_screen(
+    tmp_path: Path,
+) -> None:
+    address = str(tmp_path / "h.sqlite")
+    add_slower_runs(address, tmp_path)
+    history = open_history(address)
+    for change in read_changes(history):  # places of changes are estimates
+        later = update(schema.change).where(schema.change.c.id == change.id)
+        night = 12 + change.id % 3
+        transact(
+            history,
+            lambda connection, at=night, of=later: connection.execute(
+                of.values(first_run=run_name(at))
+            ),
+        )
+    (loss,) = read_losses(history, ["model-0"], 1).found
+    assert loss.others == len(loss.ids) - 1 > 1
+    head, end = run_lines(24, items=0)
+    line = with_versions({**item_line(24), **upgrade()}, "1.32.0", "1.33.0")
+    for field in ("run", "time", "manifest", "machine"):
+        line[field] = item_line(24)[field]
+    line["stack"] = {"name": "new"}
+    write_lines(tmp_path / run_name(24), [head, line, end])
+    runs = [read_run(tmp_path / run_name(night)) for night in (23, 24)]
+    page = render_report(runs, database=history)
+    assert re.findall(r'since <time datetime="([^"]*)"', page) == [loss.change.started] * 3
+    history.dispose()
 
 
 def test_a_report_without_a_history_says_nothing_of_changes(tmp_path: Path) -> None:

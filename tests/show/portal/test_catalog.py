@@ -75,10 +75,13 @@ def test_the_software_of_a_place_reads_an_index_only(index: RecordingIndex, of: 
     assert index.plans[0].startswith("SEARCH software USING COVERING INDEX")
 
 
+TIMES = st.sampled_from([*(f"2026-01-0{day}T03:00:00.000+00:00" for day in (1, 2, 3)), "soon", ""])
+JOB = {"service": "Jenkins", "url": None, "event": "push"}
 LINES = st.lists(
     st.one_of(
         st.just({"type": "run"}),
-        st.builds(dict, type=st.just("end"), exit_status=st.sampled_from([0, 1])),
+        st.builds(dict, type=st.just("run"), began=TIMES, ci=st.sampled_from([None, {}, JOB, 3])),
+        st.builds(dict, type=st.just("end"), time=TIMES, exit_status=st.sampled_from([0, 1])),
         st.builds(
             dict,
             type=st.sampled_from(["item", "item", "teardown"]),
@@ -114,6 +117,7 @@ def test_lists_pages_and_reports_say_the_same_of_any_lines(
         row = catalog.run(name)
         assert row is not None
         assert (row.exit_status, row.left_out) == (view.exit_status, view.left_out)
+        assert (row.started_by, row.seconds) == (view.started_by, view.seconds)
         assert dict(row.counts) == {verdict.value: n for verdict, n in view.counts.items()}
         for item in view.items:
             page = views.item(name, view.numbers[item.nodeid])

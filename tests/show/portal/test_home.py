@@ -81,6 +81,7 @@ def test_what_got_worse_is_told_with_its_size_versions_date_and_confirmation(
     page = portal.get("/").text
     assert f'href="/runs/{GATE}">confirmed by the gate' in page
     assert f'<time datetime="2026-01-{SLOWER_FROM + 1}T02:00:00' in page
+    assert len(set(re.findall(r'since <time datetime="([^"]*)"', page))) == 1
     assert f'title="2026-01-{SLOWER_FROM + 1} 02:00:00 UTC"' in page
 
 
@@ -190,6 +191,38 @@ def test_a_failure_stands_where_its_case_is_skipped_or_a_clock_is_ahead(tmp_path
         page = text_of(portal, "/")
         assert "1 failed , 1 passed" in page
         assert "Nothing needs a look" not in page
+
+
+def test_a_clock_that_was_set_back_hides_no_failure_that_came_later(tmp_path: Path) -> None:
+    write_run(tmp_path, 50)
+    with serving(tmp_path, token=None) as portal:
+        assert "Nothing needs a look" in text_of(portal, "/")
+        write_run(tmp_path, 3, **FAILED)  # 47 days behind
+        page = wait_for(portal, "1 failed")
+        assert "✗ FAILED 1 of 2" in page
+        assert "1 case has another newest result by its time" in page
+        write_run(tmp_path, 51)
+        assert "1 passed" in wait_for(portal, "Nothing needs a look")
+
+
+def test_runs_have_what_started_them_and_how_long_they_took(tmp_path: Path) -> None:
+    head, item, end = run_lines(0)
+    job = {"service": "GitHub Actions", "url": "https://ci.example/7", "event": "schedule"}
+    first = {**head, "ci": job, "began": "2026-01-01T01:59:30.000+00:00"}
+    later = {**head, "ci": None, "began": "2026-01-03T01:00:00.000+00:00"}
+    end["time"] = "2026-01-03T01:40:10.000+00:00"
+    write_lines(tmp_path / run_name(0), [first, item, later, item, end])
+    head, item, end = run_lines(4)
+    write_lines(tmp_path / run_name(4), [{**head, "ci": {**job, "url": "javascript:a"}}, item])
+    with serving(tmp_path, token=None) as portal:
+        for path in ("/", "/runs"):
+            page = text_of(portal, path)
+            assert re.search(rf"{run_name(4)} schedule \S.* not ended", page)
+            assert re.search(rf"{run_name(0)} schedule \S.* 1 PASSED 41 min", page)
+        assert "Started by schedule, took 41 min" in text_of(portal, f"/runs/{run_name(0)}")
+        assert "javascript" not in portal.get(f"/runs/{run_name(4)}").text
+        row = portal.get("/api/v1/runs").json["runs"][1]
+    assert (row["started_by"], row["seconds"]) == ("schedule", 2440.0)
 
 
 def test_a_later_run_of_another_version_hides_no_failure_of_an_upgrade(tmp_path: Path) -> None:

@@ -163,3 +163,32 @@ def test_the_job_of_a_ci_has_the_address_of_its_page_and_no_secret(
     env: dict[str, str], job: JobRecord | None
 ) -> None:
     assert job_of(env) == job
+
+
+@pytest.mark.parametrize(
+    ("env", "event"),
+    [
+        ({**GITHUB, "GITHUB_EVENT_NAME": "schedule"}, "schedule"),
+        ({**GITHUB, "GITHUB_EVENT_NAME": "pull_request"}, "pull request"),
+        ({**GITHUB, "GITHUB_EVENT_NAME": "workflow_dispatch"}, "by hand"),
+        ({**GITHUB, "GITHUB_EVENT_NAME": "release"}, None),
+        ({"GITLAB_CI": "true", "CI_PIPELINE_SOURCE": "merge_request_event"}, "pull request"),
+        ({"GITLAB_CI": "true", "CI_PIPELINE_SOURCE": "web"}, "by hand"),
+        ({**AZURE, "BUILD_REASON": "BatchedCI"}, "push"),
+        ({**AZURE, "BUILD_REASON": "Schedule"}, "schedule"),
+        (
+            {"BUILDKITE": "true", "BUILDKITE_SOURCE": "webhook", "BUILDKITE_PULL_REQUEST": "false"},
+            "push",
+        ),
+        (
+            {"BUILDKITE": "true", "BUILDKITE_SOURCE": "webhook", "BUILDKITE_PULL_REQUEST": "7"},
+            "pull request",
+        ),
+        ({"JENKINS_URL": "x", "CHANGE_ID": "7"}, "pull request"),
+        ({"JENKINS_URL": "x"}, None),
+    ],
+)
+def test_a_job_tells_what_started_it(env: dict[str, str], event: str | None) -> None:
+    job = job_of(env)
+    assert job is not None
+    assert job.event == event
