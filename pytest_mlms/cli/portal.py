@@ -65,8 +65,9 @@ def add_portal(commands: Any) -> None:
 def _portal(options: argparse.Namespace) -> int:
     """Serve until Ctrl-C or SIGTERM."""
     try:
-        from pytest_mlms.show.portal.command import run_portal
+        from pytest_mlms.show.portal.server import serve
+        from pytest_mlms.show.portal.settings import read_settings
     except ImportError as error:
         raise MlmsError(f"mlms portal needs {error.name}; {install('portal')}") from None
-    run_portal(options)
+    serve(read_settings(options))
     return 0

@@ -35,8 +35,7 @@ from pytest_mlms.provide.stacks.exact import ExactSoftware, RecordedStack, recre
 from pytest_mlms.provide.stacks.trust import Trust, trusted_keys
 from pytest_mlms.show.pages.report import render_report
 from pytest_mlms.show.pages.run import read_run
-from pytest_mlms.show.portal.index_schema import open_index
-from pytest_mlms.show.portal.index_writer import FileState
+from pytest_mlms.show.portal.index_writer import FileState, open_index
 from pytest_mlms.show.portal.index_writer import read_run as read_for_index
 from pytest_mlms.show.report.upgrade_report import item_report
 

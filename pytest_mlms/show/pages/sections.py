@@ -68,9 +68,9 @@ def _possible(item: ItemView) -> Sequence[Section]:
         from pytest_mlms.show.pages.upgrade import (
             changes_section,
             layers_section,
+            queries_section,
             worse_inputs_section,
         )
-        from pytest_mlms.show.pages.upgrade_load import queries_section
 
         return [
             Section("Inputs that got worst, from A to B", "_lines.html", worse_inputs_section),

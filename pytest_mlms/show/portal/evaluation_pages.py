@@ -15,11 +15,12 @@ from pytest_mlms.core.serialization import to_plain
 from pytest_mlms.core.text import visible
 from pytest_mlms.measure.trace import LEVELS
 from pytest_mlms.provide.stacks.declared import declared_stacks
-from pytest_mlms.show.portal.evaluation_request import BadRequest, read_request
 from pytest_mlms.show.portal.evaluations import (
+    BadRequest,
     Busy,
     Evaluation,
     Evaluations,
+    read_request,
     whole_characters,
 )
 from pytest_mlms.show.portal.manifests import Manifests

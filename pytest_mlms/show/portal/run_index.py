@@ -18,8 +18,7 @@ from typing import IO, Any
 
 from pytest_mlms.core.json_lines import read_line
 from pytest_mlms.keep.results.results_reader import after_teardown
-from pytest_mlms.show.portal.index_schema import open_index
-from pytest_mlms.show.portal.index_writer import FileState, forget_run, read_run
+from pytest_mlms.show.portal.index_writer import FileState, forget_run, open_index, read_run
 
 RUN_FOLDER = re.compile(
     r"(?!(?i:latest)\Z)(?=.{1,128}\Z)[A-Za-z0-9][\w+-]*(\.[0-9][\w+-]*)*", re.ASCII

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
+from pytest_mlms.measure.trace.records import Peaks
 from pytest_mlms.measure.trace.tables import LayerRow
 from pytest_mlms.show.pages.layers import (
+    RoofPoint,
     layers_chart,
+    roofline_chart,
     shares_chart,
     slowest_chart,
     types_chart,
@@ -50,3 +53,14 @@ def test_parts_of_a_call_fill_a_bar() -> None:
     svg = shares_chart({"GPU": 30.0, "CPU": 10.0})
     assert ET.fromstring(svg).attrib["aria-label"] == "GPU 75 %, CPU 25 %"
     shares_chart({"GPU": 0.0, "CPU": 0.0})
+
+
+def test_points_lie_under_a_roof_with_what_bounds_them() -> None:
+    peaks = Peaks(1e11, 1e10, "given")
+    point = RoofPoint("conv", "Conv", 2.0, 12.0, 0.6, "memory")
+    model = RoofPoint("the whole model", "", 50.0, 80.0, 0.8, "compute")
+    svg = roofline_chart(peaks, model, [point], {"Conv": "c0"})
+    titles = [title.text or "" for title in marks(svg, "title")]
+    assert "peak 100 GFLOP/s; memory 10.0 GB/s" in titles
+    assert any("60 % of the roof" in title and "bound by memory" in title for title in titles)
+    assert len(marks(svg, "circle")) == 2

@@ -11,7 +11,7 @@ import pytest
 from pytest_mlms.measure.trace.context import TraceContext
 from pytest_mlms.measure.trace.records import LayerWork, Peaks, TraceMetadata
 from pytest_mlms.measure.trace.storage import save_trace
-from pytest_mlms.show.pages.roofline import roof_points
+from pytest_mlms.show.pages.layers import roof_points
 from pytest_mlms.show.pages.traces import (
     Timeline,
     TimelineSpan,

@@ -15,8 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_mlms.show.portal.evaluation_request import BadRequest, EvaluationRequest, read_request
-from pytest_mlms.show.portal.evaluations import whole_characters
+from pytest_mlms.show.portal.evaluations import (
+    BadRequest,
+    EvaluationRequest,
+    read_request,
+    whole_characters,
+)
 from pytest_mlms.show.portal.settings import Limits
 from tests.support.portals import TOKEN, Answer, Portal, serving
 from tests.support.project import PREDICTORS, Project, copy_digits
