@@ -88,8 +88,12 @@ class CompareView:
     @property
     def changed(self) -> Sequence[ComparedItem]:
         """The items with changes, the worst first."""
-        found = [item for item in self.items if item.is_changed]
-        return sorted(found, key=_order)
+
+        def order(item: ComparedItem) -> tuple[int, float]:
+            ratios = [abs(moved.ratio - 1) for moved in item.moved if moved.ratio is not None]
+            return list(Verdict).index(item.b.verdict), -max(ratios, default=0.0)
+
+        return sorted((item for item in self.items if item.is_changed), key=order)
 
 
 def compare_runs(a: RunView, b: RunView) -> CompareView:
@@ -123,19 +127,17 @@ def _pairs(left: Items, right: Items) -> Sequence[tuple[ItemView, ItemView]]:
 
 
 def _by_key(items: Items, others: Items) -> Mapping[Key, Sequence[ItemView]]:
-    """Return the items of a side that the other one has not, by what they measure."""
+    """Return the items of a side that the other one has not, by what they measure.
+
+    What their stacks are called is no part of it.
+    """
     found: dict[Key, list[ItemView]] = {}
     for nodeid, item in items.items():
         if nodeid not in others:
-            found.setdefault(_key(item), []).append(item)
+            parts = (item.manifest.name, item.kind, item.framework, item.variant, item.device)
+            case = (item.batch_size, item.scenario_and_load, item.shape, item.caches)
+            found.setdefault(tuple(map(str, (*parts, *case))), []).append(item)
     return found
-
-
-def _key(item: ItemView) -> Key:
-    """Return what an item measures, whatever its stack is called."""
-    parts = (item.manifest.name, item.kind, item.framework, item.variant, item.device)
-    case = (item.batch_size, item.scenario_and_load, item.shape, item.caches)
-    return tuple(map(str, (*parts, *case)))
 
 
 def _moved(a: ItemView, b: ItemView) -> Iterator[Moved]:
@@ -166,9 +168,3 @@ def _is_apart(a: EstimateRecord, b: EstimateRecord) -> bool:
     if a.low is None or a.high is None or b.low is None or b.high is None:
         return False
     return a.high < b.low or b.high < a.low
-
-
-def _order(item: ComparedItem) -> tuple[int, float]:
-    """Return the sort key of a compared item: worst verdict first, then the largest change."""
-    ratios = [abs(moved.ratio - 1) for moved in item.moved if moved.ratio is not None]
-    return list(Verdict).index(item.b.verdict), -max(ratios, default=0.0)

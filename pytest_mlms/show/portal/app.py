@@ -43,7 +43,13 @@ def make_app(settings: PortalSettings) -> ASGIApp:
     history = Histories(settings.history)
     manifests = Manifests(settings.manifests)
     pages = Pages(settings)
-    evaluations = _evaluations(settings)
+    evaluations = None
+    if settings.allow_run and settings.manifests is not None:
+        place = settings.results / PORTAL_FOLDER / "evaluations"
+        evaluations = Evaluations(settings.manifests, settings.results, place)
+    writer = None
+    if settings.history is not None and settings.tokens:  # of a portal that takes runs
+        writer = HistoryWriter(settings.history, settings.results)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -63,10 +69,14 @@ def make_app(settings: PortalSettings) -> ASGIApp:
         redoc_url=None,
         lifespan=lifespan,
     )
-    app.add_api_route("/static/style.css", _style_sheet, include_in_schema=False)
+
+    @app.get("/static/style.css", include_in_schema=False)
+    def style() -> Response:
+        return Response(style_sheet(), media_type="text/css")
+
     app.mount("/static", StaticFiles(directory=STATIC))
     app.include_router(make_login(settings, pages))
-    app.include_router(make_receiving(settings, index, _writer(settings)))
+    app.include_router(make_receiving(settings, index, writer))
     app.include_router(make_api(index, catalog, views, history))
     app.include_router(make_home(catalog, views, history, manifests, pages))
     app.include_router(make_pages(catalog, views, history, manifests, pages))
@@ -78,25 +88,6 @@ def make_app(settings: PortalSettings) -> ASGIApp:
     app.add_exception_handler(HTTPException, _http_error(pages))
     app.add_exception_handler(MlmsError, _our_error(pages, settings))
     return Guard(app, settings)
-
-
-def _evaluations(settings: PortalSettings) -> Evaluations | None:
-    """Return what starts evaluations, where people may do so."""
-    if not settings.allow_run or settings.manifests is None:
-        return None
-    folder = settings.results / PORTAL_FOLDER / "evaluations"
-    return Evaluations(settings.manifests, settings.results, folder)
-
-
-def _writer(settings: PortalSettings) -> HistoryWriter | None:
-    """Return what adds runs to the history, for a portal that takes runs; raises HistoryError."""
-    if settings.history is None or not settings.tokens:
-        return None
-    return HistoryWriter(settings.history, settings.results)
-
-
-def _style_sheet() -> Response:
-    return Response(style_sheet(), media_type="text/css")
 
 
 def _http_error(pages: Pages) -> Callable[[Request, Exception], Response]:

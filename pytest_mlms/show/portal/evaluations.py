@@ -21,7 +21,16 @@ from pytest_mlms.core.files import write_atomically
 from pytest_mlms.core.serialization import from_plain
 from pytest_mlms.measure.trace import LEVELS
 
-_NAMES = ("manifest", "stack", "against", "trace", "full")
+_FIELDS = ("manifest", "stack", "against", "trace", "full")
+_NAME = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}")
+_RUN = re.compile(rb"; results (?:[^\n]*/)?([\w.+-]+)\n")
+_SECRETS = ("MLMS_PORTAL_TOKEN", "MLMS_PUSH_TOKEN")
+_MOST_OUTPUT = 16 << 20  # bytes
+_CHUNK = 1 << 16
+_LONGEST_HEAD = 1 << 14  # bytes
+_GRACE_SECONDS = 30  # between Ctrl-C and the end by force
+_HEARTBEAT_SECONDS = 2.0
+_KEPT = 200
 
 
 class BadRequest(MlmsError):
@@ -58,46 +67,26 @@ def read_request(
     ``manifests`` and ``stacks`` are those that may be named. Raises BadRequest.
     """
     for name in fields:
-        if name not in _NAMES:
-            raise BadRequest(f"{name[:50]!r} is no field; there are {', '.join(_NAMES)}")
+        if name not in _FIELDS:
+            raise BadRequest(f"{name[:50]!r} is no field; there are {', '.join(_FIELDS)}")
     manifest = fields.get("manifest")
     if not isinstance(manifest, str) or manifest not in manifests:
         raise BadRequest("there is no such manifest in the portal's folder; name one of its list")
+    for name in ("stack", "against"):
+        stack = fields.get(name)
+        if stack and (not isinstance(stack, str) or stack not in stacks):
+            raise BadRequest(f"there is no such stack; there are {', '.join(sorted(stacks))}")
+    asked = str(fields.get("trace") or "")
+    levels = asked.split(",") if asked else []
+    if any(level not in LEVELS for level in levels):
+        raise BadRequest(f"there is no such level of traces; there are {', '.join(LEVELS)}")
     return EvaluationRequest(
         manifest=manifest,
-        stack=_stack(fields.get("stack"), stacks),
-        against=_stack(fields.get("against"), stacks),
-        trace=_levels(fields.get("trace")),
+        stack=fields.get("stack") or "",
+        against=fields.get("against") or "",
+        trace=tuple(level for level in LEVELS if level in levels),
         full=fields.get("full") in (True, "on", "true"),
     )
-
-
-def _stack(value: object, stacks: Collection[str]) -> str:
-    if not value:
-        return ""
-    if not isinstance(value, str) or value not in stacks:
-        raise BadRequest(f"there is no such stack; there are {', '.join(sorted(stacks))}")
-    return value
-
-
-def _levels(value: object) -> tuple[str, ...]:
-    if not value:
-        return ()
-    names = str(value).split(",")
-    if any(name not in LEVELS for name in names):
-        raise BadRequest(f"there is no such level of traces; there are {', '.join(LEVELS)}")
-    return tuple(level for level in LEVELS if level in names)
-
-
-_NAME = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}")
-_RUN = re.compile(rb"; results (?:[^\n]*/)?([\w.+-]+)\n")
-_SECRETS = ("MLMS_PORTAL_TOKEN", "MLMS_PUSH_TOKEN")
-_MOST_OUTPUT = 16 << 20  # bytes
-_CHUNK = 1 << 16
-_LONGEST_HEAD = 1 << 14  # bytes
-_GRACE_SECONDS = 30  # between Ctrl-C and the end by force
-_HEARTBEAT_SECONDS = 2.0
-_KEPT = 200
 
 
 class Busy(MlmsError):

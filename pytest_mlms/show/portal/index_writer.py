@@ -175,12 +175,15 @@ def read_run(
     """
     with database:
         elapsed = Elapsed()
+        position = number = left_out = 0
         if known is None:
-            _delete(database, run)
+            forget_run(database, run)
             database.execute("INSERT INTO run (name) VALUES (?)", (run,))
         else:
             elapsed = Elapsed(known["earlier"], known["began"], known["last"])
-        position, number, left_out = _reached(known)
+            position, number, left_out = known["position"], known["lines"], known["left_out"]
+            if known["before"] and not known["before"].endswith(b"\n"):
+                position += 1  # the line's end, which a kill cost and a resumed run writes
         for line in lines_from(file, position, longest_line):
             position = line.end
             if line.content is None or format_problem(line.content):
@@ -196,18 +199,8 @@ def read_run(
 
 
 def forget_run(database: sqlite3.Connection, run: str) -> None:
-    """Remove a run from the index."""
-    with database:
-        _delete(database, run)
-
-
-def _reached(known: sqlite3.Row | None) -> tuple[int, int, int]:
-    if known is None:
-        return 0, 0, 0
-    position = known["position"]
-    if known["before"] and not known["before"].endswith(b"\n"):
-        position += 1  # the end of the last line, which a kill cost and a resumed run writes
-    return position, known["lines"], known["left_out"]
+    """Remove a run from the index, within a transaction."""
+    database.execute("DELETE FROM run WHERE name = ?", (run,))
 
 
 def _before(file: IO[bytes], position: int) -> bytes:
@@ -215,10 +208,6 @@ def _before(file: IO[bytes], position: int) -> bytes:
     begin = max(position - _COMPARED, 0)
     file.seek(begin)
     return file.read(position - begin)
-
-
-def _delete(database: sqlite3.Connection, run: str) -> None:
-    database.execute("DELETE FROM run WHERE name = ?", (run,))
 
 
 def _add_line(

@@ -127,8 +127,9 @@ class RunIndex:
             with contextlib.suppress(FileNotFoundError):  # it was removed meanwhile
                 self._refresh_run(name, known.get(name), reading)
                 present.add(name)
-        for name in known.keys() - present:
-            forget_run(self._writer, name)
+        with self._writer:
+            for name in known.keys() - present:
+                forget_run(self._writer, name)
 
     def _folders(self) -> Iterator[str]:
         """Yield the names of the folders of runs; links to others are not followed."""

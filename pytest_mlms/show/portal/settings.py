@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -56,65 +55,48 @@ class PortalSettings:
 
 
 def read_settings(options: argparse.Namespace) -> PortalSettings:
-    """Return what the arguments of ``mlms portal`` say; raises PortalError."""
-    settings = PortalSettings(
-        results=options.results.absolute(),
-        listen=ListenAddress.parse(options.listen),
-        tokens=read_tokens(options.token_file),
-        urls=tuple(_origins(options.url)),
-        history=_history(options),
-        allow_run=options.allow_run,
-        manifests=options.manifests.absolute() if options.manifests else None,
-        limits=_limits(options),
-    )
-    _check(settings)
-    return settings
+    """Return what the arguments of ``mlms portal`` say; raises PortalError.
 
-
-def _history(options: argparse.Namespace) -> str | None:
-    """Return the history that is named, else that of the folder of results if it has one."""
-    named = options.history or os.environ.get("MLMS_HISTORY")
-    beside = options.results.absolute() / "history.sqlite"
-    if named:
-        return str(named)
-    return str(beside) if beside.is_file() else None
-
-
-def _limits(options: argparse.Namespace) -> Limits:
+    The history is the one that is named, else that of the folder of results if it has one.
+    """
+    results = options.results.absolute()
+    beside = results / "history.sqlite"
+    history = options.history or os.environ.get("MLMS_HISTORY")
     try:
         size = int(parse_quantity(options.upload_limit, "B"))
     except ValueError as error:
         raise PortalError(f"--upload-limit: {error}") from None
     seconds = float(options.timeout)
-    return Limits(
-        upload_bytes=size,
-        unpacked_bytes=8 * size,
-        header_seconds=min(Limits.header_seconds, seconds),
-        stall_seconds=seconds,
+    settings = PortalSettings(
+        results=results,
+        listen=ListenAddress.parse(options.listen),
+        tokens=read_tokens(options.token_file),
+        urls=tuple(map(_origin, options.url)),
+        history=history or (str(beside) if beside.is_file() else None),
+        allow_run=options.allow_run,
+        manifests=options.manifests.absolute() if options.manifests else None,
+        limits=Limits(
+            upload_bytes=size,
+            unpacked_bytes=8 * size,
+            header_seconds=min(Limits.header_seconds, seconds),
+            stall_seconds=seconds,
+        ),
     )
-
-
-def _check(settings: PortalSettings) -> None:
-    _check_folder("--results", settings.results, "; pytest --mlms-manifests=… makes it")
-    if settings.manifests:
-        _check_folder("--manifests", settings.manifests)
-    if not settings.allow_run:
-        return
-    if not settings.manifests:
+    for option, folder in (("--results", results), ("--manifests", settings.manifests)):
+        if folder is not None and not folder.is_dir():
+            advice = "; pytest --mlms-manifests=… makes it" if folder == results else ""
+            problem = f"{option} {folder}: there is no such folder; name one that exists"
+            raise PortalError(f"{problem}{advice}")
+    if settings.allow_run and not settings.manifests:
         raise PortalError("--allow-run: name the folder of the manifests with --manifests")
-    if not settings.tokens:
+    if settings.allow_run and not settings.tokens:
         raise PortalError("--allow-run: it needs a token; set MLMS_PORTAL_TOKEN or --token-file")
+    return settings
 
 
-def _check_folder(option: str, path: Path, advice: str = "") -> None:
-    if not path.is_dir():
-        raise PortalError(f"{option} {path}: there is no such folder; name one that exists{advice}")
-
-
-def _origins(urls: Iterable[str]) -> Iterator[str]:
-    """Yield addresses as browsers write them in the header Origin."""
-    for url in urls:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
-            raise PortalError(f"--url {url}: write it as https://portal.example.org")
-        yield f"{parts.scheme}://{parts.netloc.lower()}"
+def _origin(url: str) -> str:
+    """Return an address as browsers write it in the header Origin."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+        raise PortalError(f"--url {url}: write it as https://portal.example.org")
+    return f"{parts.scheme}://{parts.netloc.lower()}"

@@ -98,7 +98,8 @@ def read_tokens(file: Path | None) -> Tokens:
     Empty lines and those that begin with # don't count. Raises PortalError.
     """
     if file is None:
-        return _token_of_environment()
+        value = os.environ.get(TOKEN_VARIABLE, "").strip()
+        return Tokens((_parse(value, TOKEN_VARIABLE),) if value else ())
     try:
         text = read_secret(file, _MOST_BYTES).decode()
     except (OSError, UnicodeDecodeError) as error:
@@ -111,17 +112,16 @@ def read_tokens(file: Path | None) -> Tokens:
     return Tokens(tuple(_parse(value, f"--token-file {file}") for value in values))
 
 
-def _token_of_environment() -> Tokens:
-    value = os.environ.get(TOKEN_VARIABLE, "").strip()
-    if not value:
-        return Tokens()
-    return Tokens((_parse(value, TOKEN_VARIABLE),))
-
-
 def _parse(text: str, source: str) -> Token:
-    """Return the token of a line, with the purposes before it if it has any; raises PortalError."""
+    """Return the token of a line, with the purposes before it if it has any.
+
+    Raises PortalError, also for a token that could be guessed, or that no header can have.
+    """
     before, colon, value = text.rpartition(":")
-    _check(value, source)
+    if len(value) < _SHORTEST:
+        raise PortalError(f"{source}: a token is shorter than {_SHORTEST} characters; {_MAKE}")
+    if not value.isascii() or not value.isprintable() or " " in value:
+        raise PortalError(f"{source}: a token has other characters than ASCII; {_MAKE}")
     if not colon:
         return Token(value)
     purposes = frozenset(before.split(","))
@@ -129,14 +129,6 @@ def _parse(text: str, source: str) -> Token:
         known = ", ".join(sorted(PURPOSES))
         raise PortalError(f"{source}: before a token and a colon may stand some of {known}")
     return Token(value, purposes)
-
-
-def _check(value: str, source: str) -> None:
-    """Refuse a token that could be guessed, or that no header can have; raises PortalError."""
-    if len(value) < _SHORTEST:
-        raise PortalError(f"{source}: a token is shorter than {_SHORTEST} characters; {_MAKE}")
-    if not value.isascii() or not value.isprintable() or " " in value:
-        raise PortalError(f"{source}: a token has other characters than ASCII; {_MAKE}")
 
 
 def _purposes(matches: Iterator[tuple[bool, Token]]) -> frozenset[str]:

@@ -18,7 +18,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fastapi import APIRouter, HTTPException, Request
 from pydantic import ValidationError
@@ -160,17 +159,16 @@ def _names(results: Path, longest_line: int) -> Iterator[str]:
         for number, line in enumerate(lines_from(file, longest=longest_line), 1):
             if line.is_too_long:
                 raise BadUpload(f"{RESULTS_FILE}:{number}: the line has {line.length:,} bytes")
-            yield _name(line.content, number)
-            if line.content and line.content.get("type") == "item":
+            run = line.content.get("run") if line.content else None
+            is_ours = line.content is not None and line.content.get("format") == _FORMAT
+            if line.content is None or not is_ours or not isinstance(run, str):
+                raise BadUpload(
+                    f"{RESULTS_FILE}:{number}: it is no line of results, format {_FORMAT}"
+                )
+            yield run
+            if line.content.get("type") == "item":
                 # Those that don't count any more must be items, too.
                 item_of(ItemRecord, line.content, results, number)
-
-
-def _name(line: dict[str, Any] | None, number: int) -> str:
-    run = line.get("run") if line else None
-    if line is None or not isinstance(run, str) or line.get("format") != _FORMAT:
-        raise BadUpload(f"{RESULTS_FILE}:{number}: it is no line of results, format {_FORMAT}")
-    return run
 
 
 def _begins_with(whole: Path, part: Path) -> bool:
@@ -203,16 +201,13 @@ def _continue_run(unpacked: Path, folder: Path) -> None:
     """
     for path in _files(unpacked):
         target = folder / path
-        if path == RESULTS_FILE or _is_same(unpacked / path, target):
+        is_there = target.is_file() and filecmp.cmp(unpacked / path, target, shallow=False)
+        if path == RESULTS_FILE or is_there:
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
         os.replace(unpacked / path, target)
     os.replace(unpacked / RESULTS_FILE, folder / RESULTS_FILE)
     shutil.rmtree(unpacked, ignore_errors=True)
-
-
-def _is_same(path: Path, other: Path) -> bool:
-    return other.is_file() and filecmp.cmp(path, other, shallow=False)
 
 
 def make_receiving(
@@ -224,7 +219,12 @@ def make_receiving(
     uploads = Uploads(settings.results, folder / _PUSHERS, settings.limits)
     at_a_time = asyncio.Semaphore(settings.limits.uploads)
     on_their_way: Counter[str] = Counter()  # by token
-    _remove_leftovers(folder)
+    for leftover in folder.glob(f"{_UPLOADING}*"):  # of a portal that was killed
+        shutil.rmtree(leftover, ignore_errors=True)
+
+    def make_place() -> Path:
+        folder.mkdir(exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix=_UPLOADING, dir=folder))
 
     def take(archive: Path, token: str) -> tuple[Received, str]:
         received = uploads.take(archive, token, "read" in settings.tokens.purposes_of(token))
@@ -232,7 +232,7 @@ def make_receiving(
         return received, history.add(received.run) if history else ""
 
     async def take_body(request: Request, token: str) -> tuple[Received, str]:
-        place = await run_in_threadpool(_make_place, folder)
+        place = await run_in_threadpool(make_place)
         try:
             archive = place / "archive"
             await _save(request, archive)
@@ -290,14 +290,3 @@ async def _save(request: Request, archive: Path) -> None:
                 await run_in_threadpool(file.write, part)
         except ClientDisconnect:
             raise HTTPException(400, "the client went away") from None
-
-
-def _make_place(folder: Path) -> Path:
-    folder.mkdir(exist_ok=True)
-    return Path(tempfile.mkdtemp(prefix=_UPLOADING, dir=folder))
-
-
-def _remove_leftovers(folder: Path) -> None:
-    """Remove the uploads of a portal that was killed."""
-    for place in folder.glob(f"{_UPLOADING}*"):
-        shutil.rmtree(place, ignore_errors=True)

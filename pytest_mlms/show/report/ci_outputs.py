@@ -170,13 +170,8 @@ def _paths(item: Result, run_folder: Path, project: Path) -> list[str]:
         is_outside = path.startswith(os.pardir)
         if not is_outside and not set(path) & set(_NOT_IN_PATHS):
             found.append(path)
-    return sorted(found, key=_rank)
-
-
-def _rank(path: str) -> int:
-    """Return the sort key of a file: pictures first."""
-    suffix = os.path.splitext(path)[1]
-    return _FIRST.index(suffix) if suffix in _FIRST else len(_FIRST)
+    ranks = {suffix: rank for rank, suffix in enumerate(_FIRST)}
+    return sorted(found, key=lambda path: ranks.get(os.path.splitext(path)[1], len(ranks)))
 
 
 def _item_of(case: ElementTree.Element) -> str:

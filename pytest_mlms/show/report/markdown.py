@@ -44,31 +44,20 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
     Cells are Markdown of one line each.
     """
-    body = [[_cell(text) for text in row] for row in rows]
+    # A table ends a cell at each bar, also in a code span, and after a backslash all the same.
+    body = [[text.replace("\\|", "\\ |").replace("|", "\\|") for text in row] for row in rows]
     if not body:
         return ""
-    widths = []
-    for column in zip(titles, *body, strict=True):
-        widths.append(max(3, *map(columns_of, column)))
+    columns = zip(titles, *body, strict=True)
+    widths = [max(3, *map(columns_of, column)) for column in columns]
     rule = ["-" * width for width in widths]
-    lines = [_row(cells, widths) for cells in (titles, rule, *body)]
+    lines = []
+    for row in (titles, rule, *body):
+        cells = [
+            cell + " " * (width - columns_of(cell)) for cell, width in zip(row, widths, strict=True)
+        ]
+        lines.append(f"| {' | '.join(cells)} |\n")
     return "".join(lines)
-
-
-def _cell(text: str) -> str:
-    """Return a text for a cell; a table ends one at each bar, also in a code span.
-
-    A bar after a backslash would count as one all the same, so that a blank is put between both.
-    """
-    return text.replace("\\|", "\\ |").replace("|", "\\|")
-
-
-def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
-    padded = []
-    for cell, width in zip(cells, widths, strict=True):
-        padded.append(cell + " " * (width - columns_of(cell)))
-    line = " | ".join(padded)
-    return f"| {line} |\n"
 
 
 def folded(title: str, body: str) -> str:
