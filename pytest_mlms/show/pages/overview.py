@@ -212,9 +212,10 @@ def _after_all(newest: Sequence[Evaluated], unfinished: Sequence[Unfinished]) ->
     """Return a text of the runs that are not whole and began after the first of these items."""
     first = min((each.time for each in newest), default="")
     cut = [each.run for each in unfinished if each.started >= first]
+    why = "(going on, cut off, or with lines that can't be read)"
     if len(cut) > 1:
-        return [f"{len(cut)} runs are not whole, the last of them {cut[0]}"]
-    return [f"the run {cut[0]} is not whole"] if cut else []
+        return [f"{len(cut)} runs are not whole {why}, the last of them {cut[0]}"]
+    return [f"the run {cut[0]} is not whole {why}"] if cut else []
 
 
 def _two_newest(newest: Sequence[Evaluated]) -> Sequence[str]:
@@ -333,6 +334,7 @@ def _looks_at_items(
         if each.baseline and each.baseline != each.version:
             cause = f"{each.framework} {each.baseline} → {each.version}"
         others = f"{len(group) - 1} more of its cases" if len(group) > 1 else ""
+        kind = "" if each.kind == "upgrade" else each.kind
         shown = [loss.change.started for loss in losses if _shows(each, loss)]
         yield Look(
             verdict=each.verdict,
@@ -340,9 +342,9 @@ def _looks_at_items(
             link=each.link,
             change=change,
             values=values,
-            cause=", ".join(part for part in (cause, each.host, others) if part),
+            cause=", ".join(part for part in (kind, cause, each.host, others) if part),
             since=min(shown, default="") or bench.since(each),
-            state="measured in turns by the gate" if each.kind == "upgrade" else each.kind,
+            state="" if kind else "measured in turns by the gate",
             gate="",
             picture=sparkline(series[each.key]) if each.key in series else Markup(),
         )

@@ -152,7 +152,8 @@ _ORDERS = ("item.time", "printf('%020d', item.received) || item.time")
 """What is newest: by the clocks of hosts, and in the order in which the portal read the items."""
 
 _BAD_SINCE = """
-SELECT min(time) FROM item WHERE nodeid = ?1 AND machine = ?2 AND is_last = 1
+SELECT run.started, min(time) FROM item JOIN run ON run.name = item.run
+WHERE nodeid = ?1 AND machine = ?2 AND is_last = 1
 AND verdict IN ('ERROR', 'INVALID', 'FAILED', 'REGRESSED') AND time > COALESCE((
     SELECT max(time) FROM item WHERE nodeid = ?1 AND machine = ?2 AND is_last = 1
     AND verdict NOT IN ('ERROR', 'INVALID', 'FAILED', 'REGRESSED', 'SKIPPED')
@@ -240,7 +241,10 @@ class Catalog:
         return [Unfinished(row["name"], row["started"] or "") for row in self._rows(query, *runs)]
 
     def bad_since(self, nodeid: str, machine: str) -> str:
-        """Return when a case that fails first failed since it last did not; "" if it is unknown."""
+        """Return when the run began in which a case first failed since it last did not.
+
+        Changes of a history have the begin of their first run, too. "" where it isn't known.
+        """
         return self._rows(_BAD_SINCE, nodeid, machine)[0][0] or ""
 
     def runs_like(self, words: Sequence[str], limit: int) -> Sequence[RunRow]:
