@@ -7,6 +7,7 @@ for work, and would take the cores from it.
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
 import random
@@ -237,9 +238,7 @@ class _Rounds:
     ) -> bool:
         """Measure a round; return whether there are enough."""
         index = self.measured
-        earlier = self.earlier
-        del earlier.changes[index:], earlier.slow_calls[index:]  # where the candidate was killed
-        del earlier.call_seconds[index:], earlier.growths[index:], earlier.mean_calls[index:]
+        earlier = copy.deepcopy(self.earlier)  # a round that is killed tells later ones nothing
         began = time.monotonic()
         cores = self.plan.draw_cores(rng)
         with self.open_pair(order, cores) as pair:
@@ -257,6 +256,7 @@ class _Rounds:
                 keep = functools.partial(self.keep_part, index)
                 measured = runner.with_load(measured, load, keep)
             self.measured += 1
+            self.earlier = earlier
             self.spent += time.monotonic() - began
             return self.after_round(index, measured, pair)
 

@@ -613,3 +613,29 @@ def test_a_round_in_which_the_candidate_was_killed_tells_later_ones_nothing(
     with pytest.warns(MlmsKilled):
         run.run()
     assert fakes.b.calls < 2000  # it was watched for no leak
+
+
+def test_a_round_is_measured_again_as_if_the_candidate_had_not_been_killed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What the killed one said of late calls stood: the item had none in any round."""
+
+    def facts(run: Run) -> list[tuple[bool, bool]]:
+        run.run()
+        return [
+            (each.raw.b.all_times is not None, bool(each.record.starts)) for each in run.measured
+        ]
+
+    expected = facts(Run(FakePair(1e-4, 1e-4), rounds=3))
+    fakes = FakePair(1e-4, 1e-4)
+
+    def be_killed(seconds: float) -> float:
+        monkeypatch.undo()
+        error = AgentError("killed by SIGKILL")
+        error.killed = True
+        raise error
+
+    monkeypatch.setattr(fakes.b, "idle", be_killed)
+    with pytest.warns(MlmsKilled):
+        assert facts(Run(fakes, rounds=3)) == expected
+    assert expected == [(True, True), (False, True), (False, False)]
