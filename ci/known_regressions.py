@@ -50,7 +50,7 @@ _HEAD = """\
 
 Written by `bash ci/known_regressions` on {date}, commit {commit}, on {machine}. The cases are
 upgrades that people reported as worse, with the releases that they named, and planted faults. The
-truth was measured by bare loops without the plugin. Each row is one run of
+truth was measured by bare loops without the plugin. Each row is the last run of
 `pytest --mlms-manifests=. --mlms-stack new --mlms-against old`. **{right} of {count} are right.**
 
 | case | from → to | truth | verdict | by | seconds |
@@ -91,8 +91,9 @@ def judge(
         if comparison.get("verdict") == verdict
     ]
     wrong = []
+    expected = by_bare_loops(bare) if bare else []
     if bare:
-        wrong += _unlike_bare_loops(line, by_bare_loops(bare))
+        wrong += _unlike_bare_loops(line, expected)
     elif verdict != case.expected.name:
         wrong.append(f"expected {case.expected.name}")
     elif case.quantities and not set(by) & set(case.quantities):
@@ -104,6 +105,7 @@ def judge(
     truth = ""
     if bare:
         truth = f"latency × {statistics.geometric_mean(bare):.2f} here, by bare loops"
+        truth += ", which leave the verdict open" if len(expected) > 1 else ""
     return Run(case.name, verdict, by, status, round(seconds, 1), not wrong, why_wrong, truth)
 
 
@@ -241,12 +243,15 @@ def _last_line(folder: Path) -> dict[str, Any]:
 
 def page_lines(cases: Sequence[KnownCase], runs: Sequence[Run]) -> Iterator[str]:
     """Yield the rows of the page."""
-    last = {run.case: run for run in runs}
     for case in cases:
-        if case.name not in last:
+        of_case = [run for run in runs if run.case == case.name]
+        if not of_case:
             continue
-        run = last[case.name]
+        *earlier, run = of_case
         verdict = run.verdict if run.right else f"**{run.verdict}**: {run.why_wrong}"
+        wrong = sum(not each.right for each in earlier)
+        if wrong:
+            verdict += f" (wrong in {wrong} of {len(earlier)} runs before)"
         by = ", ".join(run.by)
         yield (
             f"| {case.name} ({case.report}) | {_change(case)} | {run.truth or case.truth} "

@@ -12,7 +12,16 @@ _MEASURED = ("pytest_mlms", "predictors", "ci")
 
 
 def measured_commit() -> str:
-    """Return the last commit that changed what studies measure; "unknown" where git has none."""
-    command = ["git", "log", "-1", "--format=%h", "--", *_MEASURED]
+    """Return the last commit that changed what studies measure; "unknown" where git has none.
+
+    With files that no commit has it is another one, "-changed".
+    """
+    commit = _git("log", "-1", "--format=%h")
+    changed = "-changed" if _git("status", "--porcelain") else ""
+    return f"{commit}{changed}" if commit else "unknown"
+
+
+def _git(*words: str) -> str:
+    command = ["git", *words, "--", *_MEASURED]
     done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "unknown"
+    return done.stdout.strip()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +86,7 @@ def test_a_case_of_the_processor_is_held_against_bare_loops(
         assert run.right == (verdict in verdicts)
     (row,) = page_lines([case], [run])
     assert "here, by bare loops" in row
+    assert ("which leave the verdict open" in row) == (len(verdicts) > 1)
 
 
 def test_a_case_of_the_processor_is_wrong_where_another_quantity_regressed() -> None:
@@ -113,3 +116,32 @@ def test_the_table_names_what_changed_and_what_is_wrong() -> None:
     (row,) = page_lines([case], [judge(case, line("PASSED", "latency"), "", 0, 3.0)])
     assert "onnxruntime==1.22.0 → onnxruntime==1.23.0" in row
     assert "**PASSED**: expected REGRESSED" in row
+
+
+def test_the_table_tells_of_wrong_runs_that_were_made_again() -> None:
+    case = case_of("ort-gridsample")
+    wrong = judge(case, line("PASSED", "latency"), "", 0, 3.0)
+    right = judge(case, line("REGRESSED", "latency"), "", 1, 3.0)
+    (row,) = page_lines([case], [right, wrong, wrong, right])
+    assert "| REGRESSED (wrong in 2 of 3 runs before) |" in row
+    (row,) = page_lines([case], [right, right])
+    assert "| REGRESSED |" in row
+
+
+def test_files_that_no_commit_has_are_measured_as_another_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cells and runs of an edited gate stood on the page of the commit before it."""
+    study = import_module("measured_commit")
+    monkeypatch.setattr(study, "_ROOT", tmp_path)
+    assert study.measured_commit() == "unknown"
+    author = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    (tmp_path / "ci").mkdir()
+    (tmp_path / "ci" / "gate.py").write_text("risk = 1")
+    for words in (["init", "-q"], ["add", "."], [*author, "commit", "-qm", "first"]):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    commit = study.measured_commit()
+    (tmp_path / "note").write_text("beside what is measured")
+    assert study.measured_commit() == commit
+    (tmp_path / "ci" / "gate.py").write_text("risk = 2")
+    assert study.measured_commit() == f"{commit}-changed"
