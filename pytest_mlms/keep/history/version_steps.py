@@ -100,7 +100,10 @@ def version_changes(history: Engine, wanted: Collection[int]) -> list[VersionCha
         changes = []
         ordered = sorted(tested, key=lambda each: each.change)
         for _, group in itertools.groupby(ordered, lambda each: each.change):
-            changes.append(_version_change(connection, list(group)))
+            of_change = list(group)
+            machine = of_change[0].info.machine
+            night = [each for each in tested if each.info.machine == machine]
+            changes.append(_version_change(connection, of_change, night))
     return changes
 
 
@@ -133,21 +136,30 @@ def _test(
     return min(reversed(found), key=lambda tested: (tested.p_value, not tested.is_found))
 
 
-def _version_change(connection: Connection, group: Sequence[_Tested]) -> VersionChange:
-    """Return the change of software that series have in common, and which of them it changed."""
+def _version_change(
+    connection: Connection, group: Sequence[_Tested], night: Sequence[_Tested]
+) -> VersionChange:
+    """Return the change of software that series have in common, and which of them it changed.
+
+    ``night`` are all series that are tested on the class of machines: those of other stacks, and
+    of other changes of software, have their share of the risk.
+    """
     predictions = [(tested, tested.prediction) for tested in group if tested.prediction]
-    found = sum(tested.is_found for tested in group)
-    risks = [tested.p_value for tested, _ in predictions]
-    limit = accepted_p_value(risks, len(risks) + found, NAMED_RISK, found)
+    risks = [tested.p_value for tested in night if tested.prediction]
+    found_of_night = sum(tested.is_found for tested in night)
+    tests = len(risks) + found_of_night
+    limit = accepted_p_value(risks, tests, NAMED_RISK, found_of_night)
     suspected = []
     seen = []
     for tested, prediction in predictions:
         scale = tested.series.scale
         least = scale.sensitivity.min_magnitude
-        seen.append(scale.share(prediction.seen(NAMED_RISK / len(risks), least)))
+        risk = NAMED_RISK * (found_of_night + 1) / tests / tested.tests
+        seen.append(scale.share(prediction.seen(risk, least)))
         if abs(prediction.change) > least and tested.p_value <= limit:
             suspected.append(_suspicion(tested, prediction))
     first = group[0]
+    found = sum(tested.is_found for tested in group)
     return VersionChange(
         machine=first.info.machine,
         first_run=first.after.run,

@@ -38,13 +38,18 @@ def add(
     nights: Sequence[Sequence[float]],
     first: int = 0,
     lock: Sequence[str] = OLD_LOCK,
+    own_stacks: bool = False,
 ) -> None:
-    """Add a run for each night, with the median latency of an item for each of its ratios."""
+    """Add a run for each night, with the median latency of an item for each of its ratios.
+
+    With ``own_stacks`` each item has a package that the others have not.
+    """
     for night, ratios in enumerate(nights, first):
         run, *_, end = run_lines(night)
         lines = [run]
         for item, ratio in enumerate(ratios):
-            launch = {"command": ["python"], "lock": list(lock)}
+            own = [f"of-item=={item}"] if own_stacks else []
+            launch = {"command": ["python"], "lock": [*lock, *own]}
             line = item_line(night, item, ratio, launch=launch, versions={})
             line["estimates"] = {"latency_p50": line["estimates"]["latency_p50"]}
             lines.append(line)
@@ -139,6 +144,21 @@ def test_one_series_of_many_needs_more_than_all_of_them(history: Engine, tmp_pat
     assert version.suspected == []
     assert version.least is not None
     assert version.least[1] > 0.055
+
+
+@pytest.mark.parametrize(("stacks", "is_named"), [(1, True), (5, False)])
+def test_all_stacks_whose_versions_changed_share_the_risk_of_a_night(
+    history: Engine, tmp_path: Path, stacks: int, is_named: bool
+) -> None:
+    """Each had the whole: five without a change had one named in 23 % of nights."""
+    add(history, tmp_path, [[ratio] * stacks for ratio in SPREAD], own_stacks=True)
+    last = [1.045, *[1.0] * (stacks - 1)]  # a risk of 0.03
+    add(history, tmp_path, [last], first=10, lock=NEW_LOCK, own_stacks=True)
+    found = told(history)
+    assert sum(version.series for version in found) == len(found) == stacks
+    assert any(version.suspected for version in found) == is_named
+    least = [version.least[0] for version in found if version.least]
+    assert all(share < 0.065 for share in least) == is_named, "what can be seen is larger, too"
 
 
 def test_all_series_of_a_night_are_evidence_for_each_other(history: Engine, tmp_path: Path) -> None:
