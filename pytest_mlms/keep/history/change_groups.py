@@ -165,6 +165,8 @@ def differences_between(
     if old and new:
         for package in changes_between(old, new):
             differences.append(Difference(package.name, package.before, package.after))
+        if not differences and before.stack != after.stack:
+            differences.append(Difference("a package's address", "one", "another"))
     others = [
         Difference("pytest-mlms", before.plugin, after.plugin),
         Difference("git", _commit(before), _commit(after)),

@@ -110,6 +110,8 @@ class SearchedSeries:
         """Return the row of ``change`` for a shift."""
         runs = self.points.runs
         undone_run = None if shift.undone is None else runs[shift.undone]
+        old = estimate.old
+        low, high = self.scale.ratios(old, old + estimate.low, old + estimate.high)
         return {
             "series": self.points.series,
             "kind": shift.kind,
@@ -118,15 +120,11 @@ class SearchedSeries:
             "undone_run": undone_run,
             "before": self.scale.value(shift.old),
             "after": self.scale.value(shift.old + shift.change),
-            "ratio": self._ratio(estimate, estimate.change),
-            "low": self._ratio(estimate, estimate.low),
-            "high": self._ratio(estimate, estimate.high),
+            "ratio": self.scale.ratio(old, old + estimate.change),
+            "low": low,
+            "high": high,
             "status": "open" if undone_run is None else "undone",
         }
-
-    def _ratio(self, estimate: Estimate, change: float) -> float:
-        new = estimate.old + change
-        return self.scale.ratio(estimate.old, new)
 
 
 def scan(history: Engine) -> Scanned:

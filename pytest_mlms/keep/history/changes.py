@@ -135,7 +135,7 @@ def _change(row: Row[Any]) -> Change:
     """Return a change; its new level is by the ratio, which later points make better known."""
     is_worse = (row.after > row.before) == (row.better == "lower")
     change = Change(**row._mapping, is_worse=is_worse)
-    if 0 in (change.before, change.after):
+    if change.before * change.after <= 0:
         return change  # their ratio is that of the least value
     return replace(change, after=change.before * change.ratio)
 

@@ -30,14 +30,17 @@ _LARGEST = 20.0
 """Larger changes, which few points leave open, are shown as this one."""
 
 _LEAST_VALUE = 1e-12
-"""Smaller values count as this one, which has a logarithm."""
+"""What is added to values, so that 0 has a logarithm."""
+
+_LEAST_LOG = math.log(_LEAST_VALUE)
 
 
 @dataclass(frozen=True)
 class Scale:
     """Values as they are, for shares of a whole, or else logarithms of the value and a base.
 
-    ``base`` is in the quantity's unit: values that are small beside it don't matter.
+    ``base`` is in the quantity's unit: values that are small beside it don't matter. A negative
+    value of a user's quantity, such as a log-likelihood, has the logarithm of its size, below 0.
     """
 
     sensitivity: Sensitivity
@@ -45,26 +48,36 @@ class Scale:
     base: float = 0.0
 
     def of(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return values on this scale; of what has no logarithm that of the least number."""
+        """Return values on this scale, in their order."""
         if self.is_share:
             return values
-        return np.asarray(np.log(np.maximum(values + self.base, _LEAST_VALUE)))
+        based = values + self.base
+        sizes = np.log(np.abs(based) + _LEAST_VALUE) - _LEAST_LOG
+        return np.asarray(np.sign(based) * sizes)
 
     def value(self, level: float) -> float:
         """Return a level of this scale in the quantity's unit."""
         if self.is_share:
             return level
-        value = math.exp(level) - self.base
-        return value if value > _LEAST_VALUE else 0.0
+        size = math.exp(abs(level) + _LEAST_LOG) - _LEAST_VALUE
+        value = math.copysign(size, level) - self.base
+        if self.base:
+            value = max(value, 0.0)
+        return value if abs(value) > _LEAST_VALUE else 0.0
 
     def share(self, change: float) -> float:
         """Return a change on this scale as a share of the value, or of the whole."""
         return change if self.is_share else math.expm1(min(change, _LARGEST))
 
     def ratio(self, before: float, after: float) -> float:
-        """Return the ratio of two levels' values; a value of 0 counts as the least one."""
-        low, high = (max(_LEAST_VALUE, self.value(level)) for level in (before, after))
-        return high / low
+        """Return the ratio of two levels' values; 0 is the least one, and so is another sign's."""
+        old, new = self.value(before), self.value(after)
+        size = abs(new) if old * new >= 0 else 0.0
+        return max(_LEAST_VALUE, size) / max(_LEAST_VALUE, abs(old))
+
+    def ratios(self, before: float, low: float, high: float) -> list[float]:
+        """Return the ends of the ratios to a level's value of those between two levels."""
+        return sorted(self.ratio(before, level) for level in (low, high))
 
 
 def scale_of(name: str, unit: str) -> Scale:

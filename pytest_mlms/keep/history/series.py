@@ -117,7 +117,8 @@ def points_of(line: Mapping[str, Any]) -> Iterator[Point]:
     for name, quantity in own.items():
         if _is_number(quantity["value"]):
             test = _test_of(line, with_file=True)
-            of_test = Common({**common.parts, "test": test})
+            meaning = {"unit": quantity["unit"], "better": quantity["better"]}
+            of_test = Common({**common.parts, "test": test, **meaning})
             yield _point(of_test, name, quantity, quantity["better"])
 
 

@@ -180,6 +180,7 @@ def _suspicion(tested: _Tested, prediction: Prediction) -> Change:
     new = float(series.values[tested.place :].mean())
     old = new - prediction.change
     half = prediction.half(_INTERVAL_RISK)
+    low, high = scale.ratios(old, new - half, new + half)
     is_higher = prediction.change > 0
     return Change(
         id=0,
@@ -197,8 +198,8 @@ def _suspicion(tested: _Tested, prediction: Prediction) -> Change:
         before=scale.value(old),
         after=scale.value(new),
         ratio=scale.ratio(old, new),
-        low=scale.ratio(old, new - half),
-        high=scale.ratio(old, new + half),
+        low=low,
+        high=high,
         cause=None,
         status="open",
         confirmed_by=None,

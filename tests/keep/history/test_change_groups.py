@@ -78,6 +78,17 @@ def test_differences_between_the_runs_before_and_after_are_listed(
     assert "host" not in differences
 
 
+def test_a_package_from_another_address_is_told_where_no_version_differs(
+    history: Engine, tmp_path: Path
+) -> None:
+    """The line of a night with other software named none: "version changed …: "."""
+    lock = ITEM["launch"]["lock"]
+    launch = {**ITEM["launch"], "lock": [f"{lock[0]} # https://mirror/a.whl", *lock[1:]]}
+    add(history, tmp_path, {0: 25}, launch=launch)
+    [group] = groups(history)
+    assert group.differences == [Difference("a package's address", "one", "another")]
+
+
 def test_no_change_is_no_group(history: Engine) -> None:
     assert group_changes(history, []) == []
 

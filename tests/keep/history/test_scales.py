@@ -6,6 +6,8 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pytest_mlms.core.quantities import QUANTITIES
 from pytest_mlms.keep.history.scales import scale_of
@@ -55,3 +57,34 @@ def test_a_ratio_from_zero_is_finite() -> None:
     before, after = scale.of(np.array([0.0, 1.5]))
     assert 1e6 < scale.ratio(before, after) < math.inf
     assert scale.ratio(after, after) == 1
+
+
+@given(st.lists(st.floats(-1e12, 1e12).filter(lambda value: not 0 < abs(value) < 1e-6), min_size=2))
+def test_values_of_a_users_quantity_keep_their_order_and_come_back_whatever_their_sign(
+    values: list[float],
+) -> None:
+    scale = scale_of("score_of_mine", "")
+    levels = scale.of(np.array(values))
+    assert (np.argsort(values, kind="stable") == np.argsort(levels, kind="stable")).all()
+    assert [scale.value(level) for level in levels] == pytest.approx(values, rel=1e-5)
+
+
+@pytest.mark.parametrize(("before", "after", "ratio"), [(100, 103, 1.03), (-100, -103, 1.03)])
+def test_a_negative_value_changes_by_its_share_as_a_positive_one(
+    before: float, after: float, ratio: float
+) -> None:
+    """All negative ones had the level of 0, so that none of them ever changed."""
+    scale = scale_of("score_of_mine", "")
+    old, new = scale.of(np.array([before, after], float)).tolist()
+    assert abs(new - old) == pytest.approx(math.log(1.03))
+    assert scale.ratio(old, new) == pytest.approx(ratio)
+    low, high = scale.ratios(old, new - 0.01, new + 0.01)
+    assert low < ratio < high
+
+
+def test_an_end_beyond_zero_is_none_of_the_other_sign() -> None:
+    scale = scale_of("score_of_mine", "")
+    old, new = scale.of(np.array([0.1, 0.2])).tolist()
+    low, high = scale.ratios(old, new - 60, new + 0.01)
+    assert low < 1e-9
+    assert high == pytest.approx(2, rel=0.02)

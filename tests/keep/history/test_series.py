@@ -224,6 +224,19 @@ def test_quantities_of_a_users_test_are_series_of_that_test() -> None:
     assert keys_of(renamed) != keys_of(line)
 
 
+@pytest.mark.parametrize("other", [{"unit": "%"}, {"better": "lower"}])
+def test_a_users_quantity_in_another_unit_or_direction_begins_a_series(
+    other: dict[str, str],
+) -> None:
+    """Its values were steps of the old series, and a loss stayed a gain for ever."""
+    own = {"value": 0.9, "unit": "share", "better": "higher"}
+    before, after = (
+        keys_of(item_line(0, quantities={"fairness": quantity}, estimates={}))
+        for quantity in (own, {**own, **other})
+    )
+    assert before != after
+
+
 def test_an_own_quantity_that_is_no_number_is_no_point() -> None:
     own = {"fairness": {"value": None, "unit": "", "better": "higher"}}
     assert list(points_of(item_line(0, quantities=own, estimates={}))) == []

@@ -241,3 +241,27 @@ def test_a_series_alone_in_its_night_is_no_alarm_however_often_it_is_searched(
     add(other, tmp_path / "many", [[1.0]], first=11, lock=NEW_LOCK)  # of the first series alone
     assert scan(other).found == 0
     assert read_changes(other) == []
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_negative_quantity_of_ones_own_is_searched_as_a_positive_one(
+    history: Engine, tmp_path: Path, sign: int
+) -> None:
+    for night, ratio in enumerate([*SPREAD, 1.2]):
+        run, *_, end = run_lines(night)
+        launch = {"command": ["python"], "lock": list(OLD_LOCK if night < 10 else NEW_LOCK)}
+        line = item_line(night, 0, launch=launch, versions={}, estimates={})
+        line["quantities"] = {
+            "score": {"value": sign * 100 * ratio, "unit": "", "better": "higher"}
+        }
+        write_lines(tmp_path / run_name(night), [run, line, end])
+        add_run(history, tmp_path / run_name(night))
+    assert scan(history).found == 1
+    [change] = read_changes(history)
+    assert change.before == pytest.approx(sign * 100, rel=0.01)
+    assert change.after == pytest.approx(sign * 120, rel=0.01)
+    assert change.is_worse == (sign < 0)
+    assert change.ratio == pytest.approx(1.2, rel=0.01)
+    assert change.low is not None
+    assert change.high is not None
+    assert change.low < 1.2 < change.high
