@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from typing import TypeVar
@@ -10,7 +11,10 @@ from sqlalchemy import Engine
 
 from pytest_mlms.keep.history.change_groups import NEAR, came_near
 from pytest_mlms.keep.history.changes import Change, newest_changes
+from pytest_mlms.keep.history.errors import HistoryError
 from pytest_mlms.keep.history.queries import points_around, series_ids
+from pytest_mlms.keep.history.run_lines import check_line
+from pytest_mlms.keep.history.series import points_of
 from pytest_mlms.show.pages.evaluated import Loss, Losses
 from pytest_mlms.show.pages.item import HEADLINES
 from pytest_mlms.show.pages.series import (
@@ -26,6 +30,15 @@ K = TypeVar("K")
 
 _MOST_CHANGES = 500  # open or confirmed ones that are read
 _MOST_MOVED = 60  # of whose losses it is asked what moved with them
+
+
+def quantities_of(line: object) -> Mapping[str, str]:
+    """Return the quantities of the points of an item's line, by the keys of their series."""
+    try:
+        checked = check_line(0, json.dumps(line).encode())
+    except HistoryError:  # a line that no history takes
+        return {}
+    return {point.series.key: point.series.quantity for point in points_of(checked.fields)}
 
 
 def main_series(history: Engine, quantities: Mapping[K, Mapping[str, str]]) -> dict[K, SeriesView]:

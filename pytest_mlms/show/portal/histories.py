@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, select
 from starlette.exceptions import HTTPException
@@ -28,6 +28,7 @@ from pytest_mlms.show.pages.series import (
     read_series,
 )
 from pytest_mlms.show.pages.sparkline import MOST_RUNS
+from pytest_mlms.show.pages.trends import main_series, quantities_of
 from pytest_mlms.show.portal.catalog import Page
 
 T = TypeVar("T")
@@ -83,6 +84,14 @@ class Histories:
         page = self.series(limit, offset, contains)
         views = read_series(self._opened(), [row.id for row in page.rows], MOST_RUNS)
         return Page(tuple(views), page.total, offset, limit)
+
+    def of_item(self, line: Mapping[str, Any] | None) -> SeriesView | None:
+        """Return the series that says most of an item; None also where no history can be read."""
+        if not self.is_there:
+            return None
+        with contextlib.suppress(HistoryError):
+            return main_series(self._opened(), {"": quantities_of(line)}).get("")
+        return None
 
     def changes(self, limit: int, offset: int, series: int | None = None) -> Page[ChangeView]:
         """Return changes, the newest first, of one series where it is given."""

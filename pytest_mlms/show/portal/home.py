@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
@@ -12,14 +11,12 @@ from sqlalchemy import Engine
 from starlette.responses import Response
 
 from pytest_mlms.keep.history.errors import HistoryError
-from pytest_mlms.keep.history.run_lines import check_line
-from pytest_mlms.keep.history.series import points_of
-from pytest_mlms.show.pages.evaluated import Evaluated, Losses, newest_of
+from pytest_mlms.show.pages.evaluated import BAD_VERDICTS, Evaluated, Losses, newest_of
 from pytest_mlms.show.pages.item import ItemView
 from pytest_mlms.show.pages.numbers import quantity_label
 from pytest_mlms.show.pages.overview import MOST_LOOKS, Overview, make_overview
 from pytest_mlms.show.pages.series import SeriesView
-from pytest_mlms.show.pages.trends import main_series, read_losses
+from pytest_mlms.show.pages.trends import main_series, quantities_of, read_losses
 from pytest_mlms.show.portal.catalog import Catalog, RunViews
 from pytest_mlms.show.portal.histories import Histories, has_words
 from pytest_mlms.show.portal.manifests import Manifests
@@ -58,21 +55,13 @@ class _PortalBench:
     def series(self, items: Sequence[Evaluated]) -> Mapping[tuple[str, int], SeriesView]:
         if self._history is None:
             return {}
-        return main_series(self._history, {each.key: self._quantities(each) for each in items})
+        lines = {each.key: self._views.line(each.run, each.number) for each in items}
+        return main_series(self._history, {key: quantities_of(line) for key, line in lines.items()})
 
     def losses(self, models: Collection[str]) -> Losses | None:
         if self._history is None:
             return Losses(lack=self._lack) if self._lack else None
         return read_losses(self._history, models, MOST_LOOKS)
-
-    def _quantities(self, each: Evaluated) -> Mapping[str, str]:
-        """Return the quantities of an item's points by the keys of their series."""
-        line = self._views.line(each.run, each.number)
-        try:
-            checked = check_line(each.number, json.dumps(line).encode())
-        except HistoryError:  # a line that no history takes
-            return {}
-        return {point.series.key: point.series.quantity for point in points_of(checked.fields)}
 
 
 @dataclass(frozen=True)
@@ -139,6 +128,7 @@ def _search(
     names |= {entry.name for entry in manifests.by_path().values()}
     runs = catalog.newest_runs(_DAYS, _MOST_RUNS, _MOST_LINES)
     newest = newest_of(catalog.newest_items(runs))
+    newest.sort(key=lambda each: each.verdict not in BAD_VERDICTS)
     found = {
         "models": _places("models", sorted(names), words),
         "hosts": _places("hosts", [row.host for row in catalog.hosts()], words),

@@ -97,6 +97,7 @@ def _of_runs(catalog: Catalog, views: RunViews, history: Histories, pages: Pages
             item=found,
             findings=findings_of(found),
             sections=list(sections_of(found)),
+            series=history.of_item(views.line(name, number)),
             run=name,
             number=number,
             files=files,

@@ -122,6 +122,14 @@ def test_changes_and_series_have_value_change_versions_and_cause_in_the_row(
     assert re.search(r"\+\S+ %.* µs → .* µs since .* with onnxruntime 1.32.0 → 1.33.0", one)
 
 
+def test_an_item_has_the_trend_of_its_series(portal: Portal) -> None:
+    slower = text_of(portal, f"/runs/{run_name(NIGHTS - 1)}/items/1")
+    assert re.search(r"latency p50 of the last runs \+\S+ %.* since .* confirmed by a run", slower)
+    alike = portal.get(f"/runs/{run_name(NIGHTS - 1)}/items/2").text
+    assert re.search(r'<a href="/series/\d+">latency p50 of the last runs</a>', alike)
+    assert "to the median before" in alike
+
+
 def test_the_api_has_the_changes_of_the_page(portal: Portal) -> None:
     changes = portal.get("/api/v1/changes").json["changes"]
     assert {change["confirmed_by"] for change in changes} == {GATE}

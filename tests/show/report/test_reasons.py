@@ -237,7 +237,7 @@ def test_a_broken_limit_is_told_whole_once_and_then_in_a_line_with_its_figures(
     assert short.endswith(" - top1 99.00 %, limit at least 99.90 %")
     assert len(short) <= 100
     (annotation,) = [line for line in result.outlines if line.startswith("::error")]
-    assert f"::{figures.replace('%', '%25')}%0Athe summary of this job" in annotation
+    assert f"::{figures.replace('%', '%25')}%0Athe log of this job" in annotation
 
 
 COLOURED = """
