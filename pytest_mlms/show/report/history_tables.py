@@ -113,7 +113,8 @@ def points_table(
         header.append("host")
     rows = []
     for point in points:
-        row = [point.run, *_value_cells(point, series.unit, style), point.verdict, _commit(point)]
+        commit = point.git_sha[:_COMMIT] + ("*" if point.dirty else "") if point.git_sha else "-"
+        row = [point.run, *_value_cells(point, series.unit, style), point.verdict, commit]
         if has_hosts:
             row.append(point.host or "?")
         rows.append(row)
@@ -167,17 +168,11 @@ def _last_cells(series: SeriesInfo, points: Sequence[PointRow], style: Style) ->
     if not values:
         cells = ["-", "-", "-", ""]
     else:
-        cells = [*_value_cells(points[-1], series.unit, style), _change(values)]
+        *earlier, last = values
+        change = _percent(last, median(earlier)) if len(earlier) >= _LEAST_EARLIER else "-"
+        cells = [*_value_cells(points[-1], series.unit, style), change]
         cells.append(sparkline(values[-_SPARKS:]))
     return cells if style.unicode else cells[:-1]
-
-
-def _change(values: Sequence[float]) -> str:
-    """Return the last value over the median of those before."""
-    *earlier, last = values
-    if len(earlier) < _LEAST_EARLIER:
-        return "-"
-    return _percent(last, median(earlier))
 
 
 def _percent(value: float, before: float) -> str:
@@ -206,15 +201,16 @@ def _date(time: str) -> str:
     return date
 
 
-def _commit(point: PointRow) -> str:
-    if not point.git_sha:
-        return "-"
-    return point.git_sha[:_COMMIT] + ("*" if point.dirty else "")
-
-
 def _change_lines(changes: Sequence[PackageChange], style: Style) -> list[str]:
     """Return the lines that tell what changed in the stack; none where nothing did."""
-    words = [_change_words(change, style) for change in changes[:_MOST_CHANGES]]
+    words = []
+    for change in changes[:_MOST_CHANGES]:
+        if change.before is None:
+            words.append(f"new: {change.name} {change.after}")
+        elif change.after is None:
+            words.append(f"gone: {change.name} {change.before}")
+        else:
+            words.append(f"{change.name} {change.before} {style.arrow} {change.after}")
     if len(changes) > _MOST_CHANGES:
         words.append(f"{len(changes) - _MOST_CHANGES:,} more")
     text = ", ".join(words)
@@ -227,14 +223,6 @@ def _change_lines(changes: Sequence[PackageChange], style: Style) -> list[str]:
     )
 
 
-def _change_words(change: PackageChange, style: Style) -> str:
-    if change.before is None:
-        return f"new: {change.name} {change.after}"
-    if change.after is None:
-        return f"gone: {change.name} {change.before}"
-    return f"{change.name} {change.before} {style.arrow} {change.after}"
-
-
 def points_data(
     connection: Connection, chosen: Iterable[SeriesInfo], last: int | None = None
 ) -> Iterator[Cells]:
@@ -244,8 +232,12 @@ def points_data(
         known = stacks(connection, [point.stack for point in found])
         before = None
         for point in found:
-            changed = _changed(before, point, known)
-            yield {**_of_series(series), **_of_point(point), "changed": changed}
+            changes = stack_changes(before, point, known) if before else []
+            changed = {change.name: [change.before, change.after] for change in changes}
+            plain: dict[str, Any] = to_plain(point)
+            for name in ("number", "machine_class"):
+                del plain[name]
+            yield {**_of_series(series), **plain, "changed": changed}
             before = point
 
 
@@ -260,39 +252,23 @@ def versions_data(
 
 def write_rows(rows: Iterable[Cells], form: str, file: IO[str]) -> None:
     """Write rows as ``csv``, with JSON in cells that are no single value, or as ``json``."""
-    if form == "json":
-        _write_json(rows, file)
+    if form == "json":  # a row on each line, without holding them all
+        separator = "[\n"
+        for row in rows:
+            file.write(separator + json.dumps(row))
+            separator = ",\n"
+        file.write("[]\n" if separator == "[\n" else "\n]\n")
         return
     writer = None
     for row in rows:
         if writer is None:
             writer = csv.DictWriter(file, list(row), lineterminator="\n")
             writer.writeheader()
-        writer.writerow({name: _cell(value) for name, value in row.items()})
-
-
-def _write_json(rows: Iterable[Cells], file: IO[str]) -> None:
-    """Write a list with a row on each line, without holding them all."""
-    separator = "[\n"
-    for row in rows:
-        file.write(separator + json.dumps(row))
-        separator = ",\n"
-    file.write("[]\n" if separator == "[\n" else "\n]\n")
-
-
-def _cell(value: Any) -> Any:
-    if isinstance(value, dict):
-        return json.dumps(value) if value else ""
-    return value
-
-
-def _changed(
-    before: PointRow | None, point: PointRow, known: Mapping[str, StackInfo]
-) -> dict[str, list[str | None]]:
-    if before is None:
-        return {}
-    changes = stack_changes(before, point, known)
-    return {change.name: [change.before, change.after] for change in changes}
+        cells = dict(row)
+        for name, value in row.items():
+            if isinstance(value, dict):
+                cells[name] = json.dumps(value) if value else ""
+        writer.writerow(cells)
 
 
 def _of_series(series: SeriesInfo) -> dict[str, Any]:
@@ -305,13 +281,6 @@ def _of_series(series: SeriesInfo) -> dict[str, Any]:
         "better": series.better,
         "machine": series.machine,
     }
-
-
-def _of_point(point: PointRow) -> dict[str, Any]:
-    plain: dict[str, Any] = to_plain(point)
-    for name in ("number", "machine_class"):
-        del plain[name]
-    return plain
 
 
 def sparkline(values: Sequence[float]) -> str:

@@ -69,7 +69,7 @@ def traces_of(run: Path) -> list[Path]:
 def contexts_of(run: Path, chosen: str = "") -> list[TraceContext]:
     """Return the traces of a run whose model and case contain ``chosen``, by model and batch size.
 
-    Raises MlmsError where there are none.
+    Those of failed items come after those of trace items. Raises MlmsError where there are none.
     """
     contexts = []
     for path in traces_of(run):
@@ -81,7 +81,12 @@ def contexts_of(run: Path, chosen: str = "") -> list[TraceContext]:
             f"{run} has no trace of {chosen!r}; see them with: "
             f"mlms analyze {shlex.quote(str(run))} --kind model"
         )
-    return sorted(contexts, key=_order)
+
+    def order(context: TraceContext) -> tuple[Any, ...]:
+        is_of_failure = context.metadata.kind != "trace"
+        return (*context.series, context.metadata.batch_size, is_of_failure)
+
+    return sorted(contexts, key=order)
 
 
 def missing_levels(analysis: Analysis, contexts: Sequence[TraceContext]) -> list[str]:
@@ -159,50 +164,28 @@ def reasons(contexts: Sequence[TraceContext]) -> list[str]:
 def render(table: AnalysisTable, form: str) -> str:
     """Return the table as text: one of ``FORMATS``.
 
-    JSON is a list of objects with the columns' names as keys.
+    JSON is a list of objects with the columns' names as keys. A table for people is as wide as the
+    terminal; its columns of text come first.
     """
     if form == "json":
         rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
         return json.dumps(rows, indent=1)
     if form == "csv":
-        return _render_csv(table)
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([table.columns, *table.rows])
+        return text.getvalue().rstrip("\n")
     if not table.rows:
         return "the traces have nothing of this"
-    return _render_text(table)
-
-
-def _order(context: TraceContext) -> tuple[Any, ...]:
-    """Return the sort key of a trace; those of failed items come after those of trace items."""
-    is_of_failure = context.metadata.kind != "trace"
-    return (*context.series, context.metadata.batch_size, is_of_failure)
-
-
-def _render_csv(table: AnalysisTable) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(table.columns)
-    writer.writerows(table.rows)
-    return text.getvalue().rstrip("\n")
-
-
-def _render_text(table: AnalysisTable) -> str:
-    """Return a table for people, as wide as the terminal; columns of text come first."""
     width = shutil.get_terminal_size((_WIDTH, 0)).columns
-    columns = list(zip(*table.rows, strict=True))
-    is_text = [_has_text(column) for column in columns]
-    order = sorted(range(len(columns)), key=lambda index: not is_text[index])
+    columns = zip(*table.rows, strict=True)
+    is_text = [any(isinstance(value, str) for value in column) for column in columns]
+    order = sorted(range(len(is_text)), key=lambda index: not is_text[index])
     header = [table.columns[index].replace("_", " ") for index in order]  # folded at the blanks
-    cells = []
-    for row in table.rows:
-        cells.append([_shown(row[index], table.columns[index]) for index in order])
+    cells = [[_shown(row[index], table.columns[index]) for index in order] for row in table.rows]
     lines: list[str] = []
     for folded in format_table(header, cells, width, left=sum(is_text)):
         lines += folded
     return "\n".join(lines)
-
-
-def _has_text(values: Sequence[Any]) -> bool:
-    return any(isinstance(value, str) for value in values)
 
 
 def _shown(value: Any, column: str) -> str:
@@ -215,13 +198,7 @@ def _shown(value: Any, column: str) -> str:
     if value is False:
         return ""
     if isinstance(value, float):
-        return _shown_float(value)
+        return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
     if isinstance(value, int):
         return f"{value:,}"
     return str(value)
-
-
-def _shown_float(value: float) -> str:
-    if abs(value) < 1e4:
-        return f"{value:,.4g}"
-    return f"{value:,.0f}"

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from pytest_mlms.core.text import visible
 from pytest_mlms.core.units import format_quantity
 from pytest_mlms.measure.trace import BY_LAYER, LEVELS
-from pytest_mlms.measure.trace.records import ProbeStatus, TraceRun, TraceSummary
+from pytest_mlms.measure.trace.records import TraceRun, TraceSummary
 from pytest_mlms.show.pages.item import ItemView
 from pytest_mlms.show.pages.numbers import NONE
 from pytest_mlms.show.report.table import KEEP
@@ -93,18 +93,15 @@ def _column(cell: Callable[[TracedItem], str]) -> Callable[[ItemView], str]:
 
 
 def _untraced(item: TracedItem) -> str:
-    """Return the latency without probes in the run of the layers, else in that of the model."""
-    run = _layer_run(item.summary) or item.summary.runs[0]
-    return _time(run.plain_us)
+    """Return the latency without probes in the run of the layers, else in that of the model.
 
-
-def _layer_run(summary: TraceSummary) -> TraceRun | None:
-    """Return the run that the layers are of, if its calls without probes are as users' are."""
-    found = None
-    for run in summary.runs_at("layer"):
+    That run counts if its calls without probes are as users' are.
+    """
+    found = item.summary.runs[0]
+    for run in item.summary.runs_at("layer"):
         if not run.void and run.plain_us is not None and not run.serialised:
             found = run
-    return found
+    return _time(found.plain_us)
 
 
 def _in_layers(item: TracedItem) -> str:
@@ -128,7 +125,10 @@ def _slowest_layer(item: TracedItem) -> str:
     if not item.summary.slowest:
         return NONE
     layer = item.summary.slowest[0]
-    return f"{_shortened(layer.name)} {layer.share:.0%}"
+    name = layer.name
+    if len(name) > _NAME_WIDTH:
+        name = f"…{name[1 - _NAME_WIDTH :]}"
+    return f"{name} {layer.share:.0%}"
 
 
 def _gpu_busy(item: TracedItem) -> str:
@@ -139,13 +139,6 @@ def _gpu_busy(item: TracedItem) -> str:
     untraced = item.summary.runs[0].plain_us
     share = f"{KEEP}{gpu.busy_us / untraced:.0%}" if untraced else ""
     return _time(gpu.busy_us) + share
-
-
-def _shortened(name: str) -> str:
-    if len(name) <= _NAME_WIDTH:
-        return name
-    end = name[1 - _NAME_WIDTH :]
-    return f"…{end}"
 
 
 def _overhead(item: TracedItem, level: str) -> float | None:
@@ -180,28 +173,17 @@ def _notes(item: TracedItem) -> Iterator[_Note]:
 
 def _missing_counters(runs: Iterable[TraceRun]) -> Iterator[_Note]:
     """Yield the counters that available probes could not read, those of one reason together."""
-    names_of: dict[str, list[str]] = {}
+    names_of: dict[str, dict[str, None]] = {}
     for run in runs:
         for status in run.probes:
-            if status.available:
-                _add_missing(status, names_of)
-    for reason, names in names_of.items():
-        yield _Note(f"without {_listed(names)}", reason)
-
-
-def _add_missing(status: ProbeStatus, names_of: dict[str, list[str]]) -> None:
-    for name, reason in status.missing.items():
-        names = names_of.setdefault(reason, [])
-        if name not in names:
-            names.append(name)
-
-
-def _listed(names: Sequence[str]) -> str:
-    others = len(names) - _MOST_NAMED
-    if others <= 1:
-        return ", ".join(names)
-    named = ", ".join(names[:_MOST_NAMED])
-    return f"{named} and {others} others"
+            for name, reason in status.missing.items() if status.available else ():
+                names_of.setdefault(reason, {})[name] = None
+    for reason, found in names_of.items():
+        names = [*found]
+        others = len(names) - _MOST_NAMED
+        if others > 1:
+            names = [*names[: _MOST_NAMED - 1], f"{names[_MOST_NAMED - 1]} and {others} others"]
+        yield _Note(f"without {', '.join(names)}", reason)
 
 
 def _missing_layer_counters(item: TracedItem) -> Iterator[_Note]:

@@ -13,7 +13,7 @@ from pytest_mlms.keep.history import schema
 from pytest_mlms.keep.history.adding import add_run
 from pytest_mlms.keep.history.change_scan import scan
 from pytest_mlms.keep.history.changes import newest_changes, read_changes
-from pytest_mlms.keep.history.store import open_history, open_to_read, transact
+from pytest_mlms.keep.history.store import open_history, open_to_read
 from pytest_mlms.show.pages.html import ago
 from pytest_mlms.show.pages.report import render_report
 from pytest_mlms.show.pages.run import read_run
@@ -101,15 +101,10 @@ def test_changes_that_began_near_each_other_have_one_date_on_the_first_screen(
     address = str(tmp_path / "h.sqlite")
     add_slower_runs(address, tmp_path)
     history = open_history(address)
-    for change in read_changes(history):  # places of changes are estimates
-        later = update(schema.change).where(schema.change.c.id == change.id)
-        night = 12 + change.id % 3
-        transact(
-            history,
-            lambda connection, at=night, of=later: connection.execute(
-                of.values(first_run=run_name(at))
-            ),
-        )
+    with history.begin() as connection:
+        for change in read_changes(history):  # places of changes are estimates
+            later = update(schema.change).where(schema.change.c.id == change.id)
+            connection.execute(later.values(first_run=run_name(12 + change.id % 3)))
     (loss,) = read_losses(history, ["model-0"], 1).found
     assert loss.others == len(loss.ids) - 1 > 1
     head, end = run_lines(24, items=0)
