@@ -24,6 +24,7 @@ from pytest_mlms.cli.arguments import (
     say,
     show_step,
 )
+from pytest_mlms.cli.shapes import add_shapes, shapes_of
 from pytest_mlms.core.child_session import run_to_end
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.files import write_atomically
@@ -56,6 +57,7 @@ def add_compare(commands: Any) -> None:
         "--data", type=Path, metavar="PATH", help="labelled inputs, as mlms init takes them"
     )
     add_columns_and_labels(parser)
+    add_shapes(parser)
     parser.add_argument(
         "--keep", type=Path, metavar="FILE", help="where to leave the manifest (FILE.yaml)"
     )
@@ -100,6 +102,7 @@ def _compare(options: argparse.Namespace) -> int:
         show=show_step,
         data=None if options.data is None else recognise_data(options.data),
         labels=options.labels,
+        shapes=shapes_of(options),
         target_columns=options.target,
         without_columns=options.without,
         allow_code=options.allow_code,

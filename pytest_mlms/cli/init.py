@@ -28,12 +28,12 @@ from pytest_mlms.cli.arguments import (
     say,
     show_step,
 )
+from pytest_mlms.cli.shapes import add_shapes, shapes_of
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.files import replacing
 from pytest_mlms.core.text import file_stem
 from pytest_mlms.manifest import load, yaml12
 from pytest_mlms.manifest.load import shown
-from pytest_mlms.manifest.schema import BATCH
 from pytest_mlms.measure.agent.registry import find_predictors
 from pytest_mlms.project import project_stacks
 from pytest_mlms.provide.artifacts.fetch import default_cache
@@ -82,16 +82,7 @@ def add_init(commands: Any) -> None:
         dest="options",
         help="option of the framework's predictor; FRAMEWORK:NAME=VALUE for one of several",
     )
-    parser.add_argument(
-        "--shape",
-        action="append",
-        default=[],
-        type=_shape,
-        metavar="NAME=SIZE,…",
-        dest="shapes",
-        help="axes of an input, with 'batch' for that of the batch: audio=batch,16000; may be "
-        "repeated",
-    )
+    add_shapes(parser)
     parser.add_argument(
         "--threads",
         type=positive,
@@ -121,28 +112,6 @@ def _option(text: str) -> tuple[str, str, Any]:
     return (framework, own, typed) if colon else ("", name, typed)
 
 
-def _shape(text: str) -> tuple[str, tuple[int | str, ...]]:
-    """Return the name of an input and its axes; none are those of a single number."""
-    name, equals, value = text.rpartition("=")
-    words = [word.strip() for word in value.split(",")] if value.strip() else []
-    are_axes = all(word == BATCH or (word.isdecimal() and int(word) > 0) for word in words)
-    if not (equals and name and are_axes and words.count(BATCH) < 2):
-        example = "audio=batch,16000"
-        problem = f"{text!r} is not NAME=SIZE,…, sizes above 0 and 'batch' for one axis"
-        raise argparse.ArgumentTypeError(f"{problem}, as in {example}")
-    return name, tuple(word if word == BATCH else int(word) for word in words)
-
-
-def _shapes(options: argparse.Namespace) -> dict[str, tuple[int | str, ...]]:
-    """Return the shape of each input that has one. Raises MlmsError for an input with several."""
-    found: dict[str, tuple[int | str, ...]] = {}
-    for name, shape in options.shapes:
-        if name in found:
-            raise MlmsError(f"--shape {name}=… is there twice; keep one")
-        found[name] = shape
-    return found
-
-
 def _init(options: argparse.Namespace) -> int:
     """Draft a manifest, measure its limits, and write it."""
     predictors = find_predictors(options.predictors)
@@ -161,7 +130,7 @@ def _init(options: argparse.Namespace) -> int:
         threads=options.threads,
         labels=options.labels,
         task=options.task,
-        shapes=_shapes(options),
+        shapes=shapes_of(options),
         target_columns=options.target,
         without_columns=options.without,
         options=_options(options, models),
@@ -236,7 +205,14 @@ def _measured(
     temporary.write_text(measurable(draft).text(), encoding="utf-8")
     say("measuring it on this machine, twice …")
     further = [f"--mlms-cache={options.cache}"]
-    runs = measure_twice(temporary, [*_pytest_options(options, len(draft.models)), *further])
+    try:
+        runs = measure_twice(temporary, [*_pytest_options(options, len(draft.models)), *further])
+    except MlmsError as error:
+        if draft.dataset is not None:
+            raise
+        arrays = ", ".join(f"{part.name}=…" for part in draft.inputs if part.from_output is None)
+        advice = f"If random inputs are what is wrong, give others: --data FILE.npz, with {arrays}"
+        raise MlmsError(f"{error}\n{advice}") from error
     draft = with_limits(draft, runs)
     if draft.doubt:
         say(f"mlms: {draft.doubt}")

@@ -14,8 +14,9 @@ from PIL import Image
 
 from pytest_mlms.author.draft import measuring
 from pytest_mlms.author.draft.model_files import recognise_models
-from pytest_mlms.cli.init import _command, _option, _shape, _without_draft
+from pytest_mlms.cli.init import _command, _option, _without_draft
 from pytest_mlms.cli.main import main
+from pytest_mlms.cli.shapes import input_shape
 from pytest_mlms.manifest import load
 from tests.support.printed import mlms_options
 from tests.support.project import DIGITS, PREDICTORS, write_matrix
@@ -173,13 +174,13 @@ def test_a_value_of_an_option_has_the_type_that_it_has_in_a_manifest(
     ],
 )
 def test_a_shape_is_a_name_and_its_axes(text: str, name: str, shape: object) -> None:
-    assert _shape(text) == (name, shape)
+    assert input_shape(text) == (name, shape)
 
 
 @pytest.mark.parametrize("text", ["wav", "=1", "x=0", "x=-1", "x=1,?", "x=batch,batch", "x=1,,2"])
 def test_what_is_no_shape_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="sizes above 0 and 'batch' for one axis"):
-        _shape(text)
+        input_shape(text)
 
 
 def test_a_draft_is_measured_without_the_settings_of_a_persons_own_sessions(

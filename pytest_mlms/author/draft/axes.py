@@ -33,6 +33,10 @@ _TOKENS = 64
 _SAMPLES = 16000  # of audio, a second
 
 _BATCH_NAME = re.compile(r"(n_?)?batch(_?size)?|bsz?|[nb]", re.IGNORECASE)
+_OTHER_NAME = re.compile(
+    r"(?!.*batch).*(frame|height|len(gth|$)|point|seq|time|token|width)", re.IGNORECASE
+)
+"""Names of axes that are no batch."""
 _SUM = re.compile(r"\s*(\w+)\s*\+\s*(\w+)\s*")
 _PAST, _TOTAL = "past", "total"
 """Parts of the names of axes of positions: those before a call, and those with them."""
@@ -78,6 +82,14 @@ def axes_of(tensors: Sequence[Tensor], named: Named, said: Said) -> dict[str, In
     return {tensor.name: _axes(tensor, named, said, sizes, common) for tensor in tensors}
 
 
+def kind_of(dtype: str) -> str:
+    """Return numpy's letter for a type, that of objects for one that numpy doesn't have."""
+    try:
+        return np.dtype(dtype or object).kind
+    except TypeError:
+        return "O"
+
+
 def batch_size(axes: Mapping[str, InputAxes]) -> int | None:
     """Return the only size of batch that inputs take, None for any.
 
@@ -96,8 +108,8 @@ def batch_size(axes: Mapping[str, InputAxes]) -> int | None:
 
 def pinned(tensor: Tensor, said: Said) -> Tensor:
     """Return an input with the sizes of its free axes that the user says, but for the batch."""
-    words = said.get(tensor.name)
-    if not words or not tensor.shape:
+    words = said.get(tensor.name, ())
+    if len(words) != len(tensor.shape):  # which is refused by axes_of
         return tensor
     sizes = [
         word if size is None and isinstance(word, int) and axis else size
@@ -144,8 +156,8 @@ def _sizes_by_name(tensors: Sequence[Tensor], named: Named, said: Said) -> dict[
         for name, word in zip(names, said.get(tensor.name, ()), strict=False):
             if isinstance(word, int):
                 sizes.setdefault(name, word)
-        for name in names:
-            guesses.setdefault(name, _free_size(tensor))
+        for axis, name in enumerate(names):
+            guesses.setdefault(name, _free_size(tensor, axis))
     sums = [name for name in guesses if _SUM.fullmatch(name) or _TOTAL in name]
     sizes = {**{name: size for name, size in guesses.items() if name not in sums}, **sizes}
     for name in sums:
@@ -169,13 +181,13 @@ def _parts_of(name: str, sizes: Mapping[str, int]) -> Sequence[str]:
     return [past[0], rest[0]] if past and rest else []
 
 
-def _free_size(tensor: Tensor) -> int:
-    """Return a size for a free axis."""
+def _free_size(tensor: Tensor, axis: int) -> int:
+    """Return a size for a free axis: of an input of two, the second one has samples of audio."""
     if tensor.dtype == TEXTS:
         return 1
-    if tensor.dtype and np.dtype(tensor.dtype).kind in "iub":
+    if kind_of(tensor.dtype) in "iub":
         return _TOKENS
-    return _SAMPLES if len(tensor.shape) == 2 else OTHER
+    return _SAMPLES if len(tensor.shape) == 2 and axis == 1 else OTHER
 
 
 @dataclass(frozen=True)
@@ -196,15 +208,22 @@ def _common_batch(tensors: Sequence[Tensor], named: Named, said: Said) -> _Batch
 
     A model without free axes has the size that is the first of an input, and in all others.
     """
-    is_free = any(tensor.shape[:1] == (None,) for tensor in tensors) or any(
+    free = [tensor for tensor in tensors if _may_be_first(tensor, named, said)]
+    is_free = bool(free) or any(
         _batch_by_name(tensor, named, said) is not None or BATCH in said.get(tensor.name, ())
         for tensor in tensors
     )
     shapes = [tensor.shape for tensor in tensors if tensor.shape]
     firsts = [shape[0] for shape in shapes]
     shared = [size for size in firsts if all(size in shape for shape in shapes)]
-    names = [_names(tensor, named, said)[0] for tensor in tensors if tensor.shape[:1] == (None,)]
-    return _Batch(is_free, next(iter([*shared, *firsts]), None), next(iter(names), ""))
+    name = _names(free[0], named, said)[0] if free else ""
+    return _Batch(is_free, next(iter([*shared, *firsts]), None), name)
+
+
+def _may_be_first(tensor: Tensor, named: Named, said: Said) -> bool:
+    """Return whether the first axis is free, and not called as another one than the batch."""
+    is_free = tensor.shape[:1] == (None,)
+    return is_free and not _OTHER_NAME.match(_names(tensor, named, said)[0])
 
 
 def _batch_by_name(tensor: Tensor, named: Named, said: Said) -> int | None:
@@ -237,7 +256,7 @@ def _axes(
             found.append(size or 1)
         else:
             guessed.append(axis)
-            found.append(sizes.get(name, _free_size(tensor)))
+            found.append(sizes.get(name, _free_size(tensor, axis)))
     is_free = (
         batch is not None and own[batch] is None and not isinstance((words or own)[batch], int)
     )
@@ -262,18 +281,30 @@ def _batch_axis(
         return by_name, f"the batch by the name of its axis, {name!r}" if by_name else ""
     if None not in own:
         return _batch_of_fixed(own, common)
+    return _batch_of_free(tensor, own, _names(tensor, named, said), said, common), ""
+
+
+def _batch_of_free(
+    tensor: Tensor, own: Sequence[int | None], names: Sequence[str], said: Said, common: _Batch
+) -> int | None:
+    """Return the axis of the batch of an input with free axes that no name tells.
+
+    Raises MlmsError where it is unclear.
+    """
     free = [axis for axis, size in enumerate(own) if size is None]
-    if 0 in free:
-        return 0, ""
-    names = _names(tensor, named, said)
+    others = [axis for axis in free if _OTHER_NAME.match(names[axis])]
+    if 0 in free and 0 not in others:
+        return 0
+    if tensor.name in said or (own[0] != 1 and others == free):
+        return 0 if own[0] == 1 else None
     alike = [axis for axis in free if names[axis] == common.name or not names[axis]]
     if len(alike) == 1 and common.is_free and (names[alike[0]] or len(free) == 1):
-        return alike[0], ""
+        return alike[0]
     if common.is_free and (own[0] == 1 or not alike):
-        return None, ""
-    if own[0] != 1 and not words:
+        return None
+    if own[0] != 1:
         raise _unclear(tensor)
-    return 0, ""
+    return 0
 
 
 def _batch_of_fixed(own: Sequence[int | None], common: _Batch) -> tuple[int | None, str]:
@@ -288,10 +319,10 @@ def _batch_of_fixed(own: Sequence[int | None], common: _Batch) -> tuple[int | No
 def _unclear(tensor: Tensor) -> MlmsError:
     """Return the error of an input whose batch may be its first axis, or one of its free ones."""
     sizes = ["any" if size is None else str(size) for size in tensor.shape]
-    axis = tensor.shape.index(None)
+    axis = tensor.shape.index(None, 1)
     shape: list[int | str] = [size or OTHER for size in tensor.shape]
     other = option_of(tensor.name, [BATCH, *shape[1:]])
     shape[axis] = BATCH
     problem = f"input {tensor.name!r} is {' x '.join(sizes)}, and nothing tells which is the batch"
     advice = f"say it: mlms init … {option_of(tensor.name, shape)}, or {other}"
-    return MlmsError(f"{problem}; {advice}")
+    return MlmsError(f"{problem}; {advice}, or sizes alone where there is none")

@@ -68,7 +68,8 @@ def draft_manifest(request: DraftRequest) -> Draft:
     comment = ""
     if findings.left_out:
         left_out = ", ".join(findings.left_out)
-        comment = f"without outputs that have no row for each input: {left_out}"
+        comment = f"without outputs that are no arrays with a row for each input: {left_out}"
+        request.say(f"{first.graph}: {comment}")
     draft = Draft(
         name=request.name,
         task=request.task or findings.task,
@@ -86,7 +87,8 @@ def draft_manifest(request: DraftRequest) -> Draft:
         rounding=sample.rounding,
     )
     if draft.guesses:
-        request.say(f"{first.graph}: sizes of free axes are guesses; say yours: {draft.guesses}")
+        advice = f"say yours: mlms init … {draft.guesses}"
+        request.say(f"{first.graph}: sizes of free axes are guesses; {advice}")
     return draft
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mlms_predictors import Tensor
 
-from pytest_mlms.author.draft.axes import axes_of, batch_size
+from pytest_mlms.author.draft.axes import InputAxes, axes_of, batch_size
 from pytest_mlms.author.draft.data import ArrayData, CocoData, Data, PictureData
 from pytest_mlms.author.draft.inputs import guess_inputs
 from pytest_mlms.author.draft.labels import (
@@ -26,6 +26,7 @@ from pytest_mlms.author.draft.onnx_hints import OnnxHints, hints_of
 from pytest_mlms.author.draft.opening import without_log
 from pytest_mlms.author.draft.outputs import (
     classes_of,
+    further_outputs,
     guess_answers,
     guess_masks,
     guess_numbers,
@@ -33,7 +34,7 @@ from pytest_mlms.author.draft.outputs import (
     guess_outputs,
     says_classes,
 )
-from pytest_mlms.author.draft.parts import InputPart, OutputPart
+from pytest_mlms.author.draft.parts import InputPart, OutputPart, options_of_guesses
 from pytest_mlms.author.draft.quantisation import quantisation_of
 from pytest_mlms.author.draft.request import DraftRequest
 from pytest_mlms.author.draft.states import state_outputs, states_of, steady, with_states
@@ -98,6 +99,9 @@ def find_out(model: ModelFiles, predictor: Predictor, request: DraftRequest) -> 
     except Refused as error:
         problem = f"{model.graph} does not run on random inputs: {without_log(error)}"
         advice = "write its manifest by hand, with the shape and the range of each input"
+        options = options_of_guesses(inputs)
+        if options:
+            advice = f"say other sizes of its free axes than mlms init … {options}, or {advice}"
         raise MlmsError(f"{problem}\nIf such inputs are what is wrong, {advice}") from error
     states = steady(states, trial)
     inputs = with_states(inputs, states, axes)
@@ -111,10 +115,37 @@ def find_out(model: ModelFiles, predictor: Predictor, request: DraftRequest) -> 
         task=_NO_TASK,
         seconds=trial.seconds,
     )
-    complete = _with_outputs(findings, model, predictor, gives, trial, request, hints)
-    return replace(
-        complete, outputs=[*complete.outputs, *state_outputs(states, axes, trial, gives)]
-    )
+    if trial.small == 1 and batch_size(axes) is None:
+        request.say("  refuses batches, which its free axes allow: measured with one input a call")
+    complete = _with_outputs(findings, model, predictor, gives, trial, axes, request, hints)
+    outputs = [*complete.outputs, *state_outputs(states, axes, trial, gives)]
+    return _with_all_outputs(replace(complete, outputs=outputs), predictor, trial, request, hints)
+
+
+def _with_all_outputs(
+    findings: Findings,
+    predictor: Predictor,
+    trial: Trial,
+    request: DraftRequest,
+    hints: OnnxHints,
+) -> Findings:
+    """Return the findings with the outputs that are in none yet, so that upgrades compare them.
+
+    One without a row for each input leaves one input a call. A model that takes only batches of
+    several has it left out.
+    """
+    listed = {part.name for part in findings.outputs}
+    others = [tensor for tensor in predictor.outputs if tensor.name not in listed]
+    parts = further_outputs(others, trial, hints.quantised)
+    left_out = [
+        tensor.name for tensor in others if tensor.name not in {part.name for part in parts}
+    ]
+    findings = replace(findings, outputs=[*findings.outputs, *parts], left_out=left_out)
+    if findings.batch_sizes == (1,) or not any(part.batch for part in findings.outputs):
+        return findings
+    names = ", ".join(part.name for part in findings.outputs if part.batch)
+    request.say(f"  has no row for each input in {names}: measured with one input a call")
+    return replace(findings, batch_sizes=(1,))
 
 
 def _with_outputs(
@@ -123,6 +154,7 @@ def _with_outputs(
     predictor: Predictor,
     gives: Sequence[Tensor],
     trial: Trial,
+    axes: Mapping[str, InputAxes],
     request: DraftRequest,
     hints: OnnxHints,
 ) -> Findings:
@@ -150,7 +182,7 @@ def _with_outputs(
         if request.data is not None:
             problem = f"{model.graph} has no output with a row for each input"
             raise MlmsError(f"{problem}; export it with the axis of the batch in its outputs")
-        return _of_one_input(findings, predictor, gives, trial)
+        return _of_one_input(findings, axes, gives, trial)
     findings = replace(findings, outputs=outputs, left_out=left_out)
     if best is None:
         return findings
@@ -193,13 +225,15 @@ def _with_answers(
 
 
 def _of_one_input(
-    findings: Findings, predictor: Predictor, gives: Sequence[Tensor], trial: Trial
+    findings: Findings, axes: Mapping[str, InputAxes], gives: Sequence[Tensor], trial: Trial
 ) -> Findings:
     """Return the findings of a model that takes one input a call, of which no axis is the batch."""
     inputs = []
-    for part, tensor in zip(findings.inputs, predictor.inputs, strict=True):
-        sizes = part.shape or tensor.shape
-        shape = [size if isinstance(size, int) else 1 for size in sizes]
+    for part in findings.inputs:
+        shape = list(trial.inputs[part.name])
+        batch = axes[part.name].batch
+        if batch is not None and axes[part.name].is_free:
+            shape[batch] = 1
         inputs.append(replace(part, type="tensor", layout=None, steps=(), shape=shape))
     names = [tensor.name for tensor in gives if tensor.name in trial.outputs]
     comment = "not as long as the batch: one input a call"

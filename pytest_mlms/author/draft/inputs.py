@@ -9,7 +9,16 @@ from types import MappingProxyType
 import numpy as np
 from mlms_predictors import Tensor
 
-from pytest_mlms.author.draft.axes import OTHER, TEXTS, InputAxes, Said, axes_of, option_of, pinned
+from pytest_mlms.author.draft.axes import (
+    OTHER,
+    TEXTS,
+    InputAxes,
+    Said,
+    axes_of,
+    kind_of,
+    option_of,
+    pinned,
+)
 from pytest_mlms.author.draft.data import ArrayData, CocoData, Data, SoundData
 from pytest_mlms.author.draft.integers import (
     IMAGENET,
@@ -60,11 +69,7 @@ def guess_inputs(
         if tensor.dtype == TEXTS:
             parts.append(_texts(tensor, axes[tensor.name], data))
             continue
-        try:
-            kind = np.dtype(tensor.dtype or object).kind
-        except TypeError:  # of a type that numpy doesn't have
-            kind = "O"
-        if kind not in "biuf":
+        if kind_of(tensor.dtype) not in "biuf":
             found = tensor.dtype or "of unknown type"
             problem = f"input {tensor.name!r} is {found}, not an array of numbers"
             raise MlmsError(f"{problem}; export the model so that it takes one")
@@ -158,6 +163,7 @@ def _of_array(
     is_picture = _is_picture(tensor) and not (tensor.dtype == "int8" and _may_be_none(tensor))
     if is_picture and dtype == np.uint8 and are_pixels:
         return _picture(tensor, tuple(shape[1:3]), quantisation)
+    _check_rows(tensor, axes, data)
     steps = []
     wanted = np.dtype(tensor.dtype)
     if dtype != wanted and dtype.kind in "iuf" and wanted.kind in "biu":
@@ -172,6 +178,20 @@ def _of_array(
         steps=steps,
         comment=axes.comment,
     )
+
+
+def _check_rows(tensor: Tensor, axes: InputAxes, data: ArrayData) -> None:
+    """Raise MlmsError where the rows of an array have other sizes than the model or the user."""
+    rows = data.arrays[tensor.name][1][1:]
+    wanted = [size for axis, size in enumerate(tensor.shape) if axis != axes.batch]
+    pairs = zip(rows, wanted, strict=False)
+    if len(rows) == len(wanted) and any(size not in (row, None) for row, size in pairs):
+        found = " x ".join(map(str, rows))
+        sizes = " x ".join("any" if size is None else str(size) for size in wanted)
+        problem = (
+            f"{data.path} has rows of {found} for {tensor.name!r}, and the model takes {sizes}"
+        )
+        raise MlmsError(f"{problem}, or --shape says so; give rows of that shape")
 
 
 def _shape_of_rows(axes: InputAxes, shape: Sequence[int]) -> list[int | str] | None:

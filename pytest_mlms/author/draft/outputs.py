@@ -82,6 +82,23 @@ def guess_outputs(
     return parts, best, [tensor.name for tensor in left_out]
 
 
+def further_outputs(
+    tensors: Sequence[Tensor], trial: Trial, quantised: Quantised
+) -> list[OutputPart]:
+    """Return outputs that no task scores, also those without a row for each input."""
+    usable, others = _split(tensors, trial)
+    parts = [_part(tensor, trial, False, quantised) for tensor in usable]
+    if trial.small > 1 and trial.small == trial.large:
+        return parts  # of a batch that can't be one input
+    comment = "not as long as the batch: one input a call"
+    without = [
+        replace(_part(tensor, trial, False, quantised), comment=comment, batch="none")
+        for tensor in others
+        if tensor.name in trial.outputs
+    ]
+    return [*parts, *without]
+
+
 def guess_numbers(
     tensors: Sequence[Tensor],
     trial: Trial,

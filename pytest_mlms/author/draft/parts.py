@@ -150,6 +150,15 @@ class InputPart:
         return Input.model_validate(values)
 
 
+def options_of_guesses(inputs: Sequence[InputPart]) -> str:
+    """Return the options that would say the sizes that are guesses, those of a past last."""
+    guessed = [part for part in inputs if part.guess]
+    guessed.sort(key=lambda part: part.is_past)
+    options = [part.guess for part in guessed]
+    more = [] if len(options) <= _SHOWN_GUESSES else [f"and {len(options) - _SHOWN_GUESSES} more"]
+    return " ".join([*options[:_SHOWN_GUESSES], *more])
+
+
 @dataclass(frozen=True)
 class OutputPart:
     """An entry of ``outputs``; ``steps`` are as they are written."""
@@ -224,14 +233,8 @@ class Draft:
 
     @property
     def guesses(self) -> str:
-        """The options that would say the sizes that are guesses, those of a past last."""
-        guessed = [part for part in self.inputs if part.guess]
-        guessed.sort(key=lambda part: part.is_past)
-        options = [part.guess for part in guessed]
-        more = (
-            [] if len(options) <= _SHOWN_GUESSES else [f"and {len(options) - _SHOWN_GUESSES} more"]
-        )
-        return " ".join([*options[:_SHOWN_GUESSES], *more])
+        """The options that would say the sizes that are guesses."""
+        return options_of_guesses(self.inputs)
 
     @property
     def guesses_a_past(self) -> bool:

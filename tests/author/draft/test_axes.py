@@ -14,7 +14,9 @@ from onnx import TensorProto, helper, save
 
 from pytest_mlms.author.draft.axes import axes_of, batch_size, pinned
 from pytest_mlms.author.draft.drafting import draft_manifest
+from pytest_mlms.author.draft.inputs import guess_inputs
 from pytest_mlms.author.draft.onnx_axes import axes_of_inputs
+from pytest_mlms.author.draft.onnx_hints import OnnxHints
 from pytest_mlms.core.errors import MlmsError
 from tests.author.draft.test_drafting import request
 
@@ -71,6 +73,11 @@ def test_bytes_that_are_no_onnx_file_tell_nothing_and_raise_nothing(
         (("n", "batch", 32), [16, "batch", 32]),
         (("b", "n", 32), ["batch", 16, 32]),
         ((1, "N", 32), ["batch", 16, 32]),  # of points, as the first axis may be the batch
+        (("time", 1, 40), [16, 1, 40]),
+        (("num_points", 3, 7), [16, 3, 7]),
+        ((3, "height", "width"), [3, 16, 16]),
+        ((1, "height", "width"), ["batch", 16, 16]),
+        (("batch x seq_len", 3, 7), ["batch", 3, 7]),
     ],
 )
 def test_the_batch_is_the_axis_that_is_called_so(names: Any, expected: Any) -> None:
@@ -81,13 +88,35 @@ def test_the_batch_is_the_axis_that_is_called_so(names: Any, expected: Any) -> N
 def test_a_batch_that_nothing_tells_is_refused_with_the_options_that_do() -> None:
     message = (
         "input 'a' is 100 x any x 32, and nothing tells which is the batch; say it: "
-        "mlms init … --shape a=100,batch,32, or --shape a=batch,16,32"
+        "mlms init … --shape a=100,batch,32, or --shape a=batch,16,32, or sizes alone where there is "
+        "none"
     )
     with pytest.raises(MlmsError, match=message):
         written(floats("a", 100, ANY, 32))
     assert written(floats("a", 100, ANY, 32), a=(100, "batch", 32)) == [[100, "batch", 32]]
     found = axes_of([floats("a", 100, ANY, 32)], {}, {"a": ("batch", 7, 32)})
     assert (found["a"].written, batch_size(found)) == (["batch", 7, 32], 100)
+    found = axes_of([floats("a", 100, ANY, 32)], {}, {"a": (100, 7, 32)})
+    assert (found["a"].written, batch_size(found)) == ([100, 7, 32], 1)
+    named = {"a": ("time", None, 32)}
+    with pytest.raises(MlmsError, match="--shape a=16,batch,32, or --shape a=batch,16,32, or"):
+        written(floats("a", ANY, ANY, 32), named=named)
+    assert written(floats("a", ANY, ANY, 32), named=named, a=("batch", 9, 32)) == [["batch", 9, 32]]
+
+
+def test_sizes_that_the_user_says_are_no_batch_beside_that_of_another_input() -> None:
+    tensors = [floats("x", ANY, 8), floats("mask", 2, ANY)]
+    found = axes_of(tensors, {}, {"mask": (2, 7)})
+    assert [found[name].written for name in found] == [["batch", 8], [2, 7]]
+    assert batch_size(found) is None
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8e4m3fn", ""])
+def test_a_free_axis_of_a_type_that_numpy_does_not_have_has_a_size(dtype: str) -> None:
+    tensor = Tensor("x", dtype, (ANY, ANY, 4))
+    assert written(tensor) == [["batch", 16, 4]]
+    with pytest.raises(MlmsError, match="input 'x' is .*; export the model so that it takes one"):
+        guess_inputs([tensor], None, OnnxHints())
 
 
 def test_an_axis_of_another_name_than_the_batch_is_none() -> None:
@@ -95,6 +124,7 @@ def test_an_axis_of_another_name_than_the_batch_is_none() -> None:
     assert written(*tensors) == [["batch", 8], [2, "batch"]]
     named = {"x": ("u0", 8), "mask": (2, "seq")}
     assert written(*tensors, named=named) == [["batch", 8], [2, 16000]]
+    assert written(floats("x", ANY, 576), named={"x": ("sequence", 576)}) == [[16, 576]]
     named = {"x": ("u0", 8), "mask": (2, "u0")}
     assert written(*tensors, named=named) == [["batch", 8], [2, "batch"]]
 
@@ -164,6 +194,7 @@ def test_the_users_sizes_are_those_of_the_manifest_and_no_guesses() -> None:
     assert axes_of([tensor], {}, {})["wav"].guessed == (1,)
     unknown = axes_of([floats("x")], {"x": None}, {"x": ("batch", 3)})["x"]
     assert (unknown.written, unknown.is_told) == (["batch", 3], False)
+    assert pinned(tensor, {"wav": (1, 2, 3)}) == tensor, "which is refused elsewhere"
     assert pinned(floats("x", ANY, 3, ANY, ANY), {"x": (1, 3, 64, 48)}).shape == (ANY, 3, 64, 48)
 
 
