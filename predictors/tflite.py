@@ -118,7 +118,11 @@ class _Model:
         self.inputs = _ports(self.interpreter.get_input_details(), signature, "inputs")
         self.outputs = _ports(self.interpreter.get_output_details(), signature, "outputs")
         self.shapes = None
-        self.interpreter.allocate_tensors()
+        try:
+            self.interpreter.allocate_tensors()
+        except RuntimeError as error:
+            if "unresolved" in str(error) or not _has_free_axes(self.inputs):
+                raise  # else a call tells the sizes: of 1, a window of sound may be longer
 
     def fit(self, arrays):
         """Resize the inputs for these arrays, if they are of another size than the last."""
@@ -129,6 +133,10 @@ class _Model:
                 self.interpreter.resize_tensor_input(port.number, shape)
             self.interpreter.allocate_tensors()
             self.shapes = shapes
+
+
+def _has_free_axes(ports):
+    return any(-1 in port.details["shape_signature"] for port in ports)
 
 
 def versions() -> Versions:

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -84,6 +85,20 @@ signatures = {name: getattr(both, name).get_concrete_function() for name in name
 tf.saved_model.save(both, sys.argv[1], signatures=signatures)
 converter = tf.lite.TFLiteConverter.from_saved_model(sys.argv[1], signature_keys=names)
 with open(sys.argv[2], "wb") as file:
+    file.write(converter.convert())
+"""
+
+
+OF_WINDOWS = """
+import sys
+import tensorflow as tf
+
+@tf.function(input_signature=[tf.TensorSpec([1, None, 1, 1], tf.float32, name="x")])
+def means(x):
+    return {"y": tf.nn.conv2d(x, tf.ones([4, 1, 1, 1]) / 4, 4, "VALID")}
+
+converter = tf.lite.TFLiteConverter.from_concrete_functions([means.get_concrete_function()])
+with open(sys.argv[1], "wb") as file:
     file.write(converter.convert())
 """
 
@@ -248,6 +263,21 @@ def test_operators_of_tensorflow_need_consent_where_its_interpreter_has_them(
     inside.agent.close()
     with pytest.raises(Refused, match="Select TensorFlow op"):
         tflite.load(graph)
+
+
+@pytest.mark.slow
+def test_free_axes_that_are_too_short_until_a_call_are_no_error_of_the_load(
+    tflite: Framework, tmp_path: Path
+) -> None:
+    graph = tmp_path / "windows.tflite"
+    run(python_of("tensorflow"), OF_WINDOWS, graph)
+    facts = tflite.load_files({"graph": graph})
+    assert facts["inputs"] == [["x", "float32", [1, None, 1, 1]]]
+    sound = np.arange(8, dtype=np.float32).reshape(1, 8, 1, 1)
+    (found,) = tflite.agent.request("predict", arrays=[("x", sound)]).arrays.values()
+    assert found.ravel().tolist() == [1.5, 5.5]
+    with pytest.raises(Refused, match="failed to prepare"):
+        tflite.agent.request("predict", arrays=[("x", sound[:, :2])])
 
 
 def with_operator(name: bytes) -> bytes:
