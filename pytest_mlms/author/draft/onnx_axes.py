@@ -28,10 +28,8 @@ Axes = tuple[int | str | None, ...]
 def axes_of_inputs(path: Path) -> Mapping[str, Axes | None]:
     """Return the axes of each input by its name, () for a single number and None for unknown ones.
 
-    Returns nothing for a file that is no ONNX.
+    Returns nothing for a file that is no ONNX, whatever it is called.
     """
-    if path.suffix != ".onnx":
-        return {}
     try:
         with path.open("rb") as file:
             model = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from pytest_mlms.author.draft.onnx_axes import axes_of_inputs
+
 _ATTRIBUTES = ("classlabels_strings", "classlabels_int64s", "classlabels_ints")
 _INITIALIZER = "classes"  # of those that have no operator of their own
 _ML = "ai.onnx.ml"
@@ -35,7 +37,7 @@ def graph_in(path: Path) -> Any:
 
     There is none without onnx either.
     """
-    if path.suffix != ".onnx":
+    if not axes_of_inputs(path):
         return None
     try:
         import onnx

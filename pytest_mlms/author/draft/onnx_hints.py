@@ -39,9 +39,9 @@ class OnnxHints:
 
 def hints_of(path: Path) -> OnnxHints:
     """Return the hints of a file; none for another kind of file, and without onnx but axes."""
-    if path.suffix != ".onnx":
-        return OnnxHints()
     axes = axes_of_inputs(path)
+    if not axes:
+        return OnnxHints()
     try:
         import onnx
         from google.protobuf.message import DecodeError

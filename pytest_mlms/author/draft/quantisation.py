@@ -13,6 +13,8 @@ from mlms_predictors import Tensor
 from mlms_predictors._tflite_files import field, number, target
 from numpy.typing import NDArray
 
+from pytest_mlms.author.draft.onnx_classes import graph_in
+
 _MODEL_GRAPHS = 2
 _GRAPH_TENSORS, _GRAPH_INPUTS, _GRAPH_OUTPUTS = 0, 1, 2
 _TENSOR_QUANTISATION = 4
@@ -76,7 +78,7 @@ def quantisation_of(
             if len(in_file) == len(tensors):
                 pairs = zip(tensors, in_file, strict=True)
                 found.update({tensor.name: one for tensor, one in pairs if one is not None})
-    elif graph.suffix.lower() == ".onnx":
+    else:
         found = _of_onnx(graph)
     kinds = {tensor.name: tensor.dtype for tensor in (*inputs, *outputs)}
     return {name: one for name, one in found.items() if is_quantised(kinds.get(name, ""))}
@@ -124,14 +126,8 @@ def _of_onnx(path: Path) -> dict[str, Quantisation]:
     It is that of the operators QuantizeLinear, DequantizeLinear and QLinear… that give or take
     them, also behind operators that only move values.
     """
-    try:
-        import onnx
-        from google.protobuf.message import DecodeError
-    except ImportError:
-        return {}
-    try:
-        graph = onnx.load(str(path), load_external_data=False).graph
-    except (DecodeError, OSError):
+    graph = graph_in(path)
+    if graph is None:
         return {}
     constants = _constants(graph)
     return {**_of_outputs(graph, constants), **_of_inputs(graph, constants)}

@@ -19,6 +19,7 @@ from pytest_mlms.author.draft.onnx_axes import axes_of_inputs
 from pytest_mlms.author.draft.onnx_hints import OnnxHints
 from pytest_mlms.core.errors import MlmsError
 from tests.author.draft.test_drafting import request
+from tests.support.project import DIGITS
 
 ANY = None
 
@@ -47,11 +48,17 @@ def test_the_names_of_axes_are_read_from_an_onnx_file(tmp_path: Path) -> None:
     save_inputs(path, x=[100, "batch", None], rate=[], unknown=None)
     found = axes_of_inputs(path)
     assert found == {"x": (100, "batch", None), "rate": (), "unknown": None}
+    path.with_name("m.ONNX").write_bytes(path.read_bytes())
+    path.with_name("m.bin").write_bytes(path.read_bytes())
+    assert (
+        axes_of_inputs(path.with_name("m.ONNX")) == axes_of_inputs(path.with_name("m.bin")) == found
+    )
     path.write_bytes(path.read_bytes()[:-3])
     assert axes_of_inputs(path) == {}, "a damaged file tells nothing"
     (tmp_path / "empty.onnx").touch()
     assert axes_of_inputs(tmp_path / "empty.onnx") == {}
-    assert axes_of_inputs(tmp_path / "m.tflite") == {}
+    for other in ("digits_cnn.tflite", "digits_cnn.pt2"):
+        assert axes_of_inputs(DIGITS / other) == {}
 
 
 @given(st.binary(max_size=60))
