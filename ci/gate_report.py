@@ -16,11 +16,11 @@ TOLERANCE = 0.03
 VERDICTS = ("REGRESSED", "INCONCLUSIVE", "PASSED", "IMPROVED")
 WRONG_WITHOUT_EFFECT = ("REGRESSED", "INCONCLUSIVE")
 EXPLAINED = (
-    "The last two columns are one run after the other in fresh processes, timed for as long as the "
-    "gate's turns, judged by pytest-benchmark's own `--benchmark-compare-fail`."
+    "The last two columns are what pytest-benchmark's `--benchmark-compare-fail` says if the sides "
+    "run one after the other in fresh processes, for as long as the gate's turns."
 )
 VERIFIED = (
-    "Models, and how much more CPU time the extra layers took, verified in processes of their own:"
+    "The models, and the additional CPU time of their extra layers, measured in separate processes:"
 )
 
 
@@ -160,7 +160,7 @@ def unexpected_decisions(items: Sequence[Item]) -> list[str]:
             )
     if not lines:
         return []
-    return ["", "Not as they should be (or open):", "", *lines]
+    return ["", "Wrong or undecided decisions:", "", *lines]
 
 
 def row_of(cells: Sequence[str]) -> str:

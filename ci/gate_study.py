@@ -397,9 +397,9 @@ def run_study(study: Study, options: argparse.Namespace) -> None:
         study.calibrate(network, 1 if options.quick else 2)
     same, worse = options.items
     planned = plan_items(study.networks, same, worse, study.random)
-    beside = "no load of ours"
+    beside = "no other load"
     if options.beside_load:
-        beside = "a process of ours on each core that computes on and off"
+        beside = "a process on each core that computes on and off"
     text = ""
     for number, (network, effect) in enumerate(planned, 1):
         spent = time.monotonic() - began

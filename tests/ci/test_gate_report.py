@@ -80,6 +80,6 @@ def test_wrong_and_open_decisions_are_listed() -> None:
     flagged = replace(WORSE, effect=0.0)
     missed = replace(SAME, effect=0.10)
     lines = unexpected_decisions([flagged, missed])
-    assert lines[1] == "Not as they should be (or open):"
+    assert lines[1] == "Wrong or undecided decisions:"
     assert lines[3].startswith("- digits, +0%: REGRESSED latency (latency ×1.0500")
     assert lines[4].startswith("- digits, +10%: PASSED ")
