@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,7 @@ class Config(Options):
 
     root: Path
     lock: Path | None = None
+    norecursedirs: Sequence[str] = ()
     outside: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -78,6 +79,7 @@ class Config(Options):
         values["manifests"] += tuple(_named_manifests(config, values["manifests"]))
         values["history"] = _history(config, values["history"], values["results"])
         values["full"] = values["full"] or _sets_what_is_measured(config)
+        values["norecursedirs"] = config.getini("norecursedirs")
         made = cls(root=config.rootpath, lock=_named_lock(values["against"], config), **values)
         _check(made, config)
         return made

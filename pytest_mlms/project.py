@@ -23,7 +23,7 @@ from _pytest.config.findpaths import determine_setup, load_config_dict_from_file
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.text import seems_url
 from pytest_mlms.options import OPTIONS, Option, below
-from pytest_mlms.provide.stacks.declared import DeclaredStacks, declared_stacks
+from pytest_mlms.provide.stacks.declared import NOT_COLLECTED, DeclaredStacks, declared_stacks
 
 _TRUE = ("1", "true", "t", "yes", "y", "on")
 _FALSE = ("0", "false", "f", "no", "n", "off")
@@ -81,6 +81,12 @@ class Project:
             results = self.value("results") or Path("mlms-results")
             address = os.environ.get("MLMS_HISTORY") or str(results / "history.sqlite")
         return address
+
+    @property
+    def norecursedirs(self) -> Sequence[str]:
+        """The patterns of the folders in which pytest collects nothing."""
+        value = self.ini.get("norecursedirs", NOT_COLLECTED)
+        return shlex.split(value) if isinstance(value, str) else tuple(value)
 
     @cached_property
     def _typed(self) -> argparse.Namespace:
@@ -191,4 +197,4 @@ def project_stacks(
     project = find_project(paths)
     folders = project.manifests if manifests is None else manifests
     places = [Path(os.path.abspath(path)) for path in (*folders, *paths)]
-    return declared_stacks(project.root, places)
+    return declared_stacks(project.root, places, project.norecursedirs)

@@ -103,7 +103,8 @@ class Session:
         """
         from pytest_mlms.provide.stacks.declared import declared_stacks
 
-        return declared_stacks(self.config.root, self.config.manifests)
+        config = self.config
+        return declared_stacks(config.root, config.manifests, config.norecursedirs)
 
     @cached_property
     def chosen_stacks(self) -> list[Stack]:

@@ -200,3 +200,20 @@ def test_lint_of_a_manifest_reads_the_stacks_that_pytest_reads_for_it(
     (project.folder / "stacks.yaml").write_text("mine: {framework: labour2}\n")
     assert main(["lint", str(project.manifest.relative_to(project.path))]) == 1
     assert "stacks.yaml:1: " in capsys.readouterr().out
+
+
+def test_commands_and_pytest_look_for_stacks_only_where_pytest_collects(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(project.path)
+    ini = "[pytest]\nmlms_manifests = manifests\nnorecursedirs = attic old*\n"
+    (project.path / "pytest.ini").write_text(ini)
+    for name in ("attic", "build"):
+        folder = project.folder / name
+        folder.mkdir()
+        (folder / "stacks.yaml").write_text(f"of-{name}: {{interpreter: current}}\n")
+    (project.folder / "attic" / "stacks.yaml").write_text("stacks: [broken]\n")
+    assert main(["stack", "list"]) == 0
+    assert "of-build" in capsys.readouterr().out
+    command = ("--collect-only", "-q", "--mlms-stack=of-build")
+    assert project.pytester.runpytest_subprocess(*command).ret == pytest.ExitCode.OK

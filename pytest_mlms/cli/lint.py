@@ -84,8 +84,9 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
     for path in find_manifests(paths):
         found.add(path.resolve())
         yield path
-    root = find_project(paths).root
-    for path in stack_files(root, [path.absolute() for path in paths]):
+    project = find_project(paths)
+    places = [path.absolute() for path in paths]
+    for path in stack_files(project.root, places, project.norecursedirs):
         if path.resolve() not in found:
             near = Path(os.path.relpath(path))
             yield path if ".." in near.parts else near

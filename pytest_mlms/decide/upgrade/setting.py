@@ -24,7 +24,6 @@ from pytest_mlms.decide.upgrade.round_estimate import ROUNDS, RoundSpan
 from pytest_mlms.provide.cases import Case
 from pytest_mlms.provide.host.machine import machine_state
 from pytest_mlms.provide.stacks.declaration import HIDDEN
-from pytest_mlms.provide.stacks.exact_packages import NONE
 from pytest_mlms.provide.stacks.variables import is_secret
 
 
@@ -122,7 +121,7 @@ def differences_of(case: Case) -> list[str]:
     found = []
     for name in dict.fromkeys([*old, *new]):
         if old.get(name) != new.get(name):
-            a, b = (_shown(name, facts.get(name, NONE)) for facts in (old, new))
+            a, b = (_shown(name, facts.get(name, "not set")) for facts in (old, new))
             found.append(f"{name} {a} → {b}")
     return found
 

@@ -25,6 +25,7 @@ from pytest_mlms.provide.stacks.variables import is_secret
 __all__ = [
     "DEFAULT",
     "HERE",
+    "NOT_COLLECTED",
     "DeclaredStacks",
     "check_framework",
     "check_labels",
@@ -49,8 +50,9 @@ DEFAULT = "onnxruntime"
 
 _FILES = (*STACK_FILES, "pyproject.toml")
 
-_NOT_COLLECTED = ("*.egg", ".*", "_darcs", "build", "CVS", "dist", "node_modules", "venv", "{arch}")
+NOT_COLLECTED = ("*.egg", ".*", "_darcs", "build", "CVS", "dist", "node_modules", "venv", "{arch}")
 """The default of pytest's norecursedirs."""
+
 _FRAMEWORKS = {
     "ai-edge-litert": "tflite",
     "apache-tvm": "tvm",
@@ -114,7 +116,9 @@ class DeclaredStacks(dict[str, Stack]):
         self.files = tuple(files)
 
 
-def declared_stacks(root: Path, manifests: Iterable[Path] = ()) -> DeclaredStacks:
+def declared_stacks(
+    root: Path, manifests: Iterable[Path] = (), norecursedirs: Sequence[str] = NOT_COLLECTED
+) -> DeclaredStacks:
     """Return the stacks that stacks.yaml and pyproject.toml declare.
 
     They are searched for in ``root``, in the folders of ``manifests`` and those below, and in the
@@ -122,7 +126,7 @@ def declared_stacks(root: Path, manifests: Iterable[Path] = ()) -> DeclaredStack
     ManifestError with all errors of a file.
     """
     paths = list(manifests)
-    files = list(stack_files(root, paths))
+    files = list(stack_files(root, paths, norecursedirs))
     upper = set(folders_of(root, paths))
     found: dict[str, Stack] = {}
     for path in files:
@@ -138,7 +142,9 @@ def declared_stacks(root: Path, manifests: Iterable[Path] = ()) -> DeclaredStack
     return DeclaredStacks({HERE.name: HERE, **found}, list(folders), files)
 
 
-def stack_files(root: Path, manifests: Iterable[Path]) -> Iterator[Path]:
+def stack_files(
+    root: Path, manifests: Iterable[Path], norecursedirs: Sequence[str] = NOT_COLLECTED
+) -> Iterator[Path]:
     """Yield the files that may declare stacks, each once; of absolute paths, all."""
     paths = list(manifests)
     seen = set()
@@ -148,29 +154,34 @@ def stack_files(root: Path, manifests: Iterable[Path]) -> Iterator[Path]:
                 seen.add(path.resolve())
                 yield path
     for folder in filter(Path.is_dir, paths):
-        for path in _files_below(folder):
+        for path in _files_below(folder, norecursedirs):
             if path.resolve() not in seen:
                 seen.add(path.resolve())
                 yield path
 
 
-def _files_below(top: Path) -> Iterator[Path]:
-    """Yield each stacks.yaml below a folder, where pytest by default collects manifests.
+def _files_below(top: Path, norecursedirs: Sequence[str]) -> Iterator[Path]:
+    """Yield each stacks.yaml below a folder, where pytest collects manifests.
 
     Hidden folders, such as those of results, packages that were built and virtual environments
     have files of others.
     """
     for folder, folders, names in os.walk(top):
-        folders[:] = sorted(name for name in folders if not _is_of_others(Path(folder, name)))
+        below = sorted(Path(folder, name) for name in folders)
+        folders[:] = [path.name for path in below if not _is_of_others(path, norecursedirs)]
         for name in STACK_FILES:
             path = Path(folder, name)
             if name in names and path.is_file():
                 yield path
 
 
-def _is_of_others(folder: Path) -> bool:
-    if any(fnmatch.fnmatchcase(folder.name, pattern) for pattern in _NOT_COLLECTED):
-        return True
+def _is_of_others(folder: Path, norecursedirs: Sequence[str]) -> bool:
+    """Return whether pytest doesn't collect a folder; a pattern with a slash is of its path."""
+    for pattern in norecursedirs:
+        of_path = "/" in pattern
+        name = str(folder) if of_path else folder.name
+        if fnmatch.fnmatchcase(name, os.path.join("*", pattern) if of_path else pattern):
+            return True
     of_environments = ("pyvenv.cfg", "conda-meta/history")
     return any(os.path.isfile(folder / name) for name in of_environments)
 

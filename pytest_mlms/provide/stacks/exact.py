@@ -105,7 +105,9 @@ class RecordedStack:
         found += map(str, differing_packages(self.packages, after.packages))
         old_variables, new_variables = self.inherited or {}, after.inherited or {}
         for name in sorted(old_variables.keys() | new_variables.keys()):
-            values = [variables.get(name, "none") for variables in (old_variables, new_variables)]
+            values = [
+                variables.get(name, "not set") for variables in (old_variables, new_variables)
+            ]
             if values[0] != values[1]:
                 found.append(f"${name} {values[0]} → {values[1]}")
         for key in _ENVIRONMENT:

@@ -109,24 +109,25 @@ def _needed_manifests(path: Path, config: pytest.Config) -> list[str]:
     folders: list[str] = config.getoption("mlms_manifests", None) or []
     if not path.is_relative_to(config.rootpath):
         return folders
-    known = _stack_files(config.rootpath, path)
+    hidden = tuple(config.getini("norecursedirs"))
+    known = _stack_files(config.rootpath, path, hidden)
     needed = []
     for name in folders:
         folder = (config.invocation_params.dir / os.path.expanduser(name)).resolve()
-        if _stack_files(config.rootpath, folder) - known:
+        if _stack_files(config.rootpath, folder, hidden) - known:
             needed.append(name)
     return needed
 
 
 @lru_cache(maxsize=256)
-def _stack_files(root: Path, manifests: Path) -> frozenset[Path]:
+def _stack_files(root: Path, manifests: Path, norecursedirs: tuple[str, ...]) -> frozenset[Path]:
     """Return the files that declare stacks which pytest reads for a manifest or a folder."""
     from pytest_mlms.core.errors import MlmsError
     from pytest_mlms.provide.stacks.declared import stack_files
     from pytest_mlms.provide.stacks.schema import load_stacks
 
     found = set()
-    for file in stack_files(root, [manifests]):
+    for file in stack_files(root, [manifests], norecursedirs):
         with contextlib.suppress(MlmsError):  # it would have failed the run
             if load_stacks(file):
                 found.add(file.resolve())

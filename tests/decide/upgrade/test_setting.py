@@ -45,15 +45,15 @@ def test_a_setting_has_the_point_as_a_person_writes_it(
 def test_a_setting_tells_what_differs_beside_packages_without_secrets(tmp_path: Path) -> None:
     old = replace(OLD, threads=1, env=(("A", "1"), ("TOKEN", "x1")), interpreter="/a/python")
     new = replace(NEW, threads=4, env=(("B", "2"), ("TOKEN", "x2")), interpreter="/b/python")
-    new = replace(new, model_options=(("mode", "safe"),))
+    new = replace(new, model_options=(("mode", "none"),))
     case = case_of(tmp_path, old=old, new=new)
     assert setting_of(case, options(), {}, []).differences == [
         "interpreter /a/python → /b/python",
-        "$A 1 → none",
+        "$A 1 → not set",
         "$TOKEN *** → ***",
         "threads 1 → 4",
-        "option mode none → safe",
-        "$B none → 2",
+        "option mode not set → none",
+        "$B not set → 2",
     ]
     alike = replace(case, stack=old)
     assert setting_of(alike, options(), {}, []).differences == []

@@ -13,6 +13,7 @@ from pytest_mlms.core.errors import ManifestError, StackError
 from pytest_mlms.core.records import Stack
 from pytest_mlms.provide.stacks.declared import (
     HERE,
+    NOT_COLLECTED,
     _split,
     check_labels,
     choose,
@@ -64,10 +65,18 @@ def test_files_in_folders_that_pytest_does_not_collect_are_of_others(
 
 
 def test_the_folders_that_are_not_searched_are_those_of_pytest(pytestconfig: pytest.Config) -> None:
-    from pytest_mlms.provide.stacks.declared import _NOT_COLLECTED
-
     defaults = pytestconfig._parser._inidict["norecursedirs"][2]
-    assert set(_NOT_COLLECTED) == set(defaults)
+    assert set(NOT_COLLECTED) == set(defaults)
+
+
+@pytest.mark.parametrize("pattern", ["old*", "models/old", "*/models/old"])
+def test_folders_in_norecursedirs_are_not_searched_and_others_are(
+    pattern: str, tmp_path: Path
+) -> None:
+    declare(tmp_path / "build", "built: {interpreter: current}")
+    (tmp_path / "models").mkdir()
+    declare(tmp_path / "models" / "old", "stacks: [theirs]")
+    assert set(declared_stacks(tmp_path, [tmp_path], [pattern])) == {"here", "built"}
 
 
 def test_a_file_that_is_found_twice_is_read_once(tmp_path: Path) -> None:
