@@ -234,7 +234,12 @@ def _of_one_input(
         batch = axes[part.name].batch
         if batch is not None and axes[part.name].is_free:
             shape[batch] = 1
-        inputs.append(replace(part, type="tensor", layout=None, steps=(), shape=shape))
+        kept = [one for one in part.comment.split("; ") if one != axes[part.name].comment]
+        inputs.append(
+            replace(
+                part, type="tensor", layout=None, steps=(), shape=shape, comment="; ".join(kept)
+            )
+        )
     names = [tensor.name for tensor in gives if tensor.name in trial.outputs]
     comment = "not as long as the batch: one input a call"
     outputs = [OutputPart(name, "tensor", comment=comment, batch="none") for name in names]

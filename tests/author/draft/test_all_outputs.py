@@ -112,3 +112,15 @@ def test_a_picture_whose_output_has_no_batch_keeps_the_sides_that_were_guessed_o
     assert draft(folder, model, []).inputs[0].shape == (1, 3, 224, 224)
     shapes = {"image": ("batch", 3, 64, 48)}
     assert draft(folder, model, [], shapes=shapes).inputs[0].shape == (1, 3, 64, 48)
+
+
+def test_an_axis_that_was_taken_for_the_batch_is_not_said_to_be_where_it_is_none(
+    folder: Path,
+) -> None:
+    model = ModelBuilder()
+    model.add_input("x", 2, 3, 4)
+    model.add("ReduceMean", "x", "y", axes=[0], keepdims=0)
+    model.add_output("y", 3, 4)
+    manifest = draft(folder, model, [])
+    assert (manifest.inputs[0].shape, manifest.outputs[0].batch) == ((2, 3, 4), "none")
+    assert "taken for the batch" not in (folder / "m.yaml").read_text()
