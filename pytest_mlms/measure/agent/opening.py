@@ -33,7 +33,7 @@ from pytest_mlms.measure.agent.process import Agent, Refused, start_agent
 from pytest_mlms.measure.agent.replies import read_record, shortened
 from pytest_mlms.measure.agent.signature import check_signature
 from pytest_mlms.provide.cases import Case
-from pytest_mlms.provide.stacks.declared import install_advice, package_of
+from pytest_mlms.provide.stacks.declared import install_advice, installed_by, package_of
 from pytest_mlms.provide.stacks.launch import without_threads
 from pytest_mlms.provide.stacks.variables import advice_on_missing
 
@@ -238,7 +238,12 @@ def _import_error(text: str, stack: Stack) -> MlmsError:
 def _advice_on_stack(stack: Stack) -> str:
     if not stack.requirements:
         return install_advice(stack.framework)
-    return f"change its requirements{f' at {stack.place}' if stack.place else ''}"
+    advice = f"change its requirements{f' at {stack.place}' if stack.place else ''}"
+    wanted = installed_by(stack.framework)
+    is_other = stack.framework in map(package_of, stack.requirements)
+    if is_other and not wanted.startswith(stack.framework):
+        return f"{advice}: the package {stack.framework} is something else, write {wanted}"
+    return advice
 
 
 def _advice_on_numpy(agent: Agent, error: Refused, stack: Stack) -> str:

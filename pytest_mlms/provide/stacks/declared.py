@@ -34,6 +34,7 @@ __all__ = [
     "folders_of",
     "framework_of",
     "install_advice",
+    "installed_by",
     "is_published",
     "package_of",
     "resolve",
@@ -252,6 +253,11 @@ def check_framework(stack: Stack, frameworks: Collection[str]) -> None:
 def is_published(framework: str) -> bool:
     """Return whether a framework's packages have well-known names, which are nobody else's."""
     return framework in _INSTALLED_BY
+
+
+def installed_by(framework: str) -> str:
+    """Return the requirements of a framework of ours, with blanks between; its name for another."""
+    return _INSTALLED_BY.get(framework, framework)
 
 
 def install_advice(framework: str) -> str:

@@ -136,6 +136,17 @@ def test_what_was_installed_for_a_framework_is_broken_unless_a_driver_is_missing
         opened(spec)
 
 
+def test_a_package_that_only_has_the_name_of_a_framework_is_told(tmp_path: Path) -> None:
+    predictor = tmp_path / "tflite.py"
+    predictor.write_text("import tensorflow_that_is_not_there\n")
+    spec = replace(faulty_spec(tmp_path), predictor=predictor)
+    stack = Stack("tflite", "tflite", requirements=("tflite>=2",))
+    spec = replace(spec, case=replace(spec.case, stack=stack))
+    advice = "change its requirements: the package tflite is something else, write ai-edge-litert"
+    with pytest.raises(AgentError, match=advice):
+        opened(spec)
+
+
 NUMPY_WARNING = "A module that was compiled using NumPy 1.x cannot be run in NumPy 2.3.1"
 AD_HOC = Stack("old==1.0", "old", requirements=("old==1.0", "numpy"))
 
