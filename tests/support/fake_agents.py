@@ -32,8 +32,8 @@ class FakeAgent:
 class FakePredictor:
     """A predictor whose calls take ``seconds``.
 
-    The first call of a turn takes ``first_factor`` times as long, and a call of a thread that is
-    held to one core ``held_factor`` times. ``turns`` are the turns so far, as (count, skip, first
+    The first call of a turn takes ``first_factor`` times as long, the first ones the factors of
+    ``start``, and a call of a thread that is held to one core ``held_factor`` times. ``turns`` are the turns so far, as (count, skip, first
     batch); ``held`` are the cores that it was held to, ``moves`` how it was moved.
     """
 
@@ -41,6 +41,7 @@ class FakePredictor:
         self.agent = FakeAgent(pid)
         self.seconds = seconds
         self.first_factor = 1.0
+        self.start: Sequence[float] = ()
         self.held_factor = 1.0
         self.clocks = Clocks(wait=True, device=False, stoppable=True)
         self.turns: list[tuple[int, int, int]] = []
@@ -114,6 +115,8 @@ class FakePredictor:
             durations *= self.held_factor
         if not skip:
             durations[0] *= self.first_factor
+        of_start = np.array(self.start[skip : skip + count])
+        durations[: len(of_start)] *= of_start
         end = np.cumsum(durations)
         times = {
             "start": end - durations,

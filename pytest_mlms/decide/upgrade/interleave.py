@@ -538,27 +538,31 @@ class RoundRunner:
 
         Turns take some milliseconds. The calls that fill the caches again, or wake threads, are not
         timed: as many as either side takes until its calls are steady, by the mean of the rounds
-        that probed it. Of long calls that can't be found out in time.
+        that probed it. Of long calls that can't be found out in time. The calls of the warm-up were
+        turns of their own, and may be several times as slow as those that follow others.
         """
         known = self._earlier.turn_plans
         if len(known) == _PLANNED_ROUNDS:
             return known[-1], {}
-        if warm_up.slowest > _PROBE_SECONDS / WINDOW_PAIRS:
+        slowest = warm_up.slowest
+        if slowest > _PROBE_SECONDS / WINDOW_PAIRS:
             return TurnPlan(), {}
-        calls = min(_PROBED_CALLS, max(2, int(_PROBED_SECONDS / warm_up.slowest)))
-        probed = {side: self._probe(side, calls) for side in SIDES}
+        after_others = TurnPlan(skip=_probed_calls(slowest) - 1)
+        turns = [self._pair.turn(side, after_others) for side in SIDES]
+        slowest = min(slowest, max(float(durations(turn)[0]) for turn in turns))
+        probed = {side: self._probe(side, _probed_calls(slowest)) for side in SIDES}
         self._earlier.probes.append(probed)
-        known.append(self._plan_by_probes(warm_up))
+        known.append(self._plan_by_probes(slowest))
         return known[-1], {side: float(probed[side][0]) for side in SIDES}
 
-    def _plan_by_probes(self, warm_up: _WarmUp) -> TurnPlan:
+    def _plan_by_probes(self, slowest: float) -> TurnPlan:
         skip = 0
         for side in SIDES:
             probes = [of_round[side] for of_round in self._earlier.probes]
             calls = min(map(len, probes))
             mean = np.mean([probe[:calls] for probe in probes], axis=0)
             skip = max(skip, _calls_of_start(mean))
-        if warm_up.slowest >= _TURN_SECONDS:
+        if slowest >= _TURN_SECONDS:
             return TurnPlan(skip + 1, skip)
         skip = max(LEAST_SKIPPED, skip)
         return TurnPlan(calls_of_turn(self._slowest_call(skip)), skip)
@@ -649,6 +653,11 @@ class _SideTurns(NamedTuple):
 def calls_of_turn(seconds: float) -> int:
     """Return how many calls a turn times, of calls that take so many seconds each."""
     return min(_MOST_CALLS, math.ceil(_TURN_SECONDS / seconds))
+
+
+def _probed_calls(seconds: float) -> int:
+    """Return how many calls of a turn are looked at, which take so many seconds each."""
+    return min(_PROBED_CALLS, max(2, int(_PROBED_SECONDS / seconds)))
 
 
 def _seems_to_leak(growths: Sequence[Mapping[SideName, float]]) -> bool:

@@ -369,16 +369,31 @@ def test_a_call_that_fills_the_caches_is_not_timed() -> None:
     assert (record.calls, record.skipped) == (2, 1)
 
 
+@pytest.mark.parametrize(
+    ("seconds", "calls", "skipped"), [(1e-4, 20, 6), (1.4e-3, 2, 6), (1.9e-3, 6, 5), (3e-3, 4, 3)]
+)
+def test_calls_count_once_they_are_as_fast_as_later_ones_however_slow_a_turns_first_one_is(
+    seconds: float, calls: int, skipped: int
+) -> None:
+    """The factors are those of a network of 47 MB: its calls at 1.9 and 1.33 were judged."""
+    fakes = FakePair(seconds, seconds)
+    fakes.a.start = fakes.b.start = (2.7, 1.9, 1.33, 1.11, 1.06, 1.03)
+    record = Run(fakes).run().record
+    assert (record.calls, record.skipped) == (calls, skipped)
+
+
 class InTurn(Run):
     """Rounds whose A has these seconds of a call, and these factors of a turn's first, in turn."""
 
     def __init__(self, *of_rounds: tuple[float, float]) -> None:
         super().__init__(FakePair(0.01, 0.01), len(of_rounds))
         self.of_rounds = of_rounds
+        self.turns_before = 0  # the last round
 
     @contextlib.contextmanager
     def open_pair(self, order: Sequence[SideName], cores: Sequence[int]) -> Iterator[AgentPair]:
         self.fakes.a.seconds, self.fakes.a.first_factor = self.of_rounds[len(self.measured)]
+        self.turns_before = len(self.fakes.b.turns)
         with super().open_pair(order, cores) as pair:
             yield pair
 
@@ -411,8 +426,7 @@ def test_a_call_of_each_other_shape_comes_before_the_turns(
     monkeypatch.setattr(f"{__name__}.batches_for", lambda predictor: THREE_SHAPES)
     run = InTurn(*[(0.01, 1.0)] * 3)
     run.run()
-    of_last = run.fakes.b.turns[len(run.fakes.b.turns) * 2 // 3 :]
-    firsts = [first for _, _, first in of_last]
+    firsts = [first for _, _, first in run.fakes.b.turns[run.turns_before :]]
     assert firsts.index(1) < firsts.index(3) < firsts.index(2)
 
 
