@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pytest_mlms.core.errors import MlmsError
-from pytest_mlms.core.records import Kind, Limit, Place, Stack
+from pytest_mlms.core.records import Artifact, Kind, Limit, Place, Stack
 from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.manifest.points import Point, is_judged, points_of
 from pytest_mlms.manifest.scenarios import Load, OpenLoad, ScenarioEntry
@@ -73,6 +73,20 @@ class Case:
     def inputs(self) -> list[Input]:
         """The inputs of its model, with the sizes of its shape."""
         return [spec.sized(self.sizes) for spec in self.loaded.manifest.inputs]
+
+    @property
+    def stacks(self) -> list[Stack]:
+        """The stacks that it needs."""
+        return list(filter(None, (self.stack, self.against, self.reference_stack)))
+
+    @property
+    def files(self) -> Iterator[Artifact]:
+        """The files that it needs: of its models, its dataset and its steps."""
+        for model in filter(None, (self.model, self.model_against)):
+            yield from self.loaded.model_files(model).values()
+        if self.has_dataset and self.loaded.dataset_file:
+            yield self.loaded.dataset_file
+        yield from self.loaded.step_files.values()
 
     @property
     def has_dataset(self) -> bool:

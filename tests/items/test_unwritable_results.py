@@ -1,4 +1,4 @@
-"""Folders of results that can't be written: said before the run begins."""
+"""Folders of results and caches that can't be written: said before the run begins."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from tests.support.small_disk import fill, mount_small_disk
 
 def refused(project: Project, folder: Path, *options: str) -> str:
     """Run pytest; return its error, and check that nothing was measured."""
-    result = project.run(f"--mlms-results={folder}", "-ktest_performance", *options)
+    return error_of(project, f"--mlms-results={folder}", "-ktest_performance", *options)
+
+
+def error_of(project: Project, *options: str) -> str:
+    result = project.run(*options)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert "PASSED" not in result.stdout.str()
     text = result.stdout.str() + result.stderr.str()
@@ -71,3 +75,16 @@ def test_a_document_that_can_not_be_written_is_said_before_the_run(
             f"*--mlms-report: {disk} can't be written; grant access, or name a file elsewhere"
         )
         result.stderr.fnmatch_lines([expected])
+
+
+def test_a_cache_that_can_not_be_written_is_said_once_where_it_is_needed(
+    project: Project, tmp_path: Path
+) -> None:
+    with mount_small_disk(tmp_path / "disk") as disk:
+        cache, ad_hoc = f"--mlms-cache={disk}", "--mlms-stack=onnxruntime==1.31.1"
+        fill(disk)
+        error = error_of(project, cache, ad_hoc)
+        assert error.startswith(f"--mlms-cache: {disk} can't be written: No space left on device")
+        subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+        assert "can't be written: Read-only file system" in error_of(project, cache, ad_hoc)
+        project.run(cache, "-ktest_accuracy").assert_outcomes(passed=1)

@@ -48,19 +48,21 @@ if TYPE_CHECKING:
     from pytest_mlms.provide.artifacts.transfer import ReportProgress
 
 __all__ = [
+    "NO_CACHE",
     "CaseFiles",
     "check_local",
     "default_cache",
     "fetch",
     "fetch_files",
     "fetch_unpinned",
+    "needs_cache",
 ]
 
 Bring = Callable[[LoadedManifest, Artifact], Artifact]
 """Returns a copy on this host of an artifact that is local to the host that started the run."""
 
 _LIMITS = DownloadLimits()
-_NO_CACHE = Path("/nonexistent/HOME-is-not-set")
+NO_CACHE = Path("/nonexistent/HOME-is-not-set")
 _NAME_LENGTH = 60  # characters of a download's name, fewer than any file system's 255 bytes
 _SHOWN_MEMBERS = 10  # of an archive that doesn't have the one named
 
@@ -77,8 +79,8 @@ def default_cache() -> Path:
     try:
         cache = Path(platformdirs.user_cache_dir("pytest-mlms"))
     except RuntimeError:
-        return _NO_CACHE
-    return cache if cache.is_absolute() else _NO_CACHE
+        return NO_CACHE
+    return cache if cache.is_absolute() else NO_CACHE
 
 
 @dataclass(frozen=True)
@@ -216,7 +218,7 @@ def _disk_error(artifact: Artifact, error: OSError, cache: Path) -> ArtifactErro
     where = f" ({names[-1]})" if names else ""
     problem = f"{artifact.place}: {artifact.source}: {error.strerror or error}{where}"
     advice = "make room or grant access, or name another cache with --mlms-cache"
-    if cache == _NO_CACHE:
+    if cache == NO_CACHE:
         advice = "HOME is not set: name a folder for the cache with --mlms-cache or MLMS_CACHE"
     return ArtifactError(f"{problem}; {advice}")
 
@@ -319,9 +321,8 @@ def _downloaded(
 
     digest = artifact.sha256
     assert digest, "the schema asks for the digest of what is remote"
-    name = digest.replace(":", "-")
-    folder = cache / "artifacts" / name[:2] / name
-    path = folder / _name_of(artifact.source)
+    path = _kept(artifact.source, digest, cache)
+    folder = path.parent
     is_checked_later = _may_be_of_member(artifact)
     if path.is_file() and (is_checked_later or has_digest(path, digest)):
         return path
@@ -342,6 +343,22 @@ def _downloaded(
             problem = f"{artifact.source}: {error}{_recorded(artifact)}"
             raise ArtifactError(f"{artifact.place}: {problem}") from error
     return path
+
+
+def _kept(source: str, digest: str, cache: Path) -> Path:
+    """Return the path that a remote file has in the cache."""
+    name = digest.replace(":", "-")
+    return cache / "artifacts" / name[:2] / name / _name_of(source)
+
+
+def needs_cache(artifact: Artifact, cache: Path) -> bool:
+    """Return whether the use of a file writes into the cache, where it is fetched or unpacked."""
+    if artifact.member is not None or is_archive(Path(artifact.source)):
+        return True
+    if not is_remote(artifact.source):
+        return False
+    digest = if_recorded(artifact).sha256
+    return not (digest and _kept(artifact.source, digest, cache).is_file())
 
 
 def _recorded(artifact: Artifact) -> str:

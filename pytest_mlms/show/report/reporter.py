@@ -24,6 +24,7 @@ from pytest_mlms.options import is_set, source_of
 from pytest_mlms.session import Session
 
 if TYPE_CHECKING:
+    from pytest_mlms.provide.cases import Case
     from pytest_mlms.show.report.ci_outputs import CiRun
     from pytest_mlms.show.report.own_warnings import OwnWarnings
     from pytest_mlms.show.report.results import ResultsFile
@@ -172,29 +173,51 @@ class Reporter:
             self._add_teardown(teardown)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        if any("mlms_case" in getattr(item, "fixturenames", ()) for item in session.items):
-            self._check_results()
+        items = [item for item in session.items if "mlms_case" in getattr(item, "fixturenames", ())]
+        if items:
+            parameters = [getattr(item, "callspec", None) for item in items]
+            cases = [each.params.get("mlms_case") for each in parameters if each is not None]
+            self._check_folders([case for case in cases if case is not None])
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: object, ids: Sequence[str]) -> None:
         if any(nodeid.partition("::")[0].endswith(MANIFEST_SUFFIXES) for nodeid in ids):
-            self._check_results()
+            self._check_folders([])
 
-    def _check_results(self) -> None:
-        """Refuse a folder of results that can't be written, before anything is measured."""
+    def _check_folders(self, cases: Sequence[Case]) -> None:
+        """Refuse folders that can't be written, before anything is measured.
+
+        With xdist the cases are the workers', which say it of the cache for each item.
+        """
         measures_none = self._config.option.collectonly or self._config.option.setuponly
         if measures_none or self._session.config.fleet or self._is_checked:
             return
+        self._is_checked = True
+        self._check_writable("results", self._session.config.results)
+        if self._need_cache(cases):
+            self._check_writable("cache", self._session.cache)
+
+    def _need_cache(self, cases: Sequence[Case]) -> bool:
+        """Return whether what cases need is made, fetched or unpacked in the cache."""
+        from pytest_mlms.provide.artifacts.fetch import NO_CACHE, needs_cache
+
+        if self._session.cache == NO_CACHE:
+            return False  # its items say that HOME is not set
+        if any(stack.requirements for case in cases for stack in case.stacks):
+            return True
+        by_model = {(id(case.model), id(case.model_against)): case for case in cases}
+        files = [file for case in by_model.values() for file in case.files]
+        return any(needs_cache(file, self._session.cache) for file in files)
+
+    def _check_writable(self, name: str, folder: Path) -> None:
         from pytest_mlms.show.report.run_folders import check_writable
 
-        self._is_checked = True
-        results = self._session.config.results
         try:
-            check_writable(results)
+            check_writable(folder)
         except OSError as error:
-            is_named = is_set(self._config, "mlms_results")
-            source = source_of(self._config, "mlms_results") if is_named else "--mlms-results"
-            problem = f"{results} can't be written: {error.strerror}"
+            is_named = is_set(self._config, f"mlms_{name}")
+            source = source_of(self._config, f"mlms_{name}") if is_named else f"--mlms-{name}"
+            problem = f"{folder} can't be written: {error.strerror}"
             advice = "make room or grant access, or name another folder"
             raise pytest.UsageError(f"{source}: {problem}; {advice}") from None
 
