@@ -227,7 +227,7 @@ def test_runs_have_what_started_them_and_how_long_they_took(tmp_path: Path) -> N
             page = text_of(portal, path)
             assert re.search(rf"{run_name(4)} schedule \S.* not ended", page)
             assert re.search(rf"{run_name(0)} schedule \S.* 1 PASSED 41 min", page)
-        assert "Started by schedule, took 41 min" in text_of(portal, f"/runs/{run_name(0)}")
+        assert "Started by schedule Took 41 min" in text_of(portal, f"/runs/{run_name(0)}")
         assert "javascript" not in portal.get(f"/runs/{run_name(4)}").text
         row = portal.get("/api/v1/runs").json["runs"][1]
     assert (row["started_by"], row["seconds"]) == ("schedule", 2440.0)
