@@ -27,7 +27,7 @@ from pytest_mlms.keep.history.queries import (
     series_ids,
     stacks,
 )
-from pytest_mlms.keep.history.run_content import ItemPoints, gather
+from pytest_mlms.keep.history.run_content import gather
 from pytest_mlms.keep.history.run_lines import read_run
 from pytest_mlms.keep.history.series import case_label
 from pytest_mlms.keep.history.store import open_to_read
@@ -188,6 +188,7 @@ def _points(rows: Sequence[PointRow], software: Mapping[str, StackInfo]) -> Iter
     before: StackInfo | None = None
     for row in rows:
         stack = software.get(row.stack or "")
+        changes = changes_between(before, stack) if before and stack else ()
         yield SeriesPoint(
             run=row.run,
             started=row.started,
@@ -197,17 +198,9 @@ def _points(rows: Sequence[PointRow], software: Mapping[str, StackInfo]) -> Iter
             verdict=row.verdict,
             git_sha=row.git_sha,
             host=row.host,
-            software=_difference(before, stack),
+            software=_listed([(each.name, each.before, each.after) for each in changes]),
         )
         before = stack or before
-
-
-def _difference(before: StackInfo | None, after: StackInfo | None) -> str:
-    """Return what differs between two stacks: "onnxruntime 1.31.0 → 1.32.0"."""
-    if before is None or after is None:
-        return ""
-    changes = changes_between(before, after)
-    return _listed([(each.name, each.before, each.after) for each in changes])
 
 
 def _listed(differences: Sequence[tuple[str, str | None, str | None]]) -> str:
@@ -233,7 +226,10 @@ def moved_with(connection: Connection, change: ChangeView) -> str:
 
 
 def change_view(change: Change) -> ChangeView:
-    """Return a change with what people are told of it."""
+    """Return a change with what people are told of it: "+8.1 % (+7.2 % to +9.0 %)"."""
+    text = signed(change.ratio)
+    if change.low is not None and change.high is not None:
+        text += f" ({signed(change.low)} to {signed(change.high)})"
     return ChangeView(
         id=change.id,
         series=change.series,
@@ -255,16 +251,8 @@ def change_view(change: Change) -> ChangeView:
         confirmed_by=change.confirmed_by,
         reason=change.reason,
         is_worse=change.is_worse,
-        text=_change_text(change),
+        text=text,
     )
-
-
-def _change_text(change: Change) -> str:
-    """Return a ratio with its interval in percent: "+8.1 % (+7.2 % to +9.0 %)"."""
-    text = signed(change.ratio)
-    if change.low is None or change.high is None:
-        return text
-    return f"{text} ({signed(change.low)} to {signed(change.high)})"
 
 
 def series_of_items(history: Engine, items: Sequence[ItemView]) -> Mapping[str, Sequence[int]]:
@@ -292,21 +280,16 @@ def quantities_of_run(folder: Path) -> Mapping[str, Mapping[str, str]]:
 
     Raises HistoryError.
     """
-    return {
-        nodeid: {key: point.series.quantity for key, point in measured.points.items()}
-        for nodeid, measured in _points_of_run(folder).items()
-    }
-
-
-def _points_of_run(folder: Path) -> Mapping[str, ItemPoints]:
-    """Return the points of a run's items by node id."""
     path = folder / "results.jsonl"
     try:
         with path.open("rb") as file:
             content = gather(read_run(file, str(path)))
     except OSError as error:
         raise HistoryError(f"{path}: {error.strerror}; name the folder of a run") from None
-    return content.items if content else {}
+    return {
+        nodeid: {key: point.series.quantity for key, point in measured.points.items()}
+        for nodeid, measured in (content.items if content else {}).items()
+    }
 
 
 def history_figures(address: str, runs: Sequence[RunView]) -> Sequence[Figure]:

@@ -190,7 +190,9 @@ class Catalog:
         query = f"SELECT * FROM item WHERE {where} ORDER BY time DESC LIMIT ? OFFSET ?"
         rows = self._rows(query, *values, limit, offset)
         total = self._rows(f"SELECT count(*) FROM item WHERE {where}", *values)[0][0]
-        return Page(tuple(map(_item, rows)), total, offset, limit)
+        names = [name for name in ItemRow.__dataclass_fields__ if name != "case"]
+        items = [ItemRow(case=row["point"], **{name: row[name] for name in names}) for row in rows]
+        return Page(tuple(items), total, offset, limit)
 
     def newest_runs(self, days: int, most: int, most_lines: int) -> Sequence[str]:
         """Return the runs of the days up to the newest one, of which the index is not too long.
@@ -272,7 +274,15 @@ class Catalog:
         by_name = defaultdict(list)
         for row in self._rows(query):
             by_name[row["model"]].append(row)
-        return [_model(name, rows) for name, rows in by_name.items()]
+        return [
+            ModelRow(
+                name=name,
+                frameworks=tuple(row["framework"] for row in rows),
+                items=sum(row["items"] for row in rows),
+                last=max(row["last"] for row in rows),
+            )
+            for name, rows in by_name.items()
+        ]
 
     def hosts(self) -> Sequence[HostRow]:
         """Return all hosts, by name."""
@@ -379,20 +389,6 @@ def _evaluated(row: sqlite3.Row) -> Evaluated:
         time=row["time"],
         received=row["received"],
         whole=row["exit_status"] in (0, 1) and not row["left_out"],
-    )
-
-
-def _item(row: sqlite3.Row) -> ItemRow:
-    names = [name for name in ItemRow.__dataclass_fields__ if name != "case"]
-    return ItemRow(case=row["point"], **{name: row[name] for name in names})
-
-
-def _model(name: str, rows: Sequence[sqlite3.Row]) -> ModelRow:
-    return ModelRow(
-        name=name,
-        frameworks=tuple(row["framework"] for row in rows),
-        items=sum(row["items"] for row in rows),
-        last=max(row["last"] for row in rows),
     )
 
 

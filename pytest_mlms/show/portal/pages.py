@@ -119,7 +119,12 @@ def _of_models(catalog: Catalog, views: RunViews, manifests: Manifests, pages: P
     ) -> Response:
         every = list(_models(catalog, manifests))
         wanted = {"task": task, "framework": framework, "license": license}
-        chosen = [model for model in every if _fits(model, wanted)]
+        asked = {name: value for name, value in wanted.items() if value}
+        chosen = []
+        for model in every:
+            facts = _facts(model)
+            if all(value in facts[name] for name, value in asked.items()):
+                chosen.append(model)
         return pages.page(
             request,
             "models.html",
@@ -211,11 +216,6 @@ def _facts(model: _Model) -> dict[str, Sequence[str]]:
         "framework": sorted(frameworks),
         "license": [manifest.license] if manifest and manifest.license else [],
     }
-
-
-def _fits(model: _Model, wanted: dict[str, str]) -> bool:
-    facts = _facts(model)
-    return all(value in facts[name] for name, value in wanted.items() if value)
 
 
 def _choices(models: Sequence[_Model]) -> dict[str, list[str]]:
