@@ -7,21 +7,19 @@ where it is used.
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import warnings
 from collections.abc import Hashable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import pytest
 
-from pytest_mlms.core.errors import MlmsError, StackError, Unavailable
+from pytest_mlms.core.errors import MlmsError, Unavailable
 from pytest_mlms.session import Session
 
 if TYPE_CHECKING:
-    from pytest_mlms.core.records import Launch, Stack
+    from pytest_mlms.core.records import Launch
     from pytest_mlms.measure.agent.opening import PredictorSpec
     from pytest_mlms.measure.agent.predictor import Predictor
     from pytest_mlms.provide.artifacts.fetch import CaseFiles
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 
 _LOCK_SECONDS = 3600  # an item's longest wait for its device
-_VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 @contextlib.contextmanager
@@ -193,47 +190,22 @@ def files_of(case: Case, session: Session, item: pytest.Item) -> CaseFiles:
 
 def launch_of(case: Case, files: CaseFiles, session: Session, item: pytest.Item) -> Launch:
     """Return how to start an agent of the case's stack; its environment is made if need be."""
-    from pytest_mlms.provide.host.capabilities import selected_alone, uuid_of
+    from pytest_mlms.measure.agent.launching import launch_case
     from pytest_mlms.provide.stacks.installed import with_packages
-    from pytest_mlms.provide.stacks.launch import prepare
     from pytest_mlms.show.report.progress import Status, waiting_in
 
-    predictor = session.predictors[case.stack.framework]
-    mounts = [predictor.parent, *files.model.values()]
     status = Status(f"stack {case.stack.name}")
-    passthrough = (*case.stack.env_passthrough, *session.config.env_passthrough)
-    stack = replace(case.stack, env_passthrough=passthrough)
-    is_boxed = stack.container and case.device.startswith("cuda")
-    gpu = uuid_of(case.device, item.config) if is_boxed else ""
     with skip_if_unavailable(session), waiting_in(item)(status.text):
-        launch = prepare(
-            stack,
+        launch = launch_case(
+            case,
+            files.model,
+            session.predictors[case.stack.framework],
             session.cache,
-            threads=case.threads,
-            mounts=mounts,
-            gpu=gpu,
+            passthrough=session.config.env_passthrough,
+            config=item.config,
             show=status.show,
         )
-    if case.device.startswith("cuda") and not launch.device:
-        _check_gpus(case.stack, launch)
-        uuid = selected_alone(case.device, item.config)
-        if uuid:
-            launch = replace(launch, env={**launch.env, _VISIBLE: uuid}, device="cuda:0")
     return with_packages(launch)
-
-
-def _check_gpus(stack: Stack, launch: Launch) -> None:
-    """Raise StackError where agents would see other GPUs than those that pytest locks."""
-    from mlms_predictors._run.gpus import list_gpus, visible_gpus
-
-    seen, own = (variables.get(_VISIBLE) for variables in (launch.env, os.environ))
-    if seen == own:
-        return
-    gpus = list_gpus()
-    if not gpus or visible_gpus(gpus, seen) != visible_gpus(gpus, own):
-        place = f"{stack.place}: " if stack.place else ""
-        problem = f"stack {stack.name} has {_VISIBLE}={seen}, and pytest locks other GPUs"
-        raise StackError(f"{place}{problem}; set it for pytest, or evaluate on another cuda:N")
 
 
 def hold_device(case: Case, item: pytest.Item) -> AbstractContextManager[None]:

@@ -15,6 +15,7 @@ from pytest_mlms.core.records import Stack
 from pytest_mlms.manifest import LoadedManifest
 from pytest_mlms.manifest.schema import Model
 from pytest_mlms.measure.agent.channel import temporary_log
+from pytest_mlms.measure.agent.launching import launch_case
 from pytest_mlms.measure.agent.opening import PredictorSpec, open_predictor
 from pytest_mlms.measure.pipeline import Dataset, open_dataset, without_corrupt
 from pytest_mlms.measure.pipeline.selection import selected_elements
@@ -23,7 +24,6 @@ from pytest_mlms.provide.artifacts.fetch import fetch_files
 from pytest_mlms.provide.cases import Case
 from pytest_mlms.provide.stacks.bytecode import advice_on_bytecode
 from pytest_mlms.provide.stacks.installers import Show
-from pytest_mlms.provide.stacks.launch import prepare
 
 _TIMEOUT = 300.0  # seconds for a reply
 
@@ -67,13 +67,7 @@ def open_patient(examination: Examination) -> Iterator[Patient]:
     dataset = open_dataset(files.dataset, inputs, place, entry.source, form, classes)
     dataset = without_corrupt(dataset, entry.skip_corrupt)
     predictor = examination.predictors[examination.stack.framework]
-    launch = prepare(
-        examination.stack,
-        examination.cache,
-        threads=case.threads,
-        mounts=[predictor.parent, *files.model.values()],
-        show=examination.show,
-    )
+    launch = launch_case(case, files.model, predictor, examination.cache, show=examination.show)
     advice = "" if examination.stack.container else advice_on_bytecode(launch)
     if advice:
         examination.note(advice)

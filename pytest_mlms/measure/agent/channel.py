@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from pytest_mlms.core.errors import AgentError
+from pytest_mlms.core.errors import AgentError, MlmsError
 
 _PIPE_BYTES = 1 << 20
 _READ_BYTES = 1 << 16
@@ -213,14 +213,14 @@ class LogFile:
 def temporary_log(prefix: str) -> Iterator[Path]:
     """Yield the path of an agent's log in a folder whose name begins with ``prefix``.
 
-    The folder is kept where an AgentError ends the context, as that names the log.
+    The folder is kept where an AgentError ends the context, or another error that names the log.
     """
     folder = Path(tempfile.mkdtemp(prefix=prefix))
     is_kept = False
     try:
         yield folder / "agent.log"
-    except AgentError:
-        is_kept = True
+    except MlmsError as error:
+        is_kept = isinstance(error, AgentError) or str(folder) in str(error)
         raise
     finally:
         if not is_kept:

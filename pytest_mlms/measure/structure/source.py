@@ -11,6 +11,7 @@ from mlms_predictors import Tensor
 from pytest_mlms.core.errors import MlmsError, OutputError
 from pytest_mlms.core.records import Artifact
 from pytest_mlms.measure.agent.channel import temporary_log
+from pytest_mlms.measure.agent.launching import launch_case
 from pytest_mlms.measure.agent.opening import PredictorSpec, open_predictor
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import Refused
@@ -19,7 +20,6 @@ from pytest_mlms.measure.structure.onnx_graph import describe_onnx
 from pytest_mlms.provide.artifacts.fetch import fetch
 from pytest_mlms.provide.cases import Case
 from pytest_mlms.provide.stacks.installers import Show
-from pytest_mlms.provide.stacks.launch import prepare
 
 _TIMEOUT = 300.0  # seconds for a reply
 
@@ -63,13 +63,7 @@ def describe_case(case: Case, axes: Mapping[str, int], source: FrameworkSource) 
 def _spec(
     case: Case, files: Mapping[str, Path], source: FrameworkSource, log: Path
 ) -> PredictorSpec:
-    launch = prepare(
-        case.stack,
-        source.cache,
-        threads=case.threads,
-        mounts=[source.predictor.parent, *files.values()],
-        show=source.show,
-    )
+    launch = launch_case(case, files, source.predictor, source.cache, show=source.show)
     return PredictorSpec(case, launch, source.predictor, files, log, _TIMEOUT, source.allow_code)
 
 

@@ -94,8 +94,11 @@ def gather(config: pytest.Config, cache: Path, predictors: Mapping[str, Path]) -
     return config.stash[_GATHERED]
 
 
-def uuid_of(device: str, config: pytest.Config) -> str:
-    """Return the UUID of a device, which is the same in all sessions; "" where it is unknown."""
+def uuid_of(device: str, config: pytest.Config | None) -> str:
+    """Return the UUID of a device, which is the same in all sessions; "" where it is unknown.
+
+    Without a ``config`` there is no hook, and devices are the driver's.
+    """
     if device == "cpu":
         return ""
     found = _devices(config).get(device_name(device))
@@ -104,7 +107,7 @@ def uuid_of(device: str, config: pytest.Config) -> str:
     return str(found.get("uuid", ""))
 
 
-def selected_alone(device: str, config: pytest.Config) -> str:
+def selected_alone(device: str, config: pytest.Config | None) -> str:
     """Return the UUID that CUDA_VISIBLE_DEVICES must have for an agent of a device, else "".
 
     Where there are slices of GPUs (MIG), CUDA gives a process one of them, and no GPU beside it.
@@ -188,20 +191,22 @@ def _gather(config: pytest.Config, cache: Path, predictors: Mapping[str, Path]) 
     }
 
 
-def _devices(config: pytest.Config) -> _Devices:
+def _devices(config: pytest.Config | None) -> _Devices:
     """Return this host's devices by name, found once a session."""
+    if config is None:
+        return _find_devices(None)
     if _DEVICES not in config.stash:
         config.stash[_DEVICES] = _find_devices(config)
     return config.stash[_DEVICES]
 
 
-def _find_devices(config: pytest.Config) -> _Devices:
+def _find_devices(config: pytest.Config | None) -> _Devices:
     devices = {"cpu": _cpu()}
     gpus = visible_gpus(list_gpus(), os.environ.get("CUDA_VISIBLE_DEVICES"))
     for index, gpu in enumerate(gpus):
         name = f"cuda:{index}"
         devices[name] = _gpu(name, gpu)
-    for device in announced_devices(config):
+    for device in announced_devices(config) if config else ():
         devices[device["name"]] = device
     return devices
 

@@ -13,7 +13,7 @@ from typing import IO, cast
 
 import pytest
 
-from pytest_mlms.core.errors import AgentError, MlmsError
+from pytest_mlms.core.errors import AgentError, MlmsError, Unavailable
 from pytest_mlms.measure.agent.channel import Channel, LogFile, temporary_log
 
 ECHO = "import sys, shutil; shutil.copyfileobj(sys.stdin.buffer, sys.stdout.buffer, 16)"
@@ -133,13 +133,16 @@ def test_a_process_that_prints_nothing_has_no_log(tmp_path: Path) -> None:
     assert not log.path.exists()
 
 
-def test_a_temporary_log_is_kept_only_where_an_agent_fails() -> None:
+def test_a_temporary_log_is_kept_only_where_an_agent_fails_or_an_error_names_it() -> None:
     with temporary_log("mlms-test-") as done:
         assert done.parent.is_dir()
     with pytest.raises(MlmsError), temporary_log("mlms-test-") as mistaken:
         raise MlmsError("a mistake of the user's")
     with pytest.raises(AgentError), temporary_log("mlms-test-") as failed:
         raise AgentError("the agent died")
+    with pytest.raises(Unavailable), temporary_log("mlms-test-") as named:
+        raise Unavailable(f"no module (log: {named})")
     assert not done.parent.exists()
     assert not mistaken.parent.exists()
     failed.parent.rmdir()
+    named.parent.rmdir()

@@ -47,7 +47,7 @@ class _MaskScorer(Scorer):
         self._detector = PictureDetector(outputs, dataset)
         self._names = [output.name for output in outputs]
         self._matcher = ObjectMatcher("segm")
-        self._parameters = _mask_step(outputs)
+        self._parameters = mask_step(outputs)
         self._matched: list[MatchedImage] = []
         self._worst = WorstMasks(_KEPT_MASKS)
         self._check_masks(dataset)
@@ -67,7 +67,7 @@ class _MaskScorer(Scorer):
         for number, index in enumerate(inputs):
             row = {name: outputs[name][number] for name in self._names}
             picture = self._detector.detect(row, index, number)
-            found = self._with_masks(picture)
+            found = with_masks(picture, self._parameters)
             labels = _label_masks(picture)
             self._matched.append(self._matcher.match(picture.objects, found, labels))
             self._offer(index, labels, found)
@@ -82,24 +82,6 @@ class _MaskScorer(Scorer):
         if self._worst.takes(loss):
             pair = MaskPair(_numbered(labels), _numbered(chosen), are_instances=True)
             self._worst.offer(loss, index, pair)
-
-    def _with_masks(self, picture: DetectedPicture) -> Detections:
-        """Return the detections with their masks in the pixels of the picture."""
-        found = picture.detections
-        if found.masks is None:
-            raise OutputError("there are no masks; name an output of type masks")
-        size = (picture.objects.height, picture.objects.width)
-        masks = []
-        boxes = zip(picture.inner_boxes.tolist(), found.boxes.tolist(), strict=True)
-        for values, (box, corners) in zip(found.masks, boxes, strict=True):
-            frame = box if self._parameters.frame == "box" else None
-            pixels = mask_in_picture(
-                values, self._parameters.threshold, size, picture.geometry, frame
-            )
-            if self._parameters.frame == "prototypes":
-                pixels &= pixels_in(corners, size)
-            masks.append(encode_mask(pixels))
-        return Detections(found.boxes, found.scores, found.classes, masks)
 
     def evidence(self) -> DetectionEvidence:
         names = [category.name for category in self._detector.labels.categories]
@@ -118,7 +100,28 @@ def _numbered(masks: Sequence[RunLengths]) -> Array:
     return numbers
 
 
-def _mask_step(outputs: Sequence[Output]) -> Masks:
+def with_masks(picture: DetectedPicture, parameters: Masks) -> Detections:
+    """Return the detections of a picture with their masks in its pixels, as run lengths.
+
+    Raises OutputError where there are none.
+    """
+    found = picture.detections
+    if found.masks is None:
+        raise OutputError("there are no masks; name an output of type masks")
+    size = (picture.objects.height, picture.objects.width)
+    masks = []
+    boxes = zip(picture.inner_boxes.tolist(), found.boxes.tolist(), strict=True)
+    for values, (box, corners) in zip(found.masks, boxes, strict=True):
+        frame = box if parameters.frame == "box" else None
+        pixels = mask_in_picture(values, parameters.threshold, size, picture.geometry, frame)
+        if parameters.frame == "prototypes":
+            pixels &= pixels_in(corners, size)
+        masks.append(encode_mask(pixels))
+    return Detections(found.boxes, found.scores, found.classes, masks)
+
+
+def mask_step(outputs: Sequence[Output]) -> Masks:
+    """Return the parameters of the step ``masks``, its defaults where there is none."""
     for output in outputs:
         for step in output.steps:
             if isinstance(step.parameters, Masks):

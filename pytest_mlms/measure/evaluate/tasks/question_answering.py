@@ -37,8 +37,7 @@ class QuestionAnswering(Task):
             raise MlmsError(
                 "a span has two outputs; write one of type span_start and one of span_end"
             )
-        name, parameters = _tokenized_input(dataset)
-        return _SpanScorer(by_type["span_start"], by_type["span_end"], dataset, name, parameters)
+        return SpanScorer.of(by_type["span_start"], by_type["span_end"], dataset)
 
 
 def _answers(dataset: Dataset, index: int) -> list[str]:
@@ -69,7 +68,9 @@ def _tokenized_input(dataset: Dataset) -> tuple[str, Tokenize]:
 
 
 @dataclass(frozen=True, eq=False)
-class _SpanScorer(Scorer):
+class SpanScorer(Scorer):
+    """Scorer of the spans that two outputs point at, and reader of their texts."""
+
     start: Output
     end: Output
     dataset: Dataset
@@ -80,12 +81,22 @@ class _SpanScorer(Scorer):
     _counts: list[Sequence[float]] = field(default_factory=list)
     _measure: AnswerScores = field(default_factory=AnswerScores)
 
-    def add(self, outputs: Mapping[str, Array], inputs: range) -> None:
+    @classmethod
+    def of(cls, start: Output, end: Output, dataset: Dataset) -> SpanScorer:
+        """Return the scorer of two outputs; raises MlmsError where no input has the tokens."""
+        return cls(start, end, dataset, *_tokenized_input(dataset))
+
+    def texts(self, outputs: Mapping[str, Array], inputs: range) -> list[str]:
+        """Return the text of each span; raises OutputError for outputs that are no logits."""
         starts = self._logits(outputs, self.start, len(inputs))
         ends = self._logits(outputs, self.end, len(inputs))
         elements = self.dataset.elements[self.input_name]
-        for row, index in enumerate(inputs):
-            text = self._answer(elements[index], starts[row], ends[row])
+        rows = zip(inputs, starts, ends, strict=True)
+        return [self._answer(elements[index], first, last) for index, first, last in rows]
+
+    def add(self, outputs: Mapping[str, Array], inputs: range) -> None:
+        """Take the logits of a batch."""
+        for index, text in zip(inputs, self.texts(outputs, inputs), strict=True):
             label = label_of_answers(_answers(self.dataset, index))
             self._labels.append(label)
             self._texts.append(text)
@@ -121,6 +132,7 @@ class _SpanScorer(Scorer):
         return context[begin:end]
 
     def evidence(self) -> TextEvidence:
+        """Return the evidence of all inputs that were added."""
         counts = np.array(self._counts, dtype=np.float64).reshape(-1, len(AnswerScores.columns))
         return TextEvidence(self._measure, self._labels, self._texts, counts)
 

@@ -1,0 +1,69 @@
+"""The launch of a case's agent, whose environment is made if need be, and its GPU chosen."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mlms_predictors._run.gpus import list_gpus, visible_gpus
+
+from pytest_mlms.core.errors import StackError
+from pytest_mlms.core.records import Launch, Stack
+from pytest_mlms.provide.cases import Case
+from pytest_mlms.provide.host.capabilities import selected_alone, uuid_of
+from pytest_mlms.provide.stacks.installers import Show
+from pytest_mlms.provide.stacks.launch import prepare
+
+if TYPE_CHECKING:
+    import pytest
+
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+def launch_case(
+    case: Case,
+    files: Mapping[str, Path],
+    predictor: Path,
+    cache: Path,
+    *,
+    passthrough: Iterable[str] = (),
+    config: pytest.Config | None = None,
+    show: Show = lambda step: None,
+) -> Launch:
+    """Return how to start an agent of a case's stack; its environment is made if need be.
+
+    ``files`` are the model's, and ``passthrough`` are patterns of variables that it gets, too.
+    ``config`` knows the devices of hooks, None those of the driver alone. Raises as ``prepare``
+    does, and StackError where the agent would see other GPUs than those that are locked.
+    """
+    stack = replace(case.stack, env_passthrough=(*case.stack.env_passthrough, *passthrough))
+    is_on_gpu = case.device.startswith("cuda")
+    launch = prepare(
+        stack,
+        cache,
+        threads=case.threads,
+        mounts=[predictor.parent, *files.values()],
+        gpu=uuid_of(case.device, config) if stack.container and is_on_gpu else "",
+        show=show,
+    )
+    if is_on_gpu and not launch.device:
+        _check_gpus(case.stack, launch)
+        uuid = selected_alone(case.device, config)
+        if uuid:
+            return replace(launch, env={**launch.env, _VISIBLE: uuid}, device="cuda:0")
+    return launch
+
+
+def _check_gpus(stack: Stack, launch: Launch) -> None:
+    """Raise StackError where agents would see other GPUs than those that pytest locks."""
+    seen, own = (variables.get(_VISIBLE) for variables in (launch.env, os.environ))
+    if seen == own:
+        return
+    gpus = list_gpus()
+    if not gpus or visible_gpus(gpus, seen) != visible_gpus(gpus, own):
+        place = f"{stack.place}: " if stack.place else ""
+        problem = f"stack {stack.name} has {_VISIBLE}={seen}, and pytest locks other GPUs"
+        raise StackError(f"{place}{problem}; set it for pytest, or evaluate on another cuda:N")
