@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pytest_mlms.core.records import Stack
     from pytest_mlms.decide.upgrade.agents import AgentPair
     from pytest_mlms.decide.upgrade.interleave import OpenPair
+    from pytest_mlms.evaluation import evaluate, judge, read_results
     from pytest_mlms.items.item_tracer import ItemTracer
     from pytest_mlms.keep.results.recorder import Recorder
     from pytest_mlms.manifest.load import LoadedManifest
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     )
     from pytest_mlms.measure.trace.spans import Trace
     from pytest_mlms.measure.trace.storage import load_trace
+    from pytest_mlms.predict.answers import DetectedObject, RankedLabel
+    from pytest_mlms.predict.model import Model, Prediction, Profile, open_model
     from pytest_mlms.provide.artifacts.fetch import CaseFiles
     from pytest_mlms.provide.cases import Case
 
@@ -49,24 +52,33 @@ __all__ = [
     "CaseFiles",
     "Dataset",
     "DatasetError",
+    "DetectedObject",
     "ItemTracer",
     "LoadedManifest",
     "ManifestError",
     "MlmsError",
+    "Model",
     "OpenPair",
     "OutputError",
+    "Prediction",
     "Predictor",
+    "Profile",
+    "RankedLabel",
     "Recorder",
     "Reference",
     "Stack",
     "StackError",
     "Trace",
     "Unavailable",
+    "evaluate",
+    "judge",
     "load_manifest",
     "load_trace",
     "open_dataset",
+    "open_model",
     "postprocess",
     "preprocess",
+    "read_results",
     "top_k",
 ]
 
@@ -75,19 +87,28 @@ _MODULES = {
     "Case": "provide.cases",
     "CaseFiles": "provide.artifacts.fetch",
     "Dataset": "measure.pipeline",
+    "DetectedObject": "predict.answers",
     "ItemTracer": "items.item_tracer",
     "LoadedManifest": "manifest.load",
+    "Model": "predict.model",
     "OpenPair": "decide.upgrade.interleave",
+    "Prediction": "predict.model",
     "Predictor": "measure.agent.predictor",
+    "Profile": "predict.model",
+    "RankedLabel": "predict.answers",
     "Recorder": "keep.results.recorder",
     "Reference": "measure.evaluate.kept_outputs",
     "Stack": "core.records",
     "Trace": "measure.trace.spans",
+    "evaluate": "evaluation",
+    "judge": "evaluation",
     "load_manifest": "manifest.load",
     "load_trace": "measure.trace.storage",
     "open_dataset": "measure.pipeline",
+    "open_model": "predict.model",
     "postprocess": "measure.pipeline",
     "preprocess": "measure.pipeline",
+    "read_results": "evaluation",
     "top_k": "measure.pipeline",
 }
 """Name -> the module that has it; the errors are all in one."""

@@ -10,14 +10,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pytest_mlms import api, tasks
 from pytest_mlms.core import errors
 from tests.support.project import DIGITS, ROOT, Project, write_matrix
+from tests.support.upgrade_results import RunFolder
 
 PAGE = (ROOT / "docs" / "python.md").read_text()
-OWN_TEST, SCRIPT, HOOK, PREDICTOR = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+OWN_TEST, USE, SCRIPT, HOOK, PREDICTOR = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+LABELS = [str(label) for label in np.load(DIGITS / "digits_test.npz")["label"]]
 ROWS = dict(re.findall(r"^\| `(\w+)(?:\([^|]*\))?` \| (.*) \|$", PAGE, re.MULTILINE))
 IMPORTED = (
     "import sys, pytest_mlms.api; print(*[m for m in sys.modules if m.startswith('pytest_mlms')])"
@@ -129,3 +132,36 @@ def test_the_framework_of_the_page_runs(project: Project) -> None:
     result = project.run("--mlms-predictors=frameworks", "m.yaml")
     assert result.ret == 0
     assert {item["verdict"] for item in project.items()} == {"PASSED"}
+
+
+def test_the_use_of_a_model_on_the_page_runs(tmp_path: Path) -> None:
+    shutil.copytree(DIGITS, tmp_path / "manifests" / "digits")
+    command = [sys.executable, "-c", USE]
+    environment = {**os.environ, "MLMS_LOCKS": str(tmp_path / "locks")}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
+    *labels, slowest, verdict = done.stdout.splitlines()
+    assert [label.split()[0] for label in labels] == LABELS[:3], done.stderr
+    assert slowest.startswith("slowest: ")
+    assert verdict.endswith("::test_accuracy[onnxruntime-cpu] PASSED")
+
+
+def test_results_are_read_and_judged_again_and_others_are_named(project: Project) -> None:
+    project.set_thresholds("  top1: {min: 100 %}")
+    project.pytester.makeini("[pytest]")
+    (item,) = api.evaluate(project.manifest, "-k", "accuracy", results=project.path / "kept")
+    assert item["verdict"] == "FAILED"
+    run = (project.path / "kept" / "latest").resolve()
+    assert api.read_results(run) == api.read_results(run / "results.jsonl") == [item]
+    for call in (api.read_results, api.judge):
+        with pytest.raises(api.MlmsError, match="name a run's folder, or its results.jsonl"):
+            call(project.path / "none")
+    with pytest.raises(api.MlmsError, match="there is no manifest none.yaml; name"):
+        api.evaluate("none.yaml")
+    with pytest.raises(api.MlmsError, match=r"(?s)pytest finished no item .*unrecognized"):
+        api.evaluate(project.manifest, "--no-such-option")
+
+
+def test_upgrades_are_judged_again_with_another_tolerance(tmp_path: Path) -> None:
+    RunFolder(tmp_path).write()
+    assert [*api.judge(tmp_path).values()] == ["REGRESSED"]
+    assert [*api.judge(tmp_path, 0.2).values()] == ["PASSED"]

@@ -118,12 +118,14 @@ def fetch_files(
     limits: DownloadLimits = _LIMITS,
     say: Callable[[str], None] = _say_nothing,
     arrivals: str | None = None,
+    with_dataset: bool = True,
 ) -> CaseFiles:
     """Return the local files that one model of a manifest needs.
 
     ``bring`` copies files to this host first that are local to the one that started the run.
     ``say`` is told of other steps than downloads that may take long. ``arrivals`` is the file of a
-    replay, by what the manifest says there. Raises ArtifactError.
+    replay, by what the manifest says there. ``with_dataset`` is False for who has other inputs.
+    Raises ArtifactError.
     """
 
     def fetch_one(artifact: Artifact) -> Path:
@@ -137,7 +139,8 @@ def fetch_files(
         model_paths = with_external_data(model.name, files, paths, cache)
     except OSError as error:
         raise _disk_error(files["graph"], error, cache) from error
-    dataset = fetch_one(loaded.dataset_file) if loaded.dataset_file else None
+    data_file = loaded.dataset_file if with_dataset else None
+    dataset = fetch_one(data_file) if data_file else None
     steps = {name: fetch_one(artifact) for name, artifact in loaded.step_files.items()}
     replayed = fetch_one(loaded.arrivals_files[arrivals]) if arrivals else None
     return CaseFiles(model_paths, dataset, steps, replayed)

@@ -1,0 +1,340 @@
+"""A manifest's model, opened for use by the agents, files, steps and locks of its items.
+
+Nothing here judges or records; what is timed is timed as items do, without their statistics.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+import numpy as np
+from mlms_predictors._run.options import layer_variables_of
+from numpy.typing import NDArray
+
+from pytest_mlms.author.loading import load_manifest
+from pytest_mlms.core.errors import MlmsError, OutputError, StackError
+from pytest_mlms.core.waits import Waiting, in_silence
+from pytest_mlms.manifest.load import LoadedManifest, find_manifests
+from pytest_mlms.measure.agent.channel import temporary_log
+from pytest_mlms.measure.agent.launching import launch_case
+from pytest_mlms.measure.agent.opening import PredictorSpec, open_predictor
+from pytest_mlms.measure.agent.predictor import Predictor
+from pytest_mlms.measure.agent.registry import find_predictors
+from pytest_mlms.measure.evaluate.inputs import Inputs
+from pytest_mlms.measure.evaluate.rows import BatchRows, predict_rows
+from pytest_mlms.measure.pipeline import Dataset
+from pytest_mlms.measure.pipeline.step_files import with_local_files
+from pytest_mlms.measure.trace import LEVELS
+from pytest_mlms.measure.trace.builder import PreparedRequest
+from pytest_mlms.measure.trace.correlate import parents_of
+from pytest_mlms.measure.trace.records import TraceMetadata
+from pytest_mlms.measure.trace.runner import TracePlan, TraceTarget, run_trace
+from pytest_mlms.measure.trace.spans import Trace
+from pytest_mlms.measure.trace.summary import summarize
+from pytest_mlms.measure.trace.tables import LayerRow, layer_rows
+from pytest_mlms.predict.answers import Answer, DetectedObject, RankedLabel, answers_of
+from pytest_mlms.predict.inputs import Given, dataset_of
+from pytest_mlms.project import find_project, project_stacks
+from pytest_mlms.provide.artifacts.fetch import default_cache, fetch_files
+from pytest_mlms.provide.cases import Case, cases_of
+from pytest_mlms.provide.host.capabilities import uuid_of
+from pytest_mlms.provide.host.locks import exclusive
+from pytest_mlms.provide.stacks.declared import choose, stacks_for
+from pytest_mlms.provide.stacks.installers import Show
+
+Array = NDArray[Any]
+T = TypeVar("T", RankedLabel, DetectedObject)
+
+_LOCK_SECONDS = 3600.0  # of the longest wait for a device
+_TIMEOUT = 600.0  # seconds for a reply, and for a trace
+_TIMED_SECONDS = 0.2
+_TIMED_CALLS = 3  # at least
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """The prediction of a model for one input.
+
+    Attributes:
+        answers: By the name of each output, what its steps make of it; see ``Answer``.
+        outputs: The model's own outputs, by name, without the axis of the batch if there is one.
+    """
+
+    answers: Mapping[str, Answer]
+    outputs: Mapping[str, Array]
+
+    @property
+    def labels(self) -> tuple[RankedLabel, ...]:
+        """The ranked classes of the first output that has some; () without one."""
+        return self._first(RankedLabel)
+
+    @property
+    def objects(self) -> tuple[DetectedObject, ...]:
+        """The objects that were found, the surest first; () without any."""
+        return self._first(DetectedObject)
+
+    @property
+    def text(self) -> str | None:
+        """The first text; None without one."""
+        return next((one for one in self.answers.values() if isinstance(one, str)), None)
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """The answers that are arrays, by the names of their outputs."""
+        return {name: one for name, one in self.answers.items() if isinstance(one, np.ndarray)}
+
+    def _first(self, kind: type[T]) -> tuple[T, ...]:
+        for answer in self.answers.values():
+            if isinstance(answer, tuple) and answer and isinstance(answer[0], kind):
+                return tuple(one for one in answer if isinstance(one, kind))
+        return ()
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """Where the time of calls goes.
+
+    Attributes:
+        trace: All spans, as a trace item keeps them.
+        layers: Each layer in the order in which they run, with its mean time in microseconds.
+        unseen: Each level that shows nothing, with the reason.
+    """
+
+    trace: Trace
+    layers: Sequence[LayerRow]
+    unseen: Mapping[str, str]
+
+
+class Model:
+    """A model that is loaded in an agent until it is closed, or the context ends.
+
+    It holds its device while it loads and while it works, as items do, and not in between: within
+    an item, which holds the device, use its ``mlms_predictor``.
+    """
+
+    def __init__(
+        self,
+        spec: PredictorSpec,
+        files: Mapping[str, Path],
+        hold: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        self.case = spec.case
+        manifest = spec.case.loaded.manifest
+        self._inputs = [with_local_files(one, files) for one in manifest.inputs]
+        self._outputs = [with_local_files(one, files) for one in manifest.outputs]
+        self._hold = hold
+        self._numbers = itertools.count(1)
+        with hold(), ExitStack() as opening:
+            self._spec = replace(spec, log=opening.enter_context(temporary_log("mlms-predict-")))
+            self._predictor = opening.enter_context(open_predictor(self._spec))
+            self._opened = opening.pop_all()
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._opened.__exit__(kind, error, traceback)
+
+    def close(self) -> None:
+        """End the agent."""
+        self._opened.close()
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """The versions of the framework and of what it runs on, by name."""
+        return self._predictor.versions
+
+    @property
+    def device(self) -> str:
+        """The device that it runs on, such as ``cuda:0``."""
+        return self._predictor.device
+
+    def predict(self, inputs: Given) -> Prediction:
+        """Return the prediction for one input; docs/python.md has what ``inputs`` may be.
+
+        A call has as many copies of it as the least of the manifest's batch sizes. Raises
+        DatasetError for what the input's steps can't be done with, OutputError for an array or an
+        output of another shape or type than the manifest's, and AgentError where the framework
+        fails.
+        """
+        dataset = self._dataset(inputs)
+        with self._naming_place():
+            with self._hold():
+                rows = self._call(dataset)
+            own = {name: _only_row(values) for name, values in rows.by_input().items()}
+            return Prediction(answers_of(self._outputs, dataset, rows, own), own)
+
+    def seconds(self, inputs: Given) -> float:
+        """Return the median seconds of a call after warm-up, within the agent.
+
+        Raises as ``predict`` does.
+        """
+        batch = self._dataset(inputs).batch([0] * self.case.batch_size)
+        with self._naming_place(), self._hold():
+            self._predictor.predict(batch)
+            run = self._predictor.run(
+                "single_stream",
+                [batch],
+                seconds=_TIMED_SECONDS,
+                least=_TIMED_CALLS,
+                longest=_TIMEOUT,
+            )
+        return float(np.median(run.latencies))
+
+    def profile(self, inputs: Given, levels: Sequence[str] = ("layer",)) -> Profile:
+        """Trace calls with an input, each level in a fresh agent as trace items do.
+
+        ``levels`` are those of docs/tracing.md. Raises as ``predict`` does.
+        """
+        for level in levels:
+            if level not in LEVELS:
+                raise MlmsError(f"there is no level {level!r}; write some of {', '.join(LEVELS)}")
+        dataset = self._dataset(inputs)
+        case = self.case
+        batch = dataset.batch([0] * case.batch_size)
+        on_gpu = case.device.startswith("cuda")
+        target = TraceTarget(
+            self._open_fresh,
+            lambda predictor: batch,
+            lambda predictor: PreparedRequest(
+                dataset.batch([0] * case.batch_size), lambda outputs: None
+            ),
+            layer_variables_of(self._spec.predictor) if on_gpu else {},
+        )
+        metadata = TraceMetadata(
+            manifest=case.loaded.manifest.name,
+            case=case.id,
+            batch_size=case.batch_size,
+            framework=case.stack.framework,
+            device=case.device,
+        )
+        plan = TracePlan(tuple(levels), _TIMED_SECONDS, _TIMEOUT)
+        with self._naming_place(), self._hold():
+            trace = run_trace(plan, target, metadata, lambda trace: None)
+        return Profile(trace, layer_rows(trace, parents_of(trace)), summarize(trace).unseen)
+
+    def _dataset(self, inputs: Given) -> Dataset:
+        return dataset_of(inputs, self._inputs, self.case.loaded.place("inputs"))
+
+    def _call(self, dataset: Dataset) -> BatchRows:
+        inputs = Inputs.of(self.case, dataset, self._predictor)
+        (rows,) = predict_rows(self._predictor, inputs, self._outputs)
+        return rows
+
+    @contextlib.contextmanager
+    def _open_fresh(self, env: Mapping[str, str] | None = None) -> Iterator[Predictor]:
+        log = self._spec.log.with_name(f"agent-{next(self._numbers)}.log")
+        with open_predictor(replace(self._spec, log=log, env=dict(env or {}))) as predictor:
+            yield predictor
+
+    @contextlib.contextmanager
+    def _naming_place(self) -> Iterator[None]:
+        """Begin errors of outputs, and of arrays that don't fit, with the manifest's line."""
+        try:
+            yield
+        except OutputError as error:
+            section = "inputs" if str(error).startswith("input ") else "outputs"
+            raise OutputError(f"{self.case.loaded.place(section)}: {error}") from error
+
+
+def _only_row(values: Array) -> Array:
+    return np.asarray(values[0]) if np.ndim(values) and len(values) == 1 else values
+
+
+def open_model(
+    manifest: str | Path,
+    *,
+    stack: str | None = None,
+    device: str | None = None,
+    predictors: Sequence[Path] | None = None,
+    cache: Path | None = None,
+    allow_code: bool | None = None,
+    show: Show = lambda step: None,
+    waiting: Waiting = in_silence,
+) -> Model:
+    """Return a manifest's model, loaded: the first that ``stack`` runs, or this interpreter.
+
+    ``stack`` is as of --mlms-stack, and ``device`` as in manifests, by default the first of
+    these. What else is None is as pytest's ini file has it. ``show`` is called with the steps of
+    downloads and installations, and ``waiting`` tells a person of waits. Raises ManifestError for
+    a manifest that is wrong, ArtifactError, StackError, which lists the declared stacks,
+    Unavailable for what this machine hasn't, and otherwise as items do.
+    """
+    path = Path(manifest)
+    if not path.is_file():
+        raise MlmsError(f"there is no manifest {path}; name a .yaml file")
+    (path,) = find_manifests([path])
+    project = find_project([path])
+    if allow_code is None:
+        allow_code = bool(project.value("allow_code"))
+    folders = project.value("predictors") or () if predictors is None else predictors
+    found = find_predictors(folders)
+    loaded = load_manifest(path, found, allow_code)
+    if loaded.origin is not None and loaded.origin.code:
+        problem = f"{loaded.place()}: its Python makes the inputs or the scores of its dataset"
+        raise MlmsError(f"{problem}; write steps into the manifest that 'mlms import' makes")
+    case = _case_of(loaded, stack, device, found)
+    cache = cache or project.value("cache") or default_cache()
+    files = fetch_files(loaded, case.model, cache, _telling(show), say=show, with_dataset=False)
+    predictor = found[case.stack.framework]
+    launch = launch_case(
+        case,
+        files.model,
+        predictor,
+        cache,
+        passthrough=project.value("env_passthrough") or (),
+        show=show,
+    )
+    spec = PredictorSpec(
+        case, launch, predictor, files.model, Path(), _TIMEOUT, allow_code, waiting
+    )
+
+    def hold() -> AbstractContextManager[None]:
+        uuid = uuid_of(case.device, None)
+        cores = case.stack.cores
+        return exclusive(case.device, _LOCK_SECONDS, cores=cores, uuid=uuid, waiting=waiting)
+
+    return Model(spec, files.steps, hold)
+
+
+def _case_of(
+    loaded: LoadedManifest, name: str | None, device: str | None, predictors: Mapping[str, Path]
+) -> Case:
+    """Return the accuracy case of a manifest on a stack, with the least of its batch sizes."""
+    manifest = loaded.manifest
+    chosen = choose([name] if name else [], project_stacks([loaded.path]), predictors, "--stack")
+    if len(chosen) > 1:
+        raise StackError(f"--stack {name} means {len(chosen)} stacks; name one")
+    offered = {model.name for model in manifest.models}
+    cases = cases_of(
+        loaded, "accuracy", lambda one: stacks_for(one, chosen, offered), lambda one: None
+    )
+    if not cases:
+        problem = f"{loaded.place('models')}: no model is for stack {name}"
+        raise StackError(f"{problem}; name one of {', '.join(sorted(offered))}")
+    size = min(manifest.evaluate.batch_sizes)
+    return replace(cases[0], device=device or cases[0].device, batch_size=size)
+
+
+def _telling(show: Show) -> Callable[[str, int, int], None]:
+    """Return a report of downloads that tells each file once."""
+    told: set[str] = set()
+
+    def report(name: str, done: int, total: int) -> None:
+        if name not in told:
+            told.add(name)
+            show(f"downloading {name}")
+
+    return report

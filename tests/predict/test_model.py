@@ -1,0 +1,123 @@
+"""A model for use answers as the items of its manifest do, by the same files, steps and agents."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_mlms.api import DatasetError, MlmsError, OutputError, open_model
+from pytest_mlms.core.records import Place
+from pytest_mlms.manifest.schema import Input
+from pytest_mlms.predict.inputs import Given, dataset_of
+from tests.support.project import DIGITS, Project, write_matrix
+from tests.support.used_models import write_box_model, write_sum_model, write_text_model
+
+DATA = np.load(DIGITS / "digits_test.npz")
+KEEPING = """
+import numpy as np, pytest
+
+@pytest.fixture(autouse=True)
+def keep(mlms_session, request):
+    yield
+    for kept in mlms_session.outputs._kept.values():
+        np.save(request.config.rootpath / "kept.npy", kept.arrays["logits"])
+"""
+
+
+def test_it_answers_as_an_accuracy_item_does_bit_for_bit(project: Project) -> None:
+    project.edit("batch_sizes: [1, 8, 64]", "batch_sizes: [1]")
+    project.set_thresholds("  agreement: {reference: onnxruntime, rtol: 1e-4}")
+    project.pytester.makeconftest(KEEPING)
+    project.run("-k", "accuracy").assert_outcomes(passed=1)
+    kept = np.load(project.path / "kept.npy")
+    with open_model(project.manifest) as model:
+        for number in range(25):
+            found = model.predict(DATA["image"][number])
+            assert found.outputs["logits"].tobytes() == kept[number].tobytes()
+            best = found.labels[0]
+            assert (best.index, best.label) == (kept[number].argmax(), str(kept[number].argmax()))
+            assert best.is_probability
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("MLMS_LOCKS", str(tmp_path / "locks"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_text_a_file_and_bytes_are_the_same_input(folder: Path) -> None:
+    (folder / "t.txt").write_text("the cat sat")
+    with open_model(write_text_model(folder)) as model:
+        answers = [
+            model.predict(given).labels
+            for given in ("the cat sat", folder / "t.txt", b"the cat sat", {"text": "the cat sat"})
+        ]
+        assert answers[0][0].label == "about a cat"
+        assert answers.count(answers[0]) == 4
+        with pytest.raises(DatasetError, match=r"made\.yaml:\d+: .*takes a text, and has int64"):
+            model.predict(3)
+
+
+def test_boxes_of_an_array_are_in_its_pixels_and_masks_are_none(folder: Path) -> None:
+    with open_model(str(write_box_model(folder))) as model:
+        (plate,) = model.predict(np.zeros((100, 200, 3), np.uint8)).objects
+        assert (plate.label, plate.score, plate.mask) == ("plate", 0.75, None)
+        assert plate.box == (50, 50, 150, 100)
+        assert model.predict(np.ones((8, 8, 3), np.uint8)).labels == ()
+
+
+def test_a_model_without_a_task_gives_arrays_and_a_profile(folder: Path) -> None:
+    with open_model(write_sum_model(folder)) as model:
+        one, two = np.ones(3), np.full(3, 2, np.int32)
+        found = model.predict({"a": one, "b": two})
+        assert found.arrays["logits"].tolist() == found.outputs["logits"].tolist() == [3, 3, 3]
+        assert model.seconds({"a": one, "b": two}) > 0
+        profile = model.profile({"a": one, "b": two})
+        assert [layer.type for layer in profile.layers] == ["Add"]
+        with pytest.raises(OutputError, match=r"made\.yaml:\d+: input 'a'"):
+            model.predict({"a": np.ones(4), "b": two})
+        wrong: list[tuple[Given, str]] = [
+            ({"a": one}, "'b' is missing; give a value for each of a, b"),
+            ({"a": one, "c": two}, "no input is called 'c'"),
+            (one, "the model has 2 inputs; give a value for each of a, b"),
+            ({"a": np.array([None] * 3), "b": two}, "takes numbers, and has object"),
+            ({"a": one + 1j, "b": two}, "takes numbers, and has complex128"),
+        ]
+        for inputs, problem in wrong:
+            with pytest.raises(DatasetError, match=problem):
+                model.predict(inputs)
+        with pytest.raises(MlmsError, match="there is no level 'lair'; write some of application"):
+            model.profile({"a": one, "b": two}, ["lair"])
+
+
+def test_the_settings_of_the_project_are_those_of_its_items(folder: Path) -> None:
+    predictors = Path(__file__).parent.parent / "support" / "predictors"
+    (folder / "pytest.ini").write_text(f"[pytest]\nmlms_predictors = {predictors}\n")
+    with open_model(write_matrix(folder)) as model:
+        assert model.predict(np.ones(3, np.float32)).arrays["y"].shape == (5,)
+    stack = "{framework: matrix, interpreter: current}"
+    (folder / "stacks.yaml").write_text(f"a: {stack}\nb: {stack}\n")
+    with pytest.raises(MlmsError, match="all means 2 stacks; name one"):
+        open_model(folder / "m.yaml", stack="all")
+
+
+SPECS = [
+    Input.model_validate({"name": "x", "type": "tensor", "element_type": "float32"}),
+    Input.model_validate(
+        {"name": "x", "type": "image", "element_type": "float32", "layout": "NHWC"}
+    ),
+]
+
+
+@given(st.sampled_from(SPECS), st.one_of(st.binary(), st.text(), st.floats(), st.none()))
+def test_any_input_is_a_dataset_or_an_error_of_its_line(spec: Input, value: object) -> None:
+    try:
+        dataset = dataset_of(value, [spec], Place(Path("m.yaml"), 7))  # type: ignore[arg-type]
+        dataset.batch([0])
+    except DatasetError as error:
+        assert str(error).startswith("m.yaml:7: ")
