@@ -26,6 +26,7 @@ _SUBCOMMANDS = {
     "lint": ("lint", "add_lint"),
     "doctor": ("doctor", "add_doctor"),
     "describe": ("describe", "add_describe"),
+    "predict": ("predict", "add_predict"),
     "judge": ("judge", "add_judge"),
     "bisect": ("bisect", "add_bisect"),
     "repro": ("repro", "add_repro"),
@@ -128,7 +129,7 @@ class _Parser(argparse.ArgumentParser):
 def _parser(subcommands: Iterable[str]) -> argparse.ArgumentParser:
     """Return a parser of these subcommands."""
     parser = _Parser(
-        prog="mlms", description="Write and check manifests, describe models, ask traces."
+        prog="mlms", description="Write and check manifests, describe and use models, ask traces."
     )
     version = f"pytest-mlms {pytest_mlms.__version__}"
     parser.add_argument("--version", action="version", version=version)

@@ -1,0 +1,356 @@
+"""``mlms predict``: predictions of a manifest's model for files, texts and arrays."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pytest_mlms.cli.arguments import (
+    add_allow_code,
+    add_cache,
+    add_predictors,
+    output_width,
+    print_error,
+    say,
+    show_step,
+)
+from pytest_mlms.core.arrays import write_arrays
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.files import replacing
+from pytest_mlms.core.records import Artifact, Place
+from pytest_mlms.core.serialization import to_plain
+from pytest_mlms.core.text import visible
+from pytest_mlms.core.units import format_quantity
+from pytest_mlms.manifest.schema import Input
+from pytest_mlms.manifest.sources import FORMS, check_source, is_remote, scheme_of, split_source
+from pytest_mlms.predict.answers import Answer, DetectedObject, RankedLabel
+from pytest_mlms.predict.inputs import Given, Value, needed_columns
+from pytest_mlms.predict.model import Model, Prediction, Profile, open_model
+from pytest_mlms.provide.artifacts.fetch import fetch
+from pytest_mlms.show.report.table import KEEP, format_table
+
+_STDIN = "-"
+_MOST_BYTES = 1 << 30  # of standard input
+_PART = 1 << 20  # bytes
+_DIGEST = "#sha256="
+_FIRST = 6  # values of an array
+_MOST_VALUES = 1000  # of an array in JSON
+_SILENT_SECONDS = 2.0  # of a wait
+
+
+def add_predict(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "predict", help="run a model on a picture, a sound, a text or an array"
+    )
+    parser.add_argument("manifest", type=Path, metavar="MANIFEST", help="a manifest")
+    parser.add_argument(
+        "inputs",
+        nargs="+",
+        metavar="INPUT",
+        help="a file (a picture, a sound, .npy, .npz, .txt), a text for a model of texts, numbers, "
+        "- for standard input, or an address that ends in #sha256=DIGEST; NAME=INPUT for each "
+        "input of a model with several",
+    )
+    parser.add_argument(
+        "--stack",
+        "--mlms-stack",
+        action="append",
+        default=[],
+        metavar="STACK",
+        dest="stacks",
+        help="stack that runs the model, as of pytest; may be repeated, to compare",
+    )
+    parser.add_argument("--device", metavar="DEVICE", help="device to use, such as cuda:0")
+    parser.add_argument("--layers", action="store_true", help="show the time of each layer")
+    parser.add_argument("--json", action="store_true", help="print JSON, a line an input and stack")
+    parser.add_argument("--save", type=Path, metavar="FILE.npz", help="write all outputs as arrays")
+    add_allow_code(parser)
+    add_predictors(parser)
+    add_cache(parser)
+    parser.set_defaults(run=_predict)
+
+
+class _Predicted(NamedTuple):
+    """The prediction of one stack's model for an input, in ``seconds`` a call."""
+
+    model: Model
+    prediction: Prediction
+    seconds: float
+    profile: Profile | None
+
+
+def _predict(options: argparse.Namespace) -> int:
+    """Print each stack's prediction for each input; return 1 where one of them failed."""
+    if options.save and options.save.suffix != ".npz":
+        raise MlmsError(f"--save {options.save}: arrays are kept in an .npz file; name one")
+    stacks: list[str | None] = list(dict.fromkeys(options.stacks)) or [None]
+    several = len(stacks) > 1
+    sides: dict[tuple[int, str], list[_Predicted]] = {}
+    arrays: dict[str, Any] = {}
+    failures: list[MlmsError] = []
+    with contextlib.closing(_answers(options, stacks, failures)) as answers:
+        for key, found in answers:
+            sides.setdefault(key, []).append(found)
+            stack = found.model.case.stack.name
+            prefix = f"{key[0]}/" * (len(options.inputs) > 1) + f"{stack}/" * several
+            arrays.update(_arrays_of(prefix, found.prediction))
+            if options.json:
+                print(json.dumps(_plain(key[1], found)), flush=True)
+            elif not several:
+                _show(key[1], [found])
+    if several and not options.json:
+        for (_, name), of_stacks in sides.items():
+            _show(name, of_stacks)
+    if options.save and arrays:
+        _save(options.save, arrays)
+    return 1 if failures else 0
+
+
+def _answers(
+    options: argparse.Namespace, stacks: Sequence[str | None], failures: list[MlmsError]
+) -> Generator[tuple[tuple[int, str], _Predicted], None, None]:
+    """Yield each stack's prediction for each input, whose number and name come with it.
+
+    Stacks are opened one after the other, so that none waits beside another that is timed. What
+    fails is told and added to ``failures``, but for the only stack, whose error is raised.
+    """
+    given: list[tuple[str, Given]] = []
+    for stack in stacks:
+        with _telling_of(failures, len(stacks) > 1), _opened(options, stack) as model:
+            given = given or list(_read_words(options, model))
+            for number, (name, value) in enumerate(given):
+                with _telling_of(failures, True):
+                    yield (number, name), _ask(model, value, options.layers)
+
+
+@contextlib.contextmanager
+def _telling_of(failures: list[MlmsError], goes_on: bool) -> Iterator[None]:
+    try:
+        yield
+    except MlmsError as error:
+        if not goes_on:
+            raise
+        print_error(error)
+        failures.append(error)
+
+
+def _opened(options: argparse.Namespace, stack: str | None) -> Model:
+    return open_model(
+        options.manifest,
+        stack=stack,
+        device=options.device,
+        predictors=options.predictors,
+        cache=options.cache,
+        allow_code=options.allow_code,
+        show=show_step,
+        waiting=_telling,
+    )
+
+
+def _ask(model: Model, value: Given, with_layers: bool) -> _Predicted:
+    prediction = model.predict(value)
+    seconds = model.seconds(value)
+    return _Predicted(model, prediction, seconds, model.profile(value) if with_layers else None)
+
+
+@contextlib.contextmanager
+def _telling(subject: Callable[[], str]) -> Iterator[None]:
+    """Print what is waited for, where that takes long."""
+    timer = threading.Timer(_SILENT_SECONDS, lambda: say(f"waiting for {subject()}"))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _read_words(options: argparse.Namespace, model: Model) -> Iterator[tuple[str, Given]]:
+    """Yield each input of the command line, with what messages call it."""
+    words: list[str] = options.inputs
+    if sum(word.rpartition("=")[2] == _STDIN for word in words) > 1:
+        raise MlmsError("'-' is standard input, which can be read once; write it once")
+    loaded = model.case.loaded
+    place = loaded.place("inputs")
+    columns = needed_columns(loaded.manifest.inputs)
+    if len(columns) == 1 or all(word.endswith(".npz") for word in words):
+        spec = next(iter(columns.values()), loaded.manifest.inputs[0])
+        for word in words:
+            yield word, _value(word, spec, options.cache, place)
+        return
+    for row in _rows(words, list(columns), place):
+        values = {}
+        for word, (name, spec) in zip(row, columns.items(), strict=True):
+            values[name] = _value(word, spec, options.cache, place)
+        yield ", ".join(row), values
+
+
+def _rows(words: Sequence[str], names: Sequence[str], place: Place) -> Iterator[tuple[str, ...]]:
+    """Return the words of each input of a model with several, in the order of their names.
+
+    The first word of each name belongs to the first input, and so on.
+    """
+    by_name: dict[str, list[str]] = {name: [] for name in names}
+    for word in words:
+        name, equals, rest = word.partition("=")
+        if not equals or name not in by_name:
+            wanted = " ".join(f"{name}=INPUT" for name in names)
+            raise MlmsError(f"{place}: {word!r} names no input; write {wanted}")
+        by_name[name].append(rest)
+    if len({*map(len, by_name.values())}) > 1:
+        raise MlmsError(f"{place}: write each of {', '.join(names)} as often as the others")
+    return zip(*by_name.values(), strict=True)
+
+
+def _value(word: str, spec: Input, cache: Path, place: Place) -> Value:
+    """Return what a word of the command line stands for, as a cell of a dataset's table does."""
+    if word == _STDIN:
+        data = bytearray()
+        while len(data) <= _MOST_BYTES and (part := sys.stdin.buffer.read(_PART)):
+            data += part
+        if len(data) > _MOST_BYTES:
+            raise MlmsError(f"standard input is larger than {_MOST_BYTES >> 20:,} MiB; cut it")
+        return bytes(data)
+    address, _, digest = word.partition(_DIGEST)
+    is_address = scheme_of(address) in FORMS and is_remote(address)
+    if is_address and (digest or not spec.takes_text):
+        return _fetched(address, digest, cache, place)
+    if spec.takes_text:
+        is_named = word.endswith(".txt") and not any(map(str.isspace, word))
+        return Path(word) if is_named or os.path.isfile(word) else word
+    return word if spec.type == "tensor" else Path(word)
+
+
+def _fetched(address: str, digest: str, cache: Path, place: Place) -> Path:
+    if not digest:
+        advice = f"write {address}{_DIGEST}DIGEST, with what sha256sum prints of the file"
+        raise MlmsError(f"{place}: {address} has no digest; {advice}")
+    try:
+        check_source(address)
+    except ValueError as error:
+        raise MlmsError(f"{place}: {error}") from None
+    source, member = split_source(address)
+    return fetch(Artifact(source, digest, place, member), cache)
+
+
+def _show(name: str, sides: Sequence[_Predicted]) -> None:
+    """Print the answers of stacks side by side, with the time of a call."""
+    header, columns = [], []
+    for side in sides:
+        case = side.model.case
+        software = f"{case.stack.framework} {side.model.versions.get(case.stack.framework, '')}"
+        header.append(f"{case.stack.name} ({software}, {side.model.device})")
+        answers = side.prediction.answers.values()
+        lines = [line for answer in answers for line in _lines_of(answer)]
+        size = f" of {case.batch_size}" if case.batch_size > 1 else ""
+        columns.append([f"{format_quantity(side.seconds, 's')} a call{size}", *lines])
+    print(visible(f"{name}: {sides[0].model.case.loaded.manifest.name}"))
+    rows = list(itertools.zip_longest(*columns, fillvalue=""))
+    _print_table(header, rows, len(header))
+    for side in sides:
+        if side.profile is None:
+            continue
+        for level, reason in side.profile.unseen.items():
+            print_error(f"{side.model.case.stack.name}: level {level}: {reason}")
+        layers = [
+            [
+                one.name,
+                one.type,
+                format_quantity(one.latency_us / 1e6, "s"),
+                f"{100 * one.share:.1f} %",
+            ]
+            for one in side.profile.layers
+        ]
+        if layers:
+            label = f"layer ({side.model.case.stack.name})"
+            _print_table([label, "type", "time", "share"], layers, 2)
+    sys.stdout.flush()
+
+
+def _print_table(header: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> None:
+    for lines in format_table(header, rows, output_width(), left):
+        print("\n".join(lines).replace(KEEP, " "))
+
+
+def _lines_of(answer: Answer) -> list[str]:
+    """Return the lines that show an answer."""
+    if isinstance(answer, str):
+        return [" ".join(answer.split())]
+    if isinstance(answer, np.ndarray):
+        shape = " x ".join(map(str, answer.shape)) or "one number"
+        first = answer.reshape(-1)[:_FIRST]
+        values = [f"{one:.6g}" if answer.dtype.kind in "iuf" else str(one) for one in first]
+        more = " …" if answer.size > _FIRST else ""
+        return [f"{answer.dtype} {shape}: {' '.join(values)}{more}"]
+    rows = [_row_of(one) for one in answer]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["nothing was found"] if not rows else []
+    for label, *cells in rows:
+        aligned = [cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)]
+        line = "  ".join([label.ljust(widths[0]), *aligned]).rstrip()
+        lines.append(line.replace(" ", KEEP))
+    return lines
+
+
+def _row_of(one: RankedLabel | DetectedObject) -> list[str]:
+    if isinstance(one, DetectedObject):
+        left, top, right, bottom = (f"{number:.0f}" for number in one.box)
+        return [one.label, f"{one.score:.3f}", f"{left} {top} - {right} {bottom}"]
+    if one.score is None:
+        return [one.label, ""]
+    return [one.label, f"{100 * one.score:.1f} %" if one.is_probability else f"{one.score:.4g}"]
+
+
+def _plain(name: str, said: _Predicted) -> dict[str, Any]:
+    """Return an input's line of JSON."""
+    case = said.model.case
+    answers = said.prediction.answers.items()
+    found: dict[str, Any] = {
+        "input": name,
+        "stack": case.stack.name,
+        "framework": case.stack.framework,
+        "version": said.model.versions.get(case.stack.framework),
+        "device": said.model.device,
+        "batch_size": case.batch_size,
+        "seconds": said.seconds,
+        "answers": {output: _plain_answer(answer) for output, answer in answers},
+    }
+    if said.profile is not None:
+        found.update(layers=said.profile.layers, unseen=said.profile.unseen)
+    plain: dict[str, Any] = to_plain(found)
+    return plain
+
+
+def _plain_answer(answer: Answer) -> Any:
+    if isinstance(answer, np.ndarray):
+        values = answer if answer.size <= _MOST_VALUES else None
+        return {"dtype": str(answer.dtype), "shape": answer.shape, "values": values}
+    if isinstance(answer, str):
+        return {"text": answer}
+    return [one._replace(mask=None) if isinstance(one, DetectedObject) else one for one in answer]
+
+
+def _arrays_of(prefix: str, prediction: Prediction) -> dict[str, Any]:
+    """Return the arrays of answers, and the model's own outputs where an answer is no array."""
+    arrays = {**prediction.outputs, **prediction.arrays}
+    return {prefix + name: one for name, one in arrays.items()}
+
+
+def _save(path: Path, arrays: Mapping[str, Any]) -> None:
+    try:
+        with replacing(path) as temporary:
+            write_arrays(temporary, arrays)
+    except OSError as error:
+        advice = "make room, or name another file"
+        raise MlmsError(f"--save {path} can't be written: {error.strerror}; {advice}") from None
