@@ -52,11 +52,12 @@ A model without a manifest has its draft in the run's folder, which the node id 
 """
 
 
-_OF_OUTPUT = (
+_WITHOUT_EFFECT = (
     *("cache_dir", "console_output_style", "faulthandler_", "junit_", "log_"),
     *("tmp_path_retention_", "verbosity_"),
+    *("strict_config", "strict_markers"),  # which pytest 9 sets for --strict-markers in addopts
 )
-"""The beginnings of pytest's own ini keys that say what it prints and where it writes."""
+"""The beginnings of pytest's own ini keys that change nothing of what an item measures."""
 
 
 def reproduce_command(item: pytest.Item) -> str:
@@ -88,7 +89,7 @@ def _options_of_pytest(config: pytest.Config) -> Iterator[str]:
     left_out = {option.key for option in OPTIONS if option.name not in _KEPT}
     for override in config.getoption("override_ini", None) or ():
         key = override.partition("=")[0]
-        if key not in left_out and not key.startswith(_OF_OUTPUT) and _overrides(key, config):
+        if key not in left_out and not key.startswith(_WITHOUT_EFFECT) and _overrides(key, config):
             yield f"-o{override}"
 
 

@@ -126,5 +126,10 @@ LEFT_OUT = {
 """Options that say where results go and how a run is distributed."""
 
 
+def test_strict_markers_of_an_ini_file_are_left_out(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\naddopts = --strict-markers --strict-config\n")
+    assert command(pytester) == f"pytest {NODE}"
+
+
 def test_a_reproduction_has_nothing_that_pushes_records_or_removes() -> None:
     assert {option.name for option in OPTIONS} - LEFT_OUT == set(_KEPT)
