@@ -230,7 +230,7 @@ def points_data(
     for series in chosen:
         found = points(connection, series.id, last)
         known = stacks(connection, [point.stack for point in found])
-        before = None
+        before: PointRow | None = None
         for point in found:
             changes = stack_changes(before, point, known) if before else []
             changed = {change.name: [change.before, change.after] for change in changes}
