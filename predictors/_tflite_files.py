@@ -5,6 +5,7 @@ import struct
 from typing import Any, Iterator
 
 _SHOWN = 64  # bytes of a name
+_ASSIGN = 144  # ASSIGN_VARIABLE in TensorFlow Lite's schema.fbs
 
 
 def check_operators(path: str) -> None:
@@ -22,18 +23,34 @@ def check_operators(path: str) -> None:
         raise PermissionError(text % found[0].decode("ascii", "backslashreplace"))
 
 
+def keeps_state(path: str) -> bool:
+    """Return whether a file assigns variables, which the interpreter keeps from call to call."""
+    try:
+        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            places = [field(data, code, 3) for code in _operator_codes(data)]
+            return any(place and number("<i", data, place) == _ASSIGN for place in places)
+    except (struct.error, ValueError):
+        return False
+
+
 def _custom_operators(data: Any) -> Iterator[bytes]:
     """Yield the names of operators that aren't TensorFlow Lite's own, as C reads them."""
+    for code in _operator_codes(data):
+        name = field(data, code, 1)
+        if name:
+            text = target(data, name) + 4
+            yield data[text : text + _SHOWN].partition(b"\0")[0]
+
+
+def _operator_codes(data: Any) -> Iterator[int]:
+    """Yield the place of the table of each kind of operator in a file."""
     codes = field(data, target(data, 0), 1)
     if not codes:
         return
     vector = target(data, codes)
     count = number("<I", data, vector)
     for place in range(vector + 4, vector + 4 + 4 * count, 4):
-        name = field(data, target(data, place), 1)
-        if name:
-            text = target(data, name) + 4
-            yield data[text : text + _SHOWN].partition(b"\0")[0]
+        yield target(data, place)
 
 
 def field(data: Any, table: int, index: int) -> int:

@@ -51,8 +51,9 @@ from mlms_predictors import (
 from mlms_predictors._run.checks import check, refuse_code, refuse_gpu, refuse_unknown
 from mlms_predictors._run.options import within
 from mlms_predictors._run.products import prod
+from mlms_predictors._run.protocol import KEPT_STATE
 from mlms_predictors._run.shapes import shape_of
-from mlms_predictors._tflite_files import check_operators
+from mlms_predictors._tflite_files import check_operators, keeps_state
 
 OPTIONS = {
     "xnnpack": "bool",
@@ -173,6 +174,7 @@ def load(request: Load) -> Loaded:
         threads=request.threads,
         inputs=_tensors(model.inputs),
         outputs=_tensors(model.outputs),
+        device_facts={KEPT_STATE: "variables"} if keeps_state(settings.path) else None,
     )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mlms_predictors._tflite_files import check_operators
+from mlms_predictors._tflite_files import check_operators, keeps_state
 from mlms_predictors._tflite_profiler import Event, library_of, operators_of
 
 from pytest_mlms.measure.agent.process import Refused
@@ -98,6 +98,27 @@ def means(x):
     return {"y": tf.nn.conv2d(x, tf.ones([4, 1, 1, 1]) / 4, 4, "VALID")}
 
 converter = tf.lite.TFLiteConverter.from_concrete_functions([means.get_concrete_function()])
+with open(sys.argv[1], "wb") as file:
+    file.write(converter.convert())
+"""
+
+
+WITH_A_VARIABLE = """
+import sys
+import tensorflow as tf
+
+class Sum(tf.Module):
+    def __init__(self):
+        self.sum = tf.Variable([0.0])
+
+    @tf.function(input_signature=[tf.TensorSpec([1], tf.float32, name="x")])
+    def add(self, x):
+        return {"y": self.sum.assign_add(x)}
+
+model = Sum()
+function = model.add.get_concrete_function()
+converter = tf.lite.TFLiteConverter.from_concrete_functions([function], model)
+converter.experimental_enable_resource_variables = True
 with open(sys.argv[1], "wb") as file:
     file.write(converter.convert())
 """
@@ -278,6 +299,17 @@ def test_free_axes_that_are_too_short_until_a_call_are_no_error_of_the_load(
     assert found.ravel().tolist() == [1.5, 5.5]
     with pytest.raises(Refused, match="failed to prepare"):
         tflite.agent.request("predict", arrays=[("x", sound[:, :2])])
+
+
+@pytest.mark.slow
+def test_a_file_that_assigns_variables_keeps_a_state(tflite: Framework, tmp_path: Path) -> None:
+    graph = tmp_path / "sum.tflite"
+    run(python_of("tensorflow"), WITH_A_VARIABLE, graph)
+    assert tflite.load_files({"graph": graph})["device_facts"] == {"keeps a state": "variables"}
+    one = [("x", np.ones(1, np.float32))]
+    found = [tflite.agent.request("predict", arrays=one).arrays for _ in range(2)]
+    assert [float(next(iter(arrays.values()))[0]) for arrays in found] == [1, 2]
+    assert not keeps_state(str(GRAPH))
 
 
 def with_operator(name: bytes) -> bytes:
