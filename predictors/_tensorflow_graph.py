@@ -1,7 +1,7 @@
 """A TensorFlow graph with its weights in it, in a TF1 session that runs, traces and opens it."""
 
 import time
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import tensorflow
 from mlms_predictors import Arrays, Call, InnerOutputs, Layer, Profile, Structure, Tensor
@@ -148,8 +148,8 @@ class FrozenGraph:
 
     def bind(self, arrays: Arrays) -> Call:
         """Return a call that runs these arrays."""
-        named = zip(self._parts.outputs, self.output_tensors())
-        fetched = [name for name, tensor in named if is_array(tensor)]
+        outputs = self.output_tensors()
+        fetched = [self._parts.outputs[outputs.index(tensor)] for tensor in returned(outputs)]
         run = self._session.make_callable(fetched, self._parts.inputs)
         feeds = [arrays[tensor.name] for tensor in self.input_tensors()]
         return lambda: run(*feeds)
@@ -238,9 +238,10 @@ def shape_of_spec(spec: Any) -> Tuple[Optional[int], ...]:
     return tuple(spec.shape.as_list())
 
 
-def is_array(tensor: Tensor) -> bool:
-    """Return whether an output is an array of numbers, which is returned, and no text."""
-    return tensor.dtype not in ("string", "resource", "variant")
+def returned(outputs: Sequence[Tensor]) -> List[Tensor]:
+    """Return the outputs that a call returns: arrays of numbers, and after them those of texts."""
+    numbers = [each for each in outputs if each.dtype not in ("string", "resource", "variant")]
+    return numbers + [each for each in outputs if each.dtype == "string"]
 
 
 def _is_number(tensor):

@@ -1,4 +1,4 @@
-"""ONNX Runtime: ``graph`` is an ONNX file. Its inputs may be texts.
+"""ONNX Runtime: ``graph`` is an ONNX file. Its inputs and outputs may be texts.
 
 Versions: 1.17 and later.
 
@@ -153,7 +153,7 @@ class _Model(NamedTuple):
     """A session, the file that it is of, and a call that opens another session.
 
     That takes a path or a model's bytes, and optionally where to write a profile. ``outputs`` are
-    the names of the outputs that are arrays, None if all are: lists and texts are not returned.
+    the names of the outputs that are arrays, None if all are: lists and maps are not returned.
     ``graphs`` are CUDA's by the shapes of inputs, None where calls don't use them.
     """
 
@@ -218,15 +218,17 @@ def load(request: Load) -> Loaded:
         raise RuntimeError("%s; %s" % (str(error).strip(), missing)) from error
     threads = session.get_session_options().intra_op_num_threads or None  # 0 is its own choice
     outputs = _tensors(session.get_outputs())
-    arrays = [tensor for tensor in outputs if _is_array(tensor)]
-    others = [tensor for tensor in outputs if not _is_array(tensor)]
+    numbers = [tensor for tensor in outputs if _is_of_numbers(tensor)]
+    texts = [tensor for tensor in outputs if tensor.dtype == "string"]
+    arrays = numbers + texts
+    others = [tensor for tensor in outputs if tensor not in arrays]
     if not arrays:
         found = ", ".join("%s: %s" % (tensor.name, tensor.dtype) for tensor in others)
         advice = "add one to the model"
         if "seq(map(" in found:
             advice = "export its scores as one: to_onnx(model, X, options={'zipmap': False})"
-        raise ValueError("no output is an array of numbers (%s); %s" % (found, advice))
-    names = [tensor.name for tensor in arrays] if others else None
+        raise ValueError("no output is an array of numbers or texts (%s); %s" % (found, advice))
+    names = None if arrays == outputs else [tensor.name for tensor in arrays]
     return Loaded(
         model=_Model(session, path, names, make, {} if options.get("cuda_graph") else None),
         device=request.device,
@@ -565,7 +567,7 @@ def _tensors(values):
     return found
 
 
-def _is_array(tensor):
+def _is_of_numbers(tensor):
     """Return whether an output is an array of numbers, and not a list, a map or texts."""
     try:
         return numpy.dtype(tensor.dtype).kind in "biufc"

@@ -37,7 +37,7 @@ from mlms_predictors import (
     Tensor,
     Versions,
 )
-from mlms_predictors._run.checks import file_of, in_order, refuse_gpu, refuse_unknown
+from mlms_predictors._run.checks import file_of, in_order, name_of_type, refuse_gpu, refuse_unknown
 from mlms_predictors._run.timeline import in_turn
 
 OPTIONS = {
@@ -240,7 +240,7 @@ def _tensors(ports, side):
         name = side if len(ports) == 1 else "%s_%d" % (side, number)
         if port.names:
             name = port.any_name
-        dtype = port.element_type.to_dtype().name
+        dtype = name_of_type(numpy.dtype(port.element_type.to_dtype()))
         found.append(Tensor(name, dtype, _shape(port.partial_shape)))
     return found
 

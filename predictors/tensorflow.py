@@ -52,8 +52,8 @@ from mlms_predictors._run.options import within
 from mlms_predictors._tensorflow_graph import (
     FrozenGraph,
     freeze,
-    is_array,
     read_graph,
+    returned,
     shape_of_spec,
 )
 from mlms_predictors._tensorflow_operators import check_saved_model
@@ -121,6 +121,7 @@ def load(request: Load) -> Loaded:
     outputs = read.outputs
     if "outputs" in options:
         outputs = _renamed(outputs, read_tensors(options["outputs"]))
+    arrays = returned(outputs)
     device = request.device
     if not read.place or "CPU" in read.place:
         device = "cpu"
@@ -130,8 +131,7 @@ def load(request: Load) -> Loaded:
         device=device,
         threads=threads or None,  # 0 is its own choice
         inputs=read.inputs,
-        outputs=[each for each in outputs if is_array(each)]
-        + [each for each in outputs if not is_array(each)],
+        outputs=arrays + [each for each in outputs if each not in arrays],
         device_facts=facts,
     )
 
@@ -261,7 +261,7 @@ def _read_saved_model(request, place):
     function = module.signatures[name]
     inputs = _tensors(function.structured_input_signature[1].items())
     outputs = _tensors(function.structured_outputs.items())
-    keys = [tensor.name for tensor in outputs if is_array(tensor)]
+    keys = [tensor.name for tensor in returned(outputs)]
     constant = tensorflow.constant
 
     def bind_to(arrays):
@@ -299,7 +299,7 @@ def _read_keras(path, allow_code, place):
     constant = tensorflow.constant
     flatten = tensorflow.nest.flatten
     outputs = _keras_outputs(module, function.structured_outputs)
-    kept = [number for number, tensor in enumerate(outputs) if is_array(tensor)]
+    kept = [outputs.index(tensor) for tensor in returned(outputs)]
 
     def bind_to(arrays):
         feeds = [arrays[name] for name in names]

@@ -48,7 +48,7 @@ from mlms_predictors import (
     Versions,
     _tflite_profiler,
 )
-from mlms_predictors._run.checks import check, refuse_code, refuse_gpu, refuse_unknown
+from mlms_predictors._run.checks import check, name_of_type, refuse_code, refuse_gpu, refuse_unknown
 from mlms_predictors._run.options import within
 from mlms_predictors._run.products import prod
 from mlms_predictors._run.protocol import KEPT_STATE
@@ -380,5 +380,5 @@ def _tensors(ports):
         if not len(sizes):
             sizes = port.details["shape"]
         dtype = numpy.dtype(port.details["dtype"])
-        found.append(Tensor(port.name, dtype.name, shape_of(sizes)))
+        found.append(Tensor(port.name, name_of_type(dtype), shape_of(sizes)))
     return found

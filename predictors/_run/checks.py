@@ -67,12 +67,17 @@ def check(inputs: Iterable[Tensor], arrays: Dict[str, Any]) -> None:
                 "there is no array for input %r; given were %s" % (tensor.name, sorted(arrays))
             )
         array = arrays[tensor.name]
-        dtype = "string" if array.dtype.kind == "U" else array.dtype.name
+        dtype = name_of_type(array.dtype)
         if dtype != tensor.dtype or not _fits(array.shape, tensor.shape):
             found = _describe(dtype, array.shape)
             expected = _describe(tensor.dtype, tensor.shape)
             message = "input %r is %s, and the model takes %s"
             raise ValueError(message % (tensor.name, found, expected))
+
+
+def name_of_type(dtype: Any) -> str:
+    """Return numpy's name of a type, or string for one of texts."""
+    return "string" if dtype.kind in "USO" else dtype.name
 
 
 def in_order(inputs: Iterable[Tensor], arrays: Dict[str, Any]) -> List[Any]:

@@ -12,7 +12,7 @@ import math
 import re
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
-VERSION = 2
+VERSION = 3
 """The version of the protocol, which the reply to ``hello`` has as ``protocol``.
 
 Raise it by one with every change after which one side would misread the other: of the frame, of
@@ -26,8 +26,8 @@ KEPT_STATE = "keeps a state"
 """The name in ``device_facts`` of what a model changes of itself in a call."""
 MAX_HEADER = 1 << 24  # bytes; a longer "line" is not a header but the output of something else
 
-_DTYPE = re.compile(r"[<>|][biufc]\d{1,2}$")  # numbers
-_TEXT = re.compile(r"[<>]U[1-9]\d{0,6}$")
+_DTYPE = re.compile(r"[<>|][biufc]\d{1,2}$|[<>]U[1-9]\d{0,6}$")  # numbers and texts
+_LAST_CHARACTER = 0x10FFFF
 _SHOWN = 200  # characters of what is no frame
 _WHOLE_END = 1 << 63  # whole numbers go into arrays
 
@@ -42,7 +42,7 @@ class ProtocolError(Exception):
 class Tensor(NamedTuple):
     """One input or output of a model.
 
-    ``dtype`` is numpy's name, or string for an input of texts; a free axis of ``shape`` is None.
+    ``dtype`` is numpy's name, or string for texts; a free axis of ``shape`` is None.
     """
 
     name: str
@@ -153,23 +153,18 @@ class OutgoingReply(NamedTuple):
     arrays: NamedArrays
 
 
-def encode(
-    header: Dict[str, Any], arrays: Iterable[Tuple[str, Any]] = (), texts: bool = False
-) -> List[Any]:
+def encode(header: Dict[str, Any], arrays: Iterable[Tuple[str, Any]] = ()) -> List[Any]:
     """Return the buffers of a frame.
 
-    ``header`` is a dict with ``type``, ``arrays`` are (name, ndarray) pairs, which hold numbers, or
-    ``texts`` in a request. Raises ProtocolError for other arrays, and for a field that is NaN or
-    infinite.
+    ``header`` is a dict with ``type``, ``arrays`` are (name, ndarray) pairs of numbers or texts.
+    Raises ProtocolError for other arrays, and for a field that is NaN or infinite.
     """
     specs = []
     buffers = []
     for name, array in arrays:
-        if array.dtype.kind not in ("biufcU" if texts else "biufc"):
-            kinds = "numbers and texts" if texts else "numbers"
-            raise ProtocolError(
-                "array %r has dtype %s; frames carry %s only" % (name, array.dtype, kinds)
-            )
+        if array.dtype.kind not in "biufcU":
+            found = "array %r has dtype %s" % (name, array.dtype)
+            raise ProtocolError("%s; frames carry numbers and texts only" % found)
         specs.append({"name": name, "dtype": array.dtype.str, "shape": list(array.shape)})
         buffers.append(_bytes_of(array))
     try:
@@ -179,12 +174,11 @@ def encode(
     return [text.encode() + b"\n"] + buffers
 
 
-def read_frame(stream: Any, texts: bool = False) -> Tuple[Dict[str, Any], NamedArrays]:
+def read_frame(stream: Any) -> Tuple[Dict[str, Any], NamedArrays]:
     """Read one frame from ``stream``, which has ``readline`` and ``readinto``.
 
-    ``texts`` are read from requests only: those of an agent may be none. Return its header and its
-    (name, ndarray) pairs. Raises EOFError where the stream ends, between frames or inside one, and
-    ProtocolError where the bytes are no frame.
+    Return its header and its (name, ndarray) pairs. Raises EOFError where the stream ends, between
+    frames or inside one, and ProtocolError where the bytes are no frame.
     """
     line = stream.readline(MAX_HEADER)
     if not line:
@@ -192,8 +186,9 @@ def read_frame(stream: Any, texts: bool = False) -> Tuple[Dict[str, Any], NamedA
     header = _parse_header(line)
     arrays = []
     for spec in header.pop("arrays"):
-        array = _new_array(spec, texts)
+        array = _new_array(spec)
         _fill(array, stream)
+        _check_texts(array)
         arrays.append((spec["name"], array))
     return header, arrays
 
@@ -229,15 +224,14 @@ def _of_64_bits(text):
 _READER = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite, parse_int=_of_64_bits)
 
 
-def _new_array(spec, texts):
+def _new_array(spec):
     """Return an array with room for what a header lists."""
     import numpy
 
     try:
         sizes = spec["shape"]
         is_shape = all(type(size) is int and size >= 0 for size in sizes)
-        is_known = _DTYPE.match(spec["dtype"]) or (texts and _TEXT.match(spec["dtype"]))
-        if is_shape and is_known and isinstance(spec["name"], str):
+        if is_shape and _DTYPE.match(spec["dtype"]) and isinstance(spec["name"], str):
             return numpy.empty(sizes, spec["dtype"])
     except (KeyError, TypeError, ValueError, OverflowError, MemoryError):
         pass
@@ -252,6 +246,40 @@ def _fill(array, stream):
         if not count:
             raise EOFError
         done += count
+
+
+def _check_texts(array):
+    """Raise ProtocolError for texts of what are no characters, which numpy fails to read."""
+    if array.dtype.kind == "U" and array.size:
+        codes = array.ravel().view(array.dtype.str[0] + "u4")
+        if codes.max() > _LAST_CHARACTER:
+            raise ProtocolError("expected a text, found the character %d" % codes.max())
+
+
+def holds_texts(value: Any) -> bool:
+    """Return whether a value is a text, or an array of texts or of any Python objects."""
+    kind = getattr(getattr(value, "dtype", None), "kind", "")
+    return isinstance(value, (str, bytes)) or kind in ("O", "S", "U")
+
+
+def text_array(value: Any) -> Any:
+    """Return a text, or an array of texts as frameworks have them, as an array that frames carry.
+
+    Bytes are UTF-8; others stay apart as lone surrogates. Raises TypeError for other objects, and
+    ValueError for a text that ends in NUL, which numpy would leave out.
+    """
+    import numpy
+
+    array = numpy.asarray(value, object)
+    texts = []
+    for each in array.ravel():
+        text = each.decode("utf-8", "surrogateescape") if isinstance(each, bytes) else each
+        if not isinstance(text, str):
+            raise TypeError("an output has a %s, not a number or a text" % type(each).__name__)
+        if text.endswith("\0"):
+            raise ValueError("an output has a text that ends in NUL, which can't be compared")
+        texts.append(text)
+    return numpy.array(texts, "U").reshape(array.shape)
 
 
 def _bytes_of(array):

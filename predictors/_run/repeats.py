@@ -119,6 +119,8 @@ def digest_of(arrays):
 def _bytes_of(array):
     import numpy
 
-    if not hasattr(array, "dtype") or array.dtype.hasobject:
+    if not hasattr(array, "dtype"):
         return repr(array).encode()
+    if array.dtype.hasobject:
+        return repr(array.tolist()).encode()  # that of an array leaves out all but the ends
     return numpy.ascontiguousarray(array).reshape(-1).view(numpy.uint8)

@@ -91,7 +91,9 @@ from mlms_predictors._run.protocol import (  # noqa: E402
     NamedArrays,
     OutgoingReply,
     encode,
+    holds_texts,
     read_frame,
+    text_array,
 )
 from mlms_predictors._run.repeats import Repeats  # noqa: E402
 from mlms_predictors._run.replies import (  # noqa: E402
@@ -242,11 +244,10 @@ class Worker:
         grown = max(after - before for before, after in zip(held, self._held()))
         busy = threads.count()
         meter.close()
-        outputs = self._samples.outputs[0]
-        first = self._named(outputs)
+        first = self._named(self._samples.outputs[0])
         record = RunReply(
             peak_rss=self._peak.read(),
-            output_sha256=_digest(outputs),
+            output_sha256=_digest(array for _, array in first),
             bind_seconds=bind_seconds,
             joules=joules,
             idle_watts=idle_watts,
@@ -589,11 +590,13 @@ class Worker:
             names = ", ".join(tensor.name for tensor in known)
             message = "the model gives %d outputs, and its signature has %d (%s); name all of them"
             raise TypeError(message % (len(outputs), len(known), names))
-        named = [(tensor.name, array) for tensor, array in zip(known, outputs)]
-        for name, array in named:
+        named = []
+        for tensor, output in zip(known, outputs):
+            array = text_array(output) if holds_texts(output) else output
             if not hasattr(array, "dtype"):
                 message = "output %r is a %s, not an array; convert the model so that it is one"
-                raise TypeError(message % (name, type(array).__name__))
+                raise TypeError(message % (tensor.name, type(output).__name__))
+            named.append((tensor.name, array))
         return named
 
 
@@ -717,7 +720,7 @@ def _serve(worker: Worker, channel: AgentChannel) -> bool:
     worker.send = send
     while True:
         try:
-            header, arrays = read_frame(channel.requests, texts=True)
+            header, arrays = read_frame(channel.requests)
             if header["type"] == "bye":
                 worker.close()
                 return bool(header.get("leave"))

@@ -16,6 +16,7 @@ from packaging.version import InvalidVersion
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
 from pytest_mlms.core.tasks import LabelForm, TaskFacts, facts_of
+from pytest_mlms.manifest.output_steps import Dequantize
 from pytest_mlms.manifest.scenarios import Batcher, ScenarioEntry, SingleStream, labels_of
 from pytest_mlms.manifest.steps import (
     ARRAY_STEPS,
@@ -512,6 +513,7 @@ class Output(Closed):
     def _check_step(self, name: str) -> None:
         known = _STEPS_OF_OUTPUT.get(self.type)
         is_known = name not in _OF_SOME_TYPES if known is None else name in known
+        is_known |= name == "dequantize" and self.type in ("boxes", "scores")
         if is_known:
             return
         types = [other for other, steps in _STEPS_OF_OUTPUT.items() if name in steps]
@@ -532,6 +534,14 @@ class Output(Closed):
         for step in self.steps:
             if isinstance(step.parameters, Threshold):
                 return step.parameters
+        return None
+
+    @property
+    def quantised_step(self) -> float | None:
+        """The number that a step of its integers stands for; None where they aren't quantised."""
+        for step in self.steps:
+            if isinstance(step.parameters, Dequantize):
+                return step.parameters.scale
         return None
 
     @property

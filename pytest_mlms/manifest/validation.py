@@ -12,6 +12,7 @@ from pytest_mlms.core.tasks import tasks
 from pytest_mlms.manifest.output_steps import Columns
 from pytest_mlms.manifest.scenarios import OpenLoad, Peak
 from pytest_mlms.manifest.schema import BY_GROUP, Input, Manifest, Output
+from pytest_mlms.manifest.steps import QUANTISED
 from pytest_mlms.manifest.thresholds import AgreementThreshold, Entry, agreement_limits
 from pytest_mlms.manifest.types import instead
 from pytest_mlms.manifest.yaml12 import Path
@@ -22,8 +23,8 @@ _READERS = ("boxes", "columns", "yolo", "anchors")
 """Steps that say what the numbers of an output of type boxes are."""
 
 _STEPS: Mapping[str, tuple[str, ...]] = {
-    "boxes": (*_READERS, "min_score", "nms", "classes"),
-    "scores": ("sigmoid", "softmax", "drop_background", "best_class"),
+    "boxes": ("dequantize", *_READERS, "min_score", "nms", "classes"),
+    "scores": ("dequantize", "sigmoid", "softmax", "drop_background", "best_class"),
     "classes": (),
     "count": (),
     "masks": ("masks",),
@@ -57,7 +58,9 @@ def _wrong_steps(output: Output) -> Iterator[tuple[int, str]]:
         if step.name not in allowed:
             known = f"write some of {', '.join(allowed)}" if allowed else "it has none"
             yield place, f"type {output.type} has no step {step.name!r}; {known}"
-        elif place and step.name in _READERS:
+        before = [other.name for other in output.steps[:place]]
+        is_first = step.name == "dequantize" or before != ["dequantize"]
+        if before and is_first and step.name in ("dequantize", *_READERS):
             yield place, f"step {step.name!r} reads the model's output; move it to the front"
 
 
@@ -142,6 +145,28 @@ def _texts_without_dataset(manifest: Manifest) -> Iterator[Error]:
         if spec.element_type == "string":
             text = "there are no random texts; add a dataset that has them, as an .npz"
             yield ("inputs", number, "element_type"), text
+
+
+_OF_PICTURES = ("decode", "resize", "crop", "pad", "color_order", "layout")
+
+
+def _unscaled_pixels(manifest: Manifest) -> Iterator[Error]:
+    """Yield an error for pixels of 0 to 255 most of which a quantize would cut off."""
+    for number, spec in enumerate(manifest.inputs):
+        names = [step.name for step in spec.steps]
+        if names[:1] != ["decode"] or "quantize" not in names:
+            continue
+        place = names.index("quantize")
+        if not set(names[:place]) <= set(_OF_PICTURES):
+            continue
+        quantize = spec.steps[place].parameters
+        low, high = ((end - quantize.zero_point) * quantize.scale for end in QUANTISED[quantize.to])
+        if min(high, 255) - max(low, 0) > 255 / 2:
+            continue
+        problem = f"pixels are 0 to 255, and {quantize.to} stands for {low:.4g} to {high:.4g} here"
+        advice = "write the 'normalize' of training before it, such as {mean: 0, scale: 255}"
+        text = f"{problem}, beyond which all is cut off; {advice}, or {{mean: 0, scale: 1}} for"
+        yield ("inputs", number, "steps", place), f"{text} pixels that are no larger"
 
 
 def _too_many_cases(manifest: Manifest) -> Iterator[Error]:
@@ -435,6 +460,7 @@ _CHECKS = (
     _repeated_positions,
     _states_alone,
     _texts_without_dataset,
+    _unscaled_pixels,
     _shapes,
     _idle_instances,
     _idle_preprocess,

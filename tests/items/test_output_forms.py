@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import helper
 
 from tests.support.project import Project, sha256
 
@@ -157,3 +159,47 @@ def test_upgrades_compare_outputs_whose_first_axis_depends_on_the_input(project:
     assert found["same"]["replicates"] >= 64
     assert found["fewer"]["verdict"] == "REGRESSED"
     assert "'places' is (" in found["fewer"]["lacking"]
+
+
+@pytest.mark.parametrize(("last", "verdict"), [("eel", "PASSED"), ("eels", "REGRESSED")])
+def test_a_candidate_that_answers_other_texts_has_regressed(
+    project: Project, last: str, verdict: str
+) -> None:
+    project.drop()
+    models = []
+    for variant, name in (("old", "eel"), ("new", last)):
+        texts = ["cat", "größe", name]
+        largest = helper.make_node("ArgMax", ["x"], ["number"], axis=1, keepdims=0)
+        named = helper.make_node(
+            "LabelEncoder",
+            ["number"],
+            ["label"],
+            domain="ai.onnx.ml",
+            keys_int64s=[0, 1, 2],
+            values_strings=texts,
+        )
+        x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["N", 3])
+        label = helper.make_tensor_value_info("label", onnx.TensorProto.STRING, ["N"])
+        graph = helper.make_graph([largest, named], "g", [x], [label])
+        imports = [helper.make_opsetid("", 13), helper.make_opsetid("ai.onnx.ml", 2)]
+        path = project.folder / f"{variant}.onnx"
+        onnx.save(helper.make_model(graph, opset_imports=imports, ir_version=8), path)
+        digest = sha256(path.read_bytes())
+        words = f"framework: onnxruntime, variant: {variant}, graph: {path.name}, sha256: {digest}"
+        models.append(f"  - {{{words}}}")
+    (project.folder / "m.yaml").write_text(
+        "\n".join(["name: texts", "version: 1.0.0", "task: inference", "models:", *models])
+        + """
+inputs: [{name: x, type: tensor, element_type: float32, shape: [batch, 3]}]
+outputs: [{name: label, type: tensor}]
+evaluate: {batch_sizes: [4]}
+thresholds:
+  agreement: {reference: onnxruntime-old, frameworks: [onnxruntime-new], atol: 1e9, rtol: 1}
+  upgrade: {tolerance: 1000 %}
+"""
+    )
+    project.run("--mlms-stack=new", "--mlms-against=old")
+    (item,) = project.items()
+    assert item["verdict"] == verdict
+    if verdict == "REGRESSED":
+        assert "label 'eel' -> 'eels'" in item["message"]

@@ -35,6 +35,17 @@ def test_the_examples_of_the_documentation_are_valid() -> None:
         assert errors_of(*outputs) == []
 
 
+def test_quantised_boxes_are_dequantized_before_they_are_read() -> None:
+    quantised = {"dequantize": {"scale": 0.1}}
+    assert errors_of(output("boxes", quantised, "yolo"), output("scores", quantised)) == []
+    for steps in (["yolo", quantised], [quantised, {"nms": {}}, "yolo"]):
+        (((*_, place), text),) = errors_of(output("boxes", *steps), output("scores"))
+        assert (place, text.endswith("reads the model's output; move it to the front")) == (
+            len(steps) - 1,
+            True,
+        )
+
+
 WRONG = {
     "no box": ({"columns": {"names": ["x1", "y1", "x2", "score"]}}, r"\['x1', 'x2', 'y1'\] are no"),
     "twice": ({"columns": {"names": [*COLUMNS, "score"]}}, "column 'score' is there twice"),
@@ -86,7 +97,7 @@ INCOMPLETE: dict[str, tuple[list[Output], Any, str]] = {
     "foreign step": (
         [output("boxes", "yolo"), output("scores", {"nms": {}})],
         ("outputs", 1, "steps", 0),
-        "type scores has no step 'nms'; write some of sigmoid",
+        "type scores has no step 'nms'; write some of dequantize, sigmoid",
     ),
     "no steps": (
         [output("boxes", "yolo"), output("count", "sigmoid")],

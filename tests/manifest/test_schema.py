@@ -149,6 +149,8 @@ def test_steps_of_classes_go_together(tmp_path: Path, steps: Any, message: str) 
 @pytest.mark.parametrize("kind", ["boxes", "tokens", "text"])
 def test_outputs_of_other_types_have_no_numbers_of_classes(tmp_path: Path, kind: str) -> None:
     for step in ("class_numbers", {"dequantize": {"scale": 0.1}}):
+        if kind == "boxes" and step != "class_numbers":
+            continue
         output = {"name": "y", "type": kind, "steps": [step]}
         assert "no step" in error_of(tmp_path, small(outputs=[output]))
 

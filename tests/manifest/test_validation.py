@@ -271,3 +271,24 @@ def test_an_input_of_strings_needs_a_dataset_and_has_no_steps(tmp_path: Path) ->
         small(inputs=[{**STRINGS, "from_output": "y", "shape": ["batch"]}], dataset=DATASET),
     )
     assert "a state is of numbers; leave out 'from_output'" in found
+
+
+def quantised(*steps: Any, scale: float = 1 / 255, zero: int = -128) -> dict[str, Any]:
+    """Return the text of a manifest whose pictures get these steps before they are quantised."""
+    last = {"quantize": {"scale": scale, "zero_point": zero, "to": "int8"}}
+    shape = {"name": "x", "type": "image", "element_type": "int8", "layout": "NHWC"}
+    return small(inputs=[{**shape, "steps": ["decode", *steps, last]}])
+
+
+@pytest.mark.parametrize(
+    ("scale", "zero"), [(1 / 255, -128), (2 / 255, 0), (0.0186, -14), (0.4, 0)]
+)
+def test_pixels_that_a_quantize_would_cut_off_are_refused(
+    tmp_path: Path, scale: float, zero: int
+) -> None:
+    resize = {"resize": {"size": [8, 8]}}
+    found = error_of(tmp_path, quantised(resize, scale=scale, zero=zero))
+    assert "pixels are 0 to 255, and int8 stands for" in found
+    assert "write the 'normalize' of training before it" in found
+    load(write(tmp_path, quantised({"normalize": {"mean": 0, "scale": 1}}, scale=scale, zero=zero)))
+    load(write(tmp_path, quantised(resize, scale=1.0)))

@@ -257,7 +257,7 @@ class Agent:
         self._asked = (kind, time.monotonic())
         self.channel.deadline = self._asked[1] + self._longest_wait(kind) + seconds
         try:
-            frame = protocol.encode(dict(header), arrays, texts=True)
+            frame = protocol.encode(dict(header), arrays)
             # Where the process has ended, reading tells how.
             with contextlib.suppress(BrokenPipeError):
                 self.channel.write(frame)

@@ -55,6 +55,8 @@ UNTOLD = Energy({}, {}, "it was not measured")
 Array = NDArray[Any]
 Record = TypeVar("Record")
 
+TEXTS = "string"
+"""The type of tensors of texts."""
 _SHOWN = 200  # characters of what was found
 _PAIRS = {"start": "end", "wait": "at", "cpu": "at"}
 """Times that are equally many."""
@@ -199,8 +201,8 @@ def _check_equal_length(rows: Mapping[str, Array]) -> None:
 
 
 def is_array(tensor: Tensor) -> bool:
-    """Return whether a tensor is of numbers; a framework may not tell."""
-    if not tensor.dtype:
+    """Return whether a tensor is of numbers or texts; a framework may not tell."""
+    if tensor.dtype in ("", TEXTS):
         return True
     try:
         return np.dtype(tensor.dtype).kind in "biufc"

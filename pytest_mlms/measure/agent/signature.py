@@ -15,7 +15,7 @@ from pytest_mlms.core.errors import OutputError
 from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.manifest.schema import Input, Output
 from pytest_mlms.measure.agent.process import Array
-from pytest_mlms.measure.agent.replies import is_array
+from pytest_mlms.measure.agent.replies import TEXTS, is_array
 
 
 def ordered_batch(
@@ -40,7 +40,7 @@ def ordered_batch(
 
 def element_type_of(array: Array) -> str:
     """Return the type of an array's elements as a manifest has it."""
-    return "string" if array.dtype.kind == "U" else array.dtype.name
+    return TEXTS if array.dtype.kind == "U" else array.dtype.name
 
 
 def check_fit(tensor: Tensor, dtype: str, shape: Sequence[int | None]) -> None:
@@ -64,7 +64,7 @@ def check_signature(
     """Raise OutputError where a model has other inputs and outputs than its manifest.
 
     A model may have more outputs than the manifest names, and no other inputs. Those that are named
-    must be arrays of numbers.
+    must be arrays of numbers, or of texts that are compared as they are.
     """
     manifest = loaded.manifest
     declared_inputs = {spec.name: spec.element_type for spec in manifest.inputs}
@@ -75,15 +75,19 @@ def check_signature(
             declared.append(f"{name} ({dtype})")
         raise _difference(loaded, "inputs", declared, inputs)
     declared_outputs = [spec.name for spec in manifest.outputs]
-    model_outputs = {tensor.name for tensor in outputs}
-    if not model_outputs.issuperset(declared_outputs):
+    model_outputs = {tensor.name: tensor for tensor in outputs}
+    if not model_outputs.keys() >= set(declared_outputs):
         raise _difference(loaded, "outputs", declared_outputs, outputs)
-    for tensor in outputs:
-        if tensor.name in declared_outputs and not is_array(tensor):
+    for number, spec in enumerate(manifest.outputs):
+        tensor = model_outputs[spec.name]
+        is_scored = manifest.has_accuracy and spec in manifest.scored_outputs
+        takes_texts = spec.type == "tensor" and not spec.steps and not is_scored
+        if not is_array(tensor) or (tensor.dtype == TEXTS and not takes_texts):
             raise OutputError(
-                f"{loaded.place('outputs')}: output {tensor.name!r} is {tensor.dtype}, not an "
-                f"array of numbers; name another output, or convert the model so that it is one "
-                f"(skl2onnx: options={{'zipmap': False}})"
+                f"{loaded.place('outputs', number)}: output {spec.name!r} is {tensor.dtype}, not "
+                f"an array of numbers; name another output, or convert the model so that it is one "
+                f"(skl2onnx: options={{'zipmap': False}}); texts can only be compared as they are: "
+                f"'type: tensor', without steps, and not scored by the task"
             )
 
 

@@ -27,6 +27,7 @@ BothSides = tuple[Array, Array]
 Divergences = dict[str, Array]
 
 _SUM_TOLERANCE = 1e-3  # how far from 1 a row of probabilities in float16 may add up
+_MOST_OF_SUMS = 0.5
 _LEAST_PROBABILITY = np.finfo(np.float32).tiny
 
 
@@ -42,10 +43,11 @@ class Ranking:
     divergences: Mapping[str, Array]
 
 
-def rank(rows: Iterable[tuple[BothSides, BothSides]]) -> Ranking:
+def rank(rows: Iterable[tuple[BothSides, BothSides]], of_sums: float = _SUM_TOLERANCE) -> Ranking:
     """Compare both sides, which may come in parts: the models' own values, and their scores.
 
     The best class is the model's own values', as probabilities may be rounded to the same number.
+    Rows of probabilities add up to 1 within ``of_sums``.
     """
     ours = []
     theirs = []
@@ -54,7 +56,7 @@ def rank(rows: Iterable[tuple[BothSides, BothSides]]) -> Ranking:
         ours.append(values[0].argmax(axis=1))
         theirs.append(values[1].argmax(axis=1))
         own, expected = scores
-        if are_probabilities(own) and are_probabilities(expected):
+        if all(are_probabilities(side, of_sums) for side in (own, expected)):
             parts.append(divergences(own, expected))
     has_all = len(parts) == len(ours)
     return Ranking(
@@ -72,15 +74,23 @@ def _concatenated(parts: list[Divergences]) -> Divergences:
     return found
 
 
-def are_probabilities(scores: Array) -> bool:
-    """Return whether every row is numbers from 0 that add up to 1, as far as they are rounded."""
+def are_probabilities(scores: Array, of_sums: float = _SUM_TOLERANCE) -> bool:
+    """Return whether every row is numbers from 0 that add up to 1 within ``of_sums``."""
     if not np.isfinite(scores).all():
         return False
     if (scores < 0).any():
         return False
     sums = scores.sum(axis=-1, dtype=np.float64)
     errors = np.abs(sums - 1)
-    return bool(errors.max(initial=0.0) <= _SUM_TOLERANCE)
+    return bool(errors.max(initial=0.0) <= of_sums)
+
+
+def error_of_sums(scale: float, classes: int) -> float:
+    """Return how far from 1 a row of ``classes`` probabilities in steps of ``scale`` may add up.
+
+    Each is rounded by half of a step; of many classes most are rounded to 0, but never all are.
+    """
+    return min(max(_SUM_TOLERANCE, scale * classes / 2), _MOST_OF_SUMS)
 
 
 def divergences(ours: Array, reference: Array) -> Divergences:
@@ -126,7 +136,10 @@ _CHUNK_BYTES = 1 << 22
 
 In float64, and with all temporaries, they take ten times as much.
 """
-_NO_PROBABILITIES = "the scores are no probabilities; write the step softmax if they are logits"
+_NO_PROBABILITIES = (
+    "the scores are no probabilities; write the step softmax if they are logits, behind "
+    "'dequantize: {scale: …, zero_point: …}' if they are quantised"
+)
 
 
 class Value(NamedTuple):
@@ -134,8 +147,8 @@ class Value(NamedTuple):
 
     output: str
     place: tuple[int, ...]
-    ours: float
-    reference: float
+    ours: float | str
+    reference: float | str
 
 
 @dataclass(frozen=True, eq=False)
@@ -285,11 +298,14 @@ def most_different(
         order = np.argsort(-deviation, axis=None, kind="stable")
         for number in order[:count]:
             place = _place(number, expected.shape)
-            own_value = float(ours[name][place])
-            value = Value(name, place, own_value, float(expected[place]))
-            found.append((float(deviation[place]), value))
+            sides = [_plain(np.asarray(side)[place]) for side in (ours[name], expected)]
+            found.append((float(deviation[place]), Value(name, place, *sides)))
     found.sort(key=operator.itemgetter(0), reverse=True)
     return [value for deviates, value in found[:count] if deviates > 0]
+
+
+def _plain(element: Any) -> float | str:
+    return str(element) if isinstance(element, str) else float(element)
 
 
 def _place(number: int, shape: tuple[int, ...]) -> tuple[int, ...]:

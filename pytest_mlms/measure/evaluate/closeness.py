@@ -153,9 +153,14 @@ def problem_of(name: str, ours: Array | None, expected: Array, other: str) -> st
         return f"{name!r} is absent, and {expected.shape} of {other}"
     if ours.shape != expected.shape:
         return f"{name!r} is {ours.shape}, and {expected.shape} of {other}"
-    if ours.dtype != expected.dtype:
+    if not are_of_one_type(ours, expected):
         return f"{name!r} is {ours.dtype}, and {expected.dtype} of {other}"
     return ""
+
+
+def are_of_one_type(ours: Array, expected: Array) -> bool:
+    """Return whether arrays are of one type; texts are, whatever the longest of an array."""
+    return ours.dtype == expected.dtype or ours.dtype.kind == expected.dtype.kind == "U"
 
 
 class Closeness(NamedTuple):

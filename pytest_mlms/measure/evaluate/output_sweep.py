@@ -20,6 +20,7 @@ from pytest_mlms.measure.evaluate.closeness import (
     Rounding,
     Rule,
     Tolerance,
+    are_of_one_type,
     problem_of,
     unlike_axis,
 )
@@ -43,6 +44,7 @@ __all__ = [
 Array = NDArray[Any]
 
 _MOST_NAMED = 5  # inputs
+_MOST_SHOWN = 60  # characters of a text
 _MOST_JUDGED = 64
 """Inputs that differ for sure, after which the baseline isn't asked again what rounding does.
 
@@ -60,9 +62,9 @@ class OutputFinding(NamedTuple):
     """The differences of one output.
 
     ``ratio`` is its largest difference as a multiple of what is allowed, at ``place`` of an input,
-    where the sides gave ``a`` and ``b``. ``allowed`` is the share of the size of like values that
-    is taken for rounding; 0 for whole numbers and a manifest's tolerance. ``beyond`` is the number
-    of inputs that differ by more.
+    where the sides gave the numbers ``a`` and ``b``. ``allowed`` is the share of the size of like
+    values that is taken for rounding; 0 for whole numbers, texts and a manifest's tolerance.
+    ``beyond`` is the number of inputs that differ by more.
     """
 
     name: str
@@ -244,12 +246,13 @@ class OutputSweep:
         for row in np.argsort(-filled, kind="stable")[:_MOST_NAMED]:
             ratio = float(found.deviation[row])
             place = _place(int(found.places[row]), expected.shape[1:])
-            a = _number(expected[row][place])
-            b = _number(ours[row][place])
+            sides = (expected[(row, *place)], ours[(row, *place)])
+            a, b = map(_number, sides)
             if ratio > earlier.ratio or not earlier.place:
                 earlier = earlier._replace(ratio=max(ratio, earlier.ratio), place=place, a=a, b=b)
             if ratio > 1:
-                self._keep_far(ratio, names[row], f"{_element(name, place)} {a:.6g} -> {b:.6g}")
+                shown = " -> ".join(map(_shown, sides))
+                self._keep_far(ratio, names[row], f"{_element(name, place)} {shown}")
         self.outputs[name] = earlier
 
     def _have_other_objects(
@@ -366,7 +369,7 @@ def _is_finite(values: Array) -> bool:
 
 
 def _are_alike(found: Array, expected: Array) -> bool:
-    return found.shape == expected.shape and found.dtype == expected.dtype
+    return found.shape == expected.shape and are_of_one_type(found, expected)
 
 
 def _place(number: int, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -375,7 +378,17 @@ def _place(number: int, shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(int(index) for index in np.unravel_index(number, shape)) if shape else ()
 
 
+def _shown(value: Any) -> str:
+    if not isinstance(value, str):
+        return f"{_number(value):.6g}"
+    shown = repr(str(value))
+    return shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}…"
+
+
 def _number(value: Any) -> float:
+    """Return an element as a number, the absolute value of a complex one and NaN for a text."""
+    if isinstance(value, str):
+        return math.nan
     return abs(complex(value)) if isinstance(value, complex | np.complexfloating) else float(value)
 
 

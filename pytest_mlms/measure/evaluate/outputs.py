@@ -13,11 +13,13 @@ from pytest_mlms.measure.agent.process import Array, Refused
 
 
 def finite_rows(values: Array) -> Array:
-    """Return for each row whether all of it is finite; a single number is a row.
+    """Return for each row whether all of it is finite, as texts are; a single number is a row.
 
     There may be none, as of a detector that finds nothing.
     """
     rows = np.atleast_1d(values)
+    if rows.dtype.kind == "U":
+        return np.ones(len(rows), bool)
     return np.asarray(np.isfinite(rows).all(axis=tuple(range(1, rows.ndim))))
 
 

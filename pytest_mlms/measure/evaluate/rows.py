@@ -259,7 +259,8 @@ class RowFiles:
 class _RowsFile:
     """Rows of one output in an unnamed temporary file, which lasts as long as a mapped array.
 
-    The first rows of the output say of which shape and type all must be.
+    The first rows of the output say of which shape and type all must be. Texts are kept in memory,
+    as the longest may come last.
     """
 
     def __init__(self, name: str, first: Array) -> None:
@@ -269,18 +270,25 @@ class _RowsFile:
         self._shape = first.shape[1:]
         self._dtype = first.dtype
         self._count = 0
+        self._texts: list[Array] = []
 
     def append(self, rows: Array) -> None:
         """Write rows; raises OutputError where they are of another shape or type."""
         shape = rows.shape[1:]
-        if shape != self._shape or rows.dtype != self._dtype:
+        are_texts = rows.dtype.kind == self._dtype.kind == "U"
+        if shape != self._shape or not (are_texts or rows.dtype == self._dtype):
             found = f"output {self._name!r} is {shape} for some inputs and {self._shape} for others"
             raise OutputError(f"{found}; agreement takes one shape")
+        if are_texts:
+            self._texts.append(rows)
+            return
         self._file.write(rows.tobytes())
         self._count += len(rows)
 
     def mapped(self) -> Array:
         """Return all rows as one array."""
+        if self._texts:
+            return np.concatenate(self._texts)
         self._file.flush()
         shape = (self._count, *self._shape)
         if 0 in shape:  # an empty file can't be mapped

@@ -29,6 +29,7 @@ from pytest_mlms.measure.pipeline.box_decoding import (
     best_class,
 )
 from pytest_mlms.measure.pipeline.objects import Detections, Selected, suppressed
+from pytest_mlms.measure.pipeline.outputs import dequantize
 
 Array = NDArray[Any]
 
@@ -42,8 +43,12 @@ class BoxReader:
 
     def __init__(self, outputs: Sequence[Output]) -> None:
         self._by_type: dict[str, Output] = {output.type: output for output in outputs}
-        boxes = self._by_type["boxes"]
-        steps = boxes.steps
+        self._quantised = {
+            output.name: output.steps[0].parameters
+            for output in outputs
+            if output.steps and output.steps[0].name == "dequantize"
+        }
+        steps = [step for step in self._by_type["boxes"].steps if step.name != "dequantize"]
         if steps and steps[0].name in DECODERS:
             self._decoder = steps[0]
             self._choices = steps[1:]
@@ -59,6 +64,10 @@ class BoxReader:
         """
         name = self._by_type["boxes"].name
         decoder = self._decoder
+        row = dict(row)
+        for quantised, parameters in self._quantised.items():
+            with observers.step("dequantize"):
+                row[quantised] = dequantize(row[quantised], parameters)
         try:
             with observers.step(decoder.name):
                 values = row[name].astype(np.float64)

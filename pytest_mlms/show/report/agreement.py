@@ -107,8 +107,9 @@ def _row(outputs: Outputs, index: int) -> dict[str, Array]:
 
 def _describe_value(value: Value) -> str:
     place = "".join(f"[{axis}]" for axis in value.place)
-    expected = f"the reference's {value.reference:.7g}"
-    return f"{value.output}{place} is {value.ours:.7g}, {expected}"
+    sides = (value.ours, value.reference)
+    ours, expected = (repr(v) if isinstance(v, str) else f"{v:.7g}" for v in sides)
+    return f"{value.output}{place} is {ours}, the reference's {expected}"
 
 
 def _describe_input(index: int, reference: Reference, ranking: Ranking | None) -> str:

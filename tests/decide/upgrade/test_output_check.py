@@ -58,6 +58,7 @@ PASSED = Verdict.PASSED
 REGRESSED = Verdict.REGRESSED
 INCONCLUSIVE = Verdict.INCONCLUSIVE
 EXPECTED = {"y": np.array([[1.0, -100.0]])}
+TEXTS = {"y": np.array(["cat", "größe", ""])}
 
 
 def y(*values: float) -> dict[str, Any]:
@@ -1571,3 +1572,17 @@ def test_boxes_that_are_wrong_where_rounding_makes_one_more_are_regressed(
     assert agreement.verdict is verdict
     told = "not judged for row 19, where rounding" if off == 0 else "(worst: row 19)"
     assert told in agreement.told
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [["cat", "grösse", ""], ["Cat", "größe", ""], ["cat ", "größe", ""], ["größe", "cat", ""]],
+)
+def test_texts_are_equal_or_regressed(texts: list[str]) -> None:
+    found = check_outputs(TEXTS, {"y": np.array(texts)}, Tolerance(1.0, 1e9))
+    assert (found.verdict, found.ratio) == (REGRESSED, math.inf), "whatever a tolerance says"
+    assert check_outputs(TEXTS, {"y": TEXTS["y"].astype("U40")}).verdict is PASSED
+    numbers = {"y": np.arange(3)}
+    assert (
+        check_outputs(TEXTS, numbers).verdict is check_outputs(numbers, TEXTS).verdict is REGRESSED
+    )

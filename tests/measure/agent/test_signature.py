@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -76,6 +77,18 @@ def test_an_output_that_is_no_array_is_refused_with_an_advice(dtype: str) -> Non
     with pytest.raises(OutputError, match=message):
         check_signature(digits_case().loaded, [IMAGE], [output])
     check_signature(digits_case().loaded, [IMAGE], [LOGITS, Tensor("label", dtype, ())])
+
+
+def test_an_output_of_texts_is_compared_as_it_is_and_nothing_else(tmp_path: Path) -> None:
+    texts = Tensor("y", "string", (None,))
+    for steps, task, is_taken in (([], "inference", True), (["softmax"], "inference", False)):
+        outputs = [{"name": "y", "type": "tensor", "steps": steps}]
+        loaded = load(write(tmp_path, small(outputs=outputs, task=task, thresholds={})))
+        inputs = [Tensor(spec.name, spec.element_type, ()) for spec in loaded.manifest.inputs]
+        with (
+            contextlib.nullcontext() if is_taken else pytest.raises(OutputError, match="as they a")
+        ):
+            check_signature(loaded, inputs, [texts])
 
 
 def test_a_model_may_have_more_outputs_than_the_manifest() -> None:

@@ -21,6 +21,7 @@ from pytest_mlms.measure.evaluate.agreement import (
     are_probabilities,
     compare,
     divergences,
+    error_of_sums,
     estimate_agreement,
     most_different,
     rank,
@@ -184,6 +185,24 @@ def test_the_values_that_differ_most_come_first_with_their_place() -> None:
         Value("y", (0, 1), 2.5, 2.0),
         Value("z", (0,), 5.2, 5.0),
     ]
+
+
+def test_texts_that_differ_are_shown_as_they_are() -> None:
+    sides = {"y": np.array(["cat", "dog"])}, {"y": np.array(["cat", "eel "])}
+    assert most_different(*sides, USUAL) == [Value("y", (1,), "dog", "eel ")]
+    assert compare(*sides, USUAL).deviation.tolist() == [0, math.inf]
+
+
+def test_quantised_probabilities_have_divergences_though_their_sums_are_rounded() -> None:
+    rows = np.array([[0.5, 0.25, 0.21875], [0.0, 0.96875, 0.0]])  # of 1/32
+    pair = [((rows, rows), (rows, rows[:, [0, 2, 1]]))]
+    assert rank(pair).divergences == {}
+    assert rank(pair, error_of_sums(1 / 32, 3)).divergences["kl"][0] == pytest.approx(
+        0.03125 / 0.96875 * math.log(0.25 / 0.21875)
+    )
+    logits = [((rows * 4, rows * 4), (rows * 4, rows * 4))]
+    assert rank(logits, error_of_sums(1 / 32, 3)).divergences == {}
+    assert error_of_sums(1.0, 1000) < 1, "a row of zeros is none of probabilities"
 
 
 def test_equal_outputs_have_no_values_that_differ() -> None:

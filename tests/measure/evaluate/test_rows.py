@@ -35,7 +35,8 @@ class FakePredictor:
         self.outputs = (Tensor("y", "float32", shape),)
 
     def predict(self, batch: Mapping[str, Array]) -> dict[str, Array]:
-        return {"y": np.asarray(next(self._outputs), np.float32)}
+        values = np.asarray(next(self._outputs))
+        return {"y": values if values.dtype.kind == "U" else values.astype(np.float32)}
 
 
 BATCH = {"x": np.zeros((2, 3), np.float32)}
@@ -45,6 +46,14 @@ def test_outputs_of_random_inputs_are_kept_row_by_row() -> None:
     predictor: Any = FakePredictor([[[1, 2], [3, 4]]])
     outputs = predict_all(predictor, Inputs(None, BATCH, 2), [Y])
     assert outputs["y"].tolist() == [[1, 2], [3, 4]]
+
+
+def test_texts_are_kept_though_the_longest_come_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Inputs, "batches", lambda self: [BATCH, BATCH])
+    monkeypatch.setattr(Inputs, "__len__", lambda self: 4)
+    predictor: Any = FakePredictor([["a", "b"], ["", "größe"]])
+    outputs = predict_all(predictor, Inputs(None, BATCH, 2), [Y])
+    assert outputs["y"].tolist() == ["a", "b", "", "größe"]
 
 
 def test_outputs_without_elements_are_kept_too() -> None:

@@ -56,6 +56,16 @@ def test_boxes_are_corners_in_pixels_without_a_step() -> None:
     assert found.classes.tolist() == [0, 0]
 
 
+def test_quantised_boxes_and_scores_are_dequantized_first() -> None:
+    of_boxes = {"dequantize": {"scale": 2.0, "zero_point": 5}}
+    of_scores = {"dequantize": {"scale": 1 / 256, "zero_point": -128}}
+    outputs = [output("boxes", of_boxes, {"boxes": {}}), output("scores", of_scores)]
+    boxes = (np.array(CORNERS) / 2 + 5).astype(np.int8)
+    found = read(outputs, boxes=boxes, scores=np.array([[64], [0]], np.int8))
+    assert found.boxes.tolist() == CORNERS
+    assert found.scores.tolist() == [0.75, 0.5]
+
+
 def test_axes_of_one_are_left_out() -> None:
     outputs = [output("boxes"), *SEPARATE]
     found = read(outputs, boxes=[CORNERS], scores=[[0.5, 0.25]], classes=[[1.0, 2.0]])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mlms_predictors._run.protocol import ProtocolError, encode, read_frame
+from mlms_predictors._run.protocol import ProtocolError, encode, read_frame, text_array
 
 DTYPES = ["float32", "float64", "int8", "uint16", "int64", "bool", "complex64"]
 NAMES = st.text(min_size=1, max_size=8)
@@ -74,20 +74,31 @@ def test_an_array_that_is_not_contiguous_is_sent_in_order(array: np.ndarray) -> 
     st.lists(st.text(max_size=5), min_size=1, max_size=6),
     st.sampled_from([(-1,), (1, -1), (-1, 1), (1, 1, -1)]),
 )
-def test_texts_of_a_request_are_read_as_they_were_written(
-    texts: list[str], shape: tuple[int, ...]
-) -> None:
+def test_texts_are_read_as_they_were_written(texts: list[str], shape: tuple[int, ...]) -> None:
     array = np.array([text.replace("\0", "") for text in texts]).reshape(shape)
-    frame = b"".join(map(bytes, encode({"type": "x"}, [("names", array)], texts=True)))
-    _, [(name, found)] = read_frame(io.BytesIO(frame), texts=True)
+    _, [(name, found)] = read_frame(io.BytesIO(write({"type": "x"}, ("names", array))))
     assert (name, found.dtype, found.tolist()) == ("names", array.dtype, array.tolist())
-    with pytest.raises(ProtocolError, match="expected an array, found"):
-        read_frame(io.BytesIO(frame))
+    for own in (array.astype(object), np.char.encode(array, "utf-8"), array.astype(object)[:1]):
+        assert text_array(own).tolist() == array[: len(own)].tolist()
 
 
-def test_only_numbers_are_sent_back() -> None:
-    with pytest.raises(ProtocolError, match="'names' has dtype <U1; frames carry numbers only"):
-        encode({"type": "x"}, [("names", np.array(["a"]))])
+def test_only_numbers_and_texts_are_sent() -> None:
+    with pytest.raises(
+        ProtocolError, match="'maps' has dtype object; frames carry numbers and tex"
+    ):
+        encode({"type": "x"}, [("maps", np.array([{}]))])
+    with pytest.raises(TypeError, match="an output has a dict, not a number or a text"):
+        text_array(np.array(["a", {}]))
+
+
+def test_texts_that_numpy_would_change_or_cannot_read_are_none() -> None:
+    assert text_array([b"\xff", "ÿ"]).tolist() == ["\udcff", "ÿ"]
+    assert (text_array("").shape, text_array(np.empty((0, 2), object)).shape) == ((), (0, 2))
+    with pytest.raises(ValueError, match="a text that ends in NUL"):
+        text_array(["a\0"])
+    frame = write({"type": "x"}, ("names", np.array(["ab"])))
+    with pytest.raises(ProtocolError, match="expected a text, found the character 4294967295"):
+        read_frame(io.BytesIO(frame[:-4] + b"\xff" * 4))
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,17 @@ def test_a_wrong_call_is_kept_where_the_first_one_was_wrong_already() -> None:
     assert [int(outputs[0][0]) for _, outputs in repeats.kept] == [1, 1, 9]
 
 
+def test_a_text_among_many_that_is_another_is_seen() -> None:
+    """The text of a long array of objects leaves out all but its ends."""
+    texts = np.full(5000, "same", object)
+    other = texts.copy()
+    other[2500] = "Same"
+    repeats = Repeats()
+    for outputs in (texts, texts, other):
+        repeats.add(0, [[outputs]])
+    assert (repeats.calls, repeats.differing) == (3, 1)
+
+
 @pytest.mark.parametrize("fault", [2.0, -1.0, math.nan, math.inf])
 def test_a_rare_fault_is_kept_where_rounding_makes_each_call_another(fault: float) -> None:
     """The first eight were kept, and a model whose sums vary by thread hid what came later."""

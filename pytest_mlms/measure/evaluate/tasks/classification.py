@@ -13,7 +13,6 @@ import scipy
 from numpy.typing import NDArray
 
 from pytest_mlms.core.errors import OutputError
-from pytest_mlms.manifest.output_steps import Dequantize
 from pytest_mlms.measure.evaluate.agreement import are_probabilities
 from pytest_mlms.measure.evaluate.outputs import check_finite, finite_rows
 from pytest_mlms.measure.evaluate.ranked_scores import (
@@ -240,8 +239,7 @@ class ClassificationEvidence(Evidence):
     @property
     def _scale(self) -> float:
         """How much a step of the values is: 1 where they aren't quantised."""
-        steps = [step.parameters for step in self._output.steps]
-        return next((step.scale for step in steps if isinstance(step, Dequantize)), 1.0)
+        return self._output.quantised_step or 1.0
 
     @functools.cached_property
     def _lacking_probabilities(self) -> str:
