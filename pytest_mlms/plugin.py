@@ -116,9 +116,10 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Look for no garbage while manifests are collected, nor later in what was: it stays."""
-    if not session.config.stash[SESSION].config.manifests or not gc.isenabled():
-        return (yield)
-    gc.disable()
+    has_manifests = bool(session.config.stash[SESSION].config.manifests)
+    is_paused = has_manifests and gc.isenabled()
+    if is_paused:
+        gc.disable()
     try:
         return (yield)
     except pytest.UsageError as error:
@@ -126,8 +127,9 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 
         raise explained(error, session) from None
     finally:
-        gc.freeze()
-        gc.enable()
+        if is_paused:
+            gc.freeze()
+            gc.enable()
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:

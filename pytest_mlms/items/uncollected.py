@@ -1,5 +1,5 @@
-"""Advice that pytest lacks: on node ids of manifests without an item, and on manifests in folders
-that are named as folders of tests.
+"""Advice that pytest lacks: on node ids of manifests without an item, on named YAML files that are
+no manifests, and on manifests in folders that are named as folders of tests.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from pytest_mlms.author.loading import NoManifestError, load_manifest
 from pytest_mlms.config import MANIFEST_SUFFIXES, has_keys_of_manifests
+from pytest_mlms.core.errors import ManifestError
 from pytest_mlms.core.files import read_regular
 from pytest_mlms.core.text import close_words
 from pytest_mlms.items.collect import ManifestFile
+from pytest_mlms.manifest import reading
 
-_NOT_FOUND = re.compile(r"not found: (?P<path>.*?)::(?P<name>[^\n]*)\n")
+_NOT_FOUND = re.compile(r"not found: (?P<path>.*?)(::(?P<name>[^\n]*))?\n")
 _MOST_LOOKED_AT = 1000  # files and folders
 _MOST_BYTES = 1 << 20  # of a file
 _MOST_BYTES_IN_ALL = 8 << 20
@@ -37,8 +40,8 @@ def _explained(text: str, session: pytest.Session) -> str:
     known = [
         item.name for file in files if isinstance(file, ManifestFile) for item in file.collect()
     ]
-    if not known:
-        return text
+    if found["name"] is None or not known:
+        return _why_no_manifest(path) or text
     typed = [argument.partition("::") for argument in session.config.args]
     folder = session.config.invocation_params.dir
     for file, _, name in typed:
@@ -51,6 +54,17 @@ def _explained(text: str, session: pytest.Session) -> str:
     shown = os.path.relpath(path, folder)
     advice = f"did you mean '{shown}::{close[0]}'? " if close else ""
     return f"{shown} has no item {name!r}; {advice}'pytest --collect-only -q {shown}' lists them"
+
+
+def _why_no_manifest(path: Path) -> str:
+    """Return why a YAML file is no manifest, "" for one that is."""
+    try:
+        load_manifest(path)
+    except NoManifestError:
+        return f"{reading.shown(path)} is no manifest, which begins with 'name: …'; name one"
+    except ManifestError as error:
+        return str(error)
+    return ""
 
 
 def hint_of_manifests(config: pytest.Config) -> str:

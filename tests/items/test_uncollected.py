@@ -48,6 +48,25 @@ def test_a_named_manifest_that_is_not_yaml_says_so(project: Project, name: str) 
     result.stdout.fnmatch_lines(["manifests/digits.yaml:*: is not YAML: *; check the quotes*"])
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "a.yaml:1: is empty; a manifest begins with 'name: …'"),
+        ("# nothing\n", "a.yaml:1: is empty; a manifest begins with 'name: …'"),
+        ("- a\n", "a.yaml:1: holds a list, not keys and values; a manifest begins with 'name: …'"),
+        ("jobs: {}\n", "a.yaml is no manifest, which begins with 'name: …'; name one"),
+    ],
+)
+def test_a_named_file_that_is_no_manifest_says_what_it_is(
+    pytester: pytest.Pytester, content: str, message: str
+) -> None:
+    pytester.path.joinpath("a.yaml").write_text(content)
+    for named in ("a.yaml", "a.yaml::test_accuracy[x]"):
+        result = pytester.runpytest_subprocess("-q", named)
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        assert f"ERROR: {message}" in result.errlines
+
+
 def test_a_wrong_node_id_says_what_to_write(project: Project) -> None:
     wrong = [ACCURACY.replace("accuracy", "acuracy"), ACCURACY.replace("cpu", "cup")]
     result = run_named(project, *wrong, f"{MANIFEST}::nothing_like_it")
