@@ -12,11 +12,15 @@ from typing import Any
 from pytest_mlms.author.doctor.examination import Examination
 from pytest_mlms.author.draft.data import recognise_data
 from pytest_mlms.author.draft.drafting import draft_manifest
-from pytest_mlms.author.draft.measuring import measurable, measure_twice, with_limits
+from pytest_mlms.author.draft.measuring import (
+    measurable,
+    measure_twice,
+    with_best_pixels,
+    with_limits,
+)
 from pytest_mlms.author.draft.model_files import ModelFiles, recognise_models
 from pytest_mlms.author.draft.opening import stacks_of
 from pytest_mlms.author.draft.parts import Draft
-from pytest_mlms.author.draft.pixels import with_best_pixels
 from pytest_mlms.author.draft.request import DraftRequest
 from pytest_mlms.cli.arguments import (
     add_allow_code,

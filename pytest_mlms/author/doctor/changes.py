@@ -49,6 +49,11 @@ _SCALES: Mapping[str, _Scale | None] = {
 }
 """Usual ranges of pixels; None for pixels as they are."""
 
+_UNCHANGED = _Scale((0.0,), (1.0,))
+"""What is written for pixels as they are before a quantize, which is refused without any."""
+
+LARGEST_PIXEL = 255.0
+
 _FILTERS = (
     ("bilinear", "pillow"),
     ("bicubic", "pillow"),
@@ -62,12 +67,18 @@ _FILTERS = (
 """Methods of resizing, and the library whose arithmetic is used."""
 
 
-def single_changes(inputs: Sequence[Input], has_classes: bool) -> list[Change]:
-    """Return the changes that make sense for a manifest's image input, and for its labels."""
+def single_changes(
+    inputs: Sequence[Input], has_classes: bool, largest: float = LARGEST_PIXEL
+) -> list[Change]:
+    """Return the changes that make sense for a manifest's image input, and for its labels.
+
+    ``largest`` is the largest value of the pixels before they are normalized.
+    """
     changes: list[Change] = []
-    image = _only_image(inputs)
+    image = only_image(inputs)
     if image is not None:
-        for find in (_colors, _scales, _layouts, _filters, _crops, _orientations):
+        changes += [*_colors(image), *_scales(image, largest)]
+        for find in (_layouts, _filters, _crops, _orientations):
             changes += find(image)
     if has_classes:
         changes.append(Change("label", "labels less 1", offset=-1))
@@ -75,7 +86,7 @@ def single_changes(inputs: Sequence[Input], has_classes: bool) -> list[Change]:
     return changes
 
 
-def _only_image(inputs: Sequence[Input]) -> Input | None:
+def only_image(inputs: Sequence[Input]) -> Input | None:
     """Return the only image input, None where there is none or another one."""
     images = [spec for spec in inputs if spec.type == "image"]
     return images[0] if len(images) == 1 else None
@@ -98,14 +109,18 @@ def _colors(spec: Input) -> Iterator[Change]:
     yield Change("color", other, _replacing("decode", color=other))
 
 
-def _scales(spec: Input) -> Iterator[Change]:
+def _scales(spec: Input, largest: float) -> Iterator[Change]:
     names = [step.name for step in spec.steps]
     has_range = spec.element_type.startswith("float") or "quantize" in names
     if not has_range or names.count("normalize") > 1:
         return
     written = parameters_of(spec.steps, "normalize")
     color = _color_of(spec.steps)
-    for name, scale in _SCALES.items():
+    scales = dict(_SCALES)
+    if 0 < largest < LARGEST_PIXEL:
+        scales[f"0..1 of pixels up to {largest:g}"] = _Scale((0.0,), (largest,))
+        scales[f"-1..1 of pixels up to {largest:g}"] = _Scale((largest / 2,), (largest / 2,))
+    for name, scale in scales.items():
         is_by_channel = scale is not None and len(scale.mean) > 1
         if color == "L" and is_by_channel:
             continue
@@ -133,9 +148,9 @@ def _scaling(scale: _Scale | None) -> StepsChange:
 
     def apply(steps: Sequence[InputStep]) -> list[InputStep]:
         kept = [step for step in steps if step.name != "normalize"]
-        if scale is None:
+        if scale is None and all(step.name != "quantize" for step in kept):
             return kept
-        mean, divisor = scale.in_order(_color_of(steps))
+        mean, divisor = (scale or _UNCHANGED).in_order(_color_of(steps))
         step = make_step("normalize", {"mean": list(mean), "scale": list(divisor)})
         place = _place_of_normalize([step.name for step in steps])
         return [*kept[:place], step, *kept[place:]]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.author.doctor.changes import single_changes
+from pytest_mlms.author.doctor.changes import LARGEST_PIXEL, only_image, single_changes
 from pytest_mlms.author.doctor.comparison import Finding, compare, value_of, with_holm
 from pytest_mlms.author.doctor.variants import Change, Variant, pairs_of, varied
 from pytest_mlms.core.errors import AgentError, DatasetError, MlmsError, OutputError
@@ -96,7 +96,8 @@ def diagnose(
     """
     inputs = patient.dataset.inputs
     changes = []
-    for change in single_changes(inputs, patient.manifest.label_form == "class"):
+    largest = _largest_pixel(patient.dataset)
+    for change in single_changes(inputs, patient.manifest.label_form == "class", largest):
         if not axes or change.axis in axes:
             changes.append(change)
     if not changes:
@@ -113,6 +114,21 @@ def diagnose(
     found.sort(key=lambda finding: finding.better, reverse=True)
     as_written = value_of(baseline, quantity.name)
     return Diagnosis(quantity, len(baseline), as_written, found, trials.failed)
+
+
+def _largest_pixel(dataset: Dataset) -> float:
+    """Return the largest value of the pictures as they are decoded, if all are dark, else 255."""
+    image = only_image(dataset.inputs)
+    if image is None or not image.steps or image.steps[0].name != "decode":
+        return LARGEST_PIXEL
+    changed = {"steps": image.steps[:1], "layout": "NHWC", "element_type": "uint8"}
+    decoded = replace(dataset, inputs=(image.model_copy(update=changed),))
+    largest = 0.0
+    for index in range(len(dataset)):
+        largest = max(largest, float(decoded.batch([index])[image.name].max()))
+        if largest > LARGEST_PIXEL / 2:
+            return LARGEST_PIXEL
+    return largest
 
 
 class _Trials:

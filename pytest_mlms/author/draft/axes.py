@@ -14,14 +14,14 @@ from dataclasses import dataclass
 import numpy as np
 from mlms_predictors import Tensor
 
-from pytest_mlms.author.draft import onnx_axes
+from pytest_mlms.author.draft.onnx_hints import Axes
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.manifest.schema import BATCH
 from pytest_mlms.manifest.types import instead
 
 Said = Mapping[str, Sequence[int | str]]
 """The shapes that the user says, by input: a size for each axis, or the word batch."""
-Named = Mapping[str, onnx_axes.Axes | None]
+Named = Mapping[str, Axes | None]
 """The axes of inputs as the model's file names them."""
 
 TEXTS = "string"
@@ -66,6 +66,18 @@ class InputAxes:
     def written(self) -> list[int | str]:
         """The shape as a manifest has it."""
         return [BATCH if axis == self.batch else size for axis, size in enumerate(self.sizes)]
+
+
+def may_be_alike(tensor: Tensor, other: Tensor) -> bool:
+    """Return whether an array may be of both; a type or an axis that isn't told fits any."""
+    if tensor.dtype and other.dtype and tensor.dtype != other.dtype:
+        return False
+    if not tensor.shape or not other.shape:
+        return True
+    if len(tensor.shape) != len(other.shape):
+        return False
+    sizes = zip(tensor.shape, other.shape, strict=True)
+    return all(None in pair or pair[0] == pair[1] for pair in sizes)
 
 
 def option_of(name: str, shape: Sequence[int | str]) -> str:

@@ -14,6 +14,7 @@ from mlms_predictors import Tensor
 from mlms_predictors._run.protocol import KEPT_STATE
 from numpy.typing import NDArray
 
+from pytest_mlms.author.draft.axes import may_be_alike
 from pytest_mlms.author.draft.data import pack_folder
 from pytest_mlms.author.draft.dataset import dataset_of
 from pytest_mlms.author.draft.findings import Findings, find_out
@@ -154,7 +155,8 @@ class Sample:
     @property
     def largest(self) -> float:
         """The largest absolute value of the outputs."""
-        return max(float(np.nanmax(np.abs(array), initial=0)) for array in self.outputs.values())
+        numbers = [array for array in self.outputs.values() if array.dtype.kind != "U"]
+        return max((float(np.nanmax(np.abs(array), initial=0)) for array in numbers), default=0.0)
 
     @property
     def rounding(self) -> float:
@@ -199,7 +201,7 @@ class Sample:
         by_name = {tensor.name: tensor for tensor in predictor.inputs}
         for tensor in self.takes:
             other = by_name[tensor.name]
-            if not _can_be_equal(tensor, other):
+            if not may_be_alike(tensor, other):
                 problem = (
                     f"{model.graph} takes {tensor.name!r} as {signature_text(other)}, "
                     f"and {self.model.graph} as {signature_text(tensor)}"
@@ -228,18 +230,6 @@ def take_sample(
     outputs = predictor.predict(batch)
     compared = {part.name: outputs[part.name] for part in findings.outputs}
     return Sample(model, predictor.inputs, predictor.outputs, batch, compared)
-
-
-def _can_be_equal(tensor: Tensor, other: Tensor) -> bool:
-    """Return whether an array may fit two inputs; an axis that a model doesn't tell fits any."""
-    if tensor.dtype and other.dtype and tensor.dtype != other.dtype:
-        return False
-    if not tensor.shape or not other.shape:
-        return True
-    if len(tensor.shape) != len(other.shape):
-        return False
-    sizes = zip(tensor.shape, other.shape, strict=True)
-    return all(None in pair or pair[0] == pair[1] for pair in sizes)
 
 
 def _by_axes(shape: Sequence[int]) -> str:

@@ -298,7 +298,8 @@ def _by_labels(
     data = request.data
     if isinstance(data, CocoData):
         names = hints.names if request.labels is None else read_labels(request.labels)
-        return "object-detection", guess_objects(tensors, trial, data.categories, names)
+        parts = guess_objects(tensors, trial, data.categories, names, hints.quantised)
+        return "object-detection", parts
     if not isinstance(data, ArrayData) or "label" not in data.arrays:
         return None
     dtype, shape = data.arrays["label"]

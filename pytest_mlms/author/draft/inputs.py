@@ -1,10 +1,15 @@
-"""Guesses at the inputs of a model from their names, types and shapes, and from the data."""
+"""Guesses at the inputs of a model from their names, types and shapes, and from the data.
+
+They are pictures, sounds, texts, or arrays.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from mlms_predictors import Tensor
@@ -20,16 +25,17 @@ from pytest_mlms.author.draft.axes import (
     pinned,
 )
 from pytest_mlms.author.draft.data import ArrayData, CocoData, Data, SoundData
-from pytest_mlms.author.draft.integers import (
+from pytest_mlms.author.draft.onnx_hints import OnnxHints
+from pytest_mlms.author.draft.parts import InputPart
+from pytest_mlms.author.draft.quantisation import (
     IMAGENET,
-    SHARES,
+    LARGEST,
+    Quantisation,
+    largest_of,
+    normalize,
     step_to_integers,
     steps_of_range,
 )
-from pytest_mlms.author.draft.onnx_hints import OnnxHints
-from pytest_mlms.author.draft.parts import InputPart
-from pytest_mlms.author.draft.quantisation import Quantisation
-from pytest_mlms.author.draft.sounds import sound_input
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.manifest.schema import BATCH
 
@@ -45,6 +51,9 @@ _GREY = 114
 _RATE_NAMES = ("sr", "rate", "sample_rate", "sampling_rate")
 _RATE = 16000
 _LAST_TOKEN = 99
+_LEAST_SAMPLES = 400  # in a window of sound; a shorter axis has features
+_LOOKED_AT = 100  # files
+_DOCS = "docs/datasets.md#sound"
 
 
 def guess_inputs(
@@ -140,7 +149,7 @@ def _guess(
     if isinstance(data, ArrayData) and tensor.name in data.arrays:
         return _of_array(tensor, axes, data, quantisation)
     if isinstance(data, SoundData):
-        return sound_input(tensor, count, data)
+        return _sound(tensor, count, data)
     has_pictures = data is not None and not isinstance(data, ArrayData)
     if _is_picture(tensor) and (has_pictures or not _may_be_none(tensor)):
         if isinstance(data, CocoData):
@@ -162,7 +171,8 @@ def _of_array(
     are_pixels = len(shape) == 3 or (len(shape) == 4 and shape[3] in (1, 3, 4))
     is_picture = _is_picture(tensor) and not (tensor.dtype == "int8" and _may_be_none(tensor))
     if is_picture and dtype == np.uint8 and are_pixels:
-        return _picture(tensor, tuple(shape[1:3]), quantisation)
+        largest = largest_of(data.values(tensor.name))
+        return _picture(tensor, tuple(shape[1:3]), quantisation, largest)
     _check_rows(tensor, axes, data)
     steps = []
     wanted = np.dtype(tensor.dtype)
@@ -216,16 +226,19 @@ def _sides(tensor: Tensor, known: Sequence[int | None] | None) -> list[int | Non
 
 
 def _picture(
-    tensor: Tensor, known: Sequence[int | None] | None, quantisation: Quantisation | None
+    tensor: Tensor,
+    known: Sequence[int | None] | None,
+    quantisation: Quantisation | None,
+    largest: float = LARGEST,
 ) -> InputPart:
-    """Return a picture that is stretched to the size."""
+    """Return a picture that is stretched to the size; its pixels are 0 up to the ``largest``."""
     sides = _sides(tensor, known)
     size = [side or _SIDE for side in sides]
     comment = f"the model takes any size; {_SIDE} is a guess" if None in sides else ""
     resize = f"resize: {{size: {size}, method: bilinear}}"
     is_large = _color(tensor) == "RGB" and min(size) >= _SIDE
-    scale = IMAGENET if is_large else SHARES
-    part = _image(tensor, [(resize, comment)], scale, quantisation)
+    scale = IMAGENET if is_large else normalize(0, 1, largest)
+    part = _image(tensor, [(resize, comment)], scale, quantisation, largest)
     return replace(part, guess=_option_of_sides(tensor, size)) if None in sides else part
 
 
@@ -238,7 +251,7 @@ def _letterbox(
     comment = "a guess: fitted into the size, with grey around it, as YOLO takes it"
     contain = f"resize: {{size: {size}, fit: contain}}"
     pad = f"pad: {{size: {size}, value: {_GREY}}}"
-    part = _image(tensor, [(contain, comment), (pad, "")], SHARES, quantisation)
+    part = _image(tensor, [(contain, comment), (pad, "")], normalize(0, 1), quantisation)
     return replace(part, guess=_option_of_sides(tensor, size)) if None in sides else part
 
 
@@ -254,15 +267,22 @@ def _image(
     sizing: Sequence[tuple[str, str]],
     scale: str,
     quantisation: Quantisation | None,
+    largest: float = LARGEST,
 ) -> InputPart:
     """Return an image with these steps for its size, and for its range."""
     steps = [(f"decode: {{color: {_color(tensor)}}}", ""), *sizing]
     comment = ""
     if tensor.dtype in ("int8", "uint8"):
-        of_range, comment = steps_of_range(tensor, quantisation, has_colors=_color(tensor) == "RGB")
+        has_colors = _color(tensor) == "RGB"
+        of_range, comment = steps_of_range(
+            tensor, quantisation, has_colors=has_colors, largest=largest
+        )
         steps += of_range
     else:
-        steps.append((scale, "a guess: what training did is not in the file"))
+        reason = "what training did is not in the file"
+        if largest < LARGEST:
+            reason = f"the pixels of the data are 0 to {largest:g}"
+        steps.append((scale, f"a guess: {reason}"))
     layout = _layout(tensor)
     return InputPart(
         tensor.name, "image", tensor.dtype, layout=layout, steps=steps, comment=comment
@@ -272,6 +292,83 @@ def _image(
 def _color(tensor: Tensor) -> str:
     channels = tensor.shape[1 if _layout(tensor) == "NCHW" else 3]  # None where they are free
     return "L" if channels == 1 else "RGB"
+
+
+def _sound(tensor: Tensor, count: int, data: SoundData) -> InputPart:
+    """Return an input, which is one of ``count``, for files of sound.
+
+    Raises MlmsError for an input that is no row of samples.
+    """
+    axis = _axis_of_samples(tensor)
+    if count > 1 or axis is None:
+        sizes = " x ".join("any" if size is None else str(size) for size in tensor.shape)
+        found = f"{tensor.name!r} is {tensor.dtype} {sizes}"
+        if count > 1:
+            found = f"it has {count} inputs"
+        problem = f"{data.path} has sounds, and the model takes no row of their samples: {found}"
+        advice = f"write its manifest by hand, with the steps that make it of a sound ({_DOCS})"
+        raise MlmsError(f"{problem}; {advice}, or give its inputs as an .npz")
+    rate, longest = _rate_and_longest(data)
+    size = tensor.shape[axis]
+    comment = "" if size else "the model takes any length; that of the longest file is a guess"
+    steps = [
+        ("mono", ""),
+        ("resample", ""),
+        (f"fix_length: {{size: {size or longest}}}", comment),
+    ]
+    shape: list[int | str] = [BATCH, size or longest]
+    if len(tensor.shape) == len("NCT"):
+        steps.append((f"expand_dims: {{axis: {2 - axis}}}", ""))
+        shape.insert(3 - axis, 1)
+    return InputPart(
+        name=tensor.name,
+        type="audio",
+        element_type=tensor.dtype,
+        shape=None if size else shape,
+        sample_rate=rate,
+        steps=steps,
+    )
+
+
+def _axis_of_samples(tensor: Tensor) -> int | None:
+    """Return the axis of samples: the only long or free one beside the batch, others being 1."""
+    sizes = tensor.shape[1:]
+    if not tensor.dtype.startswith("float") or len(sizes) not in (1, 2):
+        return None
+    long = [axis for axis, size in enumerate(sizes, start=1) if size is None or size > 1]
+    if len(long) != 1 or (tensor.shape[long[0]] or _LEAST_SAMPLES) < _LEAST_SAMPLES:
+        return None
+    return long[0]
+
+
+def _rate_and_longest(data: SoundData) -> tuple[int, int]:
+    """Return the most frequent rate of some files, and the most samples of one at that rate.
+
+    Raises MlmsError for a file that can't be read.
+    """
+    places = np.linspace(0, len(data.files) - 1, min(len(data.files), _LOOKED_AT)).astype(int)
+    found = [_rate_and_samples(data, data.files[place]) for place in places]
+    rate = Counter(rate for rate, _ in found).most_common(1)[0][0]
+    return rate, max(-(-samples * rate // own) for own, samples in found)
+
+
+def _rate_and_samples(data: SoundData, name: str) -> tuple[int, int]:
+    soundfile = _soundfile()
+    try:
+        info = soundfile.info(str(data.path / name))
+    except (soundfile.LibsndfileError, OSError) as error:
+        problem = f"{data.path / name} can't be read as sound: {error}"
+        raise MlmsError(f"{problem}; replace it, or leave it out") from error
+    return int(info.samplerate), max(int(info.frames), 1)
+
+
+def _soundfile() -> Any:
+    try:
+        import soundfile
+    except (ImportError, OSError) as error:  # OSError: libsndfile itself isn't there
+        advice = "install pytest-mlms with its extra speech"
+        raise MlmsError(f"files of sound need soundfile ({error}); {advice}") from None
+    return soundfile
 
 
 def _drawn(tensor: Tensor, axes: InputAxes, vocabulary: Mapping[str, int]) -> InputPart:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pytest_mlms.author.draft.data import ArrayData, Data
 from pytest_mlms.author.draft.trial import Trial
 from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.measure.agent.signature import element_type_of
 
 Array = NDArray[Any]
 
@@ -184,7 +185,7 @@ def _why_unscored(tensors: Sequence[Tensor], trial: Trial) -> str:
             return f"{found}; {advice} --task regression to compare the numbers themselves"
     for name, values in rows.items():
         if values[0].size == 1:
-            found = f"{name!r} has the answer for each input ({values.dtype})"
+            found = f"{name!r} has the answer for each input ({element_type_of(values)})"
             return f"{found}; export the model with the scores too, such as probabilities"
     advice = "export the model with an output of inputs x classes"
     return f"it {_gives(trial)}; {advice}, or name what it does: --task NAME"

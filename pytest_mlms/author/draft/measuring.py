@@ -1,4 +1,7 @@
-"""Limits of a drafted manifest: what pytest measures of it on this machine, twice."""
+"""What is measured of a drafted manifest on this machine: the range of its pixels, and its limits.
+
+Pixels are what scores best, and limits what pytest measures twice.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,22 @@ import math
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from pytest_mlms.author.doctor.examination import Examination, open_patient
+from pytest_mlms.author.doctor.search import diagnose
+from pytest_mlms.author.doctor.variants import step_text
 from pytest_mlms.author.draft.parts import Draft
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.quantities import QUANTITIES
 from pytest_mlms.core.starts import module_command, without_own_settings
 from pytest_mlms.core.units import format_quantity
 
+_OF_PIXELS = ("color", "scale")
 _PROCESSES = 3
 _SECONDS = 0.2  # timed in each process
 _TIMES = 2.0
@@ -70,6 +77,41 @@ class _Time:
     @property
     def limit(self) -> float:
         return self.seconds * max(_TIMES, 1 + _NOISE_TIMES * self.noise)
+
+
+def with_best_pixels(draft: Draft, examination: Examination, say: Callable[[str], None]) -> Draft:
+    """Return a draft with the usual range and order of pixels that scores surely better, if any.
+
+    A draft without pictures or labels stays as it is. Raises MlmsError where it does not run.
+    """
+    images = [part for part in draft.inputs if part.type == "image"]
+    has_range = len(images) == 1 and images[0].element_type != "uint8"
+    if not has_range or not examination.loaded.manifest.has_accuracy:
+        return draft
+    with open_patient(examination) as patient:
+        diagnosis = diagnose(patient, lambda text: None, _OF_PIXELS)
+
+    image = images[0]
+    steps = list(image.steps)
+    best = diagnosis.best
+    tried = len(diagnosis.findings)
+    quantity = diagnosis.quantity
+    value = diagnosis.as_written if best is None else best.value
+    shown = format_quantity(value, quantity.unit or "")
+    reason = f"{quantity.name} {shown} of {diagnosis.inputs} inputs"
+    if best is None:
+        reason += f"; none of {tried} other ranges is surely better"
+    else:
+        reason = f"{best.variant.name}: {reason}, the best of {tried + 1}"
+        (spec,) = (spec for spec in best.variant.inputs if spec.name == image.name)
+        steps = [(step_text(step), "") for step in spec.steps]
+    say(f"pixels: {reason}")
+
+    places = [place for place, (step, _) in enumerate(steps) if step.startswith("normalize")]
+    place = places[0] if places else len(steps) - 1
+    steps[place] = (steps[place][0], reason)
+    part = replace(image, steps=steps)
+    return replace(draft, inputs=[part if other is image else other for other in draft.inputs])
 
 
 def measurable(draft: Draft) -> Draft:
@@ -295,7 +337,7 @@ def _agreement(draft: Draft, items: Iterable[Item]) -> list[tuple[str, str]]:
         return []
     largest = max(variants)
     if not math.isfinite(largest):
-        problem = "the models give NaN or infinity for other inputs"
+        problem = "the models give NaN, infinity or other texts for other inputs"
         raise MlmsError(f"{problem}; write a manifest for each of them")
     atol = _rounded(max(2 * largest, _LEAST_DIFFERENCE), down=False)
     comment = f"outputs differed by {largest:.2g} at most"

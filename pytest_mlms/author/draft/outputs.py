@@ -70,7 +70,7 @@ def guess_outputs(
     one of bytes, and others are classes by their name, their number, or as probabilities, unless
     they are as long as a row of ``inputs``. The labels are of so many ``classes`` or more.
     """
-    usable, left_out = _split(tensors, trial)
+    usable = _with_rows(tensors, trial)
     tables = score_tables(trial, least=_LEAST_CLASSES, bytes_too=False)
     best = _classification(usable, trial, labelled, classes, inputs, quantised)
     parts = []
@@ -79,14 +79,16 @@ def guess_outputs(
         if best is None and tensor.name in tables:
             part = replace(part, comment=_UNSURE)
         parts.append(part)
-    return parts, best, [tensor.name for tensor in left_out]
+    left_out = [tensor.name for tensor in tensors if tensor not in usable]
+    return parts, best, left_out
 
 
 def further_outputs(
     tensors: Sequence[Tensor], trial: Trial, quantised: Quantised
 ) -> list[OutputPart]:
     """Return outputs that no task scores, also those without a row for each input."""
-    usable, others = _split(tensors, trial)
+    usable = _with_rows(tensors, trial)
+    others = [tensor for tensor in tensors if tensor not in usable]
     parts = [_part(tensor, trial, False, quantised) for tensor in usable]
     if trial.small > 1 and trial.small == trial.large:
         return parts  # of a batch that can't be one input
@@ -109,7 +111,7 @@ def guess_numbers(
 
     The first one is scored.
     """
-    usable, _ = _split(tensors, trial)
+    usable = _with_rows(tensors, trial)
     usable.sort(key=lambda tensor: tensor.name not in fitting)
     parts = [_part(tensor, trial, False, quantised) for tensor in usable]
     if len(fitting) > 1:
@@ -128,7 +130,7 @@ def guess_answers(
     The number is that of the class, or a score of class 1 where the labels are of two ``classes``,
     or of an unknown number of them (0); then the second value is True. None for other models.
     """
-    usable, _ = _split(tensors, trial)
+    usable = _with_rows(tensors, trial)
     number = number_of_class(trial)
     scores = fitting_outputs(trial, 1, quantised) if classes <= _LEAST_LABELLED else []
     if number is not None:
@@ -170,36 +172,25 @@ def guess_masks(tensors: Sequence[Tensor], trial: Trial, sides: Sequence[int]) -
 
     Returns nothing where no output has as many pixels.
     """
-    usable, _ = _split(tensors, trial)
-    for tensor in usable:
+    for tensor in _with_rows(tensors, trial):
         shape = trial.rows(tensor.name).shape[1:]
-        axis = _axis_of_classes(shape, tuple(sides))
-        if axis is not None:
-            comment = f"the best of {shape[axis]} classes of each pixel"
-            steps = [f"argmax: {{axis: {axis + 1}}}"]
-            return [OutputPart(tensor.name, "mask", steps=steps, comment=comment)]
         if shape == tuple(sides):
             return [OutputPart(tensor.name, "mask")]
+        for axis, size in enumerate(shape):
+            if shape[:axis] + shape[axis + 1 :] == tuple(sides):
+                comment = f"the best of {size} classes of each pixel"
+                steps = [f"argmax: {{axis: {axis + 1}}}"]
+                return [OutputPart(tensor.name, "mask", steps=steps, comment=comment)]
     return []
 
 
-def _axis_of_classes(shape: tuple[int, ...], sides: tuple[int, ...]) -> int | None:
-    """Return the axis of a row without which it has these sides, None where there is none."""
-    for axis in range(len(shape)):
-        others = shape[:axis] + shape[axis + 1 :]
-        if others == sides:
-            return axis
-    return None
-
-
-def _split(tensors: Sequence[Tensor], trial: Trial) -> tuple[list[Tensor], list[Tensor]]:
-    """Return the outputs that have a row for each input, and the others."""
-    usable: list[Tensor] = []
-    left_out: list[Tensor] = []
+def _with_rows(tensors: Sequence[Tensor], trial: Trial) -> list[Tensor]:
+    """Return the outputs that have a row for each input."""
+    found = []
     for tensor in tensors:
-        has_rows = tensor.name in trial.outputs and trial.batch_axis(tensor.name) is not None
-        (usable if has_rows else left_out).append(tensor)
-    return usable, left_out
+        if tensor.name in trial.outputs and trial.batch_axis(tensor.name) is not None:
+            found.append(tensor)
+    return found
 
 
 def classes_of(trial: Trial, name: str) -> int:
@@ -328,7 +319,11 @@ class _Form(NamedTuple):
 
 
 def guess_objects(
-    tensors: Sequence[Tensor], trial: Trial, categories: Sequence[str], names: Sequence[str]
+    tensors: Sequence[Tensor],
+    trial: Trial,
+    categories: Sequence[str],
+    names: Sequence[str],
+    quantised: Quantised = MappingProxyType({}),
 ) -> list[OutputPart]:
     """Return the outputs of a detector.
 
@@ -336,24 +331,29 @@ def guess_objects(
     model's classes where they are known. Raises MlmsError for outputs of an unknown form.
     """
     rows = {}
-    for tensor in tensors:
-        if tensor.name in trial.outputs and trial.batch_axis(tensor.name) is not None:
-            rows[tensor.name] = trial.rows(tensor.name)
-    boxes = [name for name, values in rows.items() if _are_boxes(values)]
+    for tensor in _with_rows(tensors, trial):
+        values = trial.rows(tensor.name)
+        if values.dtype.kind != "U":
+            known = quantised.get(tensor.name)
+            rows[tensor.name] = known.real(values) if known else values
+    boxes = [name for name, values in rows.items() if values.ndim == 3 and values.shape[2] == 4]
     if len(boxes) == 1 and len(rows) > 1:
-        return _separate(boxes[0], rows, categories, names)
-    for name, values in rows.items():
-        form = _form_of(values)
-        if form is not None:
-            return [_boxes(name, form, categories, names)]
+        parts = _separate(boxes[0], rows, categories, names)
+    else:
+        forms = ((name, _form_of(values)) for name, values in rows.items())
+        parts = [_boxes(name, form, categories, names) for name, form in forms if form][:1]
+    if parts:
+        return [_with_dequantize(part, quantised.get(part.name)) for part in parts]
     shapes = [f"{name} {values.shape[1:]}" for name, values in rows.items()]
     problem = "the outputs are no boxes of a form that is known here"
     raise MlmsError(f"{problem}: {', '.join(shapes)}; {_ADVICE}")
 
 
-def _are_boxes(values: Array) -> bool:
-    """Return whether each row has boxes, and nothing else."""
-    return values.ndim == 3 and values.shape[2] == 4
+def _with_dequantize(part: OutputPart, quantisation: Quantisation | None) -> OutputPart:
+    """Return an output of boxes or scores whose integers become real numbers first."""
+    if quantisation is None or part.type not in ("boxes", "scores"):
+        return part
+    return replace(part, steps=[_dequantize(quantisation), *part.steps])
 
 
 def _boxes(name: str, form: _Form, categories: Sequence[str], names: Sequence[str]) -> OutputPart:
@@ -377,12 +377,6 @@ def _form_of(values: Array) -> _Form | None:
     if columns == 6 and rows <= _BEST_FEW:
         units = _units(values[..., :4])
         return _Form(f"columns: {{names: {_COLUMNS}{units}}}", None, "a guess by 6 columns")
-    return _form_of_anchors(values)
-
-
-def _form_of_anchors(values: Array) -> _Form | None:
-    """Return the form of a table with all anchors, which has them as columns or as rows."""
-    _, rows, columns = values.shape
     if rows > 4 and columns > 4 * rows:
         units = _units(values[:, :4])
         step = "yolo: {units: relative}" if units else "yolo"

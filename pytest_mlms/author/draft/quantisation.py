@@ -1,4 +1,7 @@
-"""The scale and the zero point of quantised inputs and outputs, as a model's file has them."""
+"""Quantised models: the scale and the zero point that their files have, and the steps by them.
+
+Steps make integers of pictures and of arrays of floats.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,9 @@ from mlms_predictors import Tensor
 from mlms_predictors._tflite_files import field, number, target
 from numpy.typing import NDArray
 
-from pytest_mlms.author.draft.onnx_classes import graph_in
+from pytest_mlms.author.draft.data import ArrayData
+from pytest_mlms.author.draft.onnx_hints import model_in
+from pytest_mlms.core.errors import MlmsError
 
 _MODEL_GRAPHS = 2
 _GRAPH_TENSORS, _GRAPH_INPUTS, _GRAPH_OUTPUTS = 0, 1, 2
@@ -28,6 +33,17 @@ _PASSING = (
 """Operators of ONNX whose output has the scale of their first input."""
 
 _SHARE_ERROR = 0.01  # of the range of shares
+
+LARGEST = 255.0  # of pixels
+IMAGENET = "normalize: {mean: [123.675, 116.28, 103.53], scale: [58.395, 57.12, 57.375]}"
+_LESS_128 = "normalize: {mean: 128, scale: 1}"
+
+_RANGE_ERROR = 0.02  # of a range, at either end
+_IMAGENET_ENDS = ((-3.0, -1.5), (1.5, 3.5))
+_MOST_BEYOND = 0.01  # the share of values that may be beyond what integers stand for
+
+Step = tuple[str, str]
+"""A step, and a comment."""
 
 
 class Quantisation(NamedTuple):
@@ -126,11 +142,11 @@ def _of_onnx(path: Path) -> dict[str, Quantisation]:
     It is that of the operators QuantizeLinear, DequantizeLinear and QLinear… that give or take
     them, also behind operators that only move values.
     """
-    graph = graph_in(path)
-    if graph is None:
+    model = model_in(path)
+    if model is None:
         return {}
-    constants = _constants(graph)
-    return {**_of_outputs(graph, constants), **_of_inputs(graph, constants)}
+    constants = _constants(model.graph)
+    return {**_of_outputs(model.graph, constants), **_of_inputs(model.graph, constants)}
 
 
 def _of_outputs(graph: Any, constants: Mapping[str, NDArray[Any]]) -> dict[str, Quantisation]:
@@ -203,3 +219,104 @@ def _constants(graph: Any) -> dict[str, NDArray[Any]]:
         if tensor.data_location != tensor.EXTERNAL and np.prod(tensor.dims) == 1:
             found[name] = numpy_helper.to_array(tensor)
     return found
+
+
+def largest_of(pixels: NDArray[Any]) -> float:
+    """Return the largest of dark pixels, such as 16, and 255 where some are bright."""
+    largest = float(pixels.max(initial=0))
+    return largest if 0 < largest <= LARGEST / 2 else LARGEST
+
+
+def normalize(low: float, high: float, largest: float = LARGEST) -> str:
+    """Return the step that makes pixels of 0 up to the ``largest`` those from low to high."""
+    scale = largest / (high - low)
+    return f"normalize: {{mean: {(0 - low) * scale:g}, scale: {scale:g}}}"
+
+
+def steps_of_range(
+    tensor: Tensor, quantisation: Quantisation | None, *, has_colors: bool, largest: float = LARGEST
+) -> tuple[list[Step], str]:
+    """Return the steps that make the integers of a model of pixels, and a comment on the input.
+
+    The pixels are 0 up to the ``largest``.
+    """
+    is_signed = tensor.dtype == "int8"
+    if quantisation is None:
+        reason = "a guess: pixels less 128, as the file has no scale for them"
+        return ([(_LESS_128, reason)] if is_signed else []), ""
+    low, high = quantisation.range(tensor.dtype)
+    stands_for = f"{tensor.dtype} stands for {low:.4g} to {high:.4g}"
+    step = _usual_step(low, high, largest)
+    if step is None and has_colors and _is_imagenet(low, high):
+        step = IMAGENET
+    elif step is None or (not is_signed and largest == LARGEST):
+        reason = f"pixels as they are: {stands_for}"
+        steps = [(_LESS_128, f"a guess: pixels less 128; {stands_for}")] if is_signed else []
+        return steps, "" if is_signed else reason
+    written = (f"quantize: {{{quantisation.parameters}, to: {tensor.dtype}}}", "of the file")
+    if not step:
+        return [written], ""
+    return [(step, f"a guess: {stands_for}"), written], ""
+
+
+def _usual_step(low: float, high: float, largest: float) -> str | None:
+    """Return the step that makes a usual range of pixels, "" for none, None for another range."""
+    ranges = {
+        (0.0, 1.0): normalize(0, 1, largest),
+        (-1.0, 1.0): normalize(-1, 1, largest),
+        (0.0, largest): normalize(0, largest, largest),
+        (0.0, LARGEST): "",
+        (-128.0, 127.0): _LESS_128,
+    }
+    for (least, most), step in ranges.items():
+        error = _RANGE_ERROR * (most - least)
+        if abs(low - least) < error and abs(high - most) < error:
+            return step
+    return None
+
+
+def _is_imagenet(low: float, high: float) -> bool:
+    """Return whether a range is about that of ImageNet's mean and scale."""
+    pairs = zip((low, high), _IMAGENET_ENDS, strict=True)
+    return all(least < end < most for end, (least, most) in pairs)
+
+
+def step_to_integers(tensor: Tensor, data: ArrayData, quantisation: Quantisation | None) -> Step:
+    """Return the step that makes a model's integers of an array of another type.
+
+    Raises MlmsError for numbers that no integers stand for, as a cast would cut off fractions.
+    """
+    dtype, _ = data.arrays[tensor.name]
+    values = data.values(tensor.name).ravel()
+    ends = quantisation.range(tensor.dtype) if quantisation else (0.0, 0.0)
+    if quantisation is not None and _beyond(values, ends) <= _MOST_BEYOND:
+        step = f"quantize: {{{quantisation.parameters}, to: {tensor.dtype}}}"
+        return step, f"the arrays are {dtype}; scale and zero point of the file"
+    of_whole = ", of whole numbers" if dtype.kind == "f" else ""
+    if _are_whole(values, tensor.dtype):
+        return f"cast: {{to: {tensor.dtype}}}", f"the arrays are {dtype}{of_whole}"
+    extremes = f"{values.min():.4g} to {values.max():.4g}"
+    found = f"{data.path} has {tensor.name!r} of {dtype} from {extremes}"
+    if quantisation is None:
+        problem = f"{found}, and the model takes {tensor.dtype}, of unknown scale"
+        advice = f"save the array as {tensor.dtype}, as the model takes it"
+        raise MlmsError(f"{problem}; {advice}: numpy.round(x / scale + zero_point)")
+    low, high = ends
+    problem = f"{found}, and {tensor.dtype} of the model stands for {low:.4g} to {high:.4g}"
+    raise MlmsError(f"{problem}; give the numbers that the model was trained on, or {tensor.dtype}")
+
+
+def _beyond(values: NDArray[Any], ends: tuple[float, float]) -> float:
+    """Return the share of values that are outside of a range by more than rounding."""
+    low, high = ends
+    room = (high - low) / 255
+    return float(1 - ((values >= low - room) & (values <= high + room)).mean())
+
+
+def _are_whole(values: NDArray[Any], dtype: str) -> bool:
+    """Return whether values are whole numbers that a type of integers holds."""
+    if not np.isfinite(values).all():
+        return False
+    bounds = (0, 1) if dtype == "bool" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    is_within = (values >= bounds[0]) & (values <= bounds[1])
+    return bool((is_within & (np.floor(values) == values)).all())

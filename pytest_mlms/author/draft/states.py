@@ -1,4 +1,9 @@
-"""Inputs that are an output of the call before: states, caches and pasts, known by their names."""
+"""Inputs that are an output of the call before: states, caches and pasts, as a guess.
+
+They are known by their names, beside an output of the same type and shape. Words such as old and
+new also have a usual meaning, so that they need a word for a state beside them: ``old_price`` and
+``new_price`` are none.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +13,14 @@ from typing import NamedTuple
 
 from mlms_predictors import Tensor
 
-from pytest_mlms.author.draft.axes import InputAxes
+from pytest_mlms.author.draft.axes import InputAxes, may_be_alike
 from pytest_mlms.author.draft.parts import InputPart, OutputPart
 from pytest_mlms.author.draft.trial import Trial
 
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
 _PAST_WORDS = ("past", "key", "values")
-_BEFORE = ("past", "prev", "previous", "old", "last", "init", "initial")
+_CALL_BEFORE = ("past", "prev", "previous")
+_BEFORE = (*_CALL_BEFORE, "old", "last", "init", "initial")
 _AFTER = ("present", "next", "new", "updated")
 _INWARD = (*_BEFORE, "in", "input", "i", "0")
 _OUTWARD = (*_AFTER, "out", "output", "o", "n")
@@ -41,15 +47,18 @@ class _Reading(NamedTuple):
 def states_of(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> dict[str, str]:
     """Return the output that each state is taken from, by the names of inputs.
 
-    Both have one type, and names that differ in a word such as in and out, past and present, or n.
-    There are none where all inputs would be states, which nothing tells from what a model changes.
+    Both have one type and shape, and names that differ in a word such as in and out, past and
+    present, or n. There are none where all inputs would be states, which nothing tells from what a
+    model changes.
     """
     found: dict[str, str] = {}
     for tensor in inputs:
         names = [
             other.name
             for other in outputs
-            if other.dtype == tensor.dtype and _is_state(tensor.name, other.name)
+            if other.dtype == tensor.dtype
+            and may_be_alike(tensor, other)
+            and _is_state(tensor, other.name)
         ]
         if len(names) == 1 and names[0] not in found.values():
             found[tensor.name] = names[0]
@@ -67,7 +76,7 @@ def with_states(
 
 
 def _state(part: InputPart, output: str, axes: InputAxes) -> InputPart:
-    reason = f"a state, by its name: {output!r} of the call before"
+    reason = f"a guess: a state, by its name and shape, which is {output!r} of the call before"
     return InputPart(
         name=part.name,
         type="tensor",
@@ -111,11 +120,12 @@ def state_outputs(
     return found
 
 
-def _is_state(name: str, output: str) -> bool:
+def _is_state(tensor: Tensor, output: str) -> bool:
     """Return whether names are those of a state before a call and after it."""
+    is_single = all(size == 1 for size in tensor.shape[1:])
     return any(
-        own.words == other.words and _tells_state(own, other)
-        for own in _readings(name, _INWARD)
+        own.words == other.words and _tells_state(own, other, is_single)
+        for own in _readings(tensor.name, _INWARD)
         for other in _readings(output, _OUTWARD)
         if own.removed or other.removed
     )
@@ -133,14 +143,19 @@ def _readings(name: str, side: Sequence[str]) -> Iterable[_Reading]:
             yield _Reading(words[:place] + words[place + 1 :], word)
 
 
-def _tells_state(own: _Reading, other: _Reading) -> bool:
-    """Return whether a pair of names is that of a state, and not of what a model only changes."""
+def _tells_state(own: _Reading, other: _Reading, is_single: bool) -> bool:
+    """Return whether a pair of names is that of a state, and not of what a model only changes.
+
+    A single number, such as a price before and after, is a state by a word for it only.
+    """
     words = own.words
     if not words:
         return own.removed == "past" and other.removed == "present"
-    if own.removed in _BEFORE and other.removed in _AFTER:
+    is_pair = own.removed in _BEFORE and other.removed in _AFTER
+    if is_pair and own.removed in _CALL_BEFORE and not is_single:
         return True
-    if words[-2:] == _ACTIVATIONS or any(word in _PICTURES for word in words):
+    is_activation = words[-2:] == _ACTIVATIONS and not is_pair
+    if is_activation or any(word in _PICTURES for word in words):
         return False  # a part of a network by itself, and pictures of cells
     if words in _STATE_NAMES or any(_STATE.fullmatch(word) for word in words):
         return True

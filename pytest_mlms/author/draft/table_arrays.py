@@ -14,19 +14,17 @@ from numpy.typing import NDArray
 from pytest_mlms.author.draft.axes import TEXTS, pinned
 from pytest_mlms.author.draft.data import ArrayData, pack_arrays
 from pytest_mlms.author.draft.model_files import ModelFiles
-from pytest_mlms.author.draft.onnx_categories import categories_in
-from pytest_mlms.author.draft.onnx_classes import classes_in
+from pytest_mlms.author.draft.onnx_hints import categories_in, classes_in
 from pytest_mlms.author.draft.request import DraftRequest
-from pytest_mlms.author.draft.table_files import ColumnsData, as_number, is_missing
-from pytest_mlms.author.draft.table_fit import Fit
+from pytest_mlms.author.draft.table_files import ColumnsData, is_missing
 from pytest_mlms.author.draft.table_labels import (
     Classes,
+    check_order,
     count_of_scores,
     labels_of,
     may_give_classes,
 )
-from pytest_mlms.author.draft.table_order import check_order
-from pytest_mlms.author.draft.table_series import Windows, cut, windows_of
+from pytest_mlms.author.draft.table_series import Windows, cut, in_time, windows_of
 from pytest_mlms.author.draft.table_target import Roles, beside, find_roles
 from pytest_mlms.author.draft.table_texts import (
     TOKENIZER,
@@ -34,7 +32,6 @@ from pytest_mlms.author.draft.table_texts import (
     text_column,
     token_inputs,
 )
-from pytest_mlms.author.draft.table_times import in_time
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import Refused
@@ -65,10 +62,7 @@ def arrays_of_table(
     column = text_column(data, tensors, request.target_columns)
     if column is not None:
         return _arrays_of_texts(data, column, model, tensors, classes, request)
-    fit = Fit(data, predictor, classes)
-    roles = find_roles(
-        data, predictor.inputs, predictor.outputs, request.target_columns, fit.better
-    )
+    roles = find_roles(data, predictor, classes, request.target_columns)
     _say_left_out(data, roles, request)
     data = _with_targets(data, roles, classes, request)
     all_labels, order = labels_of(data, roles.targets, classes)
@@ -256,17 +250,11 @@ def _column(data: ColumnsData, name: str, tensor: Tensor) -> Array:
     if tensor.dtype == TEXTS:
         return np.array(cells, dtype=str)
     kind = np.dtype(tensor.dtype or "float32")
-    values = []
-    for cell, line in zip(cells, data.lines, strict=True):
-        try:
-            values.append(as_number(cell))
-        except ValueError as error:
-            problem = f"{data.path}:{line}: {data.shown(name)}: {error}"
-            advice = f"encode it as in training, or leave the column out: --without {name}"
-            if data.kind(name) == "dates":
-                advice = f"a model takes no dates; leave the column out: --without {name}"
-            raise MlmsError(f"{problem}, and the model takes {kind}; {advice}") from error
-    numbers = np.array(values, np.float64)
+    advice = f"encode it as in training, or leave the column out: --without {name}"
+    if data.kind(name) == "dates":
+        advice = f"a model takes no dates; leave the column out: --without {name}"
+    advice = f", and the model takes {kind}; {advice}"
+    numbers = np.array(data.numbers(name, advice), np.float64)
     _check_held(data, name, numbers, kind)
     return numbers
 

@@ -74,6 +74,20 @@ class ColumnsData:
         """Return what a message calls a column."""
         return f"column {name!r}" if self.has_header else f"column {name}"
 
+    def numbers(self, name: str, advice: str, role: str = "") -> list[float]:
+        """Return the numbers of a column, NaN where it has none; True is 1 and False 0.
+
+        Raises MlmsError with the line of another cell, the ``role`` of the column and the advice.
+        """
+        values = []
+        for cell, line in zip(self.columns[name], self.lines, strict=True):
+            try:
+                values.append(as_number(cell))
+            except ValueError as error:
+                problem = f"{self.path}:{line}: {self.shown(name)}{role}: {error}"
+                raise MlmsError(f"{problem}{advice}") from error
+        return values
+
     def kind(self, name: str) -> str:
         """Return what a column has: numbers, truths, dates, texts, or nothing.
 
@@ -86,6 +100,11 @@ class ColumnsData:
             if all(map(fits, cells)):
                 return kind
         return "texts"
+
+
+def counted(columns: int) -> str:
+    """Return a number of columns as a message has it."""
+    return "1 column" if columns == 1 else f"{columns} columns"
 
 
 def is_missing(cell: str) -> bool:

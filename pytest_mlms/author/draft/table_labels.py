@@ -1,8 +1,14 @@
-"""The target of a table as labels: numbers, or the numbers of classes in the model's order."""
+"""The target of a table as labels: numbers, or the numbers of classes in the model's order.
+
+An order that is a guess is compared with the model's own answers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+import math
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,8 +16,12 @@ import numpy as np
 from mlms_predictors import Tensor
 from numpy.typing import NDArray
 
-from pytest_mlms.author.draft.table_files import ColumnsData, as_number
+from pytest_mlms.author.draft.table_files import ColumnsData
 from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.units import format_quantity
+from pytest_mlms.measure.agent.predictor import Predictor
+from pytest_mlms.measure.agent.process import Refused
+from pytest_mlms.measure.agent.signature import element_type_of
 
 Array = NDArray[Any]
 
@@ -19,6 +29,10 @@ _SHOWN = 20  # names of classes in an error
 _MOST_WHOLE = 2**53  # beyond which floats skip whole numbers
 _TRUTHS = ("false", "true")
 _BINARY = 2  # classes that one number tells
+_MOST_ROWS = 300
+_MOST_TRIED = 6  # classes of which all orders are tried
+_LEAST_MENDED = 0.5  # of the rows that are wrong
+_DEVIATIONS = 3  # of the sign test between two orders
 
 
 @dataclass(frozen=True)
@@ -36,13 +50,23 @@ class Classes:
     has_scores: bool
     has_classes: bool = True
 
+    @property
+    def are_numbers(self) -> bool:
+        """True if there are names, and all are whole numbers."""
+        return bool(self.names) and all(name.lstrip("-").isdecimal() for name in self.names)
+
+    def without_names(self) -> Classes:
+        """Return the classes of which only the number is known."""
+        return replace(self, names=[], count=len(self.names) or self.count)
+
 
 def may_give_classes(gives: Sequence[Tensor]) -> bool:
     """Return whether an output may tell a class: all but those of one real number an input do."""
-    return not gives or not all(
-        tensor.dtype.startswith("float") and tensor.shape and tensor.shape[1:] in ((), (1,))
-        for tensor in gives
-    )
+    for tensor in gives:
+        is_one_number = tensor.shape and tensor.shape[1:] in ((), (1,))
+        if not is_one_number or not tensor.dtype.startswith("float"):
+            return True
+    return not gives
 
 
 def count_of_scores(gives: Sequence[Tensor]) -> tuple[int | None, bool]:
@@ -63,45 +87,30 @@ def labels_of(data: ColumnsData, targets: Sequence[str], classes: Classes) -> tu
     Several targets are rows of numbers. Raises MlmsError, which names the line.
     """
     if len(targets) > 1:
-        rows = [_numbers(data, name) for name in targets]
-        return np.stack(rows, axis=1).astype(np.float64), ""
-    (name,) = targets
-    kind = data.kind(name)
+        return np.stack([_numbers(data, name) for name in targets], axis=1), ""
+    name = targets[0]
     cells = data.columns[name]
+    kind = data.kind(name)
+    are_names = set(cells) <= set(classes.names)
     if kind == "dates":
         problem = f"{data.path}: {data.shown(name)}, the target, has dates such as {cells[0]!r}"
         raise MlmsError(f"{problem}; name another target: --target NAME")
-    if kind == "truths" and not _has(classes.names, cells):
+    if kind == "truths" and not are_names:
         return np.array([_TRUTHS.index(cell.lower()) for cell in cells]), "False is 0, True is 1"
     if kind == "texts" and not classes.has_classes and len(set(cells)) > _BINARY:
         problem = f"{data.path}:{data.lines[0]}: {data.shown(name)}, the target, is {cells[0]!r}"
         advice = "write numbers without signs and units, or name another target: --target NAME"
         raise MlmsError(f"{problem}, and the model gives one number; {advice}")
-    if kind != "numbers" or (_has(classes.names, cells) and not _is_number_of(classes.names)):
+    if kind != "numbers" or (are_names and not classes.are_numbers):
         return _of_names(data, name, classes)
-    if classes.names and not _is_number_of(classes.names):
-        classes = replace(classes, names=[], count=len(classes.names))
+    if not classes.are_numbers:
+        classes = classes.without_names()
     return _of_numbers(_numbers(data, name), cells, classes)
 
 
-def _has(names: Sequence[str], cells: Sequence[str]) -> bool:
-    return set(cells) <= set(names)
-
-
-def _is_number_of(names: Sequence[str]) -> bool:
-    """Return whether the names of classes are numbers."""
-    return all(name.lstrip("-").isdecimal() for name in names)
-
-
 def _numbers(data: ColumnsData, name: str) -> Array:
-    values = []
-    for cell, line in zip(data.columns[name], data.lines, strict=True):
-        try:
-            values.append(as_number(cell))
-        except ValueError as error:
-            problem = f"{data.path}:{line}: {data.shown(name)}, the target: {error}"
-            raise MlmsError(f"{problem}; correct it, or leave the row out") from error
-    return np.array(values, np.float64)
+    advice = "; correct it, or leave the row out"
+    return np.array(data.numbers(name, advice, ", the target"), np.float64)
 
 
 def _of_numbers(numbers: Array, cells: Sequence[str], classes: Classes) -> tuple[Array, str]:
@@ -109,8 +118,8 @@ def _of_numbers(numbers: Array, cells: Sequence[str], classes: Classes) -> tuple
 
     Whole numbers that are written without a point are of a whole type.
     """
-    are_whole = bool((np.floor(numbers) == numbers).all() and (abs(numbers) < _MOST_WHOLE).all())
-    if not are_whole:
+    is_whole = (np.floor(numbers) == numbers) & (abs(numbers) < _MOST_WHOLE)
+    if not is_whole.all():
         return numbers, ""
     found = np.unique(numbers)
     known = np.array([float(name) for name in classes.names])
@@ -118,14 +127,13 @@ def _of_numbers(numbers: Array, cells: Sequence[str], classes: Classes) -> tuple
         if not np.array_equal(known, np.arange(len(known))):
             order = np.argsort(known)
             places = order[np.searchsorted(known, numbers, sorter=order)]
-            return (
-                places,
-                f"{_listed(classes.names)} are the columns 0, 1 …, as {classes.source} has",
-            )
+            names = _listed(classes.names)
+            return places, f"{names} are the columns 0, 1 …, as {classes.source} has"
     elif classes.has_scores and len(found) == classes.count:
-        shown = _listed([f"{number:g}" for number in found])
-        are_places = np.array_equal(found, np.arange(len(found)))
-        reason = "" if are_places else f"{shown} are the columns 0, 1 …, in this order"
+        reason = ""
+        if not np.array_equal(found, np.arange(len(found))):
+            names = _listed([f"{number:g}" for number in found])
+            reason = f"{names} are the columns 0, 1 …, in this order"
         return np.searchsorted(found, numbers), reason
     has_points = any("." in cell or "e" in cell.lower() for cell in cells)
     return (numbers if has_points else numbers.astype(np.int64)), ""
@@ -135,45 +143,139 @@ def _of_names(data: ColumnsData, name: str, classes: Classes) -> tuple[Array, st
     """Return the place of each class among the model's, or else in the order of all names."""
     cells = data.columns[name]
     found = sorted(set(cells))
+    given = list(range(len(found)))  # the numbers of the classes in their order
+    if classes.are_numbers and not set(found) <= set(classes.names):
+        if len(classes.names) == len(found) and not classes.has_scores:
+            given = [int(known) for known in classes.names]  # as the model gives them
+        classes = classes.without_names()
     names = list(classes.names)
     reason = f"as {classes.source} has them"
-    given = list(range(len(found)))
-    if _is_number_of(names) and not _has(names, found):
-        if len(names) == len(found) and not classes.has_scores:
-            given = [int(known) for known in names]  # as the model gives them
-        classes = replace(classes, names=[], count=len(names) or classes.count)
-        names = []
     if not names:
         names, reason = found, "in this order, as scikit-learn numbers them"
-        if classes.count is not None and len(found) != classes.count:
+        if classes.count not in (None, len(found)):
             problem = f"{data.path}: {data.shown(name)}, the target, has {len(found)} classes"
             advice = "name the file with the model's, one a line in its order: --labels FILE"
             shown = _listed(found)
             raise MlmsError(f"{problem} ({shown}), and the model {classes.count}; {advice}")
-    places = _places(found, names)
+
+    numbers = _places(data, name, names, classes.source)
+    if given == list(range(len(given))):
+        return numbers, f"{_listed(names)} are 0, 1 …, {reason}"
+    shown = _listed([str(number) for number in given])
+    return np.array(given, np.int64)[numbers], f"{_listed(names)} are {shown}, {reason}"
+
+
+def _places(data: ColumnsData, name: str, names: Sequence[str], source: str) -> Array:
+    """Return the place in ``names`` of each cell, as it is written or else in any case.
+
+    Raises MlmsError for the first that has none.
+    """
+    cells = data.columns[name]
+    places = {known: place for place, known in enumerate(names)}
+    in_any_case = {known.casefold(): place for place, known in enumerate(names)}
+    if len(in_any_case) == len(names):
+        for cell in set(cells):
+            place = in_any_case.get(cell.casefold())
+            if place is not None:
+                places[cell] = place
     for cell, line in zip(cells, data.lines, strict=True):
         if cell not in places:
             problem = f"{data.path}:{line}: {data.shown(name)}, the target, is {cell!r}"
             advice = "correct it, or name the classes in the order of the scores: --labels FILE"
             known = _listed(names)
-            raise MlmsError(f"{problem}, and {classes.source} has the classes {known}; {advice}")
-    numbers = np.array([places[cell] for cell in cells], np.int64)
-    if given != list(range(len(given))):
-        shown = _listed([str(number) for number in given])
-        return np.array(given, np.int64)[numbers], f"{_listed(names)} are {shown}, {reason}"
-    return numbers, f"{_listed(names)} are 0, 1 …, {reason}"
-
-
-def _places(found: Sequence[str], names: Sequence[str]) -> dict[str, int]:
-    """Return the places of names, also of those that differ from one in the case of letters."""
-    places = {known: place for place, known in enumerate(names)}
-    in_any_case = {known.casefold(): place for place, known in enumerate(names)}
-    if len(in_any_case) == len(names):
-        alike = [cell for cell in found if cell.casefold() in in_any_case]
-        places |= {cell: in_any_case[cell.casefold()] for cell in alike}
-    return places
+            raise MlmsError(f"{problem}, and {source} has the classes {known}; {advice}")
+    return np.array([places[cell] for cell in cells], np.int64)
 
 
 def _listed(names: Sequence[str]) -> str:
     shown = ", ".join(names[:_SHOWN])
     return f"{shown} …" if len(names) > _SHOWN else shown
+
+
+def check_order(
+    data: ColumnsData,
+    target: str,
+    labels: Array,
+    inputs: Mapping[str, Array],
+    predictor: Predictor,
+) -> None:
+    """Raise MlmsError where another order of the classes is surely right, with that order.
+
+    ``labels`` are the numbers of the rows' classes (N), in an order that is a guess. A wrong one
+    need not be below chance: the frequent classes may be in their places.
+    """
+    rows = np.linspace(0, len(labels) - 1, min(len(labels), _MOST_ROWS)).astype(int)
+    has_texts = data.kind(target) == "texts"
+    for output in _outputs({name: array[rows] for name, array in inputs.items()}, predictor):
+        # Whole numbers are classes for sure only where these are texts in the table.
+        if output.dtype.kind == "f" and output.ndim == 2 and output.shape[1] > 1:
+            found, count = output.argmax(axis=1), output.shape[1]
+        elif has_texts and output.dtype.kind in "iu" and output.size == len(output):
+            found, count = output.ravel(), int(output.max()) + 1
+        else:
+            continue
+        wanted = labels[rows][: len(found)]
+        if found.min() < 0 or wanted.min() < 0 or wanted.max() >= count:
+            continue
+        places = _best_places(wanted, found, count)
+        before = wanted == found
+        after = places[wanted] == found
+        gained = int((after & ~before).sum())
+        lost = int((before & ~after).sum())
+        is_sure = gained - lost > _DEVIATIONS * math.sqrt(gained + lost)
+        if is_sure and gained - lost >= _LEAST_MENDED * (~before).sum():
+            _refuse(data, target, labels, places, (float(before.mean()), float(after.mean())))
+
+
+def _outputs(inputs: Mapping[str, Array], predictor: Predictor) -> list[Array]:
+    """Return the outputs for as many rows as fill batches; none for a model that doesn't run."""
+    size = 0
+    for tensor in predictor.inputs:
+        if element_type_of(inputs[tensor.name]) != tensor.dtype:
+            return []  # such as pixels, which steps make numbers of
+        size = max(size, (tensor.shape or [None])[0] or 0)
+    count = len(next(iter(inputs.values())))
+    size = size or count
+    calls = []
+    try:
+        for start in range(0, count - size + 1, size):
+            batch = {name: array[start : start + size] for name, array in inputs.items()}
+            calls.append(predictor.predict(batch))
+    except (Refused, MlmsError):
+        return []
+    found = []
+    for name, rows in calls[0].items() if calls else ():
+        if rows.shape[:1] == (size,):
+            found.append(np.concatenate([call[name] for call in calls]))
+    return found
+
+
+def _best_places(wanted: Array, found: Array, count: int) -> Array:
+    """Return the column for each class by which most rows are right."""
+    rows = np.zeros((count, count), int)
+    np.add.at(rows, (wanted, found), 1)
+    if count <= _MOST_TRIED:
+        orders = [list(order) for order in itertools.permutations(range(count))]
+        right = [int(rows[range(count), order].sum()) for order in orders]
+        return np.array(orders[int(np.argmax(right))])
+    places = np.full(count, -1)
+    for cell in np.argsort(-rows, axis=None, kind="stable"):
+        label, place = divmod(int(cell), count)
+        if places[label] < 0 and place not in places:
+            places[label] = place
+    return places
+
+
+def _refuse(
+    data: ColumnsData, target: str, labels: Array, places: Array, shares: tuple[float, float]
+) -> None:
+    """Raise MlmsError with another order; ``shares`` of the rows are right in both of them."""
+    names = [str(number) for number in range(len(places))]
+    for cell, label in zip(data.columns[target], labels, strict=True):
+        names[label] = cell
+    order = [names[label] for label in np.argsort(places)]
+    known, right = (format_quantity(share, "fraction") for share in shares)
+    problem = f"{data.path}: the model's scores are in another order than the classes of"
+    problem += f" {data.shown(target)}: {known} of the rows are right, and {right} in the order"
+    advice = f"see whether that is the model's, and name it: printf '%s\\n' {shlex.join(order)}"
+    raise MlmsError(f"{problem} {_listed(order)}; {advice} > labels.txt, and --labels labels.txt")

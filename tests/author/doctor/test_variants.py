@@ -75,6 +75,26 @@ def test_means_are_in_the_order_of_the_colours() -> None:
     assert steps[-1] == "normalize: {mean: [103.939, 116.779, 123.68], scale: 1}"
 
 
+def test_dark_pixels_are_scaled_by_the_largest_of_them() -> None:
+    grey = image({"decode": {"color": "L"}}, {"normalize": {"mean": 0, "scale": 255}})
+    bright = {change.name for change in single_changes([grey], True)}
+    changes = single_changes([grey], True, largest=16)
+    assert {change.name for change in changes} - bright == {
+        "0..1 of pixels up to 16",
+        "-1..1 of pixels up to 16",
+    }
+    (change,) = (change for change in changes if change.name == "-1..1 of pixels up to 16")
+    assert step_lines(varied([grey], [change]))[-1] == "  - normalize: {mean: 8, scale: 8}"
+
+
+def test_pixels_that_stay_as_they_are_before_a_quantize_say_so() -> None:
+    quantize = {"quantize": {"scale": 0.1, "to": "int8"}}
+    spec = image({"decode": {"color": "L"}}, {"normalize": {"scale": 255}}, quantize)
+    spec = spec.model_copy(update={"element_type": "int8"})
+    (change,) = (one for one in single_changes([spec], False) if one.name == "0..255")
+    assert "  - normalize: {mean: 0, scale: 1}" in step_lines(varied([spec], [change]))
+
+
 def test_grey_pictures_have_neither_colours_nor_their_means() -> None:
     names = [change.name for change in single_changes([image({"decode": {"color": "L"}})], True)]
     assert not {"BGR", "RGB", "Caffe's means", "ImageNet's mean and scale"} & set(names)

@@ -15,8 +15,7 @@ from onnx import TensorProto, helper, save
 from pytest_mlms.author.draft.axes import axes_of, batch_size, pinned
 from pytest_mlms.author.draft.drafting import draft_manifest
 from pytest_mlms.author.draft.inputs import guess_inputs
-from pytest_mlms.author.draft.onnx_axes import axes_of_inputs
-from pytest_mlms.author.draft.onnx_hints import OnnxHints
+from pytest_mlms.author.draft.onnx_hints import OnnxHints, axes_of_inputs
 from pytest_mlms.core.errors import MlmsError
 from tests.author.draft.test_drafting import request
 from tests.support.project import DIGITS

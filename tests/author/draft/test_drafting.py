@@ -139,5 +139,7 @@ def test_models_of_which_one_gives_nan_are_refused() -> None:
         {"kind": "agreement", "estimates": {"difference_max": {"value": value}}}
         for value in (0.3, None)  # as results have what is no number
     ]
-    with pytest.raises(MlmsError, match="the models give NaN or infinity for other inputs"):
+    with pytest.raises(
+        MlmsError, match="the models give NaN, infinity or other texts for other inputs"
+    ):
         with_limits(draft, [items, items])

@@ -76,7 +76,9 @@ def test_grey_pictures_are_square_or_called_so(name: str, shape: Any) -> None:
 
 def test_free_sides_are_those_of_the_data(tmp_path: Path) -> None:
     arrays = {"x": (np.dtype(np.uint8), (10, 32, 48, 3))}
-    part = only(Tensor("x", "float32", (ANY, 3, ANY, ANY)), ArrayData(tmp_path, arrays))
+    np.savez(tmp_path / "d.npz", x=np.full((10, 32, 48, 3), 255, np.uint8))
+    data = ArrayData(tmp_path / "d.npz", arrays)
+    part = only(Tensor("x", "float32", (ANY, 3, ANY, ANY)), data)
     assert "[32, 48]" in part.steps[1][0]
 
 

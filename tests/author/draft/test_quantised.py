@@ -300,3 +300,26 @@ def test_a_folder_of_pictures_fits_a_tflite_of_int8(folder: Path) -> None:
     (output,) = draft.outputs
     assert output.type == "classification"
     assert output.steps[0] == "dequantize: {scale: 0.00390625, zero_point: -128}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "scale", "zero", "step"),
+    [
+        (np.float32, 0, 0, "normalize: {mean: 0, scale: 16}"),
+        (np.int8, 1 / 255, -128, "normalize: {mean: 0, scale: 16}"),
+        (np.int8, 2 / 255, 0, "normalize: {mean: 8, scale: 8}"),
+        (np.int8, 16 / 255, -128, "normalize: {mean: 0, scale: 1}"),
+    ],
+)
+def test_dark_pixels_are_scaled_by_the_largest_of_the_data(
+    kind: Any, scale: float, zero: int, step: str
+) -> None:
+    pixels = (np.arange(3 * 64, dtype=np.uint8) % 17).reshape(3, 8, 8)
+    np.savez("d.npz", x=pixels, label=np.arange(3))
+    hints = OnnxHints(quantised={"x": Quantisation(scale, zero)} if scale else {})
+    tensor = Tensor("x", np.dtype(kind).name, (None, 8, 8, 1))
+    (part,) = guess_inputs([tensor], recognise_data(Path("d.npz")), hints)
+    assert part.steps[2][0] == step
+    batch = preprocess(list(pixels), part.spec()).astype(float)
+    expected = pixels[..., np.newaxis] / 16 if not scale else pixels[..., np.newaxis] * 15.94 - 128
+    assert np.abs(batch - expected).max() <= (1e-6 if not scale else 1)

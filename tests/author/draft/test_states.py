@@ -74,10 +74,32 @@ def test_names_of_a_state_differ_in_the_side_of_the_call(before: str, after: str
         ("encoder_hidden_states", "encoder_hidden_states_out"),
         ("cell_image", "cell_image_out"),
         ("context_mask", "context_mask_out"),
+        ("old_price", "new_price"),
+        ("init_image", "updated_image"),
+        ("last_frame", "next_frame"),
+        ("initial_guess", "new_guess"),
     ],
 )
 def test_what_a_model_only_changes_is_no_state(before: str, after: str) -> None:
     assert found(before, f"y {after}") == {}
+
+
+def test_a_single_number_before_and_after_is_a_state_by_its_name_only() -> None:
+    for name, size, is_state in (
+        ("price", 1, False),
+        ("price", 4, True),
+        ("state", 1, True),
+    ):
+        takes = [Tensor(each, "float32", (None, size)) for each in ("x", f"prev_{name}")]
+        gives = [Tensor(each, "float32", (None, size)) for each in ("y", f"next_{name}")]
+        assert bool(states_of(takes, gives)) is is_state
+
+
+def test_a_state_has_the_shape_of_its_output() -> None:
+    takes = [Tensor(name, "float32", (None, 4)) for name in ("x", "state_in")]
+    for shape, is_state in (((None, 4), True), ((), True), ((None, 5), False), ((4,), False)):
+        gives = [Tensor("y", "float32", (1,)), Tensor("state_out", "float32", shape)]
+        assert bool(states_of(takes, gives)) is is_state
 
 
 def test_inputs_are_no_states_where_all_would_be_or_an_output_is_not_the_only_one() -> None:
@@ -120,6 +142,8 @@ def test_a_state_is_drafted_as_the_output_of_the_call_before(folder: Path) -> No
     manifest = draft(folder)
     _, state = manifest.inputs
     assert (state.from_output, state.shape) == ("out_cache", ("batch", 16000))
+    comment = "a guess: a state, by its name and shape, which is 'out_cache' of the call before"
+    assert comment in (folder / "m.yaml").read_text()
     assert [output.name for output in manifest.outputs] == ["probs", "out_cache"]
     assert manifest.outputs[0].type == "classification"
     assert manifest.outputs[1].type == "tensor", "which upgrades compare"

@@ -282,8 +282,8 @@ def test_maps_of_scores_beside_texts_of_classes_ask_for_an_export_as_arrays() ->
     onnx.save(helper.make_model(graph, opset_imports=imports, ir_version=8), "model.onnx")
     write(NAMES)
     said = refusal()
-    assert "no output is an array of numbers (label: string, maps: seq(map(string," in said
-    assert "export its scores as one: to_onnx(model, X, options={'zipmap': False})" in said
+    assert "no output of the model has a score for each class: 'maps' is a map for each" in said
+    assert "export it as an array, with skl2onnx: to_onnx(model, X, options={'zipmap': Fa" in said
 
 
 def test_a_model_of_several_numbers_has_several_targets() -> None:
