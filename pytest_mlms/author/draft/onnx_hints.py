@@ -207,7 +207,7 @@ def categories_in(path: Path) -> frozenset[str]:
     model = model_in(path)
     if model is None:
         return frozenset()
-    found = set()
+    found: set[str] = set()
     for node in model.graph.node:
         for attribute in node.attribute:
             if attribute.name in _CATEGORIES.get(node.op_type, ()):
