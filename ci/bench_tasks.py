@@ -60,7 +60,7 @@ def _measure_average_precision() -> Iterator[Row]:
 
 def _measure_fixed_cost() -> Iterator[Row]:
     """Measure what a task adds to an item of a few inputs, beside the model."""
-    from pytest_mlms.measure.evaluate.estimates import estimate_evidence
+    from pytest_mlms.measure.evaluate.scoring import estimate_evidence
 
     sys.path.insert(0, str(ROOT))  # for tests
     from tests.support.scored import evidence_of

@@ -30,10 +30,8 @@ from pytest_mlms.decide.upgrade.figures import (
     slow_calls,
 )
 from pytest_mlms.decide.upgrade.interleave import LEAST_SKIPPED, WINDOW_PAIRS, calls_of_turn
-from pytest_mlms.decide.upgrade.interleave_plan import LEAST_SECONDS, InterleavePlan
-from pytest_mlms.decide.upgrade.round_inputs import RoundInputs
-from pytest_mlms.decide.upgrade.rounds import Round, Side
-from pytest_mlms.decide.upgrade.turn_watch import TurnWatch
+from pytest_mlms.decide.upgrade.interleave_plan import LEAST_SECONDS, InterleavePlan, TurnWatch
+from pytest_mlms.decide.upgrade.rounds import Round, RoundInputs, Side
 from pytest_mlms.options import OPTIONS
 
 __all__ = [

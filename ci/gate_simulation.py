@@ -36,12 +36,12 @@ from pytest_mlms.decide.upgrade.criteria import Criteria
 from pytest_mlms.decide.upgrade.decision import (
     are_gates_decided,
     compare_rounds,
+    compare_stalls,
     is_decided,
     verdict_of,
 )
 from pytest_mlms.decide.upgrade.figures import Figure
 from pytest_mlms.decide.upgrade.round_estimate import ROUNDS, RoundSpan
-from pytest_mlms.decide.upgrade.stalls import compare_stalls
 
 __all__ = [
     "GATES_HEADER",

@@ -23,6 +23,7 @@ from pytest_mlms.decide.upgrade.criteria import Criteria
 from pytest_mlms.decide.upgrade.decision import (
     are_gates_decided,
     compare_rounds,
+    compare_stalls,
     is_decided,
     verdict_of,
 )
@@ -33,13 +34,10 @@ from pytest_mlms.decide.upgrade.figures import (
     group_figures,
     slow_calls,
 )
-from pytest_mlms.decide.upgrade.group_decision import groups_beside
 from pytest_mlms.decide.upgrade.interleave import TURNS_AGAIN
 from pytest_mlms.decide.upgrade.round_estimate import MOST_ROUNDS
-from pytest_mlms.decide.upgrade.round_inputs import RoundInputs
-from pytest_mlms.decide.upgrade.rounds import Round, Side
-from pytest_mlms.decide.upgrade.slow_inputs import SlowInputs
-from pytest_mlms.decide.upgrade.stalls import compare_stalls
+from pytest_mlms.decide.upgrade.rounds import Round, RoundInputs, Side
+from pytest_mlms.decide.upgrade.slow_inputs import SlowInputs, groups_beside
 from pytest_mlms.manifest.schema import Input
 from pytest_mlms.measure.evaluate.timed_inputs import (
     TimedInputs,

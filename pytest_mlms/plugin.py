@@ -189,7 +189,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
         warn_of_originals(config)
     if config.getoption("benchmark_only", False) or config.getoption("benchmark_skip", False):
-        from pytest_mlms.items.benchmarks import select_benchmarks
+        from pytest_mlms.items.selection import select_benchmarks
 
         select_benchmarks(config, items)
 

@@ -20,8 +20,8 @@ from pytest_mlms.decide.upgrade.figures import Figure
 from pytest_mlms.decide.upgrade.paired_evidence import compare_evidence
 from pytest_mlms.manifest.points import measures
 from pytest_mlms.manifest.thresholds import Thresholds, UpgradeThresholds, value_of
-from pytest_mlms.measure.evaluate.estimates import estimate_evidence
 from pytest_mlms.measure.evaluate.limits import judge
+from pytest_mlms.measure.evaluate.scoring import estimate_evidence
 from pytest_mlms.measure.evaluate.soak import estimate_soak
 from pytest_mlms.measure.evaluate.tasks.task import Array, Evidence
 from tests.items.test_load import loads, write_manifest

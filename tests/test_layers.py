@@ -66,12 +66,12 @@ FLOORS = [
     ["provide.artifacts"],
     ["core.portal_address", "core.memory", "core.child_session"],
     ["core.tasks", "core.recorded"],
-    ["core.quantities", "core.statistics", "core.arrays"],
+    ["core.quantities", "core.statistics"],
     ["core.records"],
     ["core.extras"],
-    ["core.errors", "core.files", "core.json_lines", "core.serialization", "core.units"],
+    ["core.errors", "core.files", "core.serialization", "core.units"],
     ["core.waits", "core.starts", "core.interrupts", "core.lifeline"],
-    ["core.redaction", "core.text", "core.single_entry_cache"],
+    ["core.text"],
 ]
 """The packages of each storey from the top down, and modules that are beside them."""
 
@@ -98,7 +98,7 @@ IDLE = {
     "pytest_mlms.config",
     "pytest_mlms.core",
     "pytest_mlms.core.errors",
-    "pytest_mlms.core.single_entry_cache",
+    "pytest_mlms.session",
     "pytest_mlms.core.starts",
     "pytest_mlms.hookspecs",
     "pytest_mlms.items",
@@ -111,7 +111,6 @@ IDLE = {
     "pytest_mlms.provide.artifacts",
     "pytest_mlms.provide.artifacts.limits",
     "pytest_mlms.resources",
-    "pytest_mlms.session",
     "pytest_mlms.show",
     "pytest_mlms.show.report",
     "pytest_mlms.show.report.reporter",

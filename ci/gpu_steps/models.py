@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from pytest_mlms.core.records import Stack
+from pytest_mlms.measure.agent.helpers import UncheckedModel, open_unchecked
 from pytest_mlms.measure.agent.predictor import Predictor, Turn
-from pytest_mlms.measure.agent.unchecked import UncheckedModel, open_unchecked
 from pytest_mlms.provide.stacks.launch import prepare
 
 __all__ = ["Batch", "batch", "opened", "turn"]

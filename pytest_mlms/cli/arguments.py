@@ -43,7 +43,9 @@ def take_settings(options: argparse.Namespace) -> None:
         return
     from pytest_mlms.project import find_project
 
-    project = find_project(_named_paths(options))
+    named = [*getattr(options, "paths", ())]
+    named += [getattr(options, name) for name in ("manifest", "nodeid") if hasattr(options, name)]
+    project = find_project([Path(str(path).partition("::")[0]) for path in named])
     for name in left:
         value = project.value(name)
         if value:
@@ -51,13 +53,6 @@ def take_settings(options: argparse.Namespace) -> None:
         elif name == "history" and defaults[name] == DEFAULT_HISTORY:
             results = project.value("results")
             options.history = str(results / "history.sqlite") if results else DEFAULT_HISTORY
-
-
-def _named_paths(options: argparse.Namespace) -> list[Path]:
-    """Return the manifests and their folders that a command names, as pytest is given them."""
-    named = [*getattr(options, "paths", ())]
-    named += [getattr(options, name) for name in ("manifest", "nodeid") if hasattr(options, name)]
-    return [Path(str(path).partition("::")[0]) for path in named]
 
 
 def add_predictors(parser: argparse.ArgumentParser) -> None:

@@ -18,8 +18,7 @@ from pytest_mlms.cli.bisect import add_question, bisect, resuming
 from pytest_mlms.cli.reduce import search_reduction
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.extras import INSTALL, missing_extra
-from pytest_mlms.core.redaction import anonymous
-from pytest_mlms.core.text import file_stem
+from pytest_mlms.core.text import anonymous, file_stem
 
 if TYPE_CHECKING:
     from pytest_mlms.explain.bisect.record import Record

@@ -25,8 +25,7 @@ from pytest_mlms.cli.arguments import (
     show_step,
 )
 from pytest_mlms.core.errors import MlmsError
-from pytest_mlms.core.redaction import redact
-from pytest_mlms.core.text import visible
+from pytest_mlms.core.text import redact, visible
 from pytest_mlms.core.units import format_quantity
 from pytest_mlms.decide.upgrade.labels import percent
 from pytest_mlms.provide.artifacts.fetch import default_cache

@@ -39,12 +39,7 @@ def add_lock(commands: Any) -> None:
     """Add the command."""
     lock = commands.add_parser("lock", help="write a run to mlms.lock, or compare a run with it")
     actions = lock.add_subparsers(required=True, metavar="ACTION")
-    _add_write(actions)
-    _add_check(actions)
-    _add_diff(actions)
 
-
-def _add_write(actions: Any) -> None:
     write = actions.add_parser("write", help="write the items of a run to the lock file")
     _add_run(write)
     write.add_argument(
@@ -54,8 +49,6 @@ def _add_write(actions: Any) -> None:
     add_trust(write)
     write.set_defaults(run=_write)
 
-
-def _add_check(actions: Any) -> None:
     check = actions.add_parser("check", help="compare a run with the lock file")
     _add_run(check)
     _add_format(check)
@@ -66,8 +59,6 @@ def _add_check(actions: Any) -> None:
     )
     check.set_defaults(run=_check)
 
-
-def _add_diff(actions: Any) -> None:
     diff = actions.add_parser("diff", help="show what changed between two lock files")
     diff.add_argument("old", nargs="?", default="git:HEAD", metavar="OLD", help="file or git:REV")
     diff.add_argument("new", nargs="?", metavar="NEW", help="file or git:REV (default: the file)")

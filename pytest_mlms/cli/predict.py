@@ -24,9 +24,8 @@ from pytest_mlms.cli.arguments import (
     say,
     show_step,
 )
-from pytest_mlms.core.arrays import write_arrays
 from pytest_mlms.core.errors import MlmsError
-from pytest_mlms.core.files import replacing
+from pytest_mlms.core.files import replacing, write_arrays
 from pytest_mlms.core.records import Artifact, Place
 from pytest_mlms.core.serialization import to_plain
 from pytest_mlms.core.text import visible

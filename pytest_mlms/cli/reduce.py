@@ -190,11 +190,11 @@ def _bundle(options: argparse.Namespace, folder: Path) -> Bundle:
 
 
 def _bundle_of_model(path: Path, inputs: Path) -> Bundle:
-    """Return a bundle of a model that a command judges; its inner outputs are those of here."""
+    """Return a bundle of a model that a command judges, with inner outputs made here."""
     import numpy as np
 
-    from pytest_mlms.core.arrays import DamagedFile, read_arrays
     from pytest_mlms.core.errors import MlmsError
+    from pytest_mlms.core.files import DamagedFile, read_arrays
     from pytest_mlms.explain.repro.bundle import Bundle, BundleSide, Expectation
 
     for file in (path, inputs):
@@ -261,8 +261,8 @@ def search_reduction(
 
 def _write_model(bundle: Bundle, out: Path) -> None:
     """Write a model and its inputs, and say so."""
-    from pytest_mlms.core.arrays import write_arrays
     from pytest_mlms.core.errors import MlmsError
+    from pytest_mlms.core.files import write_arrays
 
     inputs = out.with_suffix(_INPUTS_SUFFIX)
     try:

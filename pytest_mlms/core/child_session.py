@@ -17,7 +17,7 @@ from types import FrameType
 from typing import IO, Any
 
 from pytest_mlms.core import lifeline
-from pytest_mlms.core.json_lines import lines_from
+from pytest_mlms.core.serialization import lines_from
 from pytest_mlms.core.starts import OF_A_COMMAND, module_command
 
 _ENDING = (signal.SIGTERM, signal.SIGHUP)

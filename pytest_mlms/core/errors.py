@@ -35,8 +35,7 @@ class MlmsError(Exception):
     killed = False
 
     def __init__(self, text: object = "") -> None:
-        from pytest_mlms.core.redaction import redact
-        from pytest_mlms.core.text import visible
+        from pytest_mlms.core.text import redact, visible
 
         super().__init__(visible(redact(str(text))))
 

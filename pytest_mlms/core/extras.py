@@ -43,7 +43,7 @@ def install(extra: str, *others: str) -> str:
 
 
 def missing_extra(error: ImportError) -> str | None:
-    """Return what is missing and how to install it; None for an import of no extra."""
+    """Return the missing package and how to install it; None for an import of no extra."""
     package = (error.name or "").partition(".")[0]
     if package not in EXTRAS:
         return None

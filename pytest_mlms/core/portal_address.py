@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.files import read_secret
-from pytest_mlms.core.redaction import redact
+from pytest_mlms.core.text import redact
 
 TOKEN_VARIABLE = "MLMS_PUSH_TOKEN"
 

@@ -77,7 +77,7 @@ class RecordedLaunch:
 
 
 def recorded_launch(line: Mapping[str, Any], key: str = "launch") -> RecordedLaunch:
-    """Return how a side was launched; what a line doesn't have in its right form is not known."""
+    """Return the launch of a side; fields of a line in another form are not known."""
     launch = line.get(key)
     fields = launch if isinstance(launch, Mapping) else {}
     command = _texts(fields.get("command"))

@@ -321,7 +321,7 @@ class Comparison:
 
 
 def change_form(quantity: str, of: str) -> ChangeForm:
-    """Return what the ``ratio`` of a comparison is: of outputs a multiple of what is allowed."""
+    """Return the meaning of a comparison's ``ratio``: for outputs a multiple of the tolerance."""
     if quantity == "agreement" or of == "outputs":
         return "multiple"
     return "difference" if of == "inputs" else "ratio"

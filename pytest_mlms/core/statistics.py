@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 __all__ = [
     "Interval",
+    "PercentilePair",
     "Pooled",
     "binomial_bounds",
     "change_points",
@@ -53,6 +54,13 @@ _BISECTIONS = 40  # to 1e-12
 _LEAST_LEVEL = 5  # values of a level
 _PENALTY = 15  # of a change of level
 _NORMAL_DEVIATION = 1.4826  # standard deviation of a normal distribution over its median one
+
+
+class PercentilePair(NamedTuple):
+    """A percentile by both definitions, in the unit of its values."""
+
+    loadgen: float
+    interpolated: float
 
 
 class Interval(NamedTuple):
@@ -262,10 +270,18 @@ def change_points(values: Array, floor: float = 0.0) -> list[int]:
     """
     if len(values) < 2 * _LEAST_LEVEL:
         return []
-    deviation = max(floor, _deviation_of_neighbours(values))
+    differences = np.diff(values)
+    deviations = np.abs(differences - np.median(differences))
+    deviation_of_neighbours = _NORMAL_DEVIATION * float(np.median(deviations)) / math.sqrt(2)
+    deviation = max(floor, deviation_of_neighbours)
     if deviation == 0:
         deviation = float(np.ptp(values)) or 1.0
-    cut = _cut_outliers(values, 3 * deviation)
+    # Values are cut to so much from their running median.
+    most = 3 * deviation
+    padded = np.pad(values, _LEAST_LEVEL - 1, mode="symmetric")
+    windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * _LEAST_LEVEL - 1)
+    medians = np.median(windows, axis=1)
+    cut = np.asarray(np.clip(values, medians - most, medians + most))
     last = _partition((cut - cut.mean()) / deviation)
     found = []
     begin = int(last[-1])
@@ -295,20 +311,6 @@ def _partition(data: Array) -> Array:
         last[end] = np.argmin(costs)
         least[end] = costs[last[end]]
     return last
-
-
-def _deviation_of_neighbours(values: Array) -> float:
-    differences = np.diff(values)
-    deviations = np.abs(differences - np.median(differences))
-    return _NORMAL_DEVIATION * float(np.median(deviations)) / math.sqrt(2)
-
-
-def _cut_outliers(values: Array, most: float) -> Array:
-    """Return values cut to ``most`` from their running median."""
-    padded = np.pad(values, _LEAST_LEVEL - 1, mode="symmetric")
-    windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * _LEAST_LEVEL - 1)
-    medians = np.median(windows, axis=1)
-    return np.asarray(np.clip(values, medians - most, medians + most))
 
 
 def weighted_percentile(values: Array, weights: Array, percent: float) -> float:
@@ -374,7 +376,12 @@ def signed_rank(values: Values | Array, confidence: float = 0.95) -> Centre:
 def _signed_rank_quantile(count: int, tail: float) -> int:
     """Return the smallest k with P(T <= k) >= ``tail`` for Wilcoxon's T of ``count`` values."""
     if count > _MOST_COUNTED:
-        return _normal_signed_rank_quantile(count, tail)
+        product = count * (count + 1)
+        mean = product / 4
+        variance = product * (2 * count + 1) / 24
+        z = NormalDist().inv_cdf(tail)
+        quantile = mean + z * math.sqrt(variance)
+        return max(0, math.floor(quantile))
     ways = np.ones(1)  # by the sum of ranks: how many sets of ranks have it
     for rank in range(1, count + 1):
         absent = np.zeros(rank)
@@ -383,15 +390,6 @@ def _signed_rank_quantile(count: int, tail: float) -> int:
         ways = without_rank + with_rank
     probabilities = np.cumsum(ways) / 2**count
     return int(np.searchsorted(probabilities, tail))
-
-
-def _normal_signed_rank_quantile(count: int, tail: float) -> int:
-    product = count * (count + 1)
-    mean = product / 4
-    variance = product * (2 * count + 1) / 24
-    z = NormalDist().inv_cdf(tail)
-    quantile = mean + z * math.sqrt(variance)
-    return max(0, math.floor(quantile))
 
 
 class Pooled(NamedTuple):

@@ -1,7 +1,7 @@
 """The tasks of machine learning that accuracy is measured for, as manifests are checked by them.
 
 ``TASKS`` has ours; other packages add theirs by an entry point. Nothing here imports the code of a
-task of ours: ``pytest_mlms.measure.evaluate.tasks.registry`` does that when an item needs it.
+task of ours: ``pytest_mlms.measure.evaluate.scoring`` does that when an item needs it.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ TASKS: Mapping[str, TaskFacts] = {
     "audio-classification": _CLASSIFICATION,
     "keyword-spotting": _CLASSIFICATION,
     "speech-recognition": _facts(
-        "speech_recognition:SpeechRecognition", "text", "text", "wer cer exact_match"
+        "text_task:SpeechRecognition", "text", "text", "wer cer exact_match"
     ),
-    "ocr": _facts("ocr:Ocr", "text", "text", "cer wer exact_match"),
-    "translation": _facts("translation:Translation", "text", "text", "bleu chrf"),
-    "summarisation": _facts("summarisation:Summarisation", "text", "text", "rouge1 rouge2 rouge_l"),
+    "ocr": _facts("text_task:Ocr", "text", "text", "cer wer exact_match"),
+    "translation": _facts("text_task:Translation", "text", "text", "bleu chrf"),
+    "summarisation": _facts("text_task:Summarisation", "text", "text", "rouge1 rouge2 rouge_l"),
     "question-answering": _facts(
         "question_answering:QuestionAnswering",
         "text",
@@ -91,7 +91,7 @@ TASKS: Mapping[str, TaskFacts] = {
         "ap ap50 ap75 ar100",
     ),
     "instance-segmentation": _facts(
-        "instance_segmentation:InstanceSegmentation",
+        "object_detection:InstanceSegmentation",
         "boxes",
         "boxes scores classes count masks",
         "mask_ap mask_ap50 mask_ap75 mask_ar100",

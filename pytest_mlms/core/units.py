@@ -88,7 +88,7 @@ def _number_and_unit(text: str | float, base: str) -> tuple[Decimal, str]:
 
 
 def _factor(text: str | float, number: Decimal, unit: str, base: str) -> Decimal:
-    """Return what a unit is in the base unit.
+    """Return the factor of a unit to the base unit.
 
     A decimal number keeps 9 ms at 0.009 s, where a float gives 0.009000000000000001.
     """

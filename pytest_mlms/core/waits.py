@@ -80,7 +80,7 @@ def _describe(number: int) -> str:
     """
     import psutil
 
-    from pytest_mlms.core.redaction import redact
+    from pytest_mlms.core.text import redact
 
     process = psutil.Process(number)
     if process.uids().real != os.getuid():

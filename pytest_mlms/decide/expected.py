@@ -28,7 +28,7 @@ class Gate(NamedTuple):
 
 
 def expected(case: Case, config: Config) -> tuple[Limit, ...]:
-    """Return what an item must decide.
+    """Return the limits that an item must decide.
 
     That is each limit that judges it, its scenario's own, and those that a soak has by default. Of
     an upgrade it is the agreement of outputs, and each gate with its tolerance.
@@ -50,7 +50,7 @@ def expected(case: Case, config: Config) -> tuple[Limit, ...]:
 
 
 def gates_of(case: Case, config: Config) -> dict[str, Gate]:
-    """Return what an upgrade must show to be within a tolerance, by quantity.
+    """Return the gates of an upgrade, each with its tolerance, by quantity.
 
     Tolerances are those of the command line, else the manifest's, else the default. Beside what
     either names it is latency, under load that of queries, or their peak. A quantity that other

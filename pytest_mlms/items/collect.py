@@ -154,7 +154,10 @@ class ManifestFile(pytest.Module):
         for kind in KINDS:
             if self.cases(kind):
                 for item in self._items(f"test_{kind}"):
-                    _locate(item)
+                    case = case_of(item) if isinstance(item, pytest.Function) else None
+                    if case is not None:
+                        path, _, name = item.nodeid.partition("::")
+                        item.__dict__["location"] = (path, case.place().line - 1, name)
                     yield item
 
     def _is_stranger(self, error: BaseException) -> bool:
@@ -194,14 +197,6 @@ def _id_outside(path: Path, root: Path, outside: Mapping[str, str]) -> str:
     return ""
 
 
-def _locate(item: pytest.Item | pytest.Collector) -> None:
-    """Make the line of its model the location of an item."""
-    case = case_of(item) if isinstance(item, pytest.Function) else None
-    if case is not None:
-        path, _, name = item.nodeid.partition("::")
-        item.__dict__["location"] = (path, case.place().line - 1, name)
-
-
 def parametrize(metafunc: pytest.Metafunc) -> None:
     """Give a test that uses ``mlms_case`` the cases of its own manifest, or of its mark's."""
     if "mlms_case" not in metafunc.fixturenames:
@@ -214,12 +209,20 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
     if file is not None:
         parameters = _parameters(file.cases(kind))
     elif "manifest" in arguments:
-        _check_kind(kind, definition)
+        if kind not in KINDS:
+            _refuse_mark(definition, f"unknown kind {kind!r}; {instead(str(kind), KINDS)}")
         named = definition.path.parent / arguments["manifest"]
         path = Path(os.path.normpath(named))  # as items of the manifest itself have it
         if not path.is_file():
             _refuse_mark(definition, f"there is no {path}; name a manifest, from the test's folder")
-        cases = _cases_of_manifest(path, kind, metafunc.config.stash[SESSION])
+        # A manifest without a classification has cases of accuracy, too: the test measures what
+        # it likes.
+        session = metafunc.config.stash[SESSION]
+        try:
+            loaded = load_manifest(path, session.predictors, session.config.allow_code)
+        except MlmsError as error:
+            raise pytest.Collector.CollectError(str(error)) from None
+        cases = _cases(loaded, kind, session)
         parameters = _parameters(cases) or [_without_case(path, kind)]
     else:
         return
@@ -236,27 +239,10 @@ def _without_case(path: Path, kind: Kind) -> Any:
     return pytest.param(None, id="no-case", marks=pytest.mark.skip(reason=reason))
 
 
-def _check_kind(kind: object, definition: pytest.Function) -> None:
-    if kind not in KINDS:
-        _refuse_mark(definition, f"unknown kind {kind!r}; {instead(str(kind), KINDS)}")
-
-
 def _refuse_mark(definition: pytest.Function, problem: str) -> NoReturn:
     path, line, _ = definition.location
     place = f"{path}:{(line or 0) + 1}"
     raise pytest.Collector.CollectError(f"{place}: mark mlms: {problem}")
-
-
-def _cases_of_manifest(path: Path, kind: Kind, session: Session) -> list[Case]:
-    """Return the cases of a user's test.
-
-    A manifest without a classification has cases of accuracy, too: the test measures what it likes.
-    """
-    try:
-        loaded = load_manifest(path, session.predictors, session.config.allow_code)
-    except MlmsError as error:
-        raise pytest.Collector.CollectError(str(error)) from None
-    return _cases(loaded, kind, session)
 
 
 def _cases(loaded: LoadedManifest, kind: Kind, session: Session) -> list[Case]:

@@ -97,13 +97,13 @@ class DeviceMonitor:
         return problems
 
     def problems(self) -> list[str]:
-        """Return why what was measured can't be trusted, also of a process that goes on."""
+        """Return why the measurement can't be trusted, also of a process that goes on."""
         if self._is_watching:
             return self.check()
         return self._problems()
 
     def with_doubts(self, doubts: str = "") -> str:
-        """Return doubts about what was measured, with those about the device."""
+        """Return doubts about the measurement, and about the device."""
         return "; ".join(text for text in (doubts, self.doubts) if text)
 
     def _read(self, gpu: GpuMonitor, loaded: bool) -> list[str]:
@@ -113,7 +113,7 @@ class DeviceMonitor:
         return self._problems()
 
     def _problems(self) -> list[str]:
-        """Return what the readings so far say against the measurement."""
+        """Return the objections of the readings so far to the measurement."""
         if not self._readings:
             return []
         from pytest_mlms.provide.host.gpu_monitor import gpu_problems

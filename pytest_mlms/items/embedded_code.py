@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_mlms.manifest.schema import Input
-from pytest_mlms.measure.agent.helpers import CodeAgent, CodeSpec, open_code
+from pytest_mlms.measure.agent.helpers import CodeAgent, CodeDataset, CodeSpec, open_code
 from pytest_mlms.measure.pipeline import Dataset, open_dataset
-from pytest_mlms.measure.pipeline.code_dataset import CodeDataset
 from pytest_mlms.measure.pipeline.step_files import class_numbers_of, with_local_files
 from pytest_mlms.provide.cases import Case
 from pytest_mlms.resources import launch_of

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from pytest_mlms.config import Config
     from pytest_mlms.core.records import Launch, Stack
     from pytest_mlms.decide.upgrade.agents import AgentPair
+    from pytest_mlms.decide.upgrade.compared_inputs import OpenPictures
     from pytest_mlms.decide.upgrade.interleave import OpenPair
     from pytest_mlms.decide.upgrade.rounds import Outputs, SideName
-    from pytest_mlms.decide.upgrade.stack_inputs import OpenPictures
     from pytest_mlms.items.device_monitor import DeviceMonitor
     from pytest_mlms.items.item_outputs import ItemOutputs
     from pytest_mlms.items.item_tracer import ItemTracer
@@ -344,8 +344,12 @@ def mlms_pair_factory(
     from pytest_mlms.core.errors import MlmsError
     from pytest_mlms.decide.upgrade.agents import open_pair
     from pytest_mlms.decide.upgrade.crash import Exits, crash_or
-    from pytest_mlms.decide.upgrade.culprit import other_indexes, session_words, stack_words
-    from pytest_mlms.decide.upgrade.preparation import told_changes
+    from pytest_mlms.decide.upgrade.setting import (
+        other_indexes,
+        session_words,
+        stack_words,
+        told_changes,
+    )
     from pytest_mlms.keep.results.line import LaunchRecord
     from pytest_mlms.provide.stacks.exact import changed_packages
 

@@ -24,9 +24,8 @@ from pytest_mlms.measure.agent.process import Array
 from pytest_mlms.measure.evaluate.inputs import random_batch
 from pytest_mlms.measure.evaluate.rows import BatchAxis
 from pytest_mlms.measure.pipeline import Dataset, class_numbers, postprocess, table_of
-from pytest_mlms.measure.structure.cost import ModelCost
+from pytest_mlms.measure.structure.cost import ModelCost, summarize_cost
 from pytest_mlms.measure.structure.onnx_graph import describe_onnx
-from pytest_mlms.measure.structure.summary import summarize_cost
 from pytest_mlms.measure.trace.builder import PreparedRequest
 from pytest_mlms.measure.trace.correlate import parents_of
 from pytest_mlms.measure.trace.counters import CounterRow, counter_rows
@@ -98,9 +97,26 @@ class ItemTracer:
             variables = layer_variables_of(self.predictor)
         target = TraceTarget(self.open_predictor, self._batch, self._request, variables)
         try:
-            trace = run_trace(plan, target, self._metadata(), self._keep)
+            case = self.case
+            cost = static_cost(case, self.files)
+            metadata = TraceMetadata(
+                manifest=case.loaded.manifest.name,
+                case=case.id,
+                batch_size=case.batch_size,
+                framework=case.stack.framework,
+                device=case.device,
+                kind=case.kind,
+                static=tuple(map(work_of, cost.layers)) if cost else (),
+                cost=summarize_cost(cost) if cost else None,
+                wall_offset_ns=time.time_ns() - time.monotonic_ns(),
+            )
+            trace = run_trace(plan, target, metadata, self._keep)
         finally:
-            self._attach()
+            # JUnit XML has it as the system-out of the test.
+            for name in FILES:
+                path = self.recorder.folder / name
+                if path.exists():
+                    print(f"[[ATTACHMENT|{path}]]")
         summary = summarize(trace)
         self.recorder.note(trace=summary)
         return summary
@@ -113,21 +129,6 @@ class ItemTracer:
             warnings.warn(
                 MlmsWarning(f"the failed item could not be traced: {error}"), stacklevel=2
             )
-
-    def _metadata(self) -> TraceMetadata:
-        case = self.case
-        cost = static_cost(case, self.files)
-        return TraceMetadata(
-            manifest=case.loaded.manifest.name,
-            case=case.id,
-            batch_size=case.batch_size,
-            framework=case.stack.framework,
-            device=case.device,
-            kind=case.kind,
-            static=tuple(map(work_of, cost.layers)) if cost else (),
-            cost=summarize_cost(cost) if cost else None,
-            wall_offset_ns=time.time_ns() - time.monotonic_ns(),
-        )
 
     @property
     def _seed(self) -> int:
@@ -181,16 +182,6 @@ class ItemTracer:
         keep("layers.csv", lambda path: write_table(path, layers, LayerRow))
         keep("kernels.csv", lambda path: write_table(path, kernels, KernelRow))
         keep("counters.csv", lambda path: write_table(path, counters, CounterRow))
-
-    def _attach(self) -> None:
-        """Print the files in the form that CI servers attach to a test.
-
-        JUnit XML has it as the system-out of the test.
-        """
-        for name in FILES:
-            path = self.recorder.folder / name
-            if path.exists():
-                print(f"[[ATTACHMENT|{path}]]")
 
 
 def _problems(summary: TraceSummary) -> list[str]:

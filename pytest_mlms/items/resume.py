@@ -82,7 +82,7 @@ class Resume:
             self.lines = {name: line for name, line in last.items() if _is_final(line)}
             self._open = {name: line for name, line in last.items() if not _is_final(line)}
             session = config.stash[SESSION]
-            installed = _installed_here()
+            installed = {f"{package.name}=={package.version}" for package in distributions()}
             self._finished = {
                 name: line.get("digest", "")
                 for name, line in self.lines.items()
@@ -187,11 +187,6 @@ def _last_lines(run: Path) -> dict[str, Line]:
 def _is_final(line: Line) -> bool:
     """Return whether an item came to its end, whatever it measured until then."""
     return not (line["verdict"] == "ERROR" or line["outcome"] == "interrupted")
-
-
-def _installed_here() -> set[str]:
-    """Return the packages of this interpreter, as lines have them."""
-    return {f"{package.name}=={package.version}" for package in distributions()}
 
 
 def _has_packages(

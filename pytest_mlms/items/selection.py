@@ -1,6 +1,8 @@
 """The cases of a manifest that a session runs, by the stacks that its options name.
 
 An upgrade may have its baseline from a lock file; an item without one says why where it runs.
+--benchmark-only and --benchmark-skip of pytest-benchmark select items, too: those that measure time
+are benchmarks, though they do not use its fixture.
 """
 
 from __future__ import annotations
@@ -11,13 +13,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from packaging.specifiers import SpecifierSet
 
 from pytest_mlms.config import LOCK
 from pytest_mlms.core.errors import ManifestError, MlmsError
 from pytest_mlms.core.records import Kind, Stack
 from pytest_mlms.manifest.load import LoadedManifest
-from pytest_mlms.provide.cases import Case, cases_of, upgrades_of
+from pytest_mlms.provide.cases import Case, case_of, cases_of, upgrades_of
 from pytest_mlms.provide.stacks.declared import DEFAULT, declared_stacks, stacks_for
 from pytest_mlms.provide.stacks.labels import visit_of
 from pytest_mlms.provide.stacks.nearest import nearest_stack
@@ -183,3 +186,32 @@ class StackSelection:
 def _is_certain(stack: Stack) -> bool:
     """Return whether the frameworks of a stack are known: an interpreter may have none of ours."""
     return bool(stack.framework) or stack.interpreter == "current"
+
+
+_TIMED: tuple[Kind, ...] = ("performance", "upgrade")
+
+
+def select_benchmarks(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect our items that an option of pytest-benchmark leaves out, and run the others.
+
+    Items of other plugins are left as they are.
+    """
+    only_timed = config.getoption("benchmark_only")  # it overrides --benchmark-skip
+    kept: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
+    for item in items:
+        case = case_of(item)
+        if case is None:
+            kept.append(item)
+        elif (case.kind in _TIMED) == only_timed:
+            item.own_markers[:] = [mark for mark in item.own_markers if not _is_of_benchmark(mark)]
+            kept.append(item)
+        else:
+            left_out.append(item)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = kept
+
+
+def _is_of_benchmark(mark: pytest.Mark) -> bool:
+    return mark.name == "skip" and "--benchmark-only" in mark.kwargs.get("reason", "")

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pytest_mlms.config import Config
     from pytest_mlms.core.records import Launch
     from pytest_mlms.decide.upgrade.agents import AgentPair
+    from pytest_mlms.decide.upgrade.compared_inputs import OpenPictures
     from pytest_mlms.decide.upgrade.interleave import OpenPair
-    from pytest_mlms.decide.upgrade.stack_inputs import OpenPictures
     from pytest_mlms.items.device_monitor import DeviceMonitor
     from pytest_mlms.items.item_outputs import ItemOutputs
     from pytest_mlms.items.item_tracer import ItemTracer
@@ -49,9 +49,8 @@ def test_accuracy(
     mlms_config: Config,
 ) -> None:
     """Measure the quantities of the manifest's task over the whole dataset."""
-    from pytest_mlms.measure.evaluate.estimates import estimate_evidence
     from pytest_mlms.measure.evaluate.limits import judge
-    from pytest_mlms.measure.evaluate.scoring import score
+    from pytest_mlms.measure.evaluate.scoring import estimate_evidence, score
     from pytest_mlms.show.report.predictions import keep_predictions, list_worst_inputs
     from pytest_mlms.show.report.worst_examples import keep_worst_examples
 
@@ -78,8 +77,7 @@ def test_agreement(
     """Compare outputs, best classes and probabilities with the reference framework's."""
     from pytest_mlms.measure.evaluate.agreement import estimate_agreement
     from pytest_mlms.measure.evaluate.closeness import Tolerance
-    from pytest_mlms.measure.evaluate.departure import search_departure
-    from pytest_mlms.measure.evaluate.kept_outputs import compare_outputs
+    from pytest_mlms.measure.evaluate.kept_outputs import compare_outputs, search_departure
     from pytest_mlms.measure.evaluate.limits import judge
     from pytest_mlms.show.report.agreement import explain_departure, explain_worst, keep_differences
 
@@ -142,8 +140,8 @@ def test_performance(
 ) -> None:
     """Measure latency, throughput, memory and start-up over fresh processes, or under load."""
     from pytest_mlms.config import draw_seed
-    from pytest_mlms.measure.evaluate.contention import explain_wait
     from pytest_mlms.measure.evaluate.performance import measure_performance
+    from pytest_mlms.measure.evaluate.steadiness import explain_wait
     from pytest_mlms.show.report.artifacts import keep_process
 
     open_predictor = mlms_device_monitor.watching(mlms_predictor_factory)
@@ -274,7 +272,7 @@ def test_soak(
     from pytest_mlms.config import draw_seed
     from pytest_mlms.core.errors import Crashed
     from pytest_mlms.decide.upgrade.interleave import KilledOnce
-    from pytest_mlms.items.soaks import open_side, open_sides, settle_crash, soak
+    from pytest_mlms.items.loads import open_side, open_sides, settle_crash, soak
 
     seed = draw_seed(mlms_config.seed)
     batches_for = _timed_inputs(mlms_case, mlms_dataset, seed)
@@ -294,7 +292,7 @@ def test_soak(
 
 
 def _timed_inputs(case: Case, dataset: Dataset | None, run_seed: int) -> TimedInputs | RandomInputs:
-    """Return the draws of what a case is timed with: of the dataset, else random ones."""
+    """Return the inputs that a case is timed with: draws of the dataset, else random ones."""
     from pytest_mlms.measure.evaluate.timed_inputs import RandomInputs, TimedInputs
 
     if dataset is None:
@@ -317,7 +315,7 @@ def _performance_plan(
     assert case.scenario is not None, "every performance item has a scenario"
     batch_sizes = None
     if any(limit.quantity == "batch_agreement" for limit in case.limits):
-        from pytest_mlms.measure.evaluate.batch_sizes import BatchSizes
+        from pytest_mlms.measure.evaluate.rows import BatchSizes
 
         batch_sizes = BatchSizes(case, dataset, seed)
     return PerformancePlan(

@@ -210,19 +210,6 @@ def _check(option: str, stacks: list[Stack], config: pytest.Config) -> None:
     unused = [stack for stack in stacks if not _runs(stack, offered)]
     if not unused:
         return
-    text = _explanation(option, unused, offered)
-    if len(unused) == len(stacks):
-        refuse(text, config)
-    elif session.worker in FIRST_WORKERS:
-        place = config.inipath or config.rootpath
-        warn_of_run(config, str(place), text)
-
-
-def _runs(stack: Stack, offered: Collection[str]) -> bool:
-    return all(not name or name in offered for name in (stack.framework, stack.variant))
-
-
-def _explanation(option: str, unused: Iterable[Stack], offered: Collection[str]) -> str:
     names = []
     frameworks = set()
     for stack in unused:
@@ -233,7 +220,16 @@ def _explanation(option: str, unused: Iterable[Stack], offered: Collection[str])
     known = ", ".join(sorted(offered))
     problem = f"no manifest of this run has a model for {missing}"
     advice = f"name a stack for {known}, or add a model"
-    return f"{option} {shown_names}: {problem}; {advice}"
+    text = f"{option} {shown_names}: {problem}; {advice}"
+    if len(unused) == len(stacks):
+        refuse(text, config)
+    elif session.worker in FIRST_WORKERS:
+        place = config.inipath or config.rootpath
+        warn_of_run(config, str(place), text)
+
+
+def _runs(stack: Stack, offered: Collection[str]) -> bool:
+    return all(not name or name in offered for name in (stack.framework, stack.variant))
 
 
 _SHOWN = 5

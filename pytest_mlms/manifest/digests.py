@@ -24,7 +24,7 @@ import yaml
 from pytest_mlms.core.errors import ArtifactError
 from pytest_mlms.core.files import read_regular
 from pytest_mlms.core.records import RecordedDigest
-from pytest_mlms.core.redaction import redact
+from pytest_mlms.core.text import redact
 from pytest_mlms.manifest import yaml12
 from pytest_mlms.manifest.sources import is_remote, scheme_of, split_source
 

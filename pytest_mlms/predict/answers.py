@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from pytest_mlms.manifest.output_steps import Classes, Mask
 from pytest_mlms.manifest.schema import Output
 from pytest_mlms.measure.evaluate.agreement import are_probabilities
-from pytest_mlms.measure.evaluate.outputs import check_finite, finite_rows
+from pytest_mlms.measure.evaluate.closeness import check_finite, finite_rows
 from pytest_mlms.measure.evaluate.rows import BatchRows
-from pytest_mlms.measure.evaluate.tasks.instance_segmentation import mask_step, with_masks
 from pytest_mlms.measure.evaluate.tasks.labels import resized_mask
+from pytest_mlms.measure.evaluate.tasks.object_detection import mask_step, with_masks
 from pytest_mlms.measure.evaluate.tasks.question_answering import SpanScorer
 from pytest_mlms.measure.pipeline import (
     Dataset,
@@ -28,7 +28,7 @@ from pytest_mlms.measure.pipeline import (
 )
 from pytest_mlms.measure.pipeline.coco import Category, CocoFile, CocoLabels, Picture
 from pytest_mlms.measure.pipeline.detected import PictureDetector
-from pytest_mlms.measure.pipeline.masks import decode_mask
+from pytest_mlms.measure.pipeline.objects import decode_mask
 from pytest_mlms.measure.pipeline.outputs import decode_texts, decode_tokens, steps_done
 from pytest_mlms.measure.pipeline.step_files import read_names
 

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from pytest_mlms.cli.main import main
-from pytest_mlms.core.arrays import write_arrays
+from pytest_mlms.core.files import write_arrays
 from tests.support.archives import write_zip
 from tests.support.project import PREDICTORS, copy_digits, sha256
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.cli.job_page import run_in_job
-from pytest_mlms.cli.main import main
+from pytest_mlms.cli.main import main, run_in_job
 
 MLMS = Path(sys.executable).parent / "mlms"
 SUBCOMMANDS = ["schema", "lint", "describe", "judge", "worker", "stack"]

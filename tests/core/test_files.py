@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and files of users that are read."""
+"""Files, and files of arrays."""
 
 from __future__ import annotations
 
@@ -6,9 +6,16 @@ import os
 import socket
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from pytest_mlms.core.files import read_regular, replacing, write_atomically
+from pytest_mlms.core.files import (
+    DamagedFile,
+    read_arrays,
+    read_regular,
+    replacing,
+    write_atomically,
+)
 
 
 def test_a_file_is_replaced_once_the_new_one_is_whole(tmp_path: Path) -> None:
@@ -92,3 +99,19 @@ def test_a_device_or_a_pipe_is_never_replaced(tmp_path: Path) -> None:
             write_atomically(path, "x")
     assert pipe.is_fifo()
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["link", "pipe"]
+
+
+def test_arrays_are_read_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    np.savez(path, x=np.arange(3), y=np.ones((2, 2)))
+    content = path.read_bytes()
+    assert set(read_arrays(path)) == {"x", "y"}
+    for size in range(0, len(content), 3):
+        path.write_bytes(content[:size])
+        with pytest.raises(DamagedFile):
+            read_arrays(path)
+
+
+def test_a_missing_file_is_an_error_of_the_system(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        read_arrays(tmp_path / "a.npz")

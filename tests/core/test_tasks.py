@@ -12,7 +12,7 @@ import pytest
 
 from pytest_mlms.core.quantities import QUANTITIES, quantities_of
 from pytest_mlms.core.tasks import TASKS, facts_of
-from pytest_mlms.measure.evaluate.tasks.registry import task_named
+from pytest_mlms.measure.evaluate.scoring import task_named
 from pytest_mlms.measure.evaluate.tasks.task import Task
 from tests.support.project import ROOT, Project
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_mlms.decide.upgrade.culprit import point_id
+from pytest_mlms.decide.upgrade.setting import point_id
 from pytest_mlms.explain.bisect.question import read_point
 from tests.support.project import PREDICTORS, sha256
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_mlms.core.arrays import read_arrays
+from pytest_mlms.core.files import read_arrays
 from tests.items.test_load import loads, write_manifest
 from tests.support.project import Project
 

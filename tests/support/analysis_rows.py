@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from pytest_mlms.measure.trace.analyses import ANALYSES
-from pytest_mlms.measure.trace.context import TraceContext
 from pytest_mlms.measure.trace.spans import Trace
+from pytest_mlms.measure.trace.summary import TraceContext
 from tests.support.traced_models import traced_model
 
 __all__ = ["column_of", "rows_of"]

@@ -10,8 +10,8 @@ from mlms_predictors._run.replies import UsageReply
 
 from pytest_mlms.decide.upgrade.agents import AgentPair
 from pytest_mlms.decide.upgrade.rounds import Array, Outputs
+from pytest_mlms.measure.agent.channel import UNTOLD
 from pytest_mlms.measure.agent.predictor import Clocks, Predictor, ScenarioRun, Turn
-from pytest_mlms.measure.agent.replies import UNTOLD
 
 
 class FakeAgent:

@@ -11,10 +11,10 @@ import numpy as np
 from mlms_predictors._run.replies import HelloReply
 
 from pytest_mlms.core.records import Launch
+from pytest_mlms.measure.agent.channel import read_record
 from pytest_mlms.measure.agent.opening import load_model
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import start_agent
-from pytest_mlms.measure.agent.replies import read_record
 from tests.support.project import PREDICTORS, launch
 
 TIMEOUT = 60.0  # seconds

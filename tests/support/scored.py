@@ -9,7 +9,7 @@ import numpy as np
 
 from pytest_mlms.core.tasks import facts_of
 from pytest_mlms.manifest.schema import Input, Output
-from pytest_mlms.measure.evaluate.tasks.registry import task_named
+from pytest_mlms.measure.evaluate.scoring import task_named
 from pytest_mlms.measure.evaluate.tasks.task import Array, Evidence
 from pytest_mlms.measure.pipeline import Dataset
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from pytest_mlms.author.doctor.variants import Variant
 from pytest_mlms.core.quantities import Quantity
-from pytest_mlms.measure.evaluate.estimates import figures_of, resampled_bounds, resampled_figures
+from pytest_mlms.measure.evaluate.scoring import figures_of, resampled_bounds, resampled_figures
 from pytest_mlms.measure.evaluate.tasks.task import Evidence
 
 Array = NDArray[Any]

@@ -16,10 +16,9 @@ from pytest_mlms.core.errors import AgentError, DatasetError, MlmsError, OutputE
 from pytest_mlms.core.quantities import QUANTITIES, Quantity
 from pytest_mlms.manifest.schema import Manifest
 from pytest_mlms.measure.agent.predictor import Predictor
-from pytest_mlms.measure.evaluate.estimates import figures_of
 from pytest_mlms.measure.evaluate.inputs import Inputs
 from pytest_mlms.measure.evaluate.rows import predict_rows
-from pytest_mlms.measure.evaluate.scoring import Files, score
+from pytest_mlms.measure.evaluate.scoring import Files, figures_of, score
 from pytest_mlms.measure.evaluate.tasks.task import Evidence
 from pytest_mlms.measure.pipeline import Dataset
 

@@ -11,9 +11,9 @@ from pytest_mlms.author.draft.request import DraftRequest
 from pytest_mlms.core.errors import AgentError, MlmsError, Unavailable
 from pytest_mlms.core.records import Artifact, Place, Stack
 from pytest_mlms.measure.agent.channel import temporary_log
+from pytest_mlms.measure.agent.helpers import UncheckedModel, open_unchecked
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import Refused
-from pytest_mlms.measure.agent.unchecked import UncheckedModel, open_unchecked
 from pytest_mlms.provide.artifacts.external_data import external_data, is_onnx
 from pytest_mlms.provide.artifacts.fetch import fetch
 from pytest_mlms.provide.stacks.declared import HERE, stacks_for

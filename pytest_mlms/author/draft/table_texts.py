@@ -17,7 +17,7 @@ from pytest_mlms.author.draft.table_files import ColumnsData
 from pytest_mlms.core.errors import DatasetError, MlmsError
 from pytest_mlms.core.files import read_regular
 from pytest_mlms.manifest.schema import BATCH
-from pytest_mlms.measure.pipeline.text_inputs import token_counts, vocabulary_size
+from pytest_mlms.measure.pipeline.step_files import token_counts, vocabulary_size
 from pytest_mlms.provide.artifacts.digest import sha256_of
 
 TOKENIZER = "tokenizer.json"

@@ -10,14 +10,13 @@ from typing import NamedTuple
 from pytest_mlms.core.errors import StackError
 from pytest_mlms.core.quantities import upgrade_rules
 from pytest_mlms.core.records import Comparison, Verdict, regressed_comparison
-from pytest_mlms.decide.upgrade.batch_comparison import BATCH_AGREEMENT
 from pytest_mlms.decide.upgrade.crash import MOST_EXITS
-from pytest_mlms.decide.upgrade.culprit import culprit_command, search_instead
+from pytest_mlms.decide.upgrade.criteria import MISSING
 from pytest_mlms.decide.upgrade.labels import is_told, percent
-from pytest_mlms.decide.upgrade.missing_gates import MISSING
+from pytest_mlms.decide.upgrade.paired_evidence import BATCH_AGREEMENT
 from pytest_mlms.decide.upgrade.result import UpgradeResult
 from pytest_mlms.decide.upgrade.rounds import SIDES
-from pytest_mlms.decide.upgrade.setting import UpgradeSetting
+from pytest_mlms.decide.upgrade.setting import UpgradeSetting, culprit_command, search_instead
 from pytest_mlms.measure.evaluate.doubts import ProcessKinds, find_kinds
 from pytest_mlms.provide.stacks.exact import framework_releases
 

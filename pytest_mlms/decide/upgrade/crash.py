@@ -130,7 +130,7 @@ class Exits:
         return self.counts.exits == self.counts.b > 1 and not self.counts.a
 
     def open_comparison(self) -> Comparison | None:
-        """Return what is told of a candidate that failed more often, but not surely; None if not.
+        """Return the comparison of a candidate that failed more often, but not surely; None if not.
 
         It leaves the item INCONCLUSIVE where that is by a part of the exits that matters: of all,
         or of those of rounds where processes that only end tell nothing of these.

@@ -1,7 +1,8 @@
-"""Acceptance criteria and run parameters of an upgrade."""
+"""Acceptance criteria and run parameters of an upgrade, and the gates that nothing measured."""
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,11 +11,15 @@ from typing import cast
 from pytest_mlms.config import Config, draw_seed
 from pytest_mlms.core.errors import InvalidRun
 from pytest_mlms.core.quantities import QUANTITIES
+from pytest_mlms.core.records import Comparison
 from pytest_mlms.core.statistics import samples_for_percentile
 from pytest_mlms.decide.expected import gates_of
+from pytest_mlms.decide.upgrade.figures import by_one_counter
 from pytest_mlms.decide.upgrade.interleave_plan import LEAST_CALLS, InterleavePlan
+from pytest_mlms.decide.upgrade.late_calls import CALLS_BEFORE, LATE_SECONDS
+from pytest_mlms.decide.upgrade.result import RoundRecord
 from pytest_mlms.decide.upgrade.round_estimate import LEAST_ROUNDS, ROUNDS, RoundSpan
-from pytest_mlms.decide.upgrade.rounds import Clock
+from pytest_mlms.decide.upgrade.rounds import SIDES, Clock
 from pytest_mlms.provide.cases import Case
 
 SHARE_OF_TOLERANCE = 0.2
@@ -42,7 +47,7 @@ class Criteria:
 
 
 def criteria_of(case: Case, config: Config) -> Criteria:
-    """Return the criteria of a case, whose gates are what it is expected to decide."""
+    """Return the criteria of a case, whose gates are the ones that it is expected to decide."""
     gates = gates_of(case, config)
     places = {name: gate.place for name, gate in gates.items() if gate.place}
     if case.agreement is not None:
@@ -127,3 +132,99 @@ def _common_cores(case: Case) -> list[int]:
             f"process may use; give both the same cores"
         )
     return sorted(cores)
+
+
+MISSING = "nothing"
+"""The name of the samples of a quantity that has none."""
+
+_DEVICE_MEMORY = "device_memory"
+_OF_ONE_SIDE = {
+    "peak_memory": ("peak_bytes", "can't reset the peak, so it may be that of the import"),
+    "start_time": ("interpreter_seconds", "has another clock, so its start isn't known"),
+}
+"""Quantity -> the attribute of a side's record that is None where it isn't told, and the reason."""
+_OF_DATASET = "it takes a dataset whose inputs are timed in several rounds"
+_COARSE = "the clock is too coarse for single calls"
+_REASONS = {
+    "latency_p90": _COARSE,
+    "latency_p95": _COARSE,
+    "latency_p99": f"it takes {samples_for_percentile(99)} calls of a side in a round; raise "
+    "--mlms-budget",
+    "throughput": _COARSE,
+    "stalls": _COARSE,
+    "group_latency": "the timed inputs have one shape",
+    "slow_inputs": _OF_DATASET,
+    "late_latency": f"{CALLS_BEFORE} calls take more than {LATE_SECONDS:g} s, or {_COARSE}",
+    "peak_memory": "this kernel can't reset the peak, so it may be that of the import",
+    _DEVICE_MEMORY: "no counter of the GPU's memory told it",
+    "energy_per_input": "the device has no counter of energy",
+}
+
+
+def missing_gates(
+    criteria: Criteria, comparisons: Sequence[Comparison], rounds: Sequence[RoundRecord] = ()
+) -> list[Comparison]:
+    """Return an open comparison for each gate that has none.
+
+    There is also one for memory of a GPU that no counter tells of both sides, and for what a single
+    side tells.
+    """
+    compared = {comparison.quantity for comparison in comparisons}
+    names = [*criteria.gates]
+    if _is_memory_untold(rounds) and _DEVICE_MEMORY not in names:
+        names.append(_DEVICE_MEMORY)
+    names += [name for name in _OF_ONE_SIDE if _silent(name, rounds) and name not in names]
+    return [_missing(name, criteria, rounds) for name in names if name not in compared]
+
+
+def _missing(name: str, criteria: Criteria, rounds: Sequence[RoundRecord]) -> Comparison:
+    quantity = QUANTITIES[name]
+    reason = _REASONS.get(name, "no round measured it")
+    if name == _DEVICE_MEMORY and rounds:
+        reason = _why_memory_untold(rounds[-1])
+    if side := _silent(name, rounds):
+        reason = f"{side} {_OF_ONE_SIDE[name][1]}"
+    if quantity.kind == "accuracy":
+        reason = "the model's outputs and labels don't give it"
+    return Comparison(
+        quantity=name,
+        a=math.nan,
+        b=math.nan,
+        unit=quantity.unit,
+        tolerance=criteria.tolerances.get(name, 0.0),
+        gate=name in criteria.gates,
+        replicates=0,
+        of=MISSING,
+        lacking=f"not measured: {reason}",
+    )
+
+
+def _silent(name: str, rounds: Sequence[RoundRecord]) -> str:
+    """Return the side that doesn't tell a quantity which the other one tells, "" for none."""
+    if not rounds or name not in _OF_ONE_SIDE:
+        return ""
+    sides = rounds[-1].sides
+    silent = [side for side in SIDES if getattr(sides[side], _OF_ONE_SIDE[name][0]) is None]
+    return silent[0].upper() if len(silent) == 1 else ""
+
+
+def _is_memory_untold(rounds: Sequence[RoundRecord]) -> bool:
+    """Return whether a side runs on a GPU, and no counter tells the memory of both."""
+    if not rounds:
+        return False
+    a, b = (rounds[-1].sides[side].device_memory for side in ("a", "b"))
+    return (a, b) != (None, None) and by_one_counter(a, b) == (None, None)
+
+
+def _why_memory_untold(record: RoundRecord) -> str:
+    """Return why a round doesn't compare memory of a GPU."""
+    texts = []
+    for name, side in sorted(record.sides.items()):
+        found = side.device_memory
+        if found is None:
+            texts.append(f"{name.upper()} runs on the CPU")
+        elif found.counters:
+            texts.append(f"{name.upper()} tells it by {' and '.join(found.counters)}")
+        else:
+            texts.append(f"{name.upper()} doesn't tell it: {found.missing}")
+    return ", ".join(texts)

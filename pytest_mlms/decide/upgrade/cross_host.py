@@ -64,7 +64,7 @@ class _Side(NamedTuple):
 
 
 def read_visit(result: Mapping[str, Any]) -> Visit | None:
-    """Return what an item's line of results measured of a side, None for other items."""
+    """Return the visit of a side that an item's line of results is, None for other items."""
     stack = result["stack"]["name"]
     label = label_of(stack)
     if label is None:
@@ -118,7 +118,20 @@ def compare_sides(
     judged = {name for name, rule in upgrade_rules().items() if rule.estimate}
     for compared in found.values():
         missing = judged.intersection(gates).difference(each.quantity for each in compared)
-        compared += [_without_value(name, tolerances[name]) for name in sorted(missing)]
+        compared += [
+            Comparison(
+                quantity=name,
+                a=math.nan,
+                b=math.nan,
+                unit=QUANTITIES[name].unit,
+                tolerance=tolerances[name],
+                gate=True,
+                replicates=0,
+                of="visits",
+                lacking="not measured on both sides",
+            )
+            for name in sorted(missing)
+        ]
     return dict(sorted(found.items()))
 
 
@@ -130,20 +143,6 @@ def _by_one_counter(compared: Comparison, visits: Iterable[Visit]) -> Comparison
     text = f"told by {' and '.join(sorted(counters))}, which count different things"
     unknown = compared.but(ratio=math.nan, low=-math.inf, high=math.inf, floor=math.nan)
     return unknown.but(verdict=Verdict.INCONCLUSIVE, lacking=text)
-
-
-def _without_value(quantity: str, tolerance: float) -> Comparison:
-    return Comparison(
-        quantity=quantity,
-        a=math.nan,
-        b=math.nan,
-        unit=QUANTITIES[quantity].unit,
-        tolerance=tolerance,
-        gate=True,
-        replicates=0,
-        of="visits",
-        lacking="not measured on both sides",
-    )
 
 
 def _value(quantity: str, side: _Side) -> float:
@@ -199,11 +198,6 @@ def _compare(quantity: str, a: _Side, b: _Side, tolerance: QuantityTolerance) ->
     )
     if math.isinf(a.variance + b.variance):
         return undecided.but(lacking="needs 2 visits of each side")
-    return _decided(undecided, a, b)
-
-
-def _decided(undecided: Comparison, a: _Side, b: _Side) -> Comparison:
-    """Return the comparison with its interval, and the verdict that follows from it."""
     sign = QUANTITIES[undecided.quantity].sign
     variance = a.variance + b.variance
     error = math.sqrt(variance)

@@ -12,8 +12,13 @@ from typing import NamedTuple
 
 from pytest_mlms.core.quantities import QUANTITIES, Quantity, upgrade_rules
 from pytest_mlms.core.records import Comparison, Verdict, main_comparison
-from pytest_mlms.core.statistics import largest_loss, samples_for_percentile
-from pytest_mlms.decide.upgrade.figures import Figure
+from pytest_mlms.core.statistics import (
+    binomial_bounds,
+    fisher_probability,
+    largest_loss,
+    samples_for_percentile,
+)
+from pytest_mlms.decide.upgrade.figures import STALLED, Figure
 from pytest_mlms.decide.upgrade.round_estimate import (
     ROUNDS,
     RoundSpan,
@@ -54,7 +59,22 @@ def compare_rounds(
         figures = [figures[name] for figures in rounds if name in figures]
         if figures:
             tolerance = tolerance_of(name, tolerances, baselines)
-            undecided = _undecided(name, figures, tolerance, name in gates, span)
+            quantity = QUANTITIES[name]
+            usable = sum(_counts(name, figure) for figure in figures)
+            counting = _counting(name, figures)
+            undecided = Comparison(
+                quantity=name,
+                a=median([figure.a for figure in counting]),
+                b=median([figure.b for figure in counting]),
+                unit=quantity.unit,
+                tolerance=tolerance.share,
+                least_change=tolerance.least_change,
+                asked=tolerance.asked,
+                gate=name in gates,
+                replicates=len(figures),
+                of="rounds",
+                lacking=_missing(quantity, figures, usable, span),
+            )
             decided = _decide(undecided, _usable(name, rounds, orders, span.least), span)
             comparisons.append(_one_sign(decided))
     return comparisons
@@ -148,27 +168,6 @@ def _usable(
     return _Usable(changes, kept)
 
 
-def _undecided(
-    name: str, figures: Sequence[Figure], tolerance: QuantityTolerance, gate: bool, span: RoundSpan
-) -> Comparison:
-    quantity = QUANTITIES[name]
-    usable = sum(_counts(name, figure) for figure in figures)
-    counting = _counting(name, figures)
-    return Comparison(
-        quantity=name,
-        a=median([figure.a for figure in counting]),
-        b=median([figure.b for figure in counting]),
-        unit=quantity.unit,
-        tolerance=tolerance.share,
-        least_change=tolerance.least_change,
-        asked=tolerance.asked,
-        gate=gate,
-        replicates=len(figures),
-        of="rounds",
-        lacking=_missing(quantity, figures, usable, span),
-    )
-
-
 def _decide(undecided: Comparison, usable: _Usable, span: RoundSpan) -> Comparison:
     """Return the comparison with its interval, and the verdict that follows from it."""
     if not usable.changes:
@@ -207,7 +206,7 @@ def verdict_of_interval(low: float, high: float, limit: float) -> Verdict:
 
 
 def _missing(quantity: Quantity, figures: Sequence[Figure], usable: int, span: RoundSpan) -> str:
-    """Return what a decision lacks, "" where nothing is missing."""
+    """Return the reason why nothing can be decided, "" for none."""
     if quantity.percent is not None and usable < span.least:
         needed = samples_for_percentile(quantity.percent)
         fewest = min(figure.calls for figure in figures)
@@ -320,3 +319,64 @@ def verdict_of(comparisons: Sequence[Comparison]) -> Verdict:
         return Verdict.INCONCLUSIVE
     main = main_comparison(comparisons)
     return main.verdict if main is not None and main.gate else Verdict.PASSED
+
+
+RISK_OF_CALLS = 0.0015
+"""Of calling a B that stalls as much more often as is allowed REGRESSED, at each look."""
+
+_SUSPECT_CHANCE = 0.25  # probability by chance below which a candidate is worth more rounds
+_SEEN = 99  # the percentile whose calls show a B that never stalls
+
+
+def compare_stalls(
+    rounds: Sequence[Mapping[str, Figure]],
+    tolerance: float | None = None,
+    span: RoundSpan = ROUNDS,
+) -> Comparison | None:
+    """Return the verdict on stalls over all rounds.
+
+    ``tolerance`` is the one that was named, which makes them a gate. Otherwise there is nothing to
+    tell where B doesn't stall more often than chance has it, and None is returned. The interval is
+    the wider one of both: by chance, of so many stalls, and by what differs between rounds. A B
+    that never stalls is PASSED after the calls that would show one in a hundred.
+    """
+    figures = [found["stalls"] for found in rounds if "stalls" in found]
+    if not figures:
+        return None
+    allowed = upgrade_rules("calls")["stalls"].tolerance if tolerance is None else tolerance
+    count = sum(figure.calls for figure in figures)
+    hits_a = sum(round(figure.a * figure.calls) for figure in figures)
+    hits_b = sum(round(figure.b * figure.calls) for figure in figures)
+    chance = fisher_probability(hits_a, count, hits_b, count, 1 + allowed)
+    of_rounds = estimate_change([figure.value for figure in figures], span)
+    of_calls = binomial_bounds(hits_b, hits_a + hits_b, RISK_OF_CALLS, span.risk_of_passing)
+    low = min(_odds(of_calls.low), exp_of(of_rounds.low))
+    high = max(_odds(of_calls.high), exp_of(of_rounds.high))
+    is_rare = hits_b == 0 and count >= samples_for_percentile(_SEEN)
+    verdict = Verdict.INCONCLUSIVE
+    if len(figures) >= span.to_fail and low > 1 + allowed:
+        verdict = Verdict.REGRESSED
+    elif len(figures) >= span.least and (high < 1 + allowed or is_rare):
+        verdict = Verdict.PASSED
+    if tolerance is None and (verdict is Verdict.PASSED or chance > _SUSPECT_CHANCE):
+        return None
+    return Comparison(
+        quantity="stalls",
+        a=hits_a / count,
+        b=hits_b / count,
+        unit="fraction",
+        tolerance=allowed,
+        gate=tolerance is not None,
+        replicates=count,
+        of="calls",
+        ratio=(hits_b + 0.5) / (hits_a + 0.5),
+        low=low,
+        high=high,
+        verdict=verdict,
+        about=f"A had {hits_a:,} calls of {STALLED} times the median or more, B {hits_b:,}, "
+        f"of {count:,} each",
+    )
+
+
+def _odds(share: float) -> float:
+    return share / (1 - share) if share < 1 else math.inf

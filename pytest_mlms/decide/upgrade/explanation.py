@@ -9,6 +9,7 @@ from pytest_mlms.core.records import Comparison, Verdict
 from pytest_mlms.core.units import format_quantity
 from pytest_mlms.decide.upgrade.advice import advice_on
 from pytest_mlms.decide.upgrade.crash import CRASH_SUMMARY
+from pytest_mlms.decide.upgrade.criteria import MISSING
 from pytest_mlms.decide.upgrade.labels import (
     NOT_SHOWN,
     change_text,
@@ -24,12 +25,10 @@ from pytest_mlms.decide.upgrade.labels import (
     verdict_label,
 )
 from pytest_mlms.decide.upgrade.layer_diff import LayerChange, explains
-from pytest_mlms.decide.upgrade.missing_gates import MISSING
-from pytest_mlms.decide.upgrade.result import UpgradeResult
+from pytest_mlms.decide.upgrade.result import RoundRecord, SideRecord, UpgradeResult
 from pytest_mlms.decide.upgrade.round_estimate import LEAST_ROUNDS, unseen_share
 from pytest_mlms.decide.upgrade.rounds import CLOCKS, SIDES
 from pytest_mlms.decide.upgrade.setting import UpgradeSetting
-from pytest_mlms.decide.upgrade.start_parts import start_parts
 
 _VERDICTS = list(Verdict)  # worst first
 _NO_LAYER_SLOWER = (
@@ -44,22 +43,16 @@ _LONGEST_SHORT = 60  # characters of the first line, beside the model and the ca
 
 
 def explain_upgrade(result: UpgradeResult, setting: UpgradeSetting) -> str:
-    """Return the text of a result: what was found, how surely, on what machine, what to try.
+    """Return the text of a result: the findings, how sure they are, the machine, and advice.
 
     What decided against an upgrade comes first, in a line that is enough for a summary.
     """
     lines = [
         *_quantities(result),
         *group_lines(result.input_groups),
-        *_worse_inputs(result),
-        *_slow_inputs(result),
-        *_precision(result),
+        *_named_inputs(result),
         *_method(result),
-        *_unseen(result),
-        *_software(result),
-        *_changed_packages(setting),
-        *_other_differences(setting),
-        *_caches(setting),
+        *_software(result, setting),
         f"machine: {_machine(result, setting)}",
         *_layers(result),
         *advice_on(result, setting),
@@ -83,7 +76,8 @@ def _summary(result: UpgradeResult) -> str:
     if result.crashed:
         return CRASH_SUMMARY
     if result.wrong_outputs:
-        effects = f"{_lost_accuracy(result)}{_faster_because_wrong(result)}"
+        is_faster = result.latency is not None and result.latency.high < 1
+        effects = _lost_accuracy(result) + ", and is faster because it is wrong" * is_faster
         return f"REGRESSED, B computes something else{effects}"
     if result.regressed:
         names = [compared.quantity for compared in result.regressed]
@@ -105,29 +99,22 @@ def _lost_accuracy(result: UpgradeResult) -> str:
     """Return the first quantity of the task that got worse, with both values."""
     for compared in result.regressed:
         if compared.of == "inputs":
-            return f" ({compared.quantity} {_both_values(compared)})"
+            a, b = (format_quantity(value, compared.unit) for value in (compared.a, compared.b))
+            return f" ({compared.quantity} {a} -> {b})"
     return ""
-
-
-def _both_values(compared: Comparison) -> str:
-    a = format_quantity(compared.a, compared.unit)
-    b = format_quantity(compared.b, compared.unit)
-    return f"{a} -> {b}"
-
-
-def _faster_because_wrong(result: UpgradeResult) -> str:
-    if result.latency is None or result.latency.high >= 1:
-        return ""
-    return ", and is faster because it is wrong"
 
 
 def _quantities(result: UpgradeResult) -> list[str]:
     """Return a line for each quantity, the worst first, and one for those that are not judged."""
     lines = []
     not_judged = []
-    for compared in sorted(result.comparisons, key=_badness):
+    worst_first = sorted(
+        result.comparisons, key=lambda each: (_VERDICTS.index(each.verdict), not each.gate)
+    )
+    for compared in worst_first:
         if _is_worth_a_line(compared):
-            lines.append(_quantity_line(compared) + _parts_of_start(compared, result))
+            line = f"{verdict_label(compared):<12} {compared.quantity}: {_finding(compared)}"
+            lines.append(line + _parts_of_start(compared, result))
         else:
             not_judged.append(compared.quantity)
     if not_judged:
@@ -136,22 +123,13 @@ def _quantities(result: UpgradeResult) -> list[str]:
     return lines
 
 
-def _worse_inputs(result: UpgradeResult) -> list[str]:
-    """Return the inputs that got worst, with what A and B made of them."""
-    if not result.worse_inputs:
-        return []
-    return ["inputs that got worst (A -> B):", *[f"  {line}" for line in result.worse_inputs]]
-
-
-def _slow_inputs(result: UpgradeResult) -> list[str]:
-    """Return the inputs that got slower, with the times of A and B."""
-    if not result.slow_inputs:
-        return []
-    return ["inputs that got slower (A -> B):", *[f"  {line}" for line in result.slow_inputs]]
-
-
-def _badness(compared: Comparison) -> tuple[int, bool]:
-    return _VERDICTS.index(compared.verdict), not compared.gate
+def _named_inputs(result: UpgradeResult) -> list[str]:
+    """Return the inputs that got worst, and those that got slower, with both sides of each."""
+    lines = []
+    for what, named in (("worst", result.worse_inputs), ("slower", result.slow_inputs)):
+        if named:
+            lines += [f"inputs that got {what} (A -> B):", *[f"  {line}" for line in named]]
+    return lines
 
 
 def _is_worth_a_line(compared: Comparison) -> bool:
@@ -162,15 +140,36 @@ def _is_worth_a_line(compared: Comparison) -> bool:
     return not (few and compared.lacking)
 
 
-def _quantity_line(compared: Comparison) -> str:
-    return f"{verdict_label(compared):<12} {compared.quantity}: {_finding(compared)}"
-
-
 def _parts_of_start(compared: Comparison, result: UpgradeResult) -> str:
     if compared.quantity != "start_time":
         return ""
-    parts = start_parts(result.rounds)
+    parts = _start_parts(result.rounds)
     return f" ({parts})" if parts else ""
+
+
+def _start_parts(rounds: Sequence[RoundRecord]) -> str:
+    """Return the median parts of the rounds' starts, A -> B; "" where an agent told no import."""
+    parts: dict[str, list[str]] = {}
+    for side in SIDES:
+        processes = [_start_seconds(record.sides[side]) for record in rounds]
+        if not all(processes):
+            return ""
+        for name in processes[0]:
+            seconds = median(process[name] for process in processes)
+            parts.setdefault(name, []).append(format_quantity(seconds, "s"))
+    return ", ".join(f"{name} {' -> '.join(values)}" for name, values in parts.items())
+
+
+def _start_seconds(side: SideRecord) -> dict[str, float]:
+    """Return the seconds of each part; none where an agent doesn't tell them all."""
+    if side.interpreter_seconds is None or side.import_seconds is None:
+        return {}
+    return {
+        "interpreter": side.interpreter_seconds,
+        "import": side.import_seconds,
+        "load": side.load_seconds,
+        "first call": side.first_seconds,
+    }
 
 
 def _finding(compared: Comparison) -> str:
@@ -214,28 +213,22 @@ def _starts(result: UpgradeResult) -> str:
     )
 
 
-def _precision(result: UpgradeResult) -> list[str]:
-    return [] if result.main is None else [precision_text(result.main)]
-
-
 def _method(result: UpgradeResult) -> list[str]:
+    """Return the precision and the number of measurements, and their blind spot."""
+    lines = [] if result.main is None else [precision_text(result.main)]
     if not result.rounds:
-        return []
+        return lines
     pairs = sum(record.pairs for record in result.rounds)
     rounds = _plural(len(result.rounds), "round")
-    clock = "none"
-    if result.clock is not None:
-        clock = f"{result.clock} ({CLOCKS[result.clock]})"
+    clock = "none" if result.clock is None else f"{result.clock} ({CLOCKS[result.clock]})"
     measured = f"{pairs:,} pairs ({_turns(result)}{_starts(result)}) in {rounds} of fresh processes"
-    return [f"{measured}; clock: {clock}"]
-
-
-def _unseen(result: UpgradeResult) -> list[str]:
-    """Return what rounds can't show of processes, where an upgrade passed by them."""
-    if result.regressed or result.undecided_gates or not result.rounds:
-        return []
-    share = percent(unseen_share(len(result.rounds)), ".0f")
-    return [f"a kind of processes that less than {share} are of may be unseen (--mlms-rounds)"]
+    lines.append(f"{measured}; clock: {clock}")
+    if not result.regressed and not result.undecided_gates:
+        share = percent(unseen_share(len(result.rounds)), ".0f")
+        lines.append(
+            f"a kind of processes that less than {share} are of may be unseen (--mlms-rounds)"
+        )
+    return lines
 
 
 def _turns(result: UpgradeResult) -> str:
@@ -254,48 +247,47 @@ def _plural(count: int, noun: str) -> str:
     return f"{count} {noun}{ending}"
 
 
-def _software(result: UpgradeResult) -> list[str]:
-    """Return the versions of both sides: a stack's name, such as "lock", may not have them."""
-    if not result.rounds:
-        return []
-    sides = result.rounds[0].sides
-    a = software_text(sides["a"].versions, sides["a"].python)
-    b = software_text(sides["b"].versions, sides["b"].python)
-    if a == b:
-        return [f"both sides: {a}"]
-    return [f"A: {a}", f"B: {b}"]
+def _software(result: UpgradeResult, setting: UpgradeSetting) -> list[str]:
+    """Return the versions of both sides, and what else differs between them.
 
-
-def _changed_packages(setting: UpgradeSetting) -> list[str]:
-    """Return what else differs: pip may have moved what nobody asked for."""
-    if not setting.changed_packages:
-        return []
-    return [f"packages that differ (A → B): {', '.join(setting.changed_packages)}"]
-
-
-def _other_differences(setting: UpgradeSetting) -> list[str]:
-    """Return what differs beside packages, or that nothing is known to."""
+    A stack's name, such as "lock", may not have versions, and pip may have moved what nobody asked
+    for.
+    """
+    lines = []
+    if result.rounds:
+        sides = result.rounds[0].sides
+        a, b = (software_text(sides[side].versions, sides[side].python) for side in SIDES)
+        lines += [f"both sides: {a}"] if a == b else [f"A: {a}", f"B: {b}"]
+    if setting.changed_packages:
+        lines.append(f"packages that differ (A → B): {', '.join(setting.changed_packages)}")
     if setting.differences:
-        return [f"what else differs (A → B): {', '.join(setting.differences)}"]
-    return []
-
-
-def _caches(setting: UpgradeSetting) -> list[str]:
-    return [f"caches of compilers: {setting.caches}"] if setting.caches else []
+        lines.append(f"what else differs (A → B): {', '.join(setting.differences)}")
+    if setting.caches:
+        lines.append(f"caches of compilers: {setting.caches}")
+    return lines
 
 
 def _machine(result: UpgradeResult, setting: UpgradeSetting) -> str:
-    parts = [*_processor(setting), _cores(result), *_load(setting)]
+    """Return the processor, the cores and their load, and what disturbed the rounds."""
+    cpu = setting.machine.get("cpu")
+    parts = [str(cpu.get("model"))] if cpu else []
+    parts.append(_cores(result))
+    load_average = setting.machine.get("load_average")
+    if load_average:
+        parts.append(f"load {load_average[0]:g}")
+    for name in ("busy", "steal"):
+        share = setting.cpu_shares.get(name)
+        if share is not None:
+            parts.append(f"{name} {percent(share, '.0f')}")
     if not all(record.turns_exclusive for record in result.rounds):
         parts.append("the waiting side could not be stopped")
     if not all(record.steady for record in result.rounds):
         parts.append("warm-up did not reach a steady state")
-    parts += _launches(result)
-    return ", ".join([*parts, *setting.gpu_notes])
+    return ", ".join([*parts, *_launches(result), *setting.gpu_notes])
 
 
 def _launches(result: UpgradeResult) -> list[str]:
-    """Return the sides whose time between events is that of launches: the GPU waits for these."""
+    """Return the sides whose events time launches, for which the GPU waits."""
     found = []
     for side in SIDES:
         told = [record.sides[side].event_times for record in result.rounds]
@@ -309,13 +301,6 @@ def _launches(result: UpgradeResult) -> list[str]:
     return found
 
 
-def _processor(setting: UpgradeSetting) -> list[str]:
-    cpu = setting.machine.get("cpu")
-    if not cpu:
-        return []
-    return [str(cpu.get("model"))]
-
-
 def _cores(result: UpgradeResult) -> str:
     cores: set[int] = set()
     for record in result.rounds:
@@ -324,18 +309,6 @@ def _cores(result: UpgradeResult) -> str:
         return "not held to cores"
     numbers = map(str, sorted(cores))
     return f"cores {', '.join(numbers)}"
-
-
-def _load(setting: UpgradeSetting) -> list[str]:
-    parts = []
-    load_average = setting.machine.get("load_average")
-    if load_average:
-        parts.append(f"load {load_average[0]:g}")
-    for name in ("busy", "steal"):
-        share = setting.cpu_shares.get(name)
-        if share is not None:
-            parts.append(f"{name} {percent(share, '.0f')}")
-    return parts
 
 
 def _layers(result: UpgradeResult) -> list[str]:

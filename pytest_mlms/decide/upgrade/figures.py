@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
+from mlms_predictors._run.replies import DeviceBytes
 
 from pytest_mlms.core.quantities import upgrade_rules
 from pytest_mlms.core.serialization import NullAs, plain_as_list
@@ -17,9 +18,7 @@ from pytest_mlms.core.statistics import (
     signed_rank,
     weighted_percentile,
 )
-from pytest_mlms.decide.upgrade.device_memory import by_one_counter
-from pytest_mlms.decide.upgrade.round_inputs import RoundInputs
-from pytest_mlms.decide.upgrade.rounds import Array, Clock, Round, available_clocks
+from pytest_mlms.decide.upgrade.rounds import Array, Clock, Round, RoundInputs, available_clocks
 
 Statistic = Callable[[Array], Any]
 
@@ -106,7 +105,7 @@ class _Calls(NamedTuple):
 def figures_of(
     measured: Round, clock: Clock, batch_size: int, inputs: RoundInputs | None = None
 ) -> dict[str, Figure]:
-    """Return the quantities of a round by name; ``clock`` is that of latency and throughput.
+    """Return the quantities of a round by name; ``clock`` times latency and throughput.
 
     Percentiles, and quantities that a process has once, such as its time to load, have an error of
     0: the rounds are their samples. Where ``inputs`` are of several groups, each has its share in
@@ -126,7 +125,10 @@ def figures_of(
     if clock == "cpu":
         calls = wall  # CPU time is known for a whole turn, and percentiles need each call
     if calls.advance:
-        figures["throughput"] = _throughput(calls, batch_size)
+        mean = _mean(calls)
+        figures["throughput"] = mean._replace(
+            a=batch_size / mean.a, b=batch_size / mean.b, value=-mean.value
+        )
         figures["stalls"] = _stalls(calls, measured)
     if calls.advance and not calls.is_coarse:
         figures["latency_p90"] = _percentile(calls, 90)
@@ -161,7 +163,16 @@ def _centre(calls: _Calls) -> Figure:
     a coarse clock medians are means.
     """
     if calls.inputs is not None:
-        return _mixed_centre(calls, calls.inputs)
+        whole = before = after = 0.0
+        for group, share in enumerate(calls.inputs.mix.shares):
+            figure = _centre_of(calls, calls.inputs.of_group(group))
+            if figure is not None:
+                whole += share
+                before += share * figure.a
+                after += share * figure.a * math.exp(figure.value)
+        if not before:
+            return Figure(0.0, 0.0, 0.0, math.inf, calls.a.size)
+        return Figure(before / whole, after / whole, math.log(after / before), 0.0, calls.a.size)
     turns = _Calls(*seconds_of_turns(calls.a, calls.b))
     if not turns.advance or calls.is_too_coarse:
         return _unknown(calls)
@@ -171,7 +182,7 @@ def _centre(calls: _Calls) -> Figure:
 
 
 def seconds_of_turns(a: Array, b: Array) -> tuple[Array, Array]:
-    """Return the seconds of both sides' turns, given those of their calls, as turns x calls.
+    """Return the seconds of both sides' turns, given their calls' as turns x calls.
 
     They are medians, or means by a coarse clock.
     """
@@ -218,19 +229,6 @@ def _mean(calls: _Calls) -> Figure:
     return calls.figure(np.mean, value, error)
 
 
-def _mixed_centre(calls: _Calls, inputs: RoundInputs) -> Figure:
-    whole = before = after = 0.0
-    for group, share in enumerate(inputs.mix.shares):
-        figure = _centre_of(calls, inputs.of_group(group))
-        if figure is not None:
-            whole += share
-            before += share * figure.a
-            after += share * figure.a * math.exp(figure.value)
-    if not before:
-        return Figure(0.0, 0.0, 0.0, math.inf, calls.a.size)
-    return Figure(before / whole, after / whole, math.log(after / before), 0.0, calls.a.size)
-
-
 def _centre_of(calls: _Calls, chosen: Array) -> Figure | None:
     """Return the centre of log(b / a) of the chosen calls, by turns; None where there are none."""
     has_any = chosen.any(axis=1)
@@ -257,11 +255,6 @@ def _percentile(calls: _Calls, percent: float) -> Figure:
         a = weighted_percentile(calls.a, weights, percent)
         b = weighted_percentile(calls.b, weights, percent)
     return Figure(a, b, math.log(b / a), error=0.0, calls=calls.a.size)
-
-
-def _throughput(calls: _Calls, batch_size: int) -> Figure:
-    mean = _mean(calls)
-    return mean._replace(a=batch_size / mean.a, b=batch_size / mean.b, value=-mean.value)
 
 
 def _stalls(calls: _Calls, measured: Round) -> Figure:
@@ -318,6 +311,20 @@ def _slower(calls: Array, times: float) -> int:
     slow = calls > times
     slow[:, 1:] &= ~slow[:, :-1].copy()
     return int(slow.sum())
+
+
+def by_one_counter(
+    a: DeviceBytes | None, b: DeviceBytes | None
+) -> tuple[int, int] | tuple[None, None]:
+    """Return the bytes of both sides by the first counter of A that B has, too.
+
+    Counters count different things: a framework's its pool, NVML also the context of CUDA.
+    """
+    if a is not None and b is not None:
+        for counter, held in a.counters.items():
+            if counter in b.counters:
+                return held, b.counters[counter]
+    return None, None
 
 
 def _of_process(measured: Round) -> dict[str, Figure]:

@@ -27,19 +27,25 @@ from pytest_mlms.core.statistics import is_steady
 from pytest_mlms.decide.upgrade.agents import AgentPair, TurnPlan
 from pytest_mlms.decide.upgrade.crash import EXITS_TO_FAIL, Exits
 from pytest_mlms.decide.upgrade.figures import centre_of, slow_calls
-from pytest_mlms.decide.upgrade.interleave_plan import InterleavePlan
-from pytest_mlms.decide.upgrade.late_calls import LateCalls
-from pytest_mlms.decide.upgrade.round_growth import RoundGrowth
-from pytest_mlms.decide.upgrade.round_inputs import RoundInputs
-from pytest_mlms.decide.upgrade.round_load import LoadRunner, LoadStrategy, RoundLoad
-from pytest_mlms.decide.upgrade.round_record import RoundRecord, SideRecord
-from pytest_mlms.decide.upgrade.rounds import SIDES, Array, Outputs, Round, Side, SideName
-from pytest_mlms.decide.upgrade.turn_watch import (
+from pytest_mlms.decide.upgrade.interleave_plan import (
+    InterleavePlan,
     TurnWatch,
     durations,
     ratios_of,
     undisturbed,
     waits,
+)
+from pytest_mlms.decide.upgrade.late_calls import LateCalls, RoundGrowth
+from pytest_mlms.decide.upgrade.result import RoundRecord, SideRecord
+from pytest_mlms.decide.upgrade.round_load import LoadRunner, LoadStrategy, RoundLoad
+from pytest_mlms.decide.upgrade.rounds import (
+    SIDES,
+    Array,
+    Outputs,
+    Round,
+    RoundInputs,
+    Side,
+    SideName,
 )
 from pytest_mlms.measure.agent.predictor import Clocks, Predictor, Turn
 from pytest_mlms.measure.evaluate.steadiness import SUSPECT_GROWTH, even_out
@@ -169,7 +175,7 @@ class KilledOnce:
         self._is_spent = False
 
     def unless_killed(self, step: Callable[[], T]) -> T:
-        """Return what a step returns, the first time that the candidate is killed of a second try.
+        """Return the result of a step, of a second try the first time that the candidate is killed.
 
         The kernel or a person may kill any process.
         """
@@ -347,8 +353,9 @@ class RoundRunner:
         idle = self._idle_cpu()
         sides: dict[SideName, Side] = {}
         for side in SIDES:
-            all_turns = _SideTurns(first_turns[side], turns[side], last_turns[side])
-            side_of_turns = _measured_side(pair[side], pair.clocks[side], all_turns)
+            side_of_turns = _measured_side(
+                pair[side], pair.clocks[side], first_turns[side], turns[side], last_turns[side]
+            )
             sides[side] = replace(
                 side_of_turns,
                 growth=growth[side],
@@ -568,7 +575,7 @@ class RoundRunner:
         return TurnPlan(calls_of_turn(self._slowest_call(skip)), skip)
 
     def _probe(self, side: SideName, calls: int) -> Array:
-        """Return the seconds of a turn's calls, as multiples of those of its second half.
+        """Return the seconds of a turn's calls, as multiples of its second half's.
 
         Each is the median of several turns, in which a call is compared with others of its
         group.
@@ -642,14 +649,6 @@ class RoundRunner:
         return turns, first_sides, calls.reshape(-1, turn_plan.count) % cycle
 
 
-class _SideTurns(NamedTuple):
-    """The turns of one side: its first call, the timed turns, and its last call."""
-
-    first: Turn
-    timed: Sequence[Turn]
-    last: Turn
-
-
 def calls_of_turn(seconds: float) -> int:
     """Return how many calls a turn times, of calls that take so many seconds each."""
     return min(_MOST_CALLS, math.ceil(_TURN_SECONDS / seconds))
@@ -696,21 +695,24 @@ def _times_of(turns: Sequence[Turn], clocks: Clocks) -> dict[str, Array | None]:
     }
 
 
-def _measured_side(predictor: Predictor, clocks: Clocks, turns: _SideTurns) -> Side:
-    first_wait = turns.first.times["wait"]
+def _measured_side(
+    predictor: Predictor, clocks: Clocks, first: Turn, timed: Sequence[Turn], last: Turn
+) -> Side:
+    """Return the measurements of a side: of its first call, its timed turns and its last call."""
+    first_wait = first.times["wait"]
     first_waited = float(first_wait[-1] - first_wait[0])
-    first_seconds = clocks.bind_seconds + float(durations(turns.first)[0]) - first_waited
+    first_seconds = clocks.bind_seconds + float(durations(first)[0]) - first_waited
     loaded = predictor.seconds_until_loaded
-    times: dict[str, Any] = _times_of(turns.timed, clocks)
+    times: dict[str, Any] = _times_of(timed, clocks)
     return Side(
         **times,
         load_seconds=predictor.load_seconds - predictor.load_waited,
         first_seconds=first_seconds,
-        peak_bytes=turns.last.peak_bytes if predictor.peak_is_since_load else None,
+        peak_bytes=last.peak_bytes if predictor.peak_is_since_load else None,
         start_seconds=None if loaded is None else loaded + first_seconds,
         import_bytes=predictor.rss_before,
-        device_memory=turns.last.device_memory,
-        event_times=turns.last.event_times,
+        device_memory=last.device_memory,
+        event_times=last.event_times,
     )
 
 

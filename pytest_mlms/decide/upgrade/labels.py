@@ -27,14 +27,14 @@ _LEAST_WRITTEN_OUT = 99.5  # percent
 
 
 def with_variant(stack: str, variant: str | None) -> str:
-    """Return what a text calls a stack that runs a variant of a model."""
+    """Return the name in texts of a stack that runs a variant of a model."""
     if not variant or stack.endswith(variant):
         return stack
     return variant if stack == "here" else f"{stack} {variant}"
 
 
 def sides_label(candidate: str, baseline: str, framework: str) -> str:
-    """Return what is compared, with the framework where the candidate's name does not have it."""
+    """Return both sides' names, with the framework where the candidate's name does not have it."""
     label = f"{candidate} (B) against {baseline} (A)"
     if framework in candidate:
         return label
@@ -75,7 +75,7 @@ def deciding_label(verdict: Verdict, comparisons: Sequence[Comparison]) -> str:
 
 
 def tolerance_label(compared: Comparison) -> str:
-    """Return the tolerance; of one that is wider than what was asked for also that, and why."""
+    """Return the tolerance; for one that is wider than the asked one also that, and why."""
     return f"{percent(compared.tolerance)}{widening_label(compared)}"
 
 
@@ -97,7 +97,7 @@ def straddling_text(compared: Comparison) -> str:
 
 
 def widening_label(compared: Comparison) -> str:
-    """Return what was asked for in place of a wider tolerance, and why; else ""."""
+    """Return the asked tolerance in place of a wider one, and why; else ""."""
     reason = _widening(compared, "the least change that is judged")
     if compared.asked is not None:
         return f" (instead of {percent(compared.asked)}: {reason})"
@@ -105,7 +105,7 @@ def widening_label(compared: Comparison) -> str:
 
 
 def widened_forms(compared: Comparison) -> tuple[str, ...]:
-    """Return a tolerance that is wider than what was asked for and why, the longest form first.
+    """Return a tolerance that is wider than the asked one and why, the longest form first.
 
     There are none for another tolerance.
     """
@@ -118,7 +118,7 @@ def widened_forms(compared: Comparison) -> tuple[str, ...]:
 
 
 def _widening(compared: Comparison, least: str) -> str:
-    """Return why a tolerance is wider than what was asked for; "" where it isn't."""
+    """Return why a tolerance is wider than the asked one; "" where it isn't."""
     if compared.least_change:
         return f"{format_quantity(compared.least_change, compared.unit)} is {least}"
     return "" if compared.asked is None else "it is as wide as that of latency"
@@ -202,7 +202,7 @@ def format_change(compared: Comparison, space: str = " ") -> str:
 
 
 def short_changes(compared: Comparison) -> tuple[str, ...]:
-    """Return what a line says of a quantity of an upgrade, the longest form first.
+    """Return the forms of a line on a quantity of an upgrade, the longest first.
 
     Such as "latency ×1.101 (1.083 to 1.112), tolerance 3 %", and the same with fewer figures.
     """
@@ -274,7 +274,7 @@ def is_told(compared: Comparison) -> bool:
 
 
 def told_forms(comparisons: Sequence[Comparison]) -> list[Sequence[str]]:
-    """Return what a line says of each quantity that is to be told, the longest form first."""
+    """Return the forms of a line on each quantity that is to be told, the longest first."""
     return [_told(compared) for compared in comparisons if is_told(compared)]
 
 
@@ -291,7 +291,7 @@ def _told(compared: Comparison) -> Sequence[str]:
 
 
 def change_text(compared: Comparison) -> str:
-    """Return both values and their change, with what is added to both before they are divided."""
+    """Return both values and their change, with the base added to both before the division."""
     a = format_quantity(compared.a, compared.unit)
     b = format_quantity(compared.b, compared.unit)
     rules = {**upgrade_rules("inputs"), **upgrade_rules()}

@@ -1,9 +1,10 @@
-"""Calls late in the life of a process, as of a side that gets slower after a thousand calls.
+"""Further calls of a round: late in the life of a process, and those that tell a leak of memory.
 
-The timed turns of a round are few. So in the first round both sides go on to late calls, and where
-B gets slower there than in its turns, or seems to stall more often, all further rounds do. That the
-first is chosen for it weighs little: it is one of eight or more, chosen for half of what they must
-show. Where these calls are a gate, each round has them.
+The timed turns of a round are few. A side may get slower after a thousand calls: so in the first
+round both sides go on to late calls, and where B gets slower there than in its turns, or seems to
+stall more often, all further rounds do. That the first is chosen for it weighs little: it is one of
+eight or more, chosen for half of what they must show. Where these calls are a gate, each round has
+them.
 """
 
 from __future__ import annotations
@@ -14,18 +15,25 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
+from mlms_predictors._run.replies import UsageReply
 
 from pytest_mlms.core.statistics import fisher_probability
 from pytest_mlms.decide.upgrade.agents import AgentPair, TurnPlan
 from pytest_mlms.decide.upgrade.figures import count_stalls
+from pytest_mlms.decide.upgrade.interleave_plan import seconds_of, undisturbed
 from pytest_mlms.decide.upgrade.rounds import SIDES, Array, SideName
-from pytest_mlms.decide.upgrade.turn_watch import seconds_of, undisturbed
-from pytest_mlms.measure.evaluate.steadiness import even_out
+from pytest_mlms.measure.evaluate.steadiness import (
+    SUSPECT_GROWTH,
+    WATCH_SECONDS,
+    even_out,
+    growth_of,
+    watch_growth,
+)
 
-_CALLS = 2000  # before the late ones
-SECONDS = 0.4
+_LATE_CALLS = 2000  # before the late ones
+LATE_SECONDS = 0.4
 """Seconds that these may take a side."""
-LEAST_CALLS = 640
+CALLS_BEFORE = 640
 """Calls that must come before; after fewer ones none is later than the timed ones."""
 _TURNS = 2
 _NOTICED = math.log1p(0.05)
@@ -70,8 +78,8 @@ class LateCalls:
         ``turns`` are those of the round, in which a call of the slower side took ``slowest``
         seconds, and ``change`` is the log of B / A.
         """
-        calls = min(_CALLS, int(SECONDS / slowest))
-        if calls < LEAST_CALLS or self.wanted is False:
+        calls = min(_LATE_CALLS, int(LATE_SECONDS / slowest))
+        if calls < CALLS_BEFORE or self.wanted is False:
             return FoundLate()
         cycle = len(pair.order)  # whole ones, for batches that take longer than others
         timed = cycle * math.ceil(turns.count / cycle)
@@ -103,3 +111,52 @@ class LateCalls:
         if chance <= _STALLS_SEEM_MORE:
             return True
         return None if chance <= _STALLS_MAY_BE_MORE else False
+
+
+_CALLS = 60  # by which a leak of a kilobyte shows
+_CALL_SECONDS = 0.5  # that these may take a side
+
+
+class RoundGrowth:
+    """The memory of both sides before the turns of a round, and what it became.
+
+    The turns tell it at no cost, but in an item's first round, which has more calls where there
+    were few. Where a side seems to leak, or ``watches`` is set, both are watched for longer after
+    them, ``longest`` seconds in all.
+    """
+
+    def __init__(self, pair: AgentPair, watches: bool, longest: float) -> None:
+        self._pair = pair
+        self._watches = watches
+        self._seconds = min(WATCH_SECONDS, longest / 2)
+        self._before = self._usage()
+
+    def growth(
+        self, calls: int, call_seconds: float, is_first: bool = False
+    ) -> Mapping[SideName, float]:
+        """Return the bytes that a call of each side adds, after ``calls`` calls of its turns."""
+        if is_first and not self._watches:
+            calls += self._call_more(_CALLS - calls, call_seconds)
+        after = self._usage()
+        found = {side: growth_of(self._before[side], after[side], calls) for side in SIDES}
+        if not self._watches and max(found.values()) < SUSPECT_GROWTH:
+            return found
+        for side in SIDES:
+            with self._pair.running(side) as predictor:
+                found[side] = watch_growth(predictor, call_seconds, self._seconds)
+        return found
+
+    def _call_more(self, calls: int, call_seconds: float) -> int:
+        """Make so many calls, or those that there is time for; return how many."""
+        calls = max(0, min(calls, int(_CALL_SECONDS / call_seconds)))
+        if calls:
+            for side in SIDES:
+                self._pair.turn(side, TurnPlan(1, calls - 1))
+        return calls
+
+    def _usage(self) -> dict[SideName, UsageReply]:
+        found = {}
+        for side in SIDES:
+            with self._pair.running(side) as predictor:
+                found[side] = predictor.usage()
+        return found

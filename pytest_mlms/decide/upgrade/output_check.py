@@ -20,10 +20,11 @@ from pytest_mlms.core.errors import AgentError, Crashed, InvalidRun, MlmsError, 
 from pytest_mlms.core.records import Comparison, Verdict
 from pytest_mlms.core.tasks import facts_of
 from pytest_mlms.decide.upgrade.agents import AgentPair, TurnPlan
-from pytest_mlms.decide.upgrade.batch_comparison import BATCH_AGREEMENT, compare_batch_sizes
 from pytest_mlms.decide.upgrade.compared_inputs import (
     Extent,
+    OpenPictures,
     PairOfOutputs,
+    StackInputs,
     drawn_dataset,
     nearby_outputs,
     outputs_of_random,
@@ -46,12 +47,14 @@ from pytest_mlms.decide.upgrade.output_verdict import (
     compared,
     without_measure,
 )
-from pytest_mlms.decide.upgrade.paired_evidence import compare_evidence
+from pytest_mlms.decide.upgrade.paired_evidence import (
+    BATCH_AGREEMENT,
+    compare_batch_sizes,
+    compare_evidence,
+)
 from pytest_mlms.decide.upgrade.rounds import SIDES, Outputs, SideName
 from pytest_mlms.decide.upgrade.served_share import FAIR_CALLS
-from pytest_mlms.decide.upgrade.stack_inputs import OpenPictures, StackInputs
 from pytest_mlms.manifest.schema import Output
-from pytest_mlms.measure.evaluate.batch_sizes import TOGETHER, BatchSizes, ByBatch
 from pytest_mlms.measure.evaluate.closeness import Rule, Tolerance
 from pytest_mlms.measure.evaluate.output_sweep import (
     SPREADS,
@@ -60,9 +63,9 @@ from pytest_mlms.measure.evaluate.output_sweep import (
     OutputSweep,
     rules_of,
 )
-from pytest_mlms.measure.evaluate.scoring import Files, Scoring
+from pytest_mlms.measure.evaluate.rows import TOGETHER, BatchSizes, ByBatch
+from pytest_mlms.measure.evaluate.scoring import Files, Scoring, flips_by_class, worse_inputs
 from pytest_mlms.measure.evaluate.tasks.task import Evidence
-from pytest_mlms.measure.evaluate.worst_inputs import flips_by_class, worse_inputs
 from pytest_mlms.measure.pipeline import Dataset
 from pytest_mlms.provide.cases import Case
 
@@ -189,7 +192,10 @@ class OutputCheck:
             self._compare_batch_sizes(pair, rules)  # last, as the baseline may end with that
         elif self.dataset is None:
             self._add_random(pair)
-        self._check_baseline()
+        if self._sweep.inputs and len(self._sweep.nan) == self._sweep.inputs:
+            raise InvalidRun(
+                "the baseline's outputs have NaN for all inputs; there is nothing to compare with"
+            )
         agreement = agreement_of(self._sweep, self._about)
         if lacking := self._about.undecided(self._sweep):
             agreement = without_measure(agreement, lacking)
@@ -355,7 +361,7 @@ class OutputCheck:
         )
 
     def _inputs(self, drawn: int, batches: Iterable[int]) -> list[tuple[int, int, int]]:
-        """Return what tells the inputs of a round's batches from others; 0 is that of any round."""
+        """Return the keys of the inputs of a round's batches; round 0 stands for any."""
         rows = range(self.case.batch_size)
         return [(number and drawn, number, row) for number in batches for row in rows]
 
@@ -483,13 +489,6 @@ class OutputCheck:
         are_worse = any(one.verdict is Verdict.REGRESSED for one in comparisons)
         if are_worse or agreement_of(self._sweep, self._about).verdict is Verdict.REGRESSED:
             self._worse = accuracy.worse_inputs()
-
-    def _check_baseline(self) -> None:
-        """Raise InvalidRun where the baseline gives NaN for all inputs."""
-        if self._sweep.inputs and len(self._sweep.nan) == self._sweep.inputs:
-            raise InvalidRun(
-                "the baseline's outputs have NaN for all inputs; there is nothing to compare with"
-            )
 
 
 def _other_default(pair: AgentPair) -> str:

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from pytest_mlms.core.records import Comparison, Verdict
 from pytest_mlms.core.statistics import Interval, binomial_bounds
+from pytest_mlms.decide.upgrade.compared_inputs import PictureSweep
 from pytest_mlms.decide.upgrade.rounds import SideName
 from pytest_mlms.decide.upgrade.served_share import ServedShare, bounds_of_calls
-from pytest_mlms.decide.upgrade.stack_inputs import PictureSweep
 from pytest_mlms.measure.agent.predictor import RepeatedCalls
 from pytest_mlms.measure.evaluate.closeness import Tolerance
 from pytest_mlms.measure.evaluate.output_sweep import SPREADS, OutputFinding, OutputSweep
@@ -102,7 +102,7 @@ class Circumstances:
     timed: int = 0
 
     def part(self, where: str, fresh: OutputSweep, side: SideName = "b") -> OutputSweep:
-        """Return what was compared elsewhere so far, to be added to: ``fresh`` at first.
+        """Return the comparison of a part so far, to be added to: ``fresh`` at first.
 
         The few inputs of a call or a round would not show which share of them differs.
         """
@@ -188,7 +188,7 @@ def compared(sweep: OutputSweep, about: Circumstances) -> OutputsCompared:
 
 
 def agreement_of(sweep: OutputSweep, about: Circumstances) -> Comparison:
-    """Return the verdict on B's outputs. The ratio is the largest multiple of what is allowed."""
+    """Return the verdict on B's outputs. The ratio is the largest multiple of the tolerance."""
     wrong = _wrong_parts(about)
     judged = [sweep, *[about.parts[where] for where in wrong]]
     ratio = max(each.ratio for each in judged)
@@ -339,7 +339,7 @@ def _texts(sweep: OutputSweep, about: Circumstances, wrong: Sequence[str]) -> li
 
 
 def _parts_texts(about: Circumstances, wrong: Sequence[str]) -> Iterator[str]:
-    """Yield what is wrong elsewhere, and what few calls leave undecided."""
+    """Yield the faults of other parts, and the parts that few calls leave undecided."""
     served = about.served["b"]
     for where in wrong:
         often = f", {served.told}" if where == OF_LOAD else ""
@@ -357,7 +357,7 @@ def _what_differs(part: OutputSweep) -> str:
 
 
 def _baseline_texts(sweep: OutputSweep, about: Circumstances) -> Iterator[str]:
-    """Yield what the baseline's own outputs are like, and what could not be compared."""
+    """Yield the traits of the baseline's own outputs, and the parts that could not be compared."""
     if about.repeats["a"].is_faulty:
         yield _repeats_text("the baseline", about.repeats["a"])
     for where, own in about.own.items():
@@ -408,7 +408,7 @@ def _agreeing(sweep: OutputSweep, about: Circumstances) -> str:
 
 
 def _on(sweep: OutputSweep, about: Circumstances) -> str:
-    """Return on how many inputs, and of a sample what it would have shown."""
+    """Return the number of inputs, and of a sample the fault that it would have shown."""
     if not about.of:
         drawn = "" if about.seed is None else f" random inputs (seed {about.seed})"
         return f"{sweep.inputs:,}{drawn or ' inputs'}"

@@ -12,31 +12,33 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from pytest_mlms.core.arrays import DamagedFile, read_arrays
 from pytest_mlms.core.errors import MlmsError
-from pytest_mlms.core.json_lines import lines_from
+from pytest_mlms.core.files import DamagedFile, read_arrays
 from pytest_mlms.core.quantities import QUANTITIES, upgrade_rules
 from pytest_mlms.core.recorded import Recorded
 from pytest_mlms.core.records import Comparison, InputGroup, Verdict, main_comparison
-from pytest_mlms.core.serialization import from_plain
-from pytest_mlms.decide.upgrade.criteria import Criteria
-from pytest_mlms.decide.upgrade.decision import compare_rounds, is_decided, verdict_of
+from pytest_mlms.core.serialization import from_plain, lines_from
+from pytest_mlms.decide.upgrade.criteria import MISSING, Criteria, missing_gates
+from pytest_mlms.decide.upgrade.decision import (
+    compare_rounds,
+    compare_stalls,
+    is_decided,
+    verdict_of,
+)
 from pytest_mlms.decide.upgrade.figures import OF_PROCESS, Figure, figures_of, group_figures
-from pytest_mlms.decide.upgrade.group_decision import groups_beside
 from pytest_mlms.decide.upgrade.labels import point_label, sides_label
-from pytest_mlms.decide.upgrade.missing_gates import MISSING, missing_gates
-from pytest_mlms.decide.upgrade.round_inputs import RoundInputs
-from pytest_mlms.decide.upgrade.round_record import RoundRecord, SideRecord, start_orders
+from pytest_mlms.decide.upgrade.result import RoundRecord, SideRecord, start_orders
 from pytest_mlms.decide.upgrade.rounds import (
     CLOCKS,
     Array,
     Clock,
     Round,
+    RoundInputs,
     Side,
     SideName,
     available_clocks,
 )
-from pytest_mlms.decide.upgrade.stalls import compare_stalls
+from pytest_mlms.decide.upgrade.slow_inputs import groups_beside
 from pytest_mlms.measure.evaluate.timed_inputs import ONE_GROUP, Mix
 
 
@@ -172,7 +174,12 @@ def replay_upgrade(
     if from_pairs:
         measured = _measured_from_pairs(upgrade, raw_rounds, clock or upgrade.clock)
     else:
-        measured = _recorded_figures(upgrade, clock)
+        if clock is not None and clock != upgrade.clock:
+            raise MlmsError(
+                f"{upgrade.nodeid}: another clock needs the raw pairs, pairs-N.npz, which are not "
+                f"there"
+            )
+        measured = [_Measured(record.figures, record.groups) for record in upgrade.rounds]
     tolerances = dict(upgrade.terms.tolerances)
     if tolerance is not None:
         main = main_comparison(upgrade.comparisons)
@@ -231,7 +238,7 @@ def _decide(
 def _measured_from_pairs(
     upgrade: RecordedUpgrade, raw_rounds: Sequence[_Raw], clock: Clock
 ) -> list[_Measured]:
-    """Return what pairs of calls say by a clock; what a process has once is as recorded."""
+    """Return the figures of pairs by a clock; quantities of a process are as recorded."""
     available = available_clocks(raw_rounds[0].times)
     if clock not in available:
         raise MlmsError(
@@ -242,24 +249,14 @@ def _measured_from_pairs(
     for (times, inputs), record in zip(raw_rounds, upgrade.rounds, strict=True):
         figures = figures_of(times, clock, upgrade.batch_size, inputs)
         groups = group_figures(times, clock, inputs) if inputs and inputs.is_mixed else {}
-        found.append(_Measured({**figures, **_of_no_clock(record)}, groups))
+        under_load = [name for name, quantity in QUANTITIES.items() if quantity.under_load]
+        of_no_clock = {
+            name: record.figures[name]
+            for name in (*OF_PROCESS, *under_load)
+            if name in record.figures
+        }
+        found.append(_Measured({**figures, **of_no_clock}, groups))
     return found
-
-
-def _of_no_clock(record: RoundRecord) -> dict[str, Figure]:
-    """Return the figures that no clock of calls changes: of the load, and of the processes."""
-    under_load = [name for name, quantity in QUANTITIES.items() if quantity.under_load]
-    return {
-        name: record.figures[name] for name in (*OF_PROCESS, *under_load) if name in record.figures
-    }
-
-
-def _recorded_figures(upgrade: RecordedUpgrade, clock: Clock | None) -> list[_Measured]:
-    if clock is not None and clock != upgrade.clock:
-        raise MlmsError(
-            f"{upgrade.nodeid}: another clock needs the raw pairs, pairs-N.npz, which are not there"
-        )
-    return [_Measured(record.figures, record.groups) for record in upgrade.rounds]
 
 
 class _Raw(NamedTuple):

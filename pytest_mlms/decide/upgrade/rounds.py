@@ -1,14 +1,16 @@
-"""Raw measurements of a round, and the clocks that they can be read by."""
+"""Raw measurements of a round, the clocks that they can be read by, and the inputs of its calls."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from mlms_predictors._run.replies import DeviceBytes
 from numpy.typing import NDArray
+
+from pytest_mlms.measure.evaluate.timed_inputs import ONE_GROUP, Elements, Mix
 
 Array = NDArray[Any]
 Outputs = Mapping[str, Array]
@@ -107,3 +109,38 @@ def available_clocks(measured: Round) -> list[Clock]:
         if side.wait is None:
             missing.add("adj")
     return [clock for clock in CLOCKS if clock not in missing]
+
+
+@dataclass(frozen=True, eq=False)
+class RoundInputs:
+    """The inputs of a round, the same for both sides.
+
+    ``numbers`` has the batch of each call, as turns x calls; ``groups`` and ``elements`` are those
+    of each batch. ``again`` are the turns of single calls on batches that earlier rounds showed as
+    slower, and ``numbers_again`` the batches of these.
+    """
+
+    numbers: Array
+    groups: Array
+    mix: Mix = ONE_GROUP
+    elements: Sequence[Elements] = ()
+    again: Round | None = None
+    numbers_again: Sequence[int] = ()
+
+    @property
+    def is_mixed(self) -> bool:
+        """True if the inputs are of several groups."""
+        return len(self.mix.names) > 1
+
+    def of_group(self, group: int) -> Array:
+        """Return which calls had inputs of a group, as turns x calls."""
+        return np.asarray(self.groups[self.numbers] == group)
+
+    def weights(self) -> Array:
+        """Return the weight of each call by which groups have their shares, as turns x calls."""
+        groups = self.groups[self.numbers]
+        weights = np.zeros(groups.shape)
+        for group, share in enumerate(self.mix.shares):
+            chosen = groups == group
+            weights[chosen] = share / max(1, int(chosen.sum()))
+        return weights

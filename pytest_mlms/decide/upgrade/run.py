@@ -11,26 +11,27 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from pytest_mlms.core.arrays import write_arrays
 from pytest_mlms.core.errors import AgentError, Crashed, InvalidRun, untrusted
+from pytest_mlms.core.files import write_arrays
 from pytest_mlms.core.quantities import upgrade_rules
 from pytest_mlms.core.records import Comparison, Verdict
 from pytest_mlms.core.units import format_quantity
 from pytest_mlms.decide.upgrade.agents import AgentPair
 from pytest_mlms.decide.upgrade.crash import Exits, crash_comparison
-from pytest_mlms.decide.upgrade.criteria import Criteria
-from pytest_mlms.decide.upgrade.decision import are_gates_decided, compare_rounds, is_decided
+from pytest_mlms.decide.upgrade.criteria import Criteria, missing_gates
+from pytest_mlms.decide.upgrade.decision import (
+    are_gates_decided,
+    compare_rounds,
+    compare_stalls,
+    is_decided,
+)
 from pytest_mlms.decide.upgrade.figures import clock_step, figures_of, group_figures
-from pytest_mlms.decide.upgrade.group_decision import groups_beside
 from pytest_mlms.decide.upgrade.interleave import MeasuredRound, OpenPair, run_interleaved
 from pytest_mlms.decide.upgrade.interleave_plan import InterleavePlan
 from pytest_mlms.decide.upgrade.layer_diff import changed_layers
-from pytest_mlms.decide.upgrade.missing_gates import missing_gates
 from pytest_mlms.decide.upgrade.output_check import OutputFindings
-from pytest_mlms.decide.upgrade.peak_round import without_peak
-from pytest_mlms.decide.upgrade.result import UpgradeResult
-from pytest_mlms.decide.upgrade.round_inputs import RoundInputs
-from pytest_mlms.decide.upgrade.round_record import effect_of_order, start_orders
+from pytest_mlms.decide.upgrade.result import UpgradeResult, effect_of_order, start_orders
+from pytest_mlms.decide.upgrade.round_load import without_peak
 from pytest_mlms.decide.upgrade.rounds import (
     CLOCKS,
     SIDES,
@@ -41,8 +42,7 @@ from pytest_mlms.decide.upgrade.rounds import (
     SideName,
     available_clocks,
 )
-from pytest_mlms.decide.upgrade.slow_inputs import SlowInputs
-from pytest_mlms.decide.upgrade.stalls import compare_stalls
+from pytest_mlms.decide.upgrade.slow_inputs import SlowInputs, groups_beside
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.evaluate.limits import QUIETER
 from pytest_mlms.measure.evaluate.timed_inputs import ONE_GROUP, Mix, TimedInputs
@@ -174,7 +174,8 @@ class UpgradeRun:
         if measured.load is not None and measured.load.without_peak:
             self._without_peak(measured.load.without_peak)
         self._compare()
-        if self._is_slower() and not self.result.layers:
+        is_slower = any(compared.unit in _TIME_UNITS for compared in self.result.regressed)
+        if is_slower and not self.result.layers:
             self._trace(pair)
         return is_decided(self.result.comparisons, index + 1, self.criteria.rounds.least)
 
@@ -201,7 +202,10 @@ class UpgradeRun:
         step = max(clock_step(side.times(clock)) for side in measured.raw)
         record = replace(measured.record, figures=figures, clock_step=step)
         if measured.inputs is not None:
-            self._take_inputs(measured.inputs, measured.raw, clock)
+            self._mix = measured.inputs.mix  # those that look slower are timed again in the next
+            self._slow_inputs.add(measured.inputs, measured.raw, clock)
+            if self._timed is not None:
+                self._timed.watch = self._slow_inputs.watch
             if measured.inputs.is_mixed:
                 groups = group_figures(measured.raw, clock, measured.inputs)
                 record = replace(record, groups=groups)
@@ -213,13 +217,6 @@ class UpgradeRun:
                 f"{format_quantity(figures['latency'].a, 's')}; ask for another (--mlms-clock), or "
                 f"for a larger batch"
             )
-
-    def _take_inputs(self, inputs: RoundInputs, raw: Round, clock: Clock) -> None:
-        """Have the inputs that look slower timed again in the next round."""
-        self._mix = inputs.mix
-        self._slow_inputs.add(inputs, raw, clock)
-        if self._timed is not None:
-            self._timed.watch = self._slow_inputs.watch
 
     def _choose_clock(self, measured: Round) -> Clock:
         available = available_clocks(measured)
@@ -270,9 +267,6 @@ class UpgradeRun:
             input_groups=groups.groups if groups else (),
             slow_inputs=self._timed.slow_lines(self._slow_inputs.confirmed) if self._timed else (),
         )
-
-    def _is_slower(self) -> bool:
-        return any(compared.unit in _TIME_UNITS for compared in self.result.regressed)
 
     def _trace(self, pair: AgentPair) -> None:
         """Find the layers that changed, in a pass of its own: profiling changes what is timed."""

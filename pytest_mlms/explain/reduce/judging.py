@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.core.arrays import write_arrays
 from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.files import write_arrays
 from pytest_mlms.core.records import Verdict
 from pytest_mlms.core.text import visible
 from pytest_mlms.decide.upgrade.labels import straddling_text
@@ -27,7 +27,7 @@ from pytest_mlms.explain.repro.expectation import can_reduce
 from pytest_mlms.explain.repro.replay.record import CRASH, OUTPUTS, RATIO
 from pytest_mlms.explain.repro.sides import BundleRun
 from pytest_mlms.explain.repro.verdict import Effort, compare_outputs, compare_ratio, rule_of
-from pytest_mlms.measure.evaluate.outputs import NearbyOutputs, nearby_outputs
+from pytest_mlms.measure.evaluate.closeness import NearbyOutputs, nearby_outputs
 
 Array = NDArray[Any]
 Arrays = Mapping[str, Array]

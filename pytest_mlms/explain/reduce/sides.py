@@ -16,10 +16,10 @@ from pytest_mlms.core.records import Launch
 from pytest_mlms.explain.bisect.judgement import ending_of
 from pytest_mlms.explain.repro.bundle import Bundle
 from pytest_mlms.explain.repro.check import launch_of
+from pytest_mlms.measure.agent.channel import read_record
 from pytest_mlms.measure.agent.opening import load_model
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import Agent, Refused, start_agent
-from pytest_mlms.measure.agent.replies import read_record
 from pytest_mlms.provide.stacks.installers import Show
 
 HUNG = "no answer"

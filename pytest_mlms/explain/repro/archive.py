@@ -14,9 +14,8 @@ import mlms_predictors
 from mlms_predictors._run.zip_files import plain_members
 
 import pytest_mlms
-from pytest_mlms.core.arrays import read_arrays, write_arrays
 from pytest_mlms.core.errors import MlmsError
-from pytest_mlms.core.files import replacing
+from pytest_mlms.core.files import read_arrays, replacing, write_arrays
 from pytest_mlms.explain.repro import replay
 from pytest_mlms.explain.repro.bundle import Bundle
 from pytest_mlms.explain.repro.expectation import is_measured

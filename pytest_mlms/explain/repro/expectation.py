@@ -10,7 +10,7 @@ from typing import Any
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.quantities import QUANTITIES, upgrade_rules
 from pytest_mlms.core.records import Verdict
-from pytest_mlms.core.redaction import anonymous
+from pytest_mlms.core.text import anonymous
 from pytest_mlms.core.units import format_quantity
 from pytest_mlms.decide.upgrade.output_verdict import PICTURES
 from pytest_mlms.explain.bisect.judgement import (

@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from pytest_mlms.core.arrays import DamagedFile, read_arrays
 from pytest_mlms.core.errors import MlmsError
-from pytest_mlms.core.files import read_regular
+from pytest_mlms.core.files import DamagedFile, read_arrays, read_regular
 from pytest_mlms.core.recorded import recorded_launch
 from pytest_mlms.core.records import Stack, device_name
-from pytest_mlms.core.redaction import redact_all
 from pytest_mlms.core.serialization import parse_json
+from pytest_mlms.core.text import redact_all
 from pytest_mlms.decide.upgrade.output_verdict import OWN_THREADS, TIMED
 from pytest_mlms.explain.repro.bundle import Array, Bundle, Expectation
 from pytest_mlms.explain.repro.check import launch_of
@@ -35,8 +34,8 @@ from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.evaluate.closeness import Tolerance, differences, rounding_share
 from pytest_mlms.measure.evaluate.inputs import edge_batches, random_batch
 from pytest_mlms.measure.evaluate.output_sweep import rules_of
+from pytest_mlms.measure.evaluate.scoring import place_of
 from pytest_mlms.measure.evaluate.timed_inputs import first_batch
-from pytest_mlms.measure.evaluate.worst_inputs import place_of
 from pytest_mlms.measure.pipeline import Dataset, open_dataset, without_corrupt
 from pytest_mlms.measure.pipeline.step_files import class_numbers_of, with_local_files
 from pytest_mlms.project import project_stacks

@@ -16,7 +16,7 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.recorded import recorded_launch, without_devices
-from pytest_mlms.core.redaction import redact
+from pytest_mlms.core.text import redact
 from pytest_mlms.explain.repro.bundle import BundleSide
 from pytest_mlms.provide.stacks.declaration import declaration_of
 from pytest_mlms.provide.stacks.exact import (

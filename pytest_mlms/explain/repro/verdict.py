@@ -42,10 +42,9 @@ from pytest_mlms.explain.repro.expectation import is_at_exit, told_to_others
 from pytest_mlms.explain.repro.replay.record import ANSWERS, CRASH, LIMIT, NAME, RATIO
 from pytest_mlms.explain.repro.sides import BundleRun
 from pytest_mlms.measure.agent.opening import open_predictor
-from pytest_mlms.measure.evaluate.closeness import Rule, Tolerance
+from pytest_mlms.measure.evaluate.closeness import NearbyOutputs, Rule, Tolerance, nearby_outputs
 from pytest_mlms.measure.evaluate.limits import explain
 from pytest_mlms.measure.evaluate.output_sweep import Nearby, OutputSweep
-from pytest_mlms.measure.evaluate.outputs import NearbyOutputs, nearby_outputs
 from pytest_mlms.measure.evaluate.performance import measure_performance
 from pytest_mlms.measure.evaluate.performance_plan import EARLY_PROCESSES, PerformancePlan
 from pytest_mlms.warning_types import MlmsKilled

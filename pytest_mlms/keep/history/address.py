@@ -7,8 +7,7 @@ from pathlib import Path
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from pytest_mlms.core.redaction import redact
-from pytest_mlms.core.text import seems_url
+from pytest_mlms.core.text import redact, seems_url
 from pytest_mlms.keep.history.errors import HistoryError
 
 _FORMS = "a history is a file, or postgresql+psycopg://HOST/DATABASE"

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from pytest_mlms.core.recorded import recorded_launch
 from pytest_mlms.core.records import UNUSABLE
-from pytest_mlms.core.redaction import redact
+from pytest_mlms.core.text import redact
 from pytest_mlms.keep.history.machine_class import machine_class
 from pytest_mlms.keep.lockfile.lock import LockedItem, LockedStack, short_digest
 from pytest_mlms.keep.lockfile.software import software_of

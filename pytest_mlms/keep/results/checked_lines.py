@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from pytest_mlms.core.errors import MlmsError
-from pytest_mlms.core.json_lines import lines_from
+from pytest_mlms.core.serialization import lines_from
 from pytest_mlms.keep.results.line import (
     BaselineRecord,
     DatasetRecord,

@@ -11,8 +11,8 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from pytest_mlms.core.quantities.quantity import METHODS
-from pytest_mlms.core.redaction import redact_all
 from pytest_mlms.core.serialization import to_plain
+from pytest_mlms.core.text import redact_all
 from pytest_mlms.keep.results.case_digest import definition_of
 from pytest_mlms.keep.results.line import (
     BaselineRecord,

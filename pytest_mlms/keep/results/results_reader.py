@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.core.json_lines import lines_from
+from pytest_mlms.core.serialization import lines_from
 
 
 @dataclass

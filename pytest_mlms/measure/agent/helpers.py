@@ -1,20 +1,113 @@
-"""Agents that load no model: one runs the Python of a manifest, one decodes pictures."""
+"""Agents beside those of items: for the Python of a manifest, for pictures, and for drafts.
+
+A dataset may have elements that code makes into inputs, in a process of its own. Drafts look at a
+model before there is a manifest that it could be compared with.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from mlms_predictors._run.replies import HelloReply
 
-from pytest_mlms.core.errors import AgentError, DatasetError, MlmsError, OutputError
-from pytest_mlms.core.records import Launch, Place
+from pytest_mlms.core.errors import AgentError, DatasetError, MlmsError, OutputError, Unavailable
+from pytest_mlms.core.records import Launch, Place, Stack
 from pytest_mlms.manifest.load import EmbeddedText, LoadedManifest
+from pytest_mlms.measure.agent.channel import read_record
+from pytest_mlms.measure.agent.opening import import_problem, load_model
+from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import Agent, Array, Refused, start_agent
-from pytest_mlms.measure.pipeline.code_dataset import CodeElement
-from pytest_mlms.measure.pipeline.stack_pictures import Decoding
+from pytest_mlms.measure.pipeline.dataset import Batch, Dataset
+from pytest_mlms.measure.pipeline.inputs import Decoding, as_input
+
+
+class CodeElement(NamedTuple):
+    """An element of a dataset: its number, the suffix of its file's name, and its content."""
+
+    number: int
+    suffix: str
+    content: bytes
+
+
+class CodeRunner(Protocol):
+    """The functions of some code, each run in another process."""
+
+    def preprocess(self, elements: Sequence[CodeElement]) -> list[Array]:
+        """Return the inputs for some elements, by their number; raises DatasetError."""
+
+    def postprocess(self, outputs: Sequence[Array]) -> Array:
+        """Return the scores that the code makes of a batch's outputs; raises OutputError."""
+
+
+@dataclass(frozen=True, eq=False)
+class CodeDataset(Dataset):
+    """A dataset of files; ``runner`` returns the code that makes inputs and scores of them.
+
+    Without code for one of the two, that is done as for other datasets.
+    """
+
+    runner: Callable[[], CodeRunner] | None = None
+    makes_inputs: bool = False
+    makes_scores: bool = False
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def batch(self, indices: Sequence[int]) -> Batch:
+        """Return the model's inputs for the elements at ``indices``; raises DatasetError."""
+        if not self.makes_inputs or self.runner is None:
+            return super().batch(indices)
+        with self._lock:  # an agent does one thing at a time
+            arrays = self.runner().preprocess([self._element(index) for index in indices])
+        if len(arrays) != len(self.inputs):
+            found = f"preprocess returns {len(arrays)} arrays"
+            raise DatasetError(f"{self.name}: {found}, and there are {len(self.inputs)} inputs")
+        batch = {}
+        for spec, array in zip(self.inputs, arrays, strict=True):
+            batch[spec.name] = as_input(np.asarray(array), spec)
+        return batch
+
+    def check_element(self, index: int) -> None:
+        """Raise DatasetError for an element that the code makes no inputs of."""
+        self.batch([index])
+        if self.labels is not None:
+            self.labels[index]
+
+    def _element(self, index: int) -> CodeElement:
+        content = next(iter(self.elements.values()))[index]
+        if not isinstance(content, bytes):
+            problem = f"{self.place(index)} is no file, which the code of a manifest reads"
+            raise DatasetError(f"{self.name}: {problem}; name an archive with a labels.csv")
+        name = self.files[index] if self.files else ""
+        return CodeElement(index, PurePath(name).suffix, content)
+
+    def scored(self, rows: Mapping[str, Array]) -> Mapping[str, Array]:
+        """Return the scores of classes that the code makes of the rows of an output."""
+        if not self.makes_scores or self.runner is None:
+            return rows
+        ((name, values),) = rows.items()
+        with self._lock:
+            found = self.runner().postprocess([values])
+        return {name: _scores(found, values)}
+
+
+def _scores(found: Array, values: Array) -> Array:
+    """Return inputs x classes; of the classes alone, those get 1 and the others 0."""
+    inputs = len(values)
+    if found.shape == (inputs,) and found.dtype.kind in "iu" and values.ndim > 1:
+        classes = int(np.prod(values.shape[1:]))
+        if found.min() < 0 or found.max() >= classes:
+            raise OutputError(f"postprocess returns a class that is none of {classes}")
+        return np.eye(classes, dtype=np.float32)[found]
+    if found.ndim != 2 or len(found) != inputs:
+        problem = f"postprocess returns {found.shape} for {inputs} inputs"
+        raise OutputError(f"{problem}; expected inputs x classes, or a class for each input")
+    return found
 
 
 @dataclass(frozen=True)
@@ -63,7 +156,7 @@ class CodeAgent:
         return list(reply.arrays.values())
 
     def postprocess(self, outputs: Sequence[Array]) -> Array:
-        """Return what the code makes of the outputs of a batch; raises OutputError."""
+        """Return the scores that the code makes of a batch's outputs; raises OutputError."""
         with self._telling("postprocess", OutputError):
             reply = self.agent.request("postprocess", arrays=_numbered(outputs))
         (found,) = reply.arrays.values()
@@ -165,3 +258,71 @@ def open_pictures(spec: PictureSpec) -> Iterator[PictureAgent]:
         yield PictureAgent(agent, spec)
     finally:
         agent.close()
+
+
+_TIMEOUT = 300.0  # seconds for a reply
+_LONGEST_TEXT = 4096  # characters
+
+
+@dataclass(frozen=True)
+class UncheckedModel:
+    """Everything that is needed to load a model of which nothing is known but its files.
+
+    ``predictor`` is the predictor's file, ``files`` are the model's by role, ``log`` is where the
+    agent's output goes.
+    """
+
+    stack: Stack
+    launch: Launch
+    predictor: Path
+    files: Mapping[str, Path]
+    log: Path
+    device: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    allow_code: bool = False
+
+
+@contextlib.contextmanager
+def open_unchecked(model: UncheckedModel) -> Iterator[Predictor]:
+    """Start an agent and load a model; the agent ends with the context.
+
+    Without a device it is the CPU, or the first one where the framework has no CPU. Raises
+    Unavailable where the framework is missing, and AgentError where the model can't be loaded.
+    """
+    began = time.perf_counter()
+    agent = start_agent(model.launch, model.predictor, model.log, _TIMEOUT)
+    try:
+        hello = _say_hello(agent, model)
+        request = {
+            "files": {role: str(path) for role, path in model.files.items()},
+            "device": model.device or _device(hello, model),
+            "threads": None,
+            "options": dict(model.options),
+            "allow_code": model.allow_code,
+        }
+        yield load_model(agent, request, hello, time.perf_counter() - began)
+    finally:
+        agent.close()
+
+
+def _say_hello(agent: Agent, model: UncheckedModel) -> HelloReply:
+    try:
+        facts = agent.request("hello").facts
+    except Refused as error:
+        environment = f"stack {model.stack.name} ({model.launch.command[0]})"
+        problem = import_problem(agent, error, model.stack, environment)
+        if not problem:
+            raise
+        raise Unavailable(problem) from None
+    with agent.checking("hello"):
+        hello: HelloReply = read_record(HelloReply, facts, _LONGEST_TEXT)
+    agent.learn_pid(hello.process)
+    return hello
+
+
+def _device(hello: HelloReply, model: UncheckedModel) -> str:
+    if "cpu" in hello.devices:
+        return "cpu"
+    if hello.devices:
+        return hello.devices[0]
+    raise AgentError(f"{model.stack.framework} finds no device here; run it on a host with one")

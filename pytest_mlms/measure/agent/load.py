@@ -14,8 +14,8 @@ from mlms_predictors._run.replies import DeviceBytes, LoadRunReply
 
 from pytest_mlms.core.errors import AgentError
 from pytest_mlms.core.memory import available_memory
+from pytest_mlms.measure.agent.channel import Energy
 from pytest_mlms.measure.agent.process import Array
-from pytest_mlms.measure.agent.replies import Energy
 
 
 class Batcher(NamedTuple):
@@ -207,7 +207,18 @@ class LoadRecords:
             complete=record is not None and bool(self._served.all()),
             instances=self._plan.instances,
         )
-        return run if record is None else _with_end(run, record)
+        if record is None:
+            return run
+        return replace(
+            run,
+            instance_bytes=tuple(record.instance_bytes),
+            peak_bytes=record.peak_rss - record.own_bytes,
+            energy=Energy(
+                record.joules, record.idle_watts, record.energy_missing, record.energy_period
+            ),
+            busy=record.busy,
+            device_memory=record.device_memory,
+        )
 
     def _check_queries(self, queries: Array, scheduled: Array) -> None:
         plan = self._plan.scheduled
@@ -223,19 +234,6 @@ class LoadRecords:
         if self._served[queries].any() or len(np.unique(queries)) != len(queries):
             raise ProtocolError("a query was served twice")
         self._served[queries] = True
-
-
-def _with_end(run: LoadRun, record: LoadRunReply) -> LoadRun:
-    return replace(
-        run,
-        instance_bytes=tuple(record.instance_bytes),
-        peak_bytes=record.peak_rss - record.own_bytes,
-        energy=Energy(
-            record.joules, record.idle_watts, record.energy_missing, record.energy_period
-        ),
-        busy=record.busy,
-        device_memory=record.device_memory,
-    )
 
 
 def _table(arrays: dict[str, Array], name: str, columns: tuple[str, ...]) -> Array:

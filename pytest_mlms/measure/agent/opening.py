@@ -28,9 +28,9 @@ from packaging.utils import canonicalize_name
 from pytest_mlms.core.errors import AgentError, InvalidRun, MlmsError, Unavailable
 from pytest_mlms.core.records import Launch, Stack, device_name
 from pytest_mlms.core.waits import Waiting, in_silence
+from pytest_mlms.measure.agent.channel import read_record, shortened
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import Agent, Refused, start_agent
-from pytest_mlms.measure.agent.replies import read_record, shortened
 from pytest_mlms.measure.agent.signature import check_signature
 from pytest_mlms.provide.cases import Case
 from pytest_mlms.provide.stacks.declared import install_advice, installed_by, package_of
@@ -121,7 +121,9 @@ class Started:
             start_seconds = time.monotonic() - self.began
             with spec.waiting(lambda: _loading(spec)):
                 predictor = _load(self.agent, spec, hello, start_seconds)
-        return replace(predictor, interpreter_seconds=_seconds_until_ready(self.began, hello))
+        seconds = math.inf if hello.ready is None else hello.ready - self.began
+        has_our_clock = 0 <= seconds < _LONGEST_START
+        return replace(predictor, interpreter_seconds=seconds if has_our_clock else None)
 
     def hurry(self) -> None:
         """Bound a ``load`` in another thread by what the other side took."""
@@ -201,13 +203,21 @@ def _say_hello(agent: Agent, spec: PredictorSpec) -> HelloReply:
     with agent.checking("hello"):
         hello = read_record(HelloReply, facts, _LONGEST_TEXT)
     agent.learn_pid(hello.process)
-    _check_version(hello, spec)
+    case = spec.case
+    framework = case.stack.framework
+    version = hello.versions.get(framework)
+    model = case.model
+    if version is None or not (model.or_nearest or model.is_for(version)):
+        raise Unavailable(
+            f"{case.place('framework')}: asks for {case.model.framework}, "
+            f"and {spec.environment} has {framework} {version}"
+        )
     _check_device(hello, spec)
     return hello
 
 
 def import_problem(agent: Agent, error: Refused, stack: Stack, environment: str) -> str:
-    """Return what is wrong where the framework can't be imported, and what to do; "" elsewhere.
+    """Return the problem and the advice where the framework can't be imported; "" elsewhere.
 
     ``error`` answered "hello". The agent is closed. ``environment`` is how errors name the stack.
     """
@@ -217,12 +227,6 @@ def import_problem(agent: Agent, error: Refused, stack: Stack, environment: str)
         return ""
     problem = f"{stack.framework} can't be imported in {environment}"
     return f"{problem}; {advice or _advice_on_stack(stack)}: {error}"
-
-
-def _seconds_until_ready(began: float, hello: HelloReply) -> float | None:
-    """Return the seconds of the interpreter's start; None where the agent has another clock."""
-    seconds = math.inf if hello.ready is None else hello.ready - began
-    return seconds if 0 <= seconds < _LONGEST_START else None
 
 
 def _import_error(text: str, stack: Stack) -> MlmsError:
@@ -273,18 +277,6 @@ def _check_protocol(facts: Mapping[str, Any], spec: PredictorSpec) -> None:
             f"the agent in {spec.environment} speaks version {spoken} of the protocol, and this "
             f"pytest-mlms version {protocol.VERSION}; start it with the worker.py of this "
             f"installation, or install the same pytest-mlms on both sides"
-        )
-
-
-def _check_version(hello: HelloReply, spec: PredictorSpec) -> None:
-    case = spec.case
-    framework = case.stack.framework
-    version = hello.versions.get(framework)
-    model = case.model
-    if version is None or not (model.or_nearest or model.is_for(version)):
-        raise Unavailable(
-            f"{case.place('framework')}: asks for {case.model.framework}, "
-            f"and {spec.environment} has {framework} {version}"
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from mlms_predictors import Profile, Structure, Tensor
@@ -29,18 +29,7 @@ from mlms_predictors._run.replies import (
 
 from pytest_mlms.core.errors import AgentError
 from pytest_mlms.manifest.load import LoadedManifest
-from pytest_mlms.measure.agent.load import (
-    LoadGenPlan,
-    LoadInterrupted,
-    LoadLost,
-    LoadPlan,
-    LoadRecords,
-    LoadRun,
-    request_fields,
-    schedule_arrays,
-)
-from pytest_mlms.measure.agent.process import Agent, Array, Reply
-from pytest_mlms.measure.agent.replies import (
+from pytest_mlms.measure.agent.channel import (
     UNTOLD,
     Energy,
     check_outputs,
@@ -49,7 +38,11 @@ from pytest_mlms.measure.agent.replies import (
     read_record,
     take_times,
 )
+from pytest_mlms.measure.agent.process import Agent, Array, Reply
 from pytest_mlms.measure.agent.signature import named_tensors, ordered_batch
+
+if TYPE_CHECKING:
+    from pytest_mlms.measure.agent.load import LoadGenPlan, LoadPlan, LoadRun
 
 _RUN_TIMES = ("start", "end", "wait", "cpu", "at")
 _DEVICE_TIMES = (*_RUN_TIMES, "device")
@@ -284,7 +277,7 @@ class Predictor:
         return found
 
     def repeated_calls(self) -> RepeatedCalls:
-        """Return what the turns since ``bind`` say of repeated calls. Raises AgentError."""
+        """Return the repeated calls of the turns since ``bind``. Raises AgentError."""
         kept: list[tuple[int, Mapping[str, Array]]] = []
         while True:
             facts, arrays = self.agent.request("repeats", {"place": len(kept)})
@@ -301,6 +294,14 @@ class Predictor:
         agent ends or the framework fails, and LoadInterrupted at Ctrl-C; both have what was
         received.
         """
+        from pytest_mlms.measure.agent.load import (
+            LoadInterrupted,
+            LoadLost,
+            LoadRecords,
+            request_fields,
+            schedule_arrays,
+        )
+
         records = LoadRecords(plan)
         fields = request_fields(plan, len(batches))
         arrays = [*schedule_arrays(plan), *self._joined(batches)]
@@ -321,7 +322,7 @@ class Predictor:
         return records.run(record)
 
     def served_calls(self, fair: int = 0) -> ServedCalls:
-        """Return what the last load gave, if any, with the few calls that tell most.
+        """Return the calls of the last load, if any, with the few that tell most.
 
         With ``fair`` these are so many at even distances, half of them such that differ from most
         if there are so many. Raises AgentError.
@@ -439,7 +440,7 @@ class Predictor:
         return Turn(times, arrays, record.peak_rss, record.device_memory, record.event_times)
 
     def usage(self, collect: bool = False) -> UsageReply:
-        """Return what the process holds; with ``collect`` after Python's garbage was freed.
+        """Return the memory of the process; with ``collect`` after Python's garbage was freed.
 
         Raises AgentError.
         """

@@ -29,8 +29,7 @@ from numpy.typing import NDArray
 from pytest_mlms.core.errors import AgentError
 from pytest_mlms.core.memory import oom_kills
 from pytest_mlms.core.records import Launch
-from pytest_mlms.measure.agent.channel import Channel, LogFile
-from pytest_mlms.measure.agent.replies import check_answers, unique
+from pytest_mlms.measure.agent.channel import Channel, LogFile, check_answers, unique
 
 Array = NDArray[Any]
 
@@ -147,7 +146,12 @@ class Agent:
         reply = self._exchange(header, arrays, seconds, take_part)
         self.took[kind] = max(self.took.get(kind, 0.0), time.monotonic() - began)
         if reply.facts["type"] == "error":
-            raise self._refusal(kind, reply.facts)
+            error = reply.facts["error"]
+            if error == "MemoryError":
+                self.kill()  # what it can still allocate is not known
+            message = reply.facts["message"]
+            raised = f"{error}: {message}" if message else error
+            raise Refused(f"'{kind}' raised {raised} (log: {self.log.path})", error)
         if self.after_calls is not None and kind in _TIMED:
             self.after_calls(kind, header)
         return reply
@@ -295,14 +299,6 @@ class Agent:
     def _fault(self, kind: str, error: protocol.ProtocolError) -> AgentError:
         self.kill()
         return AgentError(self._report(f"can't exchange frames for '{kind}': {error}"))
-
-    def _refusal(self, kind: str, facts: Mapping[str, Any]) -> Refused:
-        error = facts["error"]
-        if error == "MemoryError":
-            self.kill()  # what it can still allocate is not known
-        message = facts["message"]
-        raised = f"{error}: {message}" if message else error
-        return Refused(f"'{kind}' raised {raised} (log: {self.log.path})", error)
 
     def _signal_agent(self, number: signal.Signals) -> None:
         if self.own_pid and self.alive:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterable
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import mlms_predictors
@@ -25,7 +25,12 @@ def find_predictors(folders: Iterable[Path] = ()) -> dict[str, Path]:
     """
     found = _predictors_in(_OURS)
     for point in entry_points(group=ENTRY_POINTS):
-        found[point.name] = _file_of(point)
+        spec = importlib.util.find_spec(point.value)
+        if spec is None or spec.origin is None:
+            raise Unavailable(
+                f"predictor {point.name!r} should be in module {point.value}, which isn't installed"
+            )
+        found[point.name] = Path(spec.origin)
     for folder in folders:
         found.update(_predictors_in(folder))
     return found
@@ -39,12 +44,3 @@ def is_ours(predictor: Path) -> bool:
 def _predictors_in(folder: Path) -> dict[str, Path]:
     files = sorted(folder.glob("*.py"))
     return {file.stem: file for file in files if not file.stem.startswith("_")}
-
-
-def _file_of(point: EntryPoint) -> Path:
-    spec = importlib.util.find_spec(point.value)
-    if spec is None or spec.origin is None:
-        raise Unavailable(
-            f"predictor {point.name!r} should be in module {point.value}, which isn't installed"
-        )
-    return Path(spec.origin)

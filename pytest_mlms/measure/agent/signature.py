@@ -14,8 +14,8 @@ from mlms_predictors import Tensor
 from pytest_mlms.core.errors import OutputError
 from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.manifest.schema import Input, Output
+from pytest_mlms.measure.agent.channel import TEXTS, is_array
 from pytest_mlms.measure.agent.process import Array
-from pytest_mlms.measure.agent.replies import TEXTS, is_array
 
 
 def ordered_batch(

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from pytest_mlms.core.records import Estimate
 from pytest_mlms.measure.evaluate.closeness import Tolerance, differences
-from pytest_mlms.measure.evaluate.estimates import estimate_share
+from pytest_mlms.measure.evaluate.scoring import estimate_share
 
 Array = NDArray[Any]
 BothSides = tuple[Array, Array]

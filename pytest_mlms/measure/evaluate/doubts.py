@@ -159,7 +159,7 @@ def is_touched(limit: Limit, low: float, high: float, reach: Reach) -> bool:
 
 
 def is_of_calls(limit: Limit) -> bool:
-    """Return whether a limit is on what is computed from the timed calls."""
+    """Return whether a limit is on a quantity of the timed calls."""
     estimator = QUANTITIES[limit.quantity].estimator
     return estimator is not None and estimator.of_calls
 
@@ -198,7 +198,7 @@ def kinds_of(quantity: str, results: Sequence[ProcessResult]) -> ProcessKinds | 
 
 
 def describe_doubts(results: Sequence[ProcessResult]) -> str:
-    """Return what a person should know of the processes before relying on their latency, or ""."""
+    """Return a person's reason not to rely on the latency of processes, or ""."""
     if not all(result.settling.is_settled for result in results):
         return _describe_unsettled(results)
     kinds = kinds_of("latency_p50", results)

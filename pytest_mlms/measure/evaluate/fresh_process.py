@@ -14,7 +14,6 @@ from pytest_mlms.core.quantities.quantity import DeviceTime
 from pytest_mlms.core.statistics import is_steady
 from pytest_mlms.measure.agent.predictor import Predictor, ScenarioRun
 from pytest_mlms.measure.agent.process import Array
-from pytest_mlms.measure.evaluate.contention import latencies_of_running, waited
 from pytest_mlms.measure.evaluate.doubts import is_promising, may_settle
 from pytest_mlms.measure.evaluate.performance_plan import PerformancePlan
 from pytest_mlms.measure.evaluate.process_result import ProcessRecord, ProcessResult
@@ -23,7 +22,9 @@ from pytest_mlms.measure.evaluate.steadiness import (
     WATCH_SECONDS,
     even_out,
     growth_between,
+    latencies_of_running,
     settling_of,
+    waited,
     watch_growth,
 )
 from pytest_mlms.measure.evaluate.timed_inputs import cycle_of, groups_of
@@ -59,7 +60,8 @@ def measure_process(
     )
     warmed = warm_up(plan, predictor, groups_of(batches)[cycle].tolist())
     run = _short_run(plan, predictor, warmed) if early else _full_run(plan, predictor)
-    in_full = not (early and _is_short(plan, run))
+    # Both end alike where the samples are full, or where the least number of calls takes longer.
+    in_full = not (early and (plan.short <= _seconds_of(run) < plan.duration))
     result = _result(plan, predictor, _Timed(began, first, warmed, run, in_full, batches))
     if not in_full and is_promising(plan, result):
         return _with_slow_quantities(plan, predictor, result)
@@ -117,14 +119,6 @@ def _full_run(plan: PerformancePlan, predictor: Predictor) -> ScenarioRun:
 def _short_run(plan: PerformancePlan, predictor: Predictor, warm_up: WarmUp) -> ScenarioRun:
     least = plan.least_short(warm_up.median)
     return predictor.run(plan.scenario, seconds=plan.short, least=least, longest=plan.longest)
-
-
-def _is_short(plan: PerformancePlan, run: ScenarioRun) -> bool:
-    """Return whether a short run ended before a full one would have.
-
-    Both end alike where the samples are full, or where the least number of calls takes longer.
-    """
-    return plan.short <= _seconds_of(run) < plan.duration
 
 
 def _seconds_of(run: ScenarioRun) -> float:

@@ -157,7 +157,20 @@ def input_shape(tensor: Tensor, spec: Input, size: int) -> tuple[int, ...]:
     shape = []
     for model_axis, image_axis in zip(declared, images, strict=True):
         shape.append(image_axis if model_axis is None else model_axis)
-    return _with_batch(tensor, shape, size)
+    if not shape or None in shape[1:]:
+        found = f"has free axes, {tensor.shape}" if shape else "has no known shape"
+        raise OutputError(
+            f"input {tensor.name!r} {found}; add '{_example(shape)}' with your sizes to it in the "
+            f"manifest ('shape: []' for a single number), or add a dataset"
+        )
+    first = size if shape[0] is None else shape[0]
+    if first != size and size > 1:
+        raise OutputError(
+            f"input {tensor.name!r} has {first} rows, and batch_sizes {size}; write the model's "
+            f"size there, or say with 'shape: […, batch, …]' which axis is the batch"
+        )
+    sizes = [axis for axis in shape[1:] if axis is not None]
+    return (first, *sizes)
 
 
 def _sizes(shape: Sequence[int | str], size: int) -> list[int]:
@@ -188,26 +201,8 @@ def known_axes(spec: Input, size: int) -> Axes:
     return images
 
 
-def _with_batch(tensor: Tensor, shape: Axes, size: int) -> tuple[int, ...]:
-    """Return a shape whose first axis is the batch."""
-    if not shape or None in shape[1:]:
-        found = f"has free axes, {tensor.shape}" if shape else "has no known shape"
-        raise OutputError(
-            f"input {tensor.name!r} {found}; add '{_example(shape)}' with your sizes to it in the "
-            f"manifest ('shape: []' for a single number), or add a dataset"
-        )
-    first = size if shape[0] is None else shape[0]
-    if first != size and size > 1:
-        raise OutputError(
-            f"input {tensor.name!r} has {first} rows, and batch_sizes {size}; write the model's "
-            f"size there, or say with 'shape: […, batch, …]' which axis is the batch"
-        )
-    sizes = [axis for axis in shape[1:] if axis is not None]
-    return (first, *sizes)
-
-
 def _example(shape: Axes) -> str:
-    """Return what a manifest may say of a shape: the batch is the first free axis."""
+    """Return an example of a manifest's shape: the batch is the first free axis."""
     sizes = [str(axis or "?") for axis in shape] or ["batch", "3"]
     if None in shape:
         sizes[shape.index(None)] = BATCH

@@ -196,7 +196,7 @@ def alike(undecided: Iterable[Decision]) -> list[list[Decision]]:
 
 
 def _measurement(decision: Decision) -> str:
-    """Return the limit, the verdict on it, and what was measured."""
+    """Return the limit, the verdict on it, and the measured value."""
     limit = decision.limit
     quantity = scale_of(limit)
     is_disturbed = decision.verdict is Verdict.INVALID and decision.reason

@@ -34,8 +34,8 @@ from pytest_mlms.measure.evaluate.load_process import (
 from pytest_mlms.measure.evaluate.performance import Ending, Measurement, has_value
 from pytest_mlms.measure.evaluate.process_result import ProcessResult, estimate_performance
 from pytest_mlms.measure.load.arrivals import poisson_arrivals
-from pytest_mlms.measure.load.early_stopping import CONFIDENCE, worst_of
 from pytest_mlms.measure.load.evidence import LATE_SHARE, Criterion, RunVerdict, judge_run
+from pytest_mlms.measure.load.loadgen import CONFIDENCE, worst_of
 from pytest_mlms.measure.load.peak import find_peak
 from pytest_mlms.measure.load.rate_evidence import Drive, Load, Peak, PeakPlan, Probe
 
@@ -66,34 +66,26 @@ def measure_load(
             return measure_load_process(plan, predictor, batches, number, keep_part)
 
     try:
-        return _measure_until_decided(plan, load_process, keep)
+        began = time.monotonic()
+        longest = 0.0
+        results: list[LoadResult] = []
+        for processes, confidence in plan.looks:
+            for number in range(len(results), processes):
+                started = time.monotonic()
+                if number >= plan.processes and started - began + longest > plan.budget:
+                    return _measurement(plan, results, confidence)
+                result = load_process(number)
+                longest = max(longest, time.monotonic() - started)
+                results.append(result)
+                keep(number, result)
+                if result.verdict is not None and result.verdict.verdict in _DECISIVE:
+                    return _measurement(plan, results, confidence)
+            measurement = _measurement(plan, results, confidence)
+            if not any(_is_open(decision, plan) for decision in measurement.decisions):
+                break
+        return measurement
     except FastestCall as fastest:
         return without_load(plan, fastest)
-
-
-def _measure_until_decided(
-    plan: LoadItemPlan,
-    load_process: Callable[[int], LoadResult],
-    keep: Callable[[int, ProcessResult], None],
-) -> Measurement:
-    began = time.monotonic()
-    longest = 0.0
-    results: list[LoadResult] = []
-    for processes, confidence in plan.looks:
-        for number in range(len(results), processes):
-            started = time.monotonic()
-            if number >= plan.processes and started - began + longest > plan.budget:
-                return _measurement(plan, results, confidence)
-            result = load_process(number)
-            longest = max(longest, time.monotonic() - started)
-            results.append(result)
-            keep(number, result)
-            if result.verdict is not None and result.verdict.verdict in _DECISIVE:
-                return _measurement(plan, results, confidence)
-        measurement = _measurement(plan, results, confidence)
-        if not any(_is_open(decision, plan) for decision in measurement.decisions):
-            break
-    return measurement
 
 
 def _is_open(decision: Decision, plan: LoadItemPlan) -> bool:
@@ -134,7 +126,16 @@ def _measurement(
 
 def _load_estimates(results: Sequence[LoadResult], confidence: float) -> dict[str, Estimate]:
     """Return the quantities that only a load has."""
-    estimates = {"query_latency": _query_latency(results)}
+    slowest = worst_of([result.bounds for result in results])
+    query_latency = Estimate(
+        value=slowest.value * _NANO,
+        low=slowest.low * _NANO,
+        high=slowest.high * _NANO,
+        confidence=CONFIDENCE,
+        replicates=slowest.queries,
+        of="queries of each process",
+    )
+    estimates = {"query_latency": query_latency}
     rates = [result.load.rate for result in results]
     seconds = [1 / rate for rate in rates if rate]
     if len(seconds) == len(rates):
@@ -154,19 +155,6 @@ def _estimate(
     value: float, interval: tuple[float, float], confidence: float, processes: int
 ) -> Estimate:
     return Estimate(value, *interval, confidence, processes, "processes")
-
-
-def _query_latency(results: Sequence[LoadResult]) -> Estimate:
-    """Return the percentile of the process with the longest latencies, by LoadGen's rule."""
-    worst = worst_of([result.bounds for result in results])
-    return Estimate(
-        value=worst.value * _NANO,
-        low=worst.low * _NANO,
-        high=worst.high * _NANO,
-        confidence=CONFIDENCE,
-        replicates=worst.queries,
-        of="queries of each process",
-    )
 
 
 def _decide_criterion(
@@ -214,7 +202,7 @@ def _ending(decisions: Sequence[Decision]) -> Ending:
 
 
 def _doubts(results: Sequence[LoadResult]) -> str:
-    """Return what a person should know of the processes, "" where there is nothing."""
+    """Return a note on the processes for a person, "" where there is none."""
     unserved = sum(result.load.unserved for result in results)
     if unserved:
         queries = sum(result.load.queries for result in results)
@@ -257,22 +245,18 @@ def measure_peak(
     except FastestCall as fastest:
         return without_load(plan, fastest)
     note(probes, found)
-    estimates = {"peak_rate": _estimate_peak(found)}
+    rate = found.rate
+    if math.isinf(rate):
+        rate = found.good
+    ends = [tried for tried in found.rates if tried.rate in (found.good, found.bad)]
+    processes = min((tried.processes for tried in ends), default=1)
+    estimate = Estimate(rate, found.good, found.bad, CONFIDENCE, processes, "processes")
+    estimates = {"peak_rate": estimate}
     decisions = judge(plan.limits, estimates)
     ended: Ending = "decided" if decisions else "no limits"
     if found.reason:
         ended = "budget"
     return Measurement(estimates, decisions, (), ended, _doubts_of_peak(found))
-
-
-def _estimate_peak(found: Peak) -> Estimate:
-    """Return the middle of the answer with its ends; the end that is there where one is missing."""
-    value = found.rate
-    if math.isinf(value):
-        value = found.good
-    ends = [tried for tried in found.rates if tried.rate in (found.good, found.bad)]
-    processes = min((tried.processes for tried in ends), default=1)
-    return Estimate(value, found.good, found.bad, CONFIDENCE, processes, "processes")
 
 
 def _doubts_of_peak(found: Peak) -> str:

@@ -15,7 +15,7 @@ from pytest_mlms.measure.agent.load import Batcher, LoadPlan
 from pytest_mlms.measure.evaluate.output_sweep import OwnRules
 from pytest_mlms.measure.evaluate.performance_plan import ENOUGH, MULTIPLES, RISK, confidences
 from pytest_mlms.measure.load.arrivals import loaded_samples, poisson_arrivals, sample_order
-from pytest_mlms.measure.load.early_stopping import least_within, queries_needed
+from pytest_mlms.measure.load.loadgen import least_within, queries_needed
 
 _SECOND = 1_000_000_000
 _STREAM_SHARE = 0.99  # of MultiStream, whose result is the p99
@@ -134,7 +134,20 @@ class LoadItemPlan:
         """
         seed = self.seed + process
         if isinstance(self.load, MultiStream):
-            yield self._stream(seed, samples)
+            order = sample_order(
+                loaded_samples(samples, seed),
+                self.least,
+                seed,
+                least=self.least,
+                samples_per_query=self.samples_per_query,
+            )
+            yield LoadPlan(
+                order.ravel(),
+                longest=self.longest,
+                samples_per_query=self.samples_per_query,
+                seconds=self.duration,
+                least=self.least,
+            )
             return
         if self.arrivals is not None:
             yield self.scheduled(self.arrivals, seed, samples)
@@ -158,20 +171,4 @@ class LoadItemPlan:
             scheduled=arrivals,
             instances=self.instances,
             batcher=self.batcher,
-        )
-
-    def _stream(self, seed: int, samples: int) -> LoadPlan:
-        order = sample_order(
-            loaded_samples(samples, seed),
-            self.least,
-            seed,
-            least=self.least,
-            samples_per_query=self.samples_per_query,
-        )
-        return LoadPlan(
-            order.ravel(),
-            longest=self.longest,
-            samples_per_query=self.samples_per_query,
-            seconds=self.duration,
-            least=self.least,
         )

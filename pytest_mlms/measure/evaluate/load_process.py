@@ -13,36 +13,36 @@ from numpy.typing import NDArray
 
 from pytest_mlms.core.errors import OutputError
 from pytest_mlms.core.records import Verdict
+from pytest_mlms.core.statistics import PercentilePair
 from pytest_mlms.manifest.scenarios import Server
+from pytest_mlms.measure.agent.channel import UNTOLD
 from pytest_mlms.measure.agent.load import LoadInterrupted, LoadLost, LoadPlan, LoadRun
 from pytest_mlms.measure.agent.predictor import Predictor, ScenarioRun
 from pytest_mlms.measure.agent.process import Array
-from pytest_mlms.measure.agent.replies import UNTOLD
-from pytest_mlms.measure.evaluate.fresh_process import IDLE_SECONDS, Batches, WarmUp, warm_up
-from pytest_mlms.measure.evaluate.load_plan import LoadItemPlan
-from pytest_mlms.measure.evaluate.output_sweep import OwnRules, largest_difference
-from pytest_mlms.measure.evaluate.outputs import (
+from pytest_mlms.measure.evaluate.closeness import (
     NearbyOutputs,
     check_finite,
     finite_rows,
     nearby_outputs,
 )
+from pytest_mlms.measure.evaluate.fresh_process import IDLE_SECONDS, Batches, WarmUp, warm_up
+from pytest_mlms.measure.evaluate.load_plan import LoadItemPlan
+from pytest_mlms.measure.evaluate.output_sweep import OwnRules, largest_difference
 from pytest_mlms.measure.evaluate.performance_plan import PerformancePlan
 from pytest_mlms.measure.evaluate.process_result import LoadRecord, ProcessRecord, ProcessResult
-from pytest_mlms.measure.load.early_stopping import (
-    LOADGEN_SHARES,
-    Bounds,
-    PercentilePair,
-    bounds_of,
-    estimate,
-    percentile_pair,
-)
 from pytest_mlms.measure.load.evidence import (
     Criterion,
     RunVerdict,
     hold_back,
     is_settled,
     judge_run,
+)
+from pytest_mlms.measure.load.loadgen import (
+    LOADGEN_SHARES,
+    Bounds,
+    bounds_of,
+    estimate,
+    percentile_pair,
 )
 
 _NANO = 1e-9
@@ -314,7 +314,14 @@ def _serve_until_decided(
         if _is_decided(plan, served):
             return served
     assert served is not None, "a plan has a run"
-    return _hold_back(plan, served)
+    verdict = served.verdict
+    if verdict is None or not isinstance(plan.load, Server):
+        return served
+    if verdict.verdict is Verdict.INCONCLUSIVE:
+        return served
+    latencies = served.times.latencies
+    held = hold_back(verdict, latencies, plan.load.rate, _criterion(plan.load))
+    return replace(served, verdict=held)
 
 
 def _serve(
@@ -352,18 +359,6 @@ def _is_decided(plan: LoadItemPlan, served: _Served) -> bool:
     if not isinstance(plan.load, Server):
         return True
     return is_settled(verdict, served.times.latencies, plan.load.rate, _criterion(plan.load))
-
-
-def _hold_back(plan: LoadItemPlan, served: _Served) -> _Served:
-    """Return the last run, open where the queries of a server depend too much on each other."""
-    verdict = served.verdict
-    if verdict is None or not isinstance(plan.load, Server):
-        return served
-    if verdict.verdict is Verdict.INCONCLUSIVE:
-        return served
-    latencies = served.times.latencies
-    held = hold_back(verdict, latencies, plan.load.rate, _criterion(plan.load))
-    return replace(served, verdict=held)
 
 
 def _criterion(server: Server) -> Criterion:

@@ -17,8 +17,8 @@ from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.evaluate.fresh_process import Batches
 from pytest_mlms.measure.evaluate.limits import judge
 from pytest_mlms.measure.evaluate.performance import Measurement
-from pytest_mlms.measure.load.early_stopping import CONFIDENCE
 from pytest_mlms.measure.load.loadgen import (
+    CONFIDENCE,
     LoadGenSettings,
     LoadGenSummary,
     read_summary,
@@ -166,17 +166,12 @@ def _estimates(plan: LoadGenItemPlan, summary: LoadGenSummary) -> dict[str, Esti
             estimates["query_rate"] = _estimate(summary.values[name])
             break
     if plan.scenario.name == "single_stream":
-        estimates |= _call_latencies(summary)
+        estimates |= {
+            quantity: _estimate(summary.values[name] * 1e-9)
+            for quantity, name in _CALL_LATENCIES.items()
+            if name in summary.values
+        }
     return estimates
-
-
-def _call_latencies(summary: LoadGenSummary) -> dict[str, Estimate]:
-    """Return the percentiles of calls, which are the queries of a single stream."""
-    return {
-        quantity: _estimate(summary.values[name] * 1e-9)
-        for quantity, name in _CALL_LATENCIES.items()
-        if name in summary.values
-    }
 
 
 def _estimate(value: float) -> Estimate:

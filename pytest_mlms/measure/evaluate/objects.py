@@ -284,7 +284,7 @@ def _limit_of_spread(first: _Objects, others: Sequence[_Objects]) -> float:
 
 @np.errstate(divide="ignore", invalid="ignore")
 def _distances(ours: _Objects, expected: _Objects) -> Array:
-    """Return how far each of ours is from each expected one, as a multiple of what is allowed."""
+    """Return the distance of each of ours from each expected one, in multiples of the tolerance."""
     distances = np.zeros((len(ours.values), len(expected.values)))
     for number, row in enumerate(ours.values):
         off = np.abs(row - expected.values) / expected.allowed

@@ -17,15 +17,16 @@ from pytest_mlms.core.errors import OutputError
 from pytest_mlms.manifest.schema import Output
 from pytest_mlms.measure.evaluate.closeness import (
     Closeness,
+    NearbyOutputs,
     Rounding,
     Rule,
     Tolerance,
     are_of_one_type,
+    finite_rows,
     problem_of,
     unlike_axis,
 )
 from pytest_mlms.measure.evaluate.objects import SPREADS, deviation_from_forms, order_of
-from pytest_mlms.measure.evaluate.outputs import NearbyOutputs, finite_rows
 from pytest_mlms.measure.pipeline import best_classes
 from pytest_mlms.provide.cases import Case
 
@@ -310,7 +311,7 @@ def _decided_by_rounding(
     rule: Rule,
     tolerance: Tolerance | Rounding,
 ) -> Array:
-    """Return which rows differ by no more than twice what the baseline itself does nearby.
+    """Return which rows differ by no more than twice the baseline's own difference nearby.
 
     Where that is more than rounding it is chance, so the largest of such rows counts for each; of
     the rounded inputs the largest but one, since a single call may have been wrong. What another

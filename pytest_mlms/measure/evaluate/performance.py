@@ -22,17 +22,16 @@ from pytest_mlms.core.records import Decision, Estimate, InputGroup, Verdict
 from pytest_mlms.core.statistics import student_interval
 from pytest_mlms.measure.agent.predictor import Predictor, ScenarioRun
 from pytest_mlms.measure.agent.process import Array
-from pytest_mlms.measure.evaluate.contention import latencies_less_wait
-from pytest_mlms.measure.evaluate.doubts import describe_doubts, is_promising, kinds_of, withhold
-from pytest_mlms.measure.evaluate.fresh_process import Batches, measure_process
-from pytest_mlms.measure.evaluate.limits import judge, margin, worst
-from pytest_mlms.measure.evaluate.output_sweep import largest_difference
-from pytest_mlms.measure.evaluate.outputs import (
+from pytest_mlms.measure.evaluate.closeness import (
     NearbyOutputs,
     check_finite,
     finite_rows,
     nearby_outputs,
 )
+from pytest_mlms.measure.evaluate.doubts import describe_doubts, is_promising, kinds_of, withhold
+from pytest_mlms.measure.evaluate.fresh_process import Batches, measure_process
+from pytest_mlms.measure.evaluate.limits import judge, margin, worst
+from pytest_mlms.measure.evaluate.output_sweep import largest_difference
 from pytest_mlms.measure.evaluate.performance_plan import (
     EARLY_PROCESSES,
     ENOUGH,
@@ -45,6 +44,7 @@ from pytest_mlms.measure.evaluate.performance_plan import (
     needed_room,
 )
 from pytest_mlms.measure.evaluate.process_result import ProcessResult, estimate_performance
+from pytest_mlms.measure.evaluate.steadiness import latencies_less_wait
 from pytest_mlms.measure.evaluate.timed_inputs import (
     TimedBatches,
     cycle_of,
@@ -195,7 +195,16 @@ def measure_performance(
         room = max(needed_room(result.run.latencies) for result in processes.results)
         if are_clear(measurement.decisions, ROOM * room):
             return measurement._replace(ended="early")
-    return _measure_in_full(plan, processes)
+    for multiple, confidence in zip(MULTIPLES, plan.confidences, strict=False):
+        processes.fill(multiple * plan.processes)
+        measurement = processes.look(confidence)
+        if not _is_open(plan, measurement, processes.results):
+            return measurement._replace(ended=_ending(measurement.decisions))
+        if processes.never_settle():
+            return measurement._replace(ended="unsettled")
+        if processes.is_spent():
+            return measurement._replace(ended="budget")
+    return measurement._replace(ended="last look")
 
 
 def _measure_early(plan: PerformancePlan, processes: _Processes) -> bool:
@@ -211,19 +220,6 @@ def _measure_early(plan: PerformancePlan, processes: _Processes) -> bool:
         if not is_promising(plan, result):
             return False
     return processes.in_full < plan.early
-
-
-def _measure_in_full(plan: PerformancePlan, processes: _Processes) -> Measurement:
-    for multiple, confidence in zip(MULTIPLES, plan.confidences, strict=False):
-        processes.fill(multiple * plan.processes)
-        measurement = processes.look(confidence)
-        if not _is_open(plan, measurement, processes.results):
-            return measurement._replace(ended=_ending(measurement.decisions))
-        if processes.never_settle():
-            return measurement._replace(ended="unsettled")
-        if processes.is_spent():
-            return measurement._replace(ended="budget")
-    return measurement._replace(ended="last look")
 
 
 def _is_open(
@@ -269,7 +265,14 @@ class _SameOutputs:
             key = elements if is_drawn_anew else batch
             expected = self._expected.get(key)
             if expected is None:
-                self._check_finite(found, self._names_of(batches, batch))
+                names = self._names_of(batches, batch)
+                for output_name, output in found.items():
+                    finite = finite_rows(output)
+                    check_finite(
+                        output_name,
+                        finite,
+                        names.__getitem__ if len(finite) == len(names) else None,
+                    )
                 if key != () and len(self._expected) < _MOST_KEPT:
                     self._expected[key] = found
                 continue
@@ -285,11 +288,6 @@ class _SameOutputs:
     def _names_of(self, batches: Batches, batch: int) -> Sequence[str]:
         names = batches.names if isinstance(batches, TimedBatches) else self._names
         return names[batch] if batch < len(names) else []
-
-    def _check_finite(self, outputs: Mapping[str, Array], names: Sequence[str]) -> None:
-        for name, output in outputs.items():
-            finite = finite_rows(output)
-            check_finite(name, finite, names.__getitem__ if len(finite) == len(names) else None)
 
 
 def _likely_cause(predictor: Predictor) -> str:

@@ -19,8 +19,8 @@ from pytest_mlms.core.statistics import samples_for_percentile
 from pytest_mlms.measure.agent.process import Array
 
 if TYPE_CHECKING:
-    from pytest_mlms.measure.evaluate.batch_sizes import BatchSizes
     from pytest_mlms.measure.evaluate.output_sweep import OwnRules
+    from pytest_mlms.measure.evaluate.rows import BatchSizes
 
 RISK = 0.05
 """Risk of an item: an interval that misses the truth at any of its looks."""
@@ -67,13 +67,8 @@ def confidences(early: bool) -> list[float]:
     shares = [multiple / MULTIPLES[-1] for multiple in MULTIPLES]
     if early:
         shares = [_EARLY_SHARE, *shares]
-    spent = [_spent(share) for share in [0.0, *shares]]
+    spent = [RISK * math.log(1 + (math.e - 1) * share) for share in [0.0, *shares]]
     return [1 - float(risk) for risk in np.diff(spent)]
-
-
-def _spent(share: float) -> float:
-    """Return the risk that is spent once this share of all measuring is done."""
-    return RISK * math.log(1 + (math.e - 1) * share)
 
 
 def needed_room(latencies: Array) -> float:

@@ -17,18 +17,22 @@ from pytest_mlms.core.records import Estimate
 from pytest_mlms.core.serialization import omitted_if_default
 from pytest_mlms.core.statistics import (
     Interval,
+    PercentilePair,
     percentile_interval,
     persistence,
     rate_interval,
     student_interval,
 )
+from pytest_mlms.measure.agent.channel import UNTOLD
 from pytest_mlms.measure.agent.predictor import ScenarioRun
 from pytest_mlms.measure.agent.process import Array
-from pytest_mlms.measure.agent.replies import UNTOLD
-from pytest_mlms.measure.evaluate.contention import TimesLessWait, latencies_less_wait
 from pytest_mlms.measure.evaluate.performance_plan import calls_needed
-from pytest_mlms.measure.evaluate.steadiness import SETTLED, Settling
-from pytest_mlms.measure.load.early_stopping import PercentilePair
+from pytest_mlms.measure.evaluate.steadiness import (
+    SETTLED,
+    Settling,
+    TimesLessWait,
+    latencies_less_wait,
+)
 
 NOT_ASKED = "it is measured where it is limited, and not under load"
 """Why processes don't tell how far inputs in a batch are from alone."""

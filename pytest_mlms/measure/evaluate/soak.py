@@ -21,11 +21,9 @@ from pytest_mlms.core.records import Estimate
 from pytest_mlms.core.statistics import fisher_probability, theil_sen, theil_sen_interval
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import Array
-from pytest_mlms.measure.evaluate.closeness import problem_of
-from pytest_mlms.measure.evaluate.contention import latencies_less_wait
+from pytest_mlms.measure.evaluate.closeness import nearby_outputs, problem_of
 from pytest_mlms.measure.evaluate.output_sweep import SPREADS, Nearby, OwnRules, own_sweep
-from pytest_mlms.measure.evaluate.outputs import nearby_outputs
-from pytest_mlms.measure.evaluate.steadiness import held
+from pytest_mlms.measure.evaluate.steadiness import held, latencies_less_wait
 
 Running = Callable[[], AbstractContextManager[Predictor]]
 """Lets a side run within the context."""

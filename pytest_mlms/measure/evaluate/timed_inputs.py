@@ -96,7 +96,7 @@ def alike_elements(dataset: Dataset, count: int, seed: int = 0) -> list[int]:
 
 
 def _is_uniform(dataset: Dataset) -> bool:
-    """Return whether all elements surely have the same shapes, by what is known beforehand."""
+    """Return whether all elements surely have the same shapes, as far as is known beforehand."""
     for spec in dataset.inputs:
         if spec.is_state:
             continue

@@ -21,7 +21,7 @@ import scipy
 from numpy.typing import NDArray
 
 from pytest_mlms.core.records import Verdict
-from pytest_mlms.measure.load.early_stopping import (
+from pytest_mlms.measure.load.loadgen import (
     bounds_of,
     fails,
     least_within,

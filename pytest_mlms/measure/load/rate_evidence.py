@@ -139,7 +139,12 @@ class RateEvidence:
     def __init__(self, plan: PeakPlan, keep: Callable[[Probe], None]) -> None:
         self._plan = plan
         self._keep = keep
-        self.criterion = _affordable(plan)
+        criterion = plan.criterion
+        for factor in COARSER:
+            criterion = plan.criterion._replace(precision=factor * plan.criterion.precision)
+            if _RUNS * criterion.least_queries(plan.start) / plan.start <= plan.budget:
+                break
+        self.criterion = criterion
         self._runs: dict[float, list[tuple[int, Load]]] = {}
         self.seconds = 0.0
         self.process = 0
@@ -209,13 +214,3 @@ class RateEvidence:
         over = sum(int(run.sum()) for run in flags)
         processes = len(self.processes(rate))
         return RateSummary(rate, sum(map(len, flags)), over, processes, self.outcome(rate))
-
-
-def _affordable(plan: PeakPlan) -> Criterion:
-    """Return the criterion with a precision that the budget seems to allow at the first rate."""
-    criterion = plan.criterion
-    for factor in COARSER:
-        criterion = plan.criterion._replace(precision=factor * plan.criterion.precision)
-        if _RUNS * criterion.least_queries(plan.start) / plan.start <= plan.budget:
-            break
-    return criterion

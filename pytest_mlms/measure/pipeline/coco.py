@@ -74,7 +74,13 @@ def read_coco_file(path: Path) -> CocoFile:
     """Read a COCO file. Raises DatasetError, which names the file and the record that is wrong."""
     content = _parse(path)
     try:
-        return _checked(content)
+        for section in SECTIONS:
+            if not isinstance(content.get(section), list):
+                raise DatasetError(f"it has no list {section!r}; {_expected()}")
+        pictures = _pictures(content["images"])
+        categories = _categories(content["categories"])
+        annotations = _annotations(content["annotations"], pictures, categories)
+        return CocoFile(pictures, categories, annotations)
     except DatasetError as error:
         raise DatasetError(f"{path.name}: {error}") from None
 
@@ -105,16 +111,6 @@ def _parse(path: Path) -> Mapping[str, Any]:
 
 def _expected() -> str:
     return f"expected an object with the lists {', '.join(SECTIONS)}"
-
-
-def _checked(content: Mapping[str, Any]) -> CocoFile:
-    for section in SECTIONS:
-        if not isinstance(content.get(section), list):
-            raise DatasetError(f"it has no list {section!r}; {_expected()}")
-    pictures = _pictures(content["images"])
-    categories = _categories(content["categories"])
-    annotations = _annotations(content["annotations"], pictures, categories)
-    return CocoFile(pictures, categories, annotations)
 
 
 class Record(NamedTuple):
@@ -236,23 +232,6 @@ def _annotation(
     category_id = record.whole("category_id")
     if category_id not in categories:
         raise record.error(f"category_id {category_id} is none of the categories; correct it")
-    box = _box(record, picture)
-    crowd = record.whole("iscrowd") if "iscrowd" in record.values else 0
-    if crowd not in (0, 1):
-        raise record.error(f"iscrowd is {crowd}; write 0 or 1")
-    return Annotation(
-        image_id=image_id,
-        category_id=category_id,
-        box=box,
-        area=record.number("area", box[2] * box[3]),
-        is_crowd=crowd == 1,
-        segmentation=record.values.get("segmentation"),
-        record=record.name,
-    )
-
-
-def _box(record: Record, picture: Picture) -> tuple[float, float, float, float]:
-    """Return left, top, width and height; raises DatasetError for a box that can't be."""
     value = record.values.get("bbox")
     advice = "write [left, top, width, height] in pixels"
     if not isinstance(value, list) or len(value) != 4 or not all(map(_is_number, value)):
@@ -266,7 +245,19 @@ def _box(record: Record, picture: Picture) -> tuple[float, float, float, float]:
     if not is_inside:
         size = f"{picture.width} x {picture.height} pixels of {picture.file}"
         raise record.error(f"bbox {value} is outside of the {size}; {advice}")
-    return left, top, width, height
+    box = left, top, width, height
+    crowd = record.whole("iscrowd") if "iscrowd" in record.values else 0
+    if crowd not in (0, 1):
+        raise record.error(f"iscrowd is {crowd}; write 0 or 1")
+    return Annotation(
+        image_id=image_id,
+        category_id=category_id,
+        box=box,
+        area=record.number("area", box[2] * box[3]),
+        is_crowd=crowd == 1,
+        segmentation=record.values.get("segmentation"),
+        record=record.name,
+    )
 
 
 _ANNOTATIONS = "annotations"  # the folder of COCO's own archives, beside those of the pictures

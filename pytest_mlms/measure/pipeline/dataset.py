@@ -23,7 +23,6 @@ from pytest_mlms.core.errors import DatasetError
 from pytest_mlms.core.memory import shortage
 from pytest_mlms.core.records import Place
 from pytest_mlms.manifest.schema import BATCH, Input
-from pytest_mlms.measure.pipeline.coco import read_coco
 from pytest_mlms.measure.pipeline.geometry import Geometry, Size, geometry_of
 from pytest_mlms.measure.pipeline.inputs import SEQUENCE, Element, preprocess, start_state
 from pytest_mlms.measure.pipeline.labels import (
@@ -37,7 +36,7 @@ from pytest_mlms.measure.pipeline.labels import (
 )
 from pytest_mlms.measure.pipeline.npz import StoredRows, read_npz
 from pytest_mlms.measure.pipeline.pictures import original_size
-from pytest_mlms.measure.pipeline.records_dataset import find_records, read_records
+from pytest_mlms.measure.pipeline.record_files import find_records
 from pytest_mlms.measure.pipeline.tables import (
     LABEL,
     LABELS_CSV,
@@ -375,11 +374,15 @@ def _sequences(arrays: Mapping[str, Array | StoredRows]) -> list[Any] | None:
 
 
 def _read_record_files(path: Path, inputs: Sequence[Input], form: LabelForm) -> _Content:
+    from pytest_mlms.measure.pipeline.records_dataset import read_records
+
     found = read_records(find_records(path), _without_states(inputs), form)
     return _Content(found.elements, found.labels, places=found.places)
 
 
 def _read_coco(path: Path, inputs: Sequence[Input], form: LabelForm) -> _Content:
+    from pytest_mlms.measure.pipeline.coco import read_coco
+
     if len(inputs) != 1 or inputs[0].type != "image":
         advice = "a COCO file is for a model with one input, of type image"
         raise DatasetError(f"has pictures, for {len(inputs)} inputs; {advice}")

@@ -53,7 +53,13 @@ class ClassMap:
         else:
             assert parameters.labels is not None, "the step has one of three keys"
             found = _by_name(read_names(Path(parameters.labels), "name"), categories)
-        _check_all_have_classes(found, labels)
+        known = {labels.categories[index].id for index in found.tolist() if index >= 0}
+        missing = [category.name for category in labels.used if category.id not in known]
+        if missing:
+            names = ", ".join(missing[:_SHOWN])
+            problem = f"has labelled objects of {len(missing)} categories, {names}"
+            advice = "write them into it as the dataset does, or remove the objects"
+            raise DatasetError(f"{problem}, that are no class in the step 'classes'; {advice}")
         return cls(found, drops_others=parameters.ids == "same")
 
     def categories_of(self, classes: Array) -> Array:
@@ -91,17 +97,6 @@ def _by_name(names: Sequence[str | None], categories: Sequence[Category]) -> Arr
     index_of = {category.name: index for index, category in enumerate(categories)}
     found = [_DROPPED if name is None else index_of.get(name, _DROPPED) for name in names]
     return np.array(found, dtype=np.int64)
-
-
-def _check_all_have_classes(indices: Array, labels: CocoLabels) -> None:
-    """Raise DatasetError where objects are labelled that the model has no class for."""
-    known = {labels.categories[index].id for index in indices.tolist() if index >= 0}
-    missing = [category.name for category in labels.used if category.id not in known]
-    if missing:
-        names = ", ".join(missing[:_SHOWN])
-        problem = f"has labelled objects of {len(missing)} categories, {names}"
-        advice = "write them into it as the dataset does, or remove the objects"
-        raise DatasetError(f"{problem}, that are no class in the step 'classes'; {advice}")
 
 
 class DetectedPicture(NamedTuple):
@@ -164,7 +159,8 @@ class PictureDetector:
             raise OutputError(f"{self._dataset.place(index)}: {error}") from error
         found = Detections(found.boxes, found.scores, categories, found.masks)
         found = found.take(np.flatnonzero(categories >= 0))
-        boxes = _within(geometry.to_picture(found.boxes), objects)
+        bounds = [objects.width, objects.height, objects.width, objects.height]
+        boxes = np.clip(geometry.to_picture(found.boxes), 0, np.array(bounds, np.float64))
         detections = Detections(boxes, found.scores, found.classes, found.masks)
         return DetectedPicture(objects, detections, found.boxes, geometry)
 
@@ -179,9 +175,3 @@ class PictureDetector:
         if labelled == (width, height):
             advice = "if its EXIF orientation turns it, write 'decode: {orientation: stored}'"
         raise DatasetError(f"{found}; {advice}")
-
-
-def _within(corners: Array, objects: LabelledObjects) -> Array:
-    """Return boxes without what is beyond the picture."""
-    bounds = [objects.width, objects.height, objects.width, objects.height]
-    return np.clip(corners, 0, np.array(bounds, np.float64))

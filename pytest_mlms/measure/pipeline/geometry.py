@@ -1,9 +1,4 @@
-"""Sizes of images on their way through the steps, and the way back to the picture.
-
-The image steps of an input resize, cut and pad a picture. Each of these is a scale and an offset of
-both axes, so that their sequence is one, too. A point of a picture lies between its pixels: the
-left edge of the first pixel is 0, the right edge of the last one is the width.
-"""
+"""Sizes of images on their way through steps, the way back to the picture, and interpolation."""
 
 from __future__ import annotations
 
@@ -253,3 +248,103 @@ _MOVES: Mapping[str, Callable[[Geometry, Any], Geometry]] = {
     "crop": _crop,
     "pad": _pad,
 }
+
+
+Method = Callable[[Array, Size], Array]
+"""Function of an image (H x W x C) and a size that returns the image in that size."""
+
+Positions = Callable[[int, int], Array]
+"""Function of old and new pixels that returns the position of each new one among the old ones."""
+
+
+class Pairs(NamedTuple):
+    """For each of the N new pixels of an axis the two old ones that it is between.
+
+    Attributes:
+        low: The index of the one before it (N).
+        high: The index of the one behind it (N).
+        part: How far it is from the first one to the second, 0 to 1 (N, float32).
+    """
+
+    low: Array
+    high: Array
+    part: Array
+
+
+class RowPairs(NamedTuple):
+    """The rows of an image that pairs need, each once.
+
+    Attributes:
+        rows: The indices of the rows in the image (U).
+        upper: The index of the first row of each pair in ``rows`` (N).
+        lower: The index of the second row of each pair in ``rows`` (N).
+    """
+
+    rows: Array
+    upper: Array
+    lower: Array
+
+
+def row_pairs(pairs: Pairs) -> RowPairs:
+    """Return the rows that pairs need."""
+    both = np.concatenate([pairs.low, pairs.high])
+    rows, places = np.unique(both, return_inverse=True)
+    upper, lower = np.split(places, 2)
+    return RowPairs(rows, upper, lower)
+
+
+def interpolate(image: Array, down: Pairs, across: Pairs) -> Array:
+    """Return an image (H x W x C) that is interpolated first across and then down, in float32."""
+    needed = row_pairs(down)
+    rows = image[needed.rows].astype(np.float32, copy=False)
+    left = rows[:, across.low]
+    mixed = rows[:, across.high]
+    mixed -= left
+    mixed *= across.part[:, np.newaxis]
+    mixed += left
+    upper = mixed[needed.upper]
+    result = mixed[needed.lower]
+    result -= upper
+    result *= down.part[:, np.newaxis, np.newaxis]
+    result += upper
+    return result
+
+
+class Taps(NamedTuple):
+    """For each of the N new pixels of an axis T old ones (T x N), and their weights in float32."""
+
+    pixels: Array
+    weights: Array
+
+
+def taps_within(index: Array, weight: Array, old: int) -> Taps:
+    """Return taps at indices; indices outside of the axis must have no weight."""
+    pixels = np.clip(index, 0, old - 1)
+    return Taps(pixels.astype(np.intp), weight.astype(np.float32))
+
+
+def weighted_sums(image: Array, down: Taps, across: Taps) -> Array:
+    """Return weighted sums of an image's pixels in float32, first across and then down."""
+    pixels = image.astype(np.float32)
+    new_width = across.pixels.shape[1]
+    rows = np.zeros((len(pixels), new_width, pixels.shape[2]), np.float32)
+    for index, weight in zip(*across, strict=True):
+        rows += pixels[:, index] * weight[:, np.newaxis]
+    new_height = down.pixels.shape[1]
+    result = np.zeros((new_height, *rows.shape[1:]), np.float32)
+    for index, weight in zip(*down, strict=True):
+        result += rows[index] * weight[:, np.newaxis, np.newaxis]
+    return result
+
+
+def pick_pixels(image: Array, size: Size, positions: Positions) -> Array:
+    """Return the pixels at the positions of both axes, rounded down."""
+    height, width = image.shape[:2]
+    rows = _indices(positions(height, size.height), height)
+    columns = _indices(positions(width, size.width), width)
+    return np.asarray(image[rows][:, columns])
+
+
+def _indices(positions: Array, old: int) -> Array:
+    before = np.floor(positions)
+    return np.minimum(before, old - 1).astype(np.intp)

@@ -30,15 +30,21 @@ from pytest_mlms.manifest.steps import (
 )
 from pytest_mlms.manifest.text_steps import Tokenize
 from pytest_mlms.measure.pipeline import observers
+from pytest_mlms.measure.pipeline.geometry import Size, crop_window, resized_size
 from pytest_mlms.measure.pipeline.pictures import (
     IMAGE_STEPS,
     as_arrays,
     as_image,
+    picture_size,
     reversed_channels,
 )
-from pytest_mlms.measure.pipeline.sounds import ARRAY_STEPS, is_first_of_sound, read_sounds
-from pytest_mlms.measure.pipeline.spectra import mel_spectrogram
-from pytest_mlms.measure.pipeline.text_inputs import check_ids, tokenize
+from pytest_mlms.measure.pipeline.sounds import (
+    ARRAY_STEPS,
+    is_first_of_sound,
+    mel_spectrogram,
+    read_sounds,
+)
+from pytest_mlms.measure.pipeline.step_files import check_ids, tokenize
 
 SEQUENCE = "sequence"
 """The column of a dataset that says to which sequence an element belongs."""
@@ -265,7 +271,10 @@ def _moved_channels(images: Array, layout: str) -> Array:
 
 def _normalize(batch: Batch, parameters: Normalize, form: _Form) -> Batch:
     for image in batch[:1]:
-        _check_channels(image, parameters, form)
+        shape = np.shape(image)
+        axis = -3 if form.layout == "NCHW" else -1
+        channels = shape[axis] if len(shape) >= -axis else 1
+        check_channels(parameters, channels)
     mean = _per_channel(parameters.mean, form)
     scale = _per_channel(parameters.scale, form)
     if isinstance(batch, list):
@@ -284,14 +293,6 @@ def _normalized(images: Array, mean: Array, scale: Array) -> Array:
     values -= mean
     values /= scale
     return values
-
-
-def _check_channels(image: Any, parameters: Normalize, form: _Form) -> None:
-    """Check that there is one value for all channels, or one for each."""
-    shape = np.shape(image)
-    axis = -3 if form.layout == "NCHW" else -1
-    channels = shape[axis] if len(shape) >= -axis else 1
-    check_channels(parameters, channels)
 
 
 def _per_channel(values: Sequence[float], form: _Form) -> Array:
@@ -345,3 +346,63 @@ _BATCH_STEPS: dict[str, Callable[[Batch, Any, _Form], Batch]] = {
     "mel": _mel,
     "tokenize": _tokenize,
 }
+
+
+class Decoding(NamedTuple):
+    """How to decode a picture: into which mode, turned upright or not, and the steps after it.
+
+    A step is "resize", the width, the height and the method, or "crop" and the left, upper, right
+    and lower edge.
+    """
+
+    content: bytes
+    mode: str
+    upright: bool
+    steps: list[list[Any]]
+
+
+def decoding_of(element: Element, spec: Input) -> Decoding:
+    """Return how to decode an element of an input; raises DatasetError for what is no picture."""
+    decode = spec.steps[0].decode
+    assert decode is not None, "the steps begin with decode"
+    if not isinstance(element, bytes):
+        raise DatasetError("it is an array, which no stack decodes; leave preprocess out")
+    upright = decode.orientation == "exif"
+    steps: list[list[Any]] = []
+    try:
+        size = Size(*picture_size(element, upright))
+        for step in _steps_of_stack(spec):
+            size, values = _resolved(step, size)
+            steps += values
+    except ValueError as error:
+        raise DatasetError(str(error)) from error
+    return Decoding(element, "L" if decode.color == "L" else "RGB", upright, steps)
+
+
+def _resolved(step: InputStep, size: Size) -> tuple[Size, list[list[Any]]]:
+    """Return the size of a picture after a step, and the step in numbers; none for no change."""
+    if step.name == "resize":
+        after = resized_size(size, step.parameters)
+        method = step.parameters.method
+        return after, [] if after == size else [["resize", after.width, after.height, method]]
+    window = crop_window(size, step.parameters)
+    right = window.left + window.width
+    bottom = window.top + window.height
+    edges = [window.left, window.top, right, bottom]
+    return Size(window.height, window.width), [["crop", *edges]]
+
+
+def without_decoding(spec: Input) -> Input:
+    """Return an input whose elements are what stacks make of pictures: arrays of grey or RGB."""
+    done = len(_steps_of_stack(spec))
+    return spec.model_copy(update={"steps": [spec.steps[0], *spec.steps[1 + done :]]})
+
+
+def _steps_of_stack(spec: Input) -> list[InputStep]:
+    """Return the steps after ``decode`` that Pillow does."""
+    found = []
+    for step in spec.steps[1:]:
+        if step.crop is None and (step.resize is None or step.resize.library != "pillow"):
+            break
+        found.append(step)
+    return found

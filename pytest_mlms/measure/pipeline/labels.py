@@ -88,24 +88,20 @@ def labels_of_column(source: TableFolder, form: LabelForm, classes: ClassNumbers
     which names the line of a wrong one.
     """
     if form == "class":
-        return _classes(source, classes)
+        numbers = []
+        are_names = _are_names(source, classes)
+        for index, text in enumerate(source.table.labels):
+            number = None if are_names else _whole_number(text)
+            if number is None:
+                number = classes.get(text.casefold())
+            if number is None:
+                advice = "write the number of its class, from 0"
+                if classes:
+                    advice = f"{advice}, or its name as the file of top_k's labels has it"
+                raise DatasetError(f"{_wrong_label(source, index)}; {advice}")
+            numbers.append(number)
+        return np.array(numbers, dtype=np.int64)
     return _COLUMNS[form](source)
-
-
-def _classes(source: TableFolder, classes: ClassNumbers) -> Labels:
-    numbers = []
-    are_names = _are_names(source, classes)
-    for index, text in enumerate(source.table.labels):
-        number = None if are_names else _whole_number(text)
-        if number is None:
-            number = classes.get(text.casefold())
-        if number is None:
-            advice = "write the number of its class, from 0"
-            if classes:
-                advice = f"{advice}, or its name as the file of top_k's labels has it"
-            raise DatasetError(f"{_wrong_label(source, index)}; {advice}")
-        numbers.append(number)
-    return np.array(numbers, dtype=np.int64)
 
 
 def _are_names(source: TableFolder, classes: ClassNumbers) -> bool:

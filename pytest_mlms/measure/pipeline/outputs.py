@@ -27,8 +27,7 @@ from pytest_mlms.manifest.text_steps import (
     Threshold,
 )
 from pytest_mlms.measure.pipeline import observers
-from pytest_mlms.measure.pipeline.step_files import read_names, read_text
-from pytest_mlms.measure.pipeline.text_inputs import decode
+from pytest_mlms.measure.pipeline.step_files import decode, read_names, read_text
 
 Array = NDArray[Any]
 

@@ -1,15 +1,9 @@
-"""Pictures of a dataset, with 8 bits a channel, and the steps on one: decode, resize, crop and pad.
-
-Only decoders of pictures are used: Pillow also knows formats whose readers run other programs, as
-EPS runs Ghostscript, and formats that nobody keeps a dataset in. An encoded image is turned upright
-by its EXIF orientation. Between steps that Pillow does, an image stays one of Pillow's, as each
-copy of its pixels takes time.
-"""
+"""Pictures of a dataset, with 8 bits a channel, and the steps on one: decode, resize, crop, pad."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -26,9 +20,64 @@ from PIL import Image, UnidentifiedImageError
 
 from pytest_mlms.core.errors import DatasetError
 from pytest_mlms.manifest.steps import MOST_PIXELS, Crop, Decode, Pad, Resize, check_channels
-from pytest_mlms.measure.pipeline.geometry import Size, crop_window, pad_borders, resized_size
-from pytest_mlms.measure.pipeline.resizing import resize_image
+from pytest_mlms.measure.pipeline import opencv_resizing, tensorflow_resizing
+from pytest_mlms.measure.pipeline.geometry import (
+    Array,
+    Method,
+    Size,
+    crop_window,
+    pad_borders,
+    resized_size,
+)
 from pytest_mlms.provide.artifacts.digest import POINTER_ADVICE, is_pointer
+
+_METHODS: Mapping[str, Mapping[str, Method]] = {
+    "opencv": opencv_resizing.METHODS,
+    "tensorflow": tensorflow_resizing.METHODS,
+    "tensorflow1": tensorflow_resizing.METHODS_1,
+}
+
+
+def resize_image(image: Array, size: Size, library: str, method: str) -> Array:
+    """Return an image (H x W x C) resized to ``size``, as the method of that library does.
+
+    TensorFlow's bilinear and area give float32, the others the type of the image, floats as
+    float32.
+    """
+    if image.shape[:2] == size:
+        return image
+    if library == "pillow":
+        return _as_whole_numbers(_resize_by_pillow(image, size, method), image.dtype)
+    resized = _METHODS[library][method](image, size)
+    return _as_whole_numbers(resized, image.dtype) if library == "opencv" else resized
+
+
+def _as_whole_numbers(resized: Array, kind: np.dtype[Any]) -> Array:
+    """Return a resized image in the type of the image, if that has whole numbers."""
+    if kind.kind not in "iu" or resized.dtype == kind:
+        return resized
+    limits = np.iinfo(kind)
+    return np.clip(np.rint(resized.astype(np.float64)), limits.min, limits.max).astype(kind)
+
+
+def _resize_by_pillow(image: Array, size: Size, method: str) -> Array:
+    channels = image.shape[2]
+    if image.dtype == np.uint8 and channels == 3:
+        return _resize_pixels(image, size, method)
+    kind = np.uint8 if image.dtype == np.uint8 else np.float32
+    resized = []
+    for channel in np.moveaxis(image, 2, 0):
+        pixels = np.ascontiguousarray(channel, dtype=kind)
+        resized.append(_resize_pixels(pixels, size, method))
+    return np.stack(resized, axis=2)
+
+
+def _resize_pixels(pixels: Array, size: Size, method: str) -> Array:
+    """Return H x W values, or H x W x RGB, in another size."""
+    image = Image.fromarray(pixels)
+    resampling = Image.Resampling[method.upper()]
+    return np.asarray(image.resize((size.width, size.height), resampling))
+
 
 __all__ = [
     "FORMATS",
@@ -137,7 +186,6 @@ def _no_image(data: bytes) -> str:
     return f"{problem}; {_REPLACE}"
 
 
-Array = NDArray[Any]
 Pixels = Array | Image.Image
 """An image as an array, H x W x C, or as one of Pillow's in mode L or RGB."""
 
@@ -168,25 +216,20 @@ def _decode(element: Any, parameters: Decode) -> Pixels:
     if isinstance(element, bytes):
         image = decode_picture(element, parameters.orientation == "exif")
     else:
-        image = _image_of_array(element)
+        array = np.asarray(element)
+        if array.dtype != np.uint8:
+            problem = f"an image to decode has elements of uint8, not {array.dtype}"
+            raise ValueError(f"{problem}; leave the step out")
+        pixels = as_image(array)
+        if pixels.shape[2] == 1:
+            pixels = pixels[..., 0]
+        image = Image.fromarray(pixels)
     mode = "L" if parameters.color == "L" else "RGB"
     if image.mode != mode:
         image = image.convert(mode)
     if parameters.color == "BGR":
         return reversed_channels(as_image(image))
     return image
-
-
-def _image_of_array(element: Array) -> Image.Image:
-    """Return an array as an image of Pillow."""
-    array = np.asarray(element)
-    if array.dtype != np.uint8:
-        problem = f"an image to decode has elements of uint8, not {array.dtype}"
-        raise ValueError(f"{problem}; leave the step out")
-    pixels = as_image(array)
-    if pixels.shape[2] == 1:
-        pixels = pixels[..., 0]
-    return Image.fromarray(pixels)
 
 
 def reversed_channels(images: Array) -> Array:
@@ -237,20 +280,16 @@ def _pad(pixels: Pixels, parameters: Pad) -> Array:
     height = borders.top + image.shape[0] + borders.bottom
     width = borders.left + image.shape[1] + borders.right
     padded = np.empty((height, width, channels), image.dtype)
-    padded[:] = _fill(parameters, image.dtype)
-    right = borders.left + image.shape[1]
-    padded[borders.top : borders.top + image.shape[0], borders.left : right] = image
-    return padded
-
-
-def _fill(parameters: Pad, dtype: np.dtype[Any]) -> Array:
-    """Return the values of a border in an image's type; raises ValueError where it hasn't them."""
+    dtype = image.dtype
     written = np.asarray(parameters.value)
     values = written.astype(dtype)
     if dtype.kind != "f" and (values != written).any():
         problem = f"value {list(parameters.value)} is none of {dtype}"
         raise ValueError(f"{problem}; write whole numbers of its range")
-    return values
+    padded[:] = values
+    right = borders.left + image.shape[1]
+    padded[borders.top : borders.top + image.shape[0], borders.left : right] = image
+    return padded
 
 
 IMAGE_STEPS: dict[str, Callable[[Any, Any], Pixels]] = {

@@ -165,6 +165,13 @@ def record_kind(path: Path) -> str:
     return ""
 
 
+def find_records(path: Path) -> list[Path]:
+    """Return the files of records that a file or a folder is, by name: the parts of a dataset."""
+    if path.is_file():
+        return [path] if record_kind(path) else []
+    return [file for file in sorted(path.rglob("*")) if file.is_file() and record_kind(file)]
+
+
 def open_records(path: Path) -> RecordFile:
     """Open a file of records; raises DatasetError where it isn't one, or is cut off."""
     kind = record_kind(path)

@@ -38,13 +38,6 @@ class RecordsContent(NamedTuple):
     places: Sequence[str]
 
 
-def find_records(path: Path) -> list[Path]:
-    """Return the files of records that a file or a folder is, by name: the parts of a dataset."""
-    if path.is_file():
-        return [path] if record_kind(path) else []
-    return [file for file in sorted(path.rglob("*")) if file.is_file() and record_kind(file)]
-
-
 def read_records(paths: Sequence[Path], inputs: Sequence[Input], form: LabelForm) -> RecordsContent:
     """Open a dataset of records; raises DatasetError."""
     kinds = {record_kind(path) for path in paths}

@@ -10,33 +10,33 @@ from typing import Any
 import numpy as np
 
 from pytest_mlms.core.errors import DatasetError
-from pytest_mlms.measure.pipeline.coco import CocoLabels
 from pytest_mlms.measure.pipeline.dataset import DECODERS, Dataset, SkippedElement
-from pytest_mlms.measure.pipeline.objects import Selected
 
 
 def selected_elements(dataset: Dataset, kept: Sequence[int]) -> Dataset:
     """Return the elements at ``kept`` of a dataset, in that order; messages call them as before."""
+    from pytest_mlms.measure.pipeline.coco import CocoLabels
+    from pytest_mlms.measure.pipeline.objects import Selected
+
+    def selected(values: Sequence[Any] | None) -> Sequence[Any] | None:
+        return None if values is None else Selected(values, kept)
+
     numbers, labels = dataset.numbers, dataset.labels
     if isinstance(labels, np.ndarray):
         labels = np.asarray(labels[list(kept)])
     elif isinstance(labels, CocoLabels):
         labels = labels.selected(kept)
     else:
-        labels = _selected(labels, kept)
+        labels = selected(labels)
     return dataclasses.replace(
         dataset,
         elements={name: Selected(values, kept) for name, values in dataset.elements.items()},
         labels=labels,
-        files=_selected(dataset.files, kept),
+        files=selected(dataset.files),
         places=[dataset.place(index) for index in kept],
         numbers=kept if numbers is None else [numbers[index] for index in kept],
-        sequences=_selected(dataset.sequences, kept),
+        sequences=selected(dataset.sequences),
     )
-
-
-def _selected(values: Sequence[Any] | None, kept: Sequence[int]) -> Sequence[Any] | None:
-    return None if values is None else Selected(values, kept)
 
 
 _CHUNK = 32  # elements that a thread checks before its errors are looked at

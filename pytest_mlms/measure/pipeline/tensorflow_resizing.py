@@ -11,12 +11,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from pytest_mlms.measure.pipeline.geometry import Size
-from pytest_mlms.measure.pipeline.interpolation import (
+from pytest_mlms.measure.pipeline.geometry import (
     Array,
     Method,
     Pairs,
     Positions,
+    Size,
     Taps,
     interpolate,
     pick_pixels,

@@ -77,13 +77,10 @@ class _Inference:
             self._types[value.name] = value.type
         self._values: dict[str, onnx.TensorProto] = {}
         for tensor in graph.initializer:
-            self._add_weight(tensor)
-
-    def _add_weight(self, tensor: onnx.TensorProto) -> None:
-        kind = helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
-        self._types[tensor.name] = kind
-        if _is_small(kind):
-            self._values[tensor.name] = tensor
+            kind = helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
+            self._types[tensor.name] = kind
+            if _is_small(kind):
+                self._values[tensor.name] = tensor
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the tensors whose shape is known."""
@@ -106,7 +103,12 @@ class _Inference:
             self._infer(node)
         if node.kind == "Shape" and self.knows(node.inputs):
             (output,) = node.outputs
-            self._keep(output, self._shape_value(node))
+            (name,) = node.inputs
+            sizes = _sizes(self._types[name])
+            bounds = {attribute.name: attribute.i for attribute in node.proto.attribute}
+            wanted = slice(bounds.get("start"), bounds.get("end"))
+            shape_value = np.array(sizes[wanted], np.int64)
+            self._keep(output, shape_value)
         elif self._can_compute(node):
             self._compute(node)
 
@@ -127,14 +129,6 @@ class _Inference:
         except (defs.SchemaError, shape_inference.InferenceError):
             return  # its outputs stay unknown, and are reported as such
         self._types.update(outputs)
-
-    def _shape_value(self, node: _Node) -> Array:
-        """Return the value of a node of type Shape."""
-        (name,) = node.inputs
-        sizes = _sizes(self._types[name])
-        bounds = {attribute.name: attribute.i for attribute in node.proto.attribute}
-        wanted = slice(bounds.get("start"), bounds.get("end"))
-        return np.array(sizes[wanted], np.int64)
 
     def _can_compute(self, node: _Node) -> bool:
         if node.kind.startswith("Random"):

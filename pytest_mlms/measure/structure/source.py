@@ -13,7 +13,6 @@ from pytest_mlms.core.records import Artifact
 from pytest_mlms.measure.agent.channel import temporary_log
 from pytest_mlms.measure.agent.launching import launch_case
 from pytest_mlms.measure.agent.opening import PredictorSpec, open_predictor
-from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import Refused
 from pytest_mlms.measure.structure.cost import ModelCost, Shape, bound_shape, cost_of
 from pytest_mlms.measure.structure.onnx_graph import describe_onnx
@@ -57,7 +56,15 @@ def describe_case(case: Case, axes: Mapping[str, int], source: FrameworkSource) 
         temporary_log("mlms-describe-") as log,
         open_predictor(_spec(case, files, source, log)) as predictor,
     ):
-        return _describe_by_framework(predictor, case, axes)
+        shapes = {tensor.name: _bound_shape(tensor, case, axes) for tensor in predictor.inputs}
+        try:
+            return cost_of(predictor.structure(shapes))
+        except Refused as error:
+            if error.error != "NotImplementedError":
+                raise
+            problem = f"{case.stack.framework} doesn't tell what its models are made of"
+            advice = "describe the network as ONNX, or name another --mlms-stack"
+            raise MlmsError(f"{case.place()}: {problem}; {advice}") from None
 
 
 def _spec(
@@ -65,18 +72,6 @@ def _spec(
 ) -> PredictorSpec:
     launch = launch_case(case, files, source.predictor, source.cache, show=source.show)
     return PredictorSpec(case, launch, source.predictor, files, log, _TIMEOUT, source.allow_code)
-
-
-def _describe_by_framework(predictor: Predictor, case: Case, axes: Mapping[str, int]) -> ModelCost:
-    shapes = {tensor.name: _bound_shape(tensor, case, axes) for tensor in predictor.inputs}
-    try:
-        return cost_of(predictor.structure(shapes))
-    except Refused as error:
-        if error.error != "NotImplementedError":
-            raise
-        problem = f"{case.stack.framework} doesn't tell what its models are made of"
-        advice = "describe the network as ONNX, or name another --mlms-stack"
-        raise MlmsError(f"{case.place()}: {problem}; {advice}") from None
 
 
 def _bound_shape(tensor: Tensor, case: Case, axes: Mapping[str, int]) -> Shape:

@@ -20,9 +20,9 @@ from mlms_predictors._run.probes import ProbeSet
 
 from pytest_mlms.core.errors import AgentError
 from pytest_mlms.core.serialization import from_plain
+from pytest_mlms.measure.agent.channel import shortened
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import Array, Reply
-from pytest_mlms.measure.agent.replies import shortened
 from pytest_mlms.measure.pipeline.observers import observe, step
 from pytest_mlms.measure.trace import BY_PHASE, LEVELS, PHASES
 from pytest_mlms.measure.trace.records import ProbeStatus, TraceMetadata, TraceRun
@@ -110,8 +110,21 @@ def add_reply(builder: TraceBuilder, reply: Reply, run: int, first_request: int)
     columns["request"] = np.where(request < 0, -1, request + first_request)
     builder.add(run=run, **columns)
     if not first_request:
-        _add_load(builder, reply.facts, run)
-    _add_counters(builder, reply, run)
+        process = reply.facts["process"]
+        start, end = reply.facts["load"]
+        builder.add(
+            level=_MODEL,
+            name=builder.text("load"),
+            start=[start],
+            end=[end],
+            track=builder.track(_thread_track(run, process, process)),
+            run=run,
+        )
+    for index, (name, unit, rising) in enumerate(reply.facts["series"]):
+        series = CounterSeries(name, unit, run, rising)
+        times = reply.arrays[f"time_{index}"]
+        values = reply.arrays[f"value_{index}"]
+        builder.count(series, times, values)
     calls = columns["level"] == _MODEL
     durations = columns["end"] - columns["start"]
     return np.asarray(durations[calls])
@@ -145,7 +158,15 @@ def _columns(builder: TraceBuilder, reply: Reply, run: int) -> dict[str, Array]:
     levels = [_level_index(level) for level in facts["levels"]]
     level_indices = np.array(levels, "u1")
     columns["level"] = level_indices[columns["level"]]
-    tracks = _track_indices(builder, facts, run)
+    process = facts["process"]
+    indices = []
+    for thread, stream in facts["tracks"]:
+        if stream is None:
+            track = _thread_track(run, process, thread)
+        else:
+            track = Track(run, process, thread, stream, "stream")
+        indices.append(builder.track(track))
+    tracks = np.array(indices, "i4")
     columns["track"] = tracks[columns["track"]]
     return columns
 
@@ -156,44 +177,11 @@ def _level_index(level: str) -> int:
     return LEVELS.index(level)
 
 
-def _track_indices(builder: TraceBuilder, facts: Mapping[str, Any], run: int) -> Array:
-    process = facts["process"]
-    indices = []
-    for thread, stream in facts["tracks"]:
-        if stream is None:
-            track = _thread_track(run, process, thread)
-        else:
-            track = Track(run, process, thread, stream, "stream")
-        indices.append(builder.track(track))
-    return np.array(indices, "i4")
-
-
 def _thread_track(run: int, process: int, thread: int) -> Track:
     name = f"thread {thread}"
     if thread == process:
         name = "main"
     return Track(run, process, thread, name, "thread")
-
-
-def _add_load(builder: TraceBuilder, facts: Mapping[str, Any], run: int) -> None:
-    process = facts["process"]
-    start, end = facts["load"]
-    builder.add(
-        level=_MODEL,
-        name=builder.text("load"),
-        start=[start],
-        end=[end],
-        track=builder.track(_thread_track(run, process, process)),
-        run=run,
-    )
-
-
-def _add_counters(builder: TraceBuilder, reply: Reply, run: int) -> None:
-    for index, (name, unit, rising) in enumerate(reply.facts["series"]):
-        series = CounterSeries(name, unit, run, rising)
-        times = reply.arrays[f"time_{index}"]
-        values = reply.arrays[f"value_{index}"]
-        builder.count(series, times, values)
 
 
 _CALLS = 5

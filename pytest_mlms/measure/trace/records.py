@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from pytest_mlms.core.serialization import omitted_if_default
-from pytest_mlms.measure.structure.summary import CostSummary
+from pytest_mlms.measure.structure.cost import CostSummary
 
 __all__ = ["ProbeStatus", "TraceRun", "merge_statuses"]
 

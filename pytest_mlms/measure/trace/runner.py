@@ -19,8 +19,7 @@ from mlms_predictors._run.probes import probes_at
 from pytest_mlms.core.errors import AgentError
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import Array, Reply
-from pytest_mlms.measure.structure.cost import cost_of
-from pytest_mlms.measure.structure.summary import summarize_cost
+from pytest_mlms.measure.structure.cost import cost_of, summarize_cost
 from pytest_mlms.measure.trace import BY_LAYER, LEVELS
 from pytest_mlms.measure.trace.builder import (
     PreparedRequest,
@@ -30,8 +29,7 @@ from pytest_mlms.measure.trace.builder import (
     probe_statuses,
     run_phases,
 )
-from pytest_mlms.measure.trace.correlate import ancestors, parents_of
-from pytest_mlms.measure.trace.intervals import trimmed_mean
+from pytest_mlms.measure.trace.correlate import ancestors, parents_of, trimmed_mean
 from pytest_mlms.measure.trace.records import (
     Peaks,
     ProbeStatus,
@@ -150,7 +148,10 @@ class LevelRunner:
                 batch = self._target.make_batch(predictor)
                 self._trace_calls(predictor, batch, progress)
                 if level == "model":
-                    self._observe_requests(predictor)
+                    make_request = self._target.make_request
+                    run_phases(self._builder, predictor, make_request)
+                    if "hardware" in self._plan.levels:
+                        count_phases(self._builder, predictor, make_request)
                     self._describe_model(predictor, batch)
         except AgentError as error:
             self._builder.runs[-1] = replace(self._builder.runs[-1], fault=str(error))
@@ -194,13 +195,6 @@ class LevelRunner:
         if calls < _LEAST_CALLS:
             return True
         return elapsed < self._plan.seconds and calls < _MOST_CALLS
-
-    def _observe_requests(self, predictor: Predictor) -> None:
-        """Make requests on the pytest side; count in further ones if the plan has counters."""
-        make_request = self._target.make_request
-        run_phases(self._builder, predictor, make_request)
-        if "hardware" in self._plan.levels:
-            count_phases(self._builder, predictor, make_request)
 
     def _describe_model(self, predictor: Predictor, batch: Mapping[str, Array]) -> None:
         """Note the peaks of the device and the work of each layer, or why they are unknown."""

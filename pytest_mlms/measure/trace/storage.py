@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from pytest_mlms.core.arrays import read_arrays
 from pytest_mlms.core.errors import MlmsError
-from pytest_mlms.core.files import replacing
+from pytest_mlms.core.files import read_arrays, replacing
 from pytest_mlms.core.serialization import from_plain, parse_json, to_plain
 from pytest_mlms.measure.trace import LEVELS
 from pytest_mlms.measure.trace.records import TraceMetadata, TraceRun
@@ -56,7 +55,31 @@ def save_trace(trace: Trace, path: Path) -> None:
 def load_trace(path: Path) -> Trace:
     """Read a file of ``save_trace``; raises MlmsError for anything else."""
     try:
-        return _parse(read_arrays(path), path)
+        arrays = read_arrays(path)
+        tables = parse_json(arrays["tables"].tobytes())
+        found = tables["format"]
+        if found != _FORMAT:
+            raise MlmsError(f"{path} has format {found}; this version reads format {_FORMAT}")
+        tracks = [Track(*track) for track in tables["tracks"]]
+        series = [CounterSeries(*series) for series in tables["series"]]
+        runs = [from_plain(TraceRun, run) for run in tables["runs"]]
+        texts = dict.fromkeys(("name", "type", "shape"), tables["strings"])
+        columns = {}  # those with a default may be missing in older files
+        for name in SPAN_COLUMNS:
+            key = f"span_{name}"
+            if key in arrays or name not in SPAN_DEFAULTS:
+                columns[name] = arrays[key]
+        spans = Spans.of(**columns)
+        _check_indices(spans, {**texts, "track": tracks, "run": runs, "level": LEVELS})
+        return Trace(
+            spans=spans,
+            counters=_counters_of(arrays),
+            strings=tuple(tables["strings"]),
+            tracks=tuple(tracks),
+            series=tuple(series),
+            runs=tuple(runs),
+            metadata=from_plain(TraceMetadata, tables["about"]),
+        )
     except OSError as error:
         raise MlmsError(f"{path} can't be read: {error.strerror}") from error
     except _UNREADABLE as error:
@@ -76,38 +99,6 @@ def _tables_of(trace: Trace) -> dict[str, Any]:
         "runs": to_plain(trace.runs),
         "about": to_plain(trace.metadata),
     }
-
-
-def _parse(arrays: dict[str, Array], path: Path) -> Trace:
-    tables = parse_json(arrays["tables"].tobytes())
-    found = tables["format"]
-    if found != _FORMAT:
-        raise MlmsError(f"{path} has format {found}; this version reads format {_FORMAT}")
-    tracks = [Track(*track) for track in tables["tracks"]]
-    series = [CounterSeries(*series) for series in tables["series"]]
-    runs = [from_plain(TraceRun, run) for run in tables["runs"]]
-    texts = dict.fromkeys(("name", "type", "shape"), tables["strings"])
-    spans = _spans_of(arrays)
-    _check_indices(spans, {**texts, "track": tracks, "run": runs, "level": LEVELS})
-    return Trace(
-        spans=spans,
-        counters=_counters_of(arrays),
-        strings=tuple(tables["strings"]),
-        tracks=tuple(tracks),
-        series=tuple(series),
-        runs=tuple(runs),
-        metadata=from_plain(TraceMetadata, tables["about"]),
-    )
-
-
-def _spans_of(arrays: dict[str, Array]) -> Spans:
-    """Return the spans; columns with a default may be missing in older files."""
-    columns = {}
-    for name in SPAN_COLUMNS:
-        key = f"span_{name}"
-        if key in arrays or name not in SPAN_DEFAULTS:
-            columns[name] = arrays[key]
-    return Spans.of(**columns)
 
 
 def _check_indices(spans: Spans, tables: Mapping[str, Sequence[object]]) -> None:

@@ -18,8 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_mlms.core.files import write_atomically
-from pytest_mlms.measure.trace.correlate import Parents, ancestors, sums_by
-from pytest_mlms.measure.trace.intervals import Intervals, enclosing, grouped, middle, trimmed_mean
+from pytest_mlms.measure.trace.correlate import (
+    Intervals,
+    Parents,
+    ancestors,
+    enclosing,
+    grouped,
+    middle,
+    sums_by,
+    trimmed_mean,
+)
 from pytest_mlms.measure.trace.spans import Spans, Trace
 
 Array = NDArray[Any]
@@ -224,7 +232,13 @@ def kernel_rows(trace: Trace, parents: Parents) -> list[KernelRow]:
     if run is None:
         return []
     kernels = _counted_kernels(trace, parents, run)
-    keys = _kernel_keys(trace.spans, parents, kernels)
+    spans = trace.spans
+    layer = ancestors(spans, parents.index, "layer")[kernels]
+    layer_names = spans.name[layer]
+    layer_names[layer < 0] = 0
+    names = spans.name[kernels].tolist()
+    types = spans.type[kernels].tolist()
+    keys = list(map(_KernelKey, names, types, layer_names.tolist()))
     requests = _request_count(trace.spans, run)
     rows = []
     for key, same in grouped(keys, kernels).items():
@@ -291,15 +305,6 @@ def _counted_kernels(trace: Trace, parents: Parents, run: int) -> Array:
     launch = ancestors(spans, parents.index, "library")[kernels]
     in_request = spans.request[kernels] >= 0
     return kernels[in_request | (launch < 0)]
-
-
-def _kernel_keys(spans: Spans, parents: Parents, kernels: Array) -> list[_KernelKey]:
-    layer = ancestors(spans, parents.index, "layer")[kernels]
-    layer_names = spans.name[layer]
-    layer_names[layer < 0] = 0
-    names = spans.name[kernels].tolist()
-    types = spans.type[kernels].tolist()
-    return list(map(_KernelKey, names, types, layer_names.tolist()))
 
 
 def _request_count(spans: Spans, run: int) -> int:

@@ -17,9 +17,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from pytest_mlms.core.redaction import redact
 from pytest_mlms.core.starts import module_command
-from pytest_mlms.core.text import shortened
+from pytest_mlms.core.text import redact, shortened
 from pytest_mlms.provide.artifacts.transfer import DownloadError, Transfer
 
 _MODULE = "pytest_mlms.provide.artifacts.child_main"

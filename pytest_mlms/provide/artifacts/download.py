@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pooch
 
-from pytest_mlms.core.redaction import redact
+from pytest_mlms.core.text import redact
 from pytest_mlms.provide.artifacts.child import WebError, append_to
 from pytest_mlms.provide.artifacts.limits import DownloadLimits
 from pytest_mlms.provide.artifacts.transfer import DownloadError, ReportProgress

@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 
 from pytest_mlms.core.errors import ManifestError, StackError
 from pytest_mlms.core.records import Stack
-from pytest_mlms.core.redaction import redact
+from pytest_mlms.core.text import redact
 from pytest_mlms.manifest.load import option_problems
 from pytest_mlms.manifest.types import instead
 from pytest_mlms.provide.stacks.declaration import HIDDEN

@@ -33,7 +33,7 @@ from packaging.utils import canonicalize_name
 from pytest_mlms.core.errors import StackError
 from pytest_mlms.core.files import free_space
 from pytest_mlms.core.records import Stack
-from pytest_mlms.core.redaction import redact
+from pytest_mlms.core.text import redact
 from pytest_mlms.core.units import format_quantity
 from pytest_mlms.core.waits import LOCK_MODE, hold_lock
 from pytest_mlms.provide.stacks.installer_settings import deciding_settings, digest_of_file

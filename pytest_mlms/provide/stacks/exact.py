@@ -12,7 +12,7 @@ from typing import Any
 from pytest_mlms.core.errors import StackError
 from pytest_mlms.core.recorded import recorded_launch
 from pytest_mlms.core.records import Stack
-from pytest_mlms.core.redaction import redact
+from pytest_mlms.core.text import redact
 from pytest_mlms.provide.stacks.declared import framework_of
 from pytest_mlms.provide.stacks.exact_packages import (
     Difference,

@@ -18,7 +18,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from pytest_mlms.core.records import Stack
-from pytest_mlms.core.redaction import redact
+from pytest_mlms.core.text import redact
 from pytest_mlms.manifest.digests import digest_of
 from pytest_mlms.provide.stacks.variables import is_secret_name
 

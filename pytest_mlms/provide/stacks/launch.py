@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from pytest_mlms.core.errors import StackError, Unavailable
 from pytest_mlms.core.files import replacing
 from pytest_mlms.core.records import Launch, Library, Stack
-from pytest_mlms.core.redaction import redact_all
+from pytest_mlms.core.text import redact_all
 from pytest_mlms.provide.stacks.containers import Visible, engine_for, launch_in_container
 from pytest_mlms.provide.stacks.environments import provide
 from pytest_mlms.provide.stacks.installers import Show

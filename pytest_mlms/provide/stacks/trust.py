@@ -21,7 +21,7 @@ from packaging.version import InvalidVersion, Version
 from pytest_mlms.core.errors import StackError
 from pytest_mlms.core.recorded import RecordedLaunch
 from pytest_mlms.core.records import Stack
-from pytest_mlms.core.redaction import redact, redact_all
+from pytest_mlms.core.text import redact, redact_all
 from pytest_mlms.provide.stacks.declaration import declaration_of
 from pytest_mlms.provide.stacks.environments import environments
 from pytest_mlms.provide.stacks.exact_packages import ExactPackage

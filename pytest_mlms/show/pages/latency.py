@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from pytest_mlms.core.arrays import DamagedFile, content_size, read_arrays
+from pytest_mlms.core.files import DamagedFile, content_size, read_arrays
 from pytest_mlms.core.units import format_quantity
 from pytest_mlms.keep.results.line import EstimateRecord, LimitRecord
 from pytest_mlms.show.pages.canvas import Context, Figure, Plot

@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from pytest_mlms.decide.upgrade.labels import percent
-from pytest_mlms.measure.trace.context import TraceContext
 from pytest_mlms.measure.trace.records import Peaks
 from pytest_mlms.measure.trace.roofline import has_roof
-from pytest_mlms.measure.trace.summary import device_time, model_latency
+from pytest_mlms.measure.trace.summary import TraceContext, device_time, model_latency
 from pytest_mlms.measure.trace.tables import LayerRow
 from pytest_mlms.show.pages.canvas import Figure, Plot, around
 from pytest_mlms.show.pages.scales import (

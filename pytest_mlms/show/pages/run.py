@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from pytest_mlms.core.errors import MlmsError
-from pytest_mlms.core.json_lines import lines_from
 from pytest_mlms.core.records import Verdict
-from pytest_mlms.core.serialization import from_plain
+from pytest_mlms.core.serialization import from_plain, lines_from
 from pytest_mlms.keep.results.item_line import check_head, item_of
 from pytest_mlms.keep.results.results_reader import ItemLines
 from pytest_mlms.keep.results.run_line import GitRecord, Session

@@ -10,15 +10,15 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from pytest_mlms.core.arrays import DamagedFile, content_size
 from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.files import DamagedFile, content_size
 from pytest_mlms.core.text import shortened
 from pytest_mlms.decide.upgrade.labels import percent
 from pytest_mlms.measure.trace import LEVELS
-from pytest_mlms.measure.trace.context import TraceContext
 from pytest_mlms.measure.trace.records import TraceSummary
 from pytest_mlms.measure.trace.spans import Trace
 from pytest_mlms.measure.trace.storage import load_trace
+from pytest_mlms.measure.trace.summary import TraceContext
 from pytest_mlms.show.pages.canvas import Context, Figure, Plot, around
 from pytest_mlms.show.pages.item import ItemView
 from pytest_mlms.show.pages.layers import layers_figures, roofline_figures, types_of

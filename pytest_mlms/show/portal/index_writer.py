@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from pytest_mlms.core.json_lines import JsonLine, lines_from
 from pytest_mlms.core.recorded import is_file_of_run
+from pytest_mlms.core.serialization import JsonLine, lines_from
 from pytest_mlms.keep.history.machine_class import machine_class
 from pytest_mlms.keep.results.run_line import format_problem
 from pytest_mlms.show.pages.run import Elapsed, started_by

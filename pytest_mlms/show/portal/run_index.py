@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from pytest_mlms.core.json_lines import read_line
+from pytest_mlms.core.serialization import read_line
 from pytest_mlms.keep.results.results_reader import after_teardown
 from pytest_mlms.show.portal.index_writer import FileState, forget_run, open_index, read_run
 

@@ -27,8 +27,8 @@ from starlette.responses import JSONResponse, Response
 
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.files import write_atomically
-from pytest_mlms.core.json_lines import lines_from
 from pytest_mlms.core.recorded import is_file_of_run
+from pytest_mlms.core.serialization import lines_from
 from pytest_mlms.core.units import format_quantity
 from pytest_mlms.keep.results.item_line import ItemRecord, item_of
 from pytest_mlms.provide.artifacts.archives import ArchiveTooLarge, UnsafeArchive, unpack

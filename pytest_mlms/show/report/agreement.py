@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from pytest_mlms.core.arrays import write_arrays
+from pytest_mlms.core.files import write_arrays
 from pytest_mlms.keep.results.recorder import Recorder
 from pytest_mlms.measure.agent.process import Array
 from pytest_mlms.measure.evaluate.agreement import Differences, Ranking, Value, most_different
 from pytest_mlms.measure.evaluate.closeness import Tolerance
-from pytest_mlms.measure.evaluate.departure import DepartureSearch
-from pytest_mlms.measure.evaluate.kept_outputs import OutputComparison, Reference
+from pytest_mlms.measure.evaluate.kept_outputs import DepartureSearch, OutputComparison, Reference
 
 _INDEX = "input"  # in outputs.npz, the number of each input
 _MOST_BYTES = 64 << 20  # of outputs that are kept: those of the worst inputs where not all fit

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_mlms.core.arrays import DamagedFile, read_arrays, write_arrays
+from pytest_mlms.core.files import DamagedFile, read_arrays, write_arrays
 from pytest_mlms.core.recorded import recorded_artifacts
 from pytest_mlms.keep.results.recorder import Recorder
 from pytest_mlms.measure.agent.predictor import ScenarioRun

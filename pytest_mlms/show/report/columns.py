@@ -15,8 +15,8 @@ from pytest_mlms.core.records import Comparison, Kind, main_comparison
 from pytest_mlms.core.units import format_quantity
 from pytest_mlms.decide.upgrade.labels import format_change, percent, spread_text
 from pytest_mlms.keep.results.line import EstimateRecord, OwnQuantity
-from pytest_mlms.measure.evaluate.contention import LARGE_WAIT
 from pytest_mlms.measure.evaluate.limits import worst
+from pytest_mlms.measure.evaluate.steadiness import LARGE_WAIT
 from pytest_mlms.show.pages.item import ItemView
 from pytest_mlms.show.pages.numbers import NONE, estimate_text, value_text
 from pytest_mlms.show.report.table import GiveWay

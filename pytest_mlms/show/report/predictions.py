@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_mlms.keep.results.line import PredictionsRecord
+from pytest_mlms.measure.evaluate.scoring import worst_inputs
 from pytest_mlms.measure.evaluate.tasks.task import ClassCounts
-from pytest_mlms.measure.evaluate.worst_inputs import worst_inputs
 from pytest_mlms.show.report.artifacts import keep_arrays
 
 if TYPE_CHECKING:

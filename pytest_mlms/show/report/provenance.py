@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote
 
-from pytest_mlms.core.redaction import redact
-from pytest_mlms.core.text import encodable
+from pytest_mlms.core.text import encodable, redact
 from pytest_mlms.keep.results.run_line import GitRecord, JobRecord
 
 _SECONDS = 5  # for each command of git

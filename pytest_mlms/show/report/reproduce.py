@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.core.redaction import redact
+from pytest_mlms.core.text import redact
 from pytest_mlms.options import OPTIONS, Option, read_share, share_text
 
 _KEPT = (

@@ -21,9 +21,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest_mlms
-from pytest_mlms.core.json_lines import read_line
-from pytest_mlms.core.redaction import redact_all
-from pytest_mlms.core.serialization import to_plain
+from pytest_mlms.core.serialization import read_line, to_plain
+from pytest_mlms.core.text import redact_all
 from pytest_mlms.keep.results.run_line import FORMAT, Session
 from pytest_mlms.show.report.provenance import job_of, revision_of
 from pytest_mlms.show.report.run_folders import RUN_NAME, RunLock

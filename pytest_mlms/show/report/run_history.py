@@ -14,7 +14,7 @@ import pytest
 
 from pytest_mlms.config import Config
 from pytest_mlms.core.extras import missing_extra
-from pytest_mlms.core.redaction import redact
+from pytest_mlms.core.text import redact
 
 if TYPE_CHECKING:
     from pytest_mlms.keep.history.adding import Added

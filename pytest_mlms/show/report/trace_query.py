@@ -16,9 +16,8 @@ from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.units import format_quantity
 from pytest_mlms.measure.trace.analyses import ANALYSES
 from pytest_mlms.measure.trace.analyses.analysis import Analysis, AnalysisTable
-from pytest_mlms.measure.trace.context import TraceContext
 from pytest_mlms.measure.trace.storage import load_trace
-from pytest_mlms.measure.trace.summary import summarize
+from pytest_mlms.measure.trace.summary import TraceContext, summarize
 from pytest_mlms.show.report.table import KEEP, format_table
 from pytest_mlms.show.report.traces import TracedItem, notes_on
 

@@ -9,9 +9,9 @@ from pathlib import PurePosixPath
 
 from pytest_mlms.core.errors import StackError
 from pytest_mlms.core.records import regressed_comparison
-from pytest_mlms.core.redaction import anonymous
+from pytest_mlms.core.text import anonymous
 from pytest_mlms.core.units import format_quantity
-from pytest_mlms.decide.upgrade import culprit
+from pytest_mlms.decide.upgrade import setting
 from pytest_mlms.decide.upgrade.labels import percent
 from pytest_mlms.explain.repro.expectation import can_reduce, can_replay
 from pytest_mlms.keep.results.machine_record import MachineRecord
@@ -122,7 +122,7 @@ def making_commands(item: ItemView, results: str, is_bisected: bool) -> Iterator
     try:
         command = culprit_command(item)
     except StackError as error:
-        yield f"# {culprit.search_instead(str(error))}"
+        yield f"# {setting.search_instead(str(error))}"
         return
     if command:
         yield "# the release that did it, that part, the bundle and this report in one go"
@@ -143,16 +143,16 @@ def culprit_command(item: ItemView) -> str:
         raise StackError(item.culprit_lacking)
     file, _, _ = _node(item).partition("::")
     where = (item.device, item.batch_size, item.variant, item.scenario, item.shape)
-    point = culprit.point_id(file, *where)
+    point = setting.point_id(file, *where)
     good, bad = (f"{changed.package}=={version}" for version in (changed.a, changed.b))
     compared = regressed_comparison(item.comparisons)
     if compared is None:
-        return culprit.culprit_command(point, good, bad, "crash", _options(item))
+        return setting.culprit_command(point, good, bad, "crash", _options(item))
     more = _options(item)
     places = item.terms.places if item.terms else {}
     if places.get(compared.quantity, "").startswith("--"):
         more += ["--tolerance", percent(compared.tolerance)]
-    return culprit.culprit_command(point, good, bad, compared.quantity, more)
+    return setting.culprit_command(point, good, bad, compared.quantity, more)
 
 
 def running_commands(bundle: str) -> Iterator[str]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.files import write_atomically
 from pytest_mlms.core.records import Comparison, Verdict, main_comparison, regressed_comparison
-from pytest_mlms.core.redaction import anonymous
+from pytest_mlms.core.text import anonymous
 from pytest_mlms.core.units import format_quantity
 from pytest_mlms.decide.upgrade.labels import (
     difference_label,

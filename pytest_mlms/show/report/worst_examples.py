@@ -19,8 +19,8 @@ from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.files import write_atomically
 from pytest_mlms.core.serialization import to_plain
 from pytest_mlms.core.text import shortened, visible
+from pytest_mlms.measure.evaluate.scoring import largest_losses
 from pytest_mlms.measure.evaluate.tasks.task import BoxMark, MaskPair
-from pytest_mlms.measure.evaluate.worst_inputs import largest_losses
 from pytest_mlms.measure.pipeline.coco import CocoLabels
 from pytest_mlms.measure.pipeline.pictures import as_image, decode_picture
 from pytest_mlms.measure.pipeline.sounds import read_sounds

@@ -11,8 +11,7 @@ from mlms_predictors._run.replies import DeviceBytes
 
 from pytest_mlms.core.serialization import from_plain, to_plain
 from pytest_mlms.decide.upgrade.figures import Figure, clock_step, figures_of, slow_calls
-from pytest_mlms.decide.upgrade.round_inputs import RoundInputs
-from pytest_mlms.decide.upgrade.rounds import Clock, Round, Side
+from pytest_mlms.decide.upgrade.rounds import Clock, Round, RoundInputs, Side
 from pytest_mlms.measure.evaluate.timed_inputs import Mix
 from tests.support.upgrades import CALLS, PAIRS, random_side
 

@@ -18,8 +18,8 @@ from pytest_mlms.decide.upgrade.interleave import MeasuredRound, run_interleaved
 from pytest_mlms.decide.upgrade.interleave_plan import InterleavePlan
 from pytest_mlms.decide.upgrade.round_estimate import RoundSpan
 from pytest_mlms.decide.upgrade.rounds import Outputs, SideName
+from pytest_mlms.measure.agent.channel import Energy
 from pytest_mlms.measure.agent.predictor import Clocks, Predictor, Turn
-from pytest_mlms.measure.agent.replies import Energy
 from pytest_mlms.measure.evaluate.timed_inputs import Mix, TimedBatches
 from pytest_mlms.warning_types import MlmsKilled
 from tests.support.fake_agents import FakePair, FakePredictor
@@ -241,7 +241,7 @@ def test_a_round_ends_with_enough_pairs_or_at_its_longest(
 @pytest.fixture
 def no_least_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let turns end at once, as those of fakes take no time."""
-    monkeypatch.setattr("pytest_mlms.decide.upgrade.turn_watch.LEAST_SECONDS", 0.0)
+    monkeypatch.setattr("pytest_mlms.decide.upgrade.interleave_plan.LEAST_SECONDS", 0.0)
 
 
 @pytest.mark.usefixtures("no_least_time")

@@ -22,7 +22,6 @@ from PIL import Image
 from pytest_mlms.core.errors import Crashed, DatasetError, InvalidRun, MlmsError
 from pytest_mlms.core.records import Comparison, Verdict
 from pytest_mlms.decide.upgrade.agents import AgentPair
-from pytest_mlms.decide.upgrade.batch_comparison import compare_batch_sizes
 from pytest_mlms.decide.upgrade.compared_inputs import ALL, Extent
 from pytest_mlms.decide.upgrade.output_check import OutputCheck, OutputFindings, check_outputs
 from pytest_mlms.decide.upgrade.output_verdict import (
@@ -32,6 +31,7 @@ from pytest_mlms.decide.upgrade.output_verdict import (
     agreement_of,
     by_design,
 )
+from pytest_mlms.decide.upgrade.paired_evidence import compare_batch_sizes
 from pytest_mlms.decide.upgrade.rounds import SIDES, Array, Outputs, SideName
 from pytest_mlms.manifest.schema import Input
 from pytest_mlms.manifest.thresholds import Thresholds
@@ -43,12 +43,12 @@ from pytest_mlms.measure.agent.predictor import (
     Turn,
 )
 from pytest_mlms.measure.agent.process import Refused
-from pytest_mlms.measure.evaluate import outputs as evaluated_outputs
-from pytest_mlms.measure.evaluate.batch_sizes import ByBatch
+from pytest_mlms.measure.evaluate import closeness as evaluated_outputs
 from pytest_mlms.measure.evaluate.closeness import Rule, Tolerance
 from pytest_mlms.measure.evaluate.output_sweep import OutputSweep
+from pytest_mlms.measure.evaluate.rows import ByBatch
 from pytest_mlms.measure.pipeline import Dataset
-from pytest_mlms.measure.pipeline.stack_pictures import Decoding
+from pytest_mlms.measure.pipeline.inputs import Decoding
 from tests.support.fake_agents import FakePredictor
 from tests.support.scored import PIXEL
 from tests.support.upgrade_case import case_of

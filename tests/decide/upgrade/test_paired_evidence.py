@@ -9,7 +9,7 @@ import pytest
 
 from pytest_mlms.core.records import Comparison, Verdict
 from pytest_mlms.decide.upgrade.paired_evidence import compare_evidence, compare_figure
-from pytest_mlms.measure.evaluate.estimates import UNDEFINED
+from pytest_mlms.measure.evaluate.scoring import UNDEFINED
 from tests.support.scored import Means, evidence_of
 
 PASSED = Verdict.PASSED

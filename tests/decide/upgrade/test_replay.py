@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_mlms.core.arrays import read_arrays, write_arrays
 from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.files import read_arrays, write_arrays
 from pytest_mlms.core.records import Comparison, Verdict
 from pytest_mlms.core.serialization import to_plain
-from pytest_mlms.decide.upgrade.criteria import Criteria
-from pytest_mlms.decide.upgrade.missing_gates import MISSING, missing_gates
+from pytest_mlms.decide.upgrade.criteria import MISSING, Criteria, missing_gates
 from pytest_mlms.decide.upgrade.replay import read_upgrades
 from tests.support.paced import Pace, paced_upgrade
 from tests.support.upgrade_results import RunFolder, line_of

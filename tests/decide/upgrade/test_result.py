@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 
@@ -9,9 +10,41 @@ import numpy as np
 import pytest
 
 from pytest_mlms.core.records import Verdict
+from pytest_mlms.core.serialization import from_plain, to_plain
 from pytest_mlms.decide.upgrade.output_check import check_outputs
-from pytest_mlms.decide.upgrade.result import UpgradeResult
-from tests.support.upgrades import alike, changed, result_of
+from pytest_mlms.decide.upgrade.result import RoundRecord, UpgradeResult
+from tests.support.upgrades import ROUND_RECORD, alike, changed, result_of
+
+
+def test_a_record_comes_back_from_json_as_it_was() -> None:
+    record = replace(ROUND_RECORD, figures={"latency": changed(0.1)})
+    text = json.dumps(to_plain(record), allow_nan=False)
+    assert from_plain(RoundRecord, json.loads(text)) == record
+
+
+def test_the_keys_of_a_round_are_those_that_results_document() -> None:
+    plain = to_plain(ROUND_RECORD)
+    assert set(plain) == {
+        "started_first",
+        "cores",
+        "pairs",
+        "calls",
+        "skipped",
+        "calling_core",
+        "warmup_pairs",
+        "steady",
+        "turns_exclusive",
+        "seconds",
+        "sides",
+        "figures",
+        "loads",
+        "peaks",
+        "started_together",
+        "clock_step",
+        "starts",
+        "groups",
+    }
+    assert plain["sides"]["b"]["pid"] == 102
 
 
 def test_a_result_without_rounds_is_inconclusive() -> None:

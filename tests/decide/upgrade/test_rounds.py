@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pytest_mlms.decide.upgrade.rounds import CLOCKS, Array, Round, available_clocks
-from pytest_mlms.measure.evaluate.contention import call_waits
+from pytest_mlms.measure.evaluate.steadiness import call_waits
 from tests.support.upgrades import CALLS, PAIRS, random_side
 
 RNG = np.random.default_rng(8)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from pytest_mlms.core.records import Verdict
+from pytest_mlms.decide.upgrade.decision import compare_stalls
 from pytest_mlms.decide.upgrade.figures import figures_of
 from pytest_mlms.decide.upgrade.result import UpgradeResult
 from pytest_mlms.decide.upgrade.rounds import Round, Side
-from pytest_mlms.decide.upgrade.stalls import compare_stalls
 from tests.support.paced import Pace, compared_as, paced_upgrade, verdict_on
 
 seeds = pytest.mark.parametrize(

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import pytest_mlms
-from pytest_mlms.core.arrays import DamagedFile, read_arrays
 from pytest_mlms.core.errors import DatasetError, MlmsError
+from pytest_mlms.core.files import DamagedFile, read_arrays
 from pytest_mlms.explain.repro.archive import (
     members_of,
     opened_bundle,

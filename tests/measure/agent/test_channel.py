@@ -1,20 +1,43 @@
-"""The pipes of agents, and their logs of limited size."""
+"""The pipes to and from an agent, and the check of its replies."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
+import numpy as np
 import pytest
+from mlms_predictors._run.protocol import ProtocolError
+from mlms_predictors._run.replies import LoadReply, ServedReply
 
 from pytest_mlms.core.errors import AgentError, MlmsError, Unavailable
-from pytest_mlms.measure.agent.channel import Channel, LogFile, temporary_log
+from pytest_mlms.core.records import Launch
+from pytest_mlms.measure.agent.channel import (
+    UNTOLD,
+    Channel,
+    Energy,
+    LogFile,
+    check_served,
+    read_record,
+    take_times,
+    temporary_log,
+)
+from pytest_mlms.measure.agent.load import LoadPlan
+from pytest_mlms.measure.agent.opening import PredictorSpec, open_predictor
+from pytest_mlms.measure.agent.process import Refused, start_agent
+from pytest_mlms.measure.trace.builder import TraceBuilder, add_reply, probe_statuses
+from pytest_mlms.measure.trace.records import TraceMetadata, TraceRun
+from tests.support.agents import TIMEOUT, faulty_spec, speaker
+from tests.support.frame_mutants import Frame, frames_of, mutant
+from tests.support.project import PREDICTORS, launch
 
 ECHO = "import sys, shutil; shutil.copyfileobj(sys.stdin.buffer, sys.stdout.buffer, 16)"
 SILENCE = "import time; time.sleep(600)"
@@ -146,3 +169,246 @@ def test_a_temporary_log_is_kept_only_where_an_agent_fails_or_an_error_names_it(
     assert not mistaken.parent.exists()
     failed.parent.rmdir()
     named.parent.rmdir()
+
+
+BATCH = {"image": np.zeros((2, 1, 8, 8), np.float32)}
+MUTANTS = 300
+LOAD = {
+    "device": "cpu",
+    "threads": 1,
+    "inputs": [["image", "float32", [None, 1, 8, 8]]],
+    "outputs": [],
+    "seconds": 0.5,
+    "waited": 0.0,
+    "rss_before": 1,
+    "peak_is_since_load": True,
+}
+
+
+def converse(spec: PredictorSpec) -> None:
+    """Use most requests of an agent."""
+    with open_predictor(spec) as predictor:
+        predictor.predict(BATCH)
+        predictor.run("single_stream", [BATCH], seconds=0, least=3, longest=60)
+        predictor.bind([BATCH])
+        predictor.turn(count=2, outputs=True)
+        schedule = np.arange(20, dtype=np.int64) * 50_000
+        predictor.load_run([BATCH], LoadPlan(np.zeros(20, int), 60, schedule))
+        predictor.profile(BATCH, 2)
+        with pytest.raises(Refused):
+            predictor.inner(BATCH)
+        reply = predictor.trace("layer+hardware", ["layers", "io"], 2, BATCH, {}, 60)
+        builder = TraceBuilder(TraceMetadata())
+        builder.add_run(TraceRun("layer"))
+        add_reply(builder, reply, 0, 0)
+        probe_statuses(reply)
+
+
+@pytest.fixture(scope="module")
+def frames(tmp_path_factory: pytest.TempPathFactory) -> list[Frame]:
+    """The replies of an agent in a conversation."""
+    folder = tmp_path_factory.mktemp("recorded")
+    record = f'"$0" "$@" | tee "{folder}/replies"'
+    plain = launch()
+    recorded = replace(plain, command=("/bin/sh", "-c", record, *plain.command))
+    spec = faulty_spec(folder, layers="stepwise", pages=1)
+    converse(replace(spec, launch=recorded))
+    return frames_of((folder / "replies").read_bytes())
+
+
+def replayed(spec: PredictorSpec, folder: Path, replies: bytes) -> PredictorSpec:
+    """Return how to start a program that sends these bytes, whatever it is asked."""
+    file = folder / "replies"
+    file.write_bytes(replies)
+    return replace(spec, launch=Launch(("/bin/sh", "-c", f'cat "{file}"'), {}))
+
+
+def test_a_recorded_conversation_can_be_replayed(frames: list[Frame], tmp_path: Path) -> None:
+    sound = b"".join(frame.encode() for frame in frames)
+    converse(replayed(faulty_spec(tmp_path), tmp_path, sound))
+
+
+def test_mutants_of_a_conversation_end_in_errors_of_ours(
+    frames: list[Frame], tmp_path: Path
+) -> None:
+    spec = faulty_spec(tmp_path)
+    refused = 0
+    for seed in range(MUTANTS):
+        try:
+            converse(replayed(spec, tmp_path, mutant(frames, seed)))
+        except MlmsError as error:
+            refused += 1
+            assert len(str(error)) < 10_000, f"the error of mutant {seed} is too long"
+        except Exception as error:
+            raise AssertionError(f"mutant {seed}") from error
+    assert refused > MUTANTS / 2
+
+
+def refusal_of(replies: list[dict[str, Any]], folder: Path) -> str:
+    """Return the error of the first request that isn't answered by these replies."""
+    agent = start_agent(speaker(*replies), PREDICTORS / "faulty.py", folder / "log", TIMEOUT)
+    try:
+        for kind in ("bind", "turn", "peaks"):
+            agent.request(kind)
+    except AgentError as error:
+        return str(error)
+    finally:
+        agent.close()
+    raise AssertionError("all replies were taken")
+
+
+def test_an_extra_reply_is_noticed_by_its_number(tmp_path: Path) -> None:
+    text = refusal_of([{}, {"number": 1, "type": "bind"}], tmp_path)
+    assert "'turn': expected the reply to request 2, found 'bind' of request 1" in text
+
+
+def test_a_reply_of_another_type_is_refused(tmp_path: Path) -> None:
+    text = refusal_of([{"type": "hello"}], tmp_path)
+    assert "'bind': expected the reply to request 1, found 'hello' of request 1" in text
+
+
+def test_an_error_without_a_text_is_refused(tmp_path: Path) -> None:
+    text = refusal_of([{"type": "error", "error": "ValueError"}], tmp_path)
+    assert "an error has no text as its 'message'" in text
+
+
+def test_what_is_shown_of_a_reply_is_short(tmp_path: Path) -> None:
+    text = refusal_of([{"type": "x" * 100_000}], tmp_path)
+    assert len(text) < 1000
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"threads": "many"}, "threads: .*, found 'many'"),
+        ({"seconds": "NaN"}, "seconds: .*finite number, found 'NaN'"),
+        ({"inputs": [["image"]]}, "inputs.0.*: "),
+        ({"inputs": [["image", "float32", ["x"]]]}, "inputs.0.*: "),
+    ],
+)
+def test_a_field_of_another_kind_is_named(change: dict[str, Any], message: str) -> None:
+    assert read_record(LoadReply, LOAD).seconds == 0.5
+    with pytest.raises(ProtocolError, match=message):
+        read_record(LoadReply, {**LOAD, **change})
+
+
+def test_a_field_that_is_missing_is_named() -> None:
+    with pytest.raises(ProtocolError, match="device: "):
+        read_record(LoadReply, {name: LOAD[name] for name in LOAD if name != "device"})
+
+
+SERVED = ServedReply([[0]], [True], [1], calls=2, others=1, held=[2], differing=[1])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"usual": []}, "'samples', 'usual' and 'picks' are not equally many"),
+        ({"others": 3}, "calls that differ are more than those that are held"),
+        ({"differing": [-1]}, "calls that differ are more than those that are held"),
+        ({"held": [2, 2]}, "calls that differ are more than those that are held"),
+        ({"samples": [[1]]}, "a call has a sample of which no call is held"),
+        ({"samples": [[]]}, "a call has a sample of which no call is held"),
+        ({"picks": [0]}, "a call was picked less than once"),
+    ],
+)
+def test_numbers_of_calls_under_load_fit_each_other(change: dict[str, Any], message: str) -> None:
+    check_served(SERVED)
+    with pytest.raises(ProtocolError, match=message):
+        check_served(SERVED._replace(**change))
+
+
+ROW = np.ones(2)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"end": np.array([1.0, np.nan])}, "'end' have a value that is not finite"),
+        ({"end": np.ones(3)}, "'start' and 'end' are not equally many"),
+        ({"end": np.ones(2, "f4")}, r"'end' are float32 \[2\], not a row of float64"),
+        ({"end": np.ones((1, 2))}, "not a row"),
+        ({"end": np.ones(0)}, "not a row"),
+    ],
+)
+def test_times_are_finite_and_as_many_as_each_other(
+    change: dict[str, np.ndarray], message: str
+) -> None:
+    times = dict.fromkeys(("start", "end", "wait", "cpu", "at"), ROW)
+    assert take_times(as_sent({**times}), times) == times
+    with pytest.raises(ProtocolError, match=message):
+        take_times(as_sent({**times, **change}), times)
+
+
+def as_sent(times: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {f"time:{name}": array for name, array in times.items()}
+
+
+SHORT = """
+from mlms_predictors import Loaded, Tensor
+def versions():
+    return {"faulty": "1.2.3"}
+def devices():
+    return ["cpu"]
+def load(request):
+    tensor = Tensor("image", "float32", (None, 1, 8, 8))
+    return Loaded(None, "cpu", None, [tensor], [tensor._replace(name="logits")])
+def predict(loaded, arrays):
+    return []
+"""
+
+
+def test_an_output_that_is_missing_is_named(tmp_path: Path) -> None:
+    predictor = tmp_path / "short.py"
+    predictor.write_text(SHORT)
+    spec = replace(faulty_spec(tmp_path), predictor=predictor)
+    with open_predictor(spec) as opened:
+        with pytest.raises(AgentError, match=r"'predict': there is no output 'logits'; found \[\]"):
+            opened.predict(BATCH)
+        assert not opened.agent.alive
+
+
+def test_a_signal_without_a_name_has_its_number(tmp_path: Path) -> None:
+    code = "import os; os.kill(os.getpid(), 40)"
+    ended = Launch((sys.executable, "-c", code), {})
+    agent = start_agent(ended, PREDICTORS / "faulty.py", tmp_path / "log", TIMEOUT)
+    with pytest.raises(AgentError, match="killed by signal 40; "):
+        agent.request("hello")
+
+
+def test_a_predictor_that_writes_to_its_standard_output_sends_nothing(tmp_path: Path) -> None:
+    predictor = tmp_path / "loud.py"
+    predictor.write_text(SHORT + "import os, subprocess\n" + LOUD)
+    agent = start_agent(launch(), predictor, tmp_path / "log", TIMEOUT)
+    assert agent.request("hello").facts["versions"] == {"faulty": "1.2.3"}
+    agent.close()
+    log = (tmp_path / "log").read_text()
+    for writer in ("native", "child", "forked"):
+        assert json.dumps({"type": writer}) in log
+
+
+LOUD = """
+import ctypes
+libc = ctypes.CDLL(None)
+libc.puts(b'{"type": "native"}')
+libc.fflush(None)
+subprocess.run(["echo", '{"type": "child"}'])
+if os.fork() == 0:
+    print('{"type": "forked"}', flush=True)
+    os._exit(0)
+os.wait()
+"""
+
+
+def test_energy_is_the_sum_of_its_counters() -> None:
+    energy = Energy({"package-0": 3.0, "dram": 1.0}, {"package-0": 20.0, "dram": 2.5}, "")
+    assert energy.total == 4.0
+    assert energy.per_input(8) == 0.5
+    assert energy.idle == 22.5
+
+
+def test_energy_without_a_counter_is_none_and_never_zero() -> None:
+    assert UNTOLD.total is None
+    assert UNTOLD.per_input(8) is None
+    assert UNTOLD.idle is None
+    assert UNTOLD.missing

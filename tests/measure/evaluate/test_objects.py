@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from pytest_mlms.manifest.schema import Output
-from pytest_mlms.measure.evaluate.closeness import Rule, Tolerance
+from pytest_mlms.measure.evaluate.closeness import NearbyOutputs, Rule, Tolerance
 from pytest_mlms.measure.evaluate.objects import ObjectOrder, order_of
 from pytest_mlms.measure.evaluate.output_sweep import OutputSweep, largest_difference
-from pytest_mlms.measure.evaluate.outputs import NearbyOutputs
 
 Outputs = dict[str, Any]
 

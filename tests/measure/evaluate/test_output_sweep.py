@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from pytest_mlms.manifest.schema import Output
-from pytest_mlms.measure.evaluate.closeness import Rule
+from pytest_mlms.measure.evaluate.closeness import NearbyOutputs, Rule, nearby_outputs
 from pytest_mlms.measure.evaluate.output_sweep import OutputSweep
-from pytest_mlms.measure.evaluate.outputs import NearbyOutputs, nearby_outputs
 
 Outputs = Mapping[str, Any]
 IMAGE = {"image": np.linspace(0.1, 0.9, 64, dtype=np.float32)[np.newaxis]}

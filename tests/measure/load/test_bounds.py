@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_mlms.core.records import Verdict
-from pytest_mlms.measure.load.early_stopping import bounds_of, worst_of
 from pytest_mlms.measure.load.evidence import judge_run
+from pytest_mlms.measure.load.loadgen import bounds_of, worst_of
 
 LATENCIES = st.lists(st.integers(1, 40), min_size=1, max_size=900)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pytest_mlms.measure.load.early_stopping import loadgen_percentile, percentile_pair
+from pytest_mlms.measure.load.loadgen import loadgen_percentile, percentile_pair
 
 
 def test_loadgens_percentile_is_a_value_and_ours_lies_between_two() -> None:

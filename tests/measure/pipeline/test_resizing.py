@@ -10,8 +10,7 @@ import pytest
 
 from pytest_mlms.manifest.steps import InputStep
 from pytest_mlms.measure.pipeline.geometry import Size, geometry_of, resized_size
-from pytest_mlms.measure.pipeline.pictures import IMAGE_STEPS
-from pytest_mlms.measure.pipeline.resizing import resize_image
+from pytest_mlms.measure.pipeline.pictures import IMAGE_STEPS, resize_image
 from tests.support.image_goldens import (
     CROPPED,
     LETTERBOX,

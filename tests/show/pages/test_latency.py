@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pytest_mlms.core.arrays import write_arrays
+from pytest_mlms.core.files import write_arrays
 from pytest_mlms.show.pages.item import ItemView
 from pytest_mlms.show.pages.latency import (
     process_distributions,

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.measure.trace.context import TraceContext
 from pytest_mlms.measure.trace.records import LayerWork, Peaks, TraceMetadata
 from pytest_mlms.measure.trace.storage import save_trace
+from pytest_mlms.measure.trace.summary import TraceContext
 from pytest_mlms.show.pages.layers import roof_points
 from pytest_mlms.show.pages.traces import (
     Timeline,

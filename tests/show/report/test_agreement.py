@@ -15,9 +15,13 @@ from pytest_mlms.core.records import Place
 from pytest_mlms.keep.results.recorder import Recorder
 from pytest_mlms.measure.evaluate.agreement import compare, rank
 from pytest_mlms.measure.evaluate.closeness import Tolerance
-from pytest_mlms.measure.evaluate.departure import Departure, DepartureSearch
 from pytest_mlms.measure.evaluate.inputs import Inputs
-from pytest_mlms.measure.evaluate.kept_outputs import OutputComparison, Reference
+from pytest_mlms.measure.evaluate.kept_outputs import (
+    Departure,
+    DepartureSearch,
+    OutputComparison,
+    Reference,
+)
 from pytest_mlms.measure.pipeline import Dataset
 from pytest_mlms.show.report import agreement
 

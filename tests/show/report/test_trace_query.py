@@ -12,8 +12,8 @@ import pytest
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.measure.trace.analyses import ANALYSES
 from pytest_mlms.measure.trace.analyses.analysis import AnalysisTable
-from pytest_mlms.measure.trace.context import TraceContext
 from pytest_mlms.measure.trace.records import ProbeStatus, TraceMetadata
+from pytest_mlms.measure.trace.summary import TraceContext
 from pytest_mlms.show.report.trace_query import (
     contexts_of,
     find_analysis,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pytest_mlms.core.errors import OutputError
 from pytest_mlms.measure.evaluate.agreement import are_probabilities
-from pytest_mlms.measure.evaluate.outputs import check_finite, finite_rows
+from pytest_mlms.measure.evaluate.closeness import check_finite, finite_rows
 from pytest_mlms.measure.evaluate.ranked_scores import (
     Areas,
     Curve,

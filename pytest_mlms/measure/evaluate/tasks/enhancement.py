@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pytest_mlms.measure.evaluate.outputs import check_finite
+from pytest_mlms.measure.evaluate.closeness import check_finite
 from pytest_mlms.measure.evaluate.tasks.labels import (
     finite_label,
     in_shape,
@@ -146,7 +146,7 @@ def similarity(
 
 
 def _sample_scale(window: Array) -> float:
-    """Return what the variance of a window is multiplied with for that of a sample."""
+    """Return the factor from the variance of a window to the variance of a sample."""
     count = len(window) ** 2
     return count / (count - 1)
 

@@ -159,7 +159,7 @@ class Evidence(ABC):
         return None
 
     def by_class(self) -> Sequence[ClassCounts]:
-        """Return what was found of each class, where inputs have several objects or pixels."""
+        """Return the findings of each class, where inputs have several objects or pixels."""
         return ()
 
     def boxes_on(self, index: int) -> Sequence[BoxMark]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from pytest_mlms.measure.trace.analyses import kernels, layers, models, requests, rooflines
+from pytest_mlms.measure.trace.analyses import requests, xsp
 from pytest_mlms.measure.trace.analyses.analysis import Analysis
 
 
@@ -21,7 +21,7 @@ def _number(analysis: Analysis) -> float:
 
 def _by_name() -> dict[str, Analysis]:
     found: list[Analysis] = []
-    for module in (models, layers, kernels, rooflines, requests):
+    for module in (xsp, requests):
         found += module.ANALYSES
     found.sort(key=_number)
     return {analysis.name: analysis for analysis in found}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pytest_mlms.measure.trace.context import TraceContext
+from pytest_mlms.measure.trace.summary import TraceContext
 
 Row = tuple[Any, ...]
 RowsOfTrace = Callable[[TraceContext], Iterable[Row]]

@@ -17,12 +17,11 @@ from pytest_mlms.measure.trace.analyses.analysis import (
     share_of,
     sums_by_key,
 )
-from pytest_mlms.measure.trace.context import TraceContext
+from pytest_mlms.measure.trace.correlate import Intervals, enclosing, grouped, trimmed_mean
 from pytest_mlms.measure.trace.counters import counter_rows, phase_rows
-from pytest_mlms.measure.trace.intervals import Intervals, enclosing, grouped, trimmed_mean
 from pytest_mlms.measure.trace.records import DeviceTime
 from pytest_mlms.measure.trace.spans import Spans, Trace
-from pytest_mlms.measure.trace.summary import device_time
+from pytest_mlms.measure.trace.summary import TraceContext, device_time
 
 Array = NDArray[Any]
 

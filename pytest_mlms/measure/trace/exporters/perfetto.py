@@ -9,7 +9,7 @@ https://github.com/google/perfetto/blob/main/protos/perfetto/trace/perfetto_trac
 from __future__ import annotations
 
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,7 +68,12 @@ def write_perfetto(
         if chosen.dropped:
             left_out = f"{chosen.dropped} of {chosen.requests} requests left out"
             file.write(note_packet(f"{left_out}, to stay below {most_bytes} bytes"))
-        _write_spans(file, trace, parent, chosen.mask)
+        mask = chosen.mask
+        layout = lay_out(trace, mask)
+        flows = find_flows(trace.spans, parent, mask)
+        events = SpanEvents(trace.spans, layout.uuids, flows)
+        file.writelines(layout.packets)
+        file.writelines(events.packets(np.flatnonzero(mask)))
         file.writelines(counter_packets(trace))
         size = file.tell()
     return WrittenTrace(size, chosen.requests, chosen.dropped)
@@ -97,11 +102,3 @@ def limit_requests(spans: Spans, most_bytes: int) -> ChosenRequests:
     mask[inside] = kept[place]
     dropped = np.count_nonzero(~kept)
     return ChosenRequests(mask, len(requests), int(dropped))
-
-
-def _write_spans(file: IO[bytes], trace: Trace, parent: Array, mask: Array) -> None:
-    layout = lay_out(trace, mask)
-    flows = find_flows(trace.spans, parent, mask)
-    events = SpanEvents(trace.spans, layout.uuids, flows)
-    file.writelines(layout.packets)
-    file.writelines(events.packets(np.flatnonzero(mask)))

@@ -30,7 +30,7 @@ from pytest_mlms.measure.trace.exporters.perfetto_packets import (
     message,
 )
 from pytest_mlms.measure.trace.records import TraceRun
-from pytest_mlms.measure.trace.spans import CounterSeries, Spans, Trace, Track
+from pytest_mlms.measure.trace.spans import Spans, Trace, Track
 
 Array = NDArray[Any]
 
@@ -188,13 +188,10 @@ def own_tracks(trace: Trace) -> list[Track]:
 def _process_packets(trace: Trace) -> list[bytes]:
     names: dict[int, str] = {}
     for track in own_tracks(trace):
-        name = _process_name(trace.runs[track.run])
+        run = trace.runs[track.run]
+        name = "pytest" if _is_of_pytest(run) else f"agent, {run.level} run"
         names.setdefault(track.process, name)
     return [_process_packet(process, name) for process, name in names.items()]
-
-
-def _process_name(run: TraceRun) -> str:
-    return "pytest" if _is_of_pytest(run) else f"agent, {run.level} run"
 
 
 def _is_of_pytest(run: TraceRun) -> bool:
@@ -218,26 +215,22 @@ def _track_packets(track: Track, uuids: list[int]) -> Iterator[bytes]:
     """Yield the packet of a track, whose uuid is the first, and a packet of each further lane."""
     uuid, *lane_uuids = uuids
     if track.kind == "thread":
-        yield _thread_packet(uuid, track)
+        thread = message(
+            (ThreadDescriptor.PID, track.process),
+            (ThreadDescriptor.TID, track.thread),
+            (ThreadDescriptor.THREAD_NAME, track.name),
+        )
+        descriptor = message(
+            (TrackDescriptor.UUID, uuid),
+            (TrackDescriptor.PARENT_UUID, track.process),
+            (TrackDescriptor.THREAD, thread),
+        )
+        yield descriptor_packet(descriptor)
     else:
         yield _child_packet(uuid, track.process, track.name)
     for lane_uuid in lane_uuids:
         name = f"{track.name}, at the same time"
         yield _child_packet(lane_uuid, track.process, name)
-
-
-def _thread_packet(uuid: int, track: Track) -> bytes:
-    thread = message(
-        (ThreadDescriptor.PID, track.process),
-        (ThreadDescriptor.TID, track.thread),
-        (ThreadDescriptor.THREAD_NAME, track.name),
-    )
-    descriptor = message(
-        (TrackDescriptor.UUID, uuid),
-        (TrackDescriptor.PARENT_UUID, track.process),
-        (TrackDescriptor.THREAD, thread),
-    )
-    return descriptor_packet(descriptor)
 
 
 def _child_packet(uuid: int, process: int, name: str) -> bytes:
@@ -322,7 +315,11 @@ class SpanEvents:
         event.varints(TrackEvent.NAME_IID, self.spans.name[span] + 1)
         event.varints(TrackEvent.CATEGORY_IIDS, self.spans.level[span] + 1)
         if flow_field != _NO_FLOW:
-            event.fixed64(flow_field, self._flow_ids(span))
+            run = self.spans.run[span] + 1
+            correlation = self.spans.correlation[span].astype("u8")
+            shifted_run = run.astype("u8") << _RUN_SHIFT
+            flow_ids = np.asarray(shifted_run | correlation)
+            event.fixed64(flow_field, flow_ids)
         packets = _timed_packets(self.spans.start[span], event)
         return PlacedRows(packets, positions)
 
@@ -339,13 +336,6 @@ class SpanEvents:
         event.varints(TrackEvent.TRACK_UUID, self.uuids[span])
         return event
 
-    def _flow_ids(self, span: Array) -> Array:
-        """Return an ID for each run and correlation ID."""
-        run = self.spans.run[span] + 1
-        correlation = self.spans.correlation[span].astype("u8")
-        shifted_run = run.astype("u8") << _RUN_SHIFT
-        return np.asarray(shifted_run | correlation)
-
 
 def counter_packets(trace: Trace) -> Iterator[bytes]:
     """Yield the track of each counter and its values."""
@@ -354,21 +344,17 @@ def counter_packets(trace: Trace) -> Iterator[bytes]:
     for index, series in enumerate(trace.series):
         uuid = _FIRST_COUNTER + index
         process = processes.get(series.run)
-        yield _counter_track(uuid, series, process)
+        counter = message((CounterDescriptor.UNIT_NAME, series.unit))
+        descriptor = message(
+            (TrackDescriptor.UUID, uuid),
+            (TrackDescriptor.NAME, series.name),
+            (TrackDescriptor.COUNTER, counter),
+        )
+        if process is not None:
+            descriptor += message((TrackDescriptor.PARENT_UUID, process))
+        yield descriptor_packet(descriptor)
         chosen = np.flatnonzero(counters.series == index)
         yield from _counter_values(uuid, counters.time[chosen], counters.value[chosen])
-
-
-def _counter_track(uuid: int, series: CounterSeries, process: int | None) -> bytes:
-    counter = message((CounterDescriptor.UNIT_NAME, series.unit))
-    descriptor = message(
-        (TrackDescriptor.UUID, uuid),
-        (TrackDescriptor.NAME, series.name),
-        (TrackDescriptor.COUNTER, counter),
-    )
-    if process is not None:
-        descriptor += message((TrackDescriptor.PARENT_UUID, process))
-    return descriptor_packet(descriptor)
 
 
 def _counter_values(uuid: int, time: Array, value: Array) -> Iterator[bytes]:

@@ -14,9 +14,9 @@ from mlms_predictors import Tensor
 
 from pytest_mlms.core.errors import DatasetError, OutputError
 from pytest_mlms.manifest.schema import Input, Output
-from pytest_mlms.measure.evaluate.estimates import estimate_evidence, figures_of
 from pytest_mlms.measure.evaluate.inputs import Inputs
 from pytest_mlms.measure.evaluate.rows import predict_rows
+from pytest_mlms.measure.evaluate.scoring import estimate_evidence, figures_of
 from pytest_mlms.measure.evaluate.tasks.classification import (
     Classification,
     ClassificationEvidence,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pytest_mlms.core.errors import DatasetError, OutputError
-from pytest_mlms.measure.evaluate.estimates import UNDEFINED, estimate_evidence, figures_of
+from pytest_mlms.measure.evaluate.scoring import UNDEFINED, estimate_evidence, figures_of
 from tests.support.scored import evidence_of, resamples
 
 TASK = "image-enhancement"

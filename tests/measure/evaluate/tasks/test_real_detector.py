@@ -16,8 +16,8 @@ from pytest_mlms.core.errors import ArtifactError
 from pytest_mlms.core.records import Artifact, Limit, Place, Verdict
 from pytest_mlms.decide.upgrade.paired_evidence import compare_evidence
 from pytest_mlms.manifest.schema import Input, Output
-from pytest_mlms.measure.evaluate.estimates import estimate_evidence
 from pytest_mlms.measure.evaluate.limits import decide
+from pytest_mlms.measure.evaluate.scoring import estimate_evidence
 from pytest_mlms.measure.evaluate.tasks.object_detection import ObjectDetection
 from pytest_mlms.measure.evaluate.tasks.task import Evidence
 from pytest_mlms.measure.pipeline.dataset import open_dataset

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pytest_mlms.core.errors import DatasetError, OutputError
-from pytest_mlms.measure.evaluate.estimates import figures_of
+from pytest_mlms.measure.evaluate.scoring import figures_of
 from tests.support.scored import dataset_of, evidence_of, resamples
 
 

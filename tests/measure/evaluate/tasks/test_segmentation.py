@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pytest_mlms.core.errors import DatasetError, OutputError
-from pytest_mlms.measure.evaluate.estimates import figures_of
+from pytest_mlms.measure.evaluate.scoring import figures_of
 from pytest_mlms.measure.evaluate.tasks.task import Evidence
 from tests.support.scored import evidence_of, resamples
 

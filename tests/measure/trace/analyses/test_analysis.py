@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pytest_mlms.measure.trace.analyses import ANALYSES
 from pytest_mlms.measure.trace.analyses.analysis import AnalysisTable
-from pytest_mlms.measure.trace.context import TraceContext
+from pytest_mlms.measure.trace.summary import TraceContext
 from tests.support.traced_models import traced_model
 
 

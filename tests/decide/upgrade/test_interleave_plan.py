@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from pytest_mlms.decide.upgrade.figures import centre_of, figures_of
+from pytest_mlms.decide.upgrade.interleave_plan import ratios_of
 from pytest_mlms.decide.upgrade.rounds import SIDES, Array, Round, Side, SideName
-from pytest_mlms.decide.upgrade.turn_watch import ratios_of
 from pytest_mlms.measure.agent.predictor import Clocks, Turn
 
 CLOCKS = Clocks(wait=False, device=False, stoppable=True)

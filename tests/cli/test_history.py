@@ -1,16 +1,29 @@
-"""The command ``mlms history show`` on six runs, with an upgrade before the fourth."""
+"""``mlms history add``, ``show``, ``backfill``, ``export`` and ``rebuild``."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pytest_mlms.cli.main import main
-from tests.support.histories import add_upgraded_runs, run_name
+from tests.support.confirmations import Nights
+from tests.support.histories import add_upgraded_runs, run_name, write_run
+from tests.support.project import PREDICTORS, Project
+from tests.support.wheels import offline, write_wheel  # noqa: F401
+
+
+def test_a_folder_without_a_run_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    history = tmp_path / "history.sqlite"
+    assert main(["history", "add", "--history", str(history), str(tmp_path)]) == 1
+    assert "name a run" in capsys.readouterr().err
+
 
 SERIES = "model-0 onnxruntime-cpu-b64-offline: latency_p50, lower is better"
 
@@ -120,3 +133,81 @@ def test_a_mistake_is_an_error_that_says_what_there_is(
 ) -> None:
     assert main(["history", "show", "--history", history, *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+pytestmark = [pytest.mark.usefixtures("offline"), pytest.mark.slow]
+
+OPTIONS = (
+    "-p no:hypothesispytest --mlms-processes=1 --mlms-duration=0.01 "
+    f"-Wignore:no_limit_judges --mlms-predictors={PREDICTORS}"
+)
+
+
+@pytest.fixture
+def nights(
+    project: Project, tmp_path: Path, seeds: Path, monkeypatch: pytest.MonkeyPatch
+) -> Nights:
+    monkeypatch.chdir(project.path)
+    monkeypatch.setenv("PYTEST_ADDOPTS", OPTIONS)
+    made = Nights(project, tmp_path / "wheels", seeds)
+    project.edit("seed: 7", "seed: 7\n  threads: 1")
+    write_wheel(tmp_path / "wheels", "pacekit", "0.9", needs="nowhere")
+    write_wheel(tmp_path / "wheels", "pacekit", "4rc1")
+    return made
+
+
+def backfill(nights: Nights, *arguments: str) -> int:
+    folders = [f"--mlms-cache={nights.cache}", f"--mlms-predictors={nights.predictors}"]
+    history = f"--history={nights.address}"
+    words = ["pacekit>=0.9", "manifests", "-ktest_performance", history, *folders, *arguments]
+    return main(["history", "backfill", *words])
+
+
+def test_releases_that_were_never_measured_are_measured_the_newest_first(
+    nights: Nights, capfd: pytest.CaptureFixture[str]
+) -> None:
+    nights.repeat(nights.measure("2"), 1)
+    capfd.readouterr()
+    assert backfill(nights, "--dry-run", "--last=3") == 0
+    plan = capfd.readouterr().out.splitlines()
+    assert plan[0].startswith("pacekit 3: 1 item to measure, wheel")
+    assert plan[1] == "pacekit 2: in the history"
+    assert plan[2].startswith("pacekit 1: 1 item to measure")
+    assert backfill(nights) == 1
+    output = capfd.readouterr().out
+    assert output.index("pacekit 3: 1 item measured") < output.index("pacekit 1: 1 item measured")
+    assert "pacekit 0.9: 0 items measured\n  stack pacekit-0.9 can't be made with" in output
+    assert "No matching distribution found for nowhere" in output
+    capfd.readouterr()
+    assert backfill(nights, "--last=3") == 0
+    assert "to measure" not in capfd.readouterr().out
+    show = ["history", "show", "--by=pacekit", "--quantity=latency_p50"]
+    assert main([*show, f"--history={nights.address}"]) == 0
+    rows = capfd.readouterr().out.splitlines()
+    levels = {row[0]: float(row.split()[2]) for row in rows if row[:2] in ("1 ", "2 ", "3 ")}
+    assert levels == pytest.approx({"1": 10.0, "2": 13.0, "3": 10.0}, rel=0.03)
+
+
+def test_an_export_to_a_file_is_what_is_printed_and_makes_the_same_history(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    history = str(tmp_path / "history.sqlite")
+    results = tmp_path / "results"
+    write_run(results, 0)
+    write_run(results, 1)
+    assert main(["history", "rebuild", "--history", history, str(results)]) == 0
+    assert capsys.readouterr().out == "2 runs, 18 points\n"
+    file = tmp_path / "export.jsonl"
+    assert main(["history", "export", "--history", history, str(file)]) == 0
+    assert main(["history", "export", "--history", history]) == 0
+    assert capsys.readouterr().out == file.read_text()
+    other = str(tmp_path / "other.sqlite")
+    assert main(["history", "rebuild", "--history", other, str(file)]) == 0
+    assert capsys.readouterr().out == "2 runs, 18 points\n"
+
+
+def test_an_export_of_no_history_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["history", "export", "--history", str(tmp_path / "none.sqlite")]) == 2
+    assert "there is no history" in capsys.readouterr().err

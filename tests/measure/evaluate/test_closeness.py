@@ -9,13 +9,13 @@ import pytest
 
 from pytest_mlms.core.errors import OutputError
 from pytest_mlms.measure.agent.process import Array, Refused
-from pytest_mlms.measure.evaluate.output_sweep import largest_difference
-from pytest_mlms.measure.evaluate.outputs import (
+from pytest_mlms.measure.evaluate.closeness import (
     check_finite,
     finite_rows,
     nearby_outputs,
     rounded_inputs,
 )
+from pytest_mlms.measure.evaluate.output_sweep import largest_difference
 
 
 def test_a_row_is_finite_where_all_of_it_is() -> None:

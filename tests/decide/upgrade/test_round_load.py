@@ -1,4 +1,4 @@
-"""Searches of both sides' peaks, on queues whose capacity is known."""
+"""The load of a round on made-up times of queries, and peaks on queues whose capacity is known."""
 
 from __future__ import annotations
 
@@ -9,14 +9,128 @@ import pytest
 
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.records import Verdict
+from pytest_mlms.decide.upgrade.decision import compare_rounds, is_decided, verdict_of
 from pytest_mlms.decide.upgrade.figures import Figure
-from pytest_mlms.decide.upgrade.peak_round import PeakSearches, peak_figures, without_peak
-from pytest_mlms.decide.upgrade.round_load import RoundLoad
-from pytest_mlms.decide.upgrade.round_record import PeakRecord, TriedRate
+from pytest_mlms.decide.upgrade.result import PeakRecord, TriedRate
+from pytest_mlms.decide.upgrade.round_load import (
+    LoadRound,
+    PeakSearches,
+    RoundLoad,
+    SideLoad,
+    peak_figures,
+    without_peak,
+)
 from pytest_mlms.decide.upgrade.rounds import SideName
-from pytest_mlms.measure.agent.load import LoadLost
+from pytest_mlms.measure.agent.load import LoadLost, LoadRun
+from pytest_mlms.measure.evaluate.load_process import QueryTimes, load_record
 from tests.support.queue_pair import QueuePair, peak_plan
 from tests.support.queues import Queue
+from tests.support.upgrades import alike, changed, find
+
+MILLISECOND = 1_000_000
+QUERIES = 200
+GATES = ("query_latency",)
+SCATTER = (0.01, -0.02, 0.0, 0.02, -0.01, 0.01, 0.0, -0.01)
+
+
+def side(latency: float, delay: float = 0.0) -> SideLoad:
+    """Return 200 queries, 10 ms apart, that take ``latency`` ms and are issued ``delay`` ms late.
+
+    The last quarter takes twice as long.
+    """
+    scheduled = 10 * MILLISECOND * np.arange(QUERIES, dtype=np.int64)
+    issued = scheduled + round(delay * MILLISECOND)
+    factors = np.where(np.arange(QUERIES) >= 0.75 * QUERIES, 2, 1)
+    done = scheduled + round(latency * MILLISECOND) * factors
+    times = QueryTimes(scheduled, issued, done, 0)
+    run = LoadRun(
+        queries=np.arange(QUERIES),
+        scheduled=scheduled,
+        issued=issued,
+        started=issued,
+        done=done,
+        batch_sizes=np.ones(QUERIES, np.int64),
+        readings={"at": np.zeros(1), "cpu": np.zeros(1), "wait": np.zeros(1)},
+        complete=True,
+        instances=1,
+    )
+    return SideLoad(times, load_record(run, times, None, seed=7, runs=1))
+
+
+def test_the_percentile_of_the_scenario_is_compared() -> None:
+    for share, factor in ((0.5, 1), (0.9, 2)):
+        figure = LoadRound({"a": side(4), "b": side(5)}, share).figures()["query_latency"]
+        assert figure.a == pytest.approx(0.004 * factor)
+        assert figure.b == pytest.approx(0.005 * factor)
+        assert figure.value == pytest.approx(math.log(1.25))
+        assert (figure.error, figure.calls) == (0, QUERIES)
+
+
+def test_the_rate_is_that_of_queries_that_were_done() -> None:
+    figure = LoadRound({"a": side(4), "b": side(5)}, 0.9).figures()["query_rate"]
+    assert figure.a == pytest.approx((QUERIES - 1) / 1.998)
+    assert figure.b < figure.a
+
+
+@pytest.mark.parametrize(
+    ("delay", "limit", "late"),
+    [
+        (0.49, 0.010, False),
+        (0.51, 0.010, True),
+        (0.51, 0.100, False),
+        (0.39, None, False),  # 5 % of the p90, which is 8 ms
+        (0.41, None, True),
+    ],
+)
+def test_a_late_load_says_nothing_of_the_model(
+    delay: float, limit: float | None, late: bool
+) -> None:
+    for a, b in ((side(4, delay), side(9)), (side(4), side(4, delay))):
+        made = LoadRound({"a": a, "b": b}, 0.9, limit)
+        assert made.late is late
+        assert math.isinf(made.figures()["query_latency"].error) is late
+
+
+def rounds_of(change: float, latency: float = 0.0) -> list[dict[str, Figure]]:
+    """Return rounds whose queries take exp(``change``) times as long, and calls ``latency``."""
+    rounds = alike(latency)
+    for figures, scatter in zip(rounds, SCATTER, strict=True):
+        figures["query_latency"] = changed(change + scatter, 0.0)
+    return rounds
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict"),
+    [
+        (0.0, Verdict.PASSED),
+        (0.25, Verdict.REGRESSED),
+        (0.08, Verdict.INCONCLUSIVE),
+        (-0.25, Verdict.IMPROVED),
+    ],
+)
+def test_the_latency_of_queries_decides_an_upgrade_under_load(
+    change: float, verdict: Verdict
+) -> None:
+    comparisons = compare_rounds(rounds_of(change), {}, GATES)
+    assert find(comparisons, "query_latency").verdict is verdict
+    assert verdict_of(comparisons) is verdict
+    assert is_decided(comparisons, 8) is (verdict is not Verdict.INCONCLUSIVE)
+
+
+def test_slower_calls_fail_an_upgrade_under_load_too() -> None:
+    comparisons = compare_rounds(rounds_of(0.0, latency=0.1), {}, GATES)
+    assert verdict_of(comparisons) is Verdict.REGRESSED
+
+
+def test_late_rounds_do_not_count() -> None:
+    rounds = rounds_of(0.0)
+    for figures in rounds[:3]:
+        figures["query_latency"] = changed(1.0, math.inf)
+    compared = find(compare_rounds(rounds, {}, GATES), "query_latency")
+    assert compared.lacking == "needs 6 rounds, had 5"
+    assert compared.verdict is Verdict.INCONCLUSIVE
+    assert compared.ratio == pytest.approx(1.0, abs=0.05)
+
 
 CALL = 0.005
 LIMIT = 10 * CALL
@@ -34,14 +148,16 @@ def searches(limit: float = LIMIT, seconds: float = SECONDS) -> PeakSearches:
     return PeakSearches(peak_plan(limit, 0.99, budget=10 * seconds), seconds)
 
 
-def rounds_of(pair: QueuePair, count: int, strategy: PeakSearches | None = None) -> list[RoundLoad]:
+def peaks_of_rounds(
+    pair: QueuePair, count: int, strategy: PeakSearches | None = None
+) -> list[RoundLoad]:
     """Run the load of so many rounds."""
     strategy = strategy or searches()
     return [strategy.run(pair.runner(), ORDER, draw) for draw in range(count)]
 
 
 def test_sides_that_are_alike_have_the_same_peak_on_the_same_arrivals() -> None:
-    for measured in rounds_of(pair_of(1.0), 3):
+    for measured in peaks_of_rounds(pair_of(1.0), 3):
         figure = measured.figures["peak_rate"]
         assert figure.a == figure.b
         assert (figure.value, figure.error) == (0, 0)
@@ -52,14 +168,14 @@ def test_sides_that_are_alike_have_the_same_peak_on_the_same_arrivals() -> None:
 
 def test_less_capacity_is_a_lower_peak() -> None:
     pair = pair_of(1.176)
-    found = [measured.figures["peak_rate"] for measured in rounds_of(pair, 4)]
+    found = [measured.figures["peak_rate"] for measured in peaks_of_rounds(pair, 4)]
     for figure in found:
         assert 0.5 / CALL < figure.a < 1 / CALL
         assert -0.35 < figure.value < math.log(1 / 1.176)
 
 
 def test_rounds_after_the_first_begin_where_that_ended() -> None:
-    first, *later = rounds_of(pair_of(1.0), 4)
+    first, *later = peaks_of_rounds(pair_of(1.0), 4)
     assert max(len(measured.runs) for measured in later) <= 2 * 6
     peak = first.figures["peak_rate"].a
     assert later[0].peaks["a"].tried[0].rate == pytest.approx(peak, rel=1e-4)
@@ -70,7 +186,7 @@ def test_rounds_after_the_first_begin_where_that_ended() -> None:
 
 def test_sides_take_turns_run_by_run() -> None:
     pair = pair_of(1.0)
-    rounds_of(pair, 1)
+    peaks_of_rounds(pair, 1)
     sides = [side for side, _ in pair.rates]
     assert sides[:4] == ["b", "a", "b", "a"]
 
@@ -100,7 +216,7 @@ def test_a_budget_that_is_too_small_says_what_it_takes() -> None:
 
 def test_a_candidate_whose_calls_alone_break_the_limit_has_regressed_at_once() -> None:
     pair = pair_of(11.0)
-    (measured,) = rounds_of(pair, 1)
+    (measured,) = peaks_of_rounds(pair, 1)
     assert not pair.rates
     text = "the fastest call takes A 5.00 ms, B 55.0 ms: B meets the limit of 50.0 ms at no rate"
     assert measured.without_peak == text
@@ -117,7 +233,7 @@ def test_a_baseline_whose_calls_alone_break_the_limit_is_an_error() -> None:
 def test_a_late_generator_is_tried_twice_and_then_the_round_says_nothing() -> None:
     pair = pair_of(1.0)
     pair.delay = lambda rate: 0.06 * LIMIT
-    (measured,) = rounds_of(pair, 1)
+    (measured,) = peaks_of_rounds(pair, 1)
     tried = [each.rate for each in measured.peaks["a"].tried]
     assert tried[::2] == tried[1::2]
     assert math.isinf(measured.figures["peak_rate"].error)
