@@ -17,8 +17,8 @@ from pytest_mlms.decide.upgrade.agents import AgentPair
 from pytest_mlms.decide.upgrade.figures import Figure
 from pytest_mlms.decide.upgrade.interleave import MeasuredRound, run_interleaved
 from pytest_mlms.decide.upgrade.interleave_plan import InterleavePlan
-from pytest_mlms.decide.upgrade.result import RoundRecord
 from pytest_mlms.decide.upgrade.round_estimate import RoundSpan
+from pytest_mlms.decide.upgrade.round_record import RoundRecord
 from tests.support.fake_agents import FakePair
 from tests.support.project import ROOT
 

@@ -16,7 +16,7 @@ from pytest_mlms.decide.upgrade.decision import compare_rounds, verdict_of
 from pytest_mlms.decide.upgrade.figures import figures_of
 from pytest_mlms.decide.upgrade.output_check import check_outputs
 from pytest_mlms.decide.upgrade.replay import RecordedUpgrade, Replay, read_upgrades, replay_upgrade
-from pytest_mlms.decide.upgrade.result import RoundRecord, SideRecord
+from pytest_mlms.decide.upgrade.round_record import RoundRecord, SideRecord
 from pytest_mlms.decide.upgrade.rounds import SIDES, Clock, Round, SideName
 from tests.support.upgrades import ROUND_RECORD, SIDE_RECORD, random_side
 

@@ -12,7 +12,8 @@ import numpy as np
 from pytest_mlms.core.records import Comparison
 from pytest_mlms.decide.upgrade.decision import compare_rounds
 from pytest_mlms.decide.upgrade.figures import Figure
-from pytest_mlms.decide.upgrade.result import RoundRecord, SideRecord, UpgradeResult
+from pytest_mlms.decide.upgrade.result import UpgradeResult
+from pytest_mlms.decide.upgrade.round_record import RoundRecord, SideRecord
 from pytest_mlms.decide.upgrade.rounds import Side
 from pytest_mlms.decide.upgrade.setting import UpgradeSetting
 

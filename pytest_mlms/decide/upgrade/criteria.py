@@ -17,8 +17,8 @@ from pytest_mlms.decide.expected import gates_of
 from pytest_mlms.decide.upgrade.figures import by_one_counter
 from pytest_mlms.decide.upgrade.interleave_plan import LEAST_CALLS, InterleavePlan
 from pytest_mlms.decide.upgrade.late_calls import CALLS_BEFORE, LATE_SECONDS
-from pytest_mlms.decide.upgrade.result import RoundRecord
 from pytest_mlms.decide.upgrade.round_estimate import LEAST_ROUNDS, ROUNDS, RoundSpan
+from pytest_mlms.decide.upgrade.round_record import RoundRecord
 from pytest_mlms.decide.upgrade.rounds import SIDES, Clock
 from pytest_mlms.provide.cases import Case
 

@@ -25,8 +25,9 @@ from pytest_mlms.decide.upgrade.labels import (
     verdict_label,
 )
 from pytest_mlms.decide.upgrade.layer_diff import LayerChange, explains
-from pytest_mlms.decide.upgrade.result import RoundRecord, SideRecord, UpgradeResult
+from pytest_mlms.decide.upgrade.result import UpgradeResult
 from pytest_mlms.decide.upgrade.round_estimate import LEAST_ROUNDS, unseen_share
+from pytest_mlms.decide.upgrade.round_record import RoundRecord, SideRecord
 from pytest_mlms.decide.upgrade.rounds import CLOCKS, SIDES
 from pytest_mlms.decide.upgrade.setting import UpgradeSetting
 

@@ -36,8 +36,8 @@ from pytest_mlms.decide.upgrade.interleave_plan import (
     waits,
 )
 from pytest_mlms.decide.upgrade.late_calls import LateCalls, RoundGrowth
-from pytest_mlms.decide.upgrade.result import RoundRecord, SideRecord
 from pytest_mlms.decide.upgrade.round_load import LoadRunner, LoadStrategy, RoundLoad
+from pytest_mlms.decide.upgrade.round_record import RoundRecord, SideRecord
 from pytest_mlms.decide.upgrade.rounds import (
     SIDES,
     Array,

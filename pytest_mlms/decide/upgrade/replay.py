@@ -27,7 +27,7 @@ from pytest_mlms.decide.upgrade.decision import (
 )
 from pytest_mlms.decide.upgrade.figures import OF_PROCESS, Figure, figures_of, group_figures
 from pytest_mlms.decide.upgrade.labels import point_label, sides_label
-from pytest_mlms.decide.upgrade.result import RoundRecord, SideRecord, start_orders
+from pytest_mlms.decide.upgrade.round_record import RoundRecord, SideRecord, start_orders
 from pytest_mlms.decide.upgrade.rounds import (
     CLOCKS,
     Array,

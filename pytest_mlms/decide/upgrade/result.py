@@ -1,154 +1,21 @@
-"""Result of an upgrade: the records of its rounds so far, the comparisons, and the verdict."""
+"""Result of an upgrade: the rounds so far, the comparisons, and the verdict."""
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Annotated
-
-from mlms_predictors._run.replies import DeviceBytes
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from pytest_mlms.core.quantities import QUANTITIES
 from pytest_mlms.core.records import Comparison, InputGroup, Verdict, main_comparison
-from pytest_mlms.core.serialization import NullAs, omitted_if_default
 from pytest_mlms.decide.upgrade.crash import CRASH
 from pytest_mlms.decide.upgrade.decision import verdict_of
-from pytest_mlms.decide.upgrade.figures import Figure
 from pytest_mlms.decide.upgrade.layer_diff import LayerChange
 from pytest_mlms.decide.upgrade.output_verdict import PICTURES, OutputsCompared
-from pytest_mlms.decide.upgrade.round_estimate import OrderEffect, order_effect
-from pytest_mlms.decide.upgrade.rounds import Clock, SideName
-from pytest_mlms.measure.evaluate.process_result import LoadRecord
-
-
-@dataclass(frozen=True)
-class SideRecord:
-    """One process of a round: the software and the device that it used, seconds, and bytes.
-
-    ``interpreter_seconds`` and ``import_seconds`` are parts of ``start_seconds``, None if not told.
-    ``device_memory`` is the peak on a GPU, None on the CPU. ``event_times`` are the seconds between
-    the events of a call there, and of one whose launches had a head start.
-    """
-
-    pid: int
-    versions: Mapping[str, str]
-    python: str
-    executable: str
-    device_used: str
-    threads_used: int | None
-    start_seconds: float
-    load_seconds: float
-    first_seconds: float
-    peak_bytes: int | None
-    interpreter_seconds: float | None = None
-    import_seconds: float | None = None
-    import_bytes: int | None = None
-    device_memory: DeviceBytes | None = omitted_if_default(None)
-    device_facts: Mapping[str, str] | None = omitted_if_default(None)
-    event_times: tuple[float, float | None] | None = omitted_if_default(None)
-
-
-@dataclass(frozen=True)
-class TriedRate:
-    """A rate in queries a second, and the seconds of the percentile of the latencies there.
-
-    ``late`` is whether the load generator was, so that it may be the cause.
-    """
-
-    rate: float
-    latency: float
-    late: bool = False
-
-
-@dataclass(frozen=True)
-class PeakRecord:
-    """The rate at which a side's percentile of latencies is at the limit in a round.
-
-    ``good`` is the highest rate within the limit, 0 where there is none, and ``bad`` the lowest
-    one above it that breaks the limit. ``rate`` is between both, or the one that is there.
-    ``tried`` has each run of load, in their order. ``exceptions`` are rates well below ``good``
-    that broke the limit: the outcomes are not monotone, as with a batcher.
-    """
-
-    rate: float
-    good: float
-    bad: Annotated[float, NullAs(math.inf)]
-    tried: Sequence[TriedRate] = ()
-    exceptions: Sequence[float] = ()
-
-    @property
-    def late(self) -> bool:
-        """True if the last run of load at an end was issued late."""
-        last = {tried.rate: tried.late for tried in self.tried}
-        return last.get(self.good, False) or last.get(self.bad, False)
-
-
-@dataclass(frozen=True)
-class RoundRecord:
-    """How a round was run, and the quantities that it gave.
-
-    A side had ``pairs`` turns of ``calls`` timed calls, each after ``skipped`` calls that were not
-    timed. ``calling_core`` is the core that the calling threads were held to, None where they were
-    not. ``steady`` is whether the warm-up of ``warmup_pairs`` reached a steady state,
-    ``turns_exclusive`` whether the waiting side was stopped. ``loads`` are the runs of a scenario
-    with queries: "a" is the first on side A, "a2" the second. ``peaks`` are those of both sides,
-    where they were searched. ``started_together`` is whether both sides started and loaded at once;
-    ``clock_step`` is that of the clock in seconds, 0 where it is too fine to show.
-    where they were searched. ``starts`` has how many times longer a turn's first call takes than
-    later ones. ``groups`` has the latency of each group of inputs, where these have several shapes.
-    """
-
-    started_first: SideName
-    cores: Sequence[int]
-    pairs: int
-    calls: int
-    skipped: int
-    calling_core: int | None
-    warmup_pairs: int
-    steady: bool
-    turns_exclusive: bool
-    seconds: float
-    sides: Mapping[SideName, SideRecord]
-    figures: Mapping[str, Figure] = field(default_factory=dict)
-    loads: Mapping[str, LoadRecord] = field(default_factory=dict)
-    peaks: Mapping[SideName, PeakRecord] = field(default_factory=dict)
-    started_together: bool = False
-    clock_step: float = 0.0
-    starts: Mapping[SideName, float] = field(default_factory=dict)
-    groups: Mapping[str, Figure] = field(default_factory=dict)
-
-    @property
-    def load_counts(self) -> bool:
-        """False where the load says nothing of its quantities, as where it was issued late."""
-        figures = [self.figures.get(name) for name in ("peak_rate", "query_latency")]
-        return not any(figure and math.isinf(figure.error) for figure in figures)
-
-    @property
-    def late(self) -> bool:
-        """True if the load at an end of a side's peak was issued late."""
-        return any(peak.late for peak in self.peaks.values())
-
-
-def start_orders(rounds: Sequence[RoundRecord]) -> list[int]:
-    """Return the side that each round started first, as ``estimate_change`` takes it."""
-    return [0 if record.started_together else _order(record) for record in rounds]
-
-
-def effect_of_order(rounds: Sequence[RoundRecord]) -> OrderEffect | None:
-    """Return by how much the latency of the side that is started first is larger, if that shows."""
-    shown = [record for record in rounds if math.isfinite(_latency(record).error)]
-    changes = [_latency(record).value for record in shown]
-    return order_effect(changes, [_order(record) for record in shown])
-
-
-def _order(record: RoundRecord) -> int:
-    return 1 if record.started_first == "b" else -1
-
-
-def _latency(record: RoundRecord) -> Figure:
-    return record.figures["latency"]
+from pytest_mlms.decide.upgrade.round_estimate import OrderEffect
+from pytest_mlms.decide.upgrade.round_record import RoundRecord
+from pytest_mlms.decide.upgrade.rounds import Clock
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from pytest_mlms.core.records import Comparison, Verdict
 from pytest_mlms.core.units import format_quantity
 from pytest_mlms.decide.upgrade.agents import AgentPair, TurnPlan
 from pytest_mlms.decide.upgrade.figures import Figure
-from pytest_mlms.decide.upgrade.result import PeakRecord, TriedRate
+from pytest_mlms.decide.upgrade.round_record import PeakRecord, TriedRate
 from pytest_mlms.decide.upgrade.rounds import SIDES, Array, SideName
 from pytest_mlms.measure.agent.load import LoadInterrupted, LoadLost, LoadPlan, LoadRun
 from pytest_mlms.measure.evaluate.load_plan import LoadItemPlan

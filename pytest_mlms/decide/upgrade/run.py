@@ -30,8 +30,9 @@ from pytest_mlms.decide.upgrade.interleave import MeasuredRound, OpenPair, run_i
 from pytest_mlms.decide.upgrade.interleave_plan import InterleavePlan
 from pytest_mlms.decide.upgrade.layer_diff import changed_layers
 from pytest_mlms.decide.upgrade.output_check import OutputFindings
-from pytest_mlms.decide.upgrade.result import UpgradeResult, effect_of_order, start_orders
+from pytest_mlms.decide.upgrade.result import UpgradeResult
 from pytest_mlms.decide.upgrade.round_load import without_peak
+from pytest_mlms.decide.upgrade.round_record import effect_of_order, start_orders
 from pytest_mlms.decide.upgrade.rounds import (
     CLOCKS,
     SIDES,

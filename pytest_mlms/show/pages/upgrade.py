@@ -21,7 +21,7 @@ from pytest_mlms.decide.upgrade.labels import (
     worst_change,
 )
 from pytest_mlms.decide.upgrade.layer_diff import LayerChange
-from pytest_mlms.decide.upgrade.result import PeakRecord
+from pytest_mlms.decide.upgrade.round_record import PeakRecord
 from pytest_mlms.show.pages.canvas import Context, Figure, Plot, around
 from pytest_mlms.show.pages.item import ItemView
 from pytest_mlms.show.pages.latency import (

@@ -17,7 +17,8 @@ from pytest_mlms.decide.upgrade.decision import compare_accuracy
 from pytest_mlms.decide.upgrade.figures import Figure
 from pytest_mlms.decide.upgrade.output_check import check_outputs
 from pytest_mlms.decide.upgrade.output_verdict import PICTURES, OutputsCompared
-from pytest_mlms.decide.upgrade.result import RoundRecord, SideRecord, UpgradeResult
+from pytest_mlms.decide.upgrade.result import UpgradeResult
+from pytest_mlms.decide.upgrade.round_record import RoundRecord, SideRecord
 from pytest_mlms.decide.upgrade.rounds import SIDES, SideName
 from pytest_mlms.provide.stacks import declared
 from tests.support.upgrades import SCATTER, SIDE_RECORD, alike, changed, result_of, setting

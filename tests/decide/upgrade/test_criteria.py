@@ -24,7 +24,8 @@ from pytest_mlms.decide.upgrade.criteria import (
 )
 from pytest_mlms.decide.upgrade.decision import compare_rounds, is_decided, verdict_of
 from pytest_mlms.decide.upgrade.explanation import explain_upgrade
-from pytest_mlms.decide.upgrade.result import SideRecord, UpgradeResult
+from pytest_mlms.decide.upgrade.result import UpgradeResult
+from pytest_mlms.decide.upgrade.round_record import SideRecord
 from pytest_mlms.decide.upgrade.rounds import SIDES, SideName
 from tests.support.labour import LabourUpgrade
 from tests.support.upgrade_case import NEW, OLD, case_of, options

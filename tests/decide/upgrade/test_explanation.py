@@ -16,7 +16,8 @@ from pytest_mlms.decide.upgrade.figures import Figure
 from pytest_mlms.decide.upgrade.labels import tolerance_label
 from pytest_mlms.decide.upgrade.layer_diff import LayerChange
 from pytest_mlms.decide.upgrade.output_check import check_outputs
-from pytest_mlms.decide.upgrade.result import SideRecord, UpgradeResult
+from pytest_mlms.decide.upgrade.result import UpgradeResult
+from pytest_mlms.decide.upgrade.round_record import SideRecord
 from pytest_mlms.decide.upgrade.rounds import SideName
 from tests.support.upgrades import (
     ROUND_RECORD,

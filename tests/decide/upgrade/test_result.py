@@ -12,7 +12,8 @@ import pytest
 from pytest_mlms.core.records import Verdict
 from pytest_mlms.core.serialization import from_plain, to_plain
 from pytest_mlms.decide.upgrade.output_check import check_outputs
-from pytest_mlms.decide.upgrade.result import RoundRecord, UpgradeResult
+from pytest_mlms.decide.upgrade.result import UpgradeResult
+from pytest_mlms.decide.upgrade.round_record import RoundRecord
 from tests.support.upgrades import ROUND_RECORD, alike, changed, result_of
 
 
