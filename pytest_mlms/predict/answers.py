@@ -15,13 +15,13 @@ from pytest_mlms.manifest.schema import Output
 from pytest_mlms.measure.evaluate.agreement import are_probabilities
 from pytest_mlms.measure.evaluate.closeness import check_finite, finite_rows
 from pytest_mlms.measure.evaluate.rows import BatchRows
+from pytest_mlms.measure.evaluate.tasks.classification import scores_of
 from pytest_mlms.measure.evaluate.tasks.labels import resized_mask
 from pytest_mlms.measure.evaluate.tasks.object_detection import mask_step, with_masks
 from pytest_mlms.measure.evaluate.tasks.question_answering import SpanScorer
 from pytest_mlms.measure.pipeline import (
     Dataset,
     class_numbers,
-    postprocess,
     read_labels,
     table_of,
     top_k,
@@ -107,7 +107,10 @@ def _answer(output: Output, dataset: Dataset, rows: BatchRows) -> Answer:
     if output.type == "tokens":
         return decode_tokens(rows.rows(output.name), output)[0]
     values = np.asarray(steps_done(rows.rows(output.name), output)[0])
-    if any(isinstance(step.parameters, Mask) and step.parameters.resize for step in output.steps):
+    is_resized = any(
+        isinstance(step.parameters, Mask) and step.parameters.resize for step in output.steps
+    )
+    if is_resized and any(spec.type == "image" for spec in dataset.inputs):
         return resized_mask(values, dataset.picture_size(0))
     return values.squeeze() if output.type == "mask" and values.ndim > 2 else values
 
@@ -121,7 +124,7 @@ def _ranked(output: Output, values: Array) -> tuple[RankedLabel, ...]:
         return (RankedLabel(_name_in(names, number), number, None),)
     table = table_of(output, values, 1)
     check_finite(output.name, finite_rows(table))
-    scores = postprocess(table, output)
+    scores = scores_of(table, output)
     names = read_labels(Path(file), table.shape[1]) if file else []
     are_shares = are_probabilities(scores)
     best = top_k(table[0], output.top_k.k if output.top_k else _RANKED).tolist()

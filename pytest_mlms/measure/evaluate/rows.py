@@ -182,7 +182,7 @@ class BatchRows:
     def by_input(self) -> dict[str, Array]:
         """Return all outputs, a row an input where there is one."""
         found = {}
-        for name in self.axes.keys() & self.outputs.keys():
+        for name in sorted(self.axes.keys() & self.outputs.keys()):
             try:
                 found[name] = self.rows(name)
             except OutputError:

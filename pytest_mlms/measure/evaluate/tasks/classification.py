@@ -88,6 +88,15 @@ class ClassificationScorer(Scorer):
         return ClassificationEvidence(values, labels, output, names)
 
 
+def scores_of(values: Array, output: Output) -> Array:
+    """Return the values of all classes after the steps of an output (N x classes, float32)."""
+    scores = np.empty(values.shape, np.float32)
+    for first in range(0, len(scores), _ROWS):
+        rows = slice(first, first + _ROWS)
+        scores[rows] = postprocess(values[rows].astype(np.float64), output)
+    return scores
+
+
 def check_labels(dataset: Dataset, labels: Array, classes: int) -> None:
     """Raise DatasetError for the first label that is none of so many classes."""
     wrong = (labels < 0) | (labels >= classes)
@@ -312,11 +321,7 @@ class ClassificationEvidence(Evidence):
     @functools.cached_property
     def scores(self) -> Array:
         """The values after the steps of the output (N x classes, float32)."""
-        scores = np.empty(self.values.shape, np.float32)
-        for first in range(0, len(scores), _ROWS):
-            rows = slice(first, first + _ROWS)
-            scores[rows] = postprocess(self.values[rows].astype(np.float64), self._output)
-        return scores
+        return scores_of(self.values, self._output)
 
     @functools.cached_property
     def _word(self) -> str:
