@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -32,6 +33,7 @@ from pytest_mlms.core.text import visible
 from pytest_mlms.core.units import format_quantity
 from pytest_mlms.manifest.schema import Input
 from pytest_mlms.manifest.sources import FORMS, check_source, is_remote, scheme_of, split_source
+from pytest_mlms.measure.pipeline.tables import parse_numbers
 from pytest_mlms.predict.answers import Answer, DetectedObject, RankedLabel
 from pytest_mlms.predict.inputs import Given, Value, needed_columns
 from pytest_mlms.predict.model import Model, Prediction, Profile, open_model
@@ -183,7 +185,7 @@ def _read_words(options: argparse.Namespace, model: Model) -> Iterator[tuple[str
     loaded = model.case.loaded
     place = loaded.place("inputs")
     columns = needed_columns(loaded.manifest.inputs)
-    if len(columns) == 1 or all(word.endswith(".npz") for word in words):
+    if len(columns) == 1 or all(word.partition(_DIGEST)[0].endswith(".npz") for word in words):
         spec = next(iter(columns.values()), loaded.manifest.inputs[0])
         for word in words:
             yield word, _value(word, spec, options.cache, place)
@@ -228,11 +230,12 @@ def _value(word: str, spec: Input, cache: Path, place: Place) -> Value:
     if spec.takes_text:
         is_named = word.endswith(".txt") and not any(map(str.isspace, word))
         return Path(word) if is_named or os.path.isfile(word) else word
-    return word if spec.type == "tensor" else Path(word)
+    is_written = spec.type == "tensor" and parse_numbers(word) is not None
+    return word if is_written else Path(word)
 
 
 def _fetched(address: str, digest: str, cache: Path, place: Place) -> Path:
-    if not digest:
+    if not re.fullmatch("[0-9a-fA-F]{64}", digest):
         advice = f"write {address}{_DIGEST}DIGEST, with what sha256sum prints of the file"
         raise MlmsError(f"{place}: {address} has no digest; {advice}")
     try:

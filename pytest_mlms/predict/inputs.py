@@ -23,10 +23,12 @@ Given: TypeAlias = Value | Mapping[str, Value]
 """A value for the only input, or values by the names of inputs or of their columns.
 
 A Path is a file: of a picture, a sound or a text, an .npy of one array, or an .npz of all. A str is
-a text for inputs of texts, numbers with blanks between them or a path for others, and bytes are the
-content of a file. Arrays have no axis of the batch."""
+a text for inputs of texts, and for others numbers with blanks between them, never a path: whoever
+may send a text must not thereby read our files. Bytes are the content of a file. Arrays have no
+axis of the batch."""
 
 _MOST_BYTES = 1 << 30  # of a file
+_SHOWN = 40  # characters of a text
 _NPY = b"\x93NUMPY"
 
 
@@ -51,7 +53,7 @@ def dataset_of(given: Given, specs: Sequence[Input], place: Place) -> Dataset:
 def needed_columns(specs: Sequence[Input]) -> dict[str, Input]:
     """Return the columns of a dataset that a person must give values for, each with its input.
 
-    States have none, and an input may have one value only, its range.
+    States have none, and one whose shape and only number the manifest says needs none.
     """
     needed: dict[str, Input] = {}
     for spec in specs:
@@ -60,9 +62,11 @@ def needed_columns(specs: Sequence[Input]) -> dict[str, Input]:
     return needed
 
 
-def _only_value(spec: Input) -> float | None:
+def _only_value(spec: Input) -> NDArray[Any] | None:
     low, high = spec.range or (0, 1)
-    return low if low == high else None
+    if low != high or spec.shape is None or spec.named_axes:
+        return None
+    return np.full([axis for axis in spec.shape if axis != BATCH], low)
 
 
 def _by_column(given: Given, columns: Sequence[str], specs: Sequence[Input]) -> dict[str, Value]:
@@ -72,8 +76,8 @@ def _by_column(given: Given, columns: Sequence[str], specs: Sequence[Input]) -> 
     }
     free = list(needed_columns(specs))
     listed = ", ".join(free)
-    if isinstance(given, (str, Path)) and str(given).endswith(".npz"):
-        given = _arrays(Path(given), columns, specs)
+    if isinstance(given, Path) and given.suffix == ".npz":
+        given = _arrays(given, columns, specs)
     if isinstance(given, Mapping):
         of_inputs = {spec.name: spec.columns[0] for spec in specs if len(spec.columns) == 1}
         values = dict(fixed)
@@ -106,16 +110,18 @@ def _element(spec: Input, values: Mapping[str, Value]) -> Element:
         return texts[0] if len(texts) == 1 else (texts[0], texts[1])
     value = values[spec.columns[0]]
     if spec.element_type == "string":
-        return np.asarray(_text(value) if isinstance(value, (str, bytes, Path)) else value)
-    is_number = isinstance(value, str) and parse_numbers(value) is not None
-    if isinstance(value, str) and spec.type == "tensor" and is_number:
-        value = value.encode()
-    if isinstance(value, (str, Path)):
-        value = _content(Path(value))
+        return _array(_text(value) if isinstance(value, (str, bytes, Path)) else value)
+    if isinstance(value, str):
+        numbers = parse_numbers(value)
+        if numbers is None:
+            raise DatasetError(f"{value[:_SHOWN]!r} is no numbers; give a Path for a file")
+        return _in_shape(numbers, spec)
+    if isinstance(value, Path):
+        value = _content(value)
     if isinstance(value, bytes):
         is_file = spec.type != "tensor" and not value.startswith(_NPY)
         return value if is_file else _in_bytes(value, spec)
-    array = np.asarray(value)
+    array = _array(value)
     if array.dtype.kind not in "biuf":
         problem = f"input {spec.name!r} takes numbers, and has {array.dtype}"
         raise DatasetError(f"{problem}; give an array of {spec.element_type}")
@@ -147,6 +153,13 @@ def _in_shape(numbers: NDArray[Any], spec: Input) -> NDArray[Any]:
         ) from None
 
 
+def _array(value: Value) -> NDArray[Any]:
+    try:
+        return np.asarray(value)
+    except (ValueError, TypeError) as error:  # such as lists of several lengths
+        raise DatasetError(f"it is no array: {error}; give one") from None
+
+
 def _text(value: Value) -> str:
     """Return a text, or the content of a file of one, UTF-8."""
     if isinstance(value, Path):
@@ -156,7 +169,7 @@ def _text(value: Value) -> str:
             value = value.decode("utf-8-sig").strip()
         except UnicodeDecodeError as error:
             raise DatasetError(f"it is not UTF-8 (byte {error.start}); save it as UTF-8") from None
-    array = np.asarray(value)
+    array = _array(value)
     if array.dtype.kind != "U" or array.ndim:
         raise DatasetError(
             f"the input takes a text, and has {array.dtype} {array.shape}; give a str"

@@ -164,6 +164,8 @@ def test_a_file_that_is_no_picture_leaves_the_others(run: Run) -> None:
         (["m/digits.yaml", "0.png", "--device", "cuda:7"], "no device cuda:7: onnxruntime"),
         (["m/digits.yaml", "0.png", "--save", "o.txt"], "arrays are kept in an .npz file; name"),
         (["m/digits.yaml", "https://a.example/b.png"], "has no digest; write https://a.example"),
+        (["m/digits.yaml", f"https://a.example/b.png#sha256=md5:{'0' * 32}"], "has no digest; "),
+        (["m/digits.yaml", "https://a.example/b.png#sha256=../../../x"], "has no digest; write "),
     ],
 )
 def test_what_can_not_be_asked_is_one_line(run: Run, words: list[str], problem: str) -> None:
@@ -184,6 +186,12 @@ def test_an_address_is_fetched_by_its_digest(run: Run) -> None:
         status, _, errors = run("m/digits.yaml", f"{address}#sha256={'0' * 64}")
         assert status == 2
         assert re.match(r"mlms: m/digits\.yaml:\d+: ", errors)
+        np.savez("both.npz", a=np.ones(3, np.float32), b=np.ones(3, np.float32))
+        server.files["/both.npz"] = Path("both.npz").read_bytes()
+        address = server.url("/both.npz")
+        digest = sha256(Path("both.npz").read_bytes())
+        status, output, _ = run(write_sum_model(Path()), f"{address}#sha256={digest}")
+        assert (status, output.splitlines()[3:]) == (0, ["float32 3: 2 2 2"])
 
 
 def test_a_reader_that_ends_early_is_no_error(run: Run) -> None:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
 
-from pytest_mlms.api import DatasetError, MlmsError, OutputError, open_model
+from pytest_mlms.api import (
+    DatasetError,
+    MlmsError,
+    OutputError,
+    open_model,
+)
 from pytest_mlms.core.records import Place
 from pytest_mlms.manifest.schema import Input
 from pytest_mlms.predict.inputs import Given, dataset_of
@@ -59,8 +66,14 @@ def test_a_text_a_file_and_bytes_are_the_same_input(folder: Path) -> None:
         ]
         assert answers[0][0].label == "about a cat"
         assert answers.count(answers[0]) == 4
-        with pytest.raises(DatasetError, match=r"made\.yaml:\d+: .*takes a text, and has int64"):
-            model.predict(3)
+        assert model.predict("a cat in model.npz").labels[0].label == "about a cat"
+        wrong: list[tuple[Given, str]] = [
+            (3, "takes a text, and has int64"),
+            ([["a"], ["b", "c"]], "it is no array: "),
+        ]
+        for value, problem in wrong:
+            with pytest.raises(DatasetError, match=rf"made\.yaml:\d+: .*{problem}"):
+                model.predict(value)
 
 
 def test_boxes_of_an_array_are_in_its_pixels_and_masks_are_none(folder: Path) -> None:
@@ -87,12 +100,25 @@ def test_a_model_without_a_task_gives_arrays_and_a_profile(folder: Path) -> None
             (one, "the model has 2 inputs; give a value for each of a, b"),
             ({"a": np.array([None] * 3), "b": two}, "takes numbers, and has object"),
             ({"a": one + 1j, "b": two}, "takes numbers, and has complex128"),
+            ({"a": [[1.0], [2.0, 3.0]], "b": two}, "it is no array: "),
+            ({"a": "made.yaml", "b": two}, "'made.yaml' is no numbers; give a Path for a file"),
         ]
         for inputs, problem in wrong:
             with pytest.raises(DatasetError, match=problem):
                 model.predict(inputs)
         with pytest.raises(MlmsError, match="there is no level 'lair'; write some of application"):
             model.profile({"a": one, "b": two}, ["lair"])
+
+
+def test_an_input_of_one_number_is_filled_where_it_is_not_given(folder: Path) -> None:
+    manifest = write_sum_model(folder)
+    content = json.loads(manifest.read_text())
+    content["inputs"][1]["range"] = [2, 2]
+    manifest.write_text(json.dumps(content))
+    with open_model(manifest) as model:
+        assert model.predict([1, 2, 3]).arrays["logits"].tolist() == [3, 4, 5]
+        given = {"a": [1, 2, 3], "b": [0, 0, 0]}
+        assert model.predict(given).arrays["logits"].tolist() == [1, 2, 3]
 
 
 def test_the_settings_of_the_project_are_those_of_its_items(folder: Path) -> None:
@@ -106,15 +132,27 @@ def test_the_settings_of_the_project_are_those_of_its_items(folder: Path) -> Non
         open_model(folder / "m.yaml", stack="all")
 
 
+PICTURE = {"name": "x", "type": "image", "element_type": "float32", "layout": "NHWC"}
 SPECS = [
-    Input.model_validate({"name": "x", "type": "tensor", "element_type": "float32"}),
-    Input.model_validate(
-        {"name": "x", "type": "image", "element_type": "float32", "layout": "NHWC"}
-    ),
+    Input.model_validate(spec)
+    for spec in (
+        {"name": "x", "type": "tensor", "element_type": "float32"},
+        {"name": "x", "type": "tensor", "element_type": "int8", "shape": ["batch", 2]},
+        {"name": "x", "type": "tensor", "element_type": "string"},
+        PICTURE,
+        {**PICTURE, "steps": [{"decode": {"color": "RGB"}}, {"resize": {"size": [2, 2]}}]},
+    )
 ]
+ARRAYS = arrays(
+    st.sampled_from(["u1", "i8", "f2", "?", "U2", "S2", "M8[s]", "c8", "O"]),
+    array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=3),
+)
+VALUES = st.one_of(
+    st.binary(), st.text(), st.floats(), st.lists(st.lists(st.floats())), st.none(), ARRAYS
+)
 
 
-@given(st.sampled_from(SPECS), st.one_of(st.binary(), st.text(), st.floats(), st.none()))
+@given(st.sampled_from(SPECS), VALUES)
 def test_any_input_is_a_dataset_or_an_error_of_its_line(spec: Input, value: object) -> None:
     try:
         dataset = dataset_of(value, [spec], Place(Path("m.yaml"), 7))  # type: ignore[arg-type]
