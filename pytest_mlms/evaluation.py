@@ -9,6 +9,7 @@ from typing import Any
 
 from pytest_mlms.core.child_session import ChildOptions, run_child
 from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.units import parse_share
 from pytest_mlms.decide.upgrade.replay import read_upgrades, replay_upgrade
 from pytest_mlms.keep.results import results_reader
 from pytest_mlms.keep.results.results_reader import ItemLines
@@ -17,6 +18,7 @@ from pytest_mlms.provide.artifacts.fetch import default_cache
 
 _QUIET = ("-q", "--no-header", "-p", "no:cacheprovider")
 _SHOWN_LINES = 12
+_ENDED = (0, 1)  # pytest's exit statuses of runs to the end
 
 
 def evaluate(
@@ -29,8 +31,8 @@ def evaluate(
 
     ``options`` are pytest's, such as ``"-k", "accuracy"``, ``stack`` is as of --mlms-stack, and
     ``results`` the folder that the run's folder is made in. docs/results.md has the fields.
-    Raises MlmsError, with pytest's last lines, where it finished no item. An item that broke a
-    limit raises nothing: its ``verdict`` says so.
+    Raises MlmsError, with pytest's last lines, where it finished no item, or did not come to its
+    end. An item that broke a limit raises nothing: its ``verdict`` says so.
     """
     path = Path(manifest)
     if not path.is_file():
@@ -45,9 +47,10 @@ def evaluate(
         output.seek(0)
         lines = output.read().decode(errors="replace").splitlines()
     items = read_results(done.run) if done.run is not None else []
-    if not items:
+    if not items or done.status not in _ENDED:
         shown = "\n  ".join(lines[-_SHOWN_LINES:])
-        raise MlmsError(f"pytest finished no item (exit status {done.status}):\n  {shown}")
+        found = f"pytest ended with status {done.status} (finished items: {len(items)})"
+        raise MlmsError(f"{found}:\n  {shown}")
     return items
 
 
@@ -63,16 +66,21 @@ def read_results(path: str | Path) -> list[dict[str, Any]]:
     return list(ItemLines.of(results_reader.read_results(file)).lines.values())
 
 
-def judge(results: str | Path, tolerance: float | None = None) -> dict[str, str]:
+def judge(results: str | Path, tolerance: str | float | None = None) -> dict[str, str]:
     """Decide a run's upgrades again; return the verdict of each by its node id.
 
-    ``tolerance`` is the share by which the candidate may be slower, such as 0.02, and None leaves
-    each as it was. Nothing is measured. Raises MlmsError where there are no upgrades.
+    ``tolerance`` is the share by which the candidate may be slower, such as 0.02 or "250 %", and
+    None leaves each as it was. Nothing is measured. Raises MlmsError where there are no upgrades,
+    and for a tolerance that is no share.
     """
+    try:
+        share = None if tolerance is None else parse_share(tolerance)
+    except ValueError as error:
+        raise MlmsError(f"tolerance: {error}") from None
     folder, upgrades = read_upgrades(Path(results))
     verdicts = {}
     for upgrade in upgrades:
-        verdicts[upgrade.nodeid] = replay_upgrade(folder, upgrade, tolerance, None).verdict.value
+        verdicts[upgrade.nodeid] = replay_upgrade(folder, upgrade, share, None).verdict.value
     return verdicts
 
 

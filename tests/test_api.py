@@ -157,11 +157,21 @@ def test_results_are_read_and_judged_again_and_others_are_named(project: Project
             call(project.path / "none")
     with pytest.raises(api.MlmsError, match="there is no manifest none.yaml; name"):
         api.evaluate("none.yaml")
-    with pytest.raises(api.MlmsError, match=r"(?s)pytest finished no item .*unrecognized"):
+    with pytest.raises(api.MlmsError, match=r"(?s)pytest ended with status 4 .*unrecognized"):
         api.evaluate(project.manifest, "--no-such-option")
+
+
+def test_a_run_that_was_cut_off_is_an_error_and_not_its_first_items(project: Project) -> None:
+    project.pytester.makeini("[pytest]")
+    project.pytester.makeconftest("import os\n\ndef pytest_unconfigure():\n    os._exit(3)\n")
+    with pytest.raises(api.MlmsError, match=r"pytest ended with status 3 .*items: 1\b"):
+        api.evaluate(project.manifest, "-k", "accuracy", results=project.path / "kept")
 
 
 def test_upgrades_are_judged_again_with_another_tolerance(tmp_path: Path) -> None:
     RunFolder(tmp_path).write()
     assert [*api.judge(tmp_path).values()] == ["REGRESSED"]
     assert [*api.judge(tmp_path, 0.2).values()] == ["PASSED"]
+    for wrong in (-0.5, 5.0, float("nan"), float("inf")):
+        with pytest.raises(api.MlmsError, match="^tolerance: "):
+            api.judge(tmp_path, wrong)
