@@ -44,8 +44,8 @@ class Project:
     def value(self, name: str) -> Any:
         """Return an option's value: of ``addopts``, else of its ini key; None where neither has it.
 
-        Paths are absolute. Raises MlmsError for a switch that is neither true nor false, and for
-        folders of manifests or predictors that aren't there, as pytest does.
+        Paths are absolute. Raises MlmsError for a value that is none of its option, and for folders
+        of manifests or predictors that aren't there, as pytest does.
         """
         option = next(option for option in OPTIONS if option.name == name)
         value = self._value(option)
@@ -144,7 +144,12 @@ def _read(option: Option, value: Any, folder: Path) -> Any:
         if option.repeatable:
             return tuple(below(folder, path) for path in value)
         return below(folder, value)
-    return tuple(value) if option.repeatable else value
+    if option.repeatable or not isinstance(value, str):
+        return tuple(value) if option.repeatable else value
+    try:
+        return option.read(value)
+    except argparse.ArgumentTypeError as error:
+        raise MlmsError(f"{option.key} of pytest: {error}") from None
 
 
 def find_project(paths: Iterable[Path] = ()) -> Project:

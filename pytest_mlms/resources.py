@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 
-_LOCK_SECONDS = 3600  # an item's longest wait for its device
-
 
 @contextlib.contextmanager
 def skip_if_unavailable(session: Session) -> Iterator[None]:
@@ -210,13 +208,10 @@ def launch_of(case: Case, files: CaseFiles, session: Session, item: pytest.Item)
 
 def hold_device(case: Case, item: pytest.Item) -> AbstractContextManager[None]:
     """Return a context in which no other session on this host measures on the case's device."""
-    from pytest_mlms.provide.host.capabilities import uuid_of
-    from pytest_mlms.provide.host.locks import exclusive
+    from pytest_mlms.measure.agent import launching
     from pytest_mlms.show.report.progress import waiting_in
 
-    uuid = uuid_of(case.device, item.config)
-    waiting = waiting_in(item)
-    return exclusive(case.device, _LOCK_SECONDS, cores=case.stack.cores, uuid=uuid, waiting=waiting)
+    return launching.hold_device(case, item.config, waiting_in(item))
 
 
 def predictor_spec(

@@ -8,10 +8,10 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,11 +19,11 @@ from mlms_predictors._run.options import layer_variables_of
 from numpy.typing import NDArray
 
 from pytest_mlms.author.loading import load_manifest
-from pytest_mlms.core.errors import MlmsError, OutputError, StackError
+from pytest_mlms.core.errors import AgentError, MlmsError, OutputError, StackError
 from pytest_mlms.core.waits import Waiting, in_silence
 from pytest_mlms.manifest.load import LoadedManifest, find_manifests
 from pytest_mlms.measure.agent.channel import temporary_log
-from pytest_mlms.measure.agent.launching import launch_case
+from pytest_mlms.measure.agent.launching import hold_device, launch_case
 from pytest_mlms.measure.agent.opening import PredictorSpec, open_predictor
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.registry import find_predictors
@@ -41,19 +41,17 @@ from pytest_mlms.measure.trace.summary import summarize
 from pytest_mlms.measure.trace.tables import LayerRow, layer_rows
 from pytest_mlms.predict.answers import Answer, DetectedObject, RankedLabel, answers_of
 from pytest_mlms.predict.inputs import Given, dataset_of
-from pytest_mlms.project import find_project, project_stacks
+from pytest_mlms.project import Project, find_project, project_stacks
 from pytest_mlms.provide.artifacts.fetch import default_cache, fetch_files
+from pytest_mlms.provide.artifacts.limits import DownloadLimits
 from pytest_mlms.provide.cases import Case, cases_of
-from pytest_mlms.provide.host.capabilities import uuid_of
-from pytest_mlms.provide.host.locks import exclusive
 from pytest_mlms.provide.stacks.declared import choose, stacks_for
 from pytest_mlms.provide.stacks.installers import Show
 
 Array = NDArray[Any]
 T = TypeVar("T", RankedLabel, DetectedObject)
 
-_LOCK_SECONDS = 3600.0  # of the longest wait for a device
-_TIMEOUT = 600.0  # seconds for a reply, and for a trace
+_TIMEOUT = 600.0  # seconds for a reply, a run and a trace, where the settings say none
 _TIMED_SECONDS = 0.2
 _TIMED_CALLS = 3  # at least
 
@@ -119,19 +117,16 @@ class Model:
     an item, which holds the device, use its ``mlms_predictor``.
     """
 
-    def __init__(
-        self,
-        spec: PredictorSpec,
-        files: Mapping[str, Path],
-        hold: Callable[[], AbstractContextManager[None]],
-    ) -> None:
+    def __init__(self, spec: PredictorSpec, files: Mapping[str, Path]) -> None:
         self.case = spec.case
+        self._hold = partial(hold_device, spec.case, None, spec.waiting)
         manifest = spec.case.loaded.manifest
         self._inputs = [with_local_files(one, files) for one in manifest.inputs]
         self._outputs = [with_local_files(one, files) for one in manifest.outputs]
-        self._hold = hold
         self._numbers = itertools.count(1)
-        with hold(), ExitStack() as opening:
+        self._is_closed = False
+        self._failure: AgentError | None = None
+        with self._hold(), ExitStack() as opening:
             self._spec = replace(spec, log=opening.enter_context(temporary_log("mlms-predict-")))
             self._predictor = opening.enter_context(open_predictor(self._spec))
             self._opened = opening.pop_all()
@@ -139,17 +134,15 @@ class Model:
     def __enter__(self) -> Model:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._opened.__exit__(kind, error, traceback)
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def close(self) -> None:
-        """End the agent."""
-        self._opened.close()
+        """End the agent, whose log stays where an error named it."""
+        self._is_closed = True
+        with contextlib.suppress(AgentError), self._opened:
+            if self._failure is not None:
+                raise self._failure
 
     @property
     def versions(self) -> Mapping[str, str]:
@@ -171,7 +164,7 @@ class Model:
         """
         dataset = self._dataset(inputs)
         with self._naming_place():
-            with self._hold():
+            with self._held():
                 rows = self._call(dataset)
             own = {name: _only_row(values) for name, values in rows.by_input().items()}
             return Prediction(answers_of(self._outputs, dataset, rows, own), own)
@@ -182,14 +175,14 @@ class Model:
         Raises as ``predict`` does.
         """
         batch = self._dataset(inputs).batch([0] * self.case.batch_size)
-        with self._naming_place(), self._hold():
+        with self._naming_place(), self._held():
             self._predictor.predict(batch)
             run = self._predictor.run(
                 "single_stream",
                 [batch],
                 seconds=_TIMED_SECONDS,
                 least=_TIMED_CALLS,
-                longest=_TIMEOUT,
+                longest=self._spec.timeout,
             )
         return float(np.median(run.latencies))
 
@@ -220,8 +213,8 @@ class Model:
             framework=case.stack.framework,
             device=case.device,
         )
-        plan = TracePlan(tuple(levels), _TIMED_SECONDS, _TIMEOUT)
-        with self._naming_place(), self._hold():
+        plan = TracePlan(tuple(levels), _TIMED_SECONDS, self._spec.timeout)
+        with self._naming_place(), self._held():
             trace = run_trace(plan, target, metadata, lambda trace: None)
         return Profile(trace, layer_rows(trace, parents_of(trace)), summarize(trace).unseen)
 
@@ -240,10 +233,26 @@ class Model:
             yield predictor
 
     @contextlib.contextmanager
+    def _held(self) -> Iterator[None]:
+        """Hold the device, with an agent that runs: one that an error ended is started anew."""
+        if self._is_closed:
+            raise MlmsError(f"{self.case.loaded.path}: the model is closed; open it again")
+        with self._hold():
+            if self._predictor.agent.was_ended:
+                self._predictor = self._opened.enter_context(self._open_fresh())
+            yield
+
+    @contextlib.contextmanager
     def _naming_place(self) -> Iterator[None]:
-        """Begin errors of outputs, and of arrays that don't fit, with the manifest's line."""
+        """Begin errors of outputs, and of arrays that don't fit, with the manifest's line.
+
+        Note that of an agent, which names its log.
+        """
         try:
             yield
+        except AgentError as error:
+            self._failure = error
+            raise
         except OutputError as error:
             section = "inputs" if str(error).startswith("input ") else "outputs"
             raise OutputError(f"{self.case.loaded.place(section)}: {error}") from error
@@ -258,8 +267,8 @@ def open_model(
     *,
     stack: str | None = None,
     device: str | None = None,
-    predictors: Sequence[Path] | None = None,
-    cache: Path | None = None,
+    predictors: Sequence[str | Path] | None = None,
+    cache: str | Path | None = None,
     allow_code: bool | None = None,
     show: Show = lambda step: None,
     waiting: Waiting = in_silence,
@@ -280,14 +289,17 @@ def open_model(
     if allow_code is None:
         allow_code = bool(project.value("allow_code"))
     folders = project.value("predictors") or () if predictors is None else predictors
-    found = find_predictors(folders)
+    found = find_predictors([Path(folder) for folder in folders])
     loaded = load_manifest(path, found, allow_code)
     if loaded.origin is not None and loaded.origin.code:
         problem = f"{loaded.place()}: its Python makes the inputs or the scores of its dataset"
         raise MlmsError(f"{problem}; write steps into the manifest that 'mlms import' makes")
     case = _case_of(loaded, stack, device, found)
-    cache = cache or project.value("cache") or default_cache()
-    files = fetch_files(loaded, case.model, cache, _telling(show), say=show, with_dataset=False)
+    cache = Path(cache or project.value("cache") or default_cache())
+    limits = _limits_of(project)
+    files = fetch_files(
+        loaded, case.model, cache, _telling(show), limits=limits, say=show, with_dataset=False
+    )
     predictor = found[case.stack.framework]
     launch = launch_case(
         case,
@@ -297,16 +309,9 @@ def open_model(
         passthrough=project.value("env_passthrough") or (),
         show=show,
     )
-    spec = PredictorSpec(
-        case, launch, predictor, files.model, Path(), _TIMEOUT, allow_code, waiting
-    )
-
-    def hold() -> AbstractContextManager[None]:
-        uuid = uuid_of(case.device, None)
-        cores = case.stack.cores
-        return exclusive(case.device, _LOCK_SECONDS, cores=cores, uuid=uuid, waiting=waiting)
-
-    return Model(spec, files.steps, hold)
+    timeout = project.value("timeout") or _TIMEOUT
+    spec = PredictorSpec(case, launch, predictor, files.model, Path(), timeout, allow_code, waiting)
+    return Model(spec, files.steps)
 
 
 def _case_of(
@@ -326,6 +331,13 @@ def _case_of(
         raise StackError(f"{problem}; name one of {', '.join(sorted(offered))}")
     size = min(manifest.evaluate.batch_sizes)
     return replace(cases[0], device=device or cases[0].device, batch_size=size)
+
+
+def _limits_of(project: Project) -> DownloadLimits:
+    """Return the limits of downloads that the project's settings have, else ours."""
+    names = ("download_size", "download_time", "unpack_limit")
+    values = zip(map(project.value, names), DownloadLimits(), strict=True)
+    return DownloadLimits(*(default if value is None else value for value, default in values))
 
 
 def _telling(show: Show) -> Callable[[str, int, int], None]:

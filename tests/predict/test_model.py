@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -12,14 +14,19 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from pytest_mlms.api import (
+    AgentError,
+    ArtifactError,
     DatasetError,
     MlmsError,
+    Model,
     OutputError,
     open_model,
 )
 from pytest_mlms.core.records import Place
 from pytest_mlms.manifest.schema import Input
 from pytest_mlms.predict.inputs import Given, dataset_of
+from tests.support.agents import faulty_spec
+from tests.support.fileserver import serving
 from tests.support.project import DIGITS, Project, write_matrix
 from tests.support.used_models import write_box_model, write_sum_model, write_text_model
 
@@ -121,6 +128,32 @@ def test_an_input_of_one_number_is_filled_where_it_is_not_given(folder: Path) ->
         assert model.predict(given).arrays["logits"].tolist() == [1, 2, 3]
 
 
+@pytest.mark.parametrize("fault", ["killed", "memory", "garbage"])
+def test_the_call_after_one_that_an_agent_died_in_has_a_new_one(folder: Path, fault: str) -> None:
+    spec = faulty_spec(folder, at="predict", fault=fault)
+    with Model(spec, {"labels.txt": DIGITS / "labels.txt"}) as model:
+        for _ in range(2):
+            with pytest.raises(AgentError) as caught:
+                model.predict(DATA["image"][0])
+            assert "has ended" not in str(caught.value)
+
+
+def test_a_log_stays_that_an_error_names_and_a_closed_model_says_so(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    model = Model(
+        faulty_spec(folder, at="predict", fault="exit"), {"labels.txt": DIGITS / "labels.txt"}
+    )
+    with pytest.raises(AgentError) as caught:
+        model.predict(DATA["image"][0])
+    model.close()
+    (log,) = re.findall(r"/\S+\.log", str(caught.value))
+    assert Path(log).is_file()
+    with pytest.raises(MlmsError, match=r"digits\.yaml: the model is closed; open it again"):
+        model.predict(DATA["image"][0])
+
+
 def test_the_settings_of_the_project_are_those_of_its_items(folder: Path) -> None:
     predictors = Path(__file__).parent.parent / "support" / "predictors"
     (folder / "pytest.ini").write_text(f"[pytest]\nmlms_predictors = {predictors}\n")
@@ -130,6 +163,17 @@ def test_the_settings_of_the_project_are_those_of_its_items(folder: Path) -> Non
     (folder / "stacks.yaml").write_text(f"a: {stack}\nb: {stack}\n")
     with pytest.raises(MlmsError, match="all means 2 stacks; name one"):
         open_model(folder / "m.yaml", stack="all")
+    with serving() as server:
+        server.files["/w.npy"] = (folder / "w.npy").read_bytes()
+        content = (folder / "m.yaml").read_text()
+        (folder / "m.yaml").write_text(content.replace("w.npy", server.url("/w.npy")))
+        limit = "mlms_download_size = 10 B\n"
+        (folder / "pytest.ini").write_text(f"[pytest]\nmlms_predictors = {predictors}\n{limit}")
+        with pytest.raises(ArtifactError, match="the server sends more than 10.0 B"):
+            open_model(folder / "m.yaml", stack="a", cache=str(folder / "cache"))
+        (folder / "pytest.ini").write_text("[pytest]\nmlms_download_size = much\n")
+        with pytest.raises(MlmsError, match="^mlms_download_size of pytest: 'much'"):
+            open_model(folder / "m.yaml", stack="a", predictors=[str(predictors)])
 
 
 PICTURE = {"name": "x", "type": "image", "element_type": "float32", "layout": "NHWC"}

@@ -1,9 +1,10 @@
-"""The launch of a case's agent, whose environment is made if need be, and its GPU chosen."""
+"""The launch of a case's agent: its environment is made if need be, its GPU chosen, and held."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,8 +13,10 @@ from mlms_predictors._run.gpus import list_gpus, visible_gpus
 
 from pytest_mlms.core.errors import StackError
 from pytest_mlms.core.records import Launch, Stack
+from pytest_mlms.core.waits import Waiting
 from pytest_mlms.provide.cases import Case
 from pytest_mlms.provide.host.capabilities import selected_alone, uuid_of
+from pytest_mlms.provide.host.locks import exclusive
 from pytest_mlms.provide.stacks.installers import Show
 from pytest_mlms.provide.stacks.launch import prepare
 
@@ -21,6 +24,18 @@ if TYPE_CHECKING:
     import pytest
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
+_LOCK_SECONDS = 3600.0  # of the longest wait for a device
+
+
+def hold_device(
+    case: Case, config: pytest.Config | None, waiting: Waiting
+) -> AbstractContextManager[None]:
+    """Return a context in which nobody else on this host measures on the case's device.
+
+    ``config`` is as of ``launch_case``.
+    """
+    uuid = uuid_of(case.device, config)
+    return exclusive(case.device, _LOCK_SECONDS, cores=case.stack.cores, uuid=uuid, waiting=waiting)
 
 
 def launch_case(
