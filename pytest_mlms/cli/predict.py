@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pytest_mlms.author.loading import load_manifest
 from pytest_mlms.cli.arguments import (
     add_allow_code,
     add_cache,
@@ -31,8 +32,11 @@ from pytest_mlms.core.records import Artifact, Place
 from pytest_mlms.core.serialization import to_plain
 from pytest_mlms.core.text import visible
 from pytest_mlms.core.units import format_quantity
+from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.manifest.schema import Input
 from pytest_mlms.manifest.sources import FORMS, check_source, is_remote, scheme_of, split_source
+from pytest_mlms.measure.agent.registry import find_predictors
+from pytest_mlms.measure.agent.signature import element_type_of
 from pytest_mlms.measure.pipeline.tables import parse_numbers
 from pytest_mlms.predict.answers import Answer, DetectedObject, RankedLabel
 from pytest_mlms.predict.inputs import Given, Value, needed_columns
@@ -97,10 +101,13 @@ def _predict(options: argparse.Namespace) -> int:
         raise MlmsError(f"--save {options.save}: arrays are kept in an .npz file; name one")
     stacks: list[str | None] = list(dict.fromkeys(options.stacks)) or [None]
     several = len(stacks) > 1
+    predictors = find_predictors(options.predictors)
+    loaded = load_manifest(options.manifest, predictors, options.allow_code)
+    given = list(_read_words(options, loaded))
     sides: dict[tuple[int, str], list[_Predicted]] = {}
     arrays: dict[str, Any] = {}
     failures: list[MlmsError] = []
-    with contextlib.closing(_answers(options, stacks, failures)) as answers:
+    with contextlib.closing(_answers(options, stacks, given, failures)) as answers:
         for key, found in answers:
             sides.setdefault(key, []).append(found)
             stack = found.model.case.stack.name
@@ -119,17 +126,18 @@ def _predict(options: argparse.Namespace) -> int:
 
 
 def _answers(
-    options: argparse.Namespace, stacks: Sequence[str | None], failures: list[MlmsError]
+    options: argparse.Namespace,
+    stacks: Sequence[str | None],
+    given: Sequence[tuple[str, Given]],
+    failures: list[MlmsError],
 ) -> Generator[tuple[tuple[int, str], _Predicted], None, None]:
     """Yield each stack's prediction for each input, whose number and name come with it.
 
     Stacks are opened one after the other, so that none waits beside another that is timed. What
     fails is told and added to ``failures``, but for the only stack, whose error is raised.
     """
-    given: list[tuple[str, Given]] = []
     for stack in stacks:
         with _telling_of(failures, len(stacks) > 1), _opened(options, stack) as model:
-            given = given or list(_read_words(options, model))
             for number, (name, value) in enumerate(given):
                 with _telling_of(failures, True):
                     yield (number, name), _ask(model, value, options.layers)
@@ -177,12 +185,11 @@ def _telling(subject: Callable[[], str]) -> Iterator[None]:
         timer.cancel()
 
 
-def _read_words(options: argparse.Namespace, model: Model) -> Iterator[tuple[str, Given]]:
+def _read_words(options: argparse.Namespace, loaded: LoadedManifest) -> Iterator[tuple[str, Given]]:
     """Yield each input of the command line, with what messages call it."""
     words: list[str] = options.inputs
     if sum(word.rpartition("=")[2] == _STDIN for word in words) > 1:
         raise MlmsError("'-' is standard input, which can be read once; write it once")
-    loaded = model.case.loaded
     place = loaded.place("inputs")
     columns = needed_columns(loaded.manifest.inputs)
     if len(columns) == 1 or all(word.partition(_DIGEST)[0].endswith(".npz") for word in words):
@@ -290,11 +297,12 @@ def _lines_of(answer: Answer) -> list[str]:
     if isinstance(answer, str):
         return [" ".join(answer.split())]
     if isinstance(answer, np.ndarray):
-        shape = " x ".join(map(str, answer.shape)) or "one number"
+        shape = " x ".join(map(str, answer.shape))
         first = answer.reshape(-1)[:_FIRST]
         values = [f"{one:.6g}" if answer.dtype.kind in "iuf" else str(one) for one in first]
         more = " …" if answer.size > _FIRST else ""
-        return [f"{answer.dtype} {shape}: {' '.join(values)}{more}"]
+        kind = f"{element_type_of(answer)} {shape}".rstrip()
+        return [f"{kind}: {' '.join(values)}{more}"]
     rows = [_row_of(one) for one in answer]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["nothing was found"] if not rows else []
@@ -337,7 +345,7 @@ def _plain(name: str, said: _Predicted) -> dict[str, Any]:
 def _plain_answer(answer: Answer) -> Any:
     if isinstance(answer, np.ndarray):
         values = answer if answer.size <= _MOST_VALUES else None
-        return {"dtype": str(answer.dtype), "shape": answer.shape, "values": values}
+        return {"dtype": element_type_of(answer), "shape": answer.shape, "values": values}
     if isinstance(answer, str):
         return {"text": answer}
     return [one._replace(mask=None) if isinstance(one, DetectedObject) else one for one in answer]

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pytest_mlms.author.loading import load_manifest
 from pytest_mlms.core.errors import AgentError, MlmsError, OutputError, StackError
 from pytest_mlms.core.waits import Waiting, in_silence
-from pytest_mlms.manifest.load import LoadedManifest, find_manifests
+from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.measure.agent.channel import temporary_log
 from pytest_mlms.measure.agent.launching import hold_device, launch_case
 from pytest_mlms.measure.agent.opening import PredictorSpec, open_predictor
@@ -282,9 +282,6 @@ def open_model(
     Unavailable for what this machine hasn't, and otherwise as items do.
     """
     path = Path(manifest)
-    if not path.is_file():
-        raise MlmsError(f"there is no manifest {path}; name a .yaml file")
-    (path,) = find_manifests([path])
     project = find_project([path])
     if allow_code is None:
         allow_code = bool(project.value("allow_code"))

@@ -19,6 +19,7 @@ import pytest
 from PIL import Image
 
 from pytest_mlms.cli.main import main
+from pytest_mlms.cli.predict import _lines_of
 from tests.support.fileserver import serving
 from tests.support.project import DIGITS, HANG_GUARD, copy_digits, sha256
 from tests.support.used_models import write_box_model, write_sum_model, write_text_model
@@ -120,6 +121,12 @@ def test_numbers_of_a_model_without_a_task_are_shown_as_an_array(run: Run) -> No
         assert with_place.search(errors), errors
 
 
+def test_an_array_is_shown_by_its_type_and_its_first_values() -> None:
+    assert _lines_of(np.array("a cat")) == ["string: a cat"]
+    assert _lines_of(np.array(0.5, np.float32)) == ["float32: 0.5"]
+    assert _lines_of(np.arange(8).reshape(2, 4)) == ["int64 2 x 4: 0 1 2 3 4 5 …"]
+
+
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
@@ -158,8 +165,11 @@ def test_a_file_that_is_no_picture_leaves_the_others(run: Run) -> None:
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["none.yaml", "0.png"], "there is no manifest none.yaml; name a .yaml file"),
-        (["m/digits.yaml", "-", "-"], "'-' is standard input, which can be read once"),
+        (["none.yaml", "0.png"], "none.yaml:1: can't be read: No such file or directory"),
+        (
+            ["m/digits.yaml", "-", "-", "--stack", "a", "--stack", "b"],
+            "'-' is standard input, which can be read once",
+        ),
         (["m/digits.yaml", "0.png", "--stack", "nothing"], "'nothing' is neither a stack nor a"),
         (["m/digits.yaml", "0.png", "--device", "cuda:7"], "no device cuda:7: onnxruntime"),
         (["m/digits.yaml", "0.png", "--save", "o.txt"], "arrays are kept in an .npz file; name"),
@@ -204,11 +214,12 @@ def test_a_reader_that_ends_early_is_no_error(run: Run) -> None:
 def test_ctrl_c_leaves_no_agent(run: Run, tmp_path: Path) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()
-    command = [sys.executable, "-m", "pytest_mlms", "predict", "m/digits.yaml", "-"]
+    words = ["m/digits.yaml", *["0.png"] * 1000]
+    command = [sys.executable, "-m", "pytest_mlms", "predict", *words]
     with subprocess.Popen(
         command,
         env={**os.environ, "TMPDIR": str(temporary)},
-        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
