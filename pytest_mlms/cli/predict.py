@@ -109,17 +109,18 @@ def _predict(options: argparse.Namespace) -> int:
     failures: list[MlmsError] = []
     with contextlib.closing(_answers(options, stacks, given, failures)) as answers:
         for key, found in answers:
-            sides.setdefault(key, []).append(found)
             stack = found.model.case.stack.name
             prefix = f"{key[0]}/" * (len(options.inputs) > 1) + f"{stack}/" * several
-            arrays.update(_arrays_of(prefix, found.prediction))
+            if options.save:
+                arrays.update(_arrays_of(prefix, found.prediction))
             if options.json:
                 print(json.dumps(_plain(key[1], found)), flush=True)
-            elif not several:
+            elif several:
+                sides.setdefault(key, []).append(found)
+            else:
                 _show(key[1], [found])
-    if several and not options.json:
-        for (_, name), of_stacks in sides.items():
-            _show(name, of_stacks)
+    for (_, name), of_stacks in sides.items():
+        _show(name, of_stacks)
     if options.save and arrays:
         _save(options.save, arrays)
     return 1 if failures else 0
