@@ -15,7 +15,7 @@ from pytest_mlms.manifest.schema import Output
 from pytest_mlms.measure.evaluate.agreement import are_probabilities
 from pytest_mlms.measure.evaluate.closeness import check_finite, finite_rows
 from pytest_mlms.measure.evaluate.rows import BatchRows
-from pytest_mlms.measure.evaluate.tasks.classification import scores_of
+from pytest_mlms.measure.evaluate.tasks.classification import check_names, scores_of
 from pytest_mlms.measure.evaluate.tasks.labels import resized_mask
 from pytest_mlms.measure.evaluate.tasks.object_detection import mask_step, with_masks
 from pytest_mlms.measure.evaluate.tasks.question_answering import SpanScorer
@@ -119,24 +119,22 @@ def _ranked(output: Output, values: Array) -> tuple[RankedLabel, ...]:
     """Return the best classes, in the order of the model's own values."""
     file = output.top_k.labels if output.top_k else None
     if output.has_class_numbers:
-        (number,) = class_numbers(output, values, 1).tolist()
+        numbers = class_numbers(output, values, 1)
         names = read_labels(Path(file)) if file else []
-        return (RankedLabel(_name_in(names, number), number, None),)
+        check_names(output, names, numbers)
+        (number,) = numbers.tolist()
+        return (RankedLabel(names[number] if names else str(number), number, None),)
     table = table_of(output, values, 1)
     check_finite(output.name, finite_rows(table))
     scores = scores_of(table, output)
-    names = read_labels(Path(file), table.shape[1]) if file else []
+    classes = table.shape[1]
+    names = read_labels(Path(file), classes) if file else list(map(str, range(classes)))
     are_shares = are_probabilities(scores)
     best = top_k(table[0], output.top_k.k if output.top_k else _RANKED).tolist()
     ranked = (
-        RankedLabel(_name_in(names, index), index, float(scores[0, index]), are_shares)
-        for index in best
+        RankedLabel(names[index], index, float(scores[0, index]), are_shares) for index in best
     )
     return tuple(ranked)
-
-
-def _name_in(names: Sequence[str], number: int) -> str:
-    return names[number] if number < len(names) else str(number)
 
 
 def _objects(

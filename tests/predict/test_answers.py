@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from pytest_mlms.core.errors import OutputError
 from pytest_mlms.manifest.schema import Input, Output
 from pytest_mlms.measure.evaluate.rows import BatchAxis, BatchRows
 from pytest_mlms.measure.evaluate.tasks.classification import ClassificationEvidence
@@ -33,6 +35,15 @@ def test_scores_are_those_of_an_items_evidence_in_any_precision(kind: type) -> N
     found = [one for one in ranked if isinstance(one, RankedLabel)]
     assert [one.score for one in found] == [scores[one.index] for one in found]
     assert [one.is_probability for one in found] == [True] * 5
+
+
+def test_a_class_that_the_file_of_names_has_not_is_an_error_as_of_an_item(tmp_path: Path) -> None:
+    (tmp_path / "labels.txt").write_text("cat\nmat\n")
+    named = {"top_k": {"k": 1, "labels": f"{tmp_path}/labels.txt", "sha256": "0" * 64}}
+    steps = ("class_numbers", named)
+    assert answer_of(np.array([1]), "classification", *steps) == (RankedLabel("mat", 1, None),)
+    with pytest.raises(OutputError, match="has class 2, and the file of names 2 names; write"):
+        answer_of(np.array([2]), "classification", *steps)
 
 
 def test_a_mask_of_what_is_no_picture_has_the_models_own_size() -> None:

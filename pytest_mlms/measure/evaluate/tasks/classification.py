@@ -354,11 +354,16 @@ class NumberScorer(Scorer):
         if self._output.top_k and self._output.top_k.labels:
             names = read_labels(Path(self._output.top_k.labels))
         check_labels(self._dataset, labels, len(names) if names else max(int(labels.max()), 1) + 1)
-        if names and numbers.max() >= len(names):
-            problem = f"output {self._output.name!r} has class {numbers.max()}"
-            found = f"and the file of names {len(names)} names"
-            raise OutputError(f"{problem}, {found}; write one name a line for each class")
+        check_names(self._output, names, numbers)
         return NumberEvidence(numbers, labels, names)
+
+
+def check_names(output: Output, names: Sequence[str] | None, numbers: Array) -> None:
+    """Raise OutputError for a class that the file of names doesn't name, if there is one."""
+    if names and numbers.max() >= len(names):
+        problem = f"output {output.name!r} has class {numbers.max()}"
+        found = f"and the file of names {len(names)} names"
+        raise OutputError(f"{problem}, {found}; write one name a line for each class")
 
 
 class NumberEvidence(Evidence):
