@@ -91,8 +91,9 @@ def test_a_model_of_texts_takes_texts_files_and_standard_input(
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"where the cat sat ?")))
     status, output, _ = run(manifest, "the cat sat", "note.txt", "-")
     assert status == 0
-    found = [line.split("  ")[0] for line in output.splitlines() if line.endswith("%")]
-    assert found[::2] == ["about a cat", "about a mat", "about a cat"]
+    found = [" ".join(line.split()) for line in output.splitlines() if line.endswith("%")]
+    of_cat = ["about a cat 88.1 %", "about a mat 11.9 %"]
+    assert found == [*of_cat, "about a mat 88.1 %", "about a cat 11.9 %", *of_cat]
 
 
 def test_boxes_are_rows_in_pixels_of_the_picture(run: Run) -> None:

@@ -301,7 +301,7 @@ def with_first_item(folder: Path) -> tuple[Controller, WorkerState]:
         rootpath=folder,
         invocation_params=SimpleNamespace(dir=folder, args=()),
         getoption=lambda name, default=None: options.get(name, default),
-        getini=lambda name: None,
+        getini=lambda name: [] if name == "norecursedirs" else None,
     )
     controller._config = config
     return controller, worker
