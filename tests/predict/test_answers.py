@@ -27,7 +27,7 @@ def answer_of(values: Any, kind: str, *steps: Any) -> Answer:
 
 @pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
 def test_scores_are_those_of_an_items_evidence_in_any_precision(kind: type) -> None:
-    values = np.random.default_rng(0).normal(0, 3, (1, 1000)).astype(kind)
+    values: Any = np.random.default_rng(0).normal(0, 3, (1, 1000)).astype(kind)
     output = Output.model_validate({"name": "y", "type": "classification", "steps": ["softmax"]})
     names = [str(number) for number in range(1000)]
     scores = ClassificationEvidence(values, np.array([0]), output, names).scores[0]
