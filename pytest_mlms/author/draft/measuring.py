@@ -124,9 +124,10 @@ def measurable(draft: Draft) -> Draft:
 def measure_twice(manifest: Path, options: Sequence[str]) -> list[list[Item]]:
     """Run pytest on a manifest two times; return the items of each run, as results.jsonl has them.
 
-    ``options`` are further ones of pytest. Raises MlmsError where an item can't be measured.
+    The second run has the performance items only, whose figures differ from run to run. ``options``
+    are further ones of pytest. Raises MlmsError where an item can't be measured.
     """
-    return [_run(manifest, options) for _ in range(2)]
+    return [_run(manifest, options), _run(manifest, [*options, "-ktest_performance"])]
 
 
 def _run(manifest: Path, options: Sequence[str]) -> list[Item]:
