@@ -32,6 +32,13 @@ def build_wheel(folder: Path) -> Path:
     return wheel
 
 
+def test_each_package_is_one_of_the_wheel() -> None:
+    text = (ROOT / "pyproject.toml").read_text()
+    folders = [path.parent for path in (ROOT / "pytest_mlms").rglob("__init__.py")]
+    names = [".".join(folder.relative_to(ROOT).parts) for folder in folders]
+    assert not [name for name in names if f'"{name}",' not in text]
+
+
 @pytest.mark.slow
 def test_the_wheel_has_every_file_of_both_sides(tmp_path: Path) -> None:
     with zipfile.ZipFile(build_wheel(tmp_path)) as wheel:
