@@ -12,7 +12,7 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 _PART = 1 << 16  # bytes
 
@@ -51,6 +51,27 @@ def free_space(folder: Path) -> int | None:
     """
     usage = shutil.disk_usage(folder)
     return usage.free if usage.total else None
+
+
+class FileState(NamedTuple):
+    """What tells the content of a file in a cache: another file at its path has another state.
+
+    ``modified`` is when its content changed, in nanoseconds, and ``changed`` when its status did,
+    which no program can set.
+    """
+
+    path: str
+    inode: int
+    size: int
+    modified: int
+    changed: int
+
+    @classmethod
+    def of(cls, path: str | Path) -> FileState:
+        """Return the state of a file now, with its absolute path; raises OSError."""
+        status = os.stat(path)
+        times = (status.st_mtime_ns, status.st_ctime_ns)
+        return cls(os.path.abspath(path), status.st_ino, status.st_size, *times)
 
 
 def total_size(paths: Iterable[Path]) -> int:

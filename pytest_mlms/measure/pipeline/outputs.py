@@ -17,6 +17,7 @@ import scipy
 from numpy.typing import NDArray
 
 from pytest_mlms.core.errors import DatasetError, OutputError
+from pytest_mlms.core.files import FileState
 from pytest_mlms.manifest.output_steps import Dequantize, DropBackground, Image, Sigmoid
 from pytest_mlms.manifest.schema import Output
 from pytest_mlms.manifest.text_steps import (
@@ -27,7 +28,7 @@ from pytest_mlms.manifest.text_steps import (
     Threshold,
 )
 from pytest_mlms.measure.pipeline import observers
-from pytest_mlms.measure.pipeline.step_files import decode, read_names, read_text
+from pytest_mlms.measure.pipeline.step_files import decode, read_names, read_text, state_of
 
 Array = NDArray[Any]
 
@@ -363,7 +364,7 @@ def _joined(sequence: Array, tokens: Sequence[str], parameters: Ctc) -> str:
 
 def _ctc_tokens(file: str, parameters: Ctc, classes: int | None) -> Sequence[str]:
     """Return the token of each class; raises ValueError where the file doesn't fit the classes."""
-    tokens = [*_lines(file), *parameters.append]
+    tokens = [*_lines(state_of(file)), *parameters.append]
     if classes is None or len(tokens) == classes:
         return tokens
     if len(tokens) == classes - 1:
@@ -375,9 +376,9 @@ def _ctc_tokens(file: str, parameters: Ctc, classes: int | None) -> Sequence[str
 
 
 @functools.lru_cache(maxsize=16)
-def _lines(file: str) -> tuple[str, ...]:
+def _lines(state: FileState) -> tuple[str, ...]:
     """Return the lines of a file of tokens; a line may be a blank."""
-    text = read_text(Path(file), "token")
+    text = read_text(Path(state.path), "token")
     lines = text.replace("\r\n", "\n").split("\n")
     if lines[-1] == "":
         lines.pop()

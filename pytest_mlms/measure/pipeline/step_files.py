@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from pytest_mlms.core.errors import DatasetError, MlmsError
 from pytest_mlms.core.extras import install
-from pytest_mlms.core.files import read_regular
+from pytest_mlms.core.files import FileState, read_regular
 from pytest_mlms.manifest.schema import Input, Manifest, Output
 from pytest_mlms.manifest.text_steps import Tokenize
 
@@ -102,15 +102,18 @@ _KEPT_OF_PADDING = ("direction", "pad_id", "pad_type_id", "pad_token")
 _lock = threading.Lock()
 
 
-@functools.lru_cache(maxsize=4096)  # inputs of one model ask for the same texts
 def encode(text: Text, parameters: Tokenize) -> Any:
     """Return the ``tokenizers.Encoding`` of a text: ``length`` ids, a mask, types and offsets.
 
     Raises ValueError where the text can't be encoded, and DatasetError for an unusable file.
     """
+    return _encode(text, parameters, state_of(parameters.file))
+
+
+@functools.lru_cache(maxsize=4096)  # inputs of one model ask for the same texts
+def _encode(text: Text, parameters: Tokenize, state: FileState) -> Any:
     is_pair = isinstance(text, tuple)
-    pad = parameters.pad
-    tokenizer = _prepared(parameters.file, parameters.length, pad, is_pair)
+    tokenizer = _prepared(state, parameters.length, parameters.pad, is_pair)
     pair = text if isinstance(text, tuple) else (text, None)
     try:
         encoding = tokenizer.encode(*pair, add_special_tokens=parameters.special)
@@ -127,7 +130,7 @@ def decode(file: str, ids: Sequence[int]) -> str:
 
     Raises ValueError for ids that the file doesn't have.
     """
-    tokenizer = _opened(file)
+    tokenizer = _opened(state_of(file))
     known = vocabulary_size(file)
     for number in ids:
         if number >= known:
@@ -137,10 +140,14 @@ def decode(file: str, ids: Sequence[int]) -> str:
     return text
 
 
-@functools.lru_cache(maxsize=16)
 def vocabulary_size(file: str) -> int:
     """Return one more than the largest id of a tokenizer's file."""
-    ids = _opened(file).get_vocab(with_added_tokens=True).values()
+    return _vocabulary_size(state_of(file))
+
+
+@functools.lru_cache(maxsize=16)
+def _vocabulary_size(state: FileState) -> int:
+    ids = _opened(state).get_vocab(with_added_tokens=True).values()
     return max(ids, default=-1) + 1
 
 
@@ -153,9 +160,9 @@ def token_counts(file: str, texts: Sequence[str]) -> list[int]:
 
 
 @functools.lru_cache(maxsize=16)
-def _prepared(file: str, length: int, pad: int | None, is_pair: bool) -> Any:
+def _prepared(state: FileState, length: int, pad: int | None, is_pair: bool) -> Any:
     """Return a tokenizer that cuts and pads to a length."""
-    tokenizer = _loaded(file)
+    tokenizer = _loaded(state.path)
     own = tokenizer.padding or {}
     kept = {name: own[name] for name in _KEPT_OF_PADDING if name in own}
     changed = {} if pad is None else {"pad_id": pad}
@@ -168,8 +175,16 @@ def _prepared(file: str, length: int, pad: int | None, is_pair: bool) -> Any:
 
 
 @functools.lru_cache(maxsize=16)
-def _opened(file: str) -> Any:
-    return _loaded(file)
+def _opened(state: FileState) -> Any:
+    return _loaded(state.path)
+
+
+def state_of(file: str) -> FileState:
+    """Return the state of a step's file, by which its content is kept; raises DatasetError."""
+    try:
+        return FileState.of(file)
+    except OSError as error:
+        raise DatasetError(f"{Path(file).name} can't be read: {error.strerror}") from error
 
 
 def _loaded(file: str) -> Any:

@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from pytest_mlms.core.errors import ArtifactError
+from pytest_mlms.core.files import FileState
 from pytest_mlms.core.records import Artifact
 
 _BEGINNING = b"version https://git-lfs.github.com/spec/"
@@ -60,14 +61,12 @@ def digest_of(path: Path) -> str:
     It is computed again in a process only after the file's status has changed: its size, the time
     of its last change, or the time of a change of its status, which no program can set.
     """
-    status = path.stat()
-    times = (status.st_mtime_ns, status.st_ctime_ns)
-    return _compute(path, status.st_ino, status.st_size, *times)
+    return _compute(FileState.of(path))
 
 
 @lru_cache(maxsize=1024)
-def _compute(path: Path, *status: int) -> str:
-    return sha256_of(path)
+def _compute(state: FileState) -> str:
+    return sha256_of(Path(state.path))
 
 
 def sha256_of(path: Path) -> str:

@@ -15,7 +15,7 @@ from pytest_mlms.core.records import Place
 from pytest_mlms.manifest.schema import Input
 from pytest_mlms.measure.pipeline.dataset import Dataset, open_dataset
 from pytest_mlms.measure.pipeline.inputs import preprocess
-from pytest_mlms.measure.pipeline.step_files import with_local_files
+from pytest_mlms.measure.pipeline.step_files import vocabulary_size, with_local_files
 from tests.support.language import write_tokenizer
 
 HERE = Place(Path("m.yaml"), 30)
@@ -76,6 +76,21 @@ def test_two_columns_are_a_pair_of_texts(tmp_path: Path, tokenizer: Path) -> Non
     path = tmp_path / "pairs.npz"
     np.savez(path, question=["where ?"], context=["the mat"], label=[1])
     assert opened(path, inputs).batch([0])["input_ids"].tolist() == [[2, 7, 8, 3, 4, 9, 3, 0, 0]]
+
+
+def test_another_file_of_the_same_name_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "cat"], ["[PAD]", "[CLS]", "[SEP]", "cat"]
+    spec = text("x", Path("tokenizer.json"), length=3)
+    for folder, words in (("a", one), ("b", [*two, "[UNK]"]), ("b", one)):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        monkeypatch.chdir(tmp_path / folder)
+        write_tokenizer(Path("tokenizer.json"), words)
+        assert preprocess(["cat"], spec).tolist() == [
+            list(map(words.index, ["[CLS]", "cat", "[SEP]"]))
+        ]
+        assert vocabulary_size("tokenizer.json") == 5
 
 
 def test_a_longer_text_is_cut_and_keeps_its_end(tokenizer: Path) -> None:
