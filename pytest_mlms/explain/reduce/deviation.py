@@ -60,8 +60,9 @@ def largest_value(array: Array) -> float:
 def _elements(old: Array, new: Array, rule: Rule) -> tuple[Array, Array]:
     """Return the multiple of what is allowed, and the difference, of each element."""
     both = _is_nan(old) & _is_nan(new)
-    expected = np.where(both, 0, old)
-    found = differences(np.where(both, 0, new), expected, rule.tolerance_of(expected))
+    if both.any():  # texts have none, nor a 0
+        old, new = np.where(both, 0, old), np.where(both, 0, new)
+    found = differences(new, old, rule.tolerance_of(old))
     return found.deviation, found.absolute
 
 

@@ -52,6 +52,13 @@ def test_nan_or_infinity_of_one_side_departs(other: float) -> None:
     assert deviation(new, old, Rule()).departs
 
 
+def test_another_text_departs() -> None:
+    old, new = np.array(["cat", "dog"]), np.array(["cat", "eel "])
+    assert deviation(old, new, Rule()).departs
+    assert not deviation(old, old.copy(), Rule()).departs
+    assert departing_rows(old, new, Rule()).tolist() == [1]
+
+
 def test_infinities_do_not_widen_the_tolerance() -> None:
     old = np.array([1.0, -np.inf], np.float32)  # such as a mask of attention
     assert deviation(old, np.array([2.0, -np.inf], np.float32), Rule()).departs

@@ -142,6 +142,21 @@ def test_ties_that_rounding_swaps_in_the_baseline_excuse_no_other_box(
     assert beyond(usual, wrong, column, NearbyOutputs([ties] * 4, [usual] * 4)) == 1
 
 
+@pytest.mark.parametrize(
+    ("off", "name", "is_other"), [(0, "cat", False), (300, "cat", True), (0, "dog", True)]
+)
+def test_names_beside_boxes_excuse_no_other_object_where_rounding_decides_how_many(
+    off: float, name: str, is_other: bool
+) -> None:
+    def found(count: int, off: float = 0.0, name: str = "cat") -> Outputs:
+        boxes = 10 * np.arange(4 * count, dtype=np.float32).reshape(count, 4)
+        return {"boxes": boxes + np.float32(off), "names": np.array([name] * count)}
+
+    nearby = NearbyOutputs([found(5)] * 4, [found(5), found(4)] * 2)
+    sweep = OutputSweep({"boxes": Rule(), "names": Rule()})
+    assert sweep.add(found(5), found(4, off, name), ["x"], lambda: nearby).any() == is_other
+
+
 def test_objects_are_in_order_also_where_some_of_their_outputs_are_not_compared() -> None:
     usual, ties = apart(np.arange(COUNT)), apart(TIES)
     order = ObjectOrder(list(usual), "scores")
