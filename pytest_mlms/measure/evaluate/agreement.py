@@ -28,7 +28,7 @@ Divergences = dict[str, Array]
 
 _SUM_TOLERANCE = 1e-3  # how far from 1 a row of probabilities in float16 may add up
 _MOST_OF_SUMS = 0.5
-_LEAST_PROBABILITY = np.finfo(np.float32).tiny
+_LEAST_PROBABILITY = float(np.finfo(np.float32).tiny)
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,11 +43,11 @@ class Ranking:
     divergences: Mapping[str, Array]
 
 
-def rank(rows: Iterable[tuple[BothSides, BothSides]], of_sums: float = _SUM_TOLERANCE) -> Ranking:
+def rank(rows: Iterable[tuple[BothSides, BothSides]], step: float = 0.0) -> Ranking:
     """Compare both sides, which may come in parts: the models' own values, and their scores.
 
     The best class is the model's own values', as probabilities may be rounded to the same number.
-    Rows of probabilities add up to 1 within ``of_sums``.
+    ``step`` is what an integer of quantised scores stands for, 0 for others.
     """
     ours = []
     theirs = []
@@ -56,8 +56,9 @@ def rank(rows: Iterable[tuple[BothSides, BothSides]], of_sums: float = _SUM_TOLE
         ours.append(values[0].argmax(axis=1))
         theirs.append(values[1].argmax(axis=1))
         own, expected = scores
+        of_sums = error_of_sums(step, expected.shape[1])
         if all(are_probabilities(side, of_sums) for side in (own, expected)):
-            parts.append(divergences(own, expected))
+            parts.append(divergences(own, expected, max(step / 2, _LEAST_PROBABILITY)))
     has_all = len(parts) == len(ours)
     return Ranking(
         ours=np.concatenate(ours),
@@ -93,14 +94,15 @@ def error_of_sums(scale: float, classes: int) -> float:
     return min(max(_SUM_TOLERANCE, scale * classes / 2), _MOST_OF_SUMS)
 
 
-def divergences(ours: Array, reference: Array) -> Divergences:
+def divergences(ours: Array, reference: Array, least: float = _LEAST_PROBABILITY) -> Divergences:
     """Return how far the probabilities Q (``ours``) of each row are from P (``reference``).
 
     Both are N x classes. The keys are:
 
     kl: Kullback and Leibler 1951 (Annals of Mathematical Statistics 22:79), of Q from P, the sum of
     P log(P / Q), in nats. Where P is 0 a term is 0. Where Q is 0 and P is not, it would be
-    infinite; a 0 of float32 only says "less than 1.2e-38", so that is what Q is taken for.
+    infinite; a 0 only says "less than ``least``", so that is what Q is taken for: 1.2e-38 of
+    float32, and half of a step of quantised probabilities.
 
     js: Jensen-Shannon (Lin 1991, IEEE Transactions on Information Theory 37:145), the mean
     divergence of both from their mean, 0 to log 2 nats, and finite.
@@ -111,7 +113,7 @@ def divergences(ours: Array, reference: Array) -> Divergences:
     q = _normalized(ours)
     p = _normalized(reference)
     mean = (p + q) / 2
-    positive_q = np.where(q > 0, q, _LEAST_PROBABILITY)
+    positive_q = np.where(q > 0, q, least)
     kl = scipy.special.rel_entr(p, positive_q).sum(axis=-1)
     from_mean = scipy.special.rel_entr(p, mean) + scipy.special.rel_entr(q, mean)
     js = from_mean.sum(axis=-1) / 2

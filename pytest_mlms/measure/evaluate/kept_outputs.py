@@ -24,7 +24,6 @@ from pytest_mlms.measure.evaluate.agreement import (
     Ranking,
     chunks,
     compare,
-    error_of_sums,
     rank,
 )
 from pytest_mlms.measure.evaluate.closeness import Tolerance, differences
@@ -232,8 +231,8 @@ def compare_outputs(
     count = len(reference.inputs)
     ours = table_of(output, outputs[output.name], count)
     expected = table_of(output, reference.outputs[output.name], count)
-    of_sums = error_of_sums(output.quantised_step or 0.0, expected.shape[1])
-    return OutputComparison(found, rank(_scored_chunks(ours, expected, output), of_sums))
+    step = output.quantised_step or 0.0
+    return OutputComparison(found, rank(_scored_chunks(ours, expected, output), step))
 
 
 def _has_table(output: Output, values: Array) -> bool:

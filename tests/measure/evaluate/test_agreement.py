@@ -197,11 +197,13 @@ def test_quantised_probabilities_have_divergences_though_their_sums_are_rounded(
     rows = np.array([[0.5, 0.25, 0.21875], [0.0, 0.96875, 0.0]])  # of 1/32
     pair = [((rows, rows), (rows, rows[:, [0, 2, 1]]))]
     assert rank(pair).divergences == {}
-    assert rank(pair, error_of_sums(1 / 32, 3)).divergences["kl"][0] == pytest.approx(
+    assert rank(pair, 1 / 32).divergences["kl"][0] == pytest.approx(
         0.03125 / 0.96875 * math.log(0.25 / 0.21875)
     )
     logits = [((rows * 4, rows * 4), (rows * 4, rows * 4))]
-    assert rank(logits, error_of_sums(1 / 32, 3)).divergences == {}
+    assert rank(logits, 1 / 32).divergences == {}
+    lost = [((rows, rows), (np.array([[1.0, 0.0]]), np.array([[31 / 32, 1 / 32]])))]
+    assert rank(lost, 1 / 32).divergences["kl"][0] < 0.01, "a 0 is less than half of a step"
     assert error_of_sums(1.0, 1000) < 1, "a row of zeros is none of probabilities"
 
 
