@@ -380,6 +380,8 @@ def _place(number: int, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, np.integer):
+        return str(value)
     if not isinstance(value, str):
         return f"{_number(value):.6g}"
     shown = repr(str(value))

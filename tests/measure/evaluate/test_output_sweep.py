@@ -296,3 +296,9 @@ def test_another_class_of_one_number_an_input_is_counted(
         a, b = ({"y": np.array(side).reshape(shape)} for side in (before, after))
         sweep.add(a, b, [""] * 4)
         assert sweep.flips == 2
+
+
+def test_whole_numbers_are_shown_to_the_last_digit() -> None:
+    sweep = OutputSweep({"y": Rule()})
+    sweep.add({"y": np.array([20_231_130])}, {"y": np.array([20_231_131])}, ["a row"])
+    assert sweep.worst == ["a row: y 20231130 -> 20231131"]
