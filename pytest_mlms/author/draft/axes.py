@@ -34,7 +34,7 @@ _SAMPLES = 16000  # of audio, a second
 
 _BATCH_NAME = re.compile(r"(n_?)?batch(_?size)?|bsz?|[nb]", re.IGNORECASE)
 _OTHER_NAME = re.compile(
-    r"(?!.*batch).*(frame|height|len(gth|$)|point|seq|time|token|width)", re.IGNORECASE
+    r"(?!.*batch).*(frame|height|len(gth|$)|point|seq(?!uences)|time|token|width)", re.IGNORECASE
 )
 """Names of axes that are no batch."""
 _SUM = re.compile(r"\s*(\w+)\s*\+\s*(\w+)\s*")

@@ -81,6 +81,7 @@ def test_bytes_that_are_no_onnx_file_tell_nothing_and_raise_nothing(
         ((1, "N", 32), ["batch", 16, 32]),  # of points, as the first axis may be the batch
         (("time", 1, 40), [16, 1, 40]),
         (("num_points", 3, 7), [16, 3, 7]),
+        (("num_sequences", "sequence_length"), ["batch", 16000]),
         ((3, "height", "width"), [3, 16, 16]),
         ((1, "height", "width"), ["batch", 16, 16]),
         (("batch x seq_len", 3, 7), ["batch", 3, 7]),
