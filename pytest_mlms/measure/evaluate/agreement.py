@@ -56,8 +56,7 @@ def rank(rows: Iterable[tuple[BothSides, BothSides]], step: float = 0.0) -> Rank
         ours.append(values[0].argmax(axis=1))
         theirs.append(values[1].argmax(axis=1))
         own, expected = scores
-        of_sums = error_of_sums(step, expected.shape[1])
-        if all(are_probabilities(side, of_sums) for side in (own, expected)):
+        if are_probabilities(own, step) and are_probabilities(expected, step):
             parts.append(divergences(own, expected, max(step / 2, _LEAST_PROBABILITY)))
     has_all = len(parts) == len(ours)
     return Ranking(
@@ -75,23 +74,22 @@ def _concatenated(parts: list[Divergences]) -> Divergences:
     return found
 
 
-def are_probabilities(scores: Array, of_sums: float = _SUM_TOLERANCE) -> bool:
-    """Return whether every row is numbers from 0 that add up to 1 within ``of_sums``."""
+def are_probabilities(scores: Array, step: float = 0.0) -> bool:
+    """Return whether every row is numbers from 0 that add up to 1, as far as they are rounded.
+
+    Numbers in steps of ``step`` are each rounded by half of one: all but those that became 0 up or
+    down. Of many classes most become 0, but never all do.
+    """
     if not np.isfinite(scores).all():
         return False
     if (scores < 0).any():
         return False
     sums = scores.sum(axis=-1, dtype=np.float64)
-    errors = np.abs(sums - 1)
-    return bool(errors.max(initial=0.0) <= of_sums)
-
-
-def error_of_sums(scale: float, classes: int) -> float:
-    """Return how far from 1 a row of ``classes`` probabilities in steps of ``scale`` may add up.
-
-    Each is rounded by half of a step; of many classes most are rounded to 0, but never all are.
-    """
-    return min(max(_SUM_TOLERANCE, scale * classes / 2), _MOST_OF_SUMS)
+    most_above, most_below = (
+        np.minimum(_SUM_TOLERANCE + step / 2 * count, _MOST_OF_SUMS)
+        for count in (np.count_nonzero(scores, axis=-1), scores.shape[-1])
+    )
+    return bool(((sums - 1 <= most_above) & (1 - sums <= most_below)).all())
 
 
 def divergences(ours: Array, reference: Array, least: float = _LEAST_PROBABILITY) -> Divergences:

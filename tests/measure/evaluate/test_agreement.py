@@ -21,7 +21,6 @@ from pytest_mlms.measure.evaluate.agreement import (
     are_probabilities,
     compare,
     divergences,
-    error_of_sums,
     estimate_agreement,
     most_different,
     rank,
@@ -204,7 +203,9 @@ def test_quantised_probabilities_have_divergences_though_their_sums_are_rounded(
     assert rank(logits, 1 / 32).divergences == {}
     lost = [((rows, rows), (np.array([[1.0, 0.0]]), np.array([[31 / 32, 1 / 32]])))]
     assert rank(lost, 1 / 32).divergences["kl"][0] < 0.01, "a 0 is less than half of a step"
-    assert error_of_sums(1.0, 1000) < 1, "a row of zeros is none of probabilities"
+    assert are_probabilities(np.array([[128, 128]]) * 0.00392156863, 0.00392156863)
+    assert not are_probabilities(np.zeros((1, 1000)), 1.0)
+    assert not are_probabilities(np.pad(rows * 1.4, ((0, 0), (0, 997))), 1 / 32), "of three numbers"
 
 
 def test_equal_outputs_have_no_values_that_differ() -> None:
