@@ -54,7 +54,7 @@ def free_space(folder: Path) -> int | None:
 
 
 class FileState(NamedTuple):
-    """What tells the content of a file in a cache: another file at its path has another state.
+    """The key of a file's content in a cache: another file at its path has another state.
 
     ``modified`` is when its content changed, in nanoseconds, and ``changed`` when its status did,
     which no program can set.

@@ -1,4 +1,4 @@
-"""What a person gives a model, as a dataset of one element."""
+"""The inputs that a person gives a model, as a dataset of one element."""
 
 from __future__ import annotations
 

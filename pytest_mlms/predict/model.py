@@ -96,7 +96,7 @@ class Prediction:
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """Where the time of calls goes.
+    """The time of calls, by layers.
 
     Attributes:
         trace: All spans, as a trace item keeps them.

@@ -67,7 +67,7 @@ _EVENTS = {
     "push": ("push", "merge_group", "webhook", "individualci", "batchedci"),
     "by hand": ("workflow_dispatch", "web", "ui", "manual"),
 }
-"""What starts a job -> the words of CI services for it."""
+"""The event that starts a job -> the words of CI services for it."""
 
 
 def job_of(env: Mapping[str, str] = os.environ) -> JobRecord | None:

@@ -83,14 +83,14 @@ def test_another_file_of_the_same_name_is_read(
 ) -> None:
     one, two = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "cat"], ["[PAD]", "[CLS]", "[SEP]", "cat"]
     spec = text("x", Path("tokenizer.json"), length=3)
-    for folder, words in (("a", one), ("b", [*two, "[UNK]"]), ("b", one)):
+    for folder, words in (("a", one), ("b", [*two, "[UNK]"]), ("b", [*one, "on"])):
         (tmp_path / folder).mkdir(exist_ok=True)
         monkeypatch.chdir(tmp_path / folder)
         write_tokenizer(Path("tokenizer.json"), words)
         assert preprocess(["cat"], spec).tolist() == [
             list(map(words.index, ["[CLS]", "cat", "[SEP]"]))
         ]
-        assert vocabulary_size("tokenizer.json") == 5
+        assert vocabulary_size("tokenizer.json") == len(words)
 
 
 def test_a_longer_text_is_cut_and_keeps_its_end(tokenizer: Path) -> None:

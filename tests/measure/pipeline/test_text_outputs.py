@@ -50,8 +50,8 @@ def test_ctc_takes_repetitions_once_and_leaves_out_blanks(letters: dict[str, str
 def test_letters_that_were_corrected_are_read_again(letters: dict[str, str]) -> None:
     values = logits([1, 0, 2])
     assert decode_texts(values, output({"ctc": letters})) == ["ab"]
-    Path(letters["file"]).write_text("c\nd\n \n|\n")
-    assert decode_texts(values, output({"ctc": letters})) == ["cd"]
+    Path(letters["file"]).write_text("cc\nd\n \n|\n")
+    assert decode_texts(values, output({"ctc": letters})) == ["ccd"]
 
 
 def test_the_blank_may_have_a_line_of_its_own_or_be_the_last(letters: dict[str, str]) -> None:
