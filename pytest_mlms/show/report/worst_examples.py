@@ -22,7 +22,7 @@ from pytest_mlms.core.text import shortened, visible
 from pytest_mlms.measure.evaluate.scoring import largest_losses
 from pytest_mlms.measure.evaluate.tasks.task import BoxMark, MaskPair
 from pytest_mlms.measure.pipeline.coco import CocoLabels
-from pytest_mlms.measure.pipeline.pictures import as_image, decode_picture
+from pytest_mlms.measure.pipeline.shown import COLOURS, picture_of
 from pytest_mlms.measure.pipeline.sounds import read_sounds
 from pytest_mlms.show.pages.examples import WORST, Example, Examples, Waveform
 
@@ -38,23 +38,12 @@ _LONGEST_VALUE = 200  # characters
 _LONGEST_TEXT = 1000  # characters
 _SIDE = 128  # pixels of a thumbnail
 _SMALL = 64  # pixels: smaller pictures are kept exactly
-_DARK = 64  # shade: pictures without a lighter pixel are stretched
 
 _COLOURED = 0.55  # share of the colour in a pixel that is marked
 _KEPT = 0.45  # share of the picture in it
 _RIGHT = (20, 160, 70)
 _WRONG = (220, 30, 40)
 _LABEL = (255, 214, 10)
-_INSTANCES = (
-    (66, 133, 244),
-    (234, 88, 12),
-    (20, 184, 166),
-    (168, 85, 247),
-    (236, 72, 153),
-    (132, 204, 22),
-)
-"""Colours of detections, which take turns."""
-
 _COLUMNS = 120
 _LOUDEST = 1.0
 
@@ -85,7 +74,7 @@ class _Maker:
 
     def example(self, rank: int, index: int) -> Example:
         """Return the example of an input."""
-        picture = self._picture(index)
+        picture = picture_of(self._dataset, index)
         masks = self._evidence.masks_on(index)
         loss = float(self._losses[index])
         return Example(
@@ -104,16 +93,6 @@ class _Maker:
     def _name(self, index: int) -> str:
         files = self._dataset.files
         return f"row {index}" if files is None else files[index]
-
-    def _picture(self, index: int) -> Image.Image | None:
-        """Return the picture before any step; None for an input that is none."""
-        for spec in self._dataset.inputs:
-            if spec.type == "image":
-                decode = spec.steps[0].decode if spec.steps else None
-                element = self._dataset.elements[spec.name][index]
-                upright = decode is not None and decode.orientation == "exif"
-                return _opened(element, upright)
-        return None
 
     def _keep(self, rank: int, picture: Image.Image | None, masks: MaskPair | None) -> str:
         """Keep a thumbnail, and return the name of its artifact; "" where there is none."""
@@ -159,38 +138,6 @@ def _cells(columns: Mapping[str, Sequence[Any]], index: int) -> dict[str, str]:
     return cells
 
 
-def _opened(element: Any, upright: bool) -> Image.Image | None:
-    """Return an element as a picture; None for what can't be shown as one."""
-    try:
-        if isinstance(element, bytes):
-            return decode_picture(element, upright)
-        return _image_of(as_image(element))
-    except (MlmsError, ValueError, TypeError):
-        return None
-
-
-def _image_of(pixels: Any) -> Image.Image | None:
-    """Return an array of H x W x C, or C x H x W, as a picture that uses all shades of grey."""
-    channels = (1, 3)
-    if pixels.shape[2] not in channels and pixels.shape[0] in channels:
-        pixels = np.moveaxis(pixels, 0, 2)
-    if pixels.shape[2] not in channels or not np.isfinite(pixels).all():
-        return None
-    if pixels.dtype != np.uint8 or pixels.max() < _DARK:
-        pixels = _stretched(pixels)
-    if pixels.shape[2] == 1:
-        pixels = pixels[..., 0]
-    return Image.fromarray(pixels)
-
-
-def _stretched(pixels: Any) -> Any:
-    """Return pixels from 0, the least, to 255, the greatest."""
-    least = pixels.min()
-    span = float(pixels.max() - least) or 1.0
-    shades = 255 * (pixels.astype(np.float64) - least) / span
-    return shades.astype(np.uint8)
-
-
 def _in_shares(mark: BoxMark, picture: Image.Image) -> BoxMark:
     left, top, width, height = mark.box
     across, down = picture.size
@@ -219,7 +166,7 @@ def draw_masks(picture: Image.Image | None, masks: MaskPair) -> Image.Image:
 
 
 def _mark_instances(pixels: Any, masks: MaskPair) -> None:
-    colours = itertools.cycle(_INSTANCES)
+    colours = itertools.cycle(COLOURS)
     last = int(masks.found.max(initial=0))
     for number in range(1, last + 1):
         _tint(pixels, masks.found == number, next(colours))
