@@ -12,7 +12,7 @@ import math
 import re
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
-VERSION = 3
+VERSION = 4
 """The version of the protocol, which the reply to ``hello`` has as ``protocol``.
 
 Raise it by one with every change after which one side would misread the other: of the frame, of

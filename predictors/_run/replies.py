@@ -12,6 +12,7 @@ class HelloReply(NamedTuple):
     the process may use, None where the system does not say. ``ready`` is when
     the interpreter had started, by time.monotonic. ``import_seconds`` is what it took to import the
     framework and ask it for both, ``import_waited`` the part that the thread waited for a core.
+    ``requests`` are those that the agent answers, None for all; ``python`` is "" without one.
     """
 
     protocol: int
@@ -24,6 +25,7 @@ class HelloReply(NamedTuple):
     ready: Optional[float] = None
     import_seconds: Optional[float] = None
     import_waited: float = 0.0
+    requests: Optional[List[str]] = None
 
 
 class UsageReply(NamedTuple):
@@ -78,22 +80,21 @@ class LoadReply(NamedTuple):
 
 
 class RunReply(NamedTuple):
-    """The process's peak of resident memory in bytes, and a digest of the first batch's outputs.
+    """The process's peak of resident memory in bytes.
 
-    ``bind_seconds`` is what it took to bind the first batch, 0 where none was sent. The energy is
-    as in LoadRunReply. ``grown`` are the bytes that the process holds more than before the calls.
+    ``bind_seconds`` is what it took to bind the first batch, 0 where none was sent. ``grown`` are
+    the bytes that the process holds more than before the calls. The energy is as in LoadRunReply.
     ``busy`` are the threads that gained CPU time in the calls, None where the kernel doesn't tell.
     ``energy_period`` are the seconds in which a GPU's counter of energy advances, else None.
     ``device_memory`` is None on the CPU.
     """
 
     peak_rss: int
-    output_sha256: str
     bind_seconds: float
-    joules: Dict[str, float]
-    idle_watts: Dict[str, float]
-    energy_missing: str
-    grown: int = 0
+    grown: int
+    joules: Dict[str, float] = {}
+    idle_watts: Dict[str, float] = {}
+    energy_missing: str = "the agent doesn't tell it"
     busy: Optional[int] = None
     energy_period: Optional[float] = None
     device_memory: Optional[DeviceBytes] = None

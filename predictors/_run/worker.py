@@ -32,7 +32,6 @@ sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") not 
 
 import faulthandler  # noqa: E402
 import functools  # noqa: E402
-import hashlib  # noqa: E402
 import importlib.util  # noqa: E402
 import platform  # noqa: E402
 import traceback  # noqa: E402
@@ -171,6 +170,7 @@ class Worker:
             ready=_BEGAN,
             import_seconds=time.monotonic() - began,
             import_waited=queue.read() - waited_before,
+            requests=list(REQUESTS),
         )
         queue.close()
         return make_reply(record)
@@ -228,7 +228,7 @@ class Worker:
     def run(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
         """Run a scenario over the batches sent, or over the last run's if there are none.
 
-        Reply with the raw times, and with the last outputs for the first batch and their digest.
+        Reply with the raw times, and with the last outputs for the first batch.
         """
         meter = EnergyMeter(self._loaded.device)
         idle_watts = meter.idle_watts(header.get("idle", 0.0))
@@ -247,7 +247,6 @@ class Worker:
         first = self._named(self._samples.outputs[0])
         record = RunReply(
             peak_rss=self._peak.read(),
-            output_sha256=_digest(array for _, array in first),
             bind_seconds=bind_seconds,
             joules=joules,
             idle_watts=idle_watts,
@@ -666,13 +665,6 @@ def _numbered(arrays):
     return [(str(number), array) for number, array in enumerate(arrays)]
 
 
-def _digest(outputs):
-    digest = hashlib.sha256()
-    for array in outputs:
-        digest.update(array.tobytes())
-    return digest.hexdigest()
-
-
 def _log_error():
     sys.stderr.write(traceback.format_exc())
     sys.stderr.flush()
@@ -684,7 +676,8 @@ def _answer(worker, header, arrays):
     number = header.get("number")
     try:
         if kind not in REQUESTS:
-            raise ValueError("no request %r; this agent knows %s" % (kind, ", ".join(REQUESTS)))
+            text = "no request %r; this agent knows %s"
+            raise NotImplementedError(text % (kind, ", ".join(REQUESTS)))
         reply = getattr(worker, kind)(header, arrays)
         return encode(dict(reply.fields, type=kind, number=number), reply.arrays)
     except (Exception, SystemExit) as error:

@@ -280,12 +280,11 @@ def test_a_run_gives_raw_times_in_their_order(model: Subject, scenario: str) -> 
     assert (np.diff(arrays["time:wait"]) >= 0).all()
 
 
-def test_a_run_gives_the_outputs_of_the_first_batch_and_a_digest_of_all(
+def test_a_run_gives_the_outputs_of_the_first_batch(
     model: Subject, reference: dict[str, Array]
 ) -> None:
     facts, arrays = model.agent.request("run", run_request(2), two_batches())
     assert_close(arrays["logits"], reference["logits"])
-    assert len(facts["output_sha256"]) == 64
     assert facts["peak_rss"] > 1 << 20
 
 
@@ -293,13 +292,12 @@ def test_a_run_can_be_repeated_on_the_batches_that_were_sent(
     model: Subject, reference: dict[str, Array]
 ) -> None:
     """Other requests in between reuse the memory that a predictor no longer holds."""
-    first, arrays = model.agent.request("run", run_request(2), two_batches())
-    assert_close(arrays["logits"], reference["logits"])
+    _, first = model.agent.request("run", run_request(2), two_batches())
+    assert_close(first["logits"], reference["logits"])
     for _ in range(4):
         model.predict(IMAGES + 1)
-    again, arrays = model.agent.request("run", run_request())
-    assert_close(arrays["logits"], reference["logits"])
-    assert again["output_sha256"] == first["output_sha256"]
+    _, again = model.agent.request("run", run_request())
+    assert again["logits"].tobytes() == first["logits"].tobytes()
 
 
 def test_one_call_is_one_sample_however_short_the_limit(model: Subject) -> None:

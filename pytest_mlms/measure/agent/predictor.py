@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,7 +11,7 @@ import numpy as np
 from mlms_predictors import Profile, Structure, Tensor
 from mlms_predictors._run.loadgen import LOG
 from mlms_predictors._run.peaks import Peaks
-from mlms_predictors._run.protocol import TIME
+from mlms_predictors._run.protocol import TIME, ProtocolError
 from mlms_predictors._run.replies import (
     BindReply,
     DeviceBytes,
@@ -257,7 +258,7 @@ class Predictor:
         return ScenarioRun(
             times=times,
             outputs=named,
-            sha256=record.output_sha256,
+            sha256=_digest(named),
             peak_bytes=record.peak_rss,
             bind_seconds=record.bind_seconds,
             energy=Energy(
@@ -328,6 +329,8 @@ class Predictor:
         if there are so many. Raises AgentError.
         """
         told: list[ServedCall] = []
+        if "load_run" not in self.agent.took:
+            return ServedCalls()
         while True:
             facts, arrays = self.agent.request("served", {"place": len(told), "fair": fair})
             with self.agent.checking("served"):
@@ -434,6 +437,8 @@ class Predictor:
         with self.agent.checking("turn"):
             record = read_record(TurnReply, facts)
             times = take_times(arrays, names)
+            if memory and record.peak_rss is None:
+                raise ProtocolError("there is no peak of memory")
             arrays = self._named(arrays)
             if outputs:
                 check_outputs(self.outputs, arrays)
@@ -521,3 +526,10 @@ class Predictor:
         """Return outputs under the manifest's names, which have the model's own."""
         names = {own: name for name, own in self.own_outputs.items()}
         return {names.get(own, own): array for own, array in outputs.items()}
+
+
+def _digest(outputs: Mapping[str, Array]) -> str:
+    digest = hashlib.sha256()
+    for array in outputs.values():
+        digest.update(array.tobytes())
+    return digest.hexdigest()

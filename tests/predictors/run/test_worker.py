@@ -67,6 +67,7 @@ def test_hello_has_the_version_of_the_protocol() -> None:
         "ready",
         "import_seconds",
         "import_waited",
+        "requests",
     }
 
 
