@@ -160,7 +160,9 @@ def remember_environment(
 
 
 def _environment_of(case: Case) -> Hashable:
-    return (case.loaded.path, case.model.framework, case.stack, case.device)
+    # An agent of its own may answer what some items ask, and not what others do.
+    needs = (case.kind, case.scenario) if case.stack.agent else None
+    return (case.loaded.path, case.model.framework, case.stack, case.device, needs)
 
 
 def files_of(case: Case, session: Session, item: pytest.Item) -> CaseFiles:

@@ -176,6 +176,8 @@ def _like(declared: Mapping[str, Stack], options: argparse.Namespace) -> Stack |
     stack = resolve(options.stack, declared, find_predictors(options.predictors), "--stack")
     if stack.container:
         raise MlmsError(f"--stack {options.stack} is a container, which has releases of its own")
+    if stack.agent:
+        raise MlmsError(f"--stack {options.stack} is a program, of which no index has releases")
     python = stack.python
     if stack.interpreter and stack.interpreter != "current":
         python = ".".join(map(str, probe(stack.interpreter).release))

@@ -93,6 +93,7 @@ _SUBCOMMANDS = {
     "push": ("portal", "add_push"),
     "worker": ("worker", "add_worker"),
     "stack": ("stack", "add_stack_commands"),
+    "agent": ("agent", "add_agent"),
     "analyze": ("trace", "add_analyze"),
     "export": ("trace", "add_export"),
     "report": ("report", "add_report"),

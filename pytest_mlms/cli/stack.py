@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 import sys
 import textwrap
 import time
@@ -37,6 +38,7 @@ from pytest_mlms.provide.stacks.environments import (
     remove,
 )
 from pytest_mlms.provide.stacks.launch import base_interpreter, prepare
+from pytest_mlms.provide.stacks.programs import find_program
 from pytest_mlms.show.report.table import format_table
 
 _ELSEWHERE = "--mlms-manifests DIR says where else"
@@ -317,6 +319,8 @@ def _content(stack: Stack) -> str:
         return f"container {stack.container}"
     if stack.requirements:
         return ", ".join(stack.requirements)
+    if stack.agent:
+        return f"agent {shlex.join(stack.agent)}"
     return f"interpreter {stack.interpreter}"
 
 
@@ -327,6 +331,9 @@ def _state(stack: Stack, made: Environment | None) -> str:
     if stack.container:
         return ""
     try:
+        if stack.agent:
+            find_program(stack)
+            return "a program"
         python = base_interpreter(stack)
     except MlmsError as error:
         problem, _, _ = str(error).partition(";")

@@ -91,14 +91,14 @@ class Library(NamedTuple):
 class Stack:
     """A declared software environment that runs agents.
 
-    It is one of three: an ``interpreter`` ("current", or a path); an environment that is made of
+    It is one of four: an ``interpreter`` ("current", or a path); an environment that is made of
     ``requirements`` with Python ``python`` or the current one; a ``container``'s image, with
-    ``interpreter`` as its command. ``threads`` and ``cores`` are for each of its agents. In
-    ``env``, ``{stack}`` stands for the environment's folder; ``env_passthrough`` are patterns of
-    pytest's variables that are passed on. An interpreter may have ``several``
-    frameworks: its ``framework`` is empty until it is asked for one. A stack with a ``variant``
-    runs the models of that variant only. ``options`` are those of pip; ``model_options`` go to its
-    predictor, instead of a model's own of the same name.
+    ``interpreter`` as its command; the command of a program that is an ``agent`` itself.
+    ``threads`` and ``cores`` are for each of its agents. In ``env``, ``{stack}`` stands for the
+    environment's folder; ``env_passthrough`` are patterns of pytest's variables that are passed on.
+    An interpreter may have ``several`` frameworks: its ``framework`` is empty until it is asked for
+    one. A stack with a ``variant`` runs the models of that variant only. ``options`` are those of
+    pip; ``model_options`` go to its predictor, instead of a model's own of the same name.
     pytest_mlms.provide.stacks.launch.prepare makes a Launch of a stack.
     """
 
@@ -120,6 +120,7 @@ class Stack:
     several: bool = False
     variant: str = ""
     model_options: tuple[tuple[str, str | int | float | bool], ...] = ()
+    agent: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
@@ -135,7 +136,7 @@ class Launch:
     """How to start an agent of a stack.
 
     Attributes:
-        command: The interpreter and its flags.
+        command: The interpreter and its flags; or, with ``is_agent``, an agent and its arguments.
         env: The whole environment of the process.
         cores: The cores that it is held to; empty for all.
         lock: The exact packages of an environment that was made for it.
@@ -157,6 +158,7 @@ class Launch:
     lacking: str = ""
     inherited: Mapping[str, str] = field(default_factory=dict)
     device: str = ""
+    is_agent: bool = False
 
 
 class OwnScale(NamedTuple):

@@ -313,6 +313,7 @@ def _facts_of(case: Case) -> dict[str, str]:
     """Return the settings of a side by name."""
     stack, model = case.stack, case.model
     facts = {"interpreter": stack.interpreter or "", "container": stack.container or ""}
+    facts["agent"] = shlex.join(stack.agent)
     for role, digest in model.sha256.items():
         facts[role] = f"{Path(getattr(model, role)).name} ({str(digest)[:8]})"
     options = {**model.options, **dict(stack.model_options)}

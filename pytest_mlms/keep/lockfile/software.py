@@ -12,6 +12,7 @@ from pytest_mlms.core.recorded import recorded_launch, without_devices
 from pytest_mlms.keep.lockfile.lock import LockedItem, LockedStack
 from pytest_mlms.provide.stacks.exact import NOT_IN_AGENTS, ExactSoftware, is_framework
 from pytest_mlms.provide.stacks.exact_packages import ExactPackage, parse_package
+from pytest_mlms.provide.stacks.programs import programs_of
 from pytest_mlms.provide.stacks.trust import harmless_variables
 
 _FILE = "file:"
@@ -28,13 +29,13 @@ def software_of(line: Mapping[str, Any], folder: Path) -> LockedStack | None:
     launch = recorded_launch(line)
     packages = launch.exact
     python = line.get("python")
-    if not packages or not python:
+    if not packages or not (python or programs_of(packages)):
         return None
     kept = set(_portable_lines(packages, line["framework"], folder))
     in_order = sorted(kept, key=str.lower)
     harmless = without_devices(harmless_variables(launch.inherited or {}))
     texts = [f"{name}={value}" for name, value in sorted(harmless.items())]
-    return LockedStack(python=python, packages=tuple(in_order), variables=tuple(texts))
+    return LockedStack(python=python or "", packages=tuple(in_order), variables=tuple(texts))
 
 
 def exact_software(item: LockedItem, software: LockedStack, folder: Path) -> ExactSoftware:

@@ -115,10 +115,13 @@ def _content_of(loaded: LoadedManifest, artifact: Artifact, bring: Bring | None)
 
 
 def _stack(stack: Stack) -> list[Any]:
-    """Return what declares a stack; of a lock file its content, as hosts have it elsewhere."""
+    """Return what declares a stack; of files their content, as hosts have them elsewhere."""
     declared = dict(declaration_of(stack))
     if stack.lock:
         declared["lock"] = _content(stack.lock)
+    if stack.agent:
+        words = [_content(Path(word)) or word for word in stack.agent]
+        declared["agent"] = {"command": words}
     return [stack.name, stack.framework, declared]
 
 

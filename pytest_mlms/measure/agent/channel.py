@@ -244,13 +244,16 @@ _POLL_SECONDS = 0.5  # between two looks at whether the process still runs
 class Channel:
     """Reads and writes frames without waiting past ``deadline``, in seconds of time.monotonic().
 
-    Raises TimeoutError at the deadline, and EOFError where the process has ended.
+    Raises TimeoutError at the deadline, and EOFError where the process has ended. A reply's arrays
+    may have ``most_bytes``, any number where it is None.
     """
 
     def __init__(
         self, process: subprocess.Popen[bytes], requests: IO[bytes], replies: IO[bytes]
     ) -> None:
         self.deadline = 0.0
+        self.most_bytes: int | None = None
+        self._filled = 0
         self._process = process
         self._requests = requests
         self._replies = replies
@@ -277,6 +280,7 @@ class Channel:
 
     def write(self, buffers: Iterable[Any]) -> None:
         """Send the buffers of a frame."""
+        self._filled = 0
         for buffer in buffers:
             view = memoryview(buffer)
             while view:
@@ -298,11 +302,18 @@ class Channel:
         return self._take(length)
 
     def readinto(self, view: memoryview) -> int:
-        """Fill a part of ``view`` and return its length in bytes; 0 where the channel ends."""
-        if not self._unread:
-            return self._receive(view)
-        count = min(len(view), len(self._unread))
-        view[:count] = self._take(count)
+        """Fill a part of ``view`` and return its length in bytes; 0 where the channel ends.
+
+        Raises ProtocolError for arrays that have more than ``most_bytes``.
+        """
+        if self.most_bytes is not None and self._filled + len(view) > self.most_bytes:
+            raise ProtocolError(f"its arrays have more than {self.most_bytes:,} bytes")
+        if self._unread:
+            count = min(len(view), len(self._unread))
+            view[:count] = self._take(count)
+        else:
+            count = self._receive(view)
+        self._filled += count
         return count
 
     def _take(self, count: int) -> bytes:

@@ -29,6 +29,7 @@ from pytest_mlms.core.errors import AgentError, InvalidRun, MlmsError, Unavailab
 from pytest_mlms.core.records import Launch, Stack, device_name
 from pytest_mlms.core.waits import Waiting, in_silence
 from pytest_mlms.measure.agent.channel import read_record, shortened
+from pytest_mlms.measure.agent.groups import missing_requests
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import Agent, Refused, start_agent
 from pytest_mlms.measure.agent.signature import check_signature
@@ -204,6 +205,13 @@ def _say_hello(agent: Agent, spec: PredictorSpec) -> HelloReply:
         hello = read_record(HelloReply, facts, _LONGEST_TEXT)
     agent.learn_pid(hello.process)
     case = spec.case
+    missing = missing_requests(case, hello.requests)
+    if missing:
+        raise Unavailable(
+            f"{case.place('framework')}: the agent of {spec.environment} doesn't answer "
+            f"{', '.join(missing)}, which {case.kind} needs here; docs/agents.md lists groups of "
+            f"requests"
+        )
     framework = case.stack.framework
     version = hello.versions.get(framework)
     model = case.model

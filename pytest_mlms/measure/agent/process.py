@@ -34,6 +34,7 @@ from pytest_mlms.measure.agent.channel import Channel, LogFile, check_answers, u
 Array = NDArray[Any]
 
 WORKER = Path(str(mlms_predictors.__file__)).parent / "_run" / "worker.py"
+_STARTER = WORKER.with_name("starter.py")
 _GRACE = 60.0  # seconds for an agent to end by itself; on an idle machine it takes none
 _LEAST_WAIT = 60.0  # seconds for a reply, where another agent's time bounds the wait
 _OF_A_TIMEOUT = 300.0  # seconds, in proportion to which that is longer
@@ -426,16 +427,18 @@ def _signal_name(number: int) -> str:
 
 
 def start_agent(launch: Launch, predictor: Path, log: Path, timeout: float) -> Agent:
-    """Start an agent for the predictor in the file ``predictor``.
+    """Start an agent for the predictor in the file ``predictor``; one of its own has none.
 
     Its output goes to the file ``log``. Raises AgentError where the command can't be started.
     """
     name = f"mlms-agent-{os.getpid()}-{os.urandom(4).hex()}"
     command = [part.replace("{agent}", name) for part in launch.command]
     end = [part.replace("{agent}", name) for part in launch.end]
-    command += [str(WORKER), str(predictor)]
-    if launch.cores:
-        command += ["--cores", ",".join(map(str, launch.cores))]
+    cores = ["--cores", ",".join(map(str, launch.cores))] if launch.cores else []
+    if launch.is_agent:
+        command = [sys.executable, "-I", "-S", "-B", str(_STARTER), *cores, *command]
+    else:
+        command += [str(WORKER), str(predictor), *cores]
     try:
         process = subprocess.Popen(
             command,

@@ -25,6 +25,8 @@ def advice_on_bytecode(launch: Launch) -> str:
 
     Its agents write none: they would change what is measured for the next one.
     """
+    if launch.is_agent:
+        return ""
     try:
         done = subprocess.run(
             [launch.command[0], "-I", "-c", _QUESTION],

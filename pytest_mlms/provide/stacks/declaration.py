@@ -31,6 +31,7 @@ def declaration_of(stack: Stack) -> dict[str, Any]:
         "pip_options": list(stack.options),
         "lock": str(stack.lock or ""),
         "container": stack.container,
+        "agent": {"command": list(stack.agent)} if stack.agent else {},
         "libraries": libraries,
         "variant": stack.variant,
         "options": _without_secrets(dict(stack.model_options)),

@@ -246,6 +246,8 @@ def check_framework(stack: Stack, frameworks: Collection[str]) -> None:
         problem = f"no predictor for {stack.framework!r}"
         advice = f"{known} (--mlms-predictors DIR adds others)"
         raise StackError(f"{stack.place}: {problem}; {advice}")
+    if stack.agent:
+        return  # it has options of its own, and refuses others
     for _, problem in option_problems(stack.framework, dict(stack.model_options), frameworks):
         raise StackError(f"{stack.place}: {problem}")
 

@@ -21,6 +21,7 @@ from pytest_mlms.provide.stacks.exact_packages import (
     image_of,
     parse_package,
 )
+from pytest_mlms.provide.stacks.programs import program_lines, programs_of
 from pytest_mlms.provide.stacks.trust import TRUST_OPTION, Trust, check_python, is_release
 
 NOT_IN_AGENTS = ("pip", "pytest-mlms", "uv")
@@ -28,7 +29,7 @@ NOT_IN_AGENTS = ("pip", "pytest-mlms", "uv")
 
 _TRUST = f"declare the stack in stacks.yaml, or trust the run by {TRUST_OPTION},"
 _COMMIT = re.compile(r"@[0-9a-f]{40}$")
-_ENVIRONMENT = ("env", "env_passthrough", "libraries", "options", "variant")
+_ENVIRONMENT = ("agent", "env", "env_passthrough", "libraries", "options", "variant")
 """The declared keys that are no packages and change what a stack does."""
 
 
@@ -167,6 +168,12 @@ def recreated_stack(
     """
     base = like or Stack(exact.stack, exact.framework)
     base = replace(base, name=name, framework=exact.framework, place=None, several=False)
+    programs = programs_of(exact.packages)
+    if programs:
+        if base.agent and program_lines(base) == programs:
+            return base
+        names = ", ".join(programs)
+        raise _cannot(exact, f"it ran {names}", "declare a stack whose agent is this very file")
     image = image_of(exact.packages)
     if image:
         if not (trust.takes_image(image) and (trust.everything or base.container)):
@@ -285,9 +292,9 @@ def _cannot(exact: ExactSoftware, problem: str, advice: str) -> StackError:
 def changed_packages(before: Sequence[str], after: Sequence[str]) -> list[Difference]:
     """Return the packages of agents that differ between two stacks.
 
-    None where the packages of either aren't known.
+    None where the packages of either aren't known, and between a program and an interpreter.
     """
-    if not before or not after:
+    if not before or not after or bool(programs_of(before)) != bool(programs_of(after)):
         return []
     found = differing_packages(before, after)
     return [each for each in found if each.package not in NOT_IN_AGENTS]

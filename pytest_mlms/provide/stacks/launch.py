@@ -23,6 +23,7 @@ from pytest_mlms.provide.stacks.containers import Visible, engine_for, launch_in
 from pytest_mlms.provide.stacks.environments import provide
 from pytest_mlms.provide.stacks.installers import Show
 from pytest_mlms.provide.stacks.interpreters import Interpreter, find_interpreter, probe
+from pytest_mlms.provide.stacks.programs import find_program, program_lines
 from pytest_mlms.provide.stacks.variables import agent_variables, chosen_by_caller, passed_through
 
 __all__ = [
@@ -58,11 +59,11 @@ _REMOVED = re.compile(
 """Variables of pytest's own Python, and those that set how many threads there are."""
 
 
-class _Python(NamedTuple):
-    """The Python that runs a stack's agents.
+class _Program(NamedTuple):
+    """The Python that runs a stack's agents, or a program that is its agent.
 
     ``folder`` is that of its installation, ``lock`` has the exact packages of an environment that
-    was made for the stack.
+    was made for the stack, or a line for each file of the agent's command.
     """
 
     folder: Path
@@ -92,9 +93,9 @@ def prepare(
     own.update(stack.env)
     if stack.container:
         return launch_in_container(stack, own, Visible(mounts, gpu), show)
-    python = _python_of(stack, cache, show)
+    program = _program_of(stack, cache, show)
     for name, value in own.items():
-        own[name] = value.replace("{stack}", str(python.folder))
+        own[name] = value.replace("{stack}", str(program.folder))
     environment = clean_environment(os.environ, own, stack.env_passthrough)
     inherited = chosen_by_caller(environment, own, stack.env_passthrough)
     if stack.libraries:
@@ -102,9 +103,15 @@ def prepare(
         _prepend(environment, "LD_LIBRARY_PATH", folder)
     if stack.requirements:
         environment.setdefault("PATH", os.defpath)
-        _prepend(environment, "PATH", python.folder / "bin")
-    command = (str(python.command), *_FLAGS)
-    return Launch(command, environment, stack.cores, python.lock, inherited=inherited)
+        _prepend(environment, "PATH", program.folder / "bin")
+    return Launch(
+        command=(str(program.command), *(stack.agent[1:] if stack.agent else _FLAGS)),
+        env=environment,
+        cores=stack.cores,
+        lock=program.lock,
+        inherited=inherited,
+        is_agent=bool(stack.agent),
+    )
 
 
 def without_threads(launch: Launch, stack: Stack) -> Launch:
@@ -168,27 +175,33 @@ def caller_variables(declared: Mapping[str, Any], more: Iterable[str] = ()) -> d
 
 
 def check_host(stack: Stack) -> None:
-    """Raise Unavailable where this machine hasn't the Python, the engine or the cores of a stack.
+    """Raise Unavailable where this machine lacks a stack's Python, agent, engine or cores.
 
     Nothing is made or fetched.
     """
     _check_cores(stack)
     if stack.container:
         engine_for(stack)
+    elif stack.agent:
+        with _naming(stack):
+            find_program(stack)
     elif stack.requirements or stack.interpreter != "current":
         with _naming(stack):
             base_interpreter(stack)
 
 
-def _python_of(stack: Stack, cache: Path, show: Show) -> _Python:
+def _program_of(stack: Stack, cache: Path, show: Show) -> _Program:
     with _naming(stack):
+        if stack.agent:
+            path = find_program(stack)
+            return _Program(path.parent, path, program_lines(stack))
         if stack.requirements:
             made = provide(stack, base_interpreter(stack), cache, show)
-            return _Python(made.folder, made.interpreter, made.lock)
+            return _Program(made.folder, made.interpreter, made.lock)
         if stack.interpreter == "current":
-            return _Python(Path(sys.prefix), Path(sys.executable))
+            return _Program(Path(sys.prefix), Path(sys.executable))
         found = base_interpreter(stack)
-        return _Python(found.prefix, found.path)
+        return _Program(found.prefix, found.path)
 
 
 @contextlib.contextmanager

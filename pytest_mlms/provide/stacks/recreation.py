@@ -184,14 +184,17 @@ def _declared_stack(recorded: RecordedStack, trust: Trust) -> Stack:
         model_options=tuple(declared.get("options", {}).items()),
         threads=recorded.threads,
         cores=recorded.cores,
+        agent=tuple(declared.get("agent", {}).get("command", ())),
     )
 
 
 def _has_same_packages(stack: Stack, recorded: RecordedStack, cache: Path) -> bool:
     """Return whether a stack, as it was declared, has the recorded packages today."""
-    if stack.container or not (stack.requirements or stack.interpreter):
+    if stack.container or not (stack.agent or stack.requirements or stack.interpreter):
         return False
     try:
+        if stack.agent:
+            return _comparable(prepare(stack, cache).lock) == _comparable(recorded.packages)
         interpreter = base_interpreter(stack)
         if stack.requirements:
             made = existing(stack, interpreter, cache)

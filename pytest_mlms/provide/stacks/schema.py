@@ -113,8 +113,17 @@ class SystemLibrary(Closed):
     package: str = Field(description="the system's package that has it, as in libopenmpi3")
 
 
+class AgentEntry(Closed):
+    """A program that is an agent itself."""
+
+    command: Annotated[
+        list[Annotated[str, Field(min_length=1)]],
+        Field(min_length=1, description="the program and its arguments"),
+    ]
+
+
 class StackEntry(Closed):
-    """One stack: an existing interpreter, requirements for an environment, or a container image."""
+    """One stack: an interpreter, requirements for an environment, a container image, an agent."""
 
     framework: str | None = Field(
         None, pattern=_NAME, description="its predictor's name, as in onnxruntime"
@@ -130,6 +139,7 @@ class StackEntry(Closed):
     container: str | None = Field(
         None, pattern=r"^[A-Za-z0-9]", description="an image, as in name:1"
     )
+    agent: AgentEntry | None = None
     libraries: dict[_LibraryName, SystemLibrary] = {}
     env: dict[_VariableName, str] = {}
     env_passthrough: list[_VariablePattern] = []
@@ -151,10 +161,12 @@ class StackEntry(Closed):
             raise ValueError(
                 "an environment is made with 'python'; leave out 'interpreter', or 'requirements'"
             )
-        if not (self.requirements or self.interpreter or self.container):
-            keys = "'requirements: […]', 'interpreter: …' or 'container: …'"
+        if not (self.requirements or self.interpreter or self.container or self.agent):
+            keys = "'requirements: […]', 'interpreter: …', 'container: …' or 'agent: …'"
             raise ValueError(f"has nothing to run in; write {keys}")
-        if not self.framework and (self.requirements or self.container):
+        if self.agent:
+            self._check_no_other_software()
+        if not self.framework and (self.requirements or self.container or self.agent):
             raise ValueError(
                 "'framework' is missing; write 'framework: …', the predictor that it is for"
             )
@@ -163,6 +175,11 @@ class StackEntry(Closed):
         if not self.requirements:
             self._check_no_environment_keys()
         return self
+
+    def _check_no_other_software(self) -> None:
+        for key in ("requirements", "interpreter", "container"):
+            if getattr(self, key):
+                raise ValueError(f"an agent brings its own software; leave out {key!r}, or 'agent'")
 
     def _check_no_environment_keys(self) -> None:
         for key in ("python", "pip_options", "lock"):
@@ -195,6 +212,7 @@ class StackEntry(Closed):
             cores=tuple(self.cores),
             variant=self.variant,
             model_options=tuple(self.options.items()),
+            agent=tuple(_located_words(self.agent.command, folder) if self.agent else ()),
             place=place,
         )
 
@@ -204,6 +222,16 @@ class StackEntry(Closed):
             return self.interpreter
         path = Path(os.path.expanduser(self.interpreter))
         return str(folder / path)
+
+
+def _located_words(command: Sequence[str], folder: Path) -> Iterator[str]:
+    """Yield the words of a command, those that are paths as absolute ones.
+
+    The program may have any path, an argument is one where it begins as such.
+    """
+    for place, word in enumerate(command):
+        is_path = word.startswith(("./", "../", "~/")) or (place == 0 and "/" in word)
+        yield os.path.normpath(folder / os.path.expanduser(word)) if is_path else word
 
 
 def _located_wheel(requirement: str, folder: Path) -> str:

@@ -23,6 +23,7 @@ made:
   libraries: {libmpi.so.1: {library: libmpi.so.40, package: libopenmpi3}}
 image: {framework: mxnet, container: "python:3.11", interpreter: python3}
 there: {interpreter: bin/python}
+own: {framework: onnxruntime, agent: {command: [./agent, --fast]}}
 """
 
 

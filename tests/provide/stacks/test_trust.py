@@ -41,6 +41,7 @@ HARMLESS: dict[str, Any] = {
     "variant": "int8.v2",
 }
 HOSTILE = [
+    ("agent", {"command": ["/bin/sh", "-c", "any"]}),
     ("container", "any:1"),
     ("libraries", {"libx.so": {"library": "libc.so.6", "package": "libc"}}),
     ("env", {"LD_PRELOAD": "x"}),
