@@ -12,15 +12,16 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from mlms_predictors._run import worker
 from mlms_predictors._run.channel import AgentChannel
 from mlms_predictors._run.protocol import OutgoingReply, encode
 from mlms_predictors._run.worker import Worker
 
+worker: Any = import_module("mlms_predictors._run.worker")
 PREDICTOR = Path(__file__).parent / "predictors" / "mean.py"
 
 FAULTS: dict[str, tuple[str, Callable[[], None]]] = {}
@@ -333,7 +334,7 @@ def takes_places_for_others() -> None:
     def added(self: Any, first: int, outputs: Any) -> None:
         add(self, 0, outputs)
 
-    worker.Repeats.add = added  # type: ignore[method-assign]
+    worker.Repeats.add = added
 
 
 @fault("idle.seconds")
@@ -352,6 +353,11 @@ def does_not_move() -> None:
     Worker.move = lambda *_: OutgoingReply(  # type: ignore[method-assign]
         {"cores": [first], "were_beyond": False}, []
     )
+
+
+def hang() -> bool:
+    time.sleep(_HANGING)
+    return True
 
 
 def on_reading(end: Callable[[dict[str, Any] | None], Any]) -> None:
@@ -377,13 +383,13 @@ def fails_at_its_end() -> None:
 
 @fault("end.bye")
 def does_not_end() -> None:
-    on_reading(lambda header: header and header["type"] == "bye" and time.sleep(_HANGING))
+    on_reading(lambda header: header and header["type"] == "bye" and hang())
 
 
 @fault("end.input")
 def goes_on_without_input() -> None:
     worker.HangUpMonitor = lambda requests: argparse.Namespace(busy=False)
-    on_reading(lambda header: header is None and time.sleep(_HANGING))
+    on_reading(lambda header: header is None and hang())
 
 
 def nothing() -> None:

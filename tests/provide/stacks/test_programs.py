@@ -9,9 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.core.errors import ManifestError, MlmsError, StackError, Unavailable
+from pytest_mlms.core.errors import (
+    AgentError,
+    ManifestError,
+    MlmsError,
+    StackError,
+    Unavailable,
+)
 from pytest_mlms.core.records import Stack
-from pytest_mlms.measure.agent.process import AgentError, start_agent
+from pytest_mlms.measure.agent.process import start_agent
 from pytest_mlms.provide.stacks.declared import check_framework
 from pytest_mlms.provide.stacks.exact import ExactSoftware, recreated_stack
 from pytest_mlms.provide.stacks.launch import check_host, prepare
