@@ -1,6 +1,6 @@
 """Measure what pytest-mlms costs, each against what it is compared with, interleaved in one run.
 
-    bash ci/bench [loop|agent|collect|item|idle|scenarios|tasks|trace|report|portal|fleet|
+    bash ci/bench [loop|agent|cpp|collect|item|idle|scenarios|tasks|trace|report|portal|fleet|
                    history|FRAMEWORK]...
 
 Prints a table; ends with 1 where a bound is passed. It has ratios, medians and peaks; absolute
@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
+from bench_cpp import measure_cpp
 from bench_fleet import measure_fleet
 from bench_history import measure_writing
 from bench_history_changes import measure_changes
@@ -56,6 +57,7 @@ def measure_history() -> Iterator[Row]:
 MEASUREMENTS: dict[str, Measurement] = {
     "loop": measure_loop,
     "agent": measure_agent,
+    "cpp": measure_cpp,
     "collect": measure_collection,
     "item": measure_item,
     "idle": measure_idle,

@@ -47,7 +47,8 @@ def before(kind: str, change: Callable[[Any, dict[str, Any]], Any]) -> None:
     @functools.wraps(method)
     def changed(self: Worker, header: dict[str, Any], arrays: Any) -> OutgoingReply:
         change(self, header)
-        return method(self, header, arrays)
+        reply: OutgoingReply = method(self, header, arrays)
+        return reply
 
     setattr(Worker, kind, changed)
 
