@@ -27,6 +27,7 @@ from pytest_mlms.provide.stacks.exact import (
 )
 from pytest_mlms.provide.stacks.exact_packages import image_of, parse_package
 from pytest_mlms.provide.stacks.interpreters import probe
+from pytest_mlms.provide.stacks.programs import programs_of
 from pytest_mlms.provide.stacks.trust import Trust, harmless_variables, trusted_keys
 
 _REMOTE = re.compile(r"--(index-url|extra-index-url|find-links)=https?://\S+")
@@ -88,6 +89,9 @@ def _options_of(line: Mapping[str, Any]) -> dict[str, Any]:
 def _python_of(source: SideSource, launch: str, side: str) -> str:
     """Return the exact Python of a side, also where its agent told nothing before it crashed."""
     line = source.line
+    if programs_of(recorded_launch(line, launch).exact):
+        problem = f"{line['nodeid']}: an agent of it is a program of its own"
+        raise MlmsError(f"{problem}; a bundle has Python packages: measure it in a stack of those")
     for measured in line.get("rounds") or ():
         return str(measured["sides"][side]["python"])
     if side == "b" and line.get("python"):

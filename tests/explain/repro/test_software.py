@@ -82,6 +82,11 @@ def test_a_baseline_has_the_variables_of_its_declared_stack() -> None:
     assert found.side.variables == (("MKL_CBWR", "COMPATIBLE"),)
 
 
+def test_an_agent_that_is_a_program_is_refused_without_running_it() -> None:
+    with pytest.raises(MlmsError, match="an agent of it is a program of its own"):
+        side_of([f"program agent @ sha256={64 * 'a'}"], python="")
+
+
 def test_the_image_of_a_container_is_refused() -> None:
     with pytest.raises(MlmsError, match="is the image of a container"):
         side_of([f"tool:1 @ sha256:{'0' * 64}"])
