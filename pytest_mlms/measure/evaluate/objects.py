@@ -18,6 +18,12 @@ from numpy.typing import NDArray
 
 from pytest_mlms.manifest.schema import Output
 from pytest_mlms.measure.evaluate.closeness import Rounding, Rule, Tolerance
+from pytest_mlms.measure.evaluate.rounded_elements import (
+    SPREADS,
+    are_of_forms,
+    are_within_spread,
+    largest_but_one,
+)
 
 Array = NDArray[Any]
 Outputs = Mapping[str, Array]
@@ -25,10 +31,6 @@ Outputs = Mapping[str, Array]
 _ROWS = ("boxes", "scores", "classes", "masks")
 _MOST_EQUAL = 512  # objects of equal scores, of which each is compared with each
 _MOST_VALUES = 64  # of an object, by which it is told from others
-
-SPREADS = 2.0
-"""How many times the baseline's own spread is taken for rounding."""
-
 _MOST_OBJECTS = 1024  # of which each is compared with each
 _FAR = 1e6  # times what is allowed, beyond which nothing is nearer
 
@@ -173,18 +175,25 @@ def deviation_from_forms(
 
     The first form is what the model gives for the same inputs, others are for rounded ones;
     ``rules`` are for the outputs that vary in their number of objects, along one axis. Each of our
-    objects must be one of any form, and each that all forms have must be one of ours. The result is
-    a multiple of what is allowed: 0 where they are, also where the forms differ in their common
-    objects as much, and where nothing tells objects apart; else more than 1.
+    objects must be one of any form, and each that all forms have must be one of ours. Where nothing
+    tells objects apart, each element is compared with that of the same place. The result is a
+    multiple of what is allowed: 0 where they are, also where the forms differ in their common
+    objects as much; else more than 1.
     """
     rules = copy.deepcopy(rules)  # which remember sizes: ours are no measure
     largest = 0.0
+    untold = set(rules)
     for names, axis in _groups(ours, forms[0], rules):
         first, *others = (_objects(form, names, axis, rules) for form in forms)
         own = _objects(ours, names, axis, rules)
         if own is not None and first is not None:
+            untold -= set(names)
             known = [each for each in others if each is not None and each.fits(first)]
             largest = max(largest, _deviation(own, first, known))
+    for name in untold:
+        rows = [form[name][np.newaxis] for form in forms if name in form]
+        if not are_of_forms(ours[name][np.newaxis], rows, rules[name].tolerance_of).all():
+            largest = math.inf
     return largest
 
 
@@ -252,7 +261,10 @@ def _digests(texts: Array) -> Array:
 
 def _deviation(ours: _Objects, first: _Objects, others: Sequence[_Objects]) -> float:
     """Return how far our objects are from the forms' objects, 0 where they are these."""
-    limit = _limit_of_spread(first, others)
+    width = max(len(each.values) for each in (ours, first, *others))
+    spreads = [_spread(form, first, width) for form in others] or [np.zeros((1, width))]
+    spread = float(largest_but_one(spreads).max(initial=0.0))
+    limit = SPREADS * spread if spread > 1 else 1.0
 
     # All objects of the forms, and which of them each form has.
     pool = first
@@ -269,25 +281,22 @@ def _deviation(ours: _Objects, first: _Objects, others: Sequence[_Objects]) -> f
     unknown = np.setdiff1d(np.arange(len(ours.values)), rows)
     lacking = np.setdiff1d(np.flatnonzero(is_common), places)
     if not (unknown.size or lacking.size):
-        return 0.0
+        matched = _row_of(distances[rows, places], width)
+        return 0.0 if are_within_spread(matched, spreads).all() else float(matched.max())
     of_unknown = distances[unknown].min(axis=1, initial=math.inf)
     of_lacking = distances[:, lacking].min(axis=0, initial=math.inf)
     largest = float(max(*of_unknown, *of_lacking, 0.0))
     return largest if largest > limit else math.inf  # one that is there twice
 
 
-def _limit_of_spread(first: _Objects, others: Sequence[_Objects]) -> float:
-    """Return what is taken for rounding: a multiple of the forms' own spread, where that is more.
+def _spread(form: _Objects, first: _Objects, width: int) -> Array:
+    """Return how far the objects of a form are from the first one's, in a row."""
+    distances = _distances(form, first)
+    return _row_of(distances[_pairs(distances, 1.0)], width)
 
-    The spread is the largest but one, as a single call may have been wrong.
-    """
-    spreads = [0.0]
-    for form in others:
-        distances = _distances(form, first)
-        nearest = distances[_pairs(distances, 1.0)]
-        spreads.append(float(nearest.max(initial=0.0)))
-    spread = sorted(spreads)[-2:][0]
-    return SPREADS * spread if spread > 1 else 1.0
+
+def _row_of(values: Array, width: int) -> Array:
+    return np.pad(-np.sort(-values), (0, width - len(values)))[np.newaxis]
 
 
 @np.errstate(divide="ignore", invalid="ignore")

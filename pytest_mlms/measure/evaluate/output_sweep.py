@@ -26,7 +26,8 @@ from pytest_mlms.measure.evaluate.closeness import (
     problem_of,
     unlike_axis,
 )
-from pytest_mlms.measure.evaluate.objects import SPREADS, deviation_from_forms, order_of
+from pytest_mlms.measure.evaluate.objects import deviation_from_forms, order_of
+from pytest_mlms.measure.evaluate.rounded_elements import SPREADS, are_explained
 from pytest_mlms.measure.pipeline import best_classes
 from pytest_mlms.provide.cases import Case
 
@@ -311,31 +312,25 @@ def _decided_by_rounding(
     rule: Rule,
     tolerance: Tolerance | Rounding,
 ) -> Array:
-    """Return which rows differ by no more than twice the baseline's own difference nearby.
+    """Return which rows differ, and as the baseline's own do for rounded inputs.
 
-    Where that is more than rounding it is chance, so the largest of such rows counts for each; of
-    the rounded inputs the largest but one, since a single call may have been wrong. What another
-    call on the same inputs changes is no rounding, and neither is NaN, nor infinity where the
-    baseline has none nearby.
+    What another call on the same inputs changes is no rounding, and neither is NaN, nor infinity
+    where the baseline has none nearby.
     """
     ours, expected = map(np.atleast_1d, sides)
-
-    def deviations(found: Sequence[Array]) -> Array:
-        alike = [each for each in map(np.atleast_1d, found) if _are_alike(each, expected)]
-        rows = [rule.compare(each, expected, tolerance).deviation for each in alike]
-        return np.sort(np.array([np.zeros(len(expected)), *rows]), axis=0)
-
-    again, rounded = nearby
-    own = deviations(rounded)[-2:][0]
-    is_finite = finite_rows(expected)
-    for near in map(np.atleast_1d, rounded):
-        if _are_alike(near, expected):
-            is_finite &= finite_rows(near)
-    is_bad = is_finite & ~finite_rows(ours)
-    is_bad |= deviations(again)[-1] > 1
+    again, rounded = (
+        [each for each in map(np.atleast_1d, part) if _are_alike(each, expected)] for part in nearby
+    )
+    is_differing = found.deviation > 1
+    if not rounded:
+        return np.zeros_like(is_differing)
+    is_bad = np.all([finite_rows(each) for each in (expected, *rounded)], axis=0)
+    is_bad &= ~finite_rows(ours)
     is_bad |= _lost_numbers(ours, expected)
-    own = np.where(own > 1, own.max(initial=0.0), own)
-    return np.asarray((found.deviation > 1) & (found.deviation <= SPREADS * own) & ~is_bad)
+    for each in again:
+        is_bad |= rule.compare(each, expected, tolerance).deviation > 1
+    is_explained = are_explained(ours, expected, rounded, tolerance)
+    return np.asarray(is_differing & is_explained & ~is_bad)
 
 
 def _is_form_nearby(

@@ -1,0 +1,147 @@
+"""What rounding explains of an output: no element that it decides excuses another one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_mlms.measure.evaluate.closeness import NearbyOutputs, Rule
+from pytest_mlms.measure.evaluate.output_sweep import OutputSweep
+from pytest_mlms.measure.evaluate.rounded_elements import _edits
+
+RANDOM = np.random.default_rng(0)
+MASK = RANDOM.integers(0, 2, (1, 64, 64)).astype(np.uint8)
+LOGITS = RANDOM.standard_normal((1, 200)).astype(np.float32)
+TOKENS = np.array([[5, 3, 8, 9, 2, 7, 1, 4]])
+OTHER_END = np.array([[5, 3, 8, 9, 2, 7, 3, 3]])
+TEXT = np.array([["the cat sat on the mat"]])
+OTHER_TEXT = np.array([["the cat sat on the map"]])
+CLASS = np.array([[3]])
+BOXES = np.arange(1, 41, dtype=np.float32).reshape(10, 4) * 100
+
+
+def swept(expected: Any, rounded: Sequence[Any], ours: Any) -> OutputSweep:
+    """Compare an output, given the baseline's own for its inputs and for rounded ones."""
+    near = NearbyOutputs([{"y": expected}] * 4, [{"y": each} for each in rounded])
+    sweep = OutputSweep({"y": Rule()})
+    are_alike = expected.shape == ours.shape
+    names = [""] * (len(expected) if are_alike else 1)
+    sweep.add({"y": expected}, {"y": ours}, names, lambda: near)
+    return sweep
+
+
+def with_flips(mask: Any, *places: int) -> Any:
+    flipped = mask.copy()
+    for place in places:
+        flipped.flat[place] = 1 - flipped.flat[place]
+    return flipped
+
+
+def off_by(values: Any, count: int, change: float) -> Any:
+    changed = values.copy()
+    changed[0, :count] += np.float32(change)
+    return changed
+
+
+def masks(kind: type) -> list[Any]:
+    return [with_flips(MASK, *places).astype(kind) for places in ((7,), (7, 9), (), (7,))]
+
+
+def more_boxes(first: float = 0.0) -> Any:
+    boxes = np.concatenate([BOXES, [[1, 2, 3, 4]]]).astype(np.float32)
+    boxes[0, 0] += np.float32(first)
+    return boxes
+
+
+MANY = np.ones((1, 1500, 4), np.float32)
+ONE_MORE = np.ones((1, 1501, 4), np.float32)
+SOME = RANDOM.choice(MASK.size, MASK.size // 20, replace=False)
+
+WRONG = {
+    "all pixels": (MASK, masks(np.uint8), 1 - MASK),
+    "a pixel of twenty": (MASK, masks(np.uint8), with_flips(MASK, *SOME)),
+    "all pixels in floats": (MASK.astype(np.float32), masks(np.float32), 1 - MASK.astype("f")),
+    "all scores": (LOGITS, [off_by(LOGITS, 1, 0.5)] * 4, LOGITS + np.float32(0.4)),
+    "a score of twenty": (LOGITS, [off_by(LOGITS, 1, 0.5)] * 4, off_by(LOGITS, 10, 0.4)),
+    "tokens before the one that rounding decides": (TOKENS, [OTHER_END] * 3, 0 * TOKENS),
+    "another end of an answer": (TOKENS, [OTHER_END] * 3, np.array([[5, 3, 8, 9, 2, 7, 6, 6]])),
+    "another text": (TEXT, [OTHER_TEXT] * 4, np.array([["the dog sat on a mat"]])),
+    "no text": (TEXT, [OTHER_TEXT] * 4, np.array([[""]])),
+    "a class that is none of two": (CLASS, [CLASS + 2] * 2 + [CLASS] * 2, CLASS + 4),
+    "an answer of another length": (TOKENS[0], [np.arange(12)] * 2 + [TOKENS[0]], -np.arange(12)),
+    "many boxes and one more": (MANY, [ONE_MORE] * 4, 3 * ONE_MORE),
+    "boxes where rounding moves one": (
+        BOXES,
+        [more_boxes(60), more_boxes(60), more_boxes(), more_boxes()],
+        more_boxes() + 40,
+    ),
+}
+
+
+@pytest.mark.parametrize("what", list(WRONG))
+def test_elements_are_wrong_beside_one_that_rounding_decides(what: str) -> None:
+    """They were not judged: one such element excused all of the input's others."""
+    expected, rounded, ours = WRONG[what]
+    found = swept(expected, rounded, ours)
+    assert (found.beyond, found.unjudged) == (1, [])
+
+
+ALIKE = {
+    "other pixels": (MASK, masks(np.uint8), with_flips(MASK, 7, 12)),
+    "other pixels in floats": (
+        MASK.astype(np.float32),
+        masks(np.float32),
+        with_flips(MASK, 7, 12).astype(np.float32),
+    ),
+    "that score": (LOGITS, [off_by(LOGITS, 1, 0.5)] * 4, off_by(LOGITS, 1, -0.6)),
+    "that end": (TOKENS, [OTHER_END] * 3, OTHER_END),
+    "that text": (TEXT, [OTHER_TEXT] * 4, OTHER_TEXT),
+    "that class": (CLASS, [CLASS + 2] * 2 + [CLASS] * 2, CLASS + 2),
+    "that length": (TOKENS[0], [np.arange(12)] * 2 + [TOKENS[0]], np.arange(12)),
+    "that box more of many": (MANY, [ONE_MORE] * 4, ONE_MORE),
+    "that box more": (BOXES, [more_boxes(60), more_boxes(60), more_boxes()], more_boxes(-70)),
+    "answers that are others each time": (
+        TOKENS,
+        [RANDOM.integers(0, 1000, TOKENS.shape) for _ in range(4)],
+        RANDOM.integers(0, 1000, TOKENS.shape),
+    ),
+    "lengths that are others each time": (
+        TOKENS[0],
+        [np.arange(length) for length in (9, 10, 11, 12)],
+        -np.arange(12),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", list(ALIKE))
+def test_what_rounding_changes_is_not_judged(what: str) -> None:
+    found = swept(*ALIKE[what])
+    assert (found.problem, found.beyond, len(found.unjudged)) == ("", 0, 1)
+
+
+def test_a_row_that_varies_little_is_not_excused_by_one_that_varies_much() -> None:
+    expected = np.array([[1.0], [2.0]], np.float32)
+    rounded = [np.array([[1.0003], [900]], np.float32)] * 4
+    for first, beyond in ((1.003, 0), (1.5, 1)):
+        ours = np.array([[first], [500]], np.float32)
+        assert swept(expected, rounded, ours).beyond == beyond
+
+
+@given(st.text("ab", max_size=6), st.text("ab", max_size=6))
+def test_edits_are_the_fewest(ours: str, other: str) -> None:
+    """By the definition of Levenshtein's distance."""
+
+    def fewest(left: str, right: str) -> int:
+        if not (left and right):
+            return len(left) + len(right)
+        if left[0] == right[0]:
+            return fewest(left[1:], right[1:])
+        rests = ((left[1:], right), (left, right[1:]), (left[1:], right[1:]))
+        return 1 + min(fewest(*rest) for rest in rests)
+
+    assert _edits(np.array([ours]), np.array([other])).tolist() == [fewest(ours, other)]
