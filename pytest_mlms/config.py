@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.core.starts import OF_A_COMMAND
+from pytest_mlms.core.settings import OF_A_COMMAND
 from pytest_mlms.options import OPTIONS, Options, flag_value, is_set, read_option, source_of
 
 SENT = (*(option.name for option in OPTIONS if option.is_sent), "lock")

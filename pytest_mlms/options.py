@@ -18,8 +18,7 @@ from typing import Any, Literal, NamedTuple
 import pytest
 
 from pytest_mlms.core.errors import MlmsError
-from pytest_mlms.measure.trace import LEVELS
-from pytest_mlms.provide.artifacts.limits import DownloadLimits
+from pytest_mlms.core.settings import DOWNLOAD_SIZE, DOWNLOAD_TIME, LEVELS, UNPACK_LIMIT
 
 LEAST_SOAK = 3.0
 """Seconds; in less there are too few blocks of calls to judge."""
@@ -314,19 +313,19 @@ class Options:
         "largest file to download (default: 20 GiB)",
         metavar="SIZE",
         read=_size,
-        default=DownloadLimits().size,
+        default=DOWNLOAD_SIZE,
     )
     download_time: float = _option(
         "seconds for the download of a file, at most (default: 3600)",
         metavar="SECONDS",
         read=_seconds(1),
-        default=DownloadLimits().seconds,
+        default=DOWNLOAD_TIME,
     )
     unpack_limit: float = _option(
         "largest content of an archive that is unpacked (default: 64 GiB)",
         metavar="SIZE",
         read=_size,
-        default=DownloadLimits().unpacked,
+        default=UNPACK_LIMIT,
     )
     processes: int = _option(
         "fresh processes per performance item: the replicates (default: 3)",

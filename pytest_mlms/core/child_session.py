@@ -18,7 +18,8 @@ from typing import IO, Any
 
 from pytest_mlms.core import lifeline
 from pytest_mlms.core.serialization import lines_from
-from pytest_mlms.core.starts import OF_A_COMMAND, module_command
+from pytest_mlms.core.settings import OF_A_COMMAND
+from pytest_mlms.core.starts import module_command
 
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 

@@ -9,9 +9,6 @@ from __future__ import annotations
 import os
 import sys
 
-OF_A_COMMAND = "_MLMS_OF_A_COMMAND"
-"""The variable of a session of pytest that a command started for its own ends."""
-
 _CODE = """\
 import sys
 sys.path[:] = [path for path in sys.path if path] + {more!r}

@@ -4,15 +4,7 @@ The modules of this package start no agent, except ``runner``, and none of them 
 result.
 """
 
-LEVELS = (
-    "application",
-    "model",
-    "layer",
-    "library",
-    "kernel",
-    "hardware",
-)
-"""Levels of spans, from the outermost to the innermost."""
+from pytest_mlms.core.settings import LEVELS as LEVELS
 
 BY_LAYER = "layer+hardware"
 """Level of the run that reads counters between the layers of the framework."""
