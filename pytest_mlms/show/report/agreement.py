@@ -12,7 +12,7 @@ import numpy as np
 from pytest_mlms.core.files import write_arrays
 from pytest_mlms.keep.results.recorder import Recorder
 from pytest_mlms.measure.agent.process import Array
-from pytest_mlms.measure.evaluate.agreement import Differences, Ranking, Value, most_different
+from pytest_mlms.measure.evaluate.agreement import Differences, most_different
 from pytest_mlms.measure.evaluate.closeness import Tolerance
 from pytest_mlms.measure.evaluate.kept_outputs import DepartureSearch, OutputComparison, Reference
 
@@ -28,46 +28,36 @@ def keep_differences(
     """Write the differences of each input (differences.csv), and both outputs (outputs.npz)."""
 
     def write_table(path: Path) -> None:
-        _write_table(path, reference, found)
+        differences = found.differences
+        inputs = range(len(differences.deviation))
+        columns: dict[str, Any] = {"input": inputs}
+        if reference.inputs.files is not None:
+            columns["file"] = reference.inputs.files
+        columns["label"] = [reference.inputs.label(index) for index in inputs]
+        columns["deviation"] = differences.deviation
+        columns["difference"] = differences.absolute
+        columns["relative_difference"] = differences.relative
+        if found.ranking:
+            columns["class"] = found.ranking.ours
+            columns["reference_class"] = found.ranking.reference
+            columns.update(found.ranking.divergences)
+        with path.open("w", newline="", encoding="utf-8") as file:
+            table = csv.writer(file)
+            table.writerow(columns)
+            table.writerows(zip(*columns.values(), strict=True))
 
     def write_outputs(path: Path) -> None:
-        _write_outputs(path, outputs, reference.outputs, found.differences)
+        inputs = _worst_inputs(reference.outputs, found.differences)
+        arrays: dict[str, Any] = {_INDEX: inputs}
+        for name, values in outputs.items():
+            key = f"output_{name}" if name == _INDEX else name
+            arrays[key] = values[inputs]
+        for name, values in reference.outputs.items():
+            arrays[f"reference_{name}"] = values[inputs]
+        write_arrays(path, arrays)
 
     recorder.keep("differences.csv", write_table)
     recorder.keep("outputs.npz", write_outputs)
-
-
-def _write_table(path: Path, reference: Reference, found: OutputComparison) -> None:
-    differences = found.differences
-    inputs = range(len(differences.deviation))
-    labels = [reference.inputs.label(index) for index in inputs]
-    columns: dict[str, Any] = {"input": inputs}
-    if reference.inputs.files is not None:
-        columns["file"] = reference.inputs.files
-    columns["label"] = labels
-    columns["deviation"] = differences.deviation
-    columns["difference"] = differences.absolute
-    columns["relative_difference"] = differences.relative
-    ranking = found.ranking
-    if ranking:
-        columns["class"] = ranking.ours
-        columns["reference_class"] = ranking.reference
-        columns.update(ranking.divergences)
-    with path.open("w", newline="", encoding="utf-8") as file:
-        table = csv.writer(file)
-        table.writerow(columns)
-        table.writerows(zip(*columns.values(), strict=True))
-
-
-def _write_outputs(path: Path, outputs: Outputs, reference: Outputs, found: Differences) -> None:
-    inputs = _worst_inputs(reference, found)
-    arrays: dict[str, Any] = {_INDEX: inputs}
-    for name, values in outputs.items():
-        key = f"output_{name}" if name == _INDEX else name
-        arrays[key] = values[inputs]
-    for name, values in reference.items():
-        arrays[f"reference_{name}"] = values[inputs]
-    write_arrays(path, arrays)
 
 
 def _worst_inputs(reference: Outputs, found: Differences) -> Array:
@@ -89,57 +79,45 @@ def explain_worst(
     over = int((deviation > 1).sum())
     allowed = f"{tolerance.atol:g} + {tolerance.rtol:g} |reference|"
     count = f"{over} of {len(deviation)} inputs"
-    lines = [
-        f"the reference is {reference.name}; {count} differ from it by more than {allowed}",
-        f"  worst input: {_describe_input(index, reference, found.ranking)}",
-    ]
-    ours = _row(outputs, index)
-    expected = _row(reference.outputs, index)
-    for value in most_different(ours, expected, tolerance):
-        lines.append(f"    {_describe_value(value)}")
-    return "\n".join(lines)
+    lines = [f"the reference is {reference.name}; {count} differ from it by more than {allowed}"]
 
-
-def _row(outputs: Outputs, index: int) -> dict[str, Array]:
-    return {name: values[index] for name, values in outputs.items()}
-
-
-def _describe_value(value: Value) -> str:
-    place = "".join(f"[{axis}]" for axis in value.place)
-    sides = (value.ours, value.reference)
-    ours, expected = (repr(v) if isinstance(v, str) else f"{v:.7g}" for v in sides)
-    return f"{value.output}{place} is {ours}, the reference's {expected}"
-
-
-def _describe_input(index: int, reference: Reference, ranking: Ranking | None) -> str:
     facts = [f"number {index}"]
-    files = reference.inputs.files
-    if files is not None:
-        facts.append(files[index])
+    if reference.inputs.files is not None:
+        facts.append(reference.inputs.files[index])
     label = reference.inputs.label(index)
     if label is not None:
         facts.append(f"label {label}")
-    if ranking:
-        ours = ranking.ours[index]
-        expected = ranking.reference[index]
-        facts.append(f"best class {ours}, the reference's {expected}")
-    return ", ".join(facts)
+    if found.ranking:
+        best, expected = found.ranking.ours[index], found.ranking.reference[index]
+        facts.append(f"best class {best}, the reference's {expected}")
+    lines.append(f"  worst input: {', '.join(facts)}")
+
+    rows = [
+        {name: values[index] for name, values in side.items()}
+        for side in (outputs, reference.outputs)
+    ]
+    for value in most_different(*rows, tolerance):
+        place = "".join(f"[{axis}]" for axis in value.place)
+        ours, theirs = (
+            repr(side) if isinstance(side, str) else f"{side:.7g}"
+            for side in (value.ours, value.reference)
+        )
+        lines.append(f"    {value.output}{place} is {ours}, the reference's {theirs}")
+    return "\n".join(lines)
 
 
 def explain_departure(search: DepartureSearch) -> str:
     """Return a line with the first layer that departs, or why it is not known."""
+
+    def layer(reference: str, ours: str) -> str:
+        return repr(reference) if reference == ours else f"{reference!r} (here {ours!r})"
+
     departure = search.departure
     if departure is None:
         return f"  the first layer that departs is not known: {search.reason}"
-    layer = _both_names(departure.layer, departure.ours)
     difference = f"by up to {departure.difference:.3g} of {departure.size:.3g}"
     after = "none before it agrees"
     if departure.after:
-        after = f"those up to {_both_names(*departure.after)} agree"
-    return f"  first layer that departs: {layer}, {difference}; {after}"
-
-
-def _both_names(reference: str, ours: str) -> str:
-    if reference == ours:
-        return repr(reference)
-    return f"{reference!r} (here {ours!r})"
+        after = f"those up to {layer(*departure.after)} agree"
+    first = layer(departure.layer, departure.ours)
+    return f"  first layer that departs: {first}, {difference}; {after}"

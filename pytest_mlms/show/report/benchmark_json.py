@@ -28,6 +28,10 @@ def write_benchmark_json(path: Path, results: Iterable[Mapping[str, Any]], run_f
     Raises MlmsError where the file can't be written, and, once it is written, where items are left
     out because their samples are not on the disk.
     """
+    from pytest_benchmark import __version__ as version
+    from pytest_benchmark.plugin import pytest_benchmark_generate_machine_info
+    from pytest_benchmark.utils import get_commit_info
+
     benchmarks: list[dict[str, Any]] = []
     left_out: list[str] = []
     for result in results:
@@ -38,7 +42,17 @@ def write_benchmark_json(path: Path, results: Iterable[Mapping[str, Any]], run_f
             benchmarks.append(_benchmark(result, latencies))
         else:
             left_out.append(result["nodeid"])
-    _write(path, benchmarks)
+    document = {
+        "machine_info": pytest_benchmark_generate_machine_info(),
+        "commit_info": get_commit_info(),
+        "benchmarks": benchmarks,
+        "datetime": datetime.datetime.now(datetime.timezone.utc).isoformat(),
+        "version": version,
+    }
+    try:
+        write_atomically(path, json.dumps(document, indent=4))
+    except OSError as error:
+        raise MlmsError(f"{_OPTION}: {path} can't be written: {error.strerror}") from error
     if left_out:
         names = ", ".join(left_out)
         raise MlmsError(f"{_OPTION}: without {names}, whose samples are not on disk")
@@ -53,31 +67,12 @@ def require_benchmark() -> None:
         raise MlmsError(f"needs pytest-benchmark; {install('benchmark')}") from error
 
 
-def _write(path: Path, benchmarks: list[dict[str, Any]]) -> None:
-    document = _document(benchmarks)
-    try:
-        write_atomically(path, json.dumps(document, indent=4))
-    except OSError as error:
-        raise MlmsError(f"{_OPTION}: {path} can't be written: {error.strerror}") from error
-
-
-def _document(benchmarks: list[dict[str, Any]]) -> dict[str, Any]:
-    from pytest_benchmark import __version__ as version
-    from pytest_benchmark.plugin import pytest_benchmark_generate_machine_info
-    from pytest_benchmark.utils import get_commit_info
-
-    now = datetime.datetime.now(datetime.timezone.utc)
-    return {
-        "machine_info": pytest_benchmark_generate_machine_info(),
-        "commit_info": get_commit_info(),
-        "benchmarks": benchmarks,
-        "datetime": now.isoformat(),
-        "version": version,
-    }
-
-
 def _benchmark(result: Mapping[str, Any], latencies: list[float]) -> dict[str, Any]:
     """Return the entry of an item; each call is a round of pytest-benchmark."""
+    from pytest_benchmark.stats import Stats
+
+    stats = Stats()
+    stats.data = latencies
     name = result["nodeid"].rpartition("::")[2]
     model = result["manifest"]["name"]
     group = f"{model} {result['scenario']} b{result['batch_size']}"
@@ -89,14 +84,5 @@ def _benchmark(result: Mapping[str, Any], latencies: list[float]) -> dict[str, A
         "param": result["case"],
         "extra_info": {field: result[field] for field in _EXTRA_FIELDS},
         "options": {"processes": len(result["processes"]), "timer": "perf_counter"},
-        "stats": {**_statistics(latencies), "iterations": 1},
+        "stats": {**stats.as_dict(), "iterations": 1},
     }
-
-
-def _statistics(latencies: list[float]) -> dict[str, Any]:
-    from pytest_benchmark.stats import Stats
-
-    stats = Stats()
-    stats.data = latencies
-    fields: dict[str, Any] = stats.as_dict()
-    return fields

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
@@ -19,7 +18,7 @@ from pytest_mlms.core.errors import InvalidRun, MlmsError
 from pytest_mlms.core.records import Verdict
 from pytest_mlms.keep.results.case_digest import case_digest
 from pytest_mlms.keep.results.item_result import ItemResult, identity_of
-from pytest_mlms.keep.results.line import Outcome, Software
+from pytest_mlms.keep.results.line import Outcome
 from pytest_mlms.keep.results.recorder import RECORDER, Recorder
 from pytest_mlms.provide.cases import Case, case_of
 from pytest_mlms.provide.host.machine import machine_state
@@ -65,14 +64,19 @@ def finish_report(
     The report of a subtest decides nothing by itself: where one failed, the item has failed.
     """
     case = case_of(item)
-    if report.when == "teardown":
-        _forget(item)
     error = call.excinfo.value if call.excinfo else None
+    if report.when == "teardown":  # the item may run again
+        for key in (RECORDER, _LINE):
+            if key in item.stash:
+                del item.stash[key]
     if report.failed and case is not None:
-        _name_case(report, case)
+        path, line, name = report.location
+        report.location = (path, line, f"{case.loaded.manifest.name}: {name}")
         _explain_failure(report, error, case, item)
-    if report.skipped:
-        _locate_skip(report, item)
+    if report.skipped and isinstance(report.longrepr, tuple):
+        path, line, _ = item.location  # of the manifest; pytest names ours, which skipped
+        report.longrepr = (path, (line or 0) + 1, report.longrepr[2])
+
     failed = item.stash.get(_FAILED_SUBTESTS, [])
     if item.stash.get(_IN_CALL, False):
         failed += [(error, _message(report) or "")] if report.failed else []
@@ -81,21 +85,33 @@ def finish_report(
         item.stash[_SETUP_SECONDS] = report.duration
     if report.when == "call" and failed and not report.failed:
         error = _fail_by_subtests(report, failed)
-    if case is not None and _decides(report):
+    if case is None:
+        return
+    if report.when != "teardown" and (report.when == "call" or not report.passed):
         _attach_result(report, error, case, item)
+    elif report.when == "teardown" and report.failed:
+        repetition = repetition_of(item)
+        report.mlms_teardown = {  # type: ignore[attr-defined]
+            "nodeid": item.nodeid,
+            **({"repetition": repetition} if repetition > 1 else {}),
+            "verdict": Verdict.ERROR.value,
+            "message": _message(report),
+        }
 
 
 def _attach_result(
     report: pytest.TestReport, error: BaseException | None, case: Case, item: pytest.Item
 ) -> None:
     """Give a report that decides an item its line, and its properties in JUnit XML."""
-    if report.when == "teardown":
-        report.mlms_teardown = _teardown_line(report, item)  # type: ignore[attr-defined]
-        return
     recorder = item.stash.get(RECORDER, None)
     recorded = recorder.verdict if recorder else None
-    if recorder is not None and _is_undecided(report, recorded):
-        _leave_undecided(report, item, recorder.undecided)
+    is_undecided = recorded is Verdict.INCONCLUSIVE and not hasattr(report, "wasxfail")
+    if recorder is not None and report.passed and is_undecided:
+        # Whoever reads it, such as JUnit XML, takes it for skipped; we know it by its mark.
+        path, place, _ = item.location
+        report.outcome = "skipped"
+        report.longrepr = (path, (place or 0) + 1, recorder.undecided)
+        report.mlms_undecided = True  # type: ignore[attr-defined]
     outcome = Outcome(
         verdict=_verdict(report, error, recorded, item.config.stash[SESSION].config.strict),
         outcome=_pytest_outcome(report),
@@ -108,9 +124,13 @@ def _attach_result(
         _fail_unwritten(report, line)
     item.stash[_LINE] = line
     report.mlms = line  # type: ignore[attr-defined]
+
     properties = junit_properties(line)
     report.user_properties += properties
-    _replace_properties(item, properties)  # JUnit XML takes those of the tear-down's report
+    # JUnit XML takes those of the tear-down's report. An earlier run of the item gave it others.
+    names = {name for name, _ in properties}
+    kept = [pair for pair in item.user_properties if pair[0] not in names]
+    item.user_properties[:] = [*kept, *properties]
 
 
 def _fail_by_subtests(
@@ -156,30 +176,31 @@ def interrupted_result(item: pytest.Item) -> dict[str, Any] | None:
     line = item.stash.get(_LINE, None)
     if line is not None and line.get("repetition", 1) == repetition_of(item):
         return line
+
     recorder = item.stash.get(RECORDER, None)
-    verdict = (recorder and recorder.verdict) or Verdict.ERROR
-    outcome = Outcome(verdict, "interrupted", _interrupted_message(recorder))
-    return _result(item, case, recorder, outcome).as_line()
-
-
-def _interrupted_message(recorder: Recorder | None) -> str:
-    """Return what happened, and the files that have what was measured until then."""
-    message = "interrupted before it was done"
     artifacts = recorder.recording().artifacts if recorder else {}
     kept = [name for name in artifacts if name.endswith(".npz")]
+    message = "interrupted before it was done"
     if kept:
         message += f"; measured until then: {', '.join(kept)}"
     if recorder and recorder.verdict:
         message += f"; as far as it goes it is {recorder.verdict.value}"
-    return message
+    verdict = (recorder and recorder.verdict) or Verdict.ERROR
+    outcome = Outcome(verdict, "interrupted", message)
+    return _result(item, case, recorder, outcome).as_line()
 
 
 def _result(
     item: pytest.Item, case: Case, recorder: Recorder | None, outcome: Outcome
 ) -> ItemResult:
     recording = recorder.recording() if recorder else None
-    software = recording.software if recording else None
     session = item.config.stash[SESSION]
+    other_version = ""
+    if recording and recording.software:
+        version = recording.software.versions.get(case.stack.framework, "")
+        if not case.model.is_for(version):
+            asked = case.model.framework
+            other_version = f"asked for {asked}, ran with {version} of stack {case.stack.name}"
     return ItemResult(
         nodeid=item.nodeid,
         worker=session.worker,
@@ -190,18 +211,8 @@ def _result(
         recording=recording,
         repetition=repetition_of(item),
         reproduce=reproduce_command(item),
-        other_version=_other_version(case, software) if software else "",
+        other_version=other_version,
     )
-
-
-def _other_version(case: Case, software: Software) -> str:
-    """Return a text where the framework has another version than the model was made for."""
-    framework = case.stack.framework
-    version = software.versions.get(framework, "")
-    if case.model.is_for(version):
-        return ""
-    asked = case.model.framework
-    return f"asked for {asked}, ran with {version} of stack {case.stack.name}"
 
 
 def repetition_of(item: pytest.Item) -> int:
@@ -213,53 +224,6 @@ def repetition_of(item: pytest.Item) -> int:
     callspec = getattr(item, "callspec", None)
     step: int = callspec.params.get(_REPEAT_PARAMETER, 0) if callspec else 0
     return max(reruns, step + 1)
-
-
-def _replace_properties(item: pytest.Item, properties: list[tuple[str, object]]) -> None:
-    """Give an item these properties in place of those that an earlier run gave it."""
-    names = {name for name, _ in properties}
-    kept = [pair for pair in item.user_properties if pair[0] not in names]
-    item.user_properties[:] = [*kept, *properties]
-
-
-def _forget(item: pytest.Item) -> None:
-    """Make the item ready to run again."""
-    if RECORDER in item.stash:
-        del item.stash[RECORDER]
-    if _LINE in item.stash:
-        del item.stash[_LINE]
-
-
-def _decides(report: pytest.TestReport) -> bool:
-    if report.when == "teardown":
-        return report.failed
-    return report.when == "call" or not report.passed
-
-
-def _teardown_line(report: pytest.TestReport, item: pytest.Item) -> dict[str, Any]:
-    """Return the line of a tear-down that failed, after that of the item."""
-    line: dict[str, Any] = {"nodeid": item.nodeid}
-    repetition = repetition_of(item)
-    if repetition > 1:
-        line["repetition"] = repetition
-    line["verdict"] = Verdict.ERROR.value
-    line["message"] = _message(report)
-    return line
-
-
-def _is_undecided(report: pytest.TestReport, recorded: Verdict | None) -> bool:
-    """Return whether an item neither passed nor failed; a surprise of xfail counts as such."""
-    if hasattr(report, "wasxfail"):
-        return False
-    return report.passed and recorded is Verdict.INCONCLUSIVE
-
-
-def _leave_undecided(report: pytest.TestReport, item: pytest.Item, reason: str) -> None:
-    """Make a report skipped for whoever reads it, such as JUnit XML, and mark it as undecided."""
-    path, line, _ = item.location
-    report.outcome = "skipped"
-    report.longrepr = (path, (line or 0) + 1, reason)
-    report.mlms_undecided = True  # type: ignore[attr-defined]
 
 
 def _verdict(
@@ -308,12 +272,6 @@ def _message(report: pytest.TestReport) -> str | None:
     return str(report.longrepr or "") or None
 
 
-def _name_case(report: pytest.TestReport, case: Case) -> None:
-    """Put the name of the model into the header of a failure, beside the test and the case."""
-    path, line, name = report.location
-    report.location = (path, line, f"{case.loaded.manifest.name}: {name}")
-
-
 def _explain_failure(
     report: pytest.TestReport, error: BaseException | None, case: Case, item: pytest.Item
 ) -> None:
@@ -328,9 +286,10 @@ def _explain_failure(
         return
     recorder = item.stash.get(RECORDER, None)
     for log in recorder.logs if recorder else ():
-        tail = _tail(log)
-        if tail:
-            report.sections.append((f"agent log {log}", tail))
+        with contextlib.suppress(OSError):
+            tail = log.read_text(errors="replace")[-_LOG_TAIL:]
+            if tail:
+                report.sections.append((f"agent log {log}", tail))
     report.sections.append((case.label, f"reproduce: {command}"))
 
 
@@ -382,19 +341,3 @@ def without_traceback(text: str) -> Any:
     if shown.reprcrash is not None:
         shown.reprcrash.message = text.partition("\n")[0]
     return shown
-
-
-def _locate_skip(report: pytest.TestReport, item: pytest.Item) -> None:
-    """Name the item's line of the manifest, where pytest names the line of ours that skipped."""
-    if isinstance(report.longrepr, tuple):
-        path, line, _ = item.location
-        reason = report.longrepr[2]
-        report.longrepr = (path, (line or 0) + 1, reason)
-
-
-def _tail(log: Path) -> str:
-    try:
-        text = log.read_text(errors="replace")
-    except OSError:
-        return ""
-    return text[-_LOG_TAIL:]

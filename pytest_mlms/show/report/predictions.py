@@ -21,19 +21,18 @@ if TYPE_CHECKING:
 
 
 def predictions_of(evidence: Evidence) -> PredictionsRecord:
-    """Return the record of a dataset's evidence."""
-    digest = _digest(evidence.answers())
+    """Return the record of a dataset's evidence.
+
+    The digest is that of the answers as JSON, without blanks, and with escapes beyond ASCII.
+    """
+    answers = evidence.answers()
+    digest = None
+    if answers is not None:
+        text = json.dumps(list(answers), separators=(",", ":"))
+        digest = hashlib.sha256(text.encode()).hexdigest()
     for name, is_right in evidence.shares.items():
         return PredictionsRecord(digest, len(evidence), int(is_right.sum()), name)
     return PredictionsRecord(digest, len(evidence))
-
-
-def _digest(answers: Sequence[Any] | None) -> str | None:
-    """Return the digest of the answers as JSON, without blanks, and with escapes beyond ASCII."""
-    if answers is None:
-        return None
-    text = json.dumps(list(answers), separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def keep_predictions(

@@ -37,54 +37,43 @@ def step_summary(
 ) -> str:
     """Return the summary in at most ``most`` bytes, worst items first; "" where nothing fits.
 
-    ``collection`` has the texts of what could not be collected: errors of manifests come first.
+    ``collection`` has the texts of what could not be collected: errors of manifests come first,
+    with the lines below each that explain it.
     """
+    blocks = []
+    errors = [text for text in collection if has_manifest_errors(text)]
+    if errors:
+        blocks.append("## mlms: manifests with errors\n\n")
+    for text in errors:
+        blocks.append(f"{code_block(shortened(text, _LONGEST_MESSAGE).splitlines())}\n")
     items = sorted(results, key=lambda item: item.badness)
-    omitted = _omitted(items)
-    blocks = [*_errors_of_manifests(collection)]
     if items:
         blocks += [f"## {_text(summary_line(items))}\n\n", *_blocks(items)]
-    taken = _fitting(blocks, most - _bytes_of(omitted))
+
+    omitted = f"\nThis summary is cut: results.jsonl has all {len(items):,} items of the run.\n\n"
+    left = most - len(omitted.encode())
+    taken: list[str] = []
+    for block in blocks:
+        left -= len(block.encode())
+        if left < 0:
+            break
+        taken.append(block)
     if taken and len(taken) < len(blocks):
         taken.append(omitted)
     return "".join(taken)
-
-
-def _errors_of_manifests(collection: Iterable[str]) -> Iterator[str]:
-    """Yield the errors of manifests, with the lines below each that explain it."""
-    texts = [text for text in collection if has_manifest_errors(text)]
-    if texts:
-        yield "## mlms: manifests with errors\n\n"
-    for text in texts:
-        yield f"{code_block(shortened(text, _LONGEST_MESSAGE).splitlines())}\n"
-
-
-def _fitting(blocks: Iterable[str], most: int) -> list[str]:
-    """Return as many of the blocks as ``most`` bytes have room for, from the first on."""
-    taken: list[str] = []
-    for block in blocks:
-        most -= _bytes_of(block)
-        if most < 0:
-            break
-        taken.append(block)
-    return taken
-
-
-def _bytes_of(text: str) -> int:
-    return len(text.encode())
-
-
-def _omitted(items: Sequence[ItemView]) -> str:
-    return f"\nThis summary is cut: results.jsonl has all {len(items):,} items of the run.\n\n"
 
 
 def _blocks(items: Sequence[ItemView]) -> Iterator[str]:
     """Yield the parts of a summary, each of which is complete in itself."""
     for verdict in Verdict:
         of_verdict = [item for item in items if item.verdict is verdict]
-        for first in range(0, len(of_verdict), _ROWS):
+        whole = len(of_verdict)
+        for first in range(0, whole, _ROWS):
             part = of_verdict[first : first + _ROWS]
-            title = f"{verdict.value} ({_numbers(first, len(part), len(of_verdict))})"
+            numbers = f"{whole:,}"
+            if len(part) < whole:
+                numbers = f"{first + 1:,} to {first + len(part):,} of {whole:,}"
+            title = f"{verdict.value} ({numbers})"
             if verdict in _FOLDED:
                 yield f"<details><summary>{title}</summary>\n\n{_table(part)}\n</details>\n\n"
             else:
@@ -92,18 +81,17 @@ def _blocks(items: Sequence[ItemView]) -> Iterator[str]:
                 yield from (_message(first) for first, *_ in by_reason(part))
 
 
-def _numbers(first: int, count: int, whole: int) -> str:
-    """Return the number of items, or which of them a table has."""
-    if count == whole:
-        return f"{whole:,}"
-    last = first + count
-    return f"{first + 1:,} to {last:,} of {whole:,}"
-
-
 def _table(items: Iterable[ItemView]) -> str:
+    """Return a row for each finding of an item, else one with its message."""
     lines = [_HEAD]
     for item in items:
-        for row in _rows(item):
+        rows = [
+            (found.quantity, found.measured, found.bound, found.place or place_of(item))
+            for found in findings_of(item) or judged_of(item)
+        ]
+        if not rows:
+            rows.append((NONE, headline(item) if item.message else NONE, NONE, place_of(item)))
+        for row in rows:
             cells = " | ".join(map(_text, (item.manifest.name, item.case, *row)))
             lines.append(f"| {cells} |\n")
     return "".join(lines)
@@ -113,23 +101,9 @@ def _message(item: ItemView) -> str:
     """Return the item's text, folded; "" for an item without one."""
     if not item.message:
         return ""
-    title = _html(f"{item.manifest.name} {item.case}")
-    text = _html(shortened(item.message, _LONGEST_MESSAGE))
+    title = html.escape(visible(f"{item.manifest.name} {item.case}"))
+    text = html.escape(visible(shortened(item.message, _LONGEST_MESSAGE)))
     return f"<details><summary>{title}</summary>\n<pre>{text}</pre>\n</details>\n\n"
-
-
-def _rows(item: ItemView) -> Iterator[tuple[str, ...]]:
-    """Yield the rows of an item: of what decided it or judged it, else one with its message."""
-    findings = findings_of(item) or judged_of(item)
-    for found in findings:
-        yield found.quantity, found.measured, found.bound, found.place or place_of(item)
-    if not findings:
-        text = headline(item) if item.message else NONE
-        yield NONE, text, NONE, place_of(item)
-
-
-def _html(text: str) -> str:
-    return html.escape(visible(text))
 
 
 def _text(text: str) -> str:
