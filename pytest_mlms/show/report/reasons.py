@@ -47,34 +47,24 @@ def fitted(forms: Sequence[str], room: int) -> str:
 def reasons_of(item: ItemView) -> list[str]:
     """Return why an item did not pass in a line, with its figures; the longest form first.
 
-    What was measured is no reason where it can't be trusted.
+    What was measured is no reason where it can't be trusted. An error, as of a tear-down, has what
+    had been decided before it where that was bad, too.
     """
-    if item.verdict is Verdict.INVALID:
-        return _of_message(item)
+    findings = findings_of(item)
     if item.verdict is Verdict.ERROR:
-        return _of_error(item)
+        forms = _of_message(item)
+        for finding in findings:
+            if finding.verdict in _BROKEN:
+                before = f"{finding.verdict.value} as well: {forms_of(finding)[0]}"
+                return [f"{forms[0]}; {before}", *forms]
+        return forms
     compared = deciding(item.verdict, item.comparisons)
-    found = [finding for finding in findings_of(item) if finding.verdict is item.verdict]
-    if compared:
-        forms, count = short_changes(compared[0]), len(compared)
-    elif found:
-        forms, count = forms_of(found[0]), len(found)
-    else:
+    found = [finding for finding in findings if finding.verdict is item.verdict]
+    if item.verdict is Verdict.INVALID or not (compared or found):
         return _of_message(item)
-    return [f"{forms[0]}, and {count - 1} more", *forms] if count > 1 else [*forms]
-
-
-def _of_error(item: ItemView) -> list[str]:
-    """Return an error, and what had been decided before it where that was bad, too.
-
-    An item of a limit or a tolerance may end with an error of its tear-down.
-    """
-    forms = _of_message(item)
-    for finding in findings_of(item):
-        if finding.verdict in _BROKEN:
-            before = f"{finding.verdict.value} as well: {forms_of(finding)[0]}"
-            return [f"{forms[0]}; {before}", *forms]
-    return forms
+    shown = short_changes(compared[0]) if compared else forms_of(found[0])
+    count = len(compared or found)
+    return [f"{shown[0]}, and {count - 1} more", *shown] if count > 1 else [*shown]
 
 
 def forms_of(finding: Finding) -> tuple[str, ...]:
@@ -114,29 +104,23 @@ def headline(item: ItemView) -> str:
     lines = (item.message or "").strip("\n").splitlines() or [item.verdict.value]
     if any(line.startswith(_REPRODUCE) for line in lines):  # a text, which may quote a traceback
         return lines[0]
-    return _raised_in_pytest(lines) or _raised_in_python(lines) or lines[0].strip()
 
-
-def _raised_in_pytest(lines: Sequence[str]) -> str:
-    """Return the first line of the last exception in a traceback of pytest; "" where none is."""
-    raised = ""
+    raised = ""  # the first line of the last exception, as pytest writes it
     before: re.Match[str] | None = None
     for line in lines:
         found = _RAISED.match(line)
         if found is not None and before is None:
             raised = found["text"]
         before = found
-    return raised
+    if raised:
+        return raised
 
-
-def _raised_in_python(lines: Sequence[str]) -> str:
-    """Return that of a traceback as Python writes it, and of a group; "" where none is."""
-    group = next(filter(None, map(_OF_GROUP.fullmatch, lines)), None)
+    group = next(filter(None, map(_OF_GROUP.fullmatch, lines)), None)  # as Python writes them
     if group is not None:
         return group["text"]
     frames = [number for number, line in enumerate(lines) if line.startswith(_FRAME)]
     behind = lines[frames[-1] :] if frames else []
-    return next((line for line in behind if not line[:1].isspace()), "")
+    return next((line for line in behind if not line[:1].isspace()), "") or lines[0].strip()
 
 
 def same_text(item: ItemView) -> str:
@@ -181,13 +165,28 @@ def tell_failures_once(
 ) -> None:
     """Have pytest show the text that several items failed with for the first of them only.
 
-    The others name it. The short summary of each has its figures, as far as its line has room.
+    The others name it. The short summary of each has its figures, as far as its line has room:
+    pytest does not cut it in CI. Nothing is cut for -vv, and where no section above has the text.
     ``results`` are the lines of the run's items.
     """
+    option = terminal.config.option
+    width: int = terminal._tw.fullwidth
+    is_in_ci = any(os.environ.get(name) for name in ("CI", "BUILD_NUMBER"))
+    if is_in_ci:
+        width = max(width, _MOST_COLUMNS)
+    if option.verbose >= 2 or option.tbstyle == "line" or (is_in_ci and option.tbstyle == "no"):
+        width = sys.maxsize
+
     lines = {line["nodeid"]: line for line in results}
     for category in ("error", "failed"):  # each has a section, and -r may show one of them only
-        shown = terminal.stats.get(category, ())
-        ours = [report for report in shown if _is_text(report, lines.get(report.nodeid, {}))]
+        ours = []
+        for report in terminal.stats.get(category, ()):
+            # Those without a traceback; a tear-down that failed as well has a text of its own.
+            traceback = getattr(report.longrepr, "reprtraceback", None)
+            message = (lines.get(report.nodeid, {}).get("message") or "").strip()
+            is_plain = getattr(traceback, "style", "") == "value"
+            if is_plain and message and message in report.longreprtext:
+                ours.append(report)
         items = items_of([lines[report.nodeid] for report in ours], Path())
         for report, item, forms in zip(ours, items, told_once(items), strict=True):
             if forms[-1] == _REPEATED:
@@ -196,29 +195,5 @@ def tell_failures_once(
                 report.longrepr = without_traceback(f"{_label(item)}: {forms[0]}")
             nodeid = terminal.config.cwd_relative_nodeid(report.nodeid)
             begun = f"{'ERROR' if category == 'error' else 'FAILED'} {nodeid} - "
-            room = _width(terminal) - len(begun)
-            report.longrepr.reprcrash.message = fitted([visible(form) for form in forms], room)
-
-
-def _is_text(report: Any, line: Mapping[str, Any]) -> bool:
-    """Return whether pytest shows a failed item by the text of its line, without a traceback.
-
-    The line of an item whose tear-down failed as well has the text of that.
-    """
-    traceback = getattr(report.longrepr, "reprtraceback", None)
-    message = (line.get("message") or "").strip()
-    is_plain = getattr(traceback, "style", "") == "value"
-    return is_plain and bool(message) and message in report.longreprtext
-
-
-def _width(terminal: pytest.TerminalReporter) -> int:
-    """Return the columns of a line of the short summary, which pytest does not cut in CI.
-
-    Nothing is cut for -vv, and where no section above has the text: pytest cuts what it must.
-    """
-    option = terminal.config.option
-    width: int = terminal._tw.fullwidth
-    is_in_ci = any(os.environ.get(name) for name in ("CI", "BUILD_NUMBER"))
-    if option.verbose >= 2 or option.tbstyle == "line" or (is_in_ci and option.tbstyle == "no"):
-        return sys.maxsize
-    return max(width, _MOST_COLUMNS) if is_in_ci else width
+            shown = [visible(form) for form in forms]
+            report.longrepr.reprcrash.message = fitted(shown, width - len(begun))

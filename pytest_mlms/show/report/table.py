@@ -35,11 +35,19 @@ def format_table(header: Row, rows: Sequence[Row], width: int, left: int) -> lis
     cells = [[visible(cell) for cell in row] for row in (header, *rows)]
     widths = _widths(cells)
     if 0 < left < len(widths) and _total(widths) > width:
-        names = _lines_of_names([row[:left] for row in cells], width)
-        numbers = _lines_of_numbers([row[left:] for row in cells], width - len(_INDENT))
+        numbers = [row[left:] for row in cells]
+        of_names, of_numbers = widths[:left], widths[left:]
+        _narrow(of_numbers, _longest_words(numbers), width - len(_INDENT))
         lines = []
-        for above, below in zip(names, numbers, strict=True):
-            lines.append([*above, *[f"{_INDENT}{line}" for line in below]])
+        for row in cells:
+            of_row: list[str] = []
+            if _total(of_names) <= width:
+                of_row = _fold(row[:left], of_names, left)
+            else:
+                for name in row[:left]:
+                    of_row += _wrapped(name, width)
+            below = _fold(row[left:], of_numbers, left=0)
+            lines.append([*of_row, *(f"{_INDENT}{line}" for line in below)])
         return lines
     _narrow(widths, _longest_words(cells), width)
     if left == len(widths):
@@ -86,7 +94,8 @@ def fit_table(
 
     The first ``left`` columns are text, of which the first stays as it is, the others numbers.
     Names that are too wide lose what all of them begin with, then letters of their middle, as long
-    as they stay apart.
+    as they stay apart. Where no line has room for the only column of numbers that is left, it has
+    lines of its own: a figure that is cut off is another figure.
     """
     cells = [[visible(cell).replace(KEEP, " ") for cell in row] for row in (header, *rows)]
     titles = list(header)
@@ -113,7 +122,7 @@ def fit_table(
     below: list[str] = []
     if _total(_widths(cells)) > width:
         cells = before
-        below = _take_main(cells, left, main)
+        below = [f"{main} {row.pop()}" for row in cells if len(row) > left][1:]
         _shorten_names(cells, width, left, 1)
     widths = _widths(cells)
     lines = []
@@ -122,17 +131,9 @@ def fit_table(
         for column, cell in enumerate(row):
             is_text = column < left
             aligned.append(_aligned(cell, widths[column], is_text))
-        lines.append(_cut(_GAP.join(aligned).rstrip(), width))
+        line = _GAP.join(aligned).rstrip()
+        lines.append(line if columns_of(line) <= width else f"{beginning_of(line, width - 1)}…")
     return Fitted(lines[0], lines[1:], dropped, prefixes, below)
-
-
-def _take_main(cells: list[list[str]], left: int, main: str) -> list[str]:
-    """Take the only column of numbers that is left, and return it as lines of its own.
-
-    Changes ``cells``. A figure that is cut off is another figure.
-    """
-    taken = [f"{main} {row.pop()}" for row in cells if len(row) > left]
-    return taken[1:]
 
 
 def _take_prefixes(cells: list[list[str]], width: int, left: int) -> list[str]:
@@ -197,10 +198,6 @@ def _elided(name: str, width: int) -> str:
     return f"{begin}…{end}"
 
 
-def _cut(line: str, width: int) -> str:
-    return line if columns_of(line) <= width else f"{beginning_of(line, width - 1)}…"
-
-
 def _aligned(text: str, width: int, is_text: bool) -> str:
     room = " " * (width - columns_of(text))
     return f"{text}{room}" if is_text else f"{room}{text}"
@@ -245,27 +242,6 @@ def _longest_words(cells: Sequence[Row]) -> list[int]:
 
 def _total(widths: Sequence[int]) -> int:
     return sum(widths) + len(_GAP) * (len(widths) - 1)
-
-
-def _lines_of_names(cells: Sequence[Row], width: int) -> list[list[str]]:
-    """Return the lines of text columns: side by side, or below each other where they are wide."""
-    widths = _widths(cells)
-    if _total(widths) <= width:
-        return [_fold(row, widths, len(widths)) for row in cells]
-    lines = []
-    for row in cells:
-        of_row: list[str] = []
-        for cell in row:
-            of_row += _wrapped(cell, width)
-        lines.append(of_row)
-    return lines
-
-
-def _lines_of_numbers(cells: Sequence[Row], width: int) -> list[list[str]]:
-    """Return the lines of columns of numbers, which are folded between words where need be."""
-    widths = _widths(cells)
-    _narrow(widths, _longest_words(cells), width)
-    return [_fold(row, widths, left=0) for row in cells]
 
 
 def _narrow(widths: list[int], least: Sequence[int], width: int) -> None:

@@ -77,11 +77,8 @@ def write_tables(terminal: pytest.TerminalReporter, items: Items) -> None:
     writer.write_originals(items)
     for line in _skipped_lines(items):
         terminal.write_line(line, yellow=True)
-    writer.write_unmeasured([item for item in ordered if _is_without_result(item)])
-
-
-def _verdict_of_item(item: ItemView) -> str:
-    return item.verdict.value
+    failed = [item for item in ordered if item.verdict in _WITHOUT_RESULT]
+    writer.write_unmeasured([item for item in failed if not is_measured(item)])
 
 
 def _belongs_to(item: ItemView, table: Table) -> bool:
@@ -123,11 +120,6 @@ def _skipped_lines(items: Items) -> list[str]:
     return list(lines.values())
 
 
-def _is_without_result(item: ItemView) -> bool:
-    """Return whether an item failed before it measured anything that a table shows."""
-    return item.verdict in _WITHOUT_RESULT and not is_measured(item)
-
-
 class _TableWriter:
     """Writes tables to a terminal of ``width`` columns."""
 
@@ -137,13 +129,21 @@ class _TableWriter:
         self._dropped: dict[str, None] = {}
 
     def write(self, table: Table, items: Items) -> None:
-        """Write a table under its title, upgrades in a part for each pair of stacks."""
+        """Write a table under its title, upgrades in a part for each pair of stacks.
+
+        The long names of these are then written once.
+        """
         if not items:
             return
         verdict_of = partial(verdict_in, table)
-        ordered = sorted(items, key=lambda item: _order(verdict_of(item), item))
+        ordered = sorted(
+            items, key=lambda item: (_VERDICTS.index(verdict_of(item)), item.badness[1])
+        )
         self._terminal.write_sep("-", f"mlms: {table.title}, worst first")
-        for sides, alike in _by_sides(ordered).items():
+        by_sides: dict[str, list[ItemView]] = {}
+        for item in ordered:
+            by_sides.setdefault(item.sides if item.comparisons else "", []).append(item)
+        for sides, alike in by_sides.items():
             if sides:
                 self._terminal.write_line(sides)
             for part in _by_columns(table, alike):
@@ -226,7 +226,7 @@ class _TableWriter:
         self,
         items: Items,
         columns: Mapping[str, Cell],
-        verdict_of: Cell = _verdict_of_item,
+        verdict_of: Cell = lambda item: item.verdict.value,
         table: Table | None = None,
         left: int = 3,
     ) -> None:
@@ -258,11 +258,6 @@ class _TableWriter:
             self._terminal.write_line(line)
 
 
-def _order(verdict: str, item: ItemView) -> tuple[int, float]:
-    """Return the sort key of an item by the verdict that a table shows of it."""
-    return _VERDICTS.index(verdict), item.badness[1]
-
-
 def _filled(table: Table, items: Items) -> Mapping[str, Cell]:
     """Return the columns of a table, less those that none of the items has and may lack."""
     filled = {}
@@ -288,23 +283,6 @@ def _by_columns(table: Table, items: Items) -> list[list[ItemView]]:
         else:
             parts.append((titles, [item]))
     return [part for _, part in parts]
-
-
-def _by_sides(items: Items) -> dict[str, list[ItemView]]:
-    """Group upgrades by what they compare, whose long names are then written once.
-
-    Items of other kinds have the key "".
-    """
-    by_sides: dict[str, list[ItemView]] = {}
-    for item in items:
-        by_sides.setdefault(_sides(item), []).append(item)
-    return by_sides
-
-
-def _sides(item: ItemView) -> str:
-    if item.against is None or not item.comparisons:
-        return ""
-    return item.sides
 
 
 def _row(item: ItemView, cells: Iterable[Cell]) -> list[str]:
