@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         AgentError,
         ArtifactError,
         DatasetError,
+        DeviceInUse,
         ManifestError,
         MlmsError,
         OutputError,
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
     )
     from pytest_mlms.measure.trace.spans import Trace
     from pytest_mlms.measure.trace.storage import load_trace
-    from pytest_mlms.predict.answers import DetectedObject, RankedLabel
+    from pytest_mlms.predict.answers import Answer, DetectedObject, RankedLabel
+    from pytest_mlms.predict.inputs import Given
     from pytest_mlms.predict.model import Model, Prediction, Profile, open_model
     from pytest_mlms.provide.artifacts.fetch import CaseFiles
     from pytest_mlms.provide.cases import Case
@@ -47,12 +49,15 @@ if TYPE_CHECKING:
 __all__ = [
     "AgentError",
     "AgentPair",
+    "Answer",
     "ArtifactError",
     "Case",
     "CaseFiles",
     "Dataset",
     "DatasetError",
     "DetectedObject",
+    "DeviceInUse",
+    "Given",
     "ItemTracer",
     "LoadedManifest",
     "ManifestError",
@@ -84,10 +89,12 @@ __all__ = [
 
 _MODULES = {
     "AgentPair": "decide.upgrade.agents",
+    "Answer": "predict.answers",
     "Case": "provide.cases",
     "CaseFiles": "provide.artifacts.fetch",
     "Dataset": "measure.pipeline",
     "DetectedObject": "predict.answers",
+    "Given": "predict.inputs",
     "ItemTracer": "items.item_tracer",
     "LoadedManifest": "manifest.load",
     "Model": "predict.model",

@@ -23,6 +23,7 @@ from _pytest.config.findpaths import determine_setup, load_config_dict_from_file
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.text import seems_url
 from pytest_mlms.options import OPTIONS, Option, below
+from pytest_mlms.provide.artifacts.limits import DownloadLimits
 from pytest_mlms.provide.stacks.declared import NOT_COLLECTED, DeclaredStacks, declared_stacks
 
 _TRUE = ("1", "true", "t", "yes", "y", "on")
@@ -203,3 +204,10 @@ def project_stacks(
     folders = project.manifests if manifests is None else manifests
     places = [Path(os.path.abspath(path)) for path in (*folders, *paths)]
     return declared_stacks(project.root, places, project.norecursedirs)
+
+
+def download_limits(project: Project) -> DownloadLimits:
+    """Return the limits of downloads that the project's settings have, else ours."""
+    names = ("download_size", "download_time", "unpack_limit")
+    values = zip(map(project.value, names), DownloadLimits(), strict=True)
+    return DownloadLimits(*(default if value is None else value for value, default in values))

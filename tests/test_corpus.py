@@ -34,6 +34,9 @@ MUTANTS = {
     "messages": 200,
     "uploads": 100,
     "heads": 200,
+    "predictions": 200,
+    "tensors": 200,
+    "inferences": 200,
 }
 
 

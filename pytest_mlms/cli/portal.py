@@ -50,6 +50,21 @@ def add_portal(commands: Any) -> None:
         action="store_true",
         help="let people with a token start evaluations of --manifests",
     )
+    portal.add_argument(
+        "--allow-predict",
+        action="store_true",
+        help="let people use the models of --manifests; others than loopback need a token",
+    )
+    portal.add_argument(
+        "--allow-create",
+        action="store_true",
+        help="make the stack of a prediction where it isn't there",
+    )
+    portal.add_argument(
+        "--grpc",
+        metavar="[HOST:]PORT",
+        help="address of the Open Inference Protocol over gRPC (default: none)",
+    )
     portal.add_argument("--manifests", type=Path, metavar="DIR", help="folder of their manifests")
     portal.add_argument(
         "--upload-limit",

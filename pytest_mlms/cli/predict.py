@@ -29,7 +29,6 @@ from pytest_mlms.cli.arguments import (
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.files import replacing, write_arrays
 from pytest_mlms.core.records import Artifact, Place
-from pytest_mlms.core.serialization import to_plain
 from pytest_mlms.core.text import visible
 from pytest_mlms.core.units import format_quantity
 from pytest_mlms.manifest.load import LoadedManifest
@@ -41,6 +40,8 @@ from pytest_mlms.measure.pipeline.tables import parse_numbers
 from pytest_mlms.predict.answers import Answer, DetectedObject, RankedLabel
 from pytest_mlms.predict.inputs import Given, Value, needed_columns
 from pytest_mlms.predict.model import Model, Prediction, Profile, open_model
+from pytest_mlms.predict.plain import plain_prediction
+from pytest_mlms.project import download_limits, find_project
 from pytest_mlms.provide.artifacts.fetch import fetch
 from pytest_mlms.show.report.table import KEEP, format_table
 
@@ -49,7 +50,6 @@ _MOST_BYTES = 1 << 30  # of standard input
 _PART = 1 << 20  # bytes
 _DIGEST = "#sha256="
 _FIRST = 6  # values of an array
-_MOST_VALUES = 1000  # of an array in JSON
 _SILENT_SECONDS = 2.0  # of a wait
 
 
@@ -87,11 +87,11 @@ def add_predict(commands: Any) -> None:
 
 
 class _Predicted(NamedTuple):
-    """The prediction of one stack's model for an input, in ``seconds`` a call."""
+    """The prediction of one stack's model for an input, with the seconds of a call."""
 
     model: Model
     prediction: Prediction
-    seconds: float
+    latency: float
     profile: Profile | None
 
 
@@ -114,7 +114,10 @@ def _predict(options: argparse.Namespace) -> int:
             if options.save:
                 arrays.update(_arrays_of(prefix, found.prediction))
             if options.json:
-                print(json.dumps(_plain(key[1], found)), flush=True)
+                line = plain_prediction(
+                    key[1], found.model, found.prediction, found.latency, found.profile
+                )
+                print(json.dumps(line), flush=True)
             elif several:
                 sides.setdefault(key, []).append(found)
             else:
@@ -170,8 +173,8 @@ def _opened(options: argparse.Namespace, stack: str | None) -> Model:
 
 def _ask(model: Model, value: Given, with_layers: bool) -> _Predicted:
     prediction = model.predict(value)
-    seconds = model.seconds(value)
-    return _Predicted(model, prediction, seconds, model.profile(value) if with_layers else None)
+    latency = model.latency(value)
+    return _Predicted(model, prediction, latency, model.profile(value) if with_layers else None)
 
 
 @contextlib.contextmanager
@@ -251,7 +254,8 @@ def _fetched(address: str, digest: str, cache: Path, place: Place) -> Path:
     except ValueError as error:
         raise MlmsError(f"{place}: {error}") from None
     source, member = split_source(address)
-    return fetch(Artifact(source, digest, place, member), cache)
+    limits = download_limits(find_project([place.path]))
+    return fetch(Artifact(source, digest, place, member), cache, limits=limits)
 
 
 def _show(name: str, sides: Sequence[_Predicted]) -> None:
@@ -264,7 +268,7 @@ def _show(name: str, sides: Sequence[_Predicted]) -> None:
         answers = side.prediction.answers.values()
         lines = [line for answer in answers for line in _lines_of(answer)]
         size = f" of {case.batch_size}" if case.batch_size > 1 else ""
-        columns.append([f"{format_quantity(side.seconds, 's')} a call{size}", *lines])
+        columns.append([f"{format_quantity(side.latency, 's')} a call{size}", *lines])
     print(visible(f"{name}: {sides[0].model.case.loaded.manifest.name}"))
     rows = list(itertools.zip_longest(*columns, fillvalue=""))
     _print_table(header, rows, len(header))
@@ -321,35 +325,6 @@ def _row_of(one: RankedLabel | DetectedObject) -> list[str]:
     if one.score is None:
         return [one.label, ""]
     return [one.label, f"{100 * one.score:.1f} %" if one.is_probability else f"{one.score:.4g}"]
-
-
-def _plain(name: str, said: _Predicted) -> dict[str, Any]:
-    """Return an input's line of JSON."""
-    case = said.model.case
-    answers = said.prediction.answers.items()
-    found: dict[str, Any] = {
-        "input": name,
-        "stack": case.stack.name,
-        "framework": case.stack.framework,
-        "version": said.model.versions.get(case.stack.framework),
-        "device": said.model.device,
-        "batch_size": case.batch_size,
-        "seconds": said.seconds,
-        "answers": {output: _plain_answer(answer) for output, answer in answers},
-    }
-    if said.profile is not None:
-        found.update(layers=said.profile.layers, unseen=said.profile.unseen)
-    plain: dict[str, Any] = to_plain(found)
-    return plain
-
-
-def _plain_answer(answer: Answer) -> Any:
-    if isinstance(answer, np.ndarray):
-        values = answer if answer.size <= _MOST_VALUES else None
-        return {"dtype": element_type_of(answer), "shape": answer.shape, "values": values}
-    if isinstance(answer, str):
-        return {"text": answer}
-    return [one._replace(mask=None) if isinstance(one, DetectedObject) else one for one in answer]
 
 
 def _arrays_of(prefix: str, prediction: Prediction) -> dict[str, Any]:

@@ -13,6 +13,7 @@ __all__ = [
     "ArtifactError",
     "Crashed",
     "DatasetError",
+    "DeviceInUse",
     "InvalidRun",
     "ManifestError",
     "MlmsError",
@@ -83,3 +84,7 @@ def untrusted(problems: Iterable[str]) -> str:
 
 class Unavailable(MlmsError):
     """This machine doesn't have what an item needs: a skip, or with --mlms-strict a failure."""
+
+
+class DeviceInUse(Unavailable):
+    """Another process holds the device, or this one does and would wait for itself."""

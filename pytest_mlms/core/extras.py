@@ -16,6 +16,7 @@ INSTALL = "pip install"
 
 EXTRAS = {
     "fastapi": "portal",
+    "grpc": "grpc",
     "jinja2": "report",
     "onnx": "onnx",
     "psycopg": "postgresql",

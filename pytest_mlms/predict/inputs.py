@@ -29,6 +29,7 @@ axis of the batch."""
 
 _MOST_BYTES = 1 << 30  # of a file
 _SHOWN = 40  # characters of a text
+_WHITE = 255
 _NPY = b"\x93NUMPY"
 
 
@@ -121,10 +122,18 @@ def _element(spec: Input, values: Mapping[str, Value]) -> Element:
     if isinstance(value, bytes):
         is_file = spec.type != "tensor" and not value.startswith(_NPY)
         return value if is_file else _in_bytes(value, spec)
+    return _numbers(value, spec)
+
+
+def _numbers(value: Value, spec: Input) -> NDArray[Any]:
+    """Return an array of numbers; whole ones of a picture are its pixels, as lists have them."""
     array = _array(value)
     if array.dtype.kind not in "biuf":
         problem = f"input {spec.name!r} takes numbers, and has {array.dtype}"
         raise DatasetError(f"{problem}; give an array of {spec.element_type}")
+    is_whole = spec.type == "image" and array.dtype.kind in "iu" and array.size
+    if is_whole and array.min() >= 0 and array.max() <= _WHITE:
+        return array.astype(np.uint8)
     return array
 
 

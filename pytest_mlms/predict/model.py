@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+from mlms_predictors import Tensor
 from mlms_predictors._run.options import layer_variables_of
 from numpy.typing import NDArray
 
@@ -23,10 +24,11 @@ from pytest_mlms.core.errors import AgentError, MlmsError, OutputError, StackErr
 from pytest_mlms.core.waits import Waiting, in_silence
 from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.measure.agent.channel import temporary_log
-from pytest_mlms.measure.agent.launching import hold_device, launch_case
+from pytest_mlms.measure.agent.launching import LOCK_SECONDS, hold_device, launch_case
 from pytest_mlms.measure.agent.opening import PredictorSpec, open_predictor
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.registry import find_predictors
+from pytest_mlms.measure.agent.signature import element_type_of, fits, type_text
 from pytest_mlms.measure.evaluate.inputs import Inputs
 from pytest_mlms.measure.evaluate.rows import BatchRows, predict_rows
 from pytest_mlms.measure.pipeline import Dataset
@@ -41,18 +43,24 @@ from pytest_mlms.measure.trace.summary import summarize
 from pytest_mlms.measure.trace.tables import LayerRow, layer_rows
 from pytest_mlms.predict.answers import Answer, DetectedObject, RankedLabel, answers_of
 from pytest_mlms.predict.inputs import Given, dataset_of
-from pytest_mlms.project import Project, find_project, project_stacks
+from pytest_mlms.project import download_limits, find_project, project_stacks
 from pytest_mlms.provide.artifacts.fetch import default_cache, fetch_files
-from pytest_mlms.provide.artifacts.limits import DownloadLimits
 from pytest_mlms.provide.cases import Case, cases_of
+from pytest_mlms.provide.host.capabilities import gather
+from pytest_mlms.provide.host.requirements import check_hardware
 from pytest_mlms.provide.stacks.declared import choose, stacks_for
 from pytest_mlms.provide.stacks.installers import Show
+from pytest_mlms.provide.stacks.launch import is_made
 
 Array = NDArray[Any]
 T = TypeVar("T", RankedLabel, DetectedObject)
 
 _TIMEOUT = 600.0  # seconds for a reply, a run and a trace, where the settings say none
 _TIMED_SECONDS = 0.2
+
+
+class MisfitError(OutputError):
+    """An array that was given isn't what a model's input takes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,12 +121,15 @@ class Model:
     """A model that is loaded in an agent until it is closed, or the context ends.
 
     It holds its device while it loads and while it works, as items do, and not in between: within
-    an item, which holds the device, use its ``mlms_predictor``.
+    an item, which holds the device, use its ``mlms_predictor``. ``patience`` is how long it waits
+    for a device that another process holds, in seconds; DeviceInUse is raised then.
     """
 
-    def __init__(self, spec: PredictorSpec, files: Mapping[str, Path]) -> None:
+    def __init__(
+        self, spec: PredictorSpec, files: Mapping[str, Path], patience: float = LOCK_SECONDS
+    ) -> None:
         self.case = spec.case
-        self._hold = partial(hold_device, spec.case, None, spec.waiting)
+        self._hold = partial(hold_device, spec.case, None, spec.waiting, patience)
         manifest = spec.case.loaded.manifest
         self._inputs = [with_local_files(one, files) for one in manifest.inputs]
         self._outputs = [with_local_files(one, files) for one in manifest.outputs]
@@ -168,7 +179,29 @@ class Model:
             own = {name: _only_row(values) for name, values in rows.by_input().items()}
             return Prediction(answers_of(self._outputs, dataset, rows, own), own)
 
-    def seconds(self, inputs: Given) -> float:
+    @property
+    def tensors(self) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+        """The inputs that the model itself takes, and those of its outputs that are declared."""
+        outputs = {tensor.name: tensor for tensor in self._predictor.outputs}
+        return self._predictor.inputs, [outputs[spec.name] for spec in self._outputs]
+
+    def infer(self, batch: Mapping[str, Array]) -> dict[str, Array]:
+        """Return the model's own outputs for a batch of its own inputs, without any steps.
+
+        Both are by the manifest's names; ``tensors`` has their types and shapes. Raises MisfitError
+        for a batch that the model doesn't take, and AgentError where the framework fails.
+        """
+        _check_batch(batch, self._predictor.inputs)
+        with self._naming_place(), self._held():
+            found = self._predictor.predict(batch)
+        return {spec.name: found[spec.name] for spec in self._outputs}
+
+    def picture_size(self, inputs: Given) -> tuple[int, int] | None:
+        """Return the height and width of an input's picture, upright; None without one."""
+        has_picture = any(spec.type == "image" for spec in self._inputs)
+        return self._dataset(inputs).picture_size(0) if has_picture else None
+
+    def latency(self, inputs: Given) -> float:
         """Return the median seconds of a call after warm-up, within the agent.
 
         Raises as ``predict`` does.
@@ -253,12 +286,28 @@ class Model:
             self._failure = error
             raise
         except OutputError as error:
-            section = "inputs" if str(error).startswith("input ") else "outputs"
-            raise OutputError(f"{self.case.loaded.place(section)}: {error}") from error
+            if str(error).startswith("input "):
+                raise MisfitError(f"{self.case.loaded.place('inputs')}: {error}") from error
+            raise OutputError(f"{self.case.loaded.place('outputs')}: {error}") from error
 
 
 def _only_row(values: Array) -> Array:
     return np.asarray(values[0]) if np.ndim(values) and len(values) == 1 else values
+
+
+def _check_batch(batch: Mapping[str, Array], tensors: Sequence[Tensor]) -> None:
+    """Raise MisfitError where arrays aren't the tensors that a model takes."""
+    names = [tensor.name for tensor in tensors]
+    if set(batch) != set(names):
+        given = ", ".join(batch) or "none"
+        raise MisfitError(f"the inputs are {given}; the model takes {', '.join(names)}")
+    for tensor in tensors:
+        array = batch[tensor.name]
+        dtype = element_type_of(array)
+        if dtype != tensor.dtype or not fits(array.shape, tensor.shape):
+            given = type_text(dtype, array.shape) if array.shape else dtype
+            wanted = type_text(tensor.dtype, tensor.shape)
+            raise MisfitError(f"input {tensor.name!r} is {given}; the model takes {wanted}")
 
 
 def open_model(
@@ -280,6 +329,36 @@ def open_model(
     a manifest that is wrong, ArtifactError, StackError, which lists the declared stacks,
     Unavailable for what this machine hasn't, and otherwise as items do.
     """
+    spec, files = model_spec(
+        manifest,
+        stack=stack,
+        device=device,
+        predictors=predictors,
+        cache=cache,
+        allow_code=allow_code,
+        show=show,
+        waiting=waiting,
+    )
+    return Model(spec, files)
+
+
+def model_spec(
+    manifest: str | Path,
+    *,
+    stack: str | None = None,
+    device: str | None = None,
+    predictors: Sequence[str | Path] | None = None,
+    cache: str | Path | None = None,
+    allow_code: bool | None = None,
+    show: Show = lambda step: None,
+    waiting: Waiting = in_silence,
+    may_create: bool = True,
+) -> tuple[PredictorSpec, Mapping[str, Path]]:
+    """Return what opens a model, and the files of its steps by name: all that needs no device.
+
+    Without ``may_create``, a stack that has to be installed first raises StackError; the rest is as
+    of ``open_model``.
+    """
     path = Path(manifest)
     project = find_project([path])
     if allow_code is None:
@@ -292,7 +371,11 @@ def open_model(
         raise MlmsError(f"{problem}; write steps into the manifest that 'mlms import' makes")
     case = _case_of(loaded, stack, device, found)
     cache = Path(cache or project.value("cache") or default_cache())
-    limits = _limits_of(project)
+    check_hardware(case, partial(gather, None, cache, found))
+    if not may_create and not is_made(case.stack, cache):
+        problem = f"stack {case.stack.name} has not been created"
+        raise StackError(f"{problem}; 'mlms stack create' does so, or a portal's --allow-create")
+    limits = download_limits(project)
     files = fetch_files(
         loaded, case.model, cache, _telling(show), limits=limits, say=show, with_dataset=False
     )
@@ -307,7 +390,7 @@ def open_model(
     )
     timeout = project.value("timeout") or _TIMEOUT
     spec = PredictorSpec(case, launch, predictor, files.model, Path(), timeout, allow_code, waiting)
-    return Model(spec, files.steps)
+    return spec, files.steps
 
 
 def _case_of(
@@ -327,13 +410,6 @@ def _case_of(
         raise StackError(f"{problem}; name one of {', '.join(sorted(offered))}")
     size = min(manifest.evaluate.batch_sizes)
     return replace(cases[0], device=device or cases[0].device, batch_size=size)
-
-
-def _limits_of(project: Project) -> DownloadLimits:
-    """Return the limits of downloads that the project's settings have, else ours."""
-    names = ("download_size", "download_time", "unpack_limit")
-    values = zip(map(project.value, names), DownloadLimits(), strict=True)
-    return DownloadLimits(*(default if value is None else value for value, default in values))
 
 
 def _telling(show: Show) -> Callable[[str, int, int], None]:

@@ -75,7 +75,7 @@ def test_json_layers_and_saved_arrays_have_what_the_screen_has(run: Run) -> None
     status, output, _ = run("m/digits.yaml", "0.png", "--json", "--layers", "--save", "o.npz")
     line = json.loads(output)
     assert (status, line["input"], line["device"], line["batch_size"]) == (0, "0.png", "cpu", 1)
-    assert line["seconds"] > 0
+    assert line["latency"] > 0
     best = line["answers"]["logits"][0]
     assert best["label"] == str(DATA["label"][0])
     assert {"Conv"} <= {layer["type"] for layer in line["layers"]}

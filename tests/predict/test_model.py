@@ -20,6 +20,7 @@ from pytest_mlms.api import (
     MlmsError,
     Model,
     OutputError,
+    Unavailable,
     open_model,
 )
 from pytest_mlms.core.records import Place
@@ -96,7 +97,7 @@ def test_a_model_without_a_task_gives_arrays_and_a_profile(folder: Path) -> None
         one, two = np.ones(3), np.full(3, 2, np.int32)
         found = model.predict({"a": one, "b": two})
         assert found.arrays["logits"].tolist() == found.outputs["logits"].tolist() == [3, 3, 3]
-        assert model.seconds({"a": one, "b": two}) > 0
+        assert model.latency({"a": one, "b": two}) > 0
         profile = model.profile({"a": one, "b": two})
         assert [layer.type for layer in profile.layers] == ["Add"]
         with pytest.raises(OutputError, match=r"made\.yaml:\d+: input 'a'"):
@@ -126,6 +127,26 @@ def test_an_input_of_one_number_is_filled_where_it_is_not_given(folder: Path) ->
         assert model.predict([1, 2, 3]).arrays["logits"].tolist() == [3, 4, 5]
         given = {"a": [1, 2, 3], "b": [0, 0, 0]}
         assert model.predict(given).arrays["logits"].tolist() == [1, 2, 3]
+
+
+def test_a_model_for_other_hardware_is_not_opened(folder: Path) -> None:
+    manifest = write_sum_model(folder)
+    content = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({**content, "hardware": {"cores": ">= 100000"}}))
+    with pytest.raises(Unavailable, match=r"made\.yaml:\d+: "):
+        open_model(manifest)
+
+
+def test_the_models_own_tensors_go_in_and_out_without_steps(folder: Path) -> None:
+    with open_model(write_sum_model(folder)) as model:
+        numbers = np.arange(6, dtype=np.float32).reshape(2, 3)
+        found = model.infer({"a": numbers, "b": numbers})
+        assert found["logits"].tolist() == (2 * numbers).tolist()
+        assert [tensor.name for tensor in model.tensors[0]] == ["a", "b"]
+        with pytest.raises(
+            OutputError, match="input 'a' is float64 2 x 3; the model takes float32"
+        ):
+            model.infer({"a": numbers.astype(float), "b": numbers})
 
 
 @pytest.mark.parametrize("fault", ["killed", "memory", "garbage"])

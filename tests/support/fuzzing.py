@@ -58,7 +58,13 @@ from tests.support.mutants import (
     mutated_toml,
     mutated_yaml,
 )
-from tests.support.portal_fuzzing import read_head, read_upload
+from tests.support.portal_fuzzing import (
+    read_head,
+    read_message_of,
+    read_prediction,
+    read_tensors,
+    read_upload,
+)
 from tests.support.project import MANIFEST, ROOT
 from tests.support.worker_fuzzing import read_answer, read_messages
 
@@ -370,6 +376,9 @@ _ALL = [
     Target("answers", (mutated_json,), read_answer, 1),
     Target("messages", (mutated_json,), read_messages, 1),
     Target("uploads", (mutated_archive, mutated_bytes), read_upload, 1),
+    Target("predictions", (mutated_json, mutated_bytes), read_prediction, 1),
+    Target("tensors", (mutated_text, mutated_bytes), read_tensors, 1),
+    Target("inferences", (mutated_bytes,), read_message_of, 1),
     Target("heads", (mutated_text, mutated_bytes), read_head, 1),
 ]
 TARGETS = {target.name: target for target in _ALL}

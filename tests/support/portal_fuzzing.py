@@ -9,14 +9,23 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from starlette.exceptions import HTTPException
+
 from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.records import Place
+from pytest_mlms.manifest.schema import Input
+from pytest_mlms.predict.inputs import dataset_of
+from pytest_mlms.predict.messages import read_message
+from pytest_mlms.predict.tensors import read_request
+from pytest_mlms.predict.warm import frame_of, given_of
 from pytest_mlms.show.portal.addresses import ListenAddress
 from pytest_mlms.show.portal.guard import Guard
+from pytest_mlms.show.portal.predict_api import read_asked
 from pytest_mlms.show.portal.settings import Limits, PortalSettings
 from pytest_mlms.show.portal.tokens import Token, Tokens
 from pytest_mlms.show.portal.uploads import Uploads
 
-__all__ = ["read_head", "read_upload"]
+__all__ = ["read_head", "read_message_of", "read_prediction", "read_tensors", "read_upload"]
 
 _TOKEN = "a-token-that-nobody-has"
 _LIMITS = Limits(unpacked_bytes=32 << 20, unpacked_files=100)
@@ -27,6 +36,10 @@ _SETTINGS = PortalSettings(
     urls=("https://portal.example.org",),
 )
 _OPEN = ("/login", "/static/")
+_INPUTS = [
+    Input.model_validate({"name": name, "type": "tensor", "element_type": "float32"})
+    for name in ("x", "y")
+]
 _COOKIE = (
     b"4102444800.0123456789abcdef45fc5d69c3e2b15a8977d2e7e58f324e319e2777036efd95e0cf4e357770256a"
 )
@@ -49,6 +62,30 @@ def read_upload(data: bytes, folder: Path) -> None:
             assert {path.name for path in root.iterdir()} <= {"upload", "results", "pushers"}
             assert {path.name for path in place.iterdir()} <= {"archive", "run"}
             assert len(list(results.iterdir())) <= 1
+
+
+def read_prediction(data: bytes, folder: Path) -> None:
+    """Read the body of a prediction, a form or JSON, and its input as the model's process does."""
+    kind = "multipart/form-data; boundary=b" if data.startswith(b"--") else "application/json"
+    try:
+        asked = read_asked(data, kind)
+    except HTTPException as error:
+        raise MlmsError(error.detail) from None
+    given = given_of(*frame_of(asked.given))
+    specs = _INPUTS if isinstance(given, dict) else _INPUTS[:1]
+    dataset_of(given, specs, Place(Path("m.yaml"), 1))
+
+
+def read_tensors(data: bytes, folder: Path) -> None:
+    """Read a request with tensors; its first line is the length of its JSON, or empty."""
+    length, _, body = data.partition(b"\n")
+    is_number = length.isdigit() and len(length) < 12
+    read_request(body, int(length) if is_number else None)
+
+
+def read_message_of(data: bytes, folder: Path) -> None:
+    """Read a request of gRPC."""
+    read_message(data)
 
 
 def read_head(data: bytes, folder: Path) -> None:

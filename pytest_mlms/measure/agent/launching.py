@@ -24,18 +24,19 @@ if TYPE_CHECKING:
     import pytest
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
-_LOCK_SECONDS = 3600.0  # of the longest wait for a device
+LOCK_SECONDS = 3600.0
+"""The longest wait for a device."""
 
 
 def hold_device(
-    case: Case, config: pytest.Config | None, waiting: Waiting
+    case: Case, config: pytest.Config | None, waiting: Waiting, patience: float = LOCK_SECONDS
 ) -> AbstractContextManager[None]:
     """Return a context in which nobody else on this host measures on the case's device.
 
-    ``config`` is as of ``launch_case``.
+    ``config`` is as of ``launch_case``, and ``patience`` is how long to wait, in seconds.
     """
     uuid = uuid_of(case.device, config)
-    return exclusive(case.device, _LOCK_SECONDS, cores=case.stack.cores, uuid=uuid, waiting=waiting)
+    return exclusive(case.device, patience, cores=case.stack.cores, uuid=uuid, waiting=waiting)
 
 
 def launch_case(

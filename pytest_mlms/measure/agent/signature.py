@@ -48,10 +48,10 @@ def check_fit(tensor: Tensor, dtype: str, shape: Sequence[int | None]) -> None:
 
     None is an axis that isn't known.
     """
-    if dtype == tensor.dtype and _fits(shape, tensor.shape):
+    if dtype == tensor.dtype and fits(shape, tensor.shape):
         return
-    given = _type_text(dtype, shape)
-    wanted = _type_text(tensor.dtype, tensor.shape)
+    given = type_text(dtype, shape)
+    wanted = type_text(tensor.dtype, tensor.shape)
     raise OutputError(
         f"input {tensor.name!r}: the manifest's steps make {given}, and the model takes "
         f"{wanted}; change the steps, layout, shape, element_type or batch_sizes"
@@ -96,7 +96,7 @@ def _difference(
 ) -> OutputError:
     listed = []
     for tensor in tensors:
-        kind = _type_text(tensor.dtype, tensor.shape)
+        kind = type_text(tensor.dtype, tensor.shape)
         listed.append(f"{tensor.name} ({kind})")
     place = loaded.place(section)
     declared_text = ", ".join(declared)
@@ -109,7 +109,7 @@ def _difference(
     )
 
 
-def _fits(shape: Sequence[int | None], declared: Sequence[int | None]) -> bool:
+def fits(shape: Sequence[int | None], declared: Sequence[int | None]) -> bool:
     """Return whether a shape is one that a model declares; either may be unknown."""
     if not declared or not shape:
         return True
@@ -119,7 +119,7 @@ def _fits(shape: Sequence[int | None], declared: Sequence[int | None]) -> bool:
     return all(None in (size, wanted) or size == wanted for size, wanted in pairs)
 
 
-def _type_text(dtype: str, shape: Sequence[int | None]) -> str:
+def type_text(dtype: str, shape: Sequence[int | None]) -> str:
     """Return a type and a shape as text; a framework may tell neither."""
     if not shape:
         return f"{dtype} of unknown shape" if dtype else "type and shape unknown"

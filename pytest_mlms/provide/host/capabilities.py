@@ -83,12 +83,16 @@ _PYTHONS = [f"3.{minor}" for minor in range(6, 16)]
 _NO_FRAMEWORK = {*sys.stdlib_module_names, "mlms_predictors", "numpy", ""}
 
 
-def gather(config: pytest.Config, cache: Path, predictors: Mapping[str, Path]) -> Capabilities:
-    """Return this host's capabilities, gathered once a session.
+def gather(
+    config: pytest.Config | None, cache: Path, predictors: Mapping[str, Path]
+) -> Capabilities:
+    """Return this host's capabilities, gathered once a session; without a ``config`` each time.
 
     ``cache`` has the environments of stacks, ``predictors`` are the files of predictors by
     framework. The hook pytest_mlms_devices adds devices, or replaces one of the same name.
     """
+    if config is None:
+        return _gather(None, cache, predictors)
     if _GATHERED not in config.stash:
         config.stash[_GATHERED] = _gather(config, cache, predictors)
     return config.stash[_GATHERED]
@@ -173,7 +177,9 @@ def line_of_import(predictor: Path, module: str, name: str | None = None) -> int
     return next((node.lineno for node in by_name or found), 1)
 
 
-def _gather(config: pytest.Config, cache: Path, predictors: Mapping[str, Path]) -> Capabilities:
+def _gather(
+    config: pytest.Config | None, cache: Path, predictors: Mapping[str, Path]
+) -> Capabilities:
     made = environments(cache)
     return {
         "host": socket.gethostname(),

@@ -16,6 +16,7 @@ import os
 import re
 import stat
 import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Collection, Iterator
@@ -23,7 +24,7 @@ from pathlib import Path
 
 import psutil
 
-from pytest_mlms.core.errors import MlmsError, Unavailable
+from pytest_mlms.core.errors import DeviceInUse, MlmsError
 from pytest_mlms.core.records import device_name
 from pytest_mlms.core.waits import Waiting, holder_of, in_silence
 
@@ -38,6 +39,9 @@ _FOLDER_MODE = 0o1777
 _FILE_MODE = 0o666
 _POLL = 0.05  # seconds between attempts
 _MODE_SECONDS = 0.2  # for the user who just made a file to open it to others
+
+_OWN: dict[Path, int] = {}
+"""The locks that this process holds, with the thread that took each."""
 
 
 class LockHeld(Exception):
@@ -173,8 +177,9 @@ def exclusive(
     two names one. The kernel releases the locks of a process that died. ``waiting`` tells a person
     who holds the device.
 
-    Raises Unavailable, which names the process that holds the device, and MlmsError where
-    ``folder`` or a lock can't be used. Warns where a lock was removed while it was held.
+    Raises DeviceInUse, which names the process that holds the device, at once where it is this
+    thread itself, and MlmsError where ``folder`` or a lock can't be used. Warns where a lock was
+    removed while it was held.
     """
     folder = folder or _shared_folder()
     names = _lock_names(device_name(device), cores, uuid)
@@ -242,12 +247,25 @@ def _hold(path: Path, folder: int, device: str, timeout: float, waiting: Waiting
         try:
             lock = held.enter_context(hold_lock_file(folder, path.name, 0))
         except LockHeld:
+            _check_own(path, device)
             with waiting(subject):
                 lock = _wait_for(held, path, folder, device, timeout)
-        yield
+        _OWN[path] = threading.get_ident()
+        try:
+            yield
+        finally:
+            del _OWN[path]
         if not is_in_place(folder, path.name, lock):
             problem = f"{path} was removed while device {device} was measured"
             warnings.warn(f"{problem}; another session may have measured beside it", stacklevel=2)
+
+
+def _check_own(path: Path, device: str) -> None:
+    """Raise DeviceInUse where this thread would wait for itself."""
+    if _OWN.get(path) == threading.get_ident():
+        problem = f"device {device} is in use by this process itself, which would wait for ever"
+        advice = "in a test of an item use its mlms_predictor; elsewhere let go of the device first"
+        raise DeviceInUse(f"{problem}; {advice}")
 
 
 def _wait_for(
@@ -258,4 +276,4 @@ def _wait_for(
     except LockHeld:
         problem = f"device {device} is in use by {holder_of(path)}, for over {timeout:.3g} s"
         advice = "wait for it, or end it, or give each session its own cores (taskset)"
-        raise Unavailable(f"{problem}; {advice}") from None
+        raise DeviceInUse(f"{problem}; {advice}") from None

@@ -106,6 +106,11 @@ def launch_in_container(
     )
 
 
+def has_image(stack: Stack) -> bool:
+    """Return whether a stack's image needs no pull; raises as ``engine_for`` does."""
+    return _identity(engine_for(stack), str(stack.container)) is not None
+
+
 def find_engine() -> str | None:
     """Return the first engine that answers; docker's command is often there without its service."""
     for name in _ENGINES:

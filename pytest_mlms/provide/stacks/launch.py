@@ -19,8 +19,13 @@ from pytest_mlms.core.errors import StackError, Unavailable
 from pytest_mlms.core.files import replacing
 from pytest_mlms.core.records import Launch, Library, Stack
 from pytest_mlms.core.text import redact_all
-from pytest_mlms.provide.stacks.containers import Visible, engine_for, launch_in_container
-from pytest_mlms.provide.stacks.environments import provide
+from pytest_mlms.provide.stacks.containers import (
+    Visible,
+    engine_for,
+    has_image,
+    launch_in_container,
+)
+from pytest_mlms.provide.stacks.environments import existing, provide
 from pytest_mlms.provide.stacks.installers import Show
 from pytest_mlms.provide.stacks.interpreters import Interpreter, find_interpreter, probe
 from pytest_mlms.provide.stacks.programs import find_program, program_lines
@@ -32,6 +37,7 @@ __all__ = [
     "caller_variables",
     "check_host",
     "clean_environment",
+    "is_made",
     "prepare",
     "without_threads",
 ]
@@ -188,6 +194,19 @@ def check_host(stack: Stack) -> None:
     elif stack.requirements or stack.interpreter != "current":
         with _naming(stack):
             base_interpreter(stack)
+
+
+def is_made(stack: Stack, cache: Path) -> bool:
+    """Return whether nothing has to be installed or pulled before an agent of a stack starts.
+
+    Raises as ``prepare`` does.
+    """
+    if stack.container:
+        return has_image(stack)
+    if not stack.requirements:
+        return True
+    with _naming(stack):
+        return existing(stack, base_interpreter(stack), cache) is not None
 
 
 def _program_of(stack: Stack, cache: Path, show: Show) -> _Program:

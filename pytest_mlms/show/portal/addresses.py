@@ -29,28 +29,28 @@ class ListenAddress:
     port: int
 
     @classmethod
-    def parse(cls, text: str) -> ListenAddress:
+    def parse(cls, text: str, option: str = "--listen") -> ListenAddress:
         """Read HOST:PORT, such as 127.0.0.1:8765 or [::1]:8765; raises PortalError."""
         host, _, port = text.rpartition(":")
         host = host.removeprefix("[").removesuffix("]")
         if not host or not port.isdecimal() or int(port) > 65535:
-            raise PortalError(f"--listen {text}: write HOST:PORT, such as 127.0.0.1:8765")
+            raise PortalError(f"{option} {text}: write HOST:PORT, such as 127.0.0.1:8765")
         return cls(host, int(port))
 
-    def bind(self) -> socket.socket:
+    def bind(self, option: str = "--listen") -> socket.socket:
         """Return a socket that is bound to the address; raises PortalError."""
         try:
             family, kind, protocol, _, address = self._resolve()[0]
             bound = socket.socket(family, kind, protocol)
         except OSError as error:
-            raise PortalError(f"--listen {self}: {error.strerror}; name another address") from None
+            raise PortalError(f"{option} {self}: {error.strerror}; name another address") from None
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             bound.bind(address)
             bound.listen(128)
         except OSError as error:
             bound.close()
-            raise PortalError(f"--listen {self}: {error.strerror}; choose another port") from None
+            raise PortalError(f"{option} {self}: {error.strerror}; choose another port") from None
         return bound
 
     @property

@@ -20,12 +20,15 @@ from pytest_mlms.show.portal.api import make_api
 from pytest_mlms.show.portal.catalog import Catalog, RunViews
 from pytest_mlms.show.portal.evaluation_pages import make_evaluation_api, make_evaluation_pages
 from pytest_mlms.show.portal.evaluations import Evaluations
-from pytest_mlms.show.portal.guard import API, Guard
+from pytest_mlms.show.portal.guard import API, Guard, is_inference
 from pytest_mlms.show.portal.histories import Histories, HistoryWriter
 from pytest_mlms.show.portal.home import make_home
+from pytest_mlms.show.portal.inference import make_inference_api
 from pytest_mlms.show.portal.login import make_login
 from pytest_mlms.show.portal.manifests import Manifests
 from pytest_mlms.show.portal.pages import make_history_pages, make_pages
+from pytest_mlms.show.portal.predict_api import make_predict_api
+from pytest_mlms.show.portal.predictions import Predictions, predictions_of
 from pytest_mlms.show.portal.rendering import STATIC, Pages
 from pytest_mlms.show.portal.run_index import PORTAL_FOLDER, RunIndex
 from pytest_mlms.show.portal.settings import PortalSettings
@@ -47,6 +50,7 @@ def make_app(settings: PortalSettings) -> ASGIApp:
     if settings.allow_run and settings.manifests is not None:
         place = settings.results / PORTAL_FOLDER / "evaluations"
         evaluations = Evaluations(settings.manifests, settings.results, place)
+    predictions = predictions_of(settings, manifests)
     writer = None
     if settings.history is not None and settings.tokens:  # of a portal that takes runs
         writer = HistoryWriter(settings.history, settings.results)
@@ -55,7 +59,8 @@ def make_app(settings: PortalSettings) -> ASGIApp:
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         to_thread.current_default_thread_limiter().total_tokens = _THREADS
         index.refresh(wait=True)
-        yield
+        async with _serving(predictions, settings):
+            yield
         if evaluations is not None:
             await evaluations.cancel()
         history.close()
@@ -85,9 +90,37 @@ def make_app(settings: PortalSettings) -> ASGIApp:
         folder = settings.manifests
         app.include_router(make_evaluation_api(evaluations, manifests, folder))
         app.include_router(make_evaluation_pages(evaluations, manifests, folder, pages))
+    _add_predictions(app, predictions)
     app.add_exception_handler(HTTPException, _http_error(pages))
     app.add_exception_handler(MlmsError, _our_error(pages, settings))
     return Guard(app, settings)
+
+
+def _add_predictions(app: FastAPI, predictions: Predictions | None) -> None:
+    """Add the routes of predictions, where the portal allows them."""
+    if predictions is not None:
+        app.include_router(make_predict_api(predictions))
+        app.include_router(make_inference_api(predictions))
+
+
+@contextlib.asynccontextmanager
+async def _serving(
+    predictions: Predictions | None, settings: PortalSettings
+) -> AsyncIterator[None]:
+    """Close the models at the end, and serve them over gRPC until then where that is asked for."""
+    if predictions is None:
+        yield
+        return
+    try:
+        if settings.grpc is None:
+            yield
+            return
+        from pytest_mlms.show.portal.inference_grpc import serving_grpc  # an extra
+
+        async with serving_grpc(predictions, settings):
+            yield
+    finally:
+        await predictions.close()
 
 
 def _http_error(pages: Pages) -> Callable[[Request, Exception], Response]:
@@ -119,6 +152,8 @@ def _our_error(pages: Pages, settings: PortalSettings) -> Callable[[Request, Exc
 
 def _error(pages: Pages, request: Request, status: int, text: str) -> Response:
     """Return an error as JSON to programs, and as a page to people."""
+    if is_inference(request):
+        return JSONResponse({"error": text}, status)
     if request.scope["path"].startswith(API):
         return JSONResponse({"detail": text}, status)
     return pages.page(request, "message.html", status, title="Error", text=text)

@@ -28,6 +28,14 @@ UPLOADS = "/api/v1/runs"
 TOKEN_PATH = "/api/v1/token"
 """The path that any token opens, so that a program can try it before a large upload."""
 
+PREDICT = "/api/v1/predict"
+"""The path that takes inputs of models."""
+
+INFERENCE = "/v2"
+"""The beginning of paths of the Open Inference Protocol, which takes tensors of models."""
+
+_PREDICT_PAGE = "/predict"
+
 SESSION_COOKIE = "mlms_portal"
 
 _OPEN = ("/login", "/static/")
@@ -89,11 +97,19 @@ class Guard:
             return _refused(request, 421, "this portal has another name; see --url")
         if request.method not in _SAFE_METHODS and self._is_cross_site(request):
             return _refused(request, 403, "the request comes from another site")
-        if request.method not in _SAFE_METHODS and not self._settings.tokens:
+        if request.method not in _SAFE_METHODS and not self._is_taken_without_token(request):
             return _refused(request, 403, "a portal without a token takes nothing")
         if self._settings.tokens and not request.scope["path"].startswith(_OPEN):
             return self._refusal_of_token(request)
         return None
+
+    def _is_taken_without_token(self, request: Request) -> bool:
+        """Return whether a request that is no reading needs no more than the tokens that are.
+
+        Predictions change nothing: without any token, a portal of loopback takes these.
+        """
+        may_predict = self._settings.allow_predict and _purpose_of(request) == "predict"
+        return bool(self._settings.tokens) or may_predict
 
     def _refusal_of_token(self, request: Request) -> Response | None:
         """Return the answer to a request whose token or session isn't for it; None for others."""
@@ -129,6 +145,8 @@ class Guard:
 
     def _most_bytes(self, request: Request) -> int:
         limits = self._settings.limits
+        if self._settings.allow_predict and _is_prediction(request):
+            return limits.predict_bytes
         is_upload = request.method == "POST" and request.scope["path"] == UPLOADS
         return limits.upload_bytes if is_upload else limits.form_bytes
 
@@ -141,9 +159,23 @@ def bearer_token(request: Request) -> str | None:
 
 def _purpose_of(request: Request) -> str:
     """Return the purpose that a token needs for a request."""
+    if _is_prediction(request) or is_inference(request):
+        return "predict"
     if request.method in _SAFE_METHODS or request.scope["path"] == "/logout":
         return "read"
     return "push" if request.scope["path"] == UPLOADS else "run"
+
+
+def is_inference(request: Request) -> bool:
+    """Return whether a request is of the Open Inference Protocol."""
+    path: str = request.scope["path"]
+    return path == INFERENCE or path.startswith(f"{INFERENCE}/")
+
+
+def _is_prediction(request: Request) -> bool:
+    path = request.scope["path"]
+    is_page = path == _PREDICT_PAGE or path.startswith(f"{_PREDICT_PAGE}/")
+    return request.method == "POST" and (path == PREDICT or is_page or is_inference(request))
 
 
 def _with_headers(send: Send) -> Send:
@@ -161,7 +193,8 @@ def _with_headers(send: Send) -> Send:
 
 def _login(request: Request) -> Response:
     """Return the answer to a request without a token: for a person's page the one to log in."""
-    if request.scope["path"].startswith(API) or request.method not in _SAFE_METHODS:
+    is_program = request.scope["path"].startswith(API) or is_inference(request)
+    if is_program or request.method not in _SAFE_METHODS:
         answer = _refused(request, 401, "the token is missing, or is none of this portal's")
         answer.headers["WWW-Authenticate"] = "Bearer"
         return answer
@@ -174,6 +207,8 @@ def _login(request: Request) -> Response:
 def _refused(request: Request, status: int, reason: str) -> Response:
     # The rest of a body that nobody reads would be taken for the next request.
     headers = {"Connection": "close"}
+    if is_inference(request):
+        return JSONResponse({"error": reason}, status, headers)
     if request.scope["path"].startswith(API):
         return JSONResponse({"detail": reason}, status, headers)
     return PlainTextResponse(f"{reason}\n", status, headers)

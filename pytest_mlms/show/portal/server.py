@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import socket
+from importlib import import_module
 from types import FrameType
 from typing import Any
 
 import uvicorn
+from starlette.responses import JSONResponse
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from pytest_mlms.core.extras import install
 from pytest_mlms.show.portal.addresses import ListenAddress, PortalError
 from pytest_mlms.show.portal.app import make_app
 from pytest_mlms.show.portal.settings import Limits, PortalSettings
@@ -23,7 +27,10 @@ def serve(settings: PortalSettings) -> None:
 
     Raises PortalError.
     """
-    _check_listen(settings)
+    _check_listen(settings.listen, "--listen", settings)
+    if settings.grpc is not None:
+        _check_grpc(settings.grpc, settings)
+    _allow_files()
     with settings.listen.bind() as bound:
         server = _Server(_config(settings))
         server.greeting = f"mlms portal: {_url(settings.listen, bound)} (Ctrl-C ends it)"
@@ -31,12 +38,28 @@ def serve(settings: PortalSettings) -> None:
     print("mlms portal: ended", flush=True)
 
 
-def _check_listen(settings: PortalSettings) -> None:
+def _allow_files() -> None:
+    """Take as many descriptors as the system lets us: a crowd has one for each connection."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def _check_grpc(address: ListenAddress, settings: PortalSettings) -> None:
+    """Refuse an address of gRPC that can't be listened on, and a portal without its extra."""
+    _check_listen(address, "--grpc", settings)
+    try:
+        import_module("pytest_mlms.show.portal.inference_grpc")
+    except ImportError as error:
+        raise PortalError(f"--grpc needs {error.name}; {install('grpc')}") from None
+    address.bind("--grpc").close()
+
+
+def _check_listen(address: ListenAddress, option: str, settings: PortalSettings) -> None:
     """Refuse to show results to the network without a token."""
-    if settings.tokens or settings.listen.is_loopback:
+    if settings.tokens or address.is_loopback:
         return
     raise PortalError(
-        f"--listen {settings.listen}: other machines can reach it, and there is no token; set "
+        f"{option} {address}: other machines can reach it, and there is no token; set "
         f"MLMS_PORTAL_TOKEN or --token-file, or listen on 127.0.0.1"
     )
 
@@ -59,7 +82,6 @@ def _config(settings: PortalSettings) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=limits.connections,
         timeout_keep_alive=15,
         timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
     )
@@ -82,6 +104,13 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
 
+async def _refuse_crowd(scope: Any, receive: Any, send: Any) -> None:
+    """Answer a request that is one too many."""
+    headers = {"Retry-After": "1", "Connection": "close"}
+    detail = {"detail": "too many clients; ask again later"}
+    await JSONResponse(detail, 429, headers)(scope, receive, send)
+
+
 class _TimedProtocol(H11Protocol):
     """A connection that ends where its client stalls: uvicorn waits for ever.
 
@@ -95,6 +124,8 @@ class _TimedProtocol(H11Protocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        if len(self.connections) > self.limits.connections:
+            self.app = _refuse_crowd
         self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -35,6 +35,10 @@ class Limits:
     bytes_per_second: int = 4096
     """The slowest body of a request, beside the time of a stall."""
     connections: int = 512
+    predict_bytes: int = 32 << 20
+    """An input that is sent to a model."""
+    held_bytes: int = 256 << 20
+    """All inputs that are on their way, or wait."""
     uploads_of_token: int = 128
     """Uploads of a token that are on their way at a time; it leaves connections to the others."""
 
@@ -50,6 +54,10 @@ class PortalSettings:
     """The addresses that people use, where a proxy is in front."""
     history: str | None = None
     allow_run: bool = False
+    allow_predict: bool = False
+    allow_create: bool = False
+    """Let a prediction wait until its stack is made."""
+    grpc: ListenAddress | None = None
     manifests: Path | None = None
     limits: Limits = field(default_factory=Limits)
 
@@ -74,6 +82,9 @@ def read_settings(options: argparse.Namespace) -> PortalSettings:
         urls=tuple(map(_origin, options.url)),
         history=history or (str(beside) if beside.is_file() else None),
         allow_run=options.allow_run,
+        allow_predict=options.allow_predict,
+        allow_create=options.allow_create,
+        grpc=_grpc(options),
         manifests=options.manifests.absolute() if options.manifests else None,
         limits=Limits(
             upload_bytes=size,
@@ -87,11 +98,27 @@ def read_settings(options: argparse.Namespace) -> PortalSettings:
             advice = "; pytest --mlms-manifests=… makes it" if folder == results else ""
             problem = f"{option} {folder}: there is no such folder; name one that exists"
             raise PortalError(f"{problem}{advice}")
-    if settings.allow_run and not settings.manifests:
-        raise PortalError("--allow-run: name the folder of the manifests with --manifests")
+    for option, is_given in (
+        ("--allow-run", settings.allow_run),
+        ("--allow-predict", settings.allow_predict),
+    ):
+        if is_given and not settings.manifests:
+            raise PortalError(f"{option}: name the folder of the manifests with --manifests")
+    if not settings.allow_predict and (settings.allow_create or settings.grpc):
+        raise PortalError("--allow-create and --grpc are for predictions; give --allow-predict")
     if settings.allow_run and not settings.tokens:
         raise PortalError("--allow-run: it needs a token; set MLMS_PORTAL_TOKEN or --token-file")
     return settings
+
+
+def _grpc(options: argparse.Namespace) -> ListenAddress | None:
+    """Return the address of --grpc: of a port alone, it has the host of --listen."""
+    text = options.grpc
+    if text is None:
+        return None
+    if text.isdecimal():
+        text = str(replace(ListenAddress.parse(options.listen), port=0)).removesuffix("0") + text
+    return ListenAddress.parse(text, "--grpc")
 
 
 def _origin(url: str) -> str:

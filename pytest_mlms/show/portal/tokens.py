@@ -18,8 +18,8 @@ from pytest_mlms.core.files import read_secret
 from pytest_mlms.show.portal.addresses import PortalError
 
 TOKEN_VARIABLE = "MLMS_PORTAL_TOKEN"
-PURPOSES = frozenset({"push", "read", "run"})
-"""Push runs, read everything, start and cancel evaluations."""
+PURPOSES = frozenset({"predict", "push", "read", "run"})
+"""Use models, push runs, read everything, start and cancel evaluations."""
 
 SESSION_SECONDS = 12 * 3600
 """The time that a browser stays logged in."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.core.errors import MlmsError, Unavailable
+from pytest_mlms.core.errors import DeviceInUse, MlmsError, Unavailable
 from pytest_mlms.provide.host import locks
 from pytest_mlms.provide.host.locks import _shared_folder, exclusive, own_cores
 from tests.support.project import Project
@@ -59,6 +59,17 @@ def test_the_locks_of_a_killed_process_are_released(tmp_path: Path) -> None:
     with holder(tmp_path) as process:
         process.kill()
     with exclusive("cpu", 300, tmp_path):
+        pass
+
+
+def test_a_thread_does_not_wait_for_a_device_that_it_holds_itself(tmp_path: Path) -> None:
+    with (
+        exclusive("cpu", timeout=3600, folder=tmp_path),
+        pytest.raises(DeviceInUse, match="cpu is in use by this process itself, which would wait"),
+        exclusive("cpu", timeout=3600, folder=tmp_path),
+    ):
+        pass
+    with exclusive("cpu", timeout=0, folder=tmp_path):
         pass
 
 

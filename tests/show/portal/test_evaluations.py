@@ -200,7 +200,7 @@ def test_clients_that_go_away_leave_nothing_and_the_evaluation_goes_on(
         for _ in range(Limits.connections + 50):
             with follow(portal, name) as connection:
                 receive(connection, b"it took 5")
-        # A portal that counts as many requests as it may have answers 503.
+        # A portal that counts as many requests as it may have answers 429.
         assert portal.get(f"/evaluations/{name}").status == 200
         wait_until(lambda: len(process.net_connections()) == 1)
         (in_steps / "second").touch()

@@ -74,7 +74,7 @@ def test_a_token_is_for_the_purposes_before_it(tmp_path: Path) -> None:
 def test_another_word_before_a_token_is_an_error(tmp_path: Path, before: str) -> None:
     file = tmp_path / "tokens"
     file.write_text(f"{before}:{ONE}\n")
-    with pytest.raises(PortalError, match="may stand some of push, read, run"):
+    with pytest.raises(PortalError, match="may stand some of predict, push, read, run"):
         read_tokens(file)
 
 
