@@ -38,6 +38,7 @@ from pytest_mlms.measure.agent.registry import find_predictors
 from pytest_mlms.measure.agent.signature import element_type_of
 from pytest_mlms.measure.pipeline.tables import parse_numbers
 from pytest_mlms.predict.answers import Answer, DetectedObject, RankedLabel
+from pytest_mlms.predict.elements import element_of
 from pytest_mlms.predict.inputs import Given, Value, needed_columns
 from pytest_mlms.predict.model import Model, Prediction, Profile, open_model
 from pytest_mlms.predict.plain import plain_prediction
@@ -61,7 +62,7 @@ def add_predict(commands: Any) -> None:
     parser.add_argument("manifest", type=Path, metavar="MANIFEST", help="a manifest")
     parser.add_argument(
         "inputs",
-        nargs="+",
+        nargs="*",
         metavar="INPUT",
         help="a file (a picture, a sound, .npy, .npz, .txt), a text for a model of texts, numbers, "
         "- for standard input, or an address that ends in #sha256=DIGEST; NAME=INPUT for each "
@@ -75,6 +76,15 @@ def add_predict(commands: Any) -> None:
         metavar="STACK",
         dest="stacks",
         help="stack that runs the model, as of pytest; may be repeated, to compare",
+    )
+    parser.add_argument(
+        "--element",
+        type=int,
+        action="append",
+        default=[],
+        metavar="N",
+        dest="elements",
+        help="an element of the manifest's dataset, from 0, as an input; may be repeated",
     )
     parser.add_argument("--device", metavar="DEVICE", help="device to use, such as cuda:0")
     parser.add_argument("--layers", action="store_true", help="show the time of each layer")
@@ -103,14 +113,14 @@ def _predict(options: argparse.Namespace) -> int:
     several = len(stacks) > 1
     predictors = find_predictors(options.predictors)
     loaded = load_manifest(options.manifest, predictors, options.allow_code)
-    given = list(_read_words(options, loaded))
+    given = _inputs(options, loaded)
     sides: dict[tuple[int, str], list[_Predicted]] = {}
     arrays: dict[str, Any] = {}
     failures: list[MlmsError] = []
     with contextlib.closing(_answers(options, stacks, given, failures)) as answers:
         for key, found in answers:
             stack = found.model.case.stack.name
-            prefix = f"{key[0]}/" * (len(options.inputs) > 1) + f"{stack}/" * several
+            prefix = f"{key[0]}/" * (len(given) > 1) + f"{stack}/" * several
             if options.save:
                 arrays.update(_arrays_of(prefix, found.prediction))
             if options.json:
@@ -187,6 +197,16 @@ def _telling(subject: Callable[[], str]) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+
+
+def _inputs(options: argparse.Namespace, loaded: LoadedManifest) -> Sequence[tuple[str, Given]]:
+    """Return each word and each element of the dataset that is an input, by what it is called."""
+    given = list(_read_words(options, loaded)) if options.inputs else []
+    for number in options.elements:
+        given.append((f"element {number}", element_of(loaded, number, options.cache)))
+    if not given:
+        raise MlmsError("there is no input; name a file or a text, or an --element of the dataset")
+    return given
 
 
 def _read_words(options: argparse.Namespace, loaded: LoadedManifest) -> Iterator[tuple[str, Given]]:

@@ -43,6 +43,7 @@ from pytest_mlms.measure.trace.summary import summarize
 from pytest_mlms.measure.trace.tables import LayerRow, layer_rows
 from pytest_mlms.predict.answers import Answer, DetectedObject, RankedLabel, answers_of
 from pytest_mlms.predict.inputs import Given, dataset_of
+from pytest_mlms.predict.pictures import shown_of
 from pytest_mlms.project import download_limits, find_project, project_stacks
 from pytest_mlms.provide.artifacts.fetch import default_cache, fetch_files
 from pytest_mlms.provide.cases import Case, cases_of
@@ -200,6 +201,10 @@ class Model:
         """Return the height and width of an input's picture, upright; None without one."""
         has_picture = any(spec.type == "image" for spec in self._inputs)
         return self._dataset(inputs).picture_size(0) if has_picture else None
+
+    def shown(self, inputs: Given, prediction: Prediction) -> dict[str, Array]:
+        """Return what shows an input and its answers to people, as ``pictures.shown_of`` does."""
+        return shown_of(self._dataset(inputs), self._outputs, prediction.answers)
 
     def latency(self, inputs: Given) -> float:
         """Return the median seconds of a call after warm-up, within the agent.

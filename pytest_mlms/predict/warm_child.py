@@ -33,6 +33,7 @@ from pytest_mlms.core.errors import (
     Unavailable,
 )
 from pytest_mlms.predict.answers import DetectedObject
+from pytest_mlms.predict.elements import element_of
 from pytest_mlms.predict.inputs import Given
 from pytest_mlms.predict.model import MisfitError, Model, Prediction, model_spec
 from pytest_mlms.predict.plain import plain_prediction
@@ -126,6 +127,16 @@ def _predict(model: Model, fields: Fields, arrays: Arrays) -> Frame:
     return {"type": "predicted", "line": line}, _arrays_of(model, given, prediction, fields)
 
 
+def _show(model: Model, fields: Fields, arrays: Arrays) -> Frame:
+    number = fields["element"]
+    given = given_of(fields["given"], arrays)
+    if number is not None:
+        given = element_of(model.case.loaded, number)
+    prediction = model.predict(given)
+    line = plain_prediction(fields["name"], model, prediction, model.latency(given))
+    return {"type": "shown", "line": line}, model.shown(given, prediction)
+
+
 def _arrays_of(model: Model, given: Given, prediction: Prediction, fields: Fields) -> Arrays:
     """Return the arrays of answers, masks of objects and the picture's size, if asked for.
 
@@ -181,6 +192,7 @@ _ANSWERS: Mapping[str, Callable[[Model, Fields, Arrays], Frame]] = {
     "infer": _infer,
     "infer_message": _infer_message,
     "predict": _predict,
+    "show": _show,
 }
 
 

@@ -60,6 +60,25 @@ def test_the_first_screen_is_the_time_of_a_call_and_the_ranked_labels(run: Run) 
     assert output.splitlines()[8] == "1.png: digits-cnn"
 
 
+def test_an_element_of_the_dataset_is_what_its_file_is(run: Run) -> None:
+    status, output, errors = run("m/digits.yaml", "2.png", "--element", 0, "--element", 2)
+    assert (status, errors) == (0, "")
+    of_file, of_first, of_third = output.split(": digits-cnn")[1:]
+    assert answers_in(of_file) == answers_in(of_third) != answers_in(of_first)
+    count = len(DATA["image"])
+    for number in (-1, count):
+        status, output, errors = run("m/digits.yaml", "--element", number)
+        assert (status, output) == (2, "")
+        assert re.search(rf"digits\.yaml:\d+: .*; write a number from 0 to {count - 1}\n", errors)
+    status, _, errors = run("m/digits.yaml")
+    assert (status, errors.count("\n")) == (2, 1)
+    assert "there is no input; name a file or a text, or an --element" in errors
+
+
+def answers_in(output: str) -> list[str]:
+    return re.findall(r"\S+ +\d+\.\d %", output)
+
+
 def test_answers_of_several_stacks_stand_side_by_side_with_their_times(run: Run) -> None:
     words = ("m/digits.yaml", "0.png", "--stack", "here", "--stack", "here+FAST=1")
     status, output, _ = run(*words)

@@ -1,4 +1,4 @@
-"""Small models of a text, of boxes and of plain numbers, with their manifests."""
+"""Small models of a text, of boxes, of a sound and of plain numbers, with their manifests."""
 
 from __future__ import annotations
 
@@ -74,6 +74,14 @@ def write_sum_model(folder: Path) -> Path:
         for name in "ab"
     ]
     return _manifest(folder, "adding", graph, inputs, [{"name": "logits", "type": "tensor"}])
+
+
+def write_sound_model(folder: Path) -> Path:
+    """Write a model of the mean of a sound's samples; return its manifest."""
+    nodes = [helper.make_node("ReduceMean", ["x"], ["logits"], axes=[1], keepdims=1)]
+    graph = _save(folder, nodes, ("x", TensorProto.FLOAT, [None, None]), [None, 1], {})
+    inputs = [{"name": "x", "type": "audio", "element_type": "float32", "sample_rate": 8000}]
+    return _manifest(folder, "loudness", graph, inputs, [{"name": "logits", "type": "tensor"}])
 
 
 def _save(folder: Path, nodes: Any, taken: Any, given: Any, weights: Any) -> Path:

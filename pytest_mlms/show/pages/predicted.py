@@ -94,7 +94,7 @@ def _of_classes(output: str, ranked: Sequence[Mapping[str, Any]]) -> ShownAnswer
     for one, score in zip(ranked, scores, strict=True):
         share = score / longest if have_bars and longest > 0 else None
         rows.append(AnswerRow(_label(one["label"]), _score(one), share))
-    return ShownAnswer(output, " ".join(rows[0][:2]), rows)
+    return ShownAnswer(output, "", rows)
 
 
 def _score(one: Mapping[str, Any]) -> str:

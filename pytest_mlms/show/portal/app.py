@@ -28,6 +28,7 @@ from pytest_mlms.show.portal.login import make_login
 from pytest_mlms.show.portal.manifests import Manifests
 from pytest_mlms.show.portal.pages import make_history_pages, make_pages
 from pytest_mlms.show.portal.predict_api import make_predict_api
+from pytest_mlms.show.portal.predict_pages import make_predict_pages
 from pytest_mlms.show.portal.predictions import Predictions, predictions_of
 from pytest_mlms.show.portal.rendering import STATIC, Pages
 from pytest_mlms.show.portal.run_index import PORTAL_FOLDER, RunIndex
@@ -90,16 +91,19 @@ def make_app(settings: PortalSettings) -> ASGIApp:
         folder = settings.manifests
         app.include_router(make_evaluation_api(evaluations, manifests, folder))
         app.include_router(make_evaluation_pages(evaluations, manifests, folder, pages))
-    _add_predictions(app, predictions)
+    _add_predictions(app, predictions, manifests, pages)
     app.add_exception_handler(HTTPException, _http_error(pages))
     app.add_exception_handler(MlmsError, _our_error(pages, settings))
     return Guard(app, settings)
 
 
-def _add_predictions(app: FastAPI, predictions: Predictions | None) -> None:
+def _add_predictions(
+    app: FastAPI, predictions: Predictions | None, manifests: Manifests, pages: Pages
+) -> None:
     """Add the routes of predictions, where the portal allows them."""
     if predictions is not None:
         app.include_router(make_predict_api(predictions))
+        app.include_router(make_predict_pages(predictions, manifests, pages))
         app.include_router(make_inference_api(predictions))
 
 

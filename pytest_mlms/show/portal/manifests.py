@@ -12,6 +12,9 @@ from pathlib import Path
 from pytest_mlms.author.loading import load_manifest
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.text import encodable
+from pytest_mlms.manifest.load import LoadedManifest
+from pytest_mlms.manifest.sources import is_remote
+from pytest_mlms.predict.inputs import needed_columns
 
 _SUFFIXES = (".yaml", ".yml")
 _STALE_SECONDS = 5.0
@@ -19,7 +22,11 @@ _STALE_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class ManifestEntry:
-    """A manifest: its path below the folder, the facts of its model, and its text."""
+    """A manifest: its path below the folder, the facts of its model, and its text.
+
+    ``columns`` are what a person gives the model, each with the type of its input. ``dataset`` is
+    the name and version of the one that is beside the manifest, "" without it.
+    """
 
     path: str
     name: str
@@ -28,6 +35,8 @@ class ManifestEntry:
     license: str
     frameworks: tuple[str, ...]
     text: str
+    columns: tuple[tuple[str, str], ...] = ()
+    dataset: str = ""
 
 
 class Manifests:
@@ -78,7 +87,8 @@ class Manifests:
 def _entry(name: str, path: Path) -> ManifestEntry | None:
     """Return a manifest; None for other YAML files, and for one that has errors."""
     try:
-        manifest = load_manifest(path).manifest
+        loaded = load_manifest(path)
+        manifest = loaded.manifest
         text = path.read_text(encoding="utf-8", errors="replace")
     except (MlmsError, OSError):
         return None
@@ -90,4 +100,17 @@ def _entry(name: str, path: Path) -> ManifestEntry | None:
         license=manifest.license or "",
         frameworks=tuple(model.name for model in manifest.models),
         text=text,
+        columns=tuple(
+            (name, "text" if spec.takes_text else spec.type)
+            for name, spec in needed_columns(manifest.inputs).items()
+        ),
+        dataset=_local_dataset(loaded),
     )
+
+
+def _local_dataset(loaded: LoadedManifest) -> str:
+    """Return the name and version of a dataset that needs no download, "" without one."""
+    dataset, file = loaded.manifest.dataset, loaded.dataset_file
+    if dataset is None or file is None or is_remote(file.source):
+        return ""
+    return f"{dataset.name} {dataset.version}"

@@ -117,6 +117,19 @@ class Predictions:
         reply = await self.ask(manifest, stack, fields, sent)
         return Predicted(reply.fields["line"], reply.arrays)
 
+    async def show(
+        self, manifest: str, stack: str, given: Given, element: int | None = None, *, name: str
+    ) -> Predicted:
+        """Return a prediction with its latency and what ``pictures.shown_of`` shows it by.
+
+        With the number of an ``element`` of the manifest's dataset, that is the input. The rest is
+        as of ``predict``.
+        """
+        parts, sent = frame_of(given)
+        fields = {"type": "show", "given": parts, "element": element, "name": name}
+        reply = await self.ask(manifest, stack, fields, sent)
+        return Predicted(reply.fields["line"], reply.arrays)
+
     async def ask(
         self,
         manifest: str,

@@ -40,7 +40,8 @@ class Pages:
             "sparkline": sparkline,
             "when": ago,
         }
-        places = (*_PLACES, "evaluations") if settings.allow_run else _PLACES
+        allowed = {"predict": settings.allow_predict, "evaluations": settings.allow_run}
+        places = [*_PLACES, *(name for name, is_allowed in allowed.items() if is_allowed)]
         self._common = {"places": places, "version": pytest_mlms.__version__}
 
     def page(

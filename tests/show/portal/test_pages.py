@@ -76,7 +76,8 @@ def portal(results: Path) -> Iterator[Portal]:
     manifests = results.parent / "manifests"
     copy_digits(manifests)
     history = f"--history={results.parent / 'history.sqlite'}"
-    with serving(results, history, "--allow-run", f"--manifests={manifests}") as made:
+    allowed = ("--allow-run", "--allow-predict")
+    with serving(results, history, *allowed, f"--manifests={manifests}") as made:
         yield made
 
 
