@@ -76,9 +76,11 @@ def _handler(answering: _Answering, predictions: Predictions, settings: PortalSe
     async def handle(requests: AsyncIterator[bytes], context: Any) -> bytes:
         try:
             _check_token(context, settings)
-            body = await _first(requests, settings.limits.stall_seconds)
+            body = await asyncio.wait_for(_only(requests), settings.limits.stall_seconds)
             with predictions.holding(len(body)):
                 return await answering(body)
+        except asyncio.TimeoutError:
+            await context.abort(_CODES[408], "the request is too slow; send it again")
         except DatasetError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except HTTPException as error:
@@ -104,13 +106,16 @@ def _check_token(context: Any, settings: PortalSettings) -> None:
         raise HTTPException(403, "this token isn't for predictions")
 
 
-async def _first(requests: AsyncIterator[bytes], seconds: float) -> bytes:
-    try:
-        return await asyncio.wait_for(anext(requests), seconds)
-    except asyncio.TimeoutError:
-        raise HTTPException(408, "the request is too slow; send it again") from None
-    except StopAsyncIteration:
-        raise HTTPException(400, "the request has no message") from None
+async def _only(requests: AsyncIterator[bytes]) -> bytes:
+    """Return the only message of a stream, to whose end a client must come to see an error."""
+    found = None
+    async for message in requests:
+        if found is not None:
+            raise HTTPException(400, "the request has more than one message")
+        found = message
+    if found is None:
+        raise HTTPException(400, "the request has no message")
+    return found
 
 
 class _Service:

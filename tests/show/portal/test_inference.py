@@ -172,6 +172,10 @@ def test_a_message_that_is_none_and_one_that_does_not_come_are_errors(addresses:
             call(b"\0" * (33 << 20), metadata=metadata, timeout=HANG_GUARD)
         assert caught.value.code() == transport.StatusCode.RESOURCE_EXHAUSTED
         stream = channel.stream_unary(path, None, None)
+        for messages in ([], [b"", b""]):
+            with pytest.raises(transport.RpcError) as caught:
+                stream(iter(messages), metadata=metadata, timeout=HANG_GUARD)
+            assert caught.value.code() == transport.StatusCode.INVALID_ARGUMENT
         with pytest.raises(transport.RpcError) as caught:
             stream(_never(), metadata=metadata, timeout=HANG_GUARD)
         assert caught.value.code() == transport.StatusCode.CANCELLED
