@@ -1,6 +1,6 @@
 """Matching of items and hosts: the unmet needs of an item on a host, and the nearest host.
 
-Pure functions of what an item needs (``requirements.Needs``) and what a host offers
+Pure functions of what an item needs (``Needs``) and what a host offers
 (``capabilities.Capabilities``). A match is an empty list.
 """
 

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, TypeAlias
 from markupsafe import Markup
 
 from pytest_mlms.core.text import shortened
-from pytest_mlms.show.pages.scales import Axis
-from pytest_mlms.show.pages.svg import (
+from pytest_mlms.show.pages.drawing import (
     CHARACTER,
     WIDTH,
+    Axis,
     element,
     filled,
     group_of_words,

@@ -153,7 +153,7 @@ def style_sheet() -> str:
     """Return the style sheet of reports and pages, which has no URL and nothing from elsewhere."""
     from markupsafe import Markup
 
-    from pytest_mlms.show.pages.svg import palette_css
+    from pytest_mlms.show.pages.drawing import palette_css
 
     rules = resources.files(__package__).joinpath(_TEMPLATES, "style.css").read_text()
     return Markup(f"{palette_css()}\n{rules}")

@@ -18,16 +18,17 @@ from pytest_mlms.measure.trace.roofline import has_roof
 from pytest_mlms.measure.trace.summary import TraceContext, device_time, model_latency
 from pytest_mlms.measure.trace.tables import LayerRow
 from pytest_mlms.show.pages.canvas import Figure, Plot, around
-from pytest_mlms.show.pages.scales import (
+from pytest_mlms.show.pages.drawing import (
+    SERIES,
     Axis,
     Scale,
     linear_scale,
     log_scale,
     microsecond_tick,
     microseconds,
+    paint_of,
     rows_axis,
 )
-from pytest_mlms.show.pages.svg import SERIES, paint_of
 
 NO_TYPE = "no type"
 """The name of a type that a framework doesn't tell."""

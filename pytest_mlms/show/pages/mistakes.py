@@ -18,9 +18,18 @@ from markupsafe import Markup
 from pytest_mlms.core.text import shortened
 from pytest_mlms.measure.evaluate.tasks.task import ClassCounts
 from pytest_mlms.show.pages.canvas import Context, Figure, Plot, around
+from pytest_mlms.show.pages.drawing import (
+    WIDTH,
+    Axis,
+    element,
+    filled,
+    linear_scale,
+    picture,
+    rows_axis,
+    whole_number,
+    words,
+)
 from pytest_mlms.show.pages.item import ItemView
-from pytest_mlms.show.pages.scales import Axis, linear_scale, rows_axis, whole_number
-from pytest_mlms.show.pages.svg import WIDTH, element, filled, picture, words
 
 _COLUMNS = ("label", "class_1")
 _MOST_ROWS = 1_000_000  # of predictions.csv

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pytest_mlms.core.text import shortened, visible
 from pytest_mlms.predict.pictures import COLOURS, MOST_OBJECTS
-from pytest_mlms.show.pages.svg import FONT, element, filled
+from pytest_mlms.show.pages.drawing import FONT, element, filled
 
 _SIDE = 280.0  # of a picture, in its units: its numbers can be read in a quarter of a window
 _MOST_CLASSES = 8  # of a mask

@@ -59,7 +59,7 @@ def _possible(item: ItemView) -> Sequence[Section]:
 
         return [Section("Agreement against its limits", _FIGURES, intervals_section)]
     if item.kind == "performance":
-        from pytest_mlms.show.pages.latency import latency_section
+        from pytest_mlms.show.pages.estimates import latency_section
 
         return [Section("Latency", _FIGURES, latency_section), *_of_trace(item)]
     if item.kind == "trace":

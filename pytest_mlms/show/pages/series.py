@@ -32,10 +32,10 @@ from pytest_mlms.keep.history.run_lines import read_run
 from pytest_mlms.keep.history.series import case_label
 from pytest_mlms.keep.history.store import open_to_read
 from pytest_mlms.show.pages.canvas import Figure, Plot
+from pytest_mlms.show.pages.drawing import Axis, Scale, linear_scale, short_value
 from pytest_mlms.show.pages.item import ItemView
 from pytest_mlms.show.pages.numbers import interval_text, quantity_label, signed, value_text
 from pytest_mlms.show.pages.run import RunView
-from pytest_mlms.show.pages.scales import Axis, Scale, linear_scale, short_value
 
 _LAST = 200  # points of a series
 _MOST_PACKAGES = 3  # that a text names; the rest is counted

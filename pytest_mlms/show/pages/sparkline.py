@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from pytest_mlms.core.records import UNUSABLE
+from pytest_mlms.show.pages.drawing import element, filled, linear_scale, path_of, picture, stroked
 from pytest_mlms.show.pages.numbers import value_text
-from pytest_mlms.show.pages.scales import linear_scale
-from pytest_mlms.show.pages.svg import element, filled, path_of, picture, stroked
 
 if TYPE_CHECKING:
     from pytest_mlms.show.pages.series import SeriesView

@@ -20,9 +20,9 @@ from pytest_mlms.measure.trace.spans import Trace
 from pytest_mlms.measure.trace.storage import load_trace
 from pytest_mlms.measure.trace.summary import TraceContext
 from pytest_mlms.show.pages.canvas import Context, Figure, Plot, around
+from pytest_mlms.show.pages.drawing import Axis, Scale, microsecond_tick, microseconds, rows_axis
 from pytest_mlms.show.pages.item import ItemView
 from pytest_mlms.show.pages.layers import layers_figures, roofline_figures, types_of
-from pytest_mlms.show.pages.scales import Axis, Scale, microsecond_tick, microseconds, rows_axis
 
 Array = NDArray[Any]
 

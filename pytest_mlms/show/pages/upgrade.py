@@ -23,16 +23,7 @@ from pytest_mlms.decide.upgrade.labels import (
 from pytest_mlms.decide.upgrade.layer_diff import LayerChange
 from pytest_mlms.decide.upgrade.round_record import PeakRecord
 from pytest_mlms.show.pages.canvas import Context, Figure, Plot, around
-from pytest_mlms.show.pages.item import ItemView
-from pytest_mlms.show.pages.latency import (
-    arrays_of,
-    distributions_chart,
-    have_numbers,
-    query_distributions,
-    side_distributions,
-)
-from pytest_mlms.show.pages.numbers import quantity_label
-from pytest_mlms.show.pages.scales import (
+from pytest_mlms.show.pages.drawing import (
     Axis,
     Scale,
     linear_scale,
@@ -42,6 +33,15 @@ from pytest_mlms.show.pages.scales import (
     short_value,
     signed_number,
 )
+from pytest_mlms.show.pages.estimates import (
+    arrays_of,
+    distributions_chart,
+    have_numbers,
+    query_distributions,
+    side_distributions,
+)
+from pytest_mlms.show.pages.item import ItemView
+from pytest_mlms.show.pages.numbers import quantity_label
 
 _PAINTS = {
     Verdict.REGRESSED: "bad",

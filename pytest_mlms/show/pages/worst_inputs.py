@@ -14,9 +14,9 @@ from pytest_mlms.core.files import read_regular
 from pytest_mlms.core.units import format_quantity
 from pytest_mlms.measure.evaluate.tasks.task import BoxMark
 from pytest_mlms.show.pages.canvas import Context
+from pytest_mlms.show.pages.drawing import element, filled, number, path_of, picture, stroked, words
 from pytest_mlms.show.pages.examples import Example, Waveform, read_examples
 from pytest_mlms.show.pages.item import ItemView
-from pytest_mlms.show.pages.svg import element, filled, number, path_of, picture, stroked, words
 
 COLOURS = {"label": "#ffd60a", "right": "#2fd575", "wrong": "#ff3b30"}
 """Kind of a box -> its colour, on pictures of any colour."""

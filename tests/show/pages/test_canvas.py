@@ -9,8 +9,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from pytest_mlms.show.pages.canvas import LegendEntry, Plot, draw_legend
-from pytest_mlms.show.pages.scales import Axis, Scale, linear_scale, log_scale, rows_axis
-from pytest_mlms.show.pages.svg import PAINTS
+from pytest_mlms.show.pages.drawing import PAINTS, Axis, Scale, linear_scale, log_scale, rows_axis
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -118,5 +118,5 @@ def test_a_report_of_calls_imports_no_code_of_traces_upgrades_and_mistakes(tmp_p
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     parts = ("traces", "layers", "structure", "upgrade", "mistakes", "worst_inputs", "series")
     others = {f"pytest_mlms.show.pages.{part}" for part in parts}
-    assert "pytest_mlms.show.pages.latency" in done.stdout.split()
+    assert "pytest_mlms.show.pages.estimates" in done.stdout.split()
     assert not others & set(done.stdout.split())

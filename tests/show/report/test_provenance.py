@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_mlms.keep.results.run_line import GitRecord, JobRecord
-from pytest_mlms.show.report import provenance
+from pytest_mlms.show.report import results
 from pytest_mlms.show.report.provenance import job_of, revision_of
 
 GITHUB = {
@@ -116,7 +116,7 @@ def test_a_git_that_gives_no_answer_costs_its_time_limit_only(
     slow.write_text("#!/bin/sh\nexec sleep 600\n")
     slow.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(provenance, "_SECONDS", 0.2)
+    monkeypatch.setattr(results, "_SECONDS", 0.2)
     assert revision_of(tmp_path, {}) is None
 
 
