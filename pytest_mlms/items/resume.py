@@ -18,8 +18,8 @@ from pytest_mlms.config import Config
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.recorded import recorded_launch, without_devices
 from pytest_mlms.items.warned import failure_without_limits
-from pytest_mlms.keep.results.case_digest import case_digest, definition_of
 from pytest_mlms.keep.results.checked_lines import read_lines
+from pytest_mlms.keep.results.item_result import case_digest, definition_of
 from pytest_mlms.keep.results.results_reader import ItemLines, read_results
 from pytest_mlms.provide.cases import Case, case_of
 from pytest_mlms.provide.stacks.declaration import declaration_of

@@ -17,7 +17,7 @@ from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.records import Stack
 from pytest_mlms.core.serialization import to_plain
 from pytest_mlms.keep.history.machine_class import machine_class
-from pytest_mlms.keep.results.case_digest import definition_of
+from pytest_mlms.keep.results.item_result import definition_of
 from pytest_mlms.manifest.load import LoadedManifest, find_manifests, load
 from pytest_mlms.manifest.schema import Model
 from pytest_mlms.provide.artifacts.digest import digest_of

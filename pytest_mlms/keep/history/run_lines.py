@@ -27,8 +27,8 @@ from pytest_mlms.keep.results.line import (
     OwnQuantity,
     StackRecord,
 )
-from pytest_mlms.keep.results.machine_record import MACHINE
 from pytest_mlms.keep.results.run_line import (
+    MACHINE,
     EndRecord,
     GitRecord,
     Head,

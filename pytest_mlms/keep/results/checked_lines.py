@@ -26,8 +26,7 @@ from pytest_mlms.keep.results.line import (
     ModelRecord,
     StackRecord,
 )
-from pytest_mlms.keep.results.machine_record import MACHINE
-from pytest_mlms.keep.results.run_line import HeadOfItem, format_problem
+from pytest_mlms.keep.results.run_line import MACHINE, HeadOfItem, format_problem
 from pytest_mlms.keep.results.strict import StrictReader, Taken
 
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pytest_mlms.core.quantities import QUANTITIES
 from pytest_mlms.core.records import Decision, Estimate, Kind, Launch, Verdict
 from pytest_mlms.core.serialization import OrDefault, omitted_if_default
-from pytest_mlms.keep.results.machine_record import MachineRecord
-from pytest_mlms.keep.results.run_line import HeadOfItem
+from pytest_mlms.keep.results.run_line import HeadOfItem, MachineRecord
 from pytest_mlms.keep.results.strict import Count, Name, Text
 from pytest_mlms.measure.evaluate.limits import scale_of
 

@@ -12,8 +12,7 @@ from pytest_mlms.author.loading import load_manifest
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.records import Stack
 from pytest_mlms.core.serialization import to_plain
-from pytest_mlms.keep.results.case_digest import definition_of
-from pytest_mlms.keep.results.item_result import load_identity
+from pytest_mlms.keep.results.item_result import definition_of, load_identity
 from pytest_mlms.keep.results.line import load_of
 from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.manifest.schema import Model

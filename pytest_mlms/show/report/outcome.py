@@ -16,8 +16,7 @@ import pytest
 
 from pytest_mlms.core.errors import InvalidRun, MlmsError
 from pytest_mlms.core.records import Verdict
-from pytest_mlms.keep.results.case_digest import case_digest
-from pytest_mlms.keep.results.item_result import ItemResult, identity_of
+from pytest_mlms.keep.results.item_result import ItemResult, case_digest, identity_of
 from pytest_mlms.keep.results.line import Outcome
 from pytest_mlms.keep.results.recorder import RECORDER, Recorder
 from pytest_mlms.provide.cases import Case, case_of

@@ -14,7 +14,7 @@ from pytest_mlms.core.units import format_quantity
 from pytest_mlms.decide.upgrade import setting
 from pytest_mlms.decide.upgrade.labels import percent
 from pytest_mlms.explain.repro.expectation import can_reduce, can_replay
-from pytest_mlms.keep.results.machine_record import MachineRecord
+from pytest_mlms.keep.results.run_line import MachineRecord
 from pytest_mlms.provide.stacks.declared import framework_of
 from pytest_mlms.provide.stacks.exact import changed_packages, framework_releases
 from pytest_mlms.provide.stacks.exact_packages import NONE, Difference

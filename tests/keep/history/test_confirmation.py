@@ -17,7 +17,7 @@ from pytest_mlms.keep.history.confirmation import Plan, StackNames, plan_of, sid
 from pytest_mlms.keep.history.gate_verdict import Finding
 from pytest_mlms.keep.history.queries import points, series_by_id, series_names, versions_of
 from pytest_mlms.keep.history.store import open_history
-from pytest_mlms.keep.results.case_digest import definition_of
+from pytest_mlms.keep.results.item_result import definition_of
 from pytest_mlms.provide.host.machine import machine_state
 from tests.support.cases import digits_case
 from tests.support.histories import run_name, write_run
