@@ -314,7 +314,7 @@ def _draft_manifest(session: Session) -> None:
 
 def _check_history(session: Session) -> None:
     """Refuse an address of a history that is wrong, before anything is measured."""
-    from pytest_mlms.show.report.run_history import check_address
+    from pytest_mlms.show.report.run_folders import check_address
 
     session.history_notices = check_address(session.config)
 

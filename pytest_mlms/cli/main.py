@@ -59,7 +59,7 @@ class _Copied:
 def _tell(name: str, text: str) -> None:
     from pytest_mlms.core.text import shortened
     from pytest_mlms.show.report.github_annotations import github_annotations, workflow_command
-    from pytest_mlms.show.report.markdown import code_block
+    from pytest_mlms.show.report.step_summary import code_block
 
     workspace = Path(os.environ.get("GITHUB_WORKSPACE") or ".").absolute()
     lines = [line for line in text.splitlines() if line.strip()] or ["it failed"]

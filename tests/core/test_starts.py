@@ -56,4 +56,4 @@ def test_only_isolated_interpreters_run_modules_and_code() -> None:
             if {"-m", "-c"} & set(words) and "-I" not in words:
                 found.append(str(path.relative_to(ROOT / "pytest_mlms")))
     question = "provide/stacks/interpreters.py"
-    assert set(found) == {"show/report/provenance.py", "core/starts.py", question}
+    assert set(found) == {"show/report/results.py", "core/starts.py", question}

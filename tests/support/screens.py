@@ -21,8 +21,7 @@ import pytest
 from pytest_mlms.show.pages.run import items_of
 from pytest_mlms.show.report.reasons import fitted, told_once
 from pytest_mlms.show.report.reporter import _shown
-from pytest_mlms.show.report.summary import summary_line
-from pytest_mlms.show.report.terminal import write_tables
+from pytest_mlms.show.report.terminal import summary_line, write_tables
 
 FOLDER = Path(__file__).parent.parent / "show" / "report" / "screens"
 WIDTHS = (80, 100)

@@ -26,7 +26,7 @@ from pytest_mlms.session import Session
 if TYPE_CHECKING:
     from pytest_mlms.provide.cases import Case
     from pytest_mlms.show.report.ci_outputs import CiRun
-    from pytest_mlms.show.report.own_warnings import OwnWarnings
+    from pytest_mlms.show.report.reasons import OwnWarnings
     from pytest_mlms.show.report.results import ResultsFile
 
 _UNIMPORTABLE = re.compile(
@@ -223,7 +223,7 @@ class Reporter:
 
     def pytest_sessionstart(self) -> None:
         if os.environ.get("GITHUB_ACTIONS") == "true":
-            from pytest_mlms.show.report.other_annotations import leave_items_to_us
+            from pytest_mlms.show.report.github_annotations import leave_items_to_us
 
             leave_items_to_us(self._config.pluginmanager)
 
@@ -241,7 +241,7 @@ class Reporter:
         if "pytest_mlms.warning_types" not in sys.modules:  # so that it isn't one of ours
             return
         if self._warnings is None:
-            from pytest_mlms.show.report.own_warnings import OwnWarnings
+            from pytest_mlms.show.report.reasons import OwnWarnings
 
             self._warnings = OwnWarnings()
         terminal = self._config.pluginmanager.getplugin("terminalreporter")
@@ -320,7 +320,7 @@ class Reporter:
         if not self._results:
             return
         from pytest_mlms.show.pages.run import items_of
-        from pytest_mlms.show.report.summary import summary_line
+        from pytest_mlms.show.report.terminal import summary_line
 
         terminal.write_line(summary_line(items_of(self._results, self._session.run_folder)))
 
@@ -402,7 +402,7 @@ class Reporter:
         address = self._session.config.history
         if address is None or not file.path.exists():
             return
-        from pytest_mlms.show.report.run_history import add_to_history
+        from pytest_mlms.show.report.run_folders import add_to_history
 
         outcome = add_to_history(address, self._session.config.results, file.path.parent)
         self._written += outcome.lines

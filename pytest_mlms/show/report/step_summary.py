@@ -1,8 +1,9 @@
-"""Summary of a run in Markdown, for the page of a job in GitHub Actions.
+"""Markdown that GitHub shows as meant, and the summary of a run in it, for the page of a job.
 
-Names and messages may come from strangers: every character that Markdown or HTML gives a meaning
-is written as an entity, which GitHub shows and never interprets.
-"""
+Names and messages may come from strangers. They stand in code spans and code blocks, where no
+character has a meaning: neither markup, nor mentions of people, nor numbers of issues. Elsewhere
+every character that Markdown or HTML gives a meaning is written as an entity, which GitHub shows
+and never interprets."""
 
 from __future__ import annotations
 
@@ -11,14 +12,67 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from pytest_mlms.core.records import Verdict
-from pytest_mlms.core.text import shortened, visible
+from pytest_mlms.core.text import columns_of, shortened, visible
 from pytest_mlms.show.pages.findings import findings_of, judged_of
 from pytest_mlms.show.pages.item import ItemView
 from pytest_mlms.show.pages.numbers import NONE
 from pytest_mlms.show.report.github_annotations import has_manifest_errors, place_of
-from pytest_mlms.show.report.markdown import code_block
 from pytest_mlms.show.report.reasons import by_reason, headline
-from pytest_mlms.show.report.summary import summary_line
+from pytest_mlms.show.report.terminal import summary_line
+
+_LONGEST = 300  # characters of a code span
+_TICKS = re.compile("`+")
+
+
+def code(text: str) -> str:
+    """Return a text as a code span in one line; "" for an empty one."""
+    line = " ".join(visible(shortened(text, _LONGEST)).split())
+    if not line:
+        return ""
+    if line.startswith("`") or line.endswith("`"):
+        line = f" {line} "
+    fence = "`" * (_longest_run(line) + 1)
+    return f"{fence}{line}{fence}"
+
+
+def code_block(lines: Iterable[str], language: str = "") -> str:
+    """Return lines as a fenced block."""
+    text = "\n".join(visible(line) for line in lines)
+    fence = "`" * max(3, _longest_run(text) + 1)
+    return f"{fence}{language}\n{text}\n{fence}\n"
+
+
+def _longest_run(text: str) -> int:
+    """Return the length of the longest row of backticks in a text."""
+    lengths = [len(run) for run in _TICKS.findall(text)]
+    return max(lengths, default=0)
+
+
+def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table whose columns are as wide as their cells; "" without rows.
+
+    Cells are Markdown of one line each.
+    """
+    # A table ends a cell at each bar, also in a code span, and after a backslash all the same.
+    body = [[text.replace("\\|", "\\ |").replace("|", "\\|") for text in row] for row in rows]
+    if not body:
+        return ""
+    columns = zip(titles, *body, strict=True)
+    widths = [max(3, *map(columns_of, column)) for column in columns]
+    rule = ["-" * width for width in widths]
+    lines = []
+    for row in (titles, rule, *body):
+        cells = [
+            cell + " " * (width - columns_of(cell)) for cell, width in zip(row, widths, strict=True)
+        ]
+        lines.append(f"| {' | '.join(cells)} |\n")
+    return "".join(lines)
+
+
+def folded(title: str, body: str) -> str:
+    """Return Markdown that opens by a click; the title is text of ours, as HTML would be read."""
+    return f"<details><summary>{title}</summary>\n\n{body}\n</details>\n"
+
 
 MOST_BYTES = 900 * 1024
 """Largest summary of a step: GitHub drops one above 1 MiB."""

@@ -31,8 +31,8 @@ from pytest_mlms.show.pages.findings import judged_of
 from pytest_mlms.show.pages.item import ItemView
 from pytest_mlms.show.pages.numbers import NONE, value_text
 from pytest_mlms.show.pages.run import RunView, read_run
-from pytest_mlms.show.report.markdown import code, code_block, folded, table
-from pytest_mlms.show.report.summary import count_verdicts
+from pytest_mlms.show.report.step_summary import code, code_block, folded, table
+from pytest_mlms.show.report.terminal import count_verdicts
 from pytest_mlms.show.report.upgrade_facts import (
     UpgradeSoftware,
     machine_facts,

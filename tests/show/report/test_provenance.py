@@ -11,7 +11,7 @@ import pytest
 
 from pytest_mlms.keep.results.run_line import GitRecord, JobRecord
 from pytest_mlms.show.report import results
-from pytest_mlms.show.report.provenance import job_of, revision_of
+from pytest_mlms.show.report.results import job_of, revision_of
 
 GITHUB = {
     "GITHUB_ACTIONS": "true",

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pytest_mlms.show.pages.item import ItemView
-from pytest_mlms.show.report.summary import is_gated, summary_line
+from pytest_mlms.show.report.terminal import is_gated, summary_line
 from tests.support.result_lines import upgrade
 from tests.support.views import view_of
 
