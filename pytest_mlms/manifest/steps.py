@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field, model_validator
 
-from pytest_mlms.manifest import audio_steps, output_steps, text_steps
+from pytest_mlms.manifest import output_steps, text_steps
 from pytest_mlms.manifest.sources import is_remote
 from pytest_mlms.manifest.types import (
     Closed,
@@ -301,16 +301,16 @@ class InputStep(Step):
     normalize: Normalize | None = None
     cast: Cast | None = None
     quantize: Quantize | None = None
-    mono: audio_steps.Mono | None = None
-    resample: audio_steps.Resample | None = None
-    fix_length: audio_steps.FixLength | None = None
-    frame: audio_steps.Frame | None = None
-    spectrogram: audio_steps.Spectrogram | None = None
-    mel: audio_steps.Mel | None = None
-    log: audio_steps.Log | None = None
-    mfcc: audio_steps.Mfcc | None = None
-    transpose: audio_steps.Transpose | None = None
-    expand_dims: audio_steps.ExpandDims | None = None
+    mono: text_steps.Mono | None = None
+    resample: text_steps.Resample | None = None
+    fix_length: text_steps.FixLength | None = None
+    frame: text_steps.Frame | None = None
+    spectrogram: text_steps.Spectrogram | None = None
+    mel: text_steps.Mel | None = None
+    log: text_steps.Log | None = None
+    mfcc: text_steps.Mfcc | None = None
+    transpose: text_steps.Transpose | None = None
+    expand_dims: text_steps.ExpandDims | None = None
     tokenize: text_steps.Tokenize | None = None
 
 

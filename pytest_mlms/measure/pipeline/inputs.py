@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from pytest_mlms.core.errors import DatasetError
-from pytest_mlms.manifest.audio_steps import Mel
 from pytest_mlms.manifest.schema import BATCH, Input
 from pytest_mlms.manifest.steps import (
     QUANTISED,
@@ -28,7 +27,7 @@ from pytest_mlms.manifest.steps import (
     SetLayout,
     check_channels,
 )
-from pytest_mlms.manifest.text_steps import Tokenize
+from pytest_mlms.manifest.text_steps import Mel, Tokenize
 from pytest_mlms.measure.pipeline import observers
 from pytest_mlms.measure.pipeline.geometry import Size, crop_window, resized_size
 from pytest_mlms.measure.pipeline.pictures import (

@@ -20,7 +20,9 @@ from numpy.typing import NDArray
 
 from pytest_mlms.core.errors import DatasetError, MlmsError
 from pytest_mlms.core.extras import install
-from pytest_mlms.manifest.audio_steps import (
+from pytest_mlms.manifest.schema import Input
+from pytest_mlms.manifest.steps import InputStep
+from pytest_mlms.manifest.text_steps import (
     ExpandDims,
     FixLength,
     Frame,
@@ -31,8 +33,6 @@ from pytest_mlms.manifest.audio_steps import (
     Spectrogram,
     Transpose,
 )
-from pytest_mlms.manifest.schema import Input
-from pytest_mlms.manifest.steps import InputStep
 from pytest_mlms.measure.pipeline import observers
 from pytest_mlms.provide.artifacts.digest import POINTER_ADVICE, is_pointer
 

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from pytest_mlms.core.errors import DatasetError
 from pytest_mlms.core.records import Place
-from pytest_mlms.manifest.audio_steps import FixLength, Frame, Log, Mel, Mfcc, Spectrogram
 from pytest_mlms.manifest.schema import Input
+from pytest_mlms.manifest.text_steps import FixLength, Frame, Log, Mel, Mfcc, Spectrogram
 from pytest_mlms.measure.pipeline.dataset import open_dataset
 from pytest_mlms.measure.pipeline.inputs import preprocess
 from pytest_mlms.measure.pipeline.sounds import (
