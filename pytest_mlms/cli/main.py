@@ -82,6 +82,7 @@ _SUBCOMMANDS = {
     "doctor": ("doctor", "add_doctor"),
     "describe": ("describe", "add_describe"),
     "predict": ("predict", "add_predict"),
+    "library": ("library", "add_library"),
     "judge": ("judge", "add_judge"),
     "bisect": ("bisect", "add_bisect"),
     "repro": ("repro", "add_repro"),

@@ -15,6 +15,7 @@ INSTALL = "pip install"
 """The words of the advice."""
 
 EXTRAS = {
+    "cffi": "library",
     "fastapi": "portal",
     "grpc": "grpc",
     "jinja2": "report",
