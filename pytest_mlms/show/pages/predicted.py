@@ -14,7 +14,8 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from pytest_mlms.core.text import shortened, visible
-from pytest_mlms.predict.pictures import COLOURS, MOST_OBJECTS
+from pytest_mlms.measure.pipeline.shown import COLOURS
+from pytest_mlms.predict.pictures import MOST_OBJECTS
 from pytest_mlms.show.pages.drawing import FONT, element, filled
 
 _SIDE = 280.0  # of a picture, in its units: its numbers can be read in a quarter of a window
@@ -129,12 +130,17 @@ def _edge(value: float | None) -> str:
 def _box(number: int, box: Sequence[float], colour: str, title: str) -> Markup:
     """Return a box in units of the picture, with its number in its upper left corner."""
     left, top, right, bottom = box
-    sizes = {"width": max(right - left, 0), "height": max(bottom - top, 0)}
-    lines = {"fill": "none", "stroke": colour, "stroke_width": 2.0, "pointer_events": "all"}
+    sizes: dict[str, Any] = {"width": max(right - left, 0), "height": max(bottom - top, 0)}
+    lines: dict[str, Any] = {
+        "fill": "none",
+        "stroke": colour,
+        "stroke_width": 2.0,
+        "pointer_events": "all",
+    }
     width = _DIGIT * len(str(number)) + 6
     corner, above = max(left, 0), max(top, 0)
     tag = element("rect", x=corner, y=above, width=width, height=_TAG, fill=colour)
-    text = {"x": corner + width / 2, "y": above + 11.5, "text_anchor": "middle"}
+    text: dict[str, Any] = {"x": corner + width / 2, "y": above + 11.5, "text_anchor": "middle"}
     return element(
         "g",
         element("rect", x=left, y=top, **sizes, **lines),
@@ -191,7 +197,7 @@ def input_picture(shown: Shown, name: str) -> Markup | None:
     across, down = _sizes(shown)
     rendering = "pixelated" if max(shown["input.size"]) <= _SMALL else None
     data = {"href": _data(shown["input.png"], "image/png"), "preserveAspectRatio": "none"}
-    size = {"width": across, "height": down}
+    size: dict[str, Any] = {"width": across, "height": down}
     image = element("image", id=_INPUT, image_rendering=rendering, **size, **data)
     return _svg([image], across, down, f"input {name}")
 
@@ -214,8 +220,8 @@ def _sizes(shown: Shown) -> tuple[float, float]:
 
 def _svg(parts: Sequence[Markup], across: float, down: float, label: str) -> Markup:
     box = f"0 0 {across:.1f} {down:.1f}"
-    text = {"font_family": "system-ui, sans-serif", "font_size": FONT}
-    names = {"role": "img", "aria_label": label, "class_": "picture"}
+    text: dict[str, Any] = {"font_family": "system-ui, sans-serif", "font_size": FONT}
+    names: dict[str, Any] = {"role": "img", "aria_label": label, "class_": "picture"}
     return element("svg", *parts, viewBox=box, width=across, height=down, **text, **names)
 
 

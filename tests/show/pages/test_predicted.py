@@ -132,9 +132,9 @@ def test_names_of_strangers_are_escaped() -> None:
         made = str(page.answers([found, found]))  # type: ignore[attr-defined]
         assert "<script>" not in made
         assert "&lt;script&gt;" in made
-    for made in (input_picture(PICTURE, HOSTILE), input_sound({"input.wav": BYTES}, HOSTILE)):
-        assert made is not None
-        assert "<script>" not in made
+    for drawn in (input_picture(PICTURE, HOSTILE), input_sound({"input.wav": BYTES}, HOSTILE)):
+        assert drawn is not None
+        assert "<script>" not in drawn
 
 
 def test_small_pictures_are_squares_and_other_inputs_have_neither_picture_nor_sound() -> None:
