@@ -252,7 +252,7 @@ class Plot:
     """A chart with axes ``x`` and ``y``, to which marks are added one by one.
 
     ``label`` says in words what it shows, for those who can't see it. Marks are in the units of the
-    axes; ``title`` is their tooltip, ``paint`` a name of ``svg.PAINTS``.
+    axes; ``title`` is their tooltip, ``paint`` a name of ``drawing.PAINTS``.
     """
 
     label: str

@@ -92,11 +92,11 @@ def explain_worst(
         facts.append(f"best class {best}, the reference's {expected}")
     lines.append(f"  worst input: {', '.join(facts)}")
 
-    rows = [
+    row, expected_row = (
         {name: values[index] for name, values in side.items()}
         for side in (outputs, reference.outputs)
-    ]
-    for value in most_different(*rows, tolerance):
+    )
+    for value in most_different(row, expected_row, tolerance):
         place = "".join(f"[{axis}]" for axis in value.place)
         ours, theirs = (
             repr(side) if isinstance(side, str) else f"{side:.7g}"

@@ -65,9 +65,10 @@ def finish_report(
     case = case_of(item)
     error = call.excinfo.value if call.excinfo else None
     if report.when == "teardown":  # the item may run again
-        for key in (RECORDER, _LINE):
-            if key in item.stash:
-                del item.stash[key]
+        if RECORDER in item.stash:
+            del item.stash[RECORDER]
+        if _LINE in item.stash:
+            del item.stash[_LINE]
     if report.failed and case is not None:
         path, line, name = report.location
         report.location = (path, line, f"{case.loaded.manifest.name}: {name}")
