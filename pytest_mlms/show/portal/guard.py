@@ -96,7 +96,8 @@ class Guard:
         """Return the answer to a request that must not get any further; None for the others."""
         if not self._names.has_host(request.headers.get("host", "")):
             return _refused(request, 421, "this portal has another name; see --url")
-        if request.method not in _SAFE_METHODS and self._is_cross_site(request):
+        is_safe = request.method in _SAFE_METHODS and not is_inference(request)
+        if not is_safe and self._is_cross_site(request):
             return _refused(request, 403, "the request comes from another site")
         if request.method not in _SAFE_METHODS and not self._is_taken_without_token(request):
             return _refused(request, 403, "a portal without a token takes nothing")
@@ -123,17 +124,17 @@ class Guard:
         return _refused(request, 403, f"this token may {allowed}, and nothing else")
 
     def _is_cross_site(self, request: Request) -> bool:
-        """Return whether a request that changes something was made by a page of another site.
+        """Return whether a request that changes or opens something was made by another site's page.
 
-        Browsers name the site with each such request. What has neither header is no browser's, and
-        a program has no cookie that could be misused.
+        Browsers name the site with each such request; none is an address that a person typed. What
+        has neither header is no browser's, and a program has no cookie that could be misused.
         """
         origin = request.headers.get("origin")
         if origin is not None:
             return not self._names.has_origin(origin, request.headers.get("host", ""))
         site = request.headers.get("sec-fetch-site")
         if site is not None:
-            return site != "same-origin"
+            return site != "same-origin" and (site, request.method) != ("none", "GET")
         return SESSION_COOKIE in request.cookies
 
     def _purposes(self, request: Request) -> frozenset[str]:
