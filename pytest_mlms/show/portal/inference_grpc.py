@@ -31,6 +31,7 @@ _CODES = {
 }
 """The code of each status that the same error has over HTTP; INTERNAL for others."""
 
+_ENDING_SECONDS = 5  # for calls that have begun, as HTTP's have
 _Answering = Callable[[bytes], Awaitable[bytes]]
 
 
@@ -64,7 +65,7 @@ async def serving_grpc(predictions: Predictions, settings: PortalSettings) -> As
     try:
         yield
     finally:
-        await server.stop(None)
+        await server.stop(_ENDING_SECONDS)
 
 
 def _handler(answering: _Answering, predictions: Predictions, settings: PortalSettings) -> Any:
@@ -76,8 +77,9 @@ def _handler(answering: _Answering, predictions: Predictions, settings: PortalSe
     async def handle(requests: AsyncIterator[bytes], context: Any) -> bytes:
         try:
             _check_token(context, settings)
-            body = await asyncio.wait_for(_only(requests), settings.limits.stall_seconds)
-            with predictions.holding(len(body)):
+            with contextlib.ExitStack() as held:
+                reading = _only(requests, predictions, held)
+                body = await asyncio.wait_for(reading, settings.limits.stall_seconds)
                 return await answering(body)
         except asyncio.TimeoutError:
             await context.abort(_CODES[408], "the request is too slow; send it again")
@@ -106,12 +108,18 @@ def _check_token(context: Any, settings: PortalSettings) -> None:
         raise HTTPException(403, "this token isn't for predictions")
 
 
-async def _only(requests: AsyncIterator[bytes]) -> bytes:
-    """Return the only message of a stream, to whose end a client must come to see an error."""
+async def _only(
+    requests: AsyncIterator[bytes], predictions: Predictions, held: contextlib.ExitStack
+) -> bytes:
+    """Return the only message of a stream, to whose end a client must come to see an error.
+
+    Its bytes are held from its arrival on, however long the end takes.
+    """
     found = None
     async for message in requests:
         if found is not None:
             raise HTTPException(400, "the request has more than one message")
+        held.enter_context(predictions.holding(len(message)))
         found = message
     if found is None:
         raise HTTPException(400, "the request has no message")
