@@ -5,7 +5,6 @@ A model's name is the path of its manifest, and its versions are the stacks that
 
 from __future__ import annotations
 
-import re
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +26,7 @@ SERVER: dict[str, Any] = {
 
 
 _LENGTH = "Inference-Header-Content-Length"
-_MODEL = re.compile(r"(?P<name>.+?)(?:/versions/(?P<version>.+?))?(?:/(?P<action>ready|infer))?")
+_ACTIONS = ("ready", "infer")
 
 
 class _Address(NamedTuple):
@@ -112,10 +111,12 @@ async def described(predictions: Predictions, name: str, version: str) -> dict[s
 
 
 def _address(path: str) -> _Address:
-    match = _MODEL.fullmatch(path)
-    if match is None:
+    before, slash, action = path.rpartition("/")
+    model, action = (before, action) if slash and action in _ACTIONS else (path, "")
+    name, said, version = model.partition("/versions/")
+    if not name or (said and not version):
         raise HTTPException(404, "there is no such model")
-    return _Address(match["name"], match["version"] or "", match["action"] or "")
+    return _Address(name, version, action)
 
 
 def _json_bytes(request: Request) -> int | None:
