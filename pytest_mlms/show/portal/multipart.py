@@ -59,7 +59,17 @@ def _parts(pieces: Sequence[bytes]) -> Iterator[Part]:
         filename = fields.get_param("filename", header="content-disposition")
         if not isinstance(name, str):
             raise HTTPException(400, "a field of the form has no name")
-        yield Part(name, None if filename is None else collapse_rfc2231_value(filename), content)
+        yield Part(name, None if filename is None else _plain(filename), content)
+
+
+def _plain(filename: str | tuple[str | None, str | None, str]) -> str:
+    """Return a file's name in the character set that it says; raises HTTPException."""
+    try:
+        plain = collapse_rfc2231_value(filename)
+        plain.encode()  # character sets of Python's own have halves of characters
+    except ValueError:
+        raise HTTPException(400, "the name of a file is no text; send it as UTF-8") from None
+    return plain
 
 
 def given_of(parts: Sequence[Part]) -> tuple[Given, str]:
