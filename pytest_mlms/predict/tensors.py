@@ -270,8 +270,10 @@ def _kind(name: str, datatype: Any, shape: Any) -> tuple[str, list[int]]:
         known = ", ".join(_DTYPES)
         raise DatasetError(f"input {name!r}: there is no type {str(datatype)[:20]!r}; {known}")
     is_shape = isinstance(shape, list) and len(shape) <= _MOST_SIZES
-    if not is_shape or not all(type(size) is int and 0 <= size < 1 << 40 for size in shape):
-        raise DatasetError(f"input {name!r}: its shape is {str(shape)[:50]}; send a list of sizes")
+    is_shape = is_shape and all(type(size) is int and size >= 0 for size in shape)
+    # numpy takes no larger sizes, not even of an array without elements
+    if not is_shape or math.prod(size for size in shape if size) >= 1 << 40:
+        raise DatasetError(f"input {name!r}: its shape is {repr(shape)[:50]}; send a list of sizes")
     return dtype, shape
 
 
