@@ -63,6 +63,8 @@ WRONG: list[tuple[Any, str]] = [
     ({"inputs": [{**ONE, "shape": [-2]}]}, r"its shape is \[-2\]"),
     ({"inputs": [{**ONE, "shape": [True]}]}, r"its shape is \[True\]"),
     ({"inputs": [{**ONE, "shape": [1] * 99}]}, r"its shape is \["),
+    ({"inputs": [{**ONE, "shape": [0, 1 << 39, 1 << 39], "data": []}]}, r"its shape is \[0, 5"),
+    ({"inputs": [{**ONE, "shape": "\ud800"}]}, r"its shape is '\\ud800'"),
     ({"inputs": [{**ONE, "datatype": "BF16"}]}, "there is no type 'BF16'"),
     ({"inputs": [{**ONE, "datatype": "UINT8", "data": [1, 256]}]}, "a value is beyond UINT8"),
     ({"inputs": [{**ONE, "datatype": "INT32", "data": [1, 2.0]}]}, "there is float64"),

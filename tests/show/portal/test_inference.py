@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import AsyncIterator, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from starlette.exceptions import HTTPException
 
 from pytest_mlms.api import open_model
+from pytest_mlms.predict.warm import WarmLimits, WarmModels
+from pytest_mlms.show.portal.manifests import Manifests
+from pytest_mlms.show.portal.predictions import Predictions
 from tests.support.portals import Portal, start
 from tests.support.project import DIGITS, HANG_GUARD
-from tests.support.served_models import write_manifests
+from tests.support.served_models import write_faulty_model, write_manifests
 
 http = pytest.importorskip("tritonclient.http")
 grpc = pytest.importorskip("tritonclient.grpc")
@@ -153,6 +160,7 @@ def test_json_alone_is_enough_and_errors_are_the_protocol_s(addresses: Any) -> N
         answer = portal.post(path, body)
         assert (answer.status, list(answer.json)) == (status, ["error"]), answer.text
     assert portal.get("/v2/nothing").status == 404
+    assert portal.get("/v2/models/digits.yaml/versions/").status == 404
     sent = {"Inference_Header_Content_Length": "x"}
     assert portal.post("/v2/models/digits.yaml/infer", b"{}", **sent).status == 400
 
@@ -187,3 +195,41 @@ def _never() -> Iterator[bytes]:
 
     threading.Event().wait(30)
     yield from ()
+
+
+def test_a_message_counts_among_those_that_are_held_before_its_stream_ends(folder: Path) -> None:
+    only = import_module("pytest_mlms.show.portal.inference_grpc")._only
+
+    async def endless() -> AsyncIterator[bytes]:
+        yield b"12345"
+        await asyncio.Event().wait()
+
+    async def read() -> None:
+        models = WarmModels(folder, may_create=False, limits=WarmLimits())
+        predictions = Predictions(Manifests(folder / "m"), folder / "m", models, 4)
+        with contextlib.ExitStack() as held:
+            await asyncio.wait_for(only(endless(), predictions, held), HANG_GUARD)
+
+    with pytest.raises(HTTPException, match="too many inputs are on their way"):
+        asyncio.run(read())
+
+
+def test_a_call_that_has_begun_is_answered_when_the_portal_ends(folder: Path) -> None:
+    write_faulty_model(folder / "m", "slow", seconds=1.5)
+    options = ("--allow-predict", f"--manifests={folder / 'm'}", "--grpc=0")
+    process = start(folder / "results", *options, token=TOKEN)
+    assert process.stdout is not None
+    address = process.stdout.readline().split()[-1]
+    process.stdout.readline()
+    with grpc.InferenceServerClient(address) as client:
+        assert client.is_model_ready("slow.yaml", headers=HEADERS)
+        one = grpc.InferInput("image", [1, 1, 8, 8], "FP32")
+        one.set_data_from_numpy(batch(1))
+        found: list[Any] = []
+        client.async_infer(
+            "slow.yaml", [one], lambda result, error: found.append(error), headers=dict(HEADERS)
+        )
+        time.sleep(0.7)
+        process.terminate()
+        process.communicate(timeout=HANG_GUARD)
+        assert found == [None], found[0].status()

@@ -214,6 +214,9 @@ def test_a_portal_of_loopback_without_a_token_takes_predictions_and_nothing_else
         assert portal.post("/api/v1/runs", b"").status == 403
         evil = portal.post(PATH, json.dumps(given), Origin="https://evil.example")
         assert evil.status == 403
+        model = "/v2/models/digits.yaml/ready"  # which opens the model
+        for site, status in (("cross-site", 403), ("same-site", 403), ("none", 200)):
+            assert portal.get(model, Sec_Fetch_Site=site).status == status
     with serving(folder / "results", f"--manifests={folder / 'm'}", token=None) as portal:
         assert ask_json(portal, **given).status == 403
         assert portal.get("/v2").status == 404
@@ -356,3 +359,13 @@ def test_no_form_is_more_than_an_error(body: bytes) -> None:
             given_of(parse_multipart(content, FORM))
         except HTTPException as error:
             assert error.status_code in (400, 415)
+
+
+@pytest.mark.parametrize(
+    "name", [b"idna''a", b"undefined''a", b"a\0b''a", b"punycode''%ff", b"utf-7''+2AA-"]
+)
+def test_a_file_s_name_in_no_character_set_is_refused(name: bytes) -> None:
+    head = b"Content-Disposition: form-data; name=input; filename*=" + name
+    body = b"--a\r\n" + head + b"\r\n\r\nx\r\n--a--\r\n"
+    with pytest.raises(HTTPException, match="the name of a file is no text"):
+        parse_multipart(body, "multipart/form-data; boundary=a")
