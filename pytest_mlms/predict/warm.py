@@ -189,6 +189,7 @@ class WarmModels:
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._asked = 0
+        self._is_closed = False
         self._pace = 0.1
 
     async def ask(
@@ -216,7 +217,9 @@ class WarmModels:
             self._asked -= 1
 
     async def close(self) -> None:
-        """Close all models."""
+        """Close all models; who still waits for one gets a Refusal."""
+        self._is_closed = True
+        self._changed.set()
         for task in self._tasks:
             task.cancel()
         models = list(self._models.values())
@@ -274,6 +277,8 @@ class WarmModels:
         """
         async with self._door:
             while True:
+                if self._is_closed:
+                    raise Refusal("busy", "the models are being closed")
                 self._forget_ended()
                 model = self._models.get(key)
                 if model is not None:

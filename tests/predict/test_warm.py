@@ -209,3 +209,18 @@ def test_the_portal_s_end_by_force_is_that_of_its_models(manifests: Path) -> Non
 
 def is_alive(process: psutil.Process) -> bool:
     return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
+
+def test_who_waits_when_all_are_closed_opens_no_model_again(manifests: Path) -> None:
+    slow = write_faulty_model(manifests, "slow", seconds=0.5)
+
+    async def work(models: WarmModels) -> Any:
+        await ask(models, slow)
+        waiting = [asyncio.ensure_future(ask(models, slow)) for _ in range(3)]
+        await asyncio.sleep(0.2)
+        await models.close()
+        return await asyncio.gather(*waiting, return_exceptions=True)
+
+    cut_off, *others = served(manifests, work)
+    assert isinstance(cut_off, asyncio.CancelledError)
+    assert [str(one) for one in others] == ["the models are being closed"] * 2
