@@ -98,6 +98,8 @@ def _asked(fields: Mapping[str, Any], given: Given, name: str, latency: bool) ->
 def _given(value: Any) -> Given:
     """Return an input of JSON: of an object, a value by each name."""
     if isinstance(value, dict) and set(value) != {"base64"}:
+        if "" in value:  # the name that an input without any has
+            raise HTTPException(400, "an input has no name; send one, or the input alone")
         return {name: _value(one) for name, one in value.items()}
     return _value(value)
 

@@ -133,6 +133,7 @@ WRONG: list[tuple[dict[str, Any], int, str]] = [
     ({"manifest": "digits.yaml", "input": {"base64": "AAAA"}}, 400, "are not an image"),
     ({"manifest": "digits.yaml", "input": None}, 400, "an input is a text"),
     ({"manifest": "digits.yaml", "input": {"x": 1}}, 400, "no input is called 'x'"),
+    ({"manifest": "text/made.yaml", "input": {"": "a", "x": "b"}}, 400, "has no name"),
     ({"manifest": "digits.yaml"}, 400, "send a JSON object"),
     ({"manifest": 3, "input": 1}, 400, "are texts"),
     ({"manifest": "digits.yaml", "input": 1, "path": "/"}, 400, "'path' is no field"),
