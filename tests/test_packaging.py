@@ -13,7 +13,7 @@ import pytest
 from tests.support.project import ROOT
 
 NOT_SOURCE = (".*", "build", "*.egg-info", "mlms-results")
-PACKAGED = {".py", ".typed", ".html", ".css", ".js", ".onnx", ".c", ".h"}
+PACKAGED = {".py", ".typed", ".html", ".css", ".js", ".onnx", ".c", ".h", ".proto"}
 
 
 def files_of(package: str, folder: str) -> set[str]:
