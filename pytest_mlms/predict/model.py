@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -379,7 +380,8 @@ def model_spec(
     check_hardware(case, partial(gather, None, cache, found))
     if not may_create and not is_made(case.stack, cache):
         problem = f"stack {case.stack.name} has not been created"
-        raise StackError(f"{problem}; 'mlms stack create' does so, or a portal's --allow-create")
+        command = f"mlms stack create {shlex.quote(case.stack.name)}"
+        raise StackError(f"{problem}; '{command}' does so, or a portal's --allow-create")
     limits = download_limits(project)
     files = fetch_files(
         loaded, case.model, cache, _telling(show), limits=limits, say=show, with_dataset=False
