@@ -54,6 +54,9 @@ from tests.support.mutants import (
     mutated_lines,
     mutated_npz,
     mutated_picture,
+    mutated_protobuf,
+    mutated_request,
+    mutated_tensors,
     mutated_text,
     mutated_toml,
     mutated_yaml,
@@ -366,7 +369,7 @@ _ALL = [
     Target("records", (mutated_bytes,), _read_record_file, 0.1),
     # A true picture may have 179 million pixels, which take some seconds.
     Target("pictures", (mutated_picture,), _read_picture, 0.2, (), 10.0, 4 << 30),
-    Target("models", (mutated_bytes,), _read_model, 0.1),
+    Target("models", (mutated_bytes, mutated_protobuf), _read_model, 0.1),
     # Most of the seeds were hostile, and are refused early.
     Target("bundles", (mutated_archive,), _read_bundle, 1, others=[_BUNDLE] * 12),
     Target("sounds", (mutated_bytes,), _read_sound, 0.1),
@@ -376,9 +379,9 @@ _ALL = [
     Target("answers", (mutated_json,), read_answer, 1),
     Target("messages", (mutated_json,), read_messages, 1),
     Target("uploads", (mutated_archive, mutated_bytes), read_upload, 1),
-    Target("predictions", (mutated_json, mutated_bytes), read_prediction, 1),
-    Target("tensors", (mutated_text, mutated_bytes), read_tensors, 1),
-    Target("inferences", (mutated_bytes,), read_message_of, 1),
+    Target("predictions", (mutated_request,), read_prediction, 1),
+    Target("tensors", (mutated_tensors,), read_tensors, 1),
+    Target("inferences", (mutated_protobuf,), read_message_of, 1),
     Target("heads", (mutated_text, mutated_bytes), read_head, 1),
 ]
 TARGETS = {target.name: target for target in _ALL}

@@ -28,6 +28,9 @@ __all__ = [
     "mutated_lines",
     "mutated_npz",
     "mutated_picture",
+    "mutated_protobuf",
+    "mutated_request",
+    "mutated_tensors",
     "mutated_text",
     "mutated_toml",
     "mutated_yaml",
@@ -159,6 +162,11 @@ _TYPES = [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE, t
 _TYPES += [tarfile.CONTTYPE, tarfile.GNUTYPE_SPARSE, tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE]
 _FORMATS = [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]
 """Names and types of members that an archive from a stranger may have."""
+
+_DATATYPES = ["BOOL", "UINT8", "UINT64", "INT8", "INT32", "INT64", "FP16", "FP32", "FP64", "BYTES"]
+"""Types of tensors of the Open Inference Protocol."""
+
+_NESTED = 2  # the type of a field of protobuf behind its length
 
 
 def mutated_bytes(data: bytes, seeds: Sequence[bytes], rng: random.Random) -> bytes:
@@ -479,6 +487,118 @@ def changed_values(value: Any, rng: random.Random) -> None:
     places = _places(value)
     for _ in range(rng.choice([1, 1, 2])):
         _change_value(*rng.choice(places), places, rng)
+
+
+def mutated_request(data: bytes, seeds: Sequence[bytes], rng: random.Random) -> bytes:
+    """Return a form or JSON with other values of the same types; at times with any others."""
+    if rng.random() < 0.3:
+        return mutated_json(data, seeds, rng)
+    if not data.startswith(b"--"):
+        return _dumped_alike(json.loads(data), rng)
+    pieces = data.split(b"\r\n--b")
+    number = rng.randrange(len(pieces) - 1)
+    head, blank, content = pieces[number].partition(b"\r\n\r\n")
+    change = mutated_picture if b"filename" in head else mutated_text
+    pieces[number] = head + blank + change(content, [content], rng)
+    return b"\r\n--b".join(pieces)
+
+
+def mutated_tensors(data: bytes, seeds: Sequence[bytes], rng: random.Random) -> bytes:
+    """Return a request of tensors with other values of the same types; at times with any others.
+
+    Its first line is the length of its JSON, behind which is binary data; it is empty without any.
+    """
+    if rng.random() < 0.3:
+        return mutated_text(data, seeds, rng)
+    length, _, body = data.partition(b"\n")
+    size = int(length or len(body))
+    text = _dumped_alike(json.loads(body[:size]), rng)
+    binary = bytearray(body[size:])
+    if binary:
+        binary[rng.randrange(len(binary))] = rng.choice([0, 1, 127, 128, 255])
+    return b"%s\n%s%s" % (str(len(text)).encode() if length else b"", text, binary)
+
+
+def _dumped_alike(content: Any, rng: random.Random) -> bytes:
+    """Return JSON of which a few values are replaced by others of their types."""
+    places = _places(content)
+    for _ in range(rng.choice([1, 1, 2, 3])):
+        parent, key = rng.choice(places)
+        old = parent[key]
+        others = [donor[name] for donor, name in places] + _JUNK + _DATATYPES
+        alike = [one for one in others if type(one) is type(old)]
+        if isinstance(old, list):
+            alike += [[1, *old], [*old, *old], [old], old[::-1], old[:-1]]
+        parent[key] = copy.deepcopy(rng.choice(alike))
+    return json.dumps(content).encode()
+
+
+def mutated_protobuf(data: bytes, seeds: Sequence[bytes], rng: random.Random) -> bytes:
+    """Return a message of protobuf with another field at some depth; the lengths around it fit."""
+    fields = _fields_of(data)
+    if not fields or rng.random() < 0.1:
+        if rng.random() < 0.3:
+            return rng.choice(_DATATYPES).encode()
+        return mutated_bytes(data, seeds, rng)
+    number = rng.randrange(len(fields))
+    key, content = fields[number]
+    action = rng.randrange(10)
+    if action == 0:
+        del fields[number]
+    elif action == 1:
+        fields.insert(rng.randrange(len(fields) + 1), (key, content))
+    elif action == 2:
+        fields[number] = (key, rng.choice(fields)[1])
+    elif key & 7 == _NESTED:
+        fields[number] = (key, mutated_protobuf(content, [content], rng))
+    elif key & 7 == 0:
+        values = [*range(4), 127, 128, 2**31, 2**32 - 1, 2**63, 2**64 - 1]
+        fields[number] = (key, _varint(rng.choice(values)))
+    else:
+        fields[number] = (key, rng.choice([rng.randbytes(8), b"\xff" * 8])[: len(content)])
+    return b"".join(
+        _varint(key) + (_varint(len(content)) if key & 7 == _NESTED else b"") + content
+        for key, content in fields
+    )
+
+
+def _fields_of(data: bytes) -> list[tuple[int, bytes]]:
+    """Return the keys and contents of a message; [] for what is none."""
+    found = []
+    file = io.BytesIO(data)
+    try:
+        while file.tell() < len(data):
+            key = _read_varint(file)
+            sizes = {1: 8, 5: 4}
+            if key & 7 == 0:
+                content = _varint(_read_varint(file))
+            else:
+                size = _read_varint(file) if key & 7 == _NESTED else sizes[key & 7]
+                content = file.read(size)
+                if len(content) < size:
+                    return []
+            found.append((key, content))
+    except (IndexError, KeyError):
+        return []
+    return found
+
+
+def _read_varint(file: io.BytesIO) -> int:
+    value = 0
+    for place in range(10):
+        byte = file.read(1)[0]
+        value |= (byte & 127) << 7 * place
+        if byte < 128:
+            break
+    return value
+
+
+def _varint(value: int) -> bytes:
+    found = bytearray()
+    while value > 127:
+        found.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*found, value])
 
 
 def mutated_picture(data: bytes, seeds: Sequence[bytes], rng: random.Random) -> bytes:

@@ -40,6 +40,7 @@ Array = NDArray[Any]
 
 _FORMATS = ("WAV", "WAVEX", "RF64", "FLAC", "OGG", "MP3", "AIFF")
 _MOST_SAMPLES = 1 << 28  # of all channels: 4.6 hours of 16 kHz
+_PART_SAMPLES = 1 << 24
 _MOST_RATIO = 200_000  # whose filter has 4 million taps
 _SHOWN_BYTES = 8
 _REPLACE = "replace the file, or leave it out"
@@ -66,7 +67,7 @@ def decode_sound(data: bytes) -> Sound:
             if file.frames * file.channels > _MOST_SAMPLES:
                 found = f"{file.frames:,} samples of {file.channels} channels are too many"
                 raise ValueError(f"{found}; cut the file, or leave it out")
-            samples = file.read(dtype="float32", always_2d=True)
+            samples = _read(file)
             missing = _missing(file, data, len(samples))
             if missing:
                 raise ValueError(f"it is cut off, {missing}; {_REPLACE}")
@@ -77,6 +78,15 @@ def decode_sound(data: bytes) -> Sound:
             return Sound(samples, int(file.samplerate))
     except soundfile.LibsndfileError as error:
         raise ValueError(_no_sound(data, error)) from error
+
+
+def _read(file: Any) -> Array:
+    """Return the samples, in parts: no memory is taken for more than are there."""
+    most = max(1, _PART_SAMPLES // file.channels)
+    parts = [file.read(most, dtype="float32", always_2d=True)]
+    while len(parts[-1]) == most:
+        parts.append(file.read(most, dtype="float32", always_2d=True))
+    return np.concatenate(parts) if len(parts) > 1 else np.asarray(parts[0])
 
 
 def _missing(file: Any, data: bytes, read: int) -> str:
