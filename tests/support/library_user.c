@@ -112,7 +112,6 @@ static long resident(void)
 static void many(int is_freed)
 {
     mlms_model model = opened();
-    long before = 0;
     for (int call = 0; call < 1200; call++) {
         const mlms_prediction *found = predict_(model, &PICTURE, 1);
         if (found == NULL)
@@ -120,10 +119,9 @@ static void many(int is_freed)
         if (is_freed)
             free_(found);
         predict_(model, NULL, 1);
-        if (call == 199)
-            before = resident();
+        if (call >= 200 && call % 20 == 0)
+            printf("%d %ld\n", call, resident());
     }
-    printf("%ld\n", resident() - before);
     close_(model);
 }
 
