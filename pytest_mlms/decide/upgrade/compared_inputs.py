@@ -5,10 +5,13 @@ With ``preprocess: stack`` each side makes inputs with its own stack, which are 
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -30,7 +33,7 @@ from pytest_mlms.measure.evaluate.output_sweep import Nearby, OutputSweep
 from pytest_mlms.measure.evaluate.rows import BatchAxis, BatchRows, StateLoop, batch_axes_of
 from pytest_mlms.measure.evaluate.scoring import place_of
 from pytest_mlms.measure.pipeline import Dataset
-from pytest_mlms.measure.pipeline.inputs import decoding_of, without_decoding
+from pytest_mlms.measure.pipeline.inputs import Decoding, decoding_of, without_decoding
 from pytest_mlms.measure.pipeline.selection import selected_elements
 from pytest_mlms.provide.cases import Case
 
@@ -65,15 +68,22 @@ class PictureSweep(OutputSweep):
         names = ", ".join(self.worst_names[:_MOST_NAMED])
         return f"{text}: more in {self.beyond:,} of them ({names})"
 
-    def take(self, name: str, place: str, a: Array, b: Array) -> None:
-        """Compare the pixels of a picture, which input ``name`` is made of."""
+    def take(self, name: str, place: str, a: Array, b: Array) -> bool:
+        """Compare the pixels of a picture, which input ``name`` is made of; are they equal?"""
         self.rules = {name: Rule(_LEVELS)}
         self.add({name: a[np.newaxis]}, {name: b[np.newaxis]}, [place])
+        are_equal = np.array_equal(a, b)
         if a.shape == b.shape:
-            difference = np.abs(a - b)
-            self.values += difference.size
+            self.values += a.size
+        if a.shape == b.shape and not are_equal:
+            difference = np.abs(a.astype(np.int16) - b)
             self.differing += int(np.count_nonzero(difference))
-            self.largest = max(self.largest, int(difference.max(initial=0)))
+            self.largest = max(self.largest, int(difference.max()))
+        return are_equal
+
+
+_MOST_AHEAD = 64 * 2**20
+"""Bytes of pictures that are decoded before they are used, on each side."""
 
 
 @dataclass
@@ -83,65 +93,91 @@ class StackInputs:
     agents: Mapping[SideName, PictureAgent]
     sweep: PictureSweep = field(default_factory=lambda: PictureSweep({}))
 
-    def batches(self, dataset: Dataset, size: int) -> Iterator[dict[SideName, Outputs]]:
+    def batches(
+        self, dataset: Dataset, size: int
+    ) -> Generator[dict[SideName, Outputs], None, None]:
         """Yield the batches of both sides; where their inputs are equal it is one for both.
 
         The last batch is filled up with the last element. Raises DatasetError for pictures that
         the baseline can't decode.
         """
-        last = len(dataset) - 1
-        with ThreadPoolExecutor(len(SIDES)) as pool:
+        specs = [spec for spec in dataset.inputs if spec.steps and spec.steps[0].name == "decode"]
+        inputs = tuple(without_decoding(one) if one in specs else one for one in dataset.inputs)
+        with contextlib.closing(self._pictures(dataset, specs)) as pictures:
             for first in range(0, len(dataset), size):
-                indices = range(first, min(first + size, last + 1))
-                filled = [min(first + place, last) - first for place in range(size)]
-                part = selected_elements(dataset, indices)
-                sides = dict(zip(SIDES, self._decoded(part, pool), strict=True))
-                batch = sides["a"].batch(filled)
-                yield {
-                    "a": batch,
-                    "b": batch if sides["b"] is sides["a"] else sides["b"].batch(filled),
-                }
+                part = selected_elements(dataset, range(first, min(first + size, len(dataset))))
+                found = [[next(pictures) for _ in specs] for _ in range(len(part))]
+                sides = []
+                for number in range(len(SIDES)):
+                    elements = dict(part.elements)
+                    for place, spec in enumerate(specs):
+                        elements[spec.name] = [each[place][number] for each in found]
+                    sides.append(replace(part, inputs=inputs, elements=elements))
+                filled = [min(place, len(part) - 1) for place in range(size)]
+                batch = sides[0].batch(filled)
+                are_equal = all(a is b for each in found for a, b in each)
+                yield {"a": batch, "b": batch if are_equal else sides[1].batch(filled)}
 
-    def _decoded(self, part: Dataset, pool: ThreadPoolExecutor) -> list[Dataset]:
-        """Return some elements as each side decodes them."""
-        elements: dict[SideName, dict[str, list[Array]]] = {"a": {}, "b": {}}
-        specs = [spec for spec in part.inputs if spec.steps and spec.steps[0].name == "decode"]
-        are_equal = True
-        for spec in specs:
-            for index in range(len(part)):
-                a, b = self._picture(part, spec, index, pool)
-                are_equal = are_equal and a is b
-                elements["a"].setdefault(spec.name, []).append(a)
-                elements["b"].setdefault(spec.name, []).append(b)
-        inputs = tuple(without_decoding(one) if one in specs else one for one in part.inputs)
-        sides = [
-            replace(part, inputs=inputs, elements={**part.elements, **elements[side]})
-            for side in SIDES
-        ]
-        return [sides[0], sides[0]] if are_equal else sides
+    def _pictures(
+        self, dataset: Dataset, specs: Sequence[Input]
+    ) -> Generator[tuple[Array, Array], None, None]:
+        """Yield the pictures of each element on both sides, which decode the next ones meanwhile.
+
+        As many are ahead as fit into ``_MOST_AHEAD`` with their files. Errors are raised in turn.
+        """
+        pending: deque[tuple[Callable[[], tuple[Array, Array]], int]] = deque()
+        held = 0
+        with contextlib.ExitStack() as opened:
+            pools = {side: ThreadPoolExecutor(1, "mlms-decode") for side in SIDES}
+            for pool in pools.values():
+                opened.callback(pool.shutdown, cancel_futures=True)
+            for index, spec in itertools.product(range(len(dataset)), specs):
+                asked = _decoding(dataset, spec, index)
+                size = 0 if isinstance(asked, DatasetError) else asked.memory
+                found = {side: pools[side].submit(self._decode, side, asked) for side in SIDES}
+                picture = functools.partial(self._picture, dataset, spec.name, index, found)
+                pending.append((picture, size))
+                held += size
+                while held > _MOST_AHEAD:
+                    picture, size = pending.popleft()
+                    held -= size
+                    yield picture()
+            for picture, _ in pending:
+                yield picture()
+
+    def _decode(self, side: SideName, asked: Decoding | DatasetError) -> Array:
+        if isinstance(asked, DatasetError):
+            raise asked
+        return self.agents[side].decode(asked)
 
     def _picture(
-        self, part: Dataset, spec: Input, index: int, pool: ThreadPoolExecutor
+        self, dataset: Dataset, name: str, index: int, found: Mapping[SideName, Future[Array]]
     ) -> tuple[Array, Array]:
         """Return the pixels of a picture on both sides: the same where they are equal.
 
         The baseline's stand for those that the candidate can't decode, or in another size.
         """
-        place = part.element_name(index)
         try:
-            asked = decoding_of(part.elements[spec.name][index], spec)
-            found = {side: pool.submit(self.agents[side].decode, asked) for side in SIDES}
             a = found["a"].result()
         except DatasetError as error:
-            raise part.label_error(index, str(error)) from error
+            raise dataset.label_error(index, str(error)) from error
+        place = dataset.element_name(index)
         try:
             b = found["b"].result()
         except DatasetError as error:
             problem = f"the candidate can't decode {place}: {error}"
             self.sweep.problem = self.sweep.problem or problem
             return a, a
-        self.sweep.take(spec.name, place, a.astype(np.int16), b.astype(np.int16))
-        return (a, a) if a.shape != b.shape or np.array_equal(a, b) else (a, b)
+        are_equal = self.sweep.take(name, place, a, b)
+        return (a, a) if are_equal or a.shape != b.shape else (a, b)
+
+
+def _decoding(dataset: Dataset, spec: Input, index: int) -> Decoding | DatasetError:
+    """Return how to decode an element of a dataset, or why it can't be."""
+    try:
+        return decoding_of(dataset.elements[spec.name][index], spec)
+    except DatasetError as error:
+        return error
 
 
 ALL = 0
@@ -271,33 +307,35 @@ def _predict_both(
 
 def paired_outputs(
     pair: AgentPair, case: Case, dataset: Dataset, own: StackInputs | None = None
-) -> Iterator[PairOfOutputs]:
+) -> Generator[PairOfOutputs, None, None]:
     """Yield the outputs of both sides for a dataset, each batch of which is prepared once.
 
-    With ``own`` each side's stack prepares it.
+    With ``own`` each side's stack prepares it. Close this before the agents of ``own``, which
+    prepare some batches ahead.
     """
     inputs = Inputs.of(case, dataset, pair.a)
     size = inputs.batch_size
     loops = {side: StateLoop(dataset, size) for side in SIDES}
     done = 0
     prepared = own.batches(dataset, size) if own else ({"a": each} for each in inputs.batches())
-    for of_sides in prepared:
-        batch = of_sides["a"]
-        count = min(size, len(dataset) - done)
-        names = [place_of(index, dataset) for index in range(done, done + count)]
-        batches = {side: loops[side].next(batch) for side in SIDES}
-        found, refused = _predict_both(pair, batches)
-        for side in SIDES:
-            loops[side].done(found[side])
-        paired = _paired(pair, case, found, names, refused, size)
-        paired = paired._replace(nearby=_nearby_rows(pair, case, batches["a"], count))
-        if of_sides.get("b", batch) is not batch and not refused:
-            with pair.running("b") as predictor:
-                outputs = predictor.predict(of_sides["b"])
-            rows = BatchRows(_axes_of(pair.b, case), outputs, size, count)
-            paired = paired._replace(own=rows.by_input())
-        yield paired
-        done += count
+    with contextlib.closing(prepared):
+        for of_sides in prepared:
+            batch = of_sides["a"]
+            count = min(size, len(dataset) - done)
+            names = [place_of(index, dataset) for index in range(done, done + count)]
+            batches = {side: loops[side].next(batch) for side in SIDES}
+            found, refused = _predict_both(pair, batches)
+            for side in SIDES:
+                loops[side].done(found[side])
+            paired = _paired(pair, case, found, names, refused, size)
+            paired = paired._replace(nearby=_nearby_rows(pair, case, batches["a"], count))
+            if of_sides.get("b", batch) is not batch and not refused:
+                with pair.running("b") as predictor:
+                    outputs = predictor.predict(of_sides["b"])
+                rows = BatchRows(_axes_of(pair.b, case), outputs, size, count)
+                paired = paired._replace(own=rows.by_input())
+            yield paired
+            done += count
 
 
 def outputs_of_random(

@@ -458,7 +458,8 @@ class OutputCheck:
             if self.open_pictures is not None:
                 own = StackInputs(opened.enter_context(self.open_pictures()))
                 self._about.parts[PICTURES] = own.sweep
-            for found in paired_outputs(pair, self.case, dataset, own):
+            pairs = paired_outputs(pair, self.case, dataset, own)
+            for found in opened.enter_context(contextlib.closing(pairs)):
                 self._add(found)
                 if accuracy is not None:
                     accuracy.add(found)

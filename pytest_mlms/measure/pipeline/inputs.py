@@ -351,13 +351,14 @@ class Decoding(NamedTuple):
     """How to decode a picture: into which mode, turned upright or not, and the steps after it.
 
     A step is "resize", the width, the height and the method, or "crop" and the left, upper, right
-    and lower edge.
+    and lower edge. ``memory`` is how many bytes the content takes, with the pixels after the steps.
     """
 
     content: bytes
     mode: str
     upright: bool
     steps: list[list[Any]]
+    memory: int
 
 
 def decoding_of(element: Element, spec: Input) -> Decoding:
@@ -375,7 +376,9 @@ def decoding_of(element: Element, spec: Input) -> Decoding:
             steps += values
     except ValueError as error:
         raise DatasetError(str(error)) from error
-    return Decoding(element, "L" if decode.color == "L" else "RGB", upright, steps)
+    mode = "L" if decode.color == "L" else "RGB"
+    memory = len(element) + size.height * size.width * len(mode)
+    return Decoding(element, mode, upright, steps, memory)
 
 
 def _resolved(step: InputStep, size: Size) -> tuple[Size, list[list[Any]]]:
