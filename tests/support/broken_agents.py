@@ -151,6 +151,31 @@ def uses_threads_of_its_own_choice() -> None:
     fields_of("load", threads=None)
 
 
+@fault("load.used")
+def tells_memory_before_in_kibibytes() -> None:
+    after("load", lambda fields, arrays: fields.update(rss_before=fields["rss_before"] // 1024))
+
+
+@fault("load.used")
+def tells_a_wait_longer_than_the_load() -> None:
+    fields_of("load", waited=500.0)
+
+
+@fault("load.signature")
+def has_an_input_of_an_unknown_type() -> None:
+    fields_of("load", inputs=[["x", "bfloat99", [None, 256]]])
+
+
+@fault("load.signature")
+def has_an_axis_below_0() -> None:
+    fields_of("load", inputs=[["x", "float32", [None, -1]]])
+
+
+@fault("load.signature")
+def has_an_input_that_nobody_holds() -> None:
+    fields_of("load", inputs=[["x", "float32", [None, 10**15]]])
+
+
 @fault("load.signature")
 def has_two_inputs_of_one_name() -> None:
     after("load", lambda fields, arrays: fields.update(inputs=2 * fields["inputs"]))
@@ -243,6 +268,20 @@ def tells_no_growth() -> None:
     after("run", lambda fields, arrays: fields.pop("grown"))
 
 
+@fault("run.times")
+def tells_energy_below_0() -> None:
+    fields_of("run", joules={"package": -1.0})
+
+
+@fault("run.clock")
+def tells_milliseconds() -> None:
+    def scale(times: dict[str, Any]) -> None:
+        for name in ("time:start", "time:end"):
+            times[name] = 1e3 * times[name]
+
+    times_of("run", scale)
+
+
 @fault("run.clock")
 def tells_the_time_of_day() -> None:
     def shift(times: dict[str, Any]) -> None:
@@ -252,7 +291,7 @@ def tells_the_time_of_day() -> None:
     times_of("run", shift)
 
 
-@fault("run.clock")
+@fault("run.times")
 def leaves_no_time_between_calls() -> None:
     def stretch(times: dict[str, Any]) -> None:
         times["time:end"] = times["time:end"] + 1e-3
@@ -275,6 +314,11 @@ def reads_no_counters() -> None:
     times_of("run", lambda times: times.update({"time:cpu": 0 * times["time:cpu"]}))
 
 
+@fault("run.counters")
+def counts_nanoseconds() -> None:
+    times_of("run", lambda times: times.update({"time:cpu": 1e9 * times["time:cpu"]}))
+
+
 @fault("run.outputs")
 def calls_in_another_order() -> None:
     before("run", lambda self, header: header.update(order=[]))
@@ -293,6 +337,11 @@ def tells_another_peak() -> None:
     fields_of("run", peak_rss=1)
 
 
+@fault("run.memory")
+def tells_ten_times_the_peak() -> None:
+    after("run", lambda fields, arrays: fields.update(peak_rss=10 * fields["peak_rss"]))
+
+
 @fault("outputs.batch")
 def calls_the_first_batch_only() -> None:
     before("outputs", lambda self, header: header.update(batch=0))
@@ -301,6 +350,16 @@ def calls_the_first_batch_only() -> None:
 @fault("usage.fields")
 def tells_no_memory() -> None:
     fields_of("usage", memory=0)
+
+
+@fault("usage.fields")
+def tells_memory_in_kibibytes() -> None:
+    after("usage", lambda fields, arrays: fields.update(memory=fields["memory"] // 1024))
+
+
+@fault("usage.fields")
+def tells_other_threads() -> None:
+    fields_of("usage", threads=1000)
 
 
 @fault("bind.stop")
@@ -336,6 +395,20 @@ def takes_places_for_others() -> None:
         add(self, 0, outputs)
 
     worker.Repeats.add = added
+
+
+@fault("repeats.calls")
+def changes_what_it_kept() -> None:
+    outputs = {"y": np.zeros((2, 256), "float32"), "rows": np.arange(2)}
+    Worker.repeats = lambda self, header, arrays: OutgoingReply(  # type: ignore[method-assign]
+        {"calls": 20, "differing": 2, "kept": [] if header["place"] else [0, 1]},
+        list(outputs.items()),
+    )
+
+
+@fault("idle.seconds")
+def tells_more_cpu_time_than_there_is() -> None:
+    fields_of("idle", cpu=1e9)
 
 
 @fault("idle.seconds")
@@ -380,6 +453,13 @@ def on_reading(end: Callable[[dict[str, Any] | None], Any]) -> None:
 @fault("end.bye")
 def fails_at_its_end() -> None:
     on_reading(lambda header: header and header["type"] == "bye" and os._exit(4))
+
+
+@fault("end.bye")
+def does_not_end_where_it_need_not_leave() -> None:
+    on_reading(
+        lambda header: header and header["type"] == "bye" and not header.get("leave") and hang()
+    )
 
 
 @fault("end.bye")

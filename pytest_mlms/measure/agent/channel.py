@@ -71,7 +71,7 @@ Record = TypeVar("Record")
 TEXTS = "string"
 """The type of tensors of texts."""
 _SHOWN = 200  # characters of what was found
-_PAIRS = {"start": "end", "wait": "at", "cpu": "at"}
+_PAIRS = {"start": "end", "device": "start", "wait": "at", "cpu": "at"}
 """Times that are equally many."""
 _INDICES = {
     "level": "levels",
@@ -145,9 +145,18 @@ def take_times(arrays: dict[str, Array], names: Collection[str]) -> dict[str, Ar
             raise ProtocolError(f"times {name!r} have a value that is not finite")
         times[name] = array
     for name, other in _PAIRS.items():
-        if len(times[name]) != len(times[other]):
+        if name in times and len(times[name]) != len(times[other]):
             raise ProtocolError(f"times {name!r} and {other!r} are not equally many")
+    if (np.diff(np.stack([times["start"], times["end"]], axis=1).ravel()) < 0).any():
+        raise ProtocolError("a call ends before it starts, or starts before the last one ended")
     return times
+
+
+def check_not_below_0(told: Mapping[str, Any]) -> None:
+    """Raise ProtocolError where an amount is below 0, whose limits would all be met."""
+    for name, value in told.items():
+        if value is not None and value < 0:
+            raise ProtocolError(f"{shortened(repr(name))} is {value:g}")
 
 
 def check_outputs(outputs: Iterable[Tensor], arrays: Mapping[str, Array]) -> None:

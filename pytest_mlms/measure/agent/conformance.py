@@ -7,6 +7,7 @@ met. An agent that an error ended is started again for the next one.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import subprocess
 import time
@@ -37,9 +38,11 @@ _LONGEST_TEXT = 4096  # characters
 _END_SECONDS = 10.0
 _END_SECONDS_OF_INPUT = CLOSING - 1.0  # the supervisor ends it then
 _LATE = 0.25  # seconds that a call or a clock may be beyond a limit, on a busy machine
+_ALIKE = 4  # times that memory may be of what the system tells, at another moment
+_MOST_NUMBERS = 1 << 28  # of an input
 _CLOSE = 1e-5  # of the largest value
 _UNKNOWN = "mlms_check"
-_BASIC = ("hello.answer", "hello.fields", "load.answer")
+_BASIC = ("hello.answer", "hello.fields", "load.answer", "load.signature")
 _TIMED, _TURNS = "performance", "upgrades"
 
 
@@ -255,6 +258,23 @@ def _expect_same(found: Mapping[str, Array], expected: Mapping[str, Array], what
         )
 
 
+def _memory_of(subject: Subject) -> int:
+    """Return the bytes that the agent holds, less pages of files; 0 where the system won't tell."""
+    try:
+        text = Path(f"/proc/{subject.agent.pid}/status").read_text()
+    except OSError:
+        return 0
+    lines = (line.split() for line in text.splitlines())
+    kibibytes = [int(words[1]) for words in lines if words[0] in ("RssAnon:", "VmSwap:")]
+    return 1024 * sum(kibibytes)
+
+
+def _expect_like(name: str, told: int, found: int) -> None:
+    """Expect about what the system tells, such as bytes instead of kibibytes."""
+    is_like = not found or found / _ALIKE <= told <= found * _ALIKE
+    _expect(is_like, f"{name!r} is {told}, and the system tells {found}")
+
+
 @_requires("hello.answer", "`hello` is answered by one frame, and nothing else is written there")
 def _answers_hello(subject: Subject) -> None:
     subject.agent.request("hello")
@@ -323,11 +343,17 @@ def _loads(subject: Subject) -> None:
 
 @_requires("load.used", "`device` and `threads` are what was asked for")
 def _uses_what_was_asked_for(subject: Subject) -> None:
+    subject.end()
+    subject.hello()
+    held = _memory_of(subject)
+    began = time.perf_counter()
     loaded = subject.load()
+    took = time.perf_counter() - began
     _expect(loaded.device == subject.device, f"the device is {loaded.device!r}")
     _expect(loaded.threads == 1, f"asked for 1 thread, it has {loaded.threads}")
-    _expect(loaded.seconds >= 0 and loaded.waited >= 0, "a time is below 0")
-    _expect(loaded.rss_before > 0, "there was no memory before it")
+    for seconds in (loaded.seconds, loaded.waited):
+        _expect(0 <= seconds <= took, f"a time is {seconds:g} s, and the reply came in {took:g} s")
+    _expect_like("rss_before", loaded.rss_before, held)
 
 
 @_requires("load.signature", "inputs and outputs have names of their own, and numpy's types")
@@ -338,6 +364,10 @@ def _tells_the_signature(subject: Subject) -> None:
         _expect(len(set(names)) == len(names), f"a name is twice in {names}")
         unknown = [tensor for tensor in tensors if not is_array(tensor)]
         _expect(not unknown or tensors is loaded.outputs, f"numpy has no type {unknown[:1]}")
+    for tensor in loaded.inputs:
+        sizes = [subject.size if axis is None else axis for axis in tensor.shape]
+        can_be = all(size >= 0 for size in sizes) and math.prod(sizes) <= _MOST_NUMBERS
+        _expect(bool(tensor.dtype) and can_be, f"there can be no such input: {tensor}")
     _expect(any(map(is_array, loaded.outputs)), "no output is an array")
 
 
@@ -443,13 +473,19 @@ def _stops(subject: Subject) -> None:
 
 @_requires("run.counters", "`wait` and `cpu` are read before all calls and after them", _TIMED)
 def _reads_counters(subject: Subject) -> None:
-    times = subject.run(subject.batches[:1], seconds=0.2).times
+    batches = subject.batches[:1]
+    began = time.perf_counter()
+    times = subject.run(batches, seconds=0.2).times
+    took = time.perf_counter() - began
     at = times["at"]
     calls = len(times["start"])
     _expect(at[0] == 0 and at[-1] == calls, f"they are read after {at[0]:g} and {at[-1]:g} calls")
     _expect(bool((np.diff(at) > 0).all()), "'at' doesn't rise")
     for name in ("wait", "cpu"):
         _expect(bool((np.diff(times[name]) >= 0).all()), f"{name!r} falls")
+        most = (took + _LATE) * (1 if name == "wait" else os.cpu_count() or 1)
+        rose = times[name][-1] - times[name][0]
+        _expect(rose <= most, f"{name!r} rose by {rose:g} s in {took:.3f} s")
     if subject.device == "cpu":
         spent = times["cpu"][-1] - times["cpu"][0]
         _expect(spent > 0, "the process took no CPU time")
@@ -475,6 +511,7 @@ def _tells_memory(subject: Subject) -> None:
     run = subject.run(subject.batches[:1])
     before = subject.predictor.rss_before
     _expect(run.peak_bytes >= before, f"the peak is {run.peak_bytes}, and before it was {before}")
+    _expect_like("peak_rss", run.peak_bytes, _memory_of(subject))
     _expect(abs(run.grown) <= run.peak_bytes, f"{run.grown} bytes more are held than there were")
 
 
@@ -491,6 +528,11 @@ def _tells_usage(subject: Subject) -> None:
     usage = subject.predictor.usage(collect=True)
     found = (usage.memory, usage.threads, usage.descriptors)
     _expect(min(found) > 0, f"memory, threads and descriptors are {found}")
+    _expect_like("memory", usage.memory, _memory_of(subject))
+    for name, folder in (("threads", "task"), ("descriptors", "fd")):
+        with contextlib.suppress(OSError):
+            count = len(os.listdir(f"/proc/{subject.agent.pid}/{folder}"))
+            _expect_like(name, getattr(usage, name), count)
 
 
 @_requires("bind.stop", "an agent that says `stoppable` goes on after SIGSTOP and SIGCONT", _TURNS)
@@ -551,7 +593,7 @@ def _idles(subject: Subject) -> None:
     cpu = predictor.idle(0.2)
     took = time.perf_counter() - began
     _expect(took >= 0.2, f"it took {took:.3f} s instead of 0.2 s")
-    _expect(cpu >= 0, f"the CPU time is {cpu}")
+    _expect(0 <= cpu <= took * (os.cpu_count() or 1), f"the CPU time is {cpu:g} of {took:.3f} s")
 
 
 @_requires("hold.cores", "`hold` holds the thread that makes the calls to the cores", _TURNS)
@@ -580,10 +622,11 @@ def _moves(subject: Subject) -> None:
 
 @_requires("end.bye", "after `bye` the agent ends, with status 0")
 def _ends(subject: Subject) -> None:
-    assert subject.predictor
-    subject.agent.leave(_END_SECONDS)
-    problem = subject.agent.end_of_leaving(_END_SECONDS)
-    _expect(not problem, problem)
+    for as_programs in (True, False):
+        assert subject.predictor
+        subject.agent.leave(_END_SECONDS, as_programs=as_programs)
+        problem = subject.agent.end_of_leaving(_END_SECONDS)
+        _expect(not problem, problem)
 
 
 @_requires("end.input", "the agent ends where its input ends")

@@ -27,12 +27,14 @@ from mlms_predictors._run.replies import (
     TurnReply,
     UsageReply,
 )
+from mlms_predictors._run.scenarios import CAPACITY
 
 from pytest_mlms.core.errors import AgentError
 from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.measure.agent.channel import (
     UNTOLD,
     Energy,
+    check_not_below_0,
     check_outputs,
     check_served,
     check_trace,
@@ -252,7 +254,14 @@ class Predictor:
         facts, named = self.agent.request("run", fields, arrays, seconds=longest + idle)
         with self.agent.checking("run"):
             record = read_record(RunReply, facts)
+            check_not_below_0({"peak_rss": record.peak_rss, "bind_seconds": record.bind_seconds})
+            check_not_below_0(record.joules)
+            check_not_below_0(record.idle_watts)
             times = take_times(named, _RUN_TIMES)
+            made = len(times["start"])
+            span = times["end"][-1] - times["start"][0]
+            if made < min(least, CAPACITY) and span < longest / 2:
+                raise ProtocolError(f"it made {made} calls of {least}, and stopped before its time")
             named = self._named(named)
             check_outputs(self.outputs, named)
         return ScenarioRun(
@@ -280,13 +289,20 @@ class Predictor:
     def repeated_calls(self) -> RepeatedCalls:
         """Return the repeated calls of the turns since ``bind``. Raises AgentError."""
         kept: list[tuple[int, Mapping[str, Array]]] = []
+        places: list[int] | None = None
         while True:
             facts, arrays = self.agent.request("repeats", {"place": len(kept)})
             with self.agent.checking("repeats"):
                 record = read_record(RepeatsReply, facts)
-            if len(kept) == len(record.kept):
-                return RepeatedCalls(record.calls, record.differing, kept)
-            kept.append((record.kept[len(kept)], self._named(arrays)))
+                places = record.kept if places is None else places
+                _check_same_list(record.kept, places)
+                if not 0 <= record.differing <= record.calls:
+                    raise ProtocolError(f"{record.differing} of {record.calls} calls differ")
+                if len(kept) == len(places):
+                    return RepeatedCalls(record.calls, record.differing, kept)
+                outputs = self._named(arrays)
+                check_outputs(self.outputs, outputs)
+            kept.append((places[len(kept)], outputs))
 
     def load_run(self, batches: Sequence[Mapping[str, Array]], plan: LoadPlan) -> LoadRun:
         """Serve the queries of a plan, whose samples are places in ``batches``.
@@ -329,6 +345,7 @@ class Predictor:
         if there are so many. Raises AgentError.
         """
         told: list[ServedCall] = []
+        samples: Sequence[Sequence[int]] = ()
         if "load_run" not in self.agent.took:
             return ServedCalls()
         while True:
@@ -336,6 +353,8 @@ class Predictor:
             with self.agent.checking("served"):
                 record = read_record(ServedReply, facts)
                 check_served(record)
+                samples = record.samples if not told else samples
+                _check_same_list(record.samples, samples)
                 if len(told) == len(record.samples):
                     counts = record.calls, record.others, record.held, record.differing
                     return ServedCalls(told, *counts)
@@ -437,8 +456,11 @@ class Predictor:
         with self.agent.checking("turn"):
             record = read_record(TurnReply, facts)
             times = take_times(arrays, names)
+            if len(times["start"]) != min(max(count, 1), CAPACITY):
+                raise ProtocolError(f"it timed {len(times['start'])} calls instead of {count}")
             if memory and record.peak_rss is None:
                 raise ProtocolError("there is no peak of memory")
+            check_not_below_0({"peak_rss": record.peak_rss})
             arrays = self._named(arrays)
             if outputs:
                 check_outputs(self.outputs, arrays)
@@ -451,7 +473,9 @@ class Predictor:
         """
         facts = self.agent.request("usage", {"collect": collect}).facts
         with self.agent.checking("usage"):
-            return read_record(UsageReply, facts)
+            record = read_record(UsageReply, facts)
+            check_not_below_0(record._asdict())
+        return record
 
     def profile(self, batch: Mapping[str, Array], count: int) -> list[Profile]:
         """Return the profile of each of ``count`` calls, by the framework's profiler.
@@ -526,6 +550,12 @@ class Predictor:
         """Return outputs under the manifest's names, which have the model's own."""
         names = {own: name for name, own in self.own_outputs.items()}
         return {names.get(own, own): array for own, array in outputs.items()}
+
+
+def _check_same_list(found: Sequence[Any], before: Sequence[Any]) -> None:
+    """Raise ProtocolError where a list that is taken one by one changes: it might have no end."""
+    if list(found) != list(before):
+        raise ProtocolError("the list of calls that are told changed meanwhile")
 
 
 def _digest(outputs: Mapping[str, Array]) -> str:

@@ -198,11 +198,11 @@ class Agent:
                 self.process.wait(_GRACE)
         self.kill()
 
-    def leave(self, seconds: float) -> None:
-        """Have the agent end as programs do, with its exit handlers and threads."""
+    def leave(self, seconds: float, *, as_programs: bool = True) -> None:
+        """Have the agent end, as programs do with their exit handlers and threads, or at once."""
         self._left = time.monotonic()
         if self.alive:
-            self._say_bye(seconds, leave=True)
+            self._say_bye(seconds, leave=as_programs)
 
     def end_of_leaving(self, seconds: float) -> str:
         """Wait for the end of an agent that leaves; return what went wrong, "" for nothing."""

@@ -329,15 +329,18 @@ ROW = np.ones(2)
         ({"end": np.ones(2, "f4")}, r"'end' are float32 \[2\], not a row of float64"),
         ({"end": np.ones((1, 2))}, "not a row"),
         ({"end": np.ones(0)}, "not a row"),
+        ({"device": np.ones(1)}, "'device' and 'start' are not equally many"),
+        ({"end": np.zeros(2)}, "a call ends before it starts"),
+        ({"end": 1 + ROW}, "starts before the last one ended"),
     ],
 )
-def test_times_are_finite_and_as_many_as_each_other(
+def test_times_are_finite_as_many_as_each_other_and_in_their_order(
     change: dict[str, np.ndarray], message: str
 ) -> None:
     times = dict.fromkeys(("start", "end", "wait", "cpu", "at"), ROW)
     assert take_times(as_sent({**times}), times) == times
     with pytest.raises(ProtocolError, match=message):
-        take_times(as_sent({**times, **change}), times)
+        take_times(as_sent({**times, **change}), {**times, **change})
 
 
 def as_sent(times: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
