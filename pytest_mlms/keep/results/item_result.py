@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import shutil
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -142,7 +143,8 @@ def _stack(stack: Stack) -> list[Any]:
     if stack.lock:
         declared["lock"] = _content(stack.lock)
     if stack.agent:
-        words = [_content(Path(word)) or word for word in stack.agent]
+        program = shutil.which(stack.agent[0]) or stack.agent[0]  # it may be a name on PATH
+        words = [_content(Path(word)) or word for word in (program, *stack.agent[1:])]
         declared["agent"] = {"command": words}
     return [stack.name, stack.framework, declared]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -125,6 +126,22 @@ def test_an_item_that_may_have_ended_by_its_timeout_is_another_one_with_a_longer
     digest = case_digest(case, config)
     assert case_digest(case, replace(config, results=digits)) == digest
     assert case_digest(case, replace(config, timeout=2 * config.timeout)) != digest
+
+
+def test_an_item_whose_agent_on_path_was_built_anew_is_another_one(
+    digits: Path, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = digits.parent / "my_agent"
+    monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
+    config = Config.from_pytest(pytester.parseconfig())
+    stack = Stack("own", "onnxruntime", agent=(program.name,))
+    case = replace(case_of(digits, "performance"), stack=stack)
+    digests = []
+    for status in (3, 3, 4):
+        program.write_text(f"#!/bin/sh\nexit {status}\n")
+        program.chmod(0o755)
+        digests.append(case_digest(case, config))
+    assert digests[0] == digests[1] != digests[2]
 
 
 def test_files_that_a_host_is_sent_are_of_the_definition_as_on_the_host_that_has_them(
