@@ -153,12 +153,14 @@ class Worker:
         """Import the framework; reply with its versions and devices, and the interpreter."""
         name = os.path.splitext(os.path.basename(self._path))[0]
         queue = process.QueueWait(of_others=True)
-        waited_before = queue.read()
         began = time.monotonic()
+        waited_before = queue.read()
         module = _import_file("mlms_predictors." + name, self._path)
         self._functions = functions_of(module)
         versions = self._functions.versions()
         devices = self._functions.devices()
+        waited = queue.read() - waited_before
+        queue.close()
         record = HelloReply(
             protocol=VERSION,
             process=os.getpid(),
@@ -169,10 +171,9 @@ class Worker:
             cores=process.cores(),
             ready=_BEGAN,
             import_seconds=time.monotonic() - began,
-            import_waited=queue.read() - waited_before,
+            import_waited=waited,
             requests=list(REQUESTS),
         )
-        queue.close()
         return make_reply(record)
 
     def load(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
@@ -192,11 +193,11 @@ class Worker:
         resettable = self._peak.begin()
         rss_before = self._peak.held
         queue = process.QueueWait(of_others=True)
-        waited_before = queue.read()
         began = time.perf_counter()
+        waited_before = queue.read()
         loaded = self._predictor.load(request)
-        ended = time.perf_counter()
         waited = queue.read() - waited_before
+        ended = time.perf_counter()
         queue.close()
         self._current = loaded
         self._on_device.count = functools.partial(self._predictor.device_memory, loaded)

@@ -268,9 +268,9 @@ def tells_no_growth() -> None:
     after("run", lambda fields, arrays: fields.pop("grown"))
 
 
-@fault("run.times")
-def tells_energy_below_0() -> None:
-    fields_of("run", joules={"package": -1.0})
+@fault("run.memory")
+def tells_memory_below_0() -> None:
+    fields_of("run", peak_rss=-1)
 
 
 @fault("run.clock")

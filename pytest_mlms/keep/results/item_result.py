@@ -143,7 +143,8 @@ def _stack(stack: Stack) -> list[Any]:
     if stack.lock:
         declared["lock"] = _content(stack.lock)
     if stack.agent:
-        program = shutil.which(stack.agent[0]) or stack.agent[0]  # it may be a name on PATH
+        name = stack.agent[0]
+        program = name if "/" in name else shutil.which(name) or name
         words = [_content(Path(word)) or word for word in (program, *stack.agent[1:])]
         declared["agent"] = {"command": words}
     return [stack.name, stack.framework, declared]

@@ -25,7 +25,13 @@ import numpy as np
 from mlms_predictors import Tensor
 from mlms_predictors._run import protocol
 from mlms_predictors._run.protocol import TIME, ProtocolError
-from mlms_predictors._run.replies import ServedReply, TraceReply
+from mlms_predictors._run.replies import (
+    DeviceBytes,
+    LoadRunReply,
+    RunReply,
+    ServedReply,
+    TraceReply,
+)
 from mlms_predictors._run.trace_reply import COLUMNS
 from numpy.typing import NDArray
 
@@ -82,6 +88,8 @@ _INDICES = {
 }
 """Columns of a trace that have places in a list of its reply."""
 _SPAN = "span_"
+_MAY_FALL = frozenset({"grown"})
+_TICK = 0.01  # seconds by which the kernel may count a wait otherwise than the clock
 
 
 def check_answers(kind: str, number: int, facts: Mapping[str, Any]) -> None:
@@ -103,7 +111,8 @@ def check_answers(kind: str, number: int, facts: Mapping[str, Any]) -> None:
 def read_record(kind: type[Record], facts: Mapping[str, Any], longest: int | None = None) -> Record:
     """Return the fields of a reply as a record; others than the record's are ignored.
 
-    ``longest`` is the limit of each text in characters.
+    ``longest`` is the limit of each text in characters. Amounts below 0 are refused, as they would
+    meet any limit.
     """
     from pydantic import ValidationError
 
@@ -118,7 +127,17 @@ def read_record(kind: type[Record], facts: Mapping[str, Any], longest: int | Non
         raise ProtocolError(
             shortened(f"{place}: {first['msg']}, found {first['input']!r}")
         ) from None
+    for name in names:
+        _check_not_below_0(name, getattr(record, name))
     return record
+
+
+def _check_not_below_0(name: str, value: Any) -> None:
+    if isinstance(value, DeviceBytes):
+        for counter, count in value.counters.items():
+            _check_not_below_0(counter, count)
+    if isinstance(value, (int, float)) and value < 0 and name not in _MAY_FALL:
+        raise ProtocolError(f"{shortened(repr(name))} is {value:g}")
 
 
 def unique(named: Iterable[tuple[str, Array]]) -> dict[str, Array]:
@@ -152,11 +171,26 @@ def take_times(arrays: dict[str, Array], names: Collection[str]) -> dict[str, Ar
     return times
 
 
-def check_not_below_0(told: Mapping[str, Any]) -> None:
-    """Raise ProtocolError where an amount is below 0, whose limits would all be met."""
-    for name, value in told.items():
-        if value is not None and value < 0:
-            raise ProtocolError(f"{shortened(repr(name))} is {value:g}")
+def read_energy(record: RunReply | LoadRunReply) -> Energy:
+    """Return the energy of a run; it is missing where its counters can't be right.
+
+    That may happen to any one run, as after a suspension, and is no reason to end an item.
+    """
+    joules, idle_watts, missing = record.joules, record.idle_watts, ""
+    for name, value in [*joules.items(), *idle_watts.items()]:
+        if value < 0:
+            missing = f"the counter {shortened(name)} went backwards"
+    if joules and not any(joules.values()):
+        missing = f"the counter {shortened(', '.join(joules))} stands still"
+    if missing:
+        return Energy({}, {}, missing, record.energy_period)
+    return Energy(joules, idle_watts, record.energy_missing, record.energy_period)
+
+
+def check_waited(seconds: float, waited: float) -> None:
+    """Raise ProtocolError where a wait for a core is longer than what it was a part of."""
+    if waited > seconds + _TICK:
+        raise ProtocolError(f"it waited for a core for {waited:g} s of {seconds:g} s")
 
 
 def check_outputs(outputs: Iterable[Tensor], arrays: Mapping[str, Array]) -> None:

@@ -14,7 +14,7 @@ from mlms_predictors._run.replies import DeviceBytes, LoadRunReply
 
 from pytest_mlms.core.errors import AgentError
 from pytest_mlms.core.memory import available_memory
-from pytest_mlms.measure.agent.channel import Energy
+from pytest_mlms.measure.agent.channel import Energy, read_energy
 from pytest_mlms.measure.agent.process import Array
 
 
@@ -213,9 +213,7 @@ class LoadRecords:
             run,
             instance_bytes=tuple(record.instance_bytes),
             peak_bytes=record.peak_rss - record.own_bytes,
-            energy=Energy(
-                record.joules, record.idle_watts, record.energy_missing, record.energy_period
-            ),
+            energy=read_energy(record),
             busy=record.busy,
             device_memory=record.device_memory,
         )

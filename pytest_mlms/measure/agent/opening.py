@@ -28,11 +28,7 @@ from packaging.utils import canonicalize_name
 from pytest_mlms.core.errors import AgentError, InvalidRun, MlmsError, Unavailable
 from pytest_mlms.core.records import Launch, Stack, device_name
 from pytest_mlms.core.waits import Waiting, in_silence
-from pytest_mlms.measure.agent.channel import (
-    check_not_below_0,
-    read_record,
-    shortened,
-)
+from pytest_mlms.measure.agent.channel import check_waited, read_record, shortened
 from pytest_mlms.measure.agent.groups import missing_requests
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import Agent, Refused, start_agent
@@ -44,7 +40,6 @@ from pytest_mlms.provide.stacks.variables import advice_on_missing
 
 _LONGEST_START = 600.0  # seconds of an interpreter
 _LONGEST_TEXT = 4096  # characters of a path
-_TICK = 0.01  # seconds by which the kernel may count a wait otherwise than the clock
 _NUMPY_LINES = 60  # of the log, enough for numpy's warning with its traceback
 _BUILT_FOR_NUMPY_1 = re.compile(
     r"compiled using NumPy 1\.x|_ARRAY_API not found|removed in the NumPy 2\.0 release"
@@ -208,6 +203,8 @@ def _say_hello(agent: Agent, spec: PredictorSpec) -> HelloReply:
     _check_protocol(facts, spec)
     with agent.checking("hello"):
         hello = read_record(HelloReply, facts, _LONGEST_TEXT)
+        if hello.import_seconds is not None:
+            check_waited(hello.import_seconds, hello.import_waited)
     agent.learn_pid(hello.process)
     case = spec.case
     missing = missing_requests(case, hello.requests)
@@ -329,9 +326,7 @@ def load_model(
     facts = agent.request("load", request).facts
     with agent.checking("load"):
         loaded = read_record(LoadReply, facts, _LONGEST_TEXT)
-        own = loaded.seconds - loaded.waited + _TICK
-        check_not_below_0({"seconds less waited": own, "waited": loaded.waited})
-        check_not_below_0({"rss_before": loaded.rss_before})
+        check_waited(loaded.seconds, loaded.waited)
     return Predictor(
         agent=agent,
         device=loaded.device,

@@ -16,7 +16,15 @@ from typing import IO, Any, cast
 import numpy as np
 import pytest
 from mlms_predictors._run.protocol import ProtocolError
-from mlms_predictors._run.replies import LoadReply, ServedReply
+from mlms_predictors._run.replies import (
+    DeviceBytes,
+    IdleReply,
+    LoadReply,
+    RunReply,
+    ServedReply,
+    TurnReply,
+    UsageReply,
+)
 
 from pytest_mlms.core.errors import AgentError, MlmsError, Unavailable
 from pytest_mlms.core.records import Launch
@@ -26,6 +34,8 @@ from pytest_mlms.measure.agent.channel import (
     Energy,
     LogFile,
     check_served,
+    check_waited,
+    read_energy,
     read_record,
     take_times,
     temporary_log,
@@ -408,6 +418,53 @@ def test_energy_is_the_sum_of_its_counters() -> None:
     assert energy.total == 4.0
     assert energy.per_input(8) == 0.5
     assert energy.idle == 22.5
+
+
+@pytest.mark.parametrize(
+    ("joules", "idle", "missing"),
+    [
+        ({"package-0": -1.0, "dram": 9.0}, {}, "package-0 went backwards"),
+        ({"package-0": 3.0}, {"package-0": -0.5}, "package-0 went backwards"),
+        ({"package-0": 0.0, "dram": 0.0}, {}, "package-0, dram stands still"),
+    ],
+)
+def test_energy_whose_counters_fall_or_stand_still_is_missing_and_ends_no_item(
+    joules: dict[str, float], idle: dict[str, float], missing: str
+) -> None:
+    """An energy of 0 or less would meet any limit."""
+    record = read_record(RunReply, RunReply(1, 0.0, 0, joules, idle, "")._asdict())
+    energy = read_energy(record)
+    assert energy.total is None
+    assert missing in energy.missing
+
+
+def test_energy_of_counters_of_which_one_is_still_is_told_by_the_others() -> None:
+    record = RunReply(1, 0.0, 0, {"package-0": 3.0, "dram": 0.0}, {"package-0": 0.0}, "")
+    assert read_energy(record) == Energy({"package-0": 3.0, "dram": 0.0}, {"package-0": 0.0}, "")
+
+
+@pytest.mark.parametrize(
+    ("record", "name"),
+    [
+        (UsageReply(1, -1, 1, 1), "device_memory"),
+        (TurnReply(1, DeviceBytes({"nvml": -1})), "nvml"),
+        (IdleReply(-0.1), "cpu"),
+        (RunReply(1, -0.1, 0), "bind_seconds"),
+    ],
+)
+def test_an_amount_below_0_which_would_meet_any_limit_is_an_error(record: Any, name: str) -> None:
+    with pytest.raises(ProtocolError, match=f"'{name}' is -"):
+        read_record(type(record), record._asdict())
+
+
+def test_memory_may_shrink_in_a_run() -> None:
+    assert read_record(RunReply, RunReply(1, 0.0, -4096)._asdict()).grown == -4096
+
+
+def test_a_wait_is_no_longer_than_what_it_is_a_part_of_but_for_a_tick() -> None:
+    check_waited(0.001, 0.009)
+    with pytest.raises(ProtocolError, match="it waited for a core for 500 s of 2 s"):
+        check_waited(2.0, 500.0)
 
 
 def test_energy_without_a_counter_is_none_and_never_zero() -> None:

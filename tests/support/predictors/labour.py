@@ -93,7 +93,8 @@ def _use_own_clock():
     time.perf_counter = clock.wall
     scenarios.cpu_time = process.cpu_time = clock.cpu
     scenarios._loop.__defaults__ = (False, clock.wall)
-    process.QueueWait.read = lambda self: 0.0
+    waited = process.QueueWait().read()  # readings never fall
+    process.QueueWait.read = lambda self: waited
 
 
 def _without_schedstat(self, of_others=False):
