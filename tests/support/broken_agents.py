@@ -268,7 +268,7 @@ def tells_no_growth() -> None:
     after("run", lambda fields, arrays: fields.pop("grown"))
 
 
-@fault("run.memory")
+@fault("run.times")
 def tells_memory_below_0() -> None:
     fields_of("run", peak_rss=-1)
 

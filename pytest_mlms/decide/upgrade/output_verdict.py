@@ -123,6 +123,8 @@ class Circumstances:
                     f"the baseline's own {name!r} varies by {share:.2g} {how}, which is no measure "
                     f"of the candidate; fix the model's seed"
                 )
+        if len(set(sweep.nan)) > _MOST_UNJUDGED * sweep.inputs:
+            return "the baseline has NaN for too many inputs, which can't be compared"
         unjudged = len(set(sweep.unjudged)) > _MOST_UNJUDGED * sweep.inputs
         if unjudged or len(self.unjudged) > _MOST_UNJUDGED * self.timed:
             return "rounding decides the outputs for too many inputs; write an agreement"

@@ -24,7 +24,10 @@ QUIETER = "measure where nothing else runs, or on cores of its own (taskset)"
 """Advice where other programs took the cores."""
 
 _ROUNDING = 1e-9
-"""By which a mean over inputs without any error may miss its best value."""
+"""By which a share of inputs without any error may miss its best value.
+
+What isn't a share may be as small as that: a difference of outputs, or a mean error of labels.
+"""
 
 _LEAST_MARGIN = -sys.float_info.max  # results have no infinity
 _NARROWER = {
@@ -73,7 +76,8 @@ def decide(limit: Limit, estimate: Estimate) -> Verdict:
         return Verdict.INCONCLUSIVE
     if _allows_no_error(limit):
         error = abs(estimate.value - limit.value)
-        return Verdict.PASSED if error <= _ROUNDING else Verdict.FAILED
+        allowed = _ROUNDING if scale_of(limit).unit == "fraction" else 0.0
+        return Verdict.PASSED if error <= allowed else Verdict.FAILED
     if scale_of(limit).bound == "min":
         passed = estimate.low >= limit.value
         failed = estimate.high < limit.value

@@ -463,6 +463,23 @@ def test_nan_of_both_sides_is_named_and_no_difference(check: Check) -> None:
     assert "the baseline has NaN for 1 of 600 inputs: row 17" in check.told
 
 
+@pytest.mark.parametrize(("count", "verdict"), [(60, PASSED), (61, INCONCLUSIVE)])
+def test_a_baseline_of_nan_for_more_than_a_tenth_of_the_inputs_is_no_measure(
+    check: Check, count: int, verdict: Verdict
+) -> None:
+    def mostly_nan(rows: Array, call: int) -> Array:
+        scores = right(rows, call)
+        scores[rows < count] = np.nan
+        return scores
+
+    check.case = without_accuracy(check.case)
+    check.a.give = mostly_nan
+    check.b.give = right
+    agreement = find(check.run(), "agreement")
+    assert agreement.verdict is verdict
+    assert ("NaN for too many inputs" in agreement.lacking) == (verdict is INCONCLUSIVE)
+
+
 def test_a_baseline_of_nan_alone_is_invalid(check: Check) -> None:
     check.case = without_accuracy(check.case)
     check.a.give = lambda rows, call: np.full((len(rows), 10), np.nan, np.float32)

@@ -58,6 +58,10 @@ def test_the_interval_decides_not_the_value(
         ("top1", 1.0, 0.9999999, Verdict.FAILED),
         ("wer", 0.0, 0.0, Verdict.PASSED),
         ("wer", 0.0, 0.01, Verdict.FAILED),
+        ("wer", 0.0, 1e-16, Verdict.PASSED),
+        ("difference_max", 0.0, 0.0, Verdict.PASSED),
+        ("difference_max", 0.0, 5e-10, Verdict.FAILED),  # of outputs that may be as small
+        ("mae", 0.0, 5e-10, Verdict.FAILED),
     ],
 )
 def test_a_limit_without_any_error_is_one_on_the_inputs_that_there_are(
