@@ -193,9 +193,9 @@ def compare_batch_sizes(
         replicates=TOGETHER,
         of="outputs",
     )
-    unknown = unknown or _of_rounding(a, b)
-    if unknown:
-        return found.but(a=math.nan, b=math.nan, lacking=unknown)
+    unjudged = a.unjudged(b)
+    if unknown or TOGETHER in (len(a.sweep.unjudged), len(b.sweep.unjudged)):
+        return found.but(a=math.nan, b=math.nan, lacking=unknown or unjudged)
     allowed = (1 + share) * (of_a + rule.base) - rule.base
     has_more_nan = b.sweep.lost > SPREADS * a.sweep.lost
     is_infinite = has_more_nan or of_b > 0 == allowed
@@ -205,12 +205,14 @@ def compare_batch_sizes(
     is_worse = ratio > 1 and (found.gate or not by_design or is_broken)
     if is_worse and inputs < 1 and not b.refused:
         is_worse = verdict_on_share(b.sweep, inputs) is Verdict.REGRESSED
+    lacking = b.refused or b.sweep.problem if is_worse else unjudged
+    verdict = Verdict.INCONCLUSIVE if lacking else Verdict.PASSED
     return found.but(
         ratio=ratio,
         low=ratio,
         high=ratio,
-        verdict=Verdict.REGRESSED if is_worse else Verdict.PASSED,
-        lacking=b.refused or b.sweep.problem if is_worse else "",
+        verdict=Verdict.REGRESSED if is_worse else verdict,
+        lacking=lacking,
         told=_told(a, b, found, allowed),
     )
 
@@ -231,22 +233,15 @@ def _held_to(a: ByBatch, b: ByBatch) -> ByBatch:
     return ByBatch(refused=f"it doesn't give a row of {lost[0]!r} for each of {TOGETHER} inputs")
 
 
-def _of_rounding(a: ByBatch, b: ByBatch) -> str:
-    for side in (a, b):
-        if side.sweep.inputs and len(side.sweep.unjudged) == side.sweep.inputs:
-            return "rounding decides the outputs for all of them; write an agreement"
-    return ""
-
-
 def _told(a: ByBatch, b: ByBatch, found: Comparison, allowed: float) -> str:
     """Return how far each side is apart, in multiples of rounding."""
     where = f"alone and in a batch of {TOGETHER}"
-    if not a.ratio and not b.ratio:
+    names = [*a.sweep.unjudged, *b.sweep.unjudged]
+    if not a.ratio and not b.ratio and not names:
         return f"{where}, outputs are equal on both sides"
     text = f"{where}, outputs differ by {_times(found.b)} rounding in B, "
     text += f"by {_times(found.a)} in A"
     text += f" (allowed {allowed:.3g})"
-    names = [*a.sweep.unjudged, *b.sweep.unjudged]
     if names:
         count = f"{len(dict.fromkeys(names))} of {TOGETHER}"
         text += f"; not judged for {count} inputs, where rounding decides"

@@ -84,6 +84,9 @@ def _with_slow_quantities(
     if plan.batch_sizes is not None:
         by_batch = plan.batch_sizes.compare(predictor)
         missing = by_batch.lacking or by_batch.refused
+        limits = [one.value for one in plan.limits if one.quantity == "batch_agreement"]
+        if by_batch.ratio <= min(limits, default=1.0):
+            missing = missing or by_batch.unjudged()
         ratio = None if missing else by_batch.ratio
         record = replace(record, batch_agreement=ratio, batch_missing=missing)
     return replace(result, record=record)

@@ -333,6 +333,14 @@ class ByBatch:
         found = self.sweep.outputs.items()
         return {name: min(each.ratio, BEYOND_MEASURE) for name, each in found}
 
+    def unjudged(self, *others: ByBatch) -> str:
+        """Return why too few inputs were judged here and there, "" where half of them were."""
+        names = {name for each in (self, *others) for name in each.sweep.unjudged}
+        if 2 * len(names) <= TOGETHER:
+            return ""
+        count = f"{len(names)} of {TOGETHER}"
+        return f"rounding decides the outputs for {count} inputs; write an agreement"
+
 
 @dataclass
 class BatchSizes:

@@ -821,6 +821,35 @@ def test_a_baseline_beyond_measure_by_the_size_of_the_batch_hides_no_other_fault
     assert compared.verdict is verdict
 
 
+@pytest.mark.parametrize(
+    ("unjudged", "factor", "verdict"),
+    [
+        (range(7), 1, INCONCLUSIVE),
+        (range(4), 1, PASSED),
+        (range(7), 1.5, REGRESSED),
+        (range(8), 1.5, INCONCLUSIVE),
+    ],
+)
+def test_inputs_of_which_rounding_decides_most_do_not_pass_alone_and_together(
+    unjudged: range, factor: float, verdict: Verdict
+) -> None:
+    """Seven of eight were not judged, and outputs that were said to be equal PASSED."""
+    names = [f"input {row + 1}" for row in range(8)]
+    found = {}
+    for side, one in (("a", 1), ("b", factor)):
+        sweep = OutputSweep({"y": Rule()}, of_itself=True)
+        together = SCORES[:8].copy()
+        together[7] *= np.float32(one)
+        sweep.add({"y": SCORES[:8]}, {"y": together}, names)
+        sweep.unjudged = [names[row] for row in unjudged] if side == "b" else []
+        found[cast(SideName, side)] = ByBatch(sweep)
+    compared = compare_batch_sizes(found, None, 1.0, by_design=False)
+    assert compared is not None
+    assert compared.verdict is verdict
+    assert (f"for {len(unjudged)} of 8 inputs" in compared.told) is (len(unjudged) < 8)
+    assert ("rounding decides the outputs for" in compared.lacking) is (verdict is INCONCLUSIVE)
+
+
 def test_as_much_as_the_baseline_differs_by_the_size_of_the_batch_is_allowed(check: Check) -> None:
     check.a.give = by_batch(1.01)
     for factor, verdict in ((1.01, PASSED), (1.03, REGRESSED)):
