@@ -18,6 +18,7 @@ import numpy as np
 from mlms_predictors._run.protocol import KEPT_STATE
 
 from pytest_mlms.core.errors import OutputError
+from pytest_mlms.core.quantities import QUANTITIES
 from pytest_mlms.core.records import Decision, Estimate, InputGroup, Verdict
 from pytest_mlms.core.statistics import student_interval
 from pytest_mlms.measure.agent.predictor import Predictor, ScenarioRun
@@ -43,7 +44,11 @@ from pytest_mlms.measure.evaluate.performance_plan import (
     are_promising,
     needed_room,
 )
-from pytest_mlms.measure.evaluate.process_result import ProcessResult, estimate_performance
+from pytest_mlms.measure.evaluate.process_result import (
+    ProcessResult,
+    estimate_performance,
+    unmeasured,
+)
 from pytest_mlms.measure.evaluate.steadiness import latencies_less_wait
 from pytest_mlms.measure.evaluate.timed_inputs import (
     TimedBatches,
@@ -75,6 +80,7 @@ class Measurement(NamedTuple):
     inputs: int = 0
 
 
+_UNTIMED = "no timed call had such inputs; raise --mlms-duration"
 _SECONDS_OF_OUTPUTS = 0.25  # that calls for the outputs of a process may take
 _MOST_KEPT = 8  # batches whose outputs are kept for the processes to come
 
@@ -326,7 +332,8 @@ def judge_groups(
     """Return the decisions, those on latency by the group of inputs that is worst.
 
     With G groups each interval has a G-th of the risk, so that the worst one is outside by chance
-    no more often than one group's would be: Holm's first step. All must be inside.
+    no more often than one group's would be: Holm's first step. All must be inside, and one that no
+    call had is open.
     """
     names = mix_of(results[0].batches).names
     each = 1 - (1 - confidence) / len(names)
@@ -335,6 +342,8 @@ def judge_groups(
         chosen = _of_group(results, group)
         if chosen:
             groups[name] = estimate_performance(chosen, each)
+        else:
+            groups[name] = dict.fromkeys(QUANTITIES, unmeasured(_UNTIMED, 0, each))
     return [_of_worst_group(decision, groups) for decision in decisions]
 
 

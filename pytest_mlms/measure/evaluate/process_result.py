@@ -315,10 +315,10 @@ def _estimate(
     values = [estimator.value(result) for result in results]
     counters = {estimator.counter(result) for result in results}
     if np.isnan(values).any():
-        return _nothing(_missing(estimator, results), len(results), confidence)
+        return unmeasured(_missing(estimator, results), len(results), confidence)
     if len(counters) > 1:
         text = f"processes tell it by counters of different meaning: {', '.join(sorted(counters))}"
-        return _nothing(text, len(results), confidence)
+        return unmeasured(text, len(results), confidence)
     value = fmean(values)
     interval = student_interval(values, confidence)
     if estimator.is_rate:
@@ -339,7 +339,7 @@ def _estimate(
     )
 
 
-def _nothing(missing: str, replicates: int, confidence: float) -> Estimate:
+def unmeasured(missing: str, replicates: int, confidence: float) -> Estimate:
     """Return the estimate of a quantity that has no value."""
     return Estimate(
         value=math.nan,

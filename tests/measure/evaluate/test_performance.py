@@ -18,7 +18,7 @@ from pytest_mlms.core.errors import OutputError
 from pytest_mlms.core.records import Decision, Estimate, Limit, Place, Verdict
 from pytest_mlms.measure.agent.predictor import ScenarioRun
 from pytest_mlms.measure.evaluate import performance
-from pytest_mlms.measure.evaluate.limits import judge
+from pytest_mlms.measure.evaluate.limits import explain, judge
 from pytest_mlms.measure.evaluate.performance import Measurement, judge_groups, measure_performance
 from pytest_mlms.measure.evaluate.performance_plan import PerformancePlan
 from pytest_mlms.measure.evaluate.process_result import ProcessResult, estimate_performance
@@ -464,6 +464,21 @@ def test_the_worst_group_decides(limit: float, verdict: Verdict) -> None:
 
 def test_limits_on_other_quantities_are_on_the_mix() -> None:
     assert decide("peak_memory", 2000, long=0.040).group == ""
+
+
+def test_a_group_that_no_timed_call_had_is_open() -> None:
+    """A rare shape is one of 200 calls, and a slow model's processes have some 20."""
+    rare = TimedBatches(
+        [{}, {}], [(0,), (1,)], [0, 1], Mix(MIX.names, (0.99, 0.01)), [0] * 99 + [1]
+    )
+    results = [replace(uneven_process(0.010, 0.010), batches=rare) for _ in range(6)]
+    timed = [replace(result, run=scenario_run([0.010] * 20)) for result in results]
+    limits = [Limit("latency_p50", 0.05, PLACE)]
+    for each, verdict in ((results, Verdict.PASSED), (timed, Verdict.INCONCLUSIVE)):
+        (found,) = judge_groups(judge(limits, estimate_performance(each, 0.95)), each, 0.95)
+        assert found.verdict is verdict
+    assert found.group == "512"
+    assert "no timed call had such inputs" in explain(found)
 
 
 def test_a_percentile_that_a_group_has_too_few_calls_for_is_open() -> None:
