@@ -140,7 +140,8 @@ class Model:
         self._failure: AgentError | None = None
         with self._hold(), ExitStack() as opening:
             self._spec = replace(spec, log=opening.enter_context(temporary_log("mlms-predict-")))
-            self._predictor = opening.enter_context(open_predictor(self._spec))
+            self._agent = opening.enter_context(ExitStack())
+            self._predictor = self._agent.enter_context(open_predictor(self._spec))
             self._opened = opening.pop_all()
 
     def __enter__(self) -> Model:
@@ -197,11 +198,6 @@ class Model:
         with self._naming_place(), self._held():
             found = self._predictor.predict(batch)
         return {spec.name: found[spec.name] for spec in self._outputs}
-
-    def picture_size(self, inputs: Given) -> tuple[int, int] | None:
-        """Return the height and width of an input's picture, upright; None without one."""
-        has_picture = any(spec.type == "image" for spec in self._inputs)
-        return self._dataset(inputs).picture_size(0) if has_picture else None
 
     def shown(self, inputs: Given, prediction: Prediction) -> dict[str, Array]:
         """Return what shows an input and its answers to people, as ``pictures.shown_of`` does."""
@@ -277,7 +273,8 @@ class Model:
             raise MlmsError(f"{self.case.loaded.path}: the model is closed; open it again")
         with self._hold():
             if self._predictor.agent.was_ended:
-                self._predictor = self._opened.enter_context(self._open_fresh())
+                self._agent.close()
+                self._predictor = self._agent.enter_context(self._open_fresh())
             yield
 
     @contextlib.contextmanager

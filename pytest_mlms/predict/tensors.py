@@ -42,7 +42,9 @@ _DTYPES = {name: dtype for dtype, name in DATATYPES.items()}
 _MOST_BYTES = 128 << 20  # of all outputs
 _MOST_TEXT_BYTES = 256 << 20  # of an array of texts, whose elements all have room for the longest
 _MOST_SIZES = 32  # axes
-_LENGTH = 4  # bytes before a text
+_LENGTH = 4  # bytes before a text, or beside one in JSON
+_MOST_ESCAPE = 3  # bytes of JSON for one in memory: a character of 4 may be two escapes
+_MOST_DIGITS = 25  # characters of a number in JSON: -2.2250738585072014e-308 and a comma
 
 
 @dataclass(frozen=True)
@@ -137,10 +139,19 @@ def chosen(request: TensorRequest, outputs: Mapping[str, Array]) -> Sequence[tup
         if name not in outputs:
             raise DatasetError(f"there is no output {name!r}; there are {', '.join(outputs)}")
     found = request.outputs or [(name, request.binary) for name in outputs]
-    size = sum(outputs[name].nbytes for name, _ in found)
+    size = sum(_size(outputs[name], is_binary) for name, is_binary in found)
     if size > _MOST_BYTES:
-        raise DatasetError(f"the outputs have {size:,} bytes; ask for some of them, or send less")
+        problem = f"the outputs may have {size:,} bytes"
+        raise DatasetError(f"{problem}; ask for binary data or some of them, or send less")
     return found
+
+
+def _size(array: Array, is_binary: bool) -> int:
+    """Return the most bytes that an array has in an answer."""
+    if array.dtype.kind == "U":
+        escaped = array.nbytes if is_binary else _MOST_ESCAPE * array.nbytes
+        return escaped + _LENGTH * array.size
+    return array.nbytes if is_binary else _MOST_DIGITS * array.size
 
 
 def datatype_of(name: str, array: Array) -> str:
@@ -201,7 +212,10 @@ def array_of_values(name: str, datatype: Any, shape: Any, values: Any) -> Array:
         if int(array.min()) < bounds.min or int(array.max()) > bounds.max:
             raise DatasetError(f"input {name!r}: a value is beyond {datatype}; send {dtype}")
     with np.errstate(over="ignore"):
-        return array.astype(dtype).reshape(sizes)
+        found = array.astype(dtype).reshape(sizes)
+    if found.dtype.kind == "f" and np.isinf(found).sum() > np.isinf(array.astype(float)).sum():
+        raise DatasetError(f"input {name!r}: a value is beyond {datatype}; send a smaller one")
+    return found
 
 
 def _of_uint64(values: Any, array: Array) -> Array:

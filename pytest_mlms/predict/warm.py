@@ -11,8 +11,10 @@ import contextlib
 import io
 import json
 import os
+import shutil
 import signal
 import struct
+import tempfile
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -27,6 +29,7 @@ from numpy.typing import NDArray
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.starts import module_command
 from pytest_mlms.predict.inputs import Given
+from pytest_mlms.provide.host.locks import locks_folder
 
 Array = NDArray[Any]
 
@@ -101,10 +104,14 @@ class _Lane:
 
 
 class _WarmModel:
-    """A model's process. ``users`` are the requests that wait for it, or have it."""
+    """A model's process. ``users`` are the requests that wait for it, or have it.
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    ``files`` removes its temporary files and those of its agent, when it is closed.
+    """
+
+    def __init__(self, process: asyncio.subprocess.Process, files: contextlib.ExitStack) -> None:
         self.process = process
+        self._files = files
         self.users = 0
         self.device = ""
         self.opening: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -154,7 +161,7 @@ class _WarmModel:
             os.killpg(self.process.pid, signal.SIGKILL)
 
     async def close(self) -> None:
-        """End the process in order, or by force where it doesn't end."""
+        """End the process in order, or by force where it doesn't end, and remove its files."""
         self._is_over = True
         if self.closing is not None:
             self.closing.cancel()
@@ -165,6 +172,7 @@ class _WarmModel:
         except asyncio.TimeoutError:
             self.kill()
             await self.process.wait()
+        await asyncio.to_thread(self._files.close)
 
     async def _ask(self, fields: Mapping[str, Any], arrays: Mapping[str, Array]) -> Reply:
         assert self.process.stdin is not None
@@ -188,6 +196,7 @@ class WarmModels:
         self._door = asyncio.Lock()
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._ends: set[asyncio.Task[None]] = set()
         self._asked = 0
         self._is_closed = False
         self._pace = 0.1
@@ -220,11 +229,12 @@ class WarmModels:
         """Close all models; who still waits for one gets a Refusal."""
         self._is_closed = True
         self._changed.set()
-        for task in self._tasks:
-            task.cancel()
-        models = list(self._models.values())
-        self._models.clear()
-        await asyncio.gather(*(model.close() for model in models))
+        async with self._door:  # where a process may be about to start
+            for task in self._tasks:
+                task.cancel()
+            for key in list(self._models):
+                self._end(key)
+            await asyncio.gather(*self._ends)
 
     def _key(self, manifest: Path, stack: str) -> _Key:
         """Return what a model is known by: another content of its manifest is another one."""
@@ -288,7 +298,7 @@ class WarmModels:
                     break
                 idle = next((key for key, one in self._models.items() if not one.users), None)
                 if idle is not None:
-                    await self._models.pop(idle).close()
+                    await asyncio.shield(self._end(idle))
                     continue
                 self._changed.clear()
                 await self._changed.wait()
@@ -308,13 +318,19 @@ class WarmModels:
     def _close_idle(self, model: _WarmModel) -> None:
         for key, one in list(self._models.items()):
             if one is model and not model.users:
-                del self._models[key]
-                self._task(model.close())
+                self._end(key)
 
     def _forget_ended(self) -> None:
         for key, model in list(self._models.items()):
             if model.is_over:
-                del self._models[key]
+                self._end(key)
+
+    def _end(self, key: _Key) -> asyncio.Task[None]:
+        """Take a model out, and return what closes it, whoever is cancelled meanwhile."""
+        ending = asyncio.ensure_future(self._models.pop(key).close())
+        self._ends.add(ending)
+        ending.add_done_callback(self._ends.discard)
+        return ending
 
     async def _start(self, key: _Key) -> _WarmModel:
         """Start the process of a model; it is opened by a task."""
@@ -325,16 +341,25 @@ class WarmModels:
             "create": self._may_create,
             "patience": self._limits.patience,
         }
-        process = await asyncio.create_subprocess_exec(
-            *module_command("pytest_mlms.predict.warm_child"),
-            json.dumps(options),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            env={name: value for name, value in os.environ.items() if name not in _SECRETS},
-            cwd=self._folder,
-            start_new_session=True,
-        )
-        model = _WarmModel(process)
+        env = {name: value for name, value in os.environ.items() if name not in _SECRETS}
+        env["MLMS_LOCKS"] = str(locks_folder())  # which may be in the usual folder of such files
+        with contextlib.ExitStack() as made:
+            try:
+                folder = tempfile.mkdtemp(prefix="mlms-model-")
+                made.callback(shutil.rmtree, folder, ignore_errors=True)
+                process = await asyncio.create_subprocess_exec(
+                    *module_command("pytest_mlms.predict.warm_child"),
+                    json.dumps(options),
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.PIPE,
+                    env={**env, "TMPDIR": folder},
+                    cwd=self._folder,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                problem = f"no process can be started for the model: {error.strerror}"
+                raise Refusal("failed", problem) from None
+            model = _WarmModel(process, made.pop_all())
         self._task(self._open(model))
         return model
 

@@ -13,6 +13,7 @@ import os
 import queue
 import struct
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -32,10 +33,9 @@ from pytest_mlms.core.errors import (
     StackError,
     Unavailable,
 )
-from pytest_mlms.predict.answers import DetectedObject
+from pytest_mlms.core.text import encodable, shortened
 from pytest_mlms.predict.elements import element_of
-from pytest_mlms.predict.inputs import Given
-from pytest_mlms.predict.model import MisfitError, Model, Prediction, model_spec
+from pytest_mlms.predict.model import MisfitError, Model, model_spec
 from pytest_mlms.predict.plain import plain_prediction
 from pytest_mlms.predict.tensors import metadata_of, read_request, write_answer
 from pytest_mlms.predict.warm import given_of
@@ -46,7 +46,7 @@ Arrays = dict[str, Array]
 Frame = tuple[Fields, Arrays]
 
 _ENDING_SECONDS = 10.0  # of a call that goes on when the portal has ended
-_MOST_ARRAY_BYTES = 64 << 20
+_LONGEST_ERROR = 4000  # characters
 _KINDS: Sequence[tuple[str, tuple[type[Exception], ...]]] = (
     ("input", (DatasetError, MisfitError)),
     ("busy", (DeviceInUse,)),
@@ -110,13 +110,18 @@ def _serve(
 
 
 def _told(error: Exception) -> Fields:
-    """Return an error for the portal; print what is a mistake of ours."""
+    """Return an error for the portal; print a failure, which is the operator's to look at."""
     if not isinstance(error, (MlmsError, MemoryError)):
         traceback.print_exception(error)
         text = "the model's process failed; what the portal prints says how"
         return {"type": "error", "kind": "failed", "text": text}
     kind = next((kind for kind, classes in _KINDS if isinstance(error, classes)), "failed")
-    return {"type": "error", "kind": kind, "text": str(error) or "there is not enough memory"}
+    text = str(error) or "there is not enough memory"
+    if kind == "failed":
+        print(text, file=sys.stderr)
+    text = text.replace(f"{tempfile.gettempdir()}/", "")
+    text = encodable(shortened(text, _LONGEST_ERROR))  # it may have a name of a stranger's
+    return {"type": "error", "kind": kind, "text": text}
 
 
 def _predict(model: Model, fields: Fields, arrays: Arrays) -> Frame:
@@ -124,7 +129,7 @@ def _predict(model: Model, fields: Fields, arrays: Arrays) -> Frame:
     prediction = model.predict(given)
     latency = model.latency(given) if fields["latency"] else None
     line = plain_prediction(fields["name"], model, prediction, latency)
-    return {"type": "predicted", "line": line}, _arrays_of(model, given, prediction, fields)
+    return {"type": "predicted", "line": line}, {}
 
 
 def _show(model: Model, fields: Fields, arrays: Arrays) -> Frame:
@@ -135,28 +140,6 @@ def _show(model: Model, fields: Fields, arrays: Arrays) -> Frame:
     prediction = model.predict(given)
     line = plain_prediction(fields["name"], model, prediction, model.latency(given))
     return {"type": "shown", "line": line}, model.shown(given, prediction)
-
-
-def _arrays_of(model: Model, given: Given, prediction: Prediction, fields: Fields) -> Arrays:
-    """Return the arrays of answers, masks of objects and the picture's size, if asked for.
-
-    What is larger than 64 MiB in all is left out.
-    """
-    if not fields["with_arrays"]:
-        return {}
-    found = dict(prediction.arrays)
-    for name, answer in prediction.answers.items():
-        if isinstance(answer, tuple):
-            objects = (one for one in answer if isinstance(one, DetectedObject))
-            masks = [one.mask for one in objects if one.mask is not None]
-            if masks and masks[0].size * len(masks) <= _MOST_ARRAY_BYTES:
-                found[f"{name}/masks"] = np.stack(masks)
-    size = model.picture_size(given)
-    if size is not None:
-        found["size"] = np.array(size)
-    while sum(array.nbytes for array in found.values()) > _MOST_ARRAY_BYTES:
-        del found[max(found, key=lambda name: found[name].nbytes)]
-    return found
 
 
 def _describe(model: Model, fields: Fields, arrays: Arrays) -> Frame:

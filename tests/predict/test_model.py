@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -157,6 +158,16 @@ def test_the_call_after_one_that_an_agent_died_in_has_a_new_one(folder: Path, fa
             with pytest.raises(AgentError) as caught:
                 model.predict(DATA["image"][0])
             assert "has ended" not in str(caught.value)
+
+
+def test_agents_that_died_leave_nothing_open(folder: Path) -> None:
+    with Model(faulty_spec(folder, at="predict", fault="exit"), {}) as model:
+        opened = []
+        for _ in range(6):
+            with pytest.raises(AgentError):
+                model.predict(DATA["image"][0])
+            opened.append((psutil.Process().num_fds(), len(model._agent._exit_callbacks)))
+        assert len(set(opened[1:])) == 1, opened
 
 
 def test_a_log_stays_that_an_error_names_and_a_closed_model_says_so(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,8 @@ WRONG: list[tuple[Any, str]] = [
     ({"inputs": [{**ONE, "shape": "\ud800"}]}, r"its shape is '\\ud800'"),
     ({"inputs": [{**ONE, "datatype": "BF16"}]}, "there is no type 'BF16'"),
     ({"inputs": [{**ONE, "datatype": "UINT8", "data": [1, 256]}]}, "a value is beyond UINT8"),
+    ({"inputs": [{**ONE, "data": [1, 1e39]}]}, "a value is beyond FP32"),
+    ({"inputs": [{**ONE, "datatype": "FP16", "data": [1, 65520]}]}, "a value is beyond FP16"),
     ({"inputs": [{**ONE, "datatype": "INT32", "data": [1, 2.0]}]}, "there is float64"),
     ({"inputs": [{**ONE, "datatype": "INT64", "data": [1, 1 << 70]}]}, "there is object"),
     ({"inputs": [{**ONE, "data": [[1], [2, 3]]}]}, "its lists are no array"),
@@ -105,12 +108,25 @@ def test_an_output_that_is_not_there_or_too_large_is_told() -> None:
     outputs = {"y": np.broadcast_to(np.zeros(1), (1 << 26,))}
     with pytest.raises(DatasetError, match="there is no output 'z'; there are y"):
         write_answer(TensorRequest("", {}, [("z", True)]), outputs, NAMES)
-    with pytest.raises(DatasetError, match="the outputs have 536,870,912 bytes"):
-        write_answer(TensorRequest("", {}), outputs, NAMES)
+    with pytest.raises(DatasetError, match="the outputs may have 536,870,912 bytes"):
+        write_answer(TensorRequest("", {}, binary=True), outputs, NAMES)
+
+
+@pytest.mark.parametrize("value", [np.float32(-1.2345679e-38), "\U0001f600", "a"])
+@pytest.mark.parametrize("is_binary", [False, True])
+def test_an_answer_is_as_large_as_its_bound_says_at_most(
+    value: Any, is_binary: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = TensorRequest("", {}, binary=is_binary)
+    outputs = {"y": np.full(1000, value)}
+    size = len(write_answer(request, outputs, NAMES)[0])
+    monkeypatch.setattr(import_module("pytest_mlms.predict.tensors"), "_MOST_BYTES", size - 500)
+    with pytest.raises(DatasetError, match="ask for binary data or some of them"):
+        write_answer(request, outputs, NAMES)
 
 
 def test_our_messages_are_those_of_a_client_that_others_wrote() -> None:
-    theirs = pytest.importorskip("tritonclient.grpc.service_pb2").DESCRIPTOR
+    theirs = import_module("tritonclient.grpc.service_pb2").DESCRIPTOR
     for name, message in MESSAGES.items():
         _compare(message.DESCRIPTOR, theirs.message_types_by_name[name])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -27,11 +28,13 @@ Work = Callable[[WarmModels], Awaitable[Any]]
 def manifests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("MLMS_LOCKS", str(tmp_path / "locks"))
     monkeypatch.setenv("MLMS_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     return write_manifests(tmp_path / "m")
 
 
 def served(manifests: Path, work: Work, **limits: Any) -> Any:
-    """Return what ``work`` makes with the models of a folder; none of their processes stays."""
+    """Return what ``work`` makes with models of a folder; none of their processes or files stays."""
 
     async def run() -> Any:
         models = WarmModels(manifests, may_create=False, limits=WarmLimits(**limits))
@@ -43,13 +46,14 @@ def served(manifests: Path, work: Work, **limits: Any) -> Any:
     before = set(psutil.Process().children(recursive=True))
     found = asyncio.run(run())
     assert set(psutil.Process().children(recursive=True)) <= before
+    assert not list((manifests.parent / "temporary").iterdir())
     return found
 
 
 async def ask(models: WarmModels, manifest: Path, picture: int = 0) -> Any:
     """Return the line of a prediction for a picture."""
     parts, arrays = frame_of(PICTURES[picture])
-    fields = {"type": "predict", "given": parts, "name": "", "latency": False, "with_arrays": False}
+    fields = {"type": "predict", "given": parts, "name": "", "latency": False}
     return (await models.ask(manifest, "", fields, arrays)).fields["line"]
 
 
@@ -173,6 +177,7 @@ def test_an_agent_that_dies_is_an_error_and_the_next_call_has_a_new_one(
 
     for refusal in served(manifests, work):
         assert (refusal.kind, text in str(refusal)) == ("failed", True), str(refusal)
+        assert str(manifests.parent) not in str(refusal)
 
 
 def test_a_manifest_that_changes_is_another_model_and_one_that_is_gone_an_error(
@@ -224,3 +229,32 @@ def test_who_waits_when_all_are_closed_opens_no_model_again(manifests: Path) -> 
     cut_off, *others = served(manifests, work)
     assert isinstance(cut_off, asyncio.CancelledError)
     assert [str(one) for one in others] == ["the models are being closed"] * 2
+
+
+def test_a_process_that_starts_while_all_are_closed_ends_with_them(manifests: Path) -> None:
+    async def work(models: WarmModels) -> Any:
+        asked = asyncio.ensure_future(ask(models, manifests / "digits.yaml"))
+        while not models._door.locked():
+            await asyncio.sleep(0)
+        await models.close()
+        assert not psutil.Process().children()
+        return await asyncio.gather(asked, return_exceptions=True)
+
+    (cut_off,) = served(manifests, work)
+    assert isinstance(cut_off, (Refusal, asyncio.CancelledError))
+
+
+def test_a_model_that_makes_room_ends_though_nobody_waits_for_the_next(manifests: Path) -> None:
+    names = [write_faulty_model(manifests, f"m{answer}", answer=answer) for answer in range(2)]
+
+    async def work(models: WarmModels) -> Any:
+        await ask(models, names[0])
+        asked = asyncio.ensure_future(ask(models, names[1]))
+        while not models._ends:
+            await asyncio.sleep(0)
+        asked.cancel()
+        await asyncio.wait([asked])
+        await models.close()
+        assert not psutil.Process().children()
+
+    served(manifests, work, models=1)

@@ -181,7 +181,7 @@ def exclusive(
     thread itself, and MlmsError where ``folder`` or a lock can't be used. Warns where a lock was
     removed while it was held.
     """
-    folder = folder or _shared_folder()
+    folder = folder or locks_folder()
     names = _lock_names(device_name(device), cores, uuid)
     path = folder
     with contextlib.ExitStack() as held:
@@ -207,7 +207,7 @@ def own_cores() -> list[int]:
     return sorted(process.cpu_affinity())
 
 
-def _shared_folder() -> Path:
+def locks_folder() -> Path:
     """Return the folder of this host's locks.
 
     MLMS_LOCKS in the environment names another, as for containers.

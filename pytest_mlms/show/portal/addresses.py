@@ -37,10 +37,22 @@ class ListenAddress:
             raise PortalError(f"{option} {text}: write HOST:PORT, such as 127.0.0.1:8765")
         return cls(host, int(port))
 
+    def resolved(self, option: str = "--listen") -> ListenAddress:
+        """Return the address by its number: a name may mean another one at the next look.
+
+        Raises PortalError.
+        """
+        if _is_ip_address(self.host):
+            return self
+        try:
+            return ListenAddress(str(self._look_up()[4][0]), self.port)
+        except OSError as error:
+            raise PortalError(f"{option} {self}: {error.strerror}; name another address") from None
+
     def bind(self, option: str = "--listen") -> socket.socket:
         """Return a socket that is bound to the address; raises PortalError."""
         try:
-            family, kind, protocol, _, address = self._resolve()[0]
+            family, kind, protocol, _, address = self._look_up()
             bound = socket.socket(family, kind, protocol)
         except OSError as error:
             raise PortalError(f"{option} {self}: {error.strerror}; name another address") from None
@@ -55,16 +67,12 @@ class ListenAddress:
 
     @property
     def is_loopback(self) -> bool:
-        """True if only this machine can reach the address."""
-        try:
-            resolved = self._resolve()
-        except OSError:
-            return False
-        return all(ipaddress.ip_address(entry[4][0]).is_loopback for entry in resolved)
+        """True if only this machine can reach the address, which is by its number."""
+        return ipaddress.ip_address(self.host).is_loopback
 
-    def _resolve(self) -> list[Any]:
-        """Return what the system knows of the host; raises OSError."""
-        return list(socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM))
+    def _look_up(self) -> Any:
+        """Return the first that the system knows of the host; raises OSError."""
+        return socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0]
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host

@@ -31,6 +31,7 @@ _CODES = {
 }
 """The code of each status that the same error has over HTTP; INTERNAL for others."""
 
+_MOST_DETAIL = 2000  # bytes
 _ENDING_SECONDS = 5  # for calls that have begun, as HTTP's have
 _Answering = Callable[[bytes], Awaitable[bytes]]
 
@@ -77,22 +78,27 @@ def _handler(answering: _Answering, predictions: Predictions, settings: PortalSe
     async def handle(requests: AsyncIterator[bytes], context: Any) -> bytes:
         try:
             _check_token(context, settings)
-            with contextlib.ExitStack() as held:
-                reading = _only(requests, predictions, held)
+            with predictions.holding() as hold:
+                reading = _only(requests, hold)
                 body = await asyncio.wait_for(reading, settings.limits.stall_seconds)
                 return await answering(body)
         except asyncio.TimeoutError:
             await context.abort(_CODES[408], "the request is too slow; send it again")
         except DatasetError as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, _detail(str(error)))
         except HTTPException as error:
             code = _CODES.get(error.status_code, grpc.StatusCode.INTERNAL)
             again = (error.headers or {}).get("Retry-After")
             trailers = (("retry-after", again),) if again else ()
-            await context.abort(code, error.detail, trailers)
+            await context.abort(code, _detail(error.detail), trailers)
         raise AssertionError("abort raises")
 
     return grpc.stream_unary_rpc_method_handler(handle)
+
+
+def _detail(text: str) -> str:
+    """Return as much of an error as a client takes: 8 KiB of headers, most bytes thrice as long."""
+    return text.encode(errors="replace")[:_MOST_DETAIL].decode(errors="ignore")
 
 
 def _check_token(context: Any, settings: PortalSettings) -> None:
@@ -108,9 +114,7 @@ def _check_token(context: Any, settings: PortalSettings) -> None:
         raise HTTPException(403, "this token isn't for predictions")
 
 
-async def _only(
-    requests: AsyncIterator[bytes], predictions: Predictions, held: contextlib.ExitStack
-) -> bytes:
+async def _only(requests: AsyncIterator[bytes], hold: Callable[[int], None]) -> bytes:
     """Return the only message of a stream, to whose end a client must come to see an error.
 
     Its bytes are held from its arrival on, however long the end takes.
@@ -119,7 +123,7 @@ async def _only(
     async for message in requests:
         if found is not None:
             raise HTTPException(400, "the request has more than one message")
-        held.enter_context(predictions.holding(len(message)))
+        hold(len(message))
         found = message
     if found is None:
         raise HTTPException(400, "the request has no message")

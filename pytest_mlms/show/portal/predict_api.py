@@ -51,8 +51,8 @@ def make_predict_api(predictions: Predictions) -> APIRouter:
                 name=asked.name,
                 latency=asked.latency,
             )
-            predicted = await while_connected(request, work)
-        return JSONResponse(predicted.line)
+            line = await while_connected(request, work)
+        return JSONResponse(line)
 
     return router
 
@@ -125,6 +125,6 @@ def _array(values: list[Any]) -> NDArray[Any]:
             array = np.asarray(values)
             if array.dtype.kind in "biuf":
                 return array
-    except ValueError:
+    except (ValueError, RecursionError):
         pass
     raise HTTPException(400, "an input's lists are no array of numbers of 64 bits")

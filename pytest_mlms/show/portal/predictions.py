@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,10 +15,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
-from pytest_mlms.author.loading import load_manifest
 from pytest_mlms.core.errors import MlmsError
-from pytest_mlms.manifest.schema import Input
-from pytest_mlms.predict.inputs import Given, needed_columns
+from pytest_mlms.predict.inputs import Given
 from pytest_mlms.predict.warm import Refusal, Reply, WarmLimits, WarmModels, frame_of
 from pytest_mlms.provide.stacks.declared import HERE, declared_stacks
 from pytest_mlms.show.portal.manifests import ManifestEntry, Manifests
@@ -42,11 +40,7 @@ _STALE_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Predicted:
-    """A prediction: the JSON that ``mlms predict --json`` prints, and if asked for its arrays.
-
-    ``arrays`` has each answer that is an array by its output's name, ``NAME/masks`` (objects x
-    height x width) of objects, and ``size``, height and width of the upright picture.
-    """
+    """A prediction: the JSON that ``mlms predict --json`` prints, and what shows it to people."""
 
     line: dict[str, Any]
     arrays: Mapping[str, NDArray[Any]]
@@ -80,9 +74,15 @@ class Predictions:
         return named[0]
 
     def stacks(self, entry: ManifestEntry) -> list[str]:
-        """Return the stacks that have a framework of a manifest, this interpreter first."""
+        """Return the stacks that have a framework of a manifest, this interpreter first.
+
+        Raises HTTPException where their file is wrong.
+        """
         if time.monotonic() - self._read > _STALE_SECONDS:
-            declared = declared_stacks(self._folder, [self._folder])
+            try:
+                declared = declared_stacks(self._folder, [self._folder])
+            except MlmsError as error:
+                raise HTTPException(500, str(error).replace(f"{self._folder}/", "")) from None
             self._stacks = {name: stack.framework for name, stack in declared.items()}
             self._read = time.monotonic()
         return [
@@ -90,11 +90,6 @@ class Predictions:
             for name, framework in self._stacks.items()
             if name == HERE.name or framework in ("", *entry.frameworks)
         ]
-
-    def columns(self, entry: ManifestEntry) -> Mapping[str, Input]:
-        """Return what a person gives a model: for each value its name, with the input it is of."""
-        loaded = load_manifest(self._folder / entry.path)
-        return needed_columns(loaded.manifest.inputs)
 
     async def predict(
         self,
@@ -104,18 +99,16 @@ class Predictions:
         *,
         name: str = "",
         latency: bool = False,
-        arrays: bool = False,
-    ) -> Predicted:
-        """Return a model's prediction for an input, which has no paths.
+    ) -> dict[str, Any]:
+        """Return the line of a model's prediction for an input, which has no paths.
 
         ``stack`` is "" for the default, and ``name`` is what the answer calls the input. Whoever is
         cancelled leaves his turn to the others. Raises HTTPException, whose text is for people.
         """
         parts, sent = frame_of(given)
-        fields: dict[str, Any] = {"type": "predict", "given": parts, "name": name}
-        fields |= {"latency": latency, "with_arrays": arrays}
-        reply = await self.ask(manifest, stack, fields, sent)
-        return Predicted(reply.fields["line"], reply.arrays)
+        fields = {"type": "predict", "given": parts, "name": name, "latency": latency}
+        line: dict[str, Any] = (await self.ask(manifest, stack, fields, sent)).fields["line"]
+        return line
 
     async def show(
         self, manifest: str, stack: str, given: Given, element: int | None = None, *, name: str
@@ -153,39 +146,45 @@ class Predictions:
 
         Raises HTTPException where the portal has no room for it.
         """
-        parts = []
-        with contextlib.ExitStack() as held:
+        body = bytearray()
+        with self.holding() as hold:
             try:
                 async for part in request.stream():
-                    held.enter_context(self.holding(len(part)))
-                    parts.append(part)
+                    hold(len(part))
+                    body += part
             except ClientDisconnect:
                 raise HTTPException(400, "the client went away") from None
-            yield b"".join(parts)
+            yield bytes(body)
 
     def _path(self, manifest: str, stack: str) -> Path:
         """Return a manifest's file, if the stack may run it; raises HTTPException."""
         entry = self.entry(manifest)
-        try:
-            stacks = self.stacks(entry) if stack else [stack]
-        except MlmsError as error:
-            raise HTTPException(500, str(error).replace(f"{self._folder}/", "")) from None
+        stacks = self.stacks(entry) if stack else [stack]
         if stack not in stacks:
             known = ", ".join(stacks)
             raise HTTPException(404, f"there is no stack {stack[:100]!r} for it; there are {known}")
         return self._folder / entry.path
 
     @contextlib.contextmanager
-    def holding(self, size: int) -> Iterator[None]:
-        """Count bytes of a request among those that are held; raises HTTPException for too many."""
-        self._held_bytes += size
-        try:
+    def holding(self) -> Iterator[Callable[[int], None]]:
+        """Yield what counts bytes of a request among those that are held, until the end.
+
+        That raises HTTPException for too many.
+        """
+        own = 0
+
+        def hold(size: int) -> None:
+            nonlocal own
+            own += size
+            self._held_bytes += size
             if self._held_bytes > self._most_bytes:
                 headers = {"Retry-After": "1", "Connection": "close"}
                 raise HTTPException(429, "too many inputs are on their way", headers)
-            yield
+
+        try:
+            yield hold
         finally:
-            self._held_bytes -= size
+            self._held_bytes -= own
 
     async def close(self) -> None:
         """Close the models."""

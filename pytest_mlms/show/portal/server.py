@@ -6,6 +6,7 @@ import asyncio
 import logging
 import resource
 import socket
+from dataclasses import replace
 from importlib import import_module
 from types import FrameType
 from typing import Any
@@ -27,11 +28,14 @@ def serve(settings: PortalSettings) -> None:
 
     Raises PortalError.
     """
-    _check_listen(settings.listen, "--listen", settings)
-    if settings.grpc is not None:
-        _check_grpc(settings.grpc, settings)
+    listen = settings.listen.resolved()
+    _check_listen(listen, "--listen", settings)
     _allow_files()
-    with settings.listen.bind() as bound:
+    with listen.bind() as bound:
+        if settings.grpc is not None:
+            grpc = settings.grpc.resolved("--grpc")
+            _check_grpc(grpc, settings)
+            settings = replace(settings, grpc=grpc)
         server = _Server(_config(settings))
         server.greeting = f"mlms portal: {_url(settings.listen, bound)} (Ctrl-C ends it)"
         server.run(sockets=[bound])

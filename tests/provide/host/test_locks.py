@@ -14,7 +14,7 @@ import pytest
 
 from pytest_mlms.core.errors import DeviceInUse, MlmsError, Unavailable
 from pytest_mlms.provide.host import locks
-from pytest_mlms.provide.host.locks import _shared_folder, exclusive, own_cores
+from pytest_mlms.provide.host.locks import exclusive, locks_folder, own_cores
 from tests.support.project import Project
 
 HOLD = """
@@ -150,7 +150,7 @@ def test_the_folder_of_the_locks_is_the_same_for_all_users(
 ) -> None:
     monkeypatch.delenv("MLMS_LOCKS", raising=False)
     monkeypatch.setenv("TMPDIR", "/elsewhere")
-    assert _shared_folder() == Path("/tmp/pytest-mlms-locks")
+    assert locks_folder() == Path("/tmp/pytest-mlms-locks")
 
 
 def test_a_folder_that_can_not_be_written_is_an_error(tmp_path: Path) -> None:

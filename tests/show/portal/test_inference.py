@@ -22,10 +22,10 @@ from pytest_mlms.show.portal.predictions import Predictions
 from tests.support.portals import Portal, start
 from tests.support.project import DIGITS, HANG_GUARD
 from tests.support.served_models import write_faulty_model, write_manifests
+from tests.support.waiting import wait_until
 
-http = pytest.importorskip("tritonclient.http")
-grpc = pytest.importorskip("tritonclient.grpc")
-utils = pytest.importorskip("tritonclient.utils")
+# The extra test has them: that they can't be imported is no reason to skip what they show.
+http, grpc, utils = (import_module(f"tritonclient.{name}") for name in ("http", "grpc", "utils"))
 
 DATA = np.load(DIGITS / "digits_test.npz")
 TOKEN = "a-token-of-the-tests-3f9c"
@@ -127,6 +127,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("digits.yaml", {"image": batch(1).astype(np.float64)}, "input 'image' is float64"),
     ("digits.yaml", {"picture": batch(1)}, "the inputs are picture; the model takes image"),
     ("digits.yaml", {}, "the inputs are none; the model takes image"),
+    ("digits.yaml", {"é" * 9000: batch(1)}, "the inputs are éééé"),
     ("nothing.yaml", {"image": batch(1)}, "there is no manifest 'nothing.yaml'"),
 ]
 
@@ -207,8 +208,8 @@ def test_a_message_counts_among_those_that_are_held_before_its_stream_ends(folde
     async def read() -> None:
         models = WarmModels(folder, may_create=False, limits=WarmLimits())
         predictions = Predictions(Manifests(folder / "m"), folder / "m", models, 4)
-        with contextlib.ExitStack() as held:
-            await asyncio.wait_for(only(endless(), predictions, held), HANG_GUARD)
+        with predictions.holding() as hold:
+            await asyncio.wait_for(only(endless(), hold), HANG_GUARD)
 
     with pytest.raises(HTTPException, match="too many inputs are on their way"):
         asyncio.run(read())
@@ -233,3 +234,28 @@ def test_a_call_that_has_begun_is_answered_when_the_portal_ends(folder: Path) ->
         process.terminate()
         process.communicate(timeout=HANG_GUARD)
         assert found == [None], found[0].status()
+
+
+def test_a_file_of_stacks_that_becomes_wrong_is_told_without_its_folder(
+    folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "results").mkdir()
+    write_manifests(tmp_path / "m")
+    options = ("--allow-predict", f"--manifests={tmp_path / 'm'}", "--grpc=0")
+    process = start(tmp_path / "results", *options)
+    assert process.stdout is not None
+    lines = [process.stdout.readline() for _ in range(2)]
+    portal = Portal(process, lines[1].split()[2], TOKEN)
+    assert portal.get("/v2/models/digits.yaml").status == 200
+    (tmp_path / "m" / "stacks.yaml").write_text("a: [1")
+    wait_until(lambda: portal.get("/v2/models/digits.yaml").status != 200)
+    answer, page = portal.get("/v2/models/digits.yaml"), portal.get("/predict?manifest=digits.yaml")
+    assert answer.json["error"].startswith("stacks.yaml:2: is not YAML")
+    assert (answer.status, page.status, str(tmp_path) in page.text) == (500, 500, False)
+    with (
+        grpc.InferenceServerClient(lines[0].split()[-1]) as client,
+        pytest.raises(utils.InferenceServerException, match="INTERNAL. stacks.yaml:2: is not YAML"),
+    ):
+        client.get_model_metadata("digits.yaml", headers=HEADERS)
+    process.terminate()
+    assert process.communicate(timeout=HANG_GUARD)[1] == ""

@@ -24,6 +24,7 @@ from PIL import Image
 from starlette.exceptions import HTTPException
 
 from pytest_mlms.show.portal.multipart import Part, given_of, parse_multipart
+from pytest_mlms.show.portal.predict_api import read_asked
 from tests.support.portals import TOKEN, Answer, Portal, serving
 from tests.support.project import DIGITS, HANG_GUARD, ROOT
 from tests.support.served_models import write_faulty_model, write_manifests
@@ -366,6 +367,13 @@ def test_no_form_is_more_than_an_error(body: bytes) -> None:
             given_of(parse_multipart(content, FORM))
         except HTTPException as error:
             assert error.status_code in (400, 415)
+
+
+def test_lists_that_are_nested_as_deep_as_python_can_read_are_refused() -> None:
+    for depth in [*range(700, 1100), 100_000]:
+        body = b'{"manifest": "m", "input": %s%s}' % (b"[" * depth, b"]" * depth)
+        with pytest.raises(HTTPException):
+            read_asked(body, "application/json")
 
 
 @pytest.mark.parametrize(

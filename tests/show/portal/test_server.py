@@ -40,7 +40,15 @@ def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
     )
 
 
+def test_one_port_for_both_protocols_is_one_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    options = ["--allow-predict", "--manifests=.", f"--listen={address}", f"--grpc={address}"]
+    assert f"--grpc {address}: Address already in use" in refusal(tmp_path, *options)
+
+
 WRONG = [
+    (["--listen=nowhere.invalid:0"], "name another address"),
     (["--listen=8765"], "write HOST:PORT, such as 127.0.0.1:8765"),
     (["--listen=127.0.0.1:99999"], "write HOST:PORT, such as 127.0.0.1:8765"),
     (["--results=/nowhere"], "there is no such folder; name one that exists"),
