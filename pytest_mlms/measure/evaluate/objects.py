@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_mlms.manifest.schema import Output
-from pytest_mlms.measure.evaluate.closeness import Rounding, Rule, Tolerance
+from pytest_mlms.measure.evaluate.closeness import Rounding, Rule, Tolerance, differences
 from pytest_mlms.measure.evaluate.rounded_elements import (
     SPREADS,
+    are_explained,
     are_of_forms,
     are_within_spread,
     largest_but_one,
@@ -152,10 +153,14 @@ def _matched(expected: Sequence[Array], ours: Sequence[Array]) -> list[int]:
 
 
 class _Objects(NamedTuple):
-    """A row of values for each object, and how far each of them may be off."""
+    """A row of values for each object, and how far each of them may be off.
+
+    ``large`` has these of each output of which some values stand for all, such as masks.
+    """
 
     values: Array
     allowed: Array
+    large: Sequence[tuple[Array, Array]] = ()
 
     def fits(self, other: _Objects) -> bool:
         """Return whether both have the same number of values an object."""
@@ -222,7 +227,7 @@ def _objects(
 ) -> _Objects | None:
     """Return the objects of outputs; None where there are too many, or outputs of other forms.
 
-    Of large ones, such as masks, values at even distances stand for all.
+    Large ones, such as masks, are told apart by values at even distances.
     """
     if any(name not in found or found[name].dtype.kind not in "biufU" for name in names):
         return None
@@ -238,6 +243,7 @@ def _objects(
     lists = np.repeat(np.arange(math.prod(shape[:-1])), shape[-1])[:, np.newaxis]
     values: list[Array] = [lists]
     allowed: list[Array] = [0 * lists]
+    large: list[tuple[Array, Array]] = []
     for name in names:
         tolerance = rules[name].tolerance_of(found[name])
         are_texts = found[name].dtype.kind == "U"
@@ -250,7 +256,9 @@ def _objects(
         step = max(1, math.ceil(width / _MOST_VALUES))
         values.append(output.reshape(count, width)[:, ::step])
         allowed.append(limit.reshape(count, width)[:, ::step])
-    return _Objects(np.concatenate(values, axis=1), np.concatenate(allowed, axis=1))
+        if step > 1 and not are_texts:
+            large.append((found[name].reshape(count, width), limit.reshape(count, width)))
+    return _Objects(np.concatenate(values, axis=1), np.concatenate(allowed, axis=1), large)
 
 
 def _digests(texts: Array) -> Array:
@@ -281,12 +289,35 @@ def _deviation(ours: _Objects, first: _Objects, others: Sequence[_Objects]) -> f
     unknown = np.setdiff1d(np.arange(len(ours.values)), rows)
     lacking = np.setdiff1d(np.flatnonzero(is_common), places)
     if not (unknown.size or lacking.size):
+        if not _are_large_known(ours, [first, *others], limit):
+            return math.inf
         matched = _row_of(distances[rows, places], width)
         return 0.0 if are_within_spread(matched, spreads).all() else float(matched.max())
     of_unknown = distances[unknown].min(axis=1, initial=math.inf)
     of_lacking = distances[:, lacking].min(axis=0, initial=math.inf)
     largest = float(max(*of_unknown, *of_lacking, 0.0))
     return largest if largest > limit else math.inf  # one that is there twice
+
+
+@np.errstate(invalid="ignore")  # an infinite limit of what is exact
+def _are_large_known(ours: _Objects, forms: Sequence[_Objects], limit: float) -> bool:
+    """Return whether large outputs of each object are as those of the forms' nearest ones are."""
+    near = [_distances(ours, form) for form in forms]
+    for number, (values, _) in enumerate(ours.large):
+        for row, value in enumerate(values):
+            known = []
+            for form, distances in zip(forms, near, strict=True):
+                if distances.shape[1] and distances[row].min() <= limit:
+                    place = int(distances[row].argmin())
+                    known.append([each[place][np.newaxis] for each in form.large[number]])
+            (first, allowed), *_ = known
+            others = [each for each, _ in known[1:]] or [first]
+            own = value[np.newaxis]
+            tolerance = Rounding(np.where(allowed > 0, limit * allowed, 0.0))
+            is_off = (differences(own, first, tolerance).deviation > 1).any()
+            if is_off and not are_explained(own, first, others, tolerance).all():
+                return False
+    return True
 
 
 def _spread(form: _Objects, first: _Objects, width: int) -> Array:

@@ -157,6 +157,33 @@ def test_names_beside_boxes_excuse_no_other_object_where_rounding_decides_how_ma
     assert sweep.add(found(5), found(4, off, name), ["x"], lambda: nearby).any() == is_other
 
 
+@pytest.mark.parametrize("kind", [np.uint8, np.float32])
+def test_a_mask_is_compared_whole_where_rounding_decides_how_many_objects_there_are(
+    kind: Any,
+) -> None:
+    """64 of its values stood for all, and 723 wrong ones of 784 PASSED."""
+    masks = (np.indices((5, 28, 28)).sum(axis=0) % 7 < 3).astype(kind)
+
+    def found(count: int, *wrong: int) -> Outputs:
+        given = masks[:count].copy()
+        given.reshape(count, -1)[0, list(wrong)] = 9
+        return {"boxes": BOXES[:count], "scores": SCORES[:count], "masks": given}
+
+    def is_other(ours: Outputs, rounded: list[Outputs]) -> bool:
+        sweep = OutputSweep({name: Rule() for name in ours})
+        nearby = NearbyOutputs([found(5)] * 4, rounded)
+        return bool(sweep.add(found(5), ours, ["x"], lambda: nearby).any())
+
+    alike = [found(5), found(4)] * 2
+    assert not is_other(found(4), alike)
+    unsampled = [place for place in range(784) if place % 13]
+    assert is_other(found(4, *unsampled), alike)
+    assert is_other(found(4, 100), alike)
+    decided = [found(5, 100), found(4, 101), found(5, 100), found(4)]
+    assert not is_other(found(4, 100), decided)
+    assert is_other(found(4, *range(200, 208)), decided)
+
+
 def test_objects_are_in_order_also_where_some_of_their_outputs_are_not_compared() -> None:
     usual, ties = apart(np.arange(COUNT)), apart(TIES)
     order = ObjectOrder(list(usual), "scores")
