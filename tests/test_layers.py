@@ -48,7 +48,7 @@ FLOORS = [
     ["keep.lockfile"],
     ["keep.history"],
     ["keep.results"],
-    ["decide.upgrade"],
+    ["decide.advice", "decide.upgrade"],
     ["decide.expected"],
     ["author.loading"],
     ["author.legacy"],

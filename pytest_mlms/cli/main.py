@@ -83,6 +83,7 @@ _SUBCOMMANDS = {
     "describe": ("describe", "add_describe"),
     "predict": ("predict", "add_predict"),
     "library": ("library", "add_library"),
+    "advise": ("advise", "add_advise"),
     "judge": ("judge", "add_judge"),
     "bisect": ("bisect", "add_bisect"),
     "repro": ("repro", "add_repro"),

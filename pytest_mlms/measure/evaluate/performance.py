@@ -104,7 +104,7 @@ class _Processes:
         self._began = clock()
         self._longest = 0.0
         self._looks: list[Look] = []
-        self._same_outputs = _SameOutputs(plan)
+        self._same_outputs = SameOutputs(plan)
         self.results: list[ProcessResult] = []
 
     def fill(self, in_full: int) -> None:
@@ -249,7 +249,7 @@ def _ending(decisions: Sequence[Decision]) -> Ending:
     return "decided"
 
 
-class _SameOutputs:
+class SameOutputs:
     """Check that processes compute the same from the same inputs, after each has been timed."""
 
     def __init__(self, plan: PerformancePlan) -> None:

@@ -325,7 +325,7 @@ def _estimate(
         value = 1 / value
         interval = rate_interval(values, confidence)
     if estimator.percent:
-        of_calls = _interval_of_calls(estimator.percent, results, confidence)
+        of_calls = interval_of_calls(estimator.percent, results, confidence)
         interval = Interval(min(interval.low, of_calls.low), max(interval.high, of_calls.high))
     return Estimate(
         value=value,
@@ -352,7 +352,7 @@ def unmeasured(missing: str, replicates: int, confidence: float) -> Estimate:
     )
 
 
-def _interval_of_calls(
+def interval_of_calls(
     percent: float, results: Sequence[ProcessResult], confidence: float
 ) -> Interval:
     """Return the interval of a percentile that the number of calls allows.

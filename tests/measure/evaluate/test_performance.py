@@ -355,7 +355,7 @@ def check_same(
     first: Sequence[Any], second: Sequence[Any], names: Any = (), facts: Any = None
 ) -> None:
     """Compare what two processes give for their batches; ``facts`` are those of a predictor."""
-    check = performance._SameOutputs(plan(names=names))
+    check = performance.SameOutputs(plan(names=names))
     for number, batches in enumerate((first, second)):
         predictor: Any = Batches(batches)
         predictor.device_facts = facts

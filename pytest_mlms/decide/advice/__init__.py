@@ -1,0 +1,1 @@
+"""Advice on a configuration: the search for the best candidate under limits."""

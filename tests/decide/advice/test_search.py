@@ -1,0 +1,105 @@
+"""The search of advice on candidates of known truth, and what ends it."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.records import Limit, Place
+from pytest_mlms.core.statistics import Interval
+from pytest_mlms.decide.advice.search import Goal, Process, search
+
+LIMIT = Limit("latency_p99", 0.015, Place(Path("--subject-to"), 1))
+WITHIN = Goal("throughput", -1, [LIMIT])
+
+
+def steady(rates: list[float], latencies: list[float]) -> list[Process]:
+    return [
+        Process({"throughput": rate, "latency_p99": latency}, 1.0)
+        for rate, latency in zip(rates, latencies, strict=True)
+    ]
+
+
+def test_candidates_that_do_not_differ_have_no_winner_by_chance() -> None:
+    processes = steady([100.0, 100.0, 50.0], [0.001] * 3)
+    found = search(3, WITHIN, processes.__getitem__)
+    assert found.is_sure
+    assert [each.standing for each in found.findings] == ["best", "alike", "worse"]
+
+
+def test_what_surely_breaks_a_limit_is_no_answer_however_fast() -> None:
+    processes = steady([900.0, 100.0], [0.030, 0.001])
+    found = search(2, WITHIN, processes.__getitem__)
+    assert found.best == 1
+    assert found.findings[0].standing == "breaks"
+
+
+def test_what_is_at_a_limit_is_set_aside_instead_of_measured_for_ever() -> None:
+    found = search(1, WITHIN, lambda number: steady([100.0], [0.015])[0])
+    assert (found.best, found.ended, found.rounds) == (None, "decided", 6)
+    assert found.findings[0].standing == "near"
+
+
+def test_where_nothing_fits_there_is_no_answer() -> None:
+    found = search(2, WITHIN, steady([1.0, 2.0], [0.1, 0.1]).__getitem__)
+    assert found.best is None
+    assert {each.standing for each in found.findings} == {"breaks"}
+
+
+def test_candidates_that_fail_are_out_with_their_reason() -> None:
+    def measure(number: int) -> Process:
+        raise MlmsError(f"agent {number} died")
+
+    found = search(2, WITHIN, measure)
+    assert (found.best, found.rounds) == (None, 1)
+    assert [each.reason for each in found.findings] == ["agent 0 died", "agent 1 died"]
+
+
+def test_a_budget_for_less_than_three_processes_decides_nothing() -> None:
+    goal = Goal("throughput", -1, [LIMIT], budget=2.0)
+    found = search(2, goal, steady([1.0, 2.0], [0.001] * 2).__getitem__)
+    assert (found.best, found.ended, found.is_sure) == (None, "budget", False)
+    assert {each.standing for each in found.findings} <= {"open", "unmeasured"}
+
+
+def test_a_budget_that_is_short_is_spent_on_the_better_half() -> None:
+    goal = Goal("throughput", -1, [LIMIT], budget=12.0)
+    processes = steady([1.00, 1.01, 1.02, 1.03, 1.04, 1.05], [0.001] * 6)
+    found = search(6, goal, processes.__getitem__)
+    assert not found.is_sure
+    assert [each.processes for each in found.findings][:3] == [1, 1, 1]
+    assert found.findings[0].standing == "open"
+
+
+def test_what_was_measured_before_an_interruption_is_judged() -> None:
+    calls = 0
+
+    def measure(number: int) -> Process:
+        nonlocal calls
+        calls += 1
+        if calls > 5:
+            raise KeyboardInterrupt
+        return steady([100.0, 10.0], [0.001] * 2)[number]
+
+    found = search(2, WITHIN, measure)
+    assert (found.best, found.ended, found.is_sure) == (1, "interrupted", False)
+    assert [each.processes for each in found.findings] == [2, 3]
+
+
+def test_an_interval_is_no_narrower_than_the_calls_allow() -> None:
+    def reach(number: int, quantity: str, confidence: float) -> Interval:
+        return Interval(0.001, math.inf)
+
+    found = search(1, WITHIN, lambda number: steady([1.0], [0.001])[0], reach)
+    assert (found.best, found.ended) == (None, "last look")
+    assert found.findings[0].standing == "open"
+
+
+@pytest.mark.parametrize("value", [0.0, -5.0])
+def test_a_value_of_nothing_is_within_a_limit(value: float) -> None:
+    limit = Limit("memory_growth", 100.0, Place(Path("--subject-to"), 1))
+    process = Process({"throughput": 1.0, "memory_growth": value}, 1.0)
+    assert search(1, Goal("throughput", -1, [limit]), lambda number: process).best == 0
