@@ -9,6 +9,7 @@ import math
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -274,9 +275,8 @@ def _candidates(options: argparse.Namespace, predictors: Mapping[str, Path]) -> 
     for path in options.paths:
         loaded = load_manifest(path, predictors, options.allow_code)
         offered = {model.name for model in loaded.manifest.models}
-        found += candidates_of(
-            loaded, lambda name, of=offered: stacks_for(name, chosen, of), choices, predictors
-        )
+        stacks_of = partial(stacks_for, chosen=chosen, offered=offered)
+        found += candidates_of(loaded, stacks_of, choices, predictors)
     if not found:
         raise MlmsError("no model of the manifests is for these stacks; name others by --stack")
     for name, values in choices.options.items():
@@ -317,7 +317,8 @@ class _Run:
 
     def within_limits_on_answers(self) -> list[int]:
         """Return the candidates whose answers are surely good enough, measured once a model."""
-        from pytest_mlms.decide.advice.search import Finding, Range
+        from pytest_mlms.decide.advice.evidence import Range
+        from pytest_mlms.decide.advice.search import Finding
 
         if not self._limits:
             return [*range(len(self._opened))]
@@ -342,9 +343,12 @@ class _Run:
                     )
                     for each in decisions
                 }
-                standing = "breaks" if Verdict.FAILED in verdicts else "open"
-                checks = ("meets",) if verdicts == {Verdict.PASSED} else ()
-                known[key] = Finding(standing, 0, ranges, checks=checks)
+                known[key] = Finding(
+                    "breaks" if Verdict.FAILED in verdicts else "open",
+                    0,
+                    ranges,
+                    checks=["meets"] if verdicts == {Verdict.PASSED} else [],
+                )
                 self._keep(
                     candidate=opened.candidate.label, answers={n: [*r] for n, r in ranges.items()}
                 )

@@ -95,18 +95,17 @@ def candidates_of(
     scenario = (alone or ["single_stream"])[0]
     seen = set()
     for case in cases_of(loaded, "accuracy", stacks_of, lambda framework: None):
-        known = {}
+        known: dict[str, list[tuple[str, Any] | None]] = {}
         for name, values in choices.options.items():
             takes = [
                 value
                 for value in values
                 if not [*option_problems(case.stack.framework, {name: value}, predictors)]
             ]
-            known[name] = [(name, value) for value in takes] or [None]
+            known[name] = [*[(name, value) for value in takes]] or [None]
         sizes = choices.batch_sizes or evaluate.batch_sizes
-        for size, threads, *options in product(
-            sizes, choices.threads or [case.threads], *known.values()
-        ):
+        counts: list[int | None] = [*choices.threads] or [case.threads]
+        for size, threads, options in product(sizes, counts, product(*known.values())):
             chosen = dict(option for option in options if option is not None)
             stack = replace(
                 case.stack,

@@ -80,13 +80,13 @@ def test_what_was_measured_before_an_interruption_is_judged() -> None:
     def measure(number: int) -> Process:
         nonlocal calls
         calls += 1
-        if calls > 5:
+        if calls > 13:
             raise KeyboardInterrupt
-        return steady([100.0, 10.0], [0.001] * 2)[number]
+        return steady([100.0, 99.99, 99.98], [0.001] * 3)[number]
 
-    found = search(2, WITHIN, measure)
-    assert (found.best, found.ended, found.is_sure) == (1, "interrupted", False)
-    assert [each.processes for each in found.findings] == [2, 3]
+    found = search(3, Goal("throughput", -1, [LIMIT], tolerance=1e-5), measure)
+    assert (found.best, found.ended, found.is_sure) == (0, "interrupted", False)
+    assert sum(each.processes for each in found.findings) == 13
 
 
 def test_an_interval_is_no_narrower_than_the_calls_allow() -> None:
