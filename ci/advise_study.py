@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 from unittest import mock
 
@@ -157,7 +158,7 @@ def oracle(asked: Problem) -> Counted:
         return evidence.Fitted(true, evidence.Spread(rounds, math.inf))
 
     def exact(mean: float, count: int, own: float, parts: Any, risk: float) -> evidence.Range:
-        half = evidence.student_quantile(1e9, 1 - risk) * math.sqrt(
+        half = NormalDist().inv_cdf(1 - risk) * math.sqrt(
             sum(part.variance for part in parts) / count
         )
         return evidence.Range(mean, mean - half, mean + half)
