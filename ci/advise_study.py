@@ -151,7 +151,7 @@ def oracle(asked: Problem) -> Counted:
     true_spreads = asked.true_spreads
 
     def known(columns: Any) -> evidence.Fitted:
-        first = next(value for column in columns for value in column.values())
+        first = next((value for column in columns for value in column.values()), 0.0)
         quantity = int(np.argmin([abs(first - mean) for mean in asked.means.mean(axis=0)]))
         true = [evidence.Spread(float(v) ** 2, math.inf) for v in true_spreads[:, quantity]]
         rounds = float(np.std(asked.rounds[:, quantity])) ** 2
