@@ -1,6 +1,6 @@
 """Study the search of ``mlms advise`` on synthetic candidates of known truth, beside an oracle.
 
-    bash ci/advise_study [--problems 200] [--first 0]
+    bash ci/advise_study [--problems 200] [--first 0] [--enough 6]
 
 It prints the table of docs/advise.md. The whole takes half a minute.
 """
@@ -147,7 +147,11 @@ def answer(asked: Problem) -> Counted:
 
 
 def oracle(asked: Problem) -> Counted:
-    """Do the same with the true spreads, by the normal distribution, with the same looks."""
+    """Do the same with the true variances.
+
+    It needs no processes to learn these: it looks after the first one already, by the normal
+    distribution, and without the factor that fewer than six processes need.
+    """
     true_spreads = asked.true_spreads
 
     def known(columns: Any) -> evidence.Fitted:
@@ -166,6 +170,8 @@ def oracle(asked: Problem) -> Counted:
     with (
         mock.patch.object(search, "fit_spreads", known),
         mock.patch.object(evidence, "_range", exact),
+        mock.patch.object(search, "LOOKS", (1, *search.LOOKS)),
+        mock.patch.object(search, "ENOUGH", 1),
     ):
         return answer(asked)
 
@@ -175,8 +181,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--problems", type=int, default=200)
     parser.add_argument("--first", type=int, default=0, help="seed of the first problem")
+    parser.add_argument(
+        "--enough", type=int, default=6, help="processes that need no room to a limit"
+    )
     options = parser.parse_args()
-    rows = list(_rows(range(options.first, options.first + options.problems)))
+    with mock.patch.object(search, "ENOUGH", options.enough):
+        rows = list(_rows(range(options.first, options.first + options.problems)))
     print(HEADER)
     print("|---|---|---|---|---|---|---|---|")
     for kind in (*KINDS, "all"):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 import shutil
 import sys
-from collections.abc import Collection
+import threading
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +24,7 @@ DEFAULT_HISTORY = "mlms-results/history.sqlite"
 """The history that a bare --mlms-history writes, where --mlms-results is left as it is."""
 
 _WIDTH = 80  # columns of a log
+_SILENT_SECONDS = 2.0  # of a wait
 _OF_PROJECT = "of_project"  # the options that pytest's ini file may set, with their defaults
 
 
@@ -302,3 +305,15 @@ def show_step(step: str) -> None:
     step = shown_step(step)
     if step:
         print(step, file=sys.stderr)
+
+
+@contextlib.contextmanager
+def telling(subject: Callable[[], str]) -> Iterator[None]:
+    """Print what is waited for, where that takes long."""
+    timer = threading.Timer(_SILENT_SECONDS, lambda: say(f"waiting for {subject()}"))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

@@ -9,8 +9,7 @@ import json
 import os
 import re
 import sys
-import threading
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,8 +22,8 @@ from pytest_mlms.cli.arguments import (
     add_predictors,
     output_width,
     print_error,
-    say,
     show_step,
+    telling,
 )
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.files import replacing, write_arrays
@@ -51,7 +50,6 @@ _MOST_BYTES = 1 << 30  # of standard input
 _PART = 1 << 20  # bytes
 _DIGEST = "#sha256="
 _FIRST = 6  # values of an array
-_SILENT_SECONDS = 2.0  # of a wait
 
 
 def add_predict(commands: Any) -> None:
@@ -177,7 +175,7 @@ def _opened(options: argparse.Namespace, stack: str | None) -> Model:
         cache=options.cache,
         allow_code=options.allow_code,
         show=show_step,
-        waiting=_telling,
+        waiting=telling,
     )
 
 
@@ -185,18 +183,6 @@ def _ask(model: Model, value: Given, with_layers: bool) -> _Predicted:
     prediction = model.predict(value)
     latency = model.latency(value)
     return _Predicted(model, prediction, latency, model.profile(value) if with_layers else None)
-
-
-@contextlib.contextmanager
-def _telling(subject: Callable[[], str]) -> Iterator[None]:
-    """Print what is waited for, where that takes long."""
-    timer = threading.Timer(_SILENT_SECONDS, lambda: say(f"waiting for {subject()}"))
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 def _inputs(options: argparse.Namespace, loaded: LoadedManifest) -> Sequence[tuple[str, Given]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -37,20 +36,36 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     return advise
 
 
-def test_the_answer_is_a_section_that_can_be_pasted_and_run(run: Run) -> None:
-    limits = "latency_p50 <= 10 s, top1 >= 75 %, peak_memory <= 2 GiB"
-    words = ("--objective", "max throughput", "--subject-to", limits, "--batch-sizes", "1,64")
-    status, output, errors = run(*words, "--threads", "1", *QUICK)
-    assert status == 0, output + errors
-    assert "onnxruntime b64 t1 is the best" in output
-    section = yaml.safe_load(output[output.index("# in m/digits.yaml") :])
+def test_what_is_pasted_runs_and_judges_what_was_promised(run: Run) -> None:
     manifest = yaml.safe_load(Path("m/digits.yaml").read_text())
+    manifest["thresholds"] = {"latency_p90": {"max": "10 s", "batch_sizes": [2]}}
+    manifest["evaluate"] = {"batch_sizes": [2, 8]}
+    Path("m/digits.yaml").write_text(yaml.safe_dump(manifest, sort_keys=False))
+    limits = "latency_p50 <= 10 s, top1 >= 75 %, peak_memory <= 2 GiB, latency_p99 <= 9999 ms"
+    words = ["--objective", "max throughput", "--subject-to", limits, "--batch-sizes", "1,64"]
+    words += ["--threads", "1", *QUICK]
+    status, output, errors = run(*words)
+    assert status == 0, output + errors
+    section = yaml.safe_load(output[output.index("# in m/digits.yaml") :])
+    assert "left out, as it judges another batch size: latency_p90" in output
     Path("m/digits.yaml").write_text(yaml.safe_dump({**manifest, **section}, sort_keys=False))
-    (item,) = evaluate("m/digits.yaml", "-k", "test_performance and offline")
-    assert item["batch_size"] == 64
+    timed, scored = evaluate("m/digits.yaml", "-k", "test_performance or test_accuracy")
+    if timed["kind"] == "accuracy":
+        timed, scored = scored, timed
+    (size,) = section["evaluate"]["batch_sizes"]
+    assert f"onnxruntime b{size} t1 is" in output
+    assert timed["batch_size"] == size
+    judged = {limit["quantity"]: limit.get("max") for limit in timed["limits"]}
+    assert judged == {"latency_p50": 10, "peak_memory": 2 << 30, "latency_p99": 9.999}
+    assert [limit["min"] for limit in scored["limits"]] == [0.75]
     (record,) = Path("mlms-results").glob("advice-*.jsonl")
-    lines = [json.loads(line) for line in record.read_text().splitlines()]
-    assert {"answers", "values"} <= {key for line in lines for key in line}
+    again = run(*words, "--replay", str(record))
+    doubts = [line for line in output.splitlines() if line.startswith("of its processes")]
+    assert again[0] == 2  # the manifest has other limits by now
+    Path("m/digits.yaml").write_text(yaml.safe_dump(manifest, sort_keys=False))
+    status, repeated, _ = run(*words, "--replay", str(record))
+    assert status == 0
+    assert repeated.splitlines() == [line for line in output.splitlines() if line not in doubts]
 
 
 def test_limits_on_answers_are_judged_before_anything_is_timed(run: Run) -> None:
@@ -77,7 +92,7 @@ def test_candidates_that_cannot_be_opened_are_told(run: Run) -> None:
         ("max peak_rate", "", "the same in each process"),
         ("max throughput", "latency_p99 <= 15", "write one of ns"),
         ("max throughput", "latency_p99 <= 2 GiB", "the unit 'GiB'"),
-        ("max throughput", "latency_p99 >= 15 ms", "would ask for the worse"),
+        ("max throughput", "latency_p99 >= 15 ms", "asks for the worse"),
         ("max throughput", "latency_p99 <= 1 ms, latency_p99 <= 2 ms", "two limits"),
         ("max throughput", "latency_p99", "is no limit"),
         ("max throughput", "top1 >= 120 %", "out of range"),
@@ -99,3 +114,79 @@ def test_an_option_that_no_predictor_takes_is_refused(run: Run) -> None:
     status, _, errors = run("--objective", "max throughput", "--option", "sped=1,2")
     assert status == 2
     assert "--option sped" in errors
+
+
+def change(**keys: object) -> None:
+    """Replace keys of the manifest."""
+    manifest = yaml.safe_load(Path("m/digits.yaml").read_text())
+    Path("m/digits.yaml").write_text(yaml.safe_dump({**manifest, **keys}, sort_keys=False))
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ({"evaluate": {"devices": ["cpu", "cuda:0"]}}, "leave cuda:0 out of 'devices'"),
+        ({"evaluate": {"shapes": "dataset"}}, "leave 'shapes' out"),
+        (
+            {"evaluate": {"scenarios": [{"server": {"rate": "10 /s", "latency": "9 s"}}]}},
+            "add single_stream",
+        ),
+    ],
+)
+def test_what_is_not_advised_on_is_refused_with_its_line(
+    run: Run, keys: dict[str, object], told: str
+) -> None:
+    change(**keys)
+    status, _, errors = run("--objective", "max throughput")
+    assert status == 2
+    assert told in errors
+    assert "m/digits.yaml:" in errors
+
+
+@pytest.mark.parametrize(
+    ("limit", "told"),
+    [
+        ("wer <= 5 %", "task image-classification has no such quantity"),
+        ("device_memory <= 2 GiB", "the CPU has no such quantity"),
+        ("batch_agreement <= 2", "can't be a limit here"),
+    ],
+)
+def test_a_limit_that_nothing_measures_is_an_error(run: Run, limit: str, told: str) -> None:
+    status, _, errors = run("--objective", "max throughput", "--subject-to", limit)
+    assert status == 2
+    assert told in errors
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ({"hardware": {"memory": ">=900000 GiB"}}, "GiB"),
+        ({"marks": {"skip": {"onnxruntime": "it crashes"}}}, "it is marked skip: it crashes"),
+    ],
+)
+def test_a_candidate_that_its_manifest_keeps_from_this_machine_is_none(
+    run: Run, keys: dict[str, object], told: str
+) -> None:
+    change(**keys)
+    status, output, _ = run("--objective", "max throughput", *QUICK)
+    assert status == 1
+    assert told in output
+    assert "all candidates failed" in output
+
+
+def test_the_limits_of_the_manifest_hold_too(run: Run) -> None:
+    change(thresholds={"latency_p50": {"max": "1 ns"}, "agreement": {"reference": "onnxruntime"}})
+    status, output, errors = run("--objective", "max throughput", *QUICK)
+    assert status == 1
+    assert "nothing fits" in output
+    assert "the manifest's limit on latency_p50 holds, too" in errors
+    assert "deviation isn't judged here" in errors
+
+
+def test_a_record_of_another_question_is_refused(run: Run) -> None:
+    Path("other.jsonl").write_text('{"kind": "question", "objective": "x", "candidates": []}\n')
+    Path("none.jsonl").write_text("no JSON\n")
+    for name, told in (("other", "another question"), ("none", "none.jsonl:1"), ("no", "be read")):
+        status, _, errors = run("--objective", "max throughput", "--replay", f"{name}.jsonl")
+        assert status == 2
+        assert told in errors

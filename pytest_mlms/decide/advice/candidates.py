@@ -1,42 +1,24 @@
-"""Candidates of real models: what they are made of, and how one is measured as items are."""
+"""Candidates: models on stacks with settings, and what of their manifests can't be advised on."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+from pytest_mlms.author.loading import load_manifest
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.quantities import QUANTITIES
-from pytest_mlms.core.records import Decision, Limit
-from pytest_mlms.core.statistics import Interval
-from pytest_mlms.core.waits import Waiting, in_silence
+from pytest_mlms.core.records import Limit, Stack
+from pytest_mlms.core.tasks import facts_of
 from pytest_mlms.manifest.load import LoadedManifest, option_problems
-from pytest_mlms.measure.agent.channel import temporary_log
-from pytest_mlms.measure.agent.launching import hold_device, launch_case
-from pytest_mlms.measure.agent.opening import PredictorSpec, open_predictor
-from pytest_mlms.measure.evaluate.fresh_process import measure_process
-from pytest_mlms.measure.evaluate.inputs import Inputs
-from pytest_mlms.measure.evaluate.limits import judge
-from pytest_mlms.measure.evaluate.output_sweep import own_rules
-from pytest_mlms.measure.evaluate.performance import SameOutputs
-from pytest_mlms.measure.evaluate.performance_plan import PerformancePlan
-from pytest_mlms.measure.evaluate.process_result import ProcessResult, interval_of_calls
-from pytest_mlms.measure.evaluate.rows import predict_rows
-from pytest_mlms.measure.evaluate.scoring import estimate_evidence, score
-from pytest_mlms.measure.evaluate.timed_inputs import RandomInputs, TimedInputs
-from pytest_mlms.measure.pipeline import Dataset, open_dataset, without_corrupt
-from pytest_mlms.measure.pipeline.step_files import class_numbers_of, with_local_files
-from pytest_mlms.provide.artifacts.fetch import CaseFiles, fetch_files
+from pytest_mlms.manifest.points import measures
 from pytest_mlms.provide.cases import Case, cases_of
-from pytest_mlms.provide.stacks.installers import Show
 
-_LONGEST = 600.0  # seconds for a reply
-_LEAST = 1e-300  # in place of a limit: an objective needs as many calls as one
+NOT_JUDGED = ("batch_agreement",)
+"""Quantities of calls one after the other that only items measure."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +32,16 @@ class Choices:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A case with settings of its own, by which people tell it from others."""
+    """A performance case with settings of its own, by which people tell it from others."""
 
     case: Case
-    scenario: str
     options: Mapping[str, Any]
+
+    @property
+    def scenario(self) -> str:
+        """The scenario that its calls are timed in."""
+        assert self.case.scenario is not None, "candidates are made with one"
+        return self.case.scenario
 
     @property
     def label(self) -> str:
@@ -66,7 +53,6 @@ class Candidate:
         words = [self.case.loaded.manifest.name] if with_manifest else []
         words.append(self.case.stack.label)
         words += [self.case.model.variant] if self.case.model.variant else []
-        words += [self.case.device] if self.case.device != "cpu" else []
         words.append(f"b{self.case.batch_size}")
         words += [f"t{self.case.threads}"] if self.case.threads else []
         words += [f"{name}={value}" for name, value in self.options.items()]
@@ -74,185 +60,157 @@ class Candidate:
 
     @property
     def answering(self) -> object:
-        """What its outputs depend on."""
-        return (
-            self.case.loaded.path,
-            self.case.model.label,
-            self.case.stack.name,
-            self.case.device,
-        )
+        """What its outputs depend on: all of its settings but threads."""
+        case = self.case
+        options = tuple(case.options.items())
+        return (case.loaded.path, case.model.label, case.stack.name, options, case.batch_size)
+
+    @property
+    def own_limits(self) -> list[Limit]:
+        """The limits of its manifest that judge it, on accuracy and on calls."""
+        accuracy = replace(self.case, kind="accuracy", scenario=None)
+        found = [*self.case.limits, *accuracy.limits]
+        return [limit for limit in found if limit.quantity not in NOT_JUDGED]
 
 
-def candidates_of(
+def find_candidates(
+    paths: Sequence[Path],
+    stacks_for: Callable[[str, set[str]], Sequence[Stack]],
+    choices: Choices,
+    predictors: Mapping[str, Path],
+    allow_code: bool,
+) -> list[Candidate]:
+    """Return the candidates of manifests, each once.
+
+    ``stacks_for`` returns the stacks that run a framework, of those that a manifest offers. Raises
+    MlmsError for what can't be advised on, or not be compared.
+    """
+    found: list[Candidate] = []
+    for path in paths:
+        loaded = load_manifest(path, predictors, allow_code)
+        offered = {model.name for model in loaded.manifest.models}
+        stacks = {name: stacks_for(name, offered) for name in offered}
+        found += _candidates_of(loaded, stacks.__getitem__, choices, predictors)
+    if not found:
+        raise MlmsError("no model of the manifests is for these stacks; name others by --stack")
+    _check_options(found, choices, predictors)
+    _check_alike(found)
+    return found
+
+
+def _candidates_of(
     loaded: LoadedManifest,
-    stacks_of: Callable[[str], Sequence[Any]],
+    stacks_of: Callable[[str], Sequence[Stack]],
     choices: Choices,
     predictors: Mapping[str, Path],
 ) -> Iterator[Candidate]:
-    """Yield the candidates of a manifest, each once; options only for frameworks that take them."""
-    evaluate = loaded.manifest.evaluate
-    alone = [entry.name for entry in evaluate.scenarios if entry.load is None]
-    scenario = (alone or ["single_stream"])[0]
+    """Yield the candidates of a manifest; options only for frameworks that take them."""
+    scenario = _scenario_of(loaded)
+    sizes = choices.batch_sizes or loaded.manifest.evaluate.batch_sizes
     seen = set()
     for case in cases_of(loaded, "accuracy", stacks_of, lambda framework: None):
-        known: dict[str, list[tuple[str, Any] | None]] = {}
-        for name, values in choices.options.items():
-            takes = [
-                value
-                for value in values
-                if not [*option_problems(case.stack.framework, {name: value}, predictors)]
-            ]
-            known[name] = [*[(name, value) for value in takes]] or [None]
-        sizes = choices.batch_sizes or evaluate.batch_sizes
+        _check_stack(case.stack, choices)
         counts: list[int | None] = [*choices.threads] or [case.threads]
-        for size, threads, options in product(sizes, counts, product(*known.values())):
-            chosen = dict(option for option in options if option is not None)
-            stack = replace(
-                case.stack,
-                threads=threads,
-                model_options=tuple({**dict(case.stack.model_options), **chosen}.items()),
-            )
-            made = replace(case, kind="performance", stack=stack, batch_size=size)
-            found = Candidate(made, scenario, chosen)
+        tried = _options_of(case.stack.framework, choices.options, predictors)
+        for size, threads, options in product(sizes, counts, tried):
+            given = {**dict(case.stack.model_options), **options}
+            stack = replace(case.stack, threads=threads, model_options=tuple(given.items()))
+            where = {"stack": stack, "batch_size": size, "scenario": scenario}
+            found = Candidate(replace(case, kind="performance", **where), options)
             if found.label not in seen:
                 seen.add(found.label)
                 yield found
 
 
-@dataclass(frozen=True)
-class Means:
-    """What candidates are measured with; ``duration`` and ``budget`` are in seconds."""
-
-    predictors: Mapping[str, Path]
-    cache: Path
-    allow_code: bool
-    duration: float
-    budget: float
-    limits: Sequence[Limit]
-    objective: str
-    show: Show = lambda step: None
-    waiting: Waiting = in_silence
-    passthrough: Sequence[str] = ()
-
-
-class Opened:
-    """A candidate whose files are here, and whose stack is made; its processes are kept."""
-
-    def __init__(self, candidate: Candidate, means: Means) -> None:
-        self.candidate = candidate
-        self.results: list[ProcessResult] = []
-        self._means = means
-        self._case = candidate.case
-        self._outputs = SameOutputs(self._plan)
-
-    @cached_property
-    def _files(self) -> CaseFiles:
-        return fetch_files(
-            self._case.loaded, self._case.model, self._means.cache, say=self._means.show
-        )
-
-    @cached_property
-    def _dataset(self) -> Dataset | None:
-        loaded, files = self._case.loaded, self._files
-        entry = loaded.manifest.dataset
-        if entry is None or files.dataset is None:
-            return None
-        inputs = [with_local_files(spec, files.steps) for spec in loaded.manifest.inputs]
-        classes = class_numbers_of(loaded.manifest, files.steps)
-        place = loaded.place("dataset", "source")
-        labels = loaded.manifest.label_form
-        dataset = open_dataset(files.dataset, inputs, place, entry.source, labels, classes)
-        return without_corrupt(dataset, entry.skip_corrupt)
-
-    @cached_property
-    def _timed(self) -> TimedInputs | RandomInputs:
-        if self._dataset is None:
-            return RandomInputs(self._case, 0)
-        seed = self._case.loaded.manifest.evaluate.seed
-        return TimedInputs(self._dataset, self._case.batch_size, seed, 0)
-
-    @cached_property
-    def _spec(self) -> PredictorSpec:
-        means, case = self._means, self._case
-        predictor = means.predictors[case.stack.framework]
-        launch = launch_case(
-            case,
-            self._files.model,
-            predictor,
-            means.cache,
-            passthrough=means.passthrough,
-            show=means.show,
-        )
-        files = self._files.model
-        log = Path()
-        return PredictorSpec(
-            case, launch, predictor, files, log, _LONGEST, means.allow_code, means.waiting
-        )
-
-    @property
-    def _plan(self) -> PerformancePlan:
-        quantities = [limit for limit in self._means.limits if _is_timed(limit)]
-        unlimited = math.inf if QUANTITIES[self._means.objective].bound == "max" else _LEAST
-        objective = Limit(self._means.objective, unlimited, self._case.place())
-        return PerformancePlan(
-            scenario=self.candidate.scenario,
-            batch_size=self._case.batch_size,
-            processes=1,
-            duration=self._means.duration,
-            budget=self._means.budget,
-            limits=[*quantities, objective],
-            rules=partial(own_rules, self._case),
-        )
-
-    def measure(self) -> dict[str, float]:
-        """Return the quantities of a fresh process. Raises MlmsError where it can't tell one."""
-        plan = self._plan
-        with (
-            hold_device(self._case, None, self._means.waiting),
-            temporary_log("mlms-advise-") as log,
-            open_predictor(replace(self._spec, log=log)) as predictor,
-        ):
-            batches = self._timed(predictor)
-            result = measure_process(plan, predictor, batches, early=False)
-            self._outputs.check(len(self.results) + 1, predictor, result.run, batches)
-        self.results.append(result)
-        values = {}
-        for limit in plan.limits:
-            estimator = QUANTITIES[limit.quantity].estimator
-            assert estimator is not None, "the command takes no other quantities"
-            missing = estimator.missing(result)
-            value = estimator.value(result)
-            if missing or math.isnan(value):
-                raise MlmsError(f"{limit.quantity}: {missing or 'it was not measured'}")
-            values[limit.quantity] = 1 / value if estimator.is_rate else value
-        return values
-
-    def reach(self, quantity: str, confidence: float) -> Interval:
-        """Return what the calls of all processes tell of a percentile; nothing of others."""
-        percent = QUANTITIES[quantity].percent
-        if not percent or not self.results:
-            return Interval(math.inf, 0.0)
-        return interval_of_calls(percent, self.results, confidence)
-
-    def judge_answers(self) -> list[Decision]:
-        """Return the decisions of an accuracy item on the limits that are about answers."""
-        limits = [limit for limit in self._means.limits if not _is_timed(limit)]
-        if self._dataset is None:
-            place = self._case.loaded.place()
-            raise MlmsError(f"{place}: there is no dataset to measure {limits[0].quantity} with")
-        manifest = self._case.loaded.manifest
-        with (
-            hold_device(self._case, None, self._means.waiting),
-            temporary_log("mlms-advise-") as log,
-            open_predictor(replace(self._spec, log=log)) as predictor,
-        ):
-            inputs = Inputs.of(self._case, self._dataset, predictor)
-            names = [output.name for output in manifest.scored_outputs]
-            rows = predict_rows(predictor, inputs, manifest.outputs)
-            batches = ({name: batch.rows(name) for name in names} for batch in rows)
-            evidence = score(batches, manifest, self._dataset, self._files.steps)
-        return judge(limits, estimate_evidence(evidence, manifest.evaluate.seed))
+def _scenario_of(loaded: LoadedManifest) -> str:
+    """Return the scenario that calls are timed in; raises MlmsError for what isn't advised on."""
+    evaluate = loaded.manifest.evaluate
+    if loaded.origin is not None:
+        problem = "a manifest of MLModelScope has no section to paste an answer into"
+        raise MlmsError(f"{loaded.place()}: {problem}; run 'mlms import' and name what it makes")
+    if evaluate.shapes:
+        place = loaded.place("evaluate", "shapes")
+        raise MlmsError(f"{place}: advice is for one mix of inputs; leave 'shapes' out")
+    for device in evaluate.devices:
+        if device != "cpu":
+            place = loaded.place("evaluate", "devices")
+            raise MlmsError(f"{place}: advice is for the CPU only; leave {device} out of 'devices'")
+    for label, entry in evaluate.scenario_labels.items():
+        if entry.load is None:
+            return label
+    problem = "advice times calls one after the other, and all scenarios here are loads"
+    place = loaded.place("evaluate", "scenarios")
+    raise MlmsError(f"{place}: {problem}; add single_stream or offline")
 
 
-def _is_timed(limit: Limit) -> bool:
-    return QUANTITIES[limit.quantity].kind == "performance"
+def _check_stack(stack: Stack, choices: Choices) -> None:
+    """Raise MlmsError where a stack has a setting of its own, which a pasted one doesn't change."""
+    own = [f"option {name}" for name, _ in stack.model_options if name in choices.options]
+    if choices.threads and stack.threads:
+        own.append("threads")
+    if own:
+        place = f"{stack.place}: " if stack.place else ""
+        problem = f"stack {stack.name} sets its own {' and '.join(own)}, before any manifest"
+        raise MlmsError(f"{place}{problem}; remove it there, or don't vary it")
+
+
+def _options_of(
+    framework: str, options: Mapping[str, Sequence[Any]], predictors: Mapping[str, Path]
+) -> list[dict[str, Any]]:
+    """Return all combinations of the options that a framework takes."""
+    pairs = []
+    for name, values in options.items():
+        taken = []
+        for value in values:
+            if not [*option_problems(framework, {name: value}, predictors)]:
+                taken.append((name, value))
+        if taken:
+            pairs.append(taken)
+    return [dict(chosen) for chosen in product(*pairs)]
+
+
+def _check_options(
+    found: Sequence[Candidate], choices: Choices, predictors: Mapping[str, Path]
+) -> None:
+    """Raise MlmsError for an option's value that no framework here takes."""
+    for name, values in choices.options.items():
+        for value in values:
+            if not any(each.options.get(name) == value for each in found):
+                framework = found[0].case.stack.framework
+                problems = option_problems(framework, {name: value}, predictors)
+                raise MlmsError(f"--option {name}={value}: {next(iter(problems))[1]}")
+
+
+def _check_alike(found: Sequence[Candidate]) -> None:
+    """Raise MlmsError where candidates do different work, which no figure of them compares."""
+    first = found[0].case
+    for each in found:
+        case = each.case
+        if case.loaded.manifest.task != first.loaded.manifest.task:
+            places = f"{first.loaded.place('task')} and {case.loaded.place('task')}"
+            raise MlmsError(f"{places}: models of different tasks aren't compared; name one task's")
+        if case.scenario != first.scenario:
+            places = f"{first.scenario_place} and {case.scenario_place}"
+            problem = "calls of different scenarios aren't compared"
+            raise MlmsError(f"{places}: {problem}; have the same one first in each manifest")
+
+
+def check_limits(found: Sequence[Candidate], objective: str, limits: Sequence[Limit]) -> None:
+    """Raise MlmsError for a quantity that nothing here measures."""
+    for name in (objective, *(limit.quantity for limit in limits)):
+        quantity = QUANTITIES[name]
+        for each in found:
+            loaded = each.case.loaded
+            if quantity.kind == "performance":
+                is_measured = measures("performance", name, None, "cpu")
+                problem, advice = "the CPU has no such quantity", "choose another"
+            elif loaded.manifest.dataset is None:
+                is_measured = False
+                problem, advice = "there is no dataset to measure it with", "add one"
+            else:
+                known = facts_of(loaded.manifest.task).quantities
+                is_measured = name in known
+                problem = f"task {loaded.manifest.task} has no such quantity"
+                advice = f"it has {', '.join(known)}"
+            if not is_measured:
+                raise MlmsError(f"{loaded.place('task')}: {name}: {problem}; {advice}")

@@ -138,6 +138,13 @@ def range_of(column: Column, spread: Spread, rounds: Spread, risk: float) -> Ran
     return _range(fmean(values), len(values), own, (spread, rounds), risk)
 
 
+def log_of_mean(column: Column, is_rate: bool) -> float:
+    """Return the logarithm of the mean of a candidate's values: of rates, of the harmonic mean."""
+    sign = -1 if is_rate else 1
+    values = np.array(list(column.values()))
+    return sign * float(scipy.special.logsumexp(sign * values) - math.log(len(values)))
+
+
 def difference(a: Column, b: Column, spreads: tuple[Spread, Spread], risk: float) -> Range:
     """Return the mean of b - a over the rounds that have both, and its interval, as ``range_of``.
 

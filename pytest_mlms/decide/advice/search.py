@@ -1,28 +1,40 @@
 """The search for the best candidate under limits: successive halving in rounds of fresh processes.
 
 It is pure: it is given the function that measures a candidate for one more process, and returns a
-record. All candidates that are left are measured in each round, in turns, so that what a round does
-to all of them cancels. After some rounds those are left out that surely break a limit, and those
-that a candidate surely beats which is surely within the limits. None is left out for what noise may
+record. All candidates that are left are measured in each round, in an order of its own, so that
+what a round does to all of them cancels, and none always follows the same other one. After some
+rounds those are left out that surely break a limit, and those that a candidate surely beats which
+is surely within the limits. None is left out for what noise may
 have done, unless the budget asks for it, and then nothing is said of it that isn't sure.
 """
 
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Literal, NamedTuple
 
 from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.quantities import QUANTITIES
 from pytest_mlms.core.records import Limit
 from pytest_mlms.core.statistics import Interval
-from pytest_mlms.decide.advice.evidence import Column, Range, difference, fit_spreads, range_of
+from pytest_mlms.decide.advice.evidence import (
+    Column,
+    Range,
+    Spread,
+    difference,
+    fit_spreads,
+    log_of_mean,
+    range_of,
+)
 from pytest_mlms.measure.evaluate.limits import scale_of
 from pytest_mlms.measure.evaluate.performance_plan import ENOUGH, ROOM
 
-LOOKS = (3, 6, 9, 12, 18, 24, 36, 48)
+LOOKS = (2, 3, 4, 6, 8, 11, 15, 20, 27, 36, 48)
 """Rounds after which candidates are judged."""
 
 _LEAST = 1e-12  # in place of a value that has no logarithm
@@ -36,11 +48,20 @@ Check = Literal["meets", "near", "open", "breaks"]
 Ending = Literal["decided", "budget", "last look", "interrupted"]
 
 
+class EndOfRecord(Exception):
+    """A record that is replayed has no further process: its run was interrupted there."""
+
+
 class Process(NamedTuple):
-    """One process of a candidate: its values by quantity, and the seconds that it took in all."""
+    """One process of a candidate: its values by quantity, and the seconds that it took in all.
+
+    ``slack`` is the logarithm of the factor by which a quantity may still change, as calls that get
+    faster or slower have it; what isn't there has settled.
+    """
 
     values: Mapping[str, float]
     seconds: float
+    slack: Mapping[str, float] = {}
 
 
 Measure = Callable[[int], Process]
@@ -52,22 +73,31 @@ Reach = Callable[[int, str, float], Interval]
 A percentile of few calls is no better known than these tell, however alike its processes are.
 """
 
+Turn = Callable[[], AbstractContextManager[None]]
+"""Opens the context of a round, in which the devices are held."""
+
+
+def _judges_all(limit: Limit, number: int) -> bool:
+    return True
+
 
 @dataclass(frozen=True)
 class Goal:
     """What is searched for.
 
-    ``sign`` is 1 where less of the ``objective`` is better, -1 where more is. A candidate that is
-    better by less than the ``tolerance``, a share, is as good. The ``risk`` is that of a best
-    candidate that is left out, or of an answer that breaks a limit: half of it for each.
-    ``budget`` is in seconds of processes.
+    ``sign`` is 1 where less of the ``objective`` is better, -1 where more is. A limit holds for the
+    candidates that it ``judges``. A candidate that is better by less than the ``tolerance``, a
+    share, is as good. The ``risk`` is that of a best candidate that is left out, and
+    ``limit_risk`` that of an answer that breaks a limit. ``budget`` is in seconds of processes.
     """
 
     objective: str
     sign: int
     limits: Sequence[Limit] = ()
+    judges: Callable[[Limit, int], bool] = _judges_all
     tolerance: float = 0.05
-    risk: float = 0.05
+    risk: float = 0.025
+    limit_risk: float = 0.025
     budget: float = math.inf
 
 
@@ -108,39 +138,56 @@ def _reach_nothing(number: int, quantity: str, confidence: float) -> Interval:
     return Interval(math.inf, 0.0)
 
 
-def search(count: int, goal: Goal, measure: Measure, reach: Reach = _reach_nothing) -> Advice:
+def search(
+    count: int,
+    goal: Goal,
+    measure: Measure,
+    reach: Reach = _reach_nothing,
+    turn: Turn = nullcontext,
+) -> Advice:
     """Measure ``count`` candidates until one is surely as good as any, or the budget is spent.
 
-    The same processes give the same answer. Ctrl-C ends the search: what there is is judged.
+    The same processes give the same answer. Ctrl-C ends the search: what there is is judged. What
+    a ``turn`` raises ends it without an answer.
     """
     candidates = _Candidates(count, goal, reach)
     ended: Ending = "last look"
     try:
         for look in LOOKS:
-            is_spent = not _measure_until(look, candidates, measure)
+            is_spent = not _measure_until(look, candidates, measure, turn)
             candidates.judge()
             if not candidates.active or is_spent:
                 ended = "budget" if candidates.active else "decided"
                 break
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, EndOfRecord):
         ended = "interrupted"
         candidates.judge()
     return candidates.advice(ended)
 
 
-def _measure_until(look: int, candidates: _Candidates, measure: Measure) -> bool:
+def _measure_until(look: int, candidates: _Candidates, measure: Measure, turn: Turn) -> bool:
     """Measure rounds up to a look; return False where the budget ends before."""
     while candidates.active and candidates.rounds < look:
         candidates.halve(look - candidates.rounds)
         candidates.rounds += 1
-        first = candidates.rounds % max(1, len(candidates.active))
-        for number in [*candidates.active[first:], *candidates.active[:first]]:
-            if not candidates.affords(number):
+        with turn():
+            if not _measure_round(candidates, measure):
                 return False
-            try:
-                candidates.add(number, measure(number))
-            except MlmsError as error:
-                candidates.leave_out(number, "failed", str(error))
+    return True
+
+
+def _measure_round(candidates: _Candidates, measure: Measure) -> bool:
+    """Measure each active candidate once; return False where the budget ends before."""
+    order = random.Random(candidates.rounds).sample(candidates.active, len(candidates.active))
+    for number in order:
+        if not candidates.affords(number):
+            return False
+        try:
+            process = measure(number)
+        except MlmsError as error:
+            candidates.leave_out(number, "failed", str(error))
+        else:
+            candidates.add(number, process)
     return True
 
 
@@ -155,6 +202,7 @@ class _Candidates:
         self._reach = reach
         self._spent = 0.0
         self._seconds: list[list[float]] = [[] for _ in self._numbers]
+        self._slacks: list[list[Mapping[str, float]]] = [[] for _ in self._numbers]
         quantities = [goal.objective, *(limit.quantity for limit in goal.limits)]
         self._values: dict[str, list[dict[int, float]]] = {
             name: [{} for _ in self._numbers] for name in quantities
@@ -166,8 +214,10 @@ class _Candidates:
 
     def add(self, number: int, process: Process) -> None:
         """Take a process of this round."""
-        for name, columns in self._values.items():
-            columns[number][self.rounds] = math.log(max(process.values[name], _LEAST))
+        for name, value in process.values.items():
+            if name in self._values:
+                self._values[name][number][self.rounds] = math.log(max(value, _LEAST))
+        self._slacks[number].append(process.slack)
         self._seconds[number].append(process.seconds)
         self._spent += process.seconds
 
@@ -194,11 +244,18 @@ class _Candidates:
     def _rank(self, number: int) -> tuple[float, float]:
         """Return by how much a candidate seems to break a limit, and then the objective."""
         broken = 0.0
-        for limit in self._goal.limits:
+        for limit in self._limits_of(number):
             side = 1 if scale_of(limit).bound == "max" else -1
             column = self._values[limit.quantity][number]
             broken = max(broken, side * (_mean(column) - _log(limit.value)))
         return broken, self._goal.sign * _mean(self._values[self._goal.objective][number])
+
+    def _limits_of(self, number: int) -> list[Limit]:
+        return [limit for limit in self._goal.limits if self._goal.judges(limit, number)]
+
+    def _slack(self, number: int, quantity: str) -> float:
+        """Return the logarithm by which a candidate's mean may change if its calls go on."""
+        return fmean(slack.get(quantity, 0.0) for slack in self._slacks[number])
 
     def judge(self) -> None:
         """Decide on limits, find the best, and leave out what is worse or breaks a limit."""
@@ -209,8 +266,10 @@ class _Candidates:
         ]
         for number in judged:
             self._checks[number] = []
+        pairs = sum(len(self._limits_of(number)) for number in self._numbers)
         for limit in self._goal.limits:
-            self._check(limit, judged)
+            chosen = [number for number in judged if self._goal.judges(limit, number)]
+            self._check(limit, chosen, self._goal.limit_risk / len(LOOKS) / max(pairs, 1))
         for number in judged:
             if "breaks" in self._checks[number]:
                 self.leave_out(number, "breaks")
@@ -219,35 +278,45 @@ class _Candidates:
         self._compare([number for number in judged if number not in self._out])
         self._choose_active()
 
-    def _check(self, limit: Limit, judged: Sequence[int]) -> None:
-        """Add what is known of a limit to each candidate's checks."""
+    def _check(self, limit: Limit, chosen: Sequence[int], risk: float) -> None:
+        """Add what is known of a limit to the checks of the candidates that it judges.
+
+        As in items, it is about the mean over processes, not that of their logarithms.
+        """
         columns = self._values[limit.quantity]
         fitted = fit_spreads(columns)
-        risk = self._goal.risk / 2 / len(LOOKS) / len(self._goal.limits) / len(columns)
-        for number in judged:
+        estimator = QUANTITIES[limit.quantity].estimator
+        is_rate = estimator is not None and estimator.is_rate
+        for number in chosen:
             column = columns[number]
             found = range_of(column, fitted.spreads[number], fitted.rounds, risk)
+            shift = log_of_mean(column, is_rate) - found.mean
             reach = self._reach(number, limit.quantity, 1 - 2 * risk)
-            low = min(found.low, _log(reach.low))
-            high = max(found.high, _log(reach.high))
-            self._checks[number].append(self._check_of(limit, low, high, len(column)))
+            slack = self._slack(number, limit.quantity)
+            low = min(found.low + shift, _log(reach.low)) - slack
+            high = max(found.high + shift, _log(reach.high)) + slack
+            self._checks[number].append(self._check_of(limit, low, high, column))
 
-    def _check_of(self, limit: Limit, low: float, high: float, processes: int) -> Check:
+    def _check_of(self, limit: Limit, low: float, high: float, column: Column) -> Check:
         """Return what an interval of logarithms says of a limit.
 
-        Fewer processes than show their kinds must have room, as those of items.
+        Fewer processes than show their kinds must have room, as those of items; those without any
+        amount show no scatter to have room from.
         """
         bound = _log(limit.value)
         if scale_of(limit).bound == "min":
             low, high, bound = -high, -low, -bound
-        room = 0.0 if processes >= ENOUGH else math.log(ROOM)
+        is_few = len(column) < ENOUGH
+        if is_few and min(column.values()) <= math.log(_LEAST):
+            return "open"
+        room = math.log(ROOM) if is_few else 0.0
         if high + room <= bound:
             return "meets"
         if low > bound + room:
             return "breaks"
         close = math.log1p(self._goal.tolerance)
         is_close = high <= bound + close and low >= bound - close
-        return "near" if is_close and processes >= ENOUGH else "open"
+        return "near" if is_close and not is_few else "open"
 
     def _best_of(self, able: Sequence[int]) -> int | None:
         """Return the candidate that is better in the mean than each other one before it."""
@@ -272,20 +341,26 @@ class _Candidates:
         }
         if self._best is None or len(self._numbers) == 1:
             return
-        columns = self._values[self._goal.objective]
-        spreads = fit_spreads(columns).spreads
-        risk = self._goal.risk / 2 / len(LOOKS) / (len(columns) - 1) / 2
+        spreads = fit_spreads(self._values[self._goal.objective]).spreads
         for number in judged:
             if number == self._best:
                 continue
-            pair = (spreads[self._best], spreads[number])
-            found = difference(columns[self._best], columns[number], pair, risk)
-            if self._goal.sign < 0:
-                found = Range(-found.mean, -found.high, -found.low)
+            found = self._compared(self._best, number, (spreads[self._best], spreads[number]))
             self._ratios[number] = found
-            is_few = min(len(columns[number]), len(columns[self._best])) < ENOUGH
-            if found.low > (math.log(ROOM) if is_few else 0.0):
+            fewest = min(len(self._seconds[number]), len(self._seconds[self._best]))
+            if found.low > (math.log(ROOM) if fewest < ENOUGH else 0.0):
                 self.leave_out(number, "worse")
+
+    def _compared(self, best: int, number: int, pair: tuple[Spread, Spread]) -> Range:
+        """Return by what a candidate is worse than the best, as a logarithm."""
+        objective = self._goal.objective
+        columns = self._values[objective]
+        risk = self._goal.risk / len(LOOKS) / (len(columns) - 1) / 2
+        found = difference(columns[best], columns[number], pair, risk)
+        if self._goal.sign < 0:
+            found = Range(-found.mean, -found.high, -found.low)
+        slack = self._slack(number, objective) + self._slack(best, objective)
+        return Range(found.mean, found.low - slack, found.high + slack)
 
     def _choose_active(self) -> None:
         """Measure on what may be better than the best, and the best with it; without one, all."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -58,7 +60,7 @@ def test_candidates_that_fail_are_out_with_their_reason() -> None:
     assert [each.reason for each in found.findings] == ["agent 0 died", "agent 1 died"]
 
 
-def test_a_budget_for_less_than_three_processes_decides_nothing() -> None:
+def test_a_budget_for_less_than_two_processes_decides_nothing() -> None:
     goal = Goal("throughput", -1, [LIMIT], budget=2.0)
     found = search(2, goal, steady([1.0, 2.0], [0.001] * 2).__getitem__)
     assert (found.best, found.ended, found.is_sure) == (None, "budget", False)
@@ -66,11 +68,11 @@ def test_a_budget_for_less_than_three_processes_decides_nothing() -> None:
 
 
 def test_a_budget_that_is_short_is_spent_on_the_better_half() -> None:
-    goal = Goal("throughput", -1, [LIMIT], budget=12.0)
+    goal = Goal("throughput", -1, [LIMIT], budget=8.0)
     processes = steady([1.00, 1.01, 1.02, 1.03, 1.04, 1.05], [0.001] * 6)
     found = search(6, goal, processes.__getitem__)
     assert not found.is_sure
-    assert [each.processes for each in found.findings][:3] == [1, 1, 1]
+    assert [each.processes for each in found.findings] == [1, 1, 1, 1, 1, 2]
     assert found.findings[0].standing == "open"
 
 
@@ -103,3 +105,62 @@ def test_a_value_of_nothing_is_within_a_limit(value: float) -> None:
     limit = Limit("memory_growth", 100.0, Place(Path("--subject-to"), 1))
     process = Process({"throughput": 1.0, "memory_growth": value}, 1.0)
     assert search(1, Goal("throughput", -1, [limit]), lambda number: process).best == 0
+
+
+def test_calls_that_still_change_decide_nothing_that_they_may_cross() -> None:
+    values = {"throughput": 100.0, "latency_p99": 0.012}
+    slack = {"latency_p99": math.log(1.3)}
+    found = search(1, WITHIN, lambda number: Process(values, 1.0, slack))
+    assert (found.best, found.findings[0].standing) == (None, "open")
+
+
+def test_a_faster_candidate_that_has_not_settled_is_no_winner() -> None:
+    processes = steady([100.0, 120.0], [0.001] * 2)
+    processes[1] = processes[1]._replace(slack={"throughput": math.log(1.5)})
+    found = search(2, Goal("throughput", -1), processes.__getitem__)
+    assert not found.is_sure
+
+
+def test_the_mean_decides_on_a_limit_also_where_most_processes_are_far_below_it() -> None:
+    turns = iter(range(100))
+    values = (0.0, 0.0, 0.0, 0.0, 0.0, 1e6)
+
+    def measure(number: int) -> Process:
+        grown = values[next(turns) % len(values)]
+        return Process({"throughput": 1.0, "memory_growth": grown}, 1.0)
+
+    limit = Limit("memory_growth", 100.0, Place(Path("--subject-to"), 1))
+    found = search(1, Goal("throughput", -1, [limit]), measure)
+    assert found.best is None
+
+
+def test_a_limit_of_another_manifest_does_not_judge() -> None:
+    other = Limit("latency_p99", 0.0001, Place(Path("other.yaml"), 1))
+    goal = Goal("throughput", -1, [LIMIT, other], lambda limit, n: limit is LIMIT or n == 1)
+    found = search(2, goal, steady([100.0, 900.0], [0.001] * 2).__getitem__)
+    assert [each.standing for each in found.findings] == ["best", "breaks"]
+
+
+def test_without_candidates_there_is_no_answer() -> None:
+    found = search(0, WITHIN, lambda number: steady([1.0], [1.0])[0])
+    assert (found.best, found.ended) == (None, "decided")
+
+
+def test_each_round_has_one_turn_of_the_device_and_what_it_raises_ends_the_search() -> None:
+    turns = []
+
+    @contextlib.contextmanager
+    def turn() -> Iterator[None]:
+        turns.append(1)
+        yield
+
+    found = search(2, WITHIN, steady([1.0, 2.0], [0.001] * 2).__getitem__, turn=turn)
+    assert len(turns) == found.rounds
+
+    @contextlib.contextmanager
+    def disturbed() -> Iterator[None]:
+        yield
+        raise MlmsError("another program used the device")
+
+    with pytest.raises(MlmsError, match="another program"):
+        search(2, WITHIN, steady([1.0, 2.0], [0.001] * 2).__getitem__, turn=disturbed)

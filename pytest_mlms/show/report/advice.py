@@ -1,0 +1,148 @@
+"""Advice as text: a table of the candidates, and what can be said of the best of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from pytest_mlms.core.quantities import QUANTITIES
+from pytest_mlms.core.units import format_quantity
+from pytest_mlms.decide.advice.candidates import Candidate
+from pytest_mlms.decide.advice.run import RISK, Answer
+from pytest_mlms.decide.advice.search import Finding
+from pytest_mlms.show.report.table import GiveWay, fit_table
+
+_WIDEST = 10.0  # half of an interval that says something, as a share
+_ORDER = ("best", "alike", "open", "near", "worse", "breaks", "failed", "unmeasured")
+_WORDS = {
+    "near": "near a limit",
+    "open": "undecided",
+    "breaks": "over a limit",
+    "unmeasured": "not measured",
+}
+
+
+def table_of(candidates: Sequence[Candidate], answer: Answer, width: int) -> Iterator[str]:
+    """Yield the lines of a table of candidates, the best first; * marks the Pareto front."""
+    findings = answer.findings
+    names = answer.quantities
+    front = pareto_front(findings, names)
+    several = len({each.case.loaded.path for each in candidates}) > 1
+    rows = []
+    for number in sorted(findings, key=lambda each: _rank(findings[each], answer)):
+        finding = findings[number]
+        words = candidates[number].words(several)
+        standing = _WORDS.get(finding.standing, finding.standing)
+        cells = [_range_text(finding, name) for name in names]
+        mark = "*" if number in front else ""
+        rows.append([mark, words, standing, *cells, _ratio_text(finding), str(finding.processes)])
+    header = ["", "candidate", "", *names, "best / it", "processes"]
+    table = fit_table(header, rows, width, 3, GiveWay(spare=("processes",)))
+    yield from (*table.prefixes, table.header)
+    for index, row in enumerate(table.rows):
+        yield row
+        if table.below:
+            yield f"  {table.below[index]}"
+    if table.dropped:
+        yield f"no room in {width} columns for {', '.join(table.dropped)}"
+    if front:
+        yield "* no other is better in one of these quantities without being worse in another"
+
+
+def _rank(finding: Finding, answer: Answer) -> tuple[int, float]:
+    found = finding.ranges.get(answer.goal.objective)
+    return _ORDER.index(finding.standing), answer.goal.sign * found.mean if found else math.inf
+
+
+def pareto_front(findings: Mapping[int, Finding], names: Sequence[str]) -> set[int]:
+    """Return the candidates that none equals or beats in all means; none of a single quantity."""
+    points = {}
+    for number, finding in findings.items():
+        if all(name in finding.ranges for name in names):
+            points[number] = [QUANTITIES[name].sign * finding.ranges[name].mean for name in names]
+    front = set()
+    for number, own in points.items():
+        if not any(_beats(other, own) for other in points.values()):
+            front.add(number)
+    return front if len(names) > 1 else set()
+
+
+def _beats(other: Sequence[float], own: Sequence[float]) -> bool:
+    return other != own and all(a <= b for a, b in zip(other, own, strict=True))
+
+
+def _range_text(finding: Finding, name: str) -> str:
+    found = finding.ranges.get(name)
+    if found is None:
+        return "-"
+    value = format_quantity(found.mean, QUANTITIES[name].unit)
+    half = max(found.high - found.mean, found.mean - found.low)
+    share = half / found.mean if found.mean else math.inf
+    return f"{value} ± {100 * share:.0f} %" if share < _WIDEST else value
+
+
+def _ratio_text(finding: Finding) -> str:
+    if finding.ratio is None or not math.isfinite(finding.ratio.high):
+        return ""
+    return f"{finding.ratio.low:.2f} to {finding.ratio.high:.2f}"
+
+
+def verdict_of(candidates: Sequence[Candidate], answer: Answer) -> Iterator[str]:
+    """Yield what is said of the best candidate, or why there is none."""
+    labels = {number: candidates[number].label for number in answer.findings}
+    for number, finding in answer.findings.items():
+        if finding.standing == "failed":
+            yield f"{labels[number]}: {finding.reason.splitlines()[0]}"
+    if answer.best is None:
+        yield _without_answer(answer)
+        return
+    alike = _called(labels, answer, "alike")
+    best = labels[answer.best]
+    share = f"{100 * answer.goal.tolerance:g} %"
+    if not answer.advice.is_sure:
+        yield f"{best} is shown to fit, but not to be the best: {_ended(answer)}"
+    elif alike:
+        yield f"{best} is as good as any: no other within the limits is better by over {share}"
+    elif len(answer.findings) == 1:
+        yield f"{best} is the only candidate, and within the limits"
+    else:
+        yield f"{best} is the best within the limits"
+    if alike:
+        yield f"can't be told from it: {', '.join(alike)}"
+    undecided = [] if answer.advice.is_sure else _called(labels, answer, "open", "unmeasured")
+    if undecided:
+        yield f"may fit and be better: {', '.join(undecided)}"
+    near = _called(labels, answer, "near")
+    if near:
+        yield f"not known to fit, within {share} of a limit: {', '.join(near)}"
+    yield f"the risk that it breaks a limit, or that a better one was left out, is {100 * RISK:g} %"
+
+
+def _called(labels: Mapping[int, str], answer: Answer, *standings: str) -> list[str]:
+    found = answer.findings
+    return [labels[number] for number in found if found[number].standing in standings]
+
+
+def _without_answer(answer: Answer) -> str:
+    kinds = {finding.standing for finding in answer.findings.values()}
+    if kinds == {"failed"}:
+        return "all candidates failed"
+    if kinds <= {"failed", "breaks"}:
+        return "nothing fits: each candidate surely breaks a limit; loosen one, or try others"
+    if kinds <= {"failed", "breaks", "near"}:
+        share = f"{100 * answer.goal.tolerance:g} %"
+        return (
+            f"nothing is surely within the limits: what may be is within {share} of one; "
+            "loosen it by so much"
+        )
+    reason = {"budget": "the budget is too small", "interrupted": "interrupted"}
+    text = reason.get(answer.advice.ended, "the noise is too large, or the inputs are too few")
+    return f"nothing is shown to be within the limits: {text}; raise --budget"
+
+
+def _ended(answer: Answer) -> str:
+    if answer.advice.ended == "interrupted":
+        return "interrupted; it is judged by what there is"
+    if answer.advice.ended == "budget":
+        return "the budget is spent; raise --budget"
+    return f"{answer.advice.rounds} processes of each don't tell; quieten the machine"
