@@ -106,7 +106,7 @@ def _own_header(config: pytest.Config) -> list[str]:
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Keep each Ctrl-C of a run of manifests, until pytest ends."""
     if session.config.stash[SESSION].config.manifests:
-        from pytest_mlms.core.interrupts import interrupts_kept
+        from pytest_mlms.core.waits import interrupts_kept
 
         kept = contextlib.ExitStack()
         kept.enter_context(interrupts_kept())

@@ -54,7 +54,7 @@ def skip_if_known_unavailable(case: Case, session: Session, config: pytest.Confi
 
     On another host than its manifest is for, a stack's path may lead nowhere without a mistake.
     """
-    from pytest_mlms.provide.host.requirements import check_hardware
+    from pytest_mlms.provide.host.matching import check_hardware
 
     with skip_if_unavailable(session):
         check_hardware(case, lambda: session.capabilities(config))

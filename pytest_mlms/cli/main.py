@@ -15,7 +15,7 @@ import pytest_mlms
 from pytest_mlms.cli.arguments import take_settings
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.extras import missing_extra
-from pytest_mlms.core.interrupts import interrupts_kept
+from pytest_mlms.core.waits import interrupts_kept
 
 IS_ON_GITHUB = "GITHUB_ACTIONS"
 """The variable that is "true" in a job."""

@@ -9,7 +9,7 @@ import pytest
 from pytest_mlms.distribute.notices import Notices
 from pytest_mlms.distribute.queue import ItemTable, Retry
 from pytest_mlms.distribute.workers import WorkerState
-from pytest_mlms.provide.host.requirements import OF_HOSTS, Needs
+from pytest_mlms.provide.host.matching import OF_HOSTS, Needs
 from pytest_mlms.show.report.outcome import without_traceback
 from pytest_mlms.show.report.reproduce import command_for
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from pytest_mlms.provide.host.capabilities import Capabilities
-from pytest_mlms.provide.host.requirements import Needs
+from pytest_mlms.provide.host.matching import Needs
 
 RefusedOutcome: TypeAlias = Literal["skip", "fail", "error"]
 """How a worker reports an item that no host can run."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pytest_mlms.provide.host.requirements import Needs
+from pytest_mlms.provide.host.matching import Needs
 
 _LONGEST = 1e9  # seconds of an item
 

@@ -27,7 +27,7 @@ from pytest_mlms.distribute.remote.artifact_transfer import ArtifactClient
 from pytest_mlms.distribute.remote.result_transfer import ResultSender
 from pytest_mlms.distribute.side_channel import Handler, SideChannel, channel_of, is_remote
 from pytest_mlms.keep.results.item_result import identity_of
-from pytest_mlms.provide.host.requirements import table_of
+from pytest_mlms.provide.host.matching import table_of
 from pytest_mlms.session import SESSION, WORKER
 
 _HEARTBEAT_SECONDS = 2.0

@@ -49,7 +49,7 @@ from pytest_mlms.project import download_limits, find_project, project_stacks
 from pytest_mlms.provide.artifacts.fetch import default_cache, fetch_files
 from pytest_mlms.provide.cases import Case, cases_of
 from pytest_mlms.provide.host.capabilities import gather
-from pytest_mlms.provide.host.requirements import check_hardware
+from pytest_mlms.provide.host.matching import check_hardware
 from pytest_mlms.provide.stacks.declared import choose, stacks_for
 from pytest_mlms.provide.stacks.installers import Show
 from pytest_mlms.provide.stacks.launch import is_made

@@ -11,7 +11,7 @@ from pytest_mlms.distribute.notices import Notices
 from pytest_mlms.distribute.side_channel import SideChannel
 from pytest_mlms.distribute.workers import Connection, WorkerState
 from pytest_mlms.provide.host.capabilities import Capabilities
-from pytest_mlms.provide.host.requirements import Needs
+from pytest_mlms.provide.host.matching import Needs
 from tests.provide.host import test_matching
 
 

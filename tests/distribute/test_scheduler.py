@@ -20,7 +20,7 @@ from pytest_mlms.distribute.progress import summary
 from pytest_mlms.distribute.queue import ItemTable
 from pytest_mlms.distribute.scheduler import FleetScheduler, RunInfo, steal_for
 from pytest_mlms.distribute.workers import Connection, WorkerState
-from pytest_mlms.provide.host.requirements import Needs
+from pytest_mlms.provide.host.matching import Needs
 from tests.distribute.fakes import (
     FakeNode,
     RecordingChannel,

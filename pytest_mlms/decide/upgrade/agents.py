@@ -17,7 +17,7 @@ from pytest_mlms.decide.upgrade.rounds import SIDES, Outputs, SideName
 from pytest_mlms.measure.agent.opening import PredictorSpec, Started, start_predictor
 from pytest_mlms.measure.agent.predictor import Clocks, Predictor, Turn
 from pytest_mlms.measure.evaluate.timed_inputs import cycle_of, groups_of, watched_of
-from pytest_mlms.provide.host.cores import cores_beside
+from pytest_mlms.provide.host.machine import cores_beside
 
 _COPIES = 4  # of a model's files that loading may take in memory
 

@@ -136,7 +136,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[PredictorSpec]:
         yield FakeStart(spec, fake)
 
     monkeypatch.setattr("pytest_mlms.decide.upgrade.agents.start_predictor", start_fake)
-    monkeypatch.setattr("pytest_mlms.provide.host.cores.cgroup_folders", list)
+    monkeypatch.setattr("pytest_mlms.provide.host.machine.cgroup_folders", list)
     return specs
 
 
@@ -160,7 +160,7 @@ def test_the_second_side_starts_and_ends_on_other_cores_than_those_of_the_round(
     opened: list[PredictorSpec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     near = {0: {0, 1}, 1: {0, 1}, 2: {2, 3}, 3: {2, 3}}
-    monkeypatch.setattr("pytest_mlms.provide.host.cores._node_of", lambda core: near[core])
+    monkeypatch.setattr("pytest_mlms.provide.host.machine._node_of", lambda core: near[core])
     monkeypatch.setattr(os, "sched_getaffinity", lambda number: set(near))
     monkeypatch.setattr(Exits, "end", lambda exits, predictors: None)
     with open_pair(sides_of(OLD, NEW), ORDER, [2], Exits()) as pair:
@@ -173,7 +173,7 @@ def test_the_second_side_starts_and_ends_on_other_cores_than_those_of_the_round(
 def test_sides_that_bind_their_threads_to_cores_start_on_those_of_the_round_from_then_on(
     opened: list[PredictorSpec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pytest_mlms.provide.host.cores._node_of", lambda core: {0, 1})
+    monkeypatch.setattr("pytest_mlms.provide.host.machine._node_of", lambda core: {0, 1})
     monkeypatch.setattr(os, "sched_getaffinity", lambda number: {0, 1})
     monkeypatch.setattr(Exits, "end", lambda exits, predictors: None)
     exits = Exits()
@@ -190,7 +190,7 @@ def test_both_sides_start_on_the_same_cores_where_no_others_are_near_and_free(
     cores: tuple[int, ...], opened: list[PredictorSpec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     near = {0: {0, 1}, 1: {0, 1}, 2: {2, 3}, 3: {2, 3}}
-    monkeypatch.setattr("pytest_mlms.provide.host.cores._node_of", lambda core: near[core])
+    monkeypatch.setattr("pytest_mlms.provide.host.machine._node_of", lambda core: near[core])
     monkeypatch.setattr(os, "sched_getaffinity", lambda number: set(near))
     held = FakeCase("old", 1)
     held.stack = replace(held.stack, cores=(0, 2))
