@@ -17,11 +17,12 @@ from pytest_mlms.core.waits import Waiting
 from pytest_mlms.provide.cases import Case
 from pytest_mlms.provide.host.capabilities import selected_alone, uuid_of
 from pytest_mlms.provide.host.locks import exclusive
-from pytest_mlms.provide.stacks.installers import Show
 from pytest_mlms.provide.stacks.launch import prepare
 
 if TYPE_CHECKING:
     import pytest
+
+    from pytest_mlms.provide.stacks.installers import Show
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 LOCK_SECONDS = 3600.0

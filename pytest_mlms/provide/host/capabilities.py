@@ -23,7 +23,6 @@ from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.records import device_name
 from pytest_mlms.provide.host.locks import own_cores
 from pytest_mlms.provide.host.machine import machine_state
-from pytest_mlms.provide.stacks.environments import environments
 
 
 class _HostDevice(TypedDict):
@@ -180,6 +179,8 @@ def line_of_import(predictor: Path, module: str, name: str | None = None) -> int
 def _gather(
     config: pytest.Config | None, cache: Path, predictors: Mapping[str, Path]
 ) -> Capabilities:
+    from pytest_mlms.provide.stacks.environments import environments
+
     made = environments(cache)
     return {
         "host": socket.gethostname(),

@@ -13,23 +13,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_mlms.core.errors import StackError, Unavailable
 from pytest_mlms.core.files import replacing
 from pytest_mlms.core.records import Launch, Library, Stack
 from pytest_mlms.core.text import redact_all
-from pytest_mlms.provide.stacks.containers import (
-    Visible,
-    engine_for,
-    has_image,
-    launch_in_container,
-)
-from pytest_mlms.provide.stacks.environments import existing, provide
-from pytest_mlms.provide.stacks.installers import Show
-from pytest_mlms.provide.stacks.interpreters import Interpreter, find_interpreter, probe
 from pytest_mlms.provide.stacks.programs import find_program, program_lines
 from pytest_mlms.provide.stacks.variables import agent_variables, chosen_by_caller, passed_through
+
+if TYPE_CHECKING:
+    from pytest_mlms.provide.stacks.installers import Show
+    from pytest_mlms.provide.stacks.interpreters import Interpreter
 
 __all__ = [
     "THREAD_VARIABLES",
@@ -98,6 +93,8 @@ def prepare(
     own = dict.fromkeys(THREAD_VARIABLES, str(count)) if count else {}
     own.update(stack.env)
     if stack.container:
+        from pytest_mlms.provide.stacks.containers import Visible, launch_in_container
+
         return launch_in_container(stack, own, Visible(mounts, gpu), show)
     program = _program_of(stack, cache, show)
     for name, value in own.items():
@@ -137,6 +134,8 @@ def base_interpreter(stack: Stack) -> Interpreter:
     Raises StackError, which names the stack's line, where its path leads to no interpreter, and
     Unavailable where this machine hasn't got it.
     """
+    from pytest_mlms.provide.stacks.interpreters import find_interpreter, probe
+
     if stack.python:
         return find_interpreter(stack.python)
     if stack.interpreter is None or stack.interpreter == "current":
@@ -187,6 +186,8 @@ def check_host(stack: Stack) -> None:
     """
     _check_cores(stack)
     if stack.container:
+        from pytest_mlms.provide.stacks.containers import engine_for
+
         engine_for(stack)
     elif stack.agent:
         with _naming(stack):
@@ -202,9 +203,13 @@ def is_made(stack: Stack, cache: Path) -> bool:
     Raises as ``prepare`` does.
     """
     if stack.container:
+        from pytest_mlms.provide.stacks.containers import has_image
+
         return has_image(stack)
     if not stack.requirements:
         return True
+    from pytest_mlms.provide.stacks.environments import existing
+
     with _naming(stack):
         return existing(stack, base_interpreter(stack), cache) is not None
 
@@ -215,6 +220,8 @@ def _program_of(stack: Stack, cache: Path, show: Show) -> _Program:
             path = find_program(stack)
             return _Program(path.parent, path, program_lines(stack))
         if stack.requirements:
+            from pytest_mlms.provide.stacks.environments import provide
+
             made = provide(stack, base_interpreter(stack), cache, show)
             return _Program(made.folder, made.interpreter, made.lock)
         if stack.interpreter == "current":
