@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pytest_mlms.core.serialization import NullAs, omitted_if_default
+from pytest_mlms.core.serialization import NullAs, omitted_if_default, plain_as_list
 
 __all__ = [
     "UNDER_LOAD",
@@ -22,11 +22,14 @@ __all__ = [
     "InputGroup",
     "Kind",
     "Launch",
+    "LayerChange",
     "Library",
     "Limit",
     "OwnScale",
+    "PeakRecord",
     "Place",
     "Stack",
+    "TriedRate",
     "Verdict",
     "change_form",
     "device_name",
@@ -355,3 +358,54 @@ def regressed_comparison(comparisons: Iterable[Comparison]) -> Comparison | None
         if compared.quantity == "crash" or compared.of == "outputs":
             return compared
     return main_comparison(worse) or next(iter(worse), None)
+
+
+@plain_as_list
+class LayerChange(NamedTuple):
+    """A layer's seconds a call on both sides, and its change.
+
+    ``a`` or ``b`` is None where that side has no such layer. ``share`` is of the change of all
+    layers together, None where that is small beside those of single ones, which cancel out.
+    """
+
+    name: str
+    type: str
+    a: float | None
+    b: float | None
+    change: float
+    share: float | None
+
+
+@dataclass(frozen=True)
+class TriedRate:
+    """A rate in queries a second, and the seconds of the percentile of the latencies there.
+
+    ``late`` is whether the load generator was, so that it may be the cause.
+    """
+
+    rate: float
+    latency: float
+    late: bool = False
+
+
+@dataclass(frozen=True)
+class PeakRecord:
+    """The rate at which a side's percentile of latencies is at the limit in a round.
+
+    ``good`` is the highest rate within the limit, 0 where there is none, and ``bad`` the lowest
+    one above it that breaks the limit. ``rate`` is between both, or the one that is there.
+    ``tried`` has each run of load, in their order. ``exceptions`` are rates well below ``good``
+    that broke the limit: the outcomes are not monotone, as with a batcher.
+    """
+
+    rate: float
+    good: float
+    bad: Annotated[float, NullAs(math.inf)]
+    tried: Sequence[TriedRate] = ()
+    exceptions: Sequence[float] = ()
+
+    @property
+    def late(self) -> bool:
+        """True if the last run of load at an end was issued late."""
+        last = {tried.rate: tried.late for tried in self.tried}
+        return last.get(self.good, False) or last.get(self.bad, False)

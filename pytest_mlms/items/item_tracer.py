@@ -24,7 +24,7 @@ from pytest_mlms.measure.agent.process import Array
 from pytest_mlms.measure.evaluate.inputs import random_batch
 from pytest_mlms.measure.evaluate.rows import BatchAxis
 from pytest_mlms.measure.pipeline import Dataset, class_numbers, postprocess, table_of
-from pytest_mlms.measure.structure.cost import ModelCost, summarize_cost
+from pytest_mlms.measure.structure.cost import ModelCost
 from pytest_mlms.measure.structure.onnx_graph import describe_onnx
 from pytest_mlms.measure.trace.builder import PreparedRequest
 from pytest_mlms.measure.trace.correlate import parents_of
@@ -35,7 +35,7 @@ from pytest_mlms.measure.trace.roofline import work_of
 from pytest_mlms.measure.trace.runner import TracePlan, TraceTarget, run_trace
 from pytest_mlms.measure.trace.spans import Trace
 from pytest_mlms.measure.trace.storage import save_trace
-from pytest_mlms.measure.trace.summary import summarize
+from pytest_mlms.measure.trace.summary import summarize, summarize_cost
 from pytest_mlms.measure.trace.tables import (
     KernelRow,
     LayerRow,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from pytest_mlms.core.records import Comparison, Verdict
+from pytest_mlms.core.records import Comparison, LayerChange, Verdict
 from pytest_mlms.core.units import format_quantity
 from pytest_mlms.decide.upgrade.advice import advice_on
 from pytest_mlms.decide.upgrade.crash import CRASH_SUMMARY
@@ -24,7 +24,7 @@ from pytest_mlms.decide.upgrade.labels import (
     tolerance_label,
     verdict_label,
 )
-from pytest_mlms.decide.upgrade.layer_diff import LayerChange, explains
+from pytest_mlms.decide.upgrade.layer_diff import explains
 from pytest_mlms.decide.upgrade.result import UpgradeResult
 from pytest_mlms.decide.upgrade.round_estimate import LEAST_ROUNDS, unseen_share
 from pytest_mlms.decide.upgrade.round_record import RoundRecord, SideRecord

@@ -9,8 +9,7 @@ from difflib import SequenceMatcher
 from statistics import median
 from typing import Any, NamedTuple
 
-from pytest_mlms.core.records import Comparison
-from pytest_mlms.core.serialization import plain_as_list
+from pytest_mlms.core.records import Comparison, LayerChange
 
 Profile = Sequence[Any]
 """[start, end, [[name, type, start, end, bytes, shape], …]] of one call, in seconds."""
@@ -24,22 +23,6 @@ _EXPLAINED = 0.3
 """A change of all layers as a share of that of latency, below which they don't explain it."""
 _HOLDING = frozenset({"Loop", "If", "Scan", "SequenceMap"})
 """Types of layers in which others run."""
-
-
-@plain_as_list
-class LayerChange(NamedTuple):
-    """A layer's seconds a call on both sides, and its change.
-
-    ``a`` or ``b`` is None where that side has no such layer. ``share`` is of the change of all
-    layers together, None where that is small beside those of single ones, which cancel out.
-    """
-
-    name: str
-    type: str
-    a: float | None
-    b: float | None
-    change: float
-    share: float | None
 
 
 def changed_layers(a: Sequence[Profile], b: Sequence[Profile], most: int = 8) -> list[LayerChange]:

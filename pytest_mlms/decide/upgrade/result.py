@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pytest_mlms.core.quantities import QUANTITIES
-from pytest_mlms.core.records import Comparison, InputGroup, Verdict, main_comparison
+from pytest_mlms.core.records import Comparison, InputGroup, LayerChange, Verdict, main_comparison
 from pytest_mlms.decide.upgrade.crash import CRASH
 from pytest_mlms.decide.upgrade.decision import verdict_of
-from pytest_mlms.decide.upgrade.layer_diff import LayerChange
 from pytest_mlms.decide.upgrade.output_verdict import PICTURES, OutputsCompared
 from pytest_mlms.decide.upgrade.round_estimate import OrderEffect
 from pytest_mlms.decide.upgrade.round_record import RoundRecord

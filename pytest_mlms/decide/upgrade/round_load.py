@@ -15,11 +15,10 @@ import numpy as np
 
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.quantities import QUANTITIES
-from pytest_mlms.core.records import Comparison, Verdict
+from pytest_mlms.core.records import Comparison, PeakRecord, TriedRate, Verdict
 from pytest_mlms.core.units import format_quantity
 from pytest_mlms.decide.upgrade.agents import AgentPair, TurnPlan
 from pytest_mlms.decide.upgrade.figures import Figure
-from pytest_mlms.decide.upgrade.round_record import PeakRecord, TriedRate
 from pytest_mlms.decide.upgrade.rounds import SIDES, Array, SideName
 from pytest_mlms.measure.agent.load import LoadInterrupted, LoadLost, LoadPlan, LoadRun
 from pytest_mlms.measure.evaluate.load_plan import LoadItemPlan

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
 
 from mlms_predictors._run.replies import DeviceBytes
 
-from pytest_mlms.core.serialization import NullAs, omitted_if_default
+from pytest_mlms.core.records import PeakRecord
+from pytest_mlms.core.serialization import omitted_if_default
 from pytest_mlms.decide.upgrade.figures import Figure
 from pytest_mlms.decide.upgrade.round_estimate import OrderEffect, order_effect
 from pytest_mlms.decide.upgrade.rounds import SideName
@@ -41,41 +41,6 @@ class SideRecord:
     device_memory: DeviceBytes | None = omitted_if_default(None)
     device_facts: Mapping[str, str] | None = omitted_if_default(None)
     event_times: tuple[float, float | None] | None = omitted_if_default(None)
-
-
-@dataclass(frozen=True)
-class TriedRate:
-    """A rate in queries a second, and the seconds of the percentile of the latencies there.
-
-    ``late`` is whether the load generator was, so that it may be the cause.
-    """
-
-    rate: float
-    latency: float
-    late: bool = False
-
-
-@dataclass(frozen=True)
-class PeakRecord:
-    """The rate at which a side's percentile of latencies is at the limit in a round.
-
-    ``good`` is the highest rate within the limit, 0 where there is none, and ``bad`` the lowest
-    one above it that breaks the limit. ``rate`` is between both, or the one that is there.
-    ``tried`` has each run of load, in their order. ``exceptions`` are rates well below ``good``
-    that broke the limit: the outcomes are not monotone, as with a batcher.
-    """
-
-    rate: float
-    good: float
-    bad: Annotated[float, NullAs(math.inf)]
-    tried: Sequence[TriedRate] = ()
-    exceptions: Sequence[float] = ()
-
-    @property
-    def late(self) -> bool:
-        """True if the last run of load at an end was issued late."""
-        last = {tried.rate: tried.late for tried in self.tried}
-        return last.get(self.good, False) or last.get(self.bad, False)
 
 
 @dataclass(frozen=True)

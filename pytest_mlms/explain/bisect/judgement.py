@@ -63,7 +63,7 @@ class Judgement:
         high: The upper end of its interval.
         tolerance: How much worse B may be, as a share.
         reason: Why it is undecided, or the error.
-        layers: The layers that changed, as ``pytest_mlms.decide.upgrade.layer_diff.LayerChange``.
+        layers: The layers that changed, as ``pytest_mlms.core.records.LayerChange``.
     """
 
     outcome: Outcome

@@ -10,10 +10,8 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from pytest_mlms.core.errors import MlmsError
-from pytest_mlms.core.records import Comparison, InputGroup
+from pytest_mlms.core.records import Comparison, InputGroup, LayerChange, PeakRecord
 from pytest_mlms.core.serialization import from_plain
-from pytest_mlms.decide.upgrade.layer_diff import LayerChange
-from pytest_mlms.decide.upgrade.round_record import PeakRecord
 from pytest_mlms.keep.results.line import ItemFields, NotedFields, NotedReference
 from pytest_mlms.keep.results.run_line import HeadOfItem, format_problem
 from pytest_mlms.measure.pipeline.dataset import SkippedElement

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from pytest_mlms.core.serialization import omitted_if_default
-from pytest_mlms.measure.structure.cost import CostSummary
 
 __all__ = ["ProbeStatus", "TraceRun", "merge_statuses"]
 
@@ -61,6 +60,38 @@ def merge_statuses(
         fault = status.fault or faults.get(status.probe, "")
         merged.append(replace(status, fault=fault))
     return tuple(merged)
+
+
+@dataclass(frozen=True)
+class TypeCost:
+    """The layers of a type: their number, and the sums of what is known of their cost."""
+
+    type: str
+    layers: int
+    parameters: int
+    flops: int
+    weight_bytes: int
+    output_bytes: int
+
+
+@dataclass(frozen=True)
+class CostSummary:
+    """The sums of a model's static cost for a batch, as ``ModelCost`` has them.
+
+    ``layers`` is their number. ``types`` are those with the most operations, then with the largest
+    weights and outputs. ``unknown`` are the types of layers whose operations or outputs are
+    unknown.
+    """
+
+    layers: int
+    parameters: int
+    flops: int
+    weight_bytes: int
+    activation_bytes: int
+    peak_bytes: int | None
+    counter: str
+    types: tuple[TypeCost, ...] = ()
+    unknown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

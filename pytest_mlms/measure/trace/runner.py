@@ -19,7 +19,7 @@ from mlms_predictors._run.probes import probes_at
 from pytest_mlms.core.errors import AgentError
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import Array, Reply
-from pytest_mlms.measure.structure.cost import cost_of, summarize_cost
+from pytest_mlms.measure.structure.cost import cost_of
 from pytest_mlms.measure.trace import BY_LAYER, LEVELS
 from pytest_mlms.measure.trace.builder import (
     PreparedRequest,
@@ -39,6 +39,7 @@ from pytest_mlms.measure.trace.records import (
 )
 from pytest_mlms.measure.trace.roofline import work_of
 from pytest_mlms.measure.trace.spans import Trace
+from pytest_mlms.measure.trace.summary import summarize_cost
 
 _COUNTERS_OF_LAYERS = ["perf"]  # quick enough to be read between layers
 

@@ -13,8 +13,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pytest_mlms.measure.structure.cost import LayerCost, ModelCost
 from pytest_mlms.measure.trace.correlate import Parents, parents_of, sums_by, trimmed_mean
-from pytest_mlms.measure.trace.records import DeviceTime, SlowLayer, TraceRun, TraceSummary
+from pytest_mlms.measure.trace.records import (
+    CostSummary,
+    DeviceTime,
+    SlowLayer,
+    TraceRun,
+    TraceSummary,
+    TypeCost,
+)
 from pytest_mlms.measure.trace.roofline import (
     RooflinePoint,
     Work,
@@ -36,6 +44,8 @@ __all__ = ["SlowLayer", "TraceSummary", "summarize"]
 
 
 Array = NDArray[Any]
+
+_MOST_TYPES = 30  # of layers in a summary of a model's cost
 
 
 class LayerTime(NamedTuple):
@@ -271,3 +281,34 @@ class TraceContext:
         if work is None or us is None or peaks is None:
             return None
         return roofline_point(work, us / 1e6, peaks)
+
+
+def summarize_cost(cost: ModelCost) -> CostSummary:
+    """Return the summary of a model's cost."""
+    by_type: dict[str, list[LayerCost]] = {}
+    for layer in cost.layers:
+        by_type.setdefault(layer.type, []).append(layer)
+    types = [_cost_of_type(name, layers) for name, layers in by_type.items()]
+    types.sort(key=lambda each: (each.flops, each.weight_bytes, each.output_bytes), reverse=True)
+    return CostSummary(
+        layers=len(cost.layers),
+        parameters=cost.parameters,
+        flops=cost.flops,
+        weight_bytes=cost.weight_bytes,
+        activation_bytes=cost.activation_bytes,
+        peak_bytes=cost.peak_bytes,
+        counter=cost.counter,
+        types=tuple(types[:_MOST_TYPES]),
+        unknown=cost.unknown,
+    )
+
+
+def _cost_of_type(name: str, layers: Sequence[LayerCost]) -> TypeCost:
+    return TypeCost(
+        type=name,
+        layers=len(layers),
+        parameters=sum(layer.parameters for layer in layers),
+        flops=sum(layer.flops or 0 for layer in layers),
+        weight_bytes=sum(layer.weight_bytes for layer in layers),
+        output_bytes=sum(layer.output_bytes or 0 for layer in layers),
+    )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pytest_mlms.core.units import format_quantity
-from pytest_mlms.measure.structure.cost import CostSummary
+from pytest_mlms.measure.trace.records import CostSummary
 from pytest_mlms.show.pages.canvas import Context
 from pytest_mlms.show.pages.item import ItemView
 from pytest_mlms.show.pages.numbers import NONE, count_text

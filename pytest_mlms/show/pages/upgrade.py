@@ -11,7 +11,7 @@ import numpy as np
 from markupsafe import Markup
 
 from pytest_mlms.core.quantities import QUANTITIES
-from pytest_mlms.core.records import Comparison, Verdict, main_comparison
+from pytest_mlms.core.records import Comparison, LayerChange, PeakRecord, Verdict, main_comparison
 from pytest_mlms.core.units import format_quantity
 from pytest_mlms.decide.upgrade.labels import (
     format_change,
@@ -20,8 +20,6 @@ from pytest_mlms.decide.upgrade.labels import (
     verdict_label,
     worst_change,
 )
-from pytest_mlms.decide.upgrade.layer_diff import LayerChange
-from pytest_mlms.decide.upgrade.round_record import PeakRecord
 from pytest_mlms.show.pages.canvas import Context, Figure, Plot, around
 from pytest_mlms.show.pages.drawing import (
     Axis,

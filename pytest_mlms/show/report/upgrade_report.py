@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING
 
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.files import write_atomically
-from pytest_mlms.core.records import Comparison, Verdict, main_comparison, regressed_comparison
+from pytest_mlms.core.records import (
+    Comparison,
+    LayerChange,
+    Verdict,
+    main_comparison,
+    regressed_comparison,
+)
 from pytest_mlms.core.text import anonymous
 from pytest_mlms.core.units import format_quantity
 from pytest_mlms.decide.upgrade.labels import (
@@ -23,7 +29,7 @@ from pytest_mlms.decide.upgrade.labels import (
     percent,
     verdict_label,
 )
-from pytest_mlms.decide.upgrade.layer_diff import LayerChange, explains
+from pytest_mlms.decide.upgrade.layer_diff import explains
 from pytest_mlms.decide.upgrade.rounds import CLOCKS
 from pytest_mlms.explain.repro.expectation import told_to_others
 from pytest_mlms.provide.stacks.exact_packages import Difference, new_releases

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_mlms.core.records import Comparison, Verdict
+from pytest_mlms.core.records import Comparison, LayerChange, Verdict
 from pytest_mlms.decide.upgrade.decision import compare_accuracy, compare_rounds
 from pytest_mlms.decide.upgrade.explanation import explain_upgrade, layer_table
 from pytest_mlms.decide.upgrade.figures import Figure
 from pytest_mlms.decide.upgrade.labels import tolerance_label
-from pytest_mlms.decide.upgrade.layer_diff import LayerChange
 from pytest_mlms.decide.upgrade.output_check import check_outputs
 from pytest_mlms.decide.upgrade.result import UpgradeResult
 from pytest_mlms.decide.upgrade.round_record import SideRecord

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from pytest_mlms.core.records import LayerChange
 from pytest_mlms.core.serialization import to_plain
-from pytest_mlms.decide.upgrade.layer_diff import LayerChange, changed_layers
+from pytest_mlms.decide.upgrade.layer_diff import changed_layers
 
 
 def profile(**micros: float) -> list[Any]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pytest_mlms.core.errors import MlmsError
-from pytest_mlms.core.records import Verdict
+from pytest_mlms.core.records import PeakRecord, TriedRate, Verdict
 from pytest_mlms.decide.upgrade.decision import compare_rounds, is_decided, verdict_of
 from pytest_mlms.decide.upgrade.figures import Figure
 from pytest_mlms.decide.upgrade.round_load import (
@@ -19,7 +19,6 @@ from pytest_mlms.decide.upgrade.round_load import (
     peak_figures,
     without_peak,
 )
-from pytest_mlms.decide.upgrade.round_record import PeakRecord, TriedRate
 from pytest_mlms.decide.upgrade.rounds import SideName
 from pytest_mlms.measure.agent.load import LoadLost, LoadRun
 from pytest_mlms.measure.evaluate.load_process import QueryTimes, load_record

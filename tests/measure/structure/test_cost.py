@@ -11,17 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mlms_predictors import Operation, Structure, Tensor
 
-from pytest_mlms.core.serialization import from_plain, to_plain
 from pytest_mlms.measure.structure.cost import (
-    CostSummary,
     ModelCost,
     Shape,
     bound_shape,
     cost_of,
-    summarize_cost,
 )
-from pytest_mlms.measure.structure.onnx_graph import describe_onnx
-from tests.support.project import DIGITS
 
 
 class StructureBuilder:
@@ -236,25 +231,3 @@ def test_free_axes_without_a_size_are_an_error_that_names_each_once() -> None:
     message = r"input 'x' has free axes; say --axis words=SIZE --axis x.2=SIZE$"
     with pytest.raises(ValueError, match=message):
         bound_shape("x", SIZES, 2, {})
-
-
-def test_the_sums_of_types_are_those_of_the_model() -> None:
-    cost = describe_onnx(DIGITS / "digits_cnn.onnx", 4)
-    summary = summarize_cost(cost)
-    assert summary.layers == len(cost.layers) == sum(each.layers for each in summary.types)
-    assert summary.parameters == cost.parameters == sum(each.parameters for each in summary.types)
-    assert summary.flops == cost.flops == sum(each.flops for each in summary.types) > 0
-    assert summary.weight_bytes == sum(each.weight_bytes for each in summary.types)
-    assert summary.activation_bytes == sum(each.output_bytes for each in summary.types)
-    assert summary.peak_bytes == cost.peak_bytes
-
-
-def test_the_costliest_type_comes_first() -> None:
-    types = summarize_cost(describe_onnx(DIGITS / "digits_cnn.onnx", 1)).types
-    assert types[0].type == "Conv"
-    assert [each.flops for each in types] == sorted((each.flops for each in types), reverse=True)
-
-
-def test_a_summary_is_read_back_from_json() -> None:
-    summary = summarize_cost(describe_onnx(DIGITS / "digits_cnn.onnx", 1))
-    assert from_plain(CostSummary, to_plain(summary)) == summary

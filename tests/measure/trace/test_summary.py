@@ -8,8 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_mlms.core.serialization import from_plain, to_plain
+from pytest_mlms.measure.structure.onnx_graph import describe_onnx
 from pytest_mlms.measure.trace.correlate import parents_of
 from pytest_mlms.measure.trace.records import (
+    CostSummary,
     DeviceTime,
     LayerWork,
     Peaks,
@@ -25,8 +28,10 @@ from pytest_mlms.measure.trace.summary import (
     layer_time,
     model_latency,
     summarize,
+    summarize_cost,
 )
 from pytest_mlms.measure.trace.tables import layer_rows
+from tests.support.project import DIGITS
 from tests.support.traces import TraceWriter
 
 US = 1000
@@ -322,3 +327,25 @@ def test_a_roofline_point_needs_work_time_and_peaks() -> None:
     assert context().roofline_point(work, None) is None
     without_peaks = context(replace(METADATA, peaks=None))
     assert without_peaks.roofline_point(work, 2.0) is None
+
+
+def test_the_sums_of_types_are_those_of_the_model() -> None:
+    cost = describe_onnx(DIGITS / "digits_cnn.onnx", 4)
+    summary = summarize_cost(cost)
+    assert summary.layers == len(cost.layers) == sum(each.layers for each in summary.types)
+    assert summary.parameters == cost.parameters == sum(each.parameters for each in summary.types)
+    assert summary.flops == cost.flops == sum(each.flops for each in summary.types) > 0
+    assert summary.weight_bytes == sum(each.weight_bytes for each in summary.types)
+    assert summary.activation_bytes == sum(each.output_bytes for each in summary.types)
+    assert summary.peak_bytes == cost.peak_bytes
+
+
+def test_the_costliest_type_comes_first() -> None:
+    types = summarize_cost(describe_onnx(DIGITS / "digits_cnn.onnx", 1)).types
+    assert types[0].type == "Conv"
+    assert [each.flops for each in types] == sorted((each.flops for each in types), reverse=True)
+
+
+def test_a_summary_is_read_back_from_json() -> None:
+    summary = summarize_cost(describe_onnx(DIGITS / "digits_cnn.onnx", 1))
+    assert from_plain(CostSummary, to_plain(summary)) == summary

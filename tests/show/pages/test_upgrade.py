@@ -12,9 +12,7 @@ import numpy as np
 import pytest
 
 from pytest_mlms.core.files import write_arrays
-from pytest_mlms.core.records import Comparison, Verdict
-from pytest_mlms.decide.upgrade.layer_diff import LayerChange
-from pytest_mlms.decide.upgrade.round_record import PeakRecord, TriedRate
+from pytest_mlms.core.records import Comparison, LayerChange, PeakRecord, TriedRate, Verdict
 from pytest_mlms.show.pages.sections import sections_of
 from pytest_mlms.show.pages.upgrade import (
     PairRatios,
