@@ -15,7 +15,6 @@ from typing import Any
 from pydantic import ValidationError
 
 from pytest_mlms.core.errors import ManifestError
-from pytest_mlms.manifest.messages import describe
 from pytest_mlms.manifest.reading import read, shown
 from pytest_mlms.manifest.schema import DatasetEntry
 from pytest_mlms.manifest.sources import scheme_of
@@ -77,6 +76,8 @@ def _entry(name: str, path: Path, document: Document) -> Mapping[str, Any]:
     try:
         checked = DatasetEntry.model_validate(entry)
     except ValidationError as error:
+        from pytest_mlms.manifest.messages import describe
+
         lines = []
         for found in error.errors(include_url=False):
             found["loc"] = (name, *found["loc"])

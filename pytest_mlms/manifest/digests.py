@@ -28,9 +28,6 @@ from pytest_mlms.core.text import redact
 from pytest_mlms.manifest import yaml12
 from pytest_mlms.manifest.sources import is_remote, scheme_of, split_source
 
-UNPINNED = "unpinned"
-"""The sha256 of a file that has none in its manifest."""
-
 _LINE = re.compile(r"([0-9a-f]{64})  (\S.*)")
 _MOST_BYTES = 1 << 20
 _KEPT = 12  # digits of the digest of an address that isn't shown

@@ -20,8 +20,6 @@ from pytest_mlms.core.records import Artifact, Kind, Limit, Place
 from pytest_mlms.core.text import shortened
 from pytest_mlms.manifest import yaml12
 from pytest_mlms.manifest.datasets import DATASET_FILES, with_described_dataset
-from pytest_mlms.manifest.digests import UNPINNED, found_digests, recorded_digest, recorded_in
-from pytest_mlms.manifest.messages import describe
 from pytest_mlms.manifest.points import idle_text
 from pytest_mlms.manifest.reading import read, shown
 from pytest_mlms.manifest.scenarios import Replay
@@ -76,6 +74,9 @@ def _declared(path: Path) -> dict[str, Any] | None:
 _SHOWN_ERRORS = 100
 _LONGEST_ERROR = 1000  # characters
 _SUFFIXES = (".yaml", ".yml")
+
+UNPINNED = "unpinned"
+"""The sha256 of a file that has none in its manifest."""
 
 
 class Remark(NamedTuple):
@@ -248,14 +249,12 @@ class LoadedManifest:
             location = url2pathname(urlsplit(location).path)
         elif not scheme:
             location = os.path.normpath(self.path.parent / location)
-        is_unpinned = sha256 == UNPINNED
-        return Artifact(
-            source=location,
-            sha256=None if is_unpinned else sha256,
-            place=self.place(*path),
-            member=member,
-            recorded=recorded_in(self.path, location) if is_unpinned else None,
-        )
+        if sha256 != UNPINNED:
+            return Artifact(location, sha256, self.place(*path), member)
+        from pytest_mlms.manifest.digests import recorded_in
+
+        recorded = recorded_in(self.path, location)
+        return Artifact(location, None, self.place(*path), member, recorded)
 
 
 def _digest_of(artifact: Artifact) -> str:
@@ -263,6 +262,8 @@ def _digest_of(artifact: Artifact) -> str:
     if artifact.recorded is None:
         assert artifact.sha256, "the schema asks for it"
         return artifact.sha256
+    from pytest_mlms.manifest.digests import recorded_digest
+
     try:
         return recorded_digest(artifact.recorded) or UNPINNED
     except ArtifactError:  # which whoever fetches the file is told
@@ -297,6 +298,9 @@ def load_document(
         try:
             manifest = Manifest.model_validate(content, context={"frameworks": frameworks})
         except ValidationError as error:
+            from pytest_mlms.manifest.digests import found_digests
+            from pytest_mlms.manifest.messages import describe
+
             details = error.errors(include_url=False)
             for detail in details:
                 line, text = describe(detail, document)

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from pytest_mlms.core.records import Artifact, RecordedDigest
-from pytest_mlms.manifest.digests import add_digest, recorded_digest
 
 
 def if_recorded(artifact: Artifact) -> Artifact:
@@ -17,6 +16,8 @@ def if_recorded(artifact: Artifact) -> Artifact:
     """
     if artifact.recorded is None or artifact.sha256:
         return artifact
+    from pytest_mlms.manifest.digests import recorded_digest
+
     return replace(artifact, sha256=recorded_digest(artifact.recorded))
 
 
@@ -49,6 +50,8 @@ def pinned(artifact: Artifact, find: Callable[[], str]) -> Artifact:
 
 def _record(record: RecordedDigest, digest: str) -> str:
     """Record a digest; return whether it was, in words."""
+    from pytest_mlms.manifest.digests import add_digest
+
     try:
         add_digest(record, digest)
     except OSError as error:

@@ -19,7 +19,6 @@ from pytest_mlms.core.records import Library, Place, Stack
 from pytest_mlms.core.text import find_control
 from pytest_mlms.manifest import yaml12
 from pytest_mlms.manifest.load import read, shown
-from pytest_mlms.manifest.messages import describe
 from pytest_mlms.manifest.types import PATTERNS, Closed, Positive, Scalar
 from pytest_mlms.provide.stacks.variables import VARIABLE_PATTERN
 
@@ -292,6 +291,8 @@ def _validate(
     try:
         return StackEntry.model_validate(value), []
     except ValidationError as error:
+        from pytest_mlms.manifest.messages import describe
+
         errors = []
         for found in error.errors(include_url=False):
             found["loc"] = (name, *found["loc"])
