@@ -21,9 +21,9 @@ import pytest
 from _pytest.config.findpaths import determine_setup, load_config_dict_from_file
 
 from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.records import DownloadLimits
 from pytest_mlms.core.text import seems_url
 from pytest_mlms.options import OPTIONS, Option, below
-from pytest_mlms.provide.artifacts.limits import DownloadLimits
 from pytest_mlms.provide.stacks.declared import NOT_COLLECTED, DeclaredStacks, declared_stacks
 
 _TRUE = ("1", "true", "t", "yes", "y", "on")

@@ -167,9 +167,9 @@ def _environment_of(case: Case) -> Hashable:
 
 def files_of(case: Case, session: Session, item: pytest.Item) -> CaseFiles:
     """Return the local files of a case; those that are not here yet are fetched and checked."""
+    from pytest_mlms.core.records import DownloadLimits
     from pytest_mlms.manifest.scenarios import Replay
     from pytest_mlms.provide.artifacts.fetch import fetch_files
-    from pytest_mlms.provide.artifacts.limits import DownloadLimits
     from pytest_mlms.show.report.progress import Status, waiting_in
 
     status = Status(f"the files of {case.loaded.manifest.name}")
@@ -191,7 +191,7 @@ def files_of(case: Case, session: Session, item: pytest.Item) -> CaseFiles:
 def launch_of(case: Case, files: CaseFiles, session: Session, item: pytest.Item) -> Launch:
     """Return how to start an agent of the case's stack; its environment is made if need be."""
     from pytest_mlms.measure.agent.launching import launch_case
-    from pytest_mlms.provide.stacks.installed import with_packages
+    from pytest_mlms.provide.stacks.recorded import with_packages
     from pytest_mlms.show.report.progress import Status, waiting_in
 
     status = Status(f"stack {case.stack.name}")

@@ -18,7 +18,7 @@ from pytest_mlms.core.records import Limit, Place, Verdict
 from pytest_mlms.decide.upgrade.decision import compare_rounds
 from pytest_mlms.decide.upgrade.figures import Figure
 from pytest_mlms.decide.upgrade.paired_evidence import compare_evidence
-from pytest_mlms.manifest.points import measures
+from pytest_mlms.manifest.scenarios import measures
 from pytest_mlms.manifest.thresholds import Thresholds, UpgradeThresholds, value_of
 from pytest_mlms.measure.evaluate.limits import judge
 from pytest_mlms.measure.evaluate.scoring import estimate_evidence

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pytest_mlms.core.serialization import NullAs, omitted_if_default, plain_as_list
+from pytest_mlms.core.settings import DOWNLOAD_SIZE, DOWNLOAD_TIME, UNPACK_LIMIT
 
 __all__ = [
     "UNDER_LOAD",
@@ -18,6 +19,7 @@ __all__ = [
     "ChangeForm",
     "Comparison",
     "Decision",
+    "DownloadLimits",
     "Estimate",
     "InputGroup",
     "Kind",
@@ -77,6 +79,14 @@ class Artifact:
     place: Place
     member: str | None = None
     recorded: RecordedDigest | None = None
+
+
+class DownloadLimits(NamedTuple):
+    """The most bytes of a file, the most seconds for it, and the most bytes that it unpacks to."""
+
+    size: float = DOWNLOAD_SIZE
+    seconds: float = DOWNLOAD_TIME
+    unpacked: float = UNPACK_LIMIT
 
 
 class Library(NamedTuple):

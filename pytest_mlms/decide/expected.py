@@ -11,8 +11,7 @@ from pytest_mlms.config import Config
 from pytest_mlms.core.quantities import QUANTITIES, upgrade_rules
 from pytest_mlms.core.quantities.table import SOAK_LIMITS
 from pytest_mlms.core.records import Limit
-from pytest_mlms.manifest.points import measures
-from pytest_mlms.manifest.scenarios import Peak
+from pytest_mlms.manifest.scenarios import Peak, measures
 from pytest_mlms.options import read_share
 from pytest_mlms.provide.cases import Case
 

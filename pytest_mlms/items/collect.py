@@ -22,8 +22,8 @@ from pytest_mlms.core.errors import AgentError, ManifestError, MlmsError, Output
 from pytest_mlms.core.records import Kind
 from pytest_mlms.items.selection import select_cases
 from pytest_mlms.items.warned import warn_at
-from pytest_mlms.manifest.datasets import DATASET_FILES
 from pytest_mlms.manifest.load import LoadedManifest
+from pytest_mlms.manifest.reading import DATASET_FILES
 from pytest_mlms.manifest.types import instead
 from pytest_mlms.provide.cases import Case, case_of
 from pytest_mlms.provide.stacks.schema import STACK_FILES

@@ -43,8 +43,8 @@ from pytest_mlms.measure.trace.tables import (
     layer_rows,
     write_table,
 )
+from pytest_mlms.provide.artifacts.digest import without_record
 from pytest_mlms.provide.artifacts.fetch import CaseFiles, fetch
-from pytest_mlms.provide.artifacts.unpinned import without_record
 from pytest_mlms.provide.cases import Case
 from pytest_mlms.warning_types import MlmsWarning
 

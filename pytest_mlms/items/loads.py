@@ -6,9 +6,10 @@ import contextlib
 import functools
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ from pytest_mlms.keep.results.recorder import Recorder
 from pytest_mlms.manifest.load import shown
 from pytest_mlms.manifest.scenarios import Peak, Replay
 from pytest_mlms.measure.agent.load import Batcher
-from pytest_mlms.measure.agent.predictor import Predictor
+from pytest_mlms.measure.agent.predictor import Predictor, ScenarioRun
 from pytest_mlms.measure.agent.process import Array
 from pytest_mlms.measure.evaluate.fresh_process import Batches
 from pytest_mlms.measure.evaluate.limits import judge, worst
@@ -43,9 +44,10 @@ from pytest_mlms.measure.evaluate.soak import (
     lacks_blocks,
 )
 from pytest_mlms.measure.load.arrivals import read_arrivals
+from pytest_mlms.measure.load.rate_evidence import Peak as FoundPeak
+from pytest_mlms.measure.load.rate_evidence import Probe
 from pytest_mlms.provide.artifacts.fetch import CaseFiles
 from pytest_mlms.provide.cases import Case
-from pytest_mlms.show.report.artifacts import keep_arrays, keep_log, keep_part, keep_run, note_peak
 
 
 def measure_under_load(
@@ -64,16 +66,29 @@ def measure_under_load(
     """
     queried = queried_batches(batches_for)
     if config.loadgen:
-        plan = loadgen_plan_of(case, config)
-        keep_its_log = functools.partial(keep_log, recorder)
-        return measure_by_loadgen(plan, open_predictor, queried, keep_its_log)
+
+        def keep_log(name: str, content: bytes) -> None:
+            def write(path: Path) -> None:
+                path.write_bytes(content)
+
+            recorder.keep(name, write)
+
+        return measure_by_loadgen(loadgen_plan_of(case, config), open_predictor, queried, keep_log)
+
+    def keep_part(index: int, run: ScenarioRun) -> None:
+        recorder.keep_arrays(f"part-{index}.npz", run.times)
+
     load_plan = load_plan_of(case, files, config)
-    keep_its_part = functools.partial(keep_part, recorder)
-    if isinstance(case.load, Peak):
-        keep_its_run = functools.partial(keep_run, recorder)
-        note = functools.partial(note_peak, recorder)
-        return measure_peak(load_plan, open_predictor, queried, keep_its_run, keep_its_part, note)
-    return measure_load(load_plan, open_predictor, queried, keep, keep_its_part)
+    if not isinstance(case.load, Peak):
+        return measure_load(load_plan, open_predictor, queried, keep, keep_part)
+
+    def keep_run(index: int, run: ScenarioRun) -> None:
+        recorder.keep_arrays(f"load-{index}.npz", run.times)
+
+    def note(probes: Sequence[Probe], found: FoundPeak | None) -> None:
+        recorder.note(probes=tuple(probes), peak=found)
+
+    return measure_peak(load_plan, open_predictor, queried, keep_run, keep_part, note)
 
 
 def queried_batches(timed: Callable[[Predictor], Batches]) -> Callable[[Predictor], Batches]:
@@ -206,7 +221,7 @@ def settle_crash(case: Case, error: Crashed, recorder: Recorder, config: Config)
 def _keep(series: Mapping[str, SoakSeries], recorder: Recorder) -> dict[str, Blocks]:
     blocks: dict[str, Blocks] = {side: measured.arrays() for side, measured in series.items()}
     for side, arrays in blocks.items():
-        keep_arrays(recorder, f"soak-{side}.npz", arrays)
+        recorder.keep_arrays(f"soak-{side}.npz", arrays)
     recorder.note(soak={side: _thinned(arrays) for side, arrays in blocks.items()})
     return blocks
 

@@ -22,9 +22,8 @@ from pytest_mlms.keep.results.checked_lines import read_lines
 from pytest_mlms.keep.results.item_result import case_digest, definition_of
 from pytest_mlms.keep.results.results_reader import ItemLines, read_results
 from pytest_mlms.provide.cases import Case, case_of
-from pytest_mlms.provide.stacks.declaration import declaration_of
-from pytest_mlms.provide.stacks.installed import NOT_FROM_INDEX
 from pytest_mlms.provide.stacks.launch import caller_variables
+from pytest_mlms.provide.stacks.recorded import NOT_FROM_INDEX, declaration_of
 from pytest_mlms.session import SESSION, Session
 from pytest_mlms.show.report.reporter import Reporter
 

@@ -142,7 +142,6 @@ def test_performance(
     from pytest_mlms.config import draw_seed
     from pytest_mlms.measure.evaluate.performance import measure_performance
     from pytest_mlms.measure.evaluate.steadiness import explain_wait
-    from pytest_mlms.show.report.artifacts import keep_process
 
     open_predictor = mlms_device_monitor.watching(mlms_predictor_factory)
     seed = draw_seed(mlms_config.seed)
@@ -156,7 +155,7 @@ def test_performance(
     records: list[ProcessRecord] = []
 
     def keep(index: int, result: ProcessResult) -> None:
-        keep_process(mlms_recorder, index, result)
+        mlms_recorder.keep_arrays(f"samples-{index}.npz", result.run.times)
         records.append(result.record)
         mlms_recorder.note(processes=tuple(records))
 

@@ -19,10 +19,8 @@ from pytest_mlms.core.quantities import QUANTITIES, Quantity
 from pytest_mlms.core.records import Artifact, Kind, Limit, Place
 from pytest_mlms.core.text import shortened
 from pytest_mlms.manifest import yaml12
-from pytest_mlms.manifest.datasets import DATASET_FILES, with_described_dataset
-from pytest_mlms.manifest.points import idle_text
-from pytest_mlms.manifest.reading import read, shown
-from pytest_mlms.manifest.scenarios import Replay
+from pytest_mlms.manifest.reading import DATASET_FILES, read, shown, with_described_dataset
+from pytest_mlms.manifest.scenarios import Replay, idle_text
 from pytest_mlms.manifest.schema import Manifest, Model
 from pytest_mlms.manifest.sources import scheme_of, split_source
 from pytest_mlms.manifest.thresholds import AgreementThreshold, Entry, agreement_limits, value_of

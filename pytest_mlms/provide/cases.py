@@ -10,8 +10,14 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.records import Artifact, Kind, Limit, Place, Stack
 from pytest_mlms.manifest.load import LoadedManifest
-from pytest_mlms.manifest.points import Point, is_judged, points_of
-from pytest_mlms.manifest.scenarios import Load, OpenLoad, ScenarioEntry
+from pytest_mlms.manifest.scenarios import (
+    Load,
+    OpenLoad,
+    Point,
+    ScenarioEntry,
+    is_judged,
+    points_of,
+)
 from pytest_mlms.manifest.schema import Input, Model
 from pytest_mlms.manifest.thresholds import AgreementThreshold
 from pytest_mlms.manifest.types import Scalar

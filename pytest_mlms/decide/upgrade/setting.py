@@ -22,7 +22,6 @@ from pytest_mlms.decide.upgrade.round_estimate import ROUNDS, RoundSpan
 from pytest_mlms.provide.artifacts.fetch import default_cache
 from pytest_mlms.provide.cases import Case
 from pytest_mlms.provide.host.machine import machine_state
-from pytest_mlms.provide.stacks.declaration import HIDDEN
 from pytest_mlms.provide.stacks.declared import (
     folders_of,
     framework_of,
@@ -30,6 +29,7 @@ from pytest_mlms.provide.stacks.declared import (
     package_of,
 )
 from pytest_mlms.provide.stacks.exact_packages import Difference
+from pytest_mlms.provide.stacks.recorded import HIDDEN
 from pytest_mlms.provide.stacks.variables import is_secret
 
 _INDEX_OPTIONS = ("--index-url", "--extra-index-url", "--find-links", "--no-index", "-i", "-f")

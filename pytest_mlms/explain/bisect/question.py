@@ -23,10 +23,10 @@ from pytest_mlms.manifest.schema import Model
 from pytest_mlms.provide.artifacts.digest import digest_of
 from pytest_mlms.provide.cases import Case, points_of
 from pytest_mlms.provide.host.machine import machine_state
-from pytest_mlms.provide.stacks.declaration import declaration_of
 from pytest_mlms.provide.stacks.declared import framework_of, package_of
 from pytest_mlms.provide.stacks.index import parse_requirement
 from pytest_mlms.provide.stacks.installer_settings import deciding_settings
+from pytest_mlms.provide.stacks.recorded import declaration_of
 from pytest_mlms.provide.stacks.schema import is_wheel
 
 

@@ -41,9 +41,9 @@ from pytest_mlms.measure.pipeline.step_files import class_numbers_of, with_local
 from pytest_mlms.project import project_stacks
 from pytest_mlms.provide.artifacts.fetch import CaseFiles, fetch_files
 from pytest_mlms.provide.cases import Case
-from pytest_mlms.provide.stacks.declaration import HIDDEN
 from pytest_mlms.provide.stacks.installers import Show
 from pytest_mlms.provide.stacks.launch import prepare
+from pytest_mlms.provide.stacks.recorded import HIDDEN
 from pytest_mlms.provide.stacks.trust import Trust
 from pytest_mlms.provide.stacks.variables import is_secret_name
 

@@ -18,7 +18,6 @@ from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.recorded import recorded_launch, without_devices
 from pytest_mlms.core.text import redact
 from pytest_mlms.explain.repro.bundle import BundleSide
-from pytest_mlms.provide.stacks.declaration import declaration_of
 from pytest_mlms.provide.stacks.exact import (
     ExactSoftware,
     RecordedStack,
@@ -28,6 +27,7 @@ from pytest_mlms.provide.stacks.exact import (
 from pytest_mlms.provide.stacks.exact_packages import image_of, parse_package
 from pytest_mlms.provide.stacks.interpreters import probe
 from pytest_mlms.provide.stacks.programs import programs_of
+from pytest_mlms.provide.stacks.recorded import declaration_of
 from pytest_mlms.provide.stacks.trust import Trust, harmless_variables, trusted_keys
 
 _REMOTE = re.compile(r"--(index-url|extra-index-url|find-links)=https?://\S+")

@@ -47,7 +47,7 @@ from pytest_mlms.manifest.scenarios import OpenLoad, Replay
 from pytest_mlms.manifest.sources import is_remote
 from pytest_mlms.provide.artifacts.digest import digest_of
 from pytest_mlms.provide.cases import Case
-from pytest_mlms.provide.stacks.declaration import declaration_of
+from pytest_mlms.provide.stacks.recorded import declaration_of
 
 if TYPE_CHECKING:
     from pytest_mlms.provide.artifacts.fetch import Bring

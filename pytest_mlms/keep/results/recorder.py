@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import pytest
 
 from pytest_mlms.core.errors import InvalidRun, untrusted
-from pytest_mlms.core.files import replacing
+from pytest_mlms.core.files import replacing, write_arrays
 from pytest_mlms.core.recorded import folder_of_item
 from pytest_mlms.core.records import Decision, Estimate, Launch, Limit, OwnScale, Place, Verdict
 from pytest_mlms.core.text import visible
@@ -156,6 +156,16 @@ class Recorder:
             return
         self._artifacts[name] = self._relative(path)
         self._lost.pop(name, None)
+
+    def keep_arrays(self, name: str, arrays: Mapping[str, Any]) -> None:
+        """Keep arrays by name in an .npz file, as ``keep`` does.
+
+        Raw times of a process are in samples-N.npz, those of a run of load that a search made in
+        load-N.npz, and what there is of one that did not come to its end in part-N.npz.
+        mlms_predictors._run.scenarios.Samples describes the arrays. Under load ``start`` is when a
+        query was scheduled, and the counters are of all instances, read at the times ``read``.
+        """
+        self.keep(name, lambda path: write_arrays(path, arrays))
 
     def settle(
         self,

@@ -26,10 +26,10 @@ from mlms_predictors._run.scenarios import CAPACITY
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.records import Launch
 from pytest_mlms.measure.agent.channel import is_array, read_record
-from pytest_mlms.measure.agent.groups import GROUPS
 from pytest_mlms.measure.agent.opening import load_model
 from pytest_mlms.measure.agent.predictor import Predictor, ScenarioRun
 from pytest_mlms.measure.agent.process import Agent, Array, Refused, start_agent
+from pytest_mlms.measure.agent.registry import GROUPS
 
 Arrays = dict[str, Array]
 

@@ -29,9 +29,9 @@ from pytest_mlms.core.errors import AgentError, InvalidRun, MlmsError, Unavailab
 from pytest_mlms.core.records import Launch, Stack, device_name
 from pytest_mlms.core.waits import Waiting, in_silence
 from pytest_mlms.measure.agent.channel import check_waited, read_record, shortened
-from pytest_mlms.measure.agent.groups import missing_requests
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import Agent, Refused, start_agent
+from pytest_mlms.measure.agent.registry import missing_requests
 from pytest_mlms.measure.agent.signature import check_signature
 from pytest_mlms.provide.cases import Case
 from pytest_mlms.provide.stacks.declared import install_advice, installed_by, package_of

@@ -1,14 +1,20 @@
-"""Digests of files, and Git LFS pointers: small texts in place of files that were not fetched."""
+"""Digests of files in the cache, of those that are unpinned, and Git LFS pointers.
+
+A pointer is a small text in place of a file that was not fetched. For a file that a manifest leaves
+unpinned, the digest of its first use holds from then on."""
 
 from __future__ import annotations
 
 import hashlib
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
 from pytest_mlms.core.errors import ArtifactError
 from pytest_mlms.core.files import FileState
-from pytest_mlms.core.records import Artifact
+from pytest_mlms.core.records import Artifact, RecordedDigest
 
 _BEGINNING = b"version https://git-lfs.github.com/spec/"
 
@@ -79,3 +85,53 @@ def _hash_of(path: Path, digest: hashlib._Hash) -> str:
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
     return digest.hexdigest()
+
+
+def if_recorded(artifact: Artifact) -> Artifact:
+    """Return an artifact with the digest that is recorded for it, if there is one.
+
+    Raises ArtifactError for a record that can't be read.
+    """
+    if artifact.recorded is None or artifact.sha256:
+        return artifact
+    from pytest_mlms.manifest.digests import recorded_digest
+
+    return replace(artifact, sha256=recorded_digest(artifact.recorded))
+
+
+def without_record(artifact: Artifact) -> Artifact:
+    """Return an artifact with the digest that is recorded, which fetching it will not record.
+
+    Raises ArtifactError for a record that can't be read.
+    """
+    return replace(if_recorded(artifact), recorded=None)
+
+
+def pinned(artifact: Artifact, find: Callable[[], str]) -> Artifact:
+    """Return an artifact with its digest, which is recorded if it wasn't, and warn of it.
+
+    ``find`` returns the digest of a file that has none. Raises ArtifactError.
+    """
+    known = if_recorded(artifact)
+    record = known.recorded
+    if record is None:
+        return known
+    state = "is recorded"
+    if known.sha256 is None:
+        digest = find()
+        known = replace(known, sha256=digest)
+        state = _record(record, digest)
+    text = f"unpinned; its sha256 {state} in {record.file.name}; write 'sha256: {known.sha256}'"
+    warnings.warn_explicit(text, UserWarning, str(known.place.path), known.place.line)
+    return known
+
+
+def _record(record: RecordedDigest, digest: str) -> str:
+    """Record a digest; return whether it was, in words."""
+    from pytest_mlms.manifest.digests import add_digest
+
+    try:
+        add_digest(record, digest)
+    except OSError as error:
+        return f"can't be recorded ({error.strerror})"
+    return "is recorded now"

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pooch
 
+from pytest_mlms.core.records import DownloadLimits
 from pytest_mlms.core.text import redact
 from pytest_mlms.provide.artifacts.child import WebError, append_to
-from pytest_mlms.provide.artifacts.limits import DownloadLimits
 from pytest_mlms.provide.artifacts.transfer import DownloadError, ReportProgress
 
 _WAITS = (0.5, 1.0, 2.0)  # seconds before each further attempt

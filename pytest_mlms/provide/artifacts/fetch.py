@@ -25,7 +25,7 @@ import platformdirs
 from mlms_predictors._run.zip_files import begins_as_zip, plain_members
 
 from pytest_mlms.core.errors import ArtifactError
-from pytest_mlms.core.records import Artifact
+from pytest_mlms.core.records import Artifact, DownloadLimits
 from pytest_mlms.core.waits import hold_lock
 from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.manifest.schema import Model
@@ -36,13 +36,13 @@ from pytest_mlms.provide.artifacts.digest import (
     check_digest,
     digest_of,
     has_digest,
+    if_recorded,
     is_pointer_file,
+    pinned,
     sha256_of,
 )
 from pytest_mlms.provide.artifacts.external_data import check_external_data, with_external_data
-from pytest_mlms.provide.artifacts.limits import DownloadLimits
 from pytest_mlms.provide.artifacts.unpacked import unpacked
-from pytest_mlms.provide.artifacts.unpinned import if_recorded, pinned
 
 if TYPE_CHECKING:
     from pytest_mlms.provide.artifacts.transfer import ReportProgress

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pytest_mlms.core.records import Artifact
+from pytest_mlms.core.records import Artifact, DownloadLimits
 from pytest_mlms.manifest.sources import scheme_of
 from pytest_mlms.provide.artifacts.child import retrieve_by_child
 from pytest_mlms.provide.artifacts.dois import retrieve_by_doi
 from pytest_mlms.provide.artifacts.download import Download
-from pytest_mlms.provide.artifacts.limits import DownloadLimits
 from pytest_mlms.provide.artifacts.packages import retrieve_from_package
 from pytest_mlms.provide.artifacts.transfer import ReportProgress, Retrieve, Transfer
 

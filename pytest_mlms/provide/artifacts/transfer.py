@@ -8,9 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_mlms.core.records import Artifact
+from pytest_mlms.core.records import Artifact, DownloadLimits
 from pytest_mlms.core.units import format_quantity
-from pytest_mlms.provide.artifacts.limits import DownloadLimits
 
 ReportProgress = Callable[[str, int, int], None]
 """Called with the file's name, the bytes so far, and all bytes (0 if the server doesn't say)."""

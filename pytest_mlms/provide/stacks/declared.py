@@ -18,7 +18,7 @@ from pytest_mlms.core.records import Stack
 from pytest_mlms.core.text import redact
 from pytest_mlms.manifest.load import option_problems
 from pytest_mlms.manifest.types import instead
-from pytest_mlms.provide.stacks.declaration import HIDDEN
+from pytest_mlms.provide.stacks.recorded import HIDDEN
 from pytest_mlms.provide.stacks.schema import STACK_FILES, is_wheel, load_stacks, names_place
 from pytest_mlms.provide.stacks.variables import is_secret
 

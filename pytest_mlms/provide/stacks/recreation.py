@@ -18,7 +18,6 @@ from pathlib import Path
 from pytest_mlms.core.errors import MlmsError, StackError
 from pytest_mlms.core.recorded import without_devices
 from pytest_mlms.core.records import Launch, Library, Stack
-from pytest_mlms.provide.stacks.declaration import HIDDEN, declaration_of
 from pytest_mlms.provide.stacks.environments import existing
 from pytest_mlms.provide.stacks.exact import (
     NOT_IN_AGENTS,
@@ -28,9 +27,9 @@ from pytest_mlms.provide.stacks.exact import (
 )
 from pytest_mlms.provide.stacks.exact_packages import parse_package
 from pytest_mlms.provide.stacks.index import reason_of
-from pytest_mlms.provide.stacks.installed import with_packages
 from pytest_mlms.provide.stacks.installers import Show
 from pytest_mlms.provide.stacks.launch import base_interpreter, caller_variables, prepare
+from pytest_mlms.provide.stacks.recorded import HIDDEN, declaration_of, with_packages
 from pytest_mlms.provide.stacks.trust import Trust, trusted_keys
 
 DECLARED = ".stacks"

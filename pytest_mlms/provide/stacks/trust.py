@@ -22,9 +22,9 @@ from pytest_mlms.core.errors import StackError
 from pytest_mlms.core.recorded import RecordedLaunch
 from pytest_mlms.core.records import Stack
 from pytest_mlms.core.text import redact, redact_all
-from pytest_mlms.provide.stacks.declaration import declaration_of
 from pytest_mlms.provide.stacks.environments import environments
 from pytest_mlms.provide.stacks.exact_packages import ExactPackage
+from pytest_mlms.provide.stacks.recorded import declaration_of
 
 TRUST_OPTION = "--trust-run"
 

@@ -21,18 +21,18 @@ from pytest_mlms.core.records import (
 )
 from pytest_mlms.core.text import shortened
 from pytest_mlms.keep.history.stacks import canonical_name
-from pytest_mlms.show.pages.answers import Answer, answers_of
 from pytest_mlms.show.pages.evaluated import (
     BAD_VERDICTS,
     WORSE_VERDICTS,
+    Answer,
     Evaluated,
     Loss,
     Losses,
     Unfinished,
+    answers_of,
     newest_of,
 )
-from pytest_mlms.show.pages.findings import findings_of
-from pytest_mlms.show.pages.item import ItemView
+from pytest_mlms.show.pages.item import ItemView, findings_of
 from pytest_mlms.show.pages.numbers import quantity_label, signed
 from pytest_mlms.show.pages.sparkline import sparkline
 

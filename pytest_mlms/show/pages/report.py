@@ -20,9 +20,8 @@ from pytest_mlms.core.files import write_atomically
 from pytest_mlms.core.records import Verdict
 from pytest_mlms.show.pages.canvas import Figure
 from pytest_mlms.show.pages.estimates import curves_figure, curves_of
-from pytest_mlms.show.pages.findings import findings_of
 from pytest_mlms.show.pages.html import environment
-from pytest_mlms.show.pages.item import ItemView
+from pytest_mlms.show.pages.item import ItemView, findings_of
 from pytest_mlms.show.pages.run import RunView
 from pytest_mlms.show.pages.sections import KINDS, sections_of
 

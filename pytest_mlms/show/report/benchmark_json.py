@@ -14,8 +14,8 @@ from typing import Any
 
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.extras import install
-from pytest_mlms.core.files import write_atomically
-from pytest_mlms.show.report.artifacts import load_latencies
+from pytest_mlms.core.files import DamagedFile, read_arrays, write_atomically
+from pytest_mlms.core.recorded import recorded_artifacts
 
 _OPTION = "--mlms-benchmark-json"
 _EXTRA_FIELDS = ("verdict", "estimates", "versions", "artifacts", "batch_size", "scenario")
@@ -57,6 +57,27 @@ def write_benchmark_json(path: Path, results: Iterable[Mapping[str, Any]], run_f
         names = ", ".join(left_out)
         raise MlmsError(f"{_OPTION}: without {names}, whose samples are not on disk")
     return len(benchmarks)
+
+
+def load_latencies(folder: Path, line: Mapping[str, Any]) -> list[float]:
+    """Return the seconds of every timed call of an item's processes, in order.
+
+    Returns an empty list where a file is missing or damaged.
+    """
+    latencies: list[float] = []
+    for name, recorded in recorded_artifacts(line).items():
+        if not name.startswith("samples-"):
+            continue
+        path = recorded.file_below(folder)
+        if path is None:
+            return []
+        try:
+            times = read_arrays(path)
+        except (OSError, DamagedFile):
+            return []
+        seconds = times["end"] - times["start"]
+        latencies += seconds.tolist()
+    return latencies
 
 
 def require_benchmark() -> None:

@@ -14,8 +14,7 @@ from typing import Any, Literal, NamedTuple
 import pytest
 
 from pytest_mlms.core.text import shortened, visible
-from pytest_mlms.show.pages.findings import findings_of
-from pytest_mlms.show.pages.item import ItemView
+from pytest_mlms.show.pages.item import ItemView, findings_of
 from pytest_mlms.show.report.reasons import by_reason, reasons_of
 from pytest_mlms.warning_types import MlmsInconclusive
 

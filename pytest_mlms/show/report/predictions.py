@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from pytest_mlms.keep.results.line import PredictionsRecord
 from pytest_mlms.measure.evaluate.scoring import worst_inputs
 from pytest_mlms.measure.evaluate.tasks.task import ClassCounts
-from pytest_mlms.show.report.artifacts import keep_arrays
 
 if TYPE_CHECKING:
     from pytest_mlms.keep.results.recorder import Recorder
@@ -46,7 +45,7 @@ def keep_predictions(
     """
     recorder.note(predictions=predictions_of(evidence))
     for name, arrays in evidence.arrays().items():
-        keep_arrays(recorder, name, arrays)
+        recorder.keep_arrays(name, arrays)
     columns: dict[str, Sequence[Any]] = {"input": range(len(evidence))}
     if files is not None:
         columns["file"] = files

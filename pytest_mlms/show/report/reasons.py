@@ -19,8 +19,7 @@ import pytest
 from pytest_mlms.core.records import Verdict
 from pytest_mlms.core.text import visible
 from pytest_mlms.decide.upgrade.labels import deciding, short_changes
-from pytest_mlms.show.pages.findings import Finding, findings_of
-from pytest_mlms.show.pages.item import ItemView
+from pytest_mlms.show.pages.item import Finding, ItemView, findings_of
 from pytest_mlms.show.pages.run import items_of
 from pytest_mlms.warning_types import MlmsWarning
 

@@ -13,8 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from pytest_mlms.core.records import Verdict
 from pytest_mlms.core.text import columns_of, shortened, visible
-from pytest_mlms.show.pages.findings import findings_of, judged_of
-from pytest_mlms.show.pages.item import ItemView
+from pytest_mlms.show.pages.item import ItemView, findings_of, judged_of
 from pytest_mlms.show.pages.numbers import NONE
 from pytest_mlms.show.report.github_annotations import has_manifest_errors, place_of
 from pytest_mlms.show.report.reasons import by_reason, headline

@@ -20,8 +20,7 @@ from pytest_mlms.decide.upgrade.labels import (
     widened_forms,
 )
 from pytest_mlms.provide.stacks.labels import label_of
-from pytest_mlms.show.pages.findings import findings_of
-from pytest_mlms.show.pages.item import ItemView
+from pytest_mlms.show.pages.item import ItemView, findings_of
 from pytest_mlms.show.pages.numbers import NONE, quantity_label, verdict_words
 from pytest_mlms.show.report.columns import (
     NO_LIMIT,

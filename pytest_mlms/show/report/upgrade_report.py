@@ -33,8 +33,7 @@ from pytest_mlms.decide.upgrade.layer_diff import explains
 from pytest_mlms.decide.upgrade.rounds import CLOCKS
 from pytest_mlms.explain.repro.expectation import told_to_others
 from pytest_mlms.provide.stacks.exact_packages import Difference, new_releases
-from pytest_mlms.show.pages.findings import judged_of
-from pytest_mlms.show.pages.item import ItemView
+from pytest_mlms.show.pages.item import ItemView, judged_of
 from pytest_mlms.show.pages.numbers import NONE, value_text
 from pytest_mlms.show.pages.run import RunView, read_run
 from pytest_mlms.show.report.step_summary import code, code_block, folded, table

@@ -22,9 +22,9 @@ from pytest_mlms.cli.main import main
 from pytest_mlms.core.errors import Unavailable
 from pytest_mlms.core.records import Kind, Stack
 from pytest_mlms.measure.agent.conformance import REQUIREMENTS, Subject, check_agent
-from pytest_mlms.measure.agent.groups import GROUPS
 from pytest_mlms.measure.agent.opening import open_predictor
 from pytest_mlms.measure.agent.process import WORKER
+from pytest_mlms.measure.agent.registry import GROUPS
 from pytest_mlms.provide.stacks.launch import prepare
 from tests.support.agents import faulty_spec, open_faulty
 from tests.support.broken_agents import FAULTS, SOUND

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from pytest_mlms.core.errors import ArtifactError
-from pytest_mlms.core.records import Artifact, Place
+from pytest_mlms.core.records import Artifact, DownloadLimits, Place
 from pytest_mlms.provide.artifacts import dois
 from pytest_mlms.provide.artifacts.fetch import fetch
-from pytest_mlms.provide.artifacts.limits import DownloadLimits
 from tests.support.fileserver import DATA, DIGEST, FileServer
 from tests.support.hostile_server import Answer, answering, forever, once
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from pytest_mlms.core.records import DownloadLimits
 from pytest_mlms.provide.artifacts import child
 from pytest_mlms.provide.artifacts.download import _WAITS, Download
-from pytest_mlms.provide.artifacts.limits import DownloadLimits
 from pytest_mlms.provide.artifacts.transfer import DownloadError
 from tests.support.fileserver import DATA, DIGEST, FileServer, start_of
 

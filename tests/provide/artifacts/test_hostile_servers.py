@@ -21,9 +21,9 @@ import pytest
 import requests
 
 from pytest_mlms.core.errors import ArtifactError
+from pytest_mlms.core.records import DownloadLimits
 from pytest_mlms.provide.artifacts import child, child_web
 from pytest_mlms.provide.artifacts.download import Download
-from pytest_mlms.provide.artifacts.limits import DownloadLimits
 from pytest_mlms.provide.artifacts.transfer import DownloadError
 from tests.support.fileserver import DATA, DIGEST, FileServer
 from tests.support.hostile_server import Answer, answering, forever, once
@@ -240,7 +240,7 @@ DOWNLOAD = """
 import sys
 from pathlib import Path
 from pytest_mlms.provide.artifacts.download import Download
-from pytest_mlms.provide.artifacts.limits import DownloadLimits
+from pytest_mlms.core.records import DownloadLimits
 from pytest_mlms.provide.artifacts.transfer import DownloadError
 def report(name, done, total):
     print(done, flush=True)

@@ -16,11 +16,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pytest_mlms.core.errors import ArtifactError
-from pytest_mlms.core.records import Artifact, Place
+from pytest_mlms.core.records import Artifact, DownloadLimits, Place
 from pytest_mlms.manifest.sources import split_source
 from pytest_mlms.provide.artifacts import packages
 from pytest_mlms.provide.artifacts.fetch import fetch, fetch_unpinned
-from pytest_mlms.provide.artifacts.limits import DownloadLimits
 from pytest_mlms.provide.artifacts.package_index import PipSettings, _parsed, pip_settings
 from pytest_mlms.provide.artifacts.transfer import DownloadError
 from tests.support.archives import write_zip

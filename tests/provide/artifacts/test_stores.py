@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from pytest_mlms.core.errors import ArtifactError
-from pytest_mlms.core.records import Artifact, Place
+from pytest_mlms.core.records import Artifact, DownloadLimits, Place
 from pytest_mlms.provide.artifacts.fetch import fetch
-from pytest_mlms.provide.artifacts.limits import DownloadLimits
 from tests.support.fileserver import DATA, DIGEST
 from tests.support.stores import Body, Handler, Store, send, serving_store
 

@@ -14,7 +14,7 @@ import pytest
 from pytest_mlms.core.records import Comparison, Verdict
 from pytest_mlms.core.serialization import from_plain, to_plain
 from pytest_mlms.decide.upgrade.labels import format_change
-from pytest_mlms.show.pages.findings import findings_of
+from pytest_mlms.show.pages.item import findings_of
 from pytest_mlms.show.pages.numbers import interval_text, value_text
 from pytest_mlms.show.pages.report import render_report
 from pytest_mlms.show.pages.run import RunView

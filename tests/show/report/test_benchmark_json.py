@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from pytest_mlms.core.errors import MlmsError
-from pytest_mlms.show.report.benchmark_json import write_benchmark_json
+from pytest_mlms.core.records import Place
+from pytest_mlms.keep.results.recorder import Recorder
+from pytest_mlms.show.report.benchmark_json import load_latencies, write_benchmark_json
 
 RESULT: dict[str, Any] = {
     "nodeid": "m.yaml::test_performance[onnxruntime-cpu-b8-offline]",
@@ -63,3 +65,18 @@ def test_a_document_that_can_not_be_written_is_an_error(run_folder: Path, tmp_pa
     path = tmp_path / "occupied" / "bench.json"
     with pytest.raises(MlmsError, match="--mlms-benchmark-json: .* can't be written"):
         write_benchmark_json(path, [RESULT], run_folder)
+
+
+def test_latencies_of_all_processes_are_read_in_their_order(tmp_path: Path) -> None:
+    recorder = Recorder("a.yaml::test[x]", tmp_path, Place(Path("a.yaml"), 1))
+    for index in range(2):
+        start = np.array([0.0, 1.0])
+        times = {"start": start, "end": start + 0.25 * (index + 1)}
+        recorder.keep_arrays(f"samples-{index}.npz", times)
+    recorder.keep_arrays("other.npz", {"x": np.zeros(1)})
+    line = recorder.recording().as_fields()
+    assert load_latencies(tmp_path, line) == [0.25, 0.25, 0.5, 0.5]
+
+
+def test_without_a_file_of_samples_there_are_no_latencies(tmp_path: Path) -> None:
+    assert load_latencies(tmp_path, {"artifacts": {"samples-0.npz": "items/x/s.npz"}}) == []

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_mlms.show.pages.answers import Answer, answers_of
-from pytest_mlms.show.pages.evaluated import Evaluated, Loss, Losses, Unfinished
+from pytest_mlms.show.pages.evaluated import Answer, Evaluated, Loss, Losses, Unfinished, answers_of
 from pytest_mlms.show.pages.series import ChangeView
 
 UPGRADE = Evaluated(
