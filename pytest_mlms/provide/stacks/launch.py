@@ -19,7 +19,6 @@ from pytest_mlms.core.errors import StackError, Unavailable
 from pytest_mlms.core.files import replacing
 from pytest_mlms.core.records import Launch, Library, Stack
 from pytest_mlms.core.text import redact_all
-from pytest_mlms.provide.stacks.programs import find_program, program_lines
 from pytest_mlms.provide.stacks.variables import agent_variables, chosen_by_caller, passed_through
 
 if TYPE_CHECKING:
@@ -190,6 +189,8 @@ def check_host(stack: Stack) -> None:
 
         engine_for(stack)
     elif stack.agent:
+        from pytest_mlms.provide.stacks.programs import find_program
+
         with _naming(stack):
             find_program(stack)
     elif stack.requirements or stack.interpreter != "current":
@@ -217,6 +218,8 @@ def is_made(stack: Stack, cache: Path) -> bool:
 def _program_of(stack: Stack, cache: Path, show: Show) -> _Program:
     with _naming(stack):
         if stack.agent:
+            from pytest_mlms.provide.stacks.programs import find_program, program_lines
+
             path = find_program(stack)
             return _Program(path.parent, path, program_lines(stack))
         if stack.requirements:

@@ -17,29 +17,26 @@ from pytest_mlms.show.pages.item import ItemView
 KINDS = ("accuracy", "agreement", "performance", "trace", "upgrade")
 """The kinds of items that have sections."""
 
-_FIGURES = "_figures.html"  # of ``figures``
-_NOTED_FIGURES = "_noted_figures.html"  # of ``figures`` and ``notes``, a list of texts
-
 
 class Section(NamedTuple):
-    """A section: its heading, the file of its template, and the function that fills it.
+    """A section: its heading, its macro in ``_parts.html``, and the function that fills it.
 
-    ``context`` returns None where the item has nothing for it. It reads the item and the item's
-    artifacts, of which any may be missing or broken.
+    ``context`` returns the macro's arguments, None where the item has nothing for it. It reads the
+    item and the item's artifacts, of which any may be missing or broken.
     """
 
     title: str
-    template: str
+    macro: str
     context: Callable[[ItemView], Context | None]
 
 
 def sections_of(item: ItemView) -> Iterator[tuple[str, Markup]]:
     """Yield the heading and the content of each section that an item has."""
+    parts = environment().get_template("_parts.html").module
     for section in _possible(item):
         context = section.context(item)
         if context is not None:
-            template = environment().get_template(section.template)
-            yield section.title, Markup(template.render(item=item, **context))
+            yield section.title, getattr(parts, section.macro)(**context)
 
 
 def _possible(item: ItemView) -> Sequence[Section]:
@@ -50,18 +47,18 @@ def _possible(item: ItemView) -> Sequence[Section]:
         from pytest_mlms.show.pages.worst_inputs import worst_inputs_section
 
         return [
-            Section("Accuracy against its limits", _FIGURES, intervals_section),
-            Section("Worst inputs", "_worst_inputs.html", worst_inputs_section),
-            Section("Mistakes by class", _FIGURES, mistakes_section),
+            Section("Accuracy against its limits", "figures", intervals_section),
+            Section("Worst inputs", "worst_inputs", worst_inputs_section),
+            Section("Mistakes by class", "figures", mistakes_section),
         ]
     if item.kind == "agreement":
         from pytest_mlms.show.pages.estimates import intervals_section
 
-        return [Section("Agreement against its limits", _FIGURES, intervals_section)]
+        return [Section("Agreement against its limits", "figures", intervals_section)]
     if item.kind == "performance":
         from pytest_mlms.show.pages.estimates import latency_section
 
-        return [Section("Latency", _FIGURES, latency_section), *_of_trace(item)]
+        return [Section("Latency", "figures", latency_section), *_of_trace(item)]
     if item.kind == "trace":
         return _of_trace(item)
     if item.kind == "upgrade":
@@ -73,10 +70,10 @@ def _possible(item: ItemView) -> Sequence[Section]:
         )
 
         return [
-            Section("Inputs that got worst, from A to B", "_lines.html", worse_inputs_section),
-            Section("What changed", _NOTED_FIGURES, changes_section),
-            Section("Queries under load", _FIGURES, queries_section),
-            Section("Layers that moved", _FIGURES, layers_section),
+            Section("Inputs that got worst, from A to B", "lines", worse_inputs_section),
+            Section("What changed", "figures", changes_section),
+            Section("Queries under load", "figures", queries_section),
+            Section("Layers that moved", "figures", layers_section),
         ]
     return []
 
@@ -89,6 +86,6 @@ def _of_trace(item: ItemView) -> Sequence[Section]:
     from pytest_mlms.show.pages.traces import trace_section
 
     return [
-        Section("Where the time went", _NOTED_FIGURES, trace_section),
-        Section("Structure and cost", "_structure.html", structure_section),
+        Section("Where the time went", "figures", trace_section),
+        Section("Structure and cost", "structure", structure_section),
     ]
