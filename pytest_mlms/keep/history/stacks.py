@@ -10,6 +10,8 @@ from functools import cached_property, lru_cache
 from typing import Any
 from urllib.parse import unquote
 
+from packaging.utils import canonicalize_name
+
 from pytest_mlms.core.recorded import recorded_launch
 from pytest_mlms.keep.history.machine_class import device_kind
 
@@ -94,7 +96,7 @@ def canonical_name(name: str) -> str:
     """Return the form of a distribution's name that PEP 503 compares; a variable's as it is."""
     if name.startswith(VARIABLE):
         return name
-    return re.sub(r"[-_.]+", "-", name).lower()
+    return canonicalize_name(name)
 
 
 def _parsed(text: str) -> tuple[str, str, str]:

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, NamedTuple
 
+from packaging.utils import canonicalize_name
+
 from pytest_mlms.core.records import UNUSABLE, Verdict
-from pytest_mlms.keep.history.stacks import canonical_name
 from pytest_mlms.show.pages.item import BAD, ItemView
 
 if TYPE_CHECKING:
@@ -228,7 +229,7 @@ def _may_come_with(target: str, loss: Loss) -> bool:
     if loss.came is None or target == f"the stack {loss.stack}":
         return True
     framework, _, version = target.rpartition(" ")
-    return (canonical_name(framework), version) in loss.came
+    return (canonicalize_name(framework), version) in loss.came
 
 
 def _of_losses(target: str, losses: Losses) -> list[str]:

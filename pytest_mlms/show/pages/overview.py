@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from markupsafe import Markup
+from packaging.utils import canonicalize_name
 
 from pytest_mlms.core.records import (
     Verdict,
@@ -20,7 +21,6 @@ from pytest_mlms.core.records import (
     regressed_comparison,
 )
 from pytest_mlms.core.text import shortened
-from pytest_mlms.keep.history.stacks import canonical_name
 from pytest_mlms.show.pages.evaluated import (
     BAD_VERDICTS,
     WORSE_VERDICTS,
@@ -391,5 +391,5 @@ def _unconfirmed(loss: Loss, newest: Sequence[Evaluated]) -> str:
 def _shows(each: Evaluated, loss: Loss) -> bool:
     """Return whether an item is an upgrade that got worse, to what a change came with."""
     is_worse = each.kind == "upgrade" and each.verdict in WORSE_VERDICTS
-    software = (canonical_name(each.framework), each.version)
+    software = (canonicalize_name(each.framework), each.version)
     return is_worse and each.model == loss.change.model and software in (loss.came or ())
