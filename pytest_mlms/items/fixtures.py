@@ -129,7 +129,7 @@ def mlms_dataset(
         else:
             classes = class_numbers_of(loaded.manifest, mlms_artifacts.steps)
             dataset = open_dataset(path, inputs, place, source, labels, classes)
-        return without_corrupt(dataset, skipped)
+        return without_corrupt(dataset, skipped) if skipped else dataset
 
     return mlms_session.dataset.get(key, opened)
 

@@ -20,10 +20,9 @@ from pytest_mlms.core.files import write_atomically
 from pytest_mlms.core.records import Verdict
 from pytest_mlms.show.pages.canvas import Figure
 from pytest_mlms.show.pages.estimates import curves_figure, curves_of
-from pytest_mlms.show.pages.html import environment
+from pytest_mlms.show.pages.html import KINDS, environment, sections_of
 from pytest_mlms.show.pages.item import ItemView, findings_of
 from pytest_mlms.show.pages.run import RunView
-from pytest_mlms.show.pages.sections import KINDS, sections_of
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -270,19 +269,18 @@ class _Filling:
         return True
 
     def _html(self, item: ItemView, extent: Extent) -> Markup:
-        template = environment().get_template("_item.html")
+        parts = environment().get_template("_parts.html").module
         is_open = _is_open(item)
-        text = template.render(
-            item=item,
+        return parts.entry(
+            item,
             run=item.run if self._names_run else "",
-            findings=findings_of(item),
+            found=findings_of(item),
             sections=list(sections_of(item)) if extent == "figures" else (),
             is_open=is_open,
             is_unfolded=not self._folds,
             has_place=is_open or self._places_differ,
             details=extent != "row",
         )
-        return Markup(text)
 
 
 def _is_open(item: ItemView) -> bool:

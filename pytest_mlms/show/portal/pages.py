@@ -11,9 +11,9 @@ from starlette.responses import Response
 
 from pytest_mlms.core.records import Verdict
 from pytest_mlms.decide.upgrade.labels import format_change
+from pytest_mlms.show.pages.html import sections_of
 from pytest_mlms.show.pages.item import ItemView, findings_of
 from pytest_mlms.show.pages.numbers import estimate_text, own_text, quantity_label
-from pytest_mlms.show.pages.sections import sections_of
 from pytest_mlms.show.pages.series import series_chart
 from pytest_mlms.show.pages.sparkline import MOST_RUNS
 from pytest_mlms.show.portal.api import Number, Offset

@@ -24,7 +24,6 @@ from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.extras import missing_extra
 from pytest_mlms.core.text import redact
 from pytest_mlms.core.waits import holder_of
-from pytest_mlms.keep.history.queue import queued_folders
 
 if TYPE_CHECKING:
     from pytest_mlms.keep.history.adding import Added
@@ -108,10 +107,14 @@ def remove_old_runs(results: Path, keep: int) -> int:
     """
     removed = 0
     with contextlib.suppress(OSError):
-        queued = queued_folders(results)
-        for run in list(_runs(results))[:-keep]:
-            if run.name not in queued:
-                removed += _remove(run)
+        old = list(_runs(results))[:-keep]
+        if old:
+            from pytest_mlms.keep.history.queue import queued_folders
+
+            queued = queued_folders(results)
+            for run in old:
+                if run.name not in queued:
+                    removed += _remove(run)
         for rest in results.glob(f"{_REMOVED}*"):  # of a session that was killed
             shutil.rmtree(rest, ignore_errors=True)
     return removed

@@ -13,7 +13,7 @@ import pytest
 
 from pytest_mlms.core.files import write_arrays
 from pytest_mlms.core.records import Comparison, LayerChange, PeakRecord, TriedRate, Verdict
-from pytest_mlms.show.pages.sections import sections_of
+from pytest_mlms.show.pages.html import sections_of
 from pytest_mlms.show.pages.upgrade import (
     PairRatios,
     RoundChange,

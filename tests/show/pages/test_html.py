@@ -15,8 +15,8 @@ from pytest_mlms.keep.results.line import EstimateRecord
 from pytest_mlms.measure.evaluate.tasks.task import BoxMark
 from pytest_mlms.measure.trace.storage import save_trace
 from pytest_mlms.show.pages.examples import WORST, Example, Examples, Waveform
+from pytest_mlms.show.pages.html import sections_of
 from pytest_mlms.show.pages.item import ItemView
-from pytest_mlms.show.pages.sections import sections_of
 from tests.show.pages.test_mistakes import item_with
 from tests.show.pages.test_traces import three_calls
 from tests.support.report_runs import write_lines
