@@ -14,7 +14,7 @@ from bench_row import ROOT, Row
 sys.path.insert(0, str(ROOT))  # of the tests' support
 
 from pytest_mlms.keep.history.adding import add_run
-from pytest_mlms.keep.history.rebuild import rebuild
+from pytest_mlms.keep.history.export import rebuild
 from pytest_mlms.keep.history.store import open_history
 from tests.support.histories import write_run
 from tests.support.postgresql import find_binaries, running_server

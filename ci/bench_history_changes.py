@@ -15,7 +15,7 @@ from bench_row import ROOT, Row
 sys.path.insert(0, str(ROOT))  # of the tests' support
 
 from pytest_mlms.keep.history import schema
-from pytest_mlms.keep.history.bulk import Rows, insert_rows
+from pytest_mlms.keep.history.adding import Rows, insert_rows
 from pytest_mlms.keep.history.store import open_history, writing
 from tests.support.histories import run_name
 

@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT))  # of the tests' support
 
 from pytest_mlms.cli.main import main
 from pytest_mlms.keep.history import schema
-from pytest_mlms.keep.history.bulk import Rows, insert_rows
+from pytest_mlms.keep.history.adding import Rows, insert_rows
 from pytest_mlms.keep.history.series import Series, points_of
 from pytest_mlms.keep.history.stacks import software_of
 from pytest_mlms.keep.history.store import open_history, writing

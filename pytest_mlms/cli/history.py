@@ -461,7 +461,7 @@ def _write(lines: Iterable[str], file: Any) -> None:
 
 def _rebuild(options: argparse.Namespace) -> int:
     """Return 1 where something could not be taken over."""
-    from pytest_mlms.keep.history.rebuild import rebuild
+    from pytest_mlms.keep.history.export import rebuild
 
     rebuilt = rebuild(options.history, options.sources)
     for problem in rebuilt.problems:

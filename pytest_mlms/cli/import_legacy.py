@@ -9,9 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from pytest_mlms.author.legacy.digests import KnownDigests
-from pytest_mlms.author.legacy.importing import Imported, Original, find_originals, import_original
+from pytest_mlms.author.legacy.importing import (
+    Imported,
+    Original,
+    find_originals,
+    import_original,
+    table_lines,
+)
 from pytest_mlms.author.legacy.outside_dataset import OutsideDataset
-from pytest_mlms.author.legacy.table import table_lines
 from pytest_mlms.cli.arguments import add_predictors
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.text import visible

@@ -18,13 +18,9 @@ from pytest_mlms.keep.lockfile.difference import (
     difference_of,
     timing_lines,
 )
-from pytest_mlms.keep.lockfile.from_results import RunItems, items_of_run
-from pytest_mlms.keep.lockfile.lock import Lock
-from pytest_mlms.keep.lockfile.merging import renewed
-from pytest_mlms.keep.lockfile.reading import LockError, read_lock
-from pytest_mlms.keep.lockfile.revision import read_version
-from pytest_mlms.keep.lockfile.timing import TOLERANCE
-from pytest_mlms.keep.lockfile.writing import lock_text
+from pytest_mlms.keep.lockfile.from_results import RunItems, items_of_run, renewed
+from pytest_mlms.keep.lockfile.lock import TOLERANCE, Lock
+from pytest_mlms.keep.lockfile.reading import LockError, lock_text, read_lock, read_version
 from pytest_mlms.keep.results.checked_lines import read_lines
 from pytest_mlms.keep.results.recorded_manifest import is_of_project
 from pytest_mlms.project import project_stacks

@@ -29,8 +29,7 @@ from pytest_mlms.explain.repro.archive import read_bundle
 from pytest_mlms.explain.repro.replay.plan import NEW, Plan, plan_lines
 from pytest_mlms.explain.repro.replay.record import Malformed
 from pytest_mlms.explain.repro.replay.unpacking import opened
-from pytest_mlms.keep.lockfile.reading import parse_lock, read_lock
-from pytest_mlms.keep.lockfile.writing import lock_text
+from pytest_mlms.keep.lockfile.reading import lock_text, parse_lock, read_lock
 from pytest_mlms.keep.results.item_result import identity_of
 from pytest_mlms.manifest import LoadedManifest, load
 from pytest_mlms.manifest.schema import Input

@@ -25,11 +25,9 @@ from pytest_mlms.keep.history import schema
 from pytest_mlms.keep.history.adding import add_content
 from pytest_mlms.keep.history.run_content import gather
 from pytest_mlms.keep.history.run_lines import read_run as read_for_history
-from pytest_mlms.keep.lockfile.from_results import items_of_run
+from pytest_mlms.keep.lockfile.from_results import items_of_run, renewed
 from pytest_mlms.keep.lockfile.lock import Lock
-from pytest_mlms.keep.lockfile.merging import renewed
-from pytest_mlms.keep.lockfile.reading import parse_lock
-from pytest_mlms.keep.lockfile.writing import lock_text
+from pytest_mlms.keep.lockfile.reading import lock_text, parse_lock
 from pytest_mlms.keep.results.checked_lines import read_lines
 from pytest_mlms.provide.stacks.exact import ExactSoftware, RecordedStack, recreated_stack
 from pytest_mlms.provide.stacks.trust import Trust, trusted_keys

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.keep.lockfile.from_results import items_of_run
+from pytest_mlms.keep.lockfile.from_results import items_of_run, renewed
 from pytest_mlms.keep.lockfile.lock import Lock
-from pytest_mlms.keep.lockfile.merging import renewed
-from pytest_mlms.keep.lockfile.writing import lock_text
+from pytest_mlms.keep.lockfile.reading import lock_text
 from pytest_mlms.manifest import LoadedManifest
 
 __all__ = [

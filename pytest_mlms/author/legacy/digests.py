@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from pytest_mlms.author.legacy.notes import Note
+from pytest_mlms.author.legacy.records import Note
 from pytest_mlms.core.records import Place
 from pytest_mlms.manifest.load import shown
 

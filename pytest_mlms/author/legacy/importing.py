@@ -1,21 +1,22 @@
-"""Import of legacy manifests: each file becomes a native one beside the others, or is refused."""
+"""Import of legacy manifests: each file becomes a native one beside the others, or is refused.
+
+A table tells how many were read, written and refused, by their kind."""
 
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_mlms.author.legacy.agents import FRAMEWORKS
 from pytest_mlms.author.legacy.digests import DigestOfFile
-from pytest_mlms.author.legacy.modalities import modality_of
-from pytest_mlms.author.legacy.notes import Note, Refused
 from pytest_mlms.author.legacy.outside_dataset import OutsideDataset
 from pytest_mlms.author.legacy.reading import read_legacy
-from pytest_mlms.author.legacy.records import LegacyManifest
+from pytest_mlms.author.legacy.records import FRAMEWORKS, LegacyManifest, Note, Refused
 from pytest_mlms.author.legacy.translated import Translation
 from pytest_mlms.author.legacy.translation import translate
+from pytest_mlms.author.legacy.translation_outputs import modality_of
 from pytest_mlms.core.errors import ManifestError, MlmsError
 from pytest_mlms.core.files import replacing
 from pytest_mlms.core.records import Place
@@ -126,3 +127,47 @@ def _check(original: Original, path: Path, frameworks: Collection[str]) -> None:
         _, _, text = first.removeprefix(f"{shown(path)}:").partition(": ")
         problem = f"has no native form: {text}"
         raise Refused(Place(shown(original.path), 1), problem, "no native form") from error
+
+
+_HEADING = "framework    modality               read  written  accuracy  speed only  refused"
+
+
+def table_lines(outcomes: Sequence[Imported]) -> Iterator[str]:
+    """Yield the lines of a table by framework and modality, and the reasons of refusals."""
+    yield _HEADING
+    yield from _groups(outcomes)
+    yield _line("all", "", outcomes)
+    yield from _reasons(outcomes)
+
+
+def _groups(outcomes: Sequence[Imported]) -> Iterator[str]:
+    """Yield a line for each framework and modality."""
+    groups: dict[tuple[str, str], list[Imported]] = {}
+    for outcome in outcomes:
+        group = groups.setdefault((outcome.framework, outcome.modality), [])
+        group.append(outcome)
+    for framework, modality in sorted(groups):
+        members = groups[framework, modality]
+        yield _line(framework, modality, members)
+
+
+def _line(framework: str, modality: str, outcomes: Sequence[Imported]) -> str:
+    """Return the line of some manifests."""
+    read = len(outcomes)
+    refused = sum(bool(outcome.kind) for outcome in outcomes)
+    accuracy = sum(outcome.has_accuracy for outcome in outcomes)
+    written = read - refused
+    speed = written - accuracy
+    names = f"{framework:<12} {modality:<22}"
+    return f"{names} {read:4}  {written:7}  {accuracy:8}  {speed:10}  {refused:7}"
+
+
+def _reasons(outcomes: Sequence[Imported]) -> Iterator[str]:
+    """Yield the reasons of refusals, the most frequent first; nothing where there are none."""
+    reasons = Counter(outcome.kind for outcome in outcomes)
+    del reasons[""]
+    if reasons:
+        yield ""
+        yield "refused, by reason:"
+    for reason, count in reasons.most_common():
+        yield f"{count:6}  {reason}"

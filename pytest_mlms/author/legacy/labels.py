@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_mlms.author.legacy.digests import DigestOfFile
-from pytest_mlms.author.legacy.notes import Note
+from pytest_mlms.author.legacy.records import Note
 from pytest_mlms.author.legacy.translation_files import UNPINNED, address_of, digest_of
 
 _COCO_WITHOUT_BACKGROUND = "a830abf70aabcb873475cbf57e3ce380"

@@ -10,9 +10,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from pytest_mlms.author.legacy.notes import Note
 from pytest_mlms.author.legacy.reading import read_legacy
-from pytest_mlms.author.legacy.records import LegacyManifest
+from pytest_mlms.author.legacy.records import LegacyManifest, Note
 from pytest_mlms.author.legacy.translated import Translation
 from pytest_mlms.author.legacy.translation import translate
 from pytest_mlms.core.records import Place

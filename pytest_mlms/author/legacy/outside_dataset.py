@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_mlms.author.legacy.native_text import Key
+from pytest_mlms.author.legacy.translated import Key
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.provide.artifacts.digest import digest_of
 

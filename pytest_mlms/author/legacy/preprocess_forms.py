@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
 
-from pytest_mlms.author.legacy.code_forms import Values, whole_number
-from pytest_mlms.author.legacy.steps import Parameter, Step
+from pytest_mlms.author.legacy.code_forms import Parameter, Step, Values, whole_number
 
 Resizing = Literal["none", "torchvision", "stretch", "area", "linear", "opencv", "opencv_float"]
 

@@ -12,13 +12,18 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pytest_mlms.author.legacy.code_forms import (
+    OUTPUT_FORMS,
     CodeForm,
+    Number,
+    OutputForm,
+    OutputPart,
+    Parameter,
+    Step,
     Values,
     code_form,
     read_values,
     whole_number,
 )
-from pytest_mlms.author.legacy.postprocess_forms import OUTPUT_FORMS, OutputForm, OutputPart
 from pytest_mlms.author.legacy.preprocess_forms import (
     PICTURE_FORMS,
     TENSOR_FORMS,
@@ -26,7 +31,6 @@ from pytest_mlms.author.legacy.preprocess_forms import (
     TensorForm,
     picture_steps,
 )
-from pytest_mlms.author.legacy.steps import Number, Parameter, Step
 
 _MOST_OUTPUTS = 20
 _UNALIKE = 10  # levels of 0 to 255 between the means of red and blue

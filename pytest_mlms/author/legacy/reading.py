@@ -7,8 +7,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.author.legacy.dialects import Dialect, dialect_of
-from pytest_mlms.author.legacy.keys import (
+from pytest_mlms.author.legacy.records import (
+    Dialect,
+    LegacyFiles,
+    LegacyFramework,
+    LegacyInput,
+    LegacyManifest,
+    LegacyOutput,
+    LineOf,
+    Note,
+    Refused,
+    UnclearManifest,
+    dialect_of,
+)
+from pytest_mlms.author.legacy.sections import (
     CLAIMED,
     CORNERS,
     FRAMEWORK,
@@ -19,17 +31,8 @@ from pytest_mlms.author.legacy.keys import (
     STUB,
     TOP,
     TYPED,
+    Section,
 )
-from pytest_mlms.author.legacy.notes import Note, Refused, UnclearManifest
-from pytest_mlms.author.legacy.records import (
-    LegacyFiles,
-    LegacyFramework,
-    LegacyInput,
-    LegacyManifest,
-    LegacyOutput,
-    LineOf,
-)
-from pytest_mlms.author.legacy.sections import Section
 from pytest_mlms.core.records import Place
 from pytest_mlms.manifest import yaml12
 from pytest_mlms.manifest.load import read, shown

@@ -9,16 +9,19 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pytest_mlms.author.legacy.native_text import Block, Key, Part, decisions_of, native_lines
-from pytest_mlms.author.legacy.notes import Note, Refused, UnclearManifest
 from pytest_mlms.author.legacy.outside_dataset import OutsideDataset, plain_name
-from pytest_mlms.author.legacy.records import LegacyManifest
+from pytest_mlms.author.legacy.records import LegacyManifest, Note, Refused, UnclearManifest
 from pytest_mlms.author.legacy.translated import (
+    Block,
+    Key,
+    Part,
     TranslatedFiles,
     TranslatedInput,
     TranslatedOutput,
     TranslatedOutputs,
     Translation,
+    decisions_of,
+    native_lines,
 )
 from pytest_mlms.author.legacy.translation_code import translate_embedded
 from pytest_mlms.author.legacy.translation_files import translate_files

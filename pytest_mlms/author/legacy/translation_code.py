@@ -11,15 +11,15 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from pytest_mlms.author.legacy.labels import class_names
-from pytest_mlms.author.legacy.native_text import Key, Step
-from pytest_mlms.author.legacy.notes import Note
 from pytest_mlms.author.legacy.python_forms import (
     RecognisedOutput,
     recognise_postprocess,
     recognise_preprocess,
 )
-from pytest_mlms.author.legacy.records import LegacyInput, LegacyManifest
+from pytest_mlms.author.legacy.records import LegacyInput, LegacyManifest, Note
 from pytest_mlms.author.legacy.translated import (
+    Key,
+    Step,
     TranslatedInput,
     TranslatedOutput,
     TranslatedOutputs,

@@ -9,12 +9,16 @@ from urllib.parse import urlsplit
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-from pytest_mlms.author.legacy.agents import FRAMEWORKS
 from pytest_mlms.author.legacy.digests import DigestOfFile
-from pytest_mlms.author.legacy.native_text import Key
-from pytest_mlms.author.legacy.notes import Note, UnclearManifest
-from pytest_mlms.author.legacy.records import LegacyFiles, LegacyFramework, LegacyManifest
-from pytest_mlms.author.legacy.translated import TranslatedFiles
+from pytest_mlms.author.legacy.records import (
+    FRAMEWORKS,
+    LegacyFiles,
+    LegacyFramework,
+    LegacyManifest,
+    Note,
+    UnclearManifest,
+)
+from pytest_mlms.author.legacy.translated import Key, TranslatedFiles
 
 _MD5 = re.compile(r"[0-9a-f]{32}")
 _RELEASE = re.compile(r"\d+(\.\d+)*")

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pytest_mlms.author.legacy.agents import Pixels, pixels_of
-from pytest_mlms.author.legacy.native_text import Key, Step
-from pytest_mlms.author.legacy.notes import Note, UnclearManifest
-from pytest_mlms.author.legacy.records import LegacyInput, LegacyManifest
-from pytest_mlms.author.legacy.translated import TensorName, TranslatedInput
+from pytest_mlms.author.legacy.records import (
+    LegacyInput,
+    LegacyManifest,
+    Note,
+    Pixels,
+    UnclearManifest,
+    pixels_of,
+)
+from pytest_mlms.author.legacy.translated import Key, Step, TensorName, TranslatedInput
 
 _ELEMENT_TYPES = {
     "float16": "float16",

@@ -10,8 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 from pytest_mlms.author.legacy.labels import ClassNames, class_names
-from pytest_mlms.author.legacy.native_text import Key, Step
-from pytest_mlms.author.legacy.notes import Note, UnclearManifest
 from pytest_mlms.author.legacy.python_forms import (
     Postprocess,
     Preprocess,
@@ -19,8 +17,10 @@ from pytest_mlms.author.legacy.python_forms import (
     recognise_postprocess,
     recognise_preprocess,
 )
-from pytest_mlms.author.legacy.records import LegacyInput, LegacyManifest
+from pytest_mlms.author.legacy.records import LegacyInput, LegacyManifest, Note, UnclearManifest
 from pytest_mlms.author.legacy.translated import (
+    Key,
+    Step,
     TensorName,
     TranslatedInput,
     TranslatedOutput,

@@ -10,7 +10,7 @@ from pytest_mlms.core.records import Stack
 from pytest_mlms.explain.bisect.question import End, Point, model_of
 from pytest_mlms.keep.lockfile.baseline import LockFile, locked_stack
 from pytest_mlms.keep.lockfile.lock import Lock
-from pytest_mlms.keep.lockfile.revision import read_version
+from pytest_mlms.keep.lockfile.reading import read_version
 from pytest_mlms.project import project_stacks
 from pytest_mlms.provide.cases import Case
 

@@ -6,8 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pytest_mlms.keep.history.adding import Added, add_run
-from pytest_mlms.keep.history.address import address_of, file_of, show_address
-from pytest_mlms.keep.history.errors import HistoryError, HistoryUnavailable
+from pytest_mlms.keep.history.errors import (
+    HistoryError,
+    HistoryUnavailable,
+    address_of,
+    file_of,
+    show_address,
+)
 from pytest_mlms.keep.history.queue import Queue
 from pytest_mlms.keep.history.store import open_history
 

@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, Engine, delete, func, select, update
 
 from pytest_mlms.keep.history import schema
+from pytest_mlms.keep.history.adding import Rows, insert_missing
 from pytest_mlms.keep.history.blocks import Blocks
-from pytest_mlms.keep.history.bulk import Rows, insert_missing
 from pytest_mlms.keep.history.change_points import TOO_FEW, estimate_shift, find_shifts, sight_of
-from pytest_mlms.keep.history.scales import Scale, scale_of
 from pytest_mlms.keep.history.series_points import SeriesPoints, read_series
-from pytest_mlms.keep.history.shifts import NAMED, Estimate, Shift, Sight
+from pytest_mlms.keep.history.shifts import NAMED, Estimate, Scale, Shift, Sight, scale_of
 from pytest_mlms.keep.history.significance import (
     AFTER_VERSION,
     ALARM_RISK,

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from sqlalchemy import Connection, Engine, Row, Select, func, select, update
 
 from pytest_mlms.keep.history import schema
-from pytest_mlms.keep.history.bulk import Rows, insert_missing
+from pytest_mlms.keep.history.adding import Rows, insert_missing
 from pytest_mlms.keep.history.errors import HistoryError
 from pytest_mlms.keep.history.shifts import NAMED
 from pytest_mlms.keep.history.store import transact

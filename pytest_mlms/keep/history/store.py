@@ -22,13 +22,15 @@ from sqlalchemy.pool import NullPool
 from pytest_mlms.core.extras import missing_extra
 from pytest_mlms.core.files import open_regular
 from pytest_mlms.keep.history import schema
-from pytest_mlms.keep.history.address import address_of, file_of, show_address
 from pytest_mlms.keep.history.errors import (
     HistoryConflict,
     HistoryError,
     HistoryOutdated,
     HistoryUnavailable,
+    address_of,
     damaged,
+    file_of,
+    show_address,
     translate,
 )
 

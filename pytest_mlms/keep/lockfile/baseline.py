@@ -8,10 +8,9 @@ from pathlib import Path
 
 from pytest_mlms.core.errors import Unavailable
 from pytest_mlms.core.records import Stack
-from pytest_mlms.keep.lockfile.lock import Lock, LockedItem, short_digest
+from pytest_mlms.keep.lockfile.from_results import exact_software
+from pytest_mlms.keep.lockfile.lock import Lock, LockedItem, short_digest, stack_name
 from pytest_mlms.keep.lockfile.reading import LockError
-from pytest_mlms.keep.lockfile.software import exact_software
-from pytest_mlms.keep.lockfile.stack_keys import stack_name
 from pytest_mlms.provide.cases import Case
 from pytest_mlms.provide.stacks.exact import recreated_stack
 from pytest_mlms.provide.stacks.trust import EVERYTHING

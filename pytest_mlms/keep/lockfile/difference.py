@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pytest_mlms.keep.lockfile.lock import Lock, LockedItem, LockedStack
-from pytest_mlms.keep.lockfile.stack_keys import stack_name
-from pytest_mlms.keep.lockfile.timing import TOLERANCE, is_noise
+from pytest_mlms.keep.lockfile.lock import (
+    TOLERANCE,
+    Lock,
+    LockedItem,
+    LockedStack,
+    is_noise,
+    stack_name,
+)
 from pytest_mlms.provide.stacks.exact_packages import parse_package
 
 _Facts = dict[str, str]

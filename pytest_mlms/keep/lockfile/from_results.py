@@ -1,26 +1,117 @@
-"""The items of a run as a lock has them, from the lines of results.jsonl."""
+"""The items of a run as a lock has them, from the lines of results.jsonl, and its renewal by them.
+
+Software is without this plugin and paths of a host. Other lines of a lock stay, and so do timings
+that changed by noise."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from pydantic import ValidationError
 
-from pytest_mlms.core.recorded import recorded_launch
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.recorded import recorded_launch, without_devices
 from pytest_mlms.core.records import UNUSABLE
 from pytest_mlms.core.text import redact
 from pytest_mlms.keep.history.machine_class import machine_class
-from pytest_mlms.keep.lockfile.lock import LockedItem, LockedStack, short_digest
-from pytest_mlms.keep.lockfile.software import software_of
-from pytest_mlms.keep.lockfile.timing import timings_of
+from pytest_mlms.keep.lockfile.lock import (
+    Lock,
+    LockedItem,
+    LockedStack,
+    NamedSoftware,
+    Timings,
+    is_noise,
+    is_sharper,
+    keys_of,
+    short_digest,
+    stack_name,
+    timings_of,
+)
 from pytest_mlms.keep.results.results_reader import ItemLines
-from pytest_mlms.provide.stacks.exact import NOT_IN_AGENTS
-from pytest_mlms.provide.stacks.exact_packages import image_of, parse_package
-from pytest_mlms.provide.stacks.trust import EVERYTHING, TRUST_OPTION, Trust
+from pytest_mlms.provide.stacks.exact import NOT_IN_AGENTS, ExactSoftware, is_framework
+from pytest_mlms.provide.stacks.exact_packages import ExactPackage, image_of, parse_package
+from pytest_mlms.provide.stacks.programs import programs_of
+from pytest_mlms.provide.stacks.trust import EVERYTHING, TRUST_OPTION, Trust, harmless_variables
+
+_FILE = "file:"
+_FOLDER = "editable folder"
+
+
+def software_of(line: Mapping[str, Any], folder: Path) -> LockedStack | None:
+    """Return the software of an item's line; None where it doesn't tell its packages.
+
+    What a person develops is left out, unless it is the framework. Of the caller's variables it has
+    those that mean the same on any host, without the choice of a device. Files that packages were
+    installed from are told relative to ``folder``, that of the lock; of those elsewhere the name.
+    """
+    launch = recorded_launch(line)
+    packages = launch.exact
+    python = line.get("python")
+    if not packages or not (python or programs_of(packages)):
+        return None
+    kept = set(_portable_lines(packages, line["framework"], folder))
+    in_order = sorted(kept, key=str.lower)
+    harmless = without_devices(harmless_variables(launch.inherited or {}))
+    texts = [f"{name}={value}" for name, value in sorted(harmless.items())]
+    return LockedStack(python=python or "", packages=tuple(in_order), variables=tuple(texts))
+
+
+def exact_software(item: LockedItem, software: LockedStack, folder: Path) -> ExactSoftware:
+    """Return the software of an item of the lock in ``folder``, as it is installed again."""
+    packages = [_located(line, folder) for line in software.packages]
+    return ExactSoftware(item.stack, item.framework, software.python, tuple(packages))
+
+
+def _portable_lines(packages: Iterable[str], framework: str, folder: Path) -> Iterator[str]:
+    """Yield the lines of the packages that a lock has, as any host reads them."""
+    for line in packages:
+        package = parse_package(line)
+        if package is None:
+            yield line
+        elif package.is_developed:
+            if is_framework(package, framework):
+                yield f"{package.name}=={package.version} # {_FOLDER}"
+        elif package.file is not None:
+            yield _line_of_file(package, package.file, folder)
+        elif package.key not in NOT_IN_AGENTS:
+            yield line
+
+
+def _line_of_file(package: ExactPackage, file: Path, folder: Path) -> str:
+    """Return the line of a package that a local wheel or archive has."""
+    place = file.name
+    if file.is_relative_to(folder):
+        place = file.relative_to(folder).as_posix()
+    origin = f"{_FILE}{place}"
+    version = package.version or _version_of_wheel(file.name)
+    if not version:
+        return f"{package.name} @ {origin}"
+    return f"{package.name}=={version} # {origin}"
+
+
+def _version_of_wheel(name: str) -> str:
+    """Return the version in a wheel's name; "" for another file."""
+    try:
+        _, version, _, _ = parse_wheel_filename(name)
+    except InvalidWheelFilename:
+        return ""
+    return str(version)
+
+
+def _located(line: str, folder: Path) -> str:
+    """Return the line with the absolute path of the file that the package was installed from."""
+    package = parse_package(line)
+    if package is None or not package.origin.startswith(_FILE):
+        return line
+    place = package.origin.removeprefix(_FILE)
+    address = (folder.absolute() / place).as_uri()
+    return f"{package.name} @ {address}"
+
 
 _WRITTEN = ("PASSED", "INCONCLUSIVE", "XFAILED")
 _TRUST = f"declare that in stacks.yaml, or trust the run by {TRUST_OPTION} RUN"
@@ -193,3 +284,78 @@ def _figures(estimates: Mapping[str, Line]) -> Iterator[tuple[str, float]]:
         if isinstance(value, (int, float)) and math.isfinite(value):
             rounded = f"{value:.4g}"
             yield name, float(rounded)
+
+
+def renewed(old: Lock, measured: Mapping[str, MeasuredItem], kept: Collection[str]) -> Lock:
+    """Return the lock with the items of a run, and with its own lines of ``kept``."""
+    items: dict[str, LockedItem] = {}
+    used: dict[str, NamedSoftware] = {}
+    for nodeid in kept:
+        item = old.items[nodeid]
+        items[nodeid] = item
+        used[nodeid] = _software_in(old, item)
+    for nodeid, found in measured.items():
+        item = found.item
+        items[nodeid] = item
+        used[nodeid] = NamedSoftware(item.stack, found.software)
+    keys = keys_of(used.values(), old.stacks)
+    stacks = {key: named.software for named, key in keys.items()}
+    for nodeid, named in used.items():
+        key = keys[named]
+        items[nodeid] = items[nodeid].model_copy(update={"stack": key})
+    timings = _kept_timings(old, items)
+    _add_timings(timings, measured)
+    try:
+        return Lock(stacks=stacks, items=items, timings=timings)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise MlmsError(f"the run has what no lock may have: {place}: {first['msg']}") from None
+
+
+def _software_in(lock: Lock, item: LockedItem) -> NamedSoftware:
+    name = stack_name(item.stack)
+    return NamedSoftware(name, lock.stacks[item.stack])
+
+
+def _kept_timings(old: Lock, items: Mapping[str, LockedItem]) -> Timings:
+    """Return the old timings of all machines, of items that measure the same of the same model."""
+    timings: Timings = {}
+    for machine, by_item in old.timings.items():
+        for nodeid, by_quantity in by_item.items():
+            before = old.items.get(nodeid)  # none where another branch removed the item
+            now = items.get(nodeid)
+            if now is None or before is None or now.model != before.model:
+                continue
+            if _measures_another(now, before):
+                continue
+            kept = timings.setdefault(machine, {})
+            kept[nodeid] = by_quantity
+    return timings
+
+
+def _measures_another(now: LockedItem, before: LockedItem) -> bool:
+    """Return whether an item is known to measure something else than before."""
+    return None not in (now.definition, before.definition) and now.definition != before.definition
+
+
+def _add_timings(timings: Timings, measured: Mapping[str, MeasuredItem]) -> None:
+    """Add the timings of a run to those of its class of machines."""
+    for nodeid, found in measured.items():
+        if not found.timings:
+            continue
+        of_machine = timings.setdefault(found.machine, {})
+        before = of_machine.get(nodeid, {})
+        of_machine[nodeid] = _renewed_timings(before, found.timings)
+
+
+def _renewed_timings(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
+    """Return the new timings, but the old one of each that is no news and not much sharper."""
+    timings = dict(now)
+    for quantity, earlier in before.items():
+        later = now.get(quantity)
+        if later is None:
+            continue
+        if is_noise(earlier, later) and not is_sharper(earlier, later):
+            timings[quantity] = earlier
+    return timings

@@ -1,9 +1,13 @@
-"""Reading of a lock file; every error has its line."""
+"""Lock files, by path or at a revision of git: their reading, and the text that is written.
+
+Every error of one has its line. The text is TOML with a line for each item, sorted, so that diffs
+are short."""
 
 from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -15,7 +19,7 @@ import pytest_mlms
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.files import read_regular
 from pytest_mlms.core.text import find_control
-from pytest_mlms.keep.lockfile.lock import FORMAT, Lock
+from pytest_mlms.keep.lockfile.lock import FORMAT, Lock, LockedStack
 from pytest_mlms.manifest.load import shown
 from pytest_mlms.manifest.messages import describe
 from pytest_mlms.manifest.yaml12 import Document, Error, joined
@@ -219,3 +223,117 @@ def _plain(key: str) -> str:
         return str(json.loads(key))
     except ValueError:
         return key
+
+
+_GIT = "git:"
+
+
+def read_version(name: str, file: Path) -> Lock:
+    """Return the lock at a path, or for ``git:REV`` that of ``file`` at a revision.
+
+    Raises LockError.
+    """
+    if not name.startswith(_GIT):
+        return read_lock(Path(name))
+    revision = name.removeprefix(_GIT)
+    if not revision or revision.startswith("-"):
+        raise LockError(f"{name!r} names no revision; write one as in 'git:HEAD'")
+    path = file.absolute()
+    try:
+        done = _show(revision, path)
+    except OSError as error:
+        raise LockError(f"{name}: git can't be run: {error.strerror}; install it") from None
+    if done.returncode:
+        reason = _reason(done)
+        raise LockError(f"{name} has no {path.name}: {reason}; name another revision")
+    return parse_lock(done.stdout, f"{revision}:{path.name}")
+
+
+def _show(revision: str, path: Path) -> subprocess.CompletedProcess[bytes]:
+    """Have git print a file as it was at a revision."""
+    return subprocess.run(
+        ["git", "show", f"{revision}:./{path.name}"],
+        cwd=path.parent,
+        capture_output=True,
+        check=False,
+    )
+
+
+def _reason(done: subprocess.CompletedProcess[bytes]) -> str:
+    """Return the first line of git's error."""
+    text = done.stderr.decode(errors="replace")
+    lines = text.strip().splitlines()
+    if lines:
+        return lines[0]
+    return f"git ended with status {done.returncode}"
+
+
+_HEADING = "# Written by 'mlms lock write', reviewed as code is. 'mlms lock check' compares a run."
+_ADVISORY = "# Advisory: nothing fails by timings. A change within the noise doesn't renew them."
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+_ESCAPED = re.compile(r"[\x7f-\x9f\u2028\u2029\ufeff]")
+
+
+def lock_text(lock: Lock) -> str:
+    """Return the text of ``lock``; equal locks have equal texts."""
+    return "\n".join(_lines(lock)) + "\n"
+
+
+def _lines(lock: Lock) -> Iterator[str]:
+    yield _HEADING
+    yield f"format = {lock.format}"
+    for key, stack in sorted(lock.stacks.items()):
+        yield ""
+        yield from _stack_lines(key, stack)
+    yield ""
+    yield "[items]"
+    for nodeid, item in sorted(lock.items.items()):
+        yield _pair(nodeid, item.model_dump(exclude_defaults=True))
+    for machine, timings in sorted(lock.timings.items()):
+        yield ""
+        yield _ADVISORY
+        yield f"[timings.{_quoted(machine)}]"
+        for nodeid, by_quantity in sorted(timings.items()):
+            yield _pair(nodeid, by_quantity)
+
+
+def _stack_lines(key: str, stack: LockedStack) -> Iterator[str]:
+    yield f"[stacks.{_quoted(key)}]"
+    yield f"python = {_quoted(stack.python)}"
+    if stack.variables:
+        yield f"variables = [{', '.join(map(_quoted, stack.variables))}]"
+    yield "packages = ["
+    for package in stack.packages:
+        yield f"  {_quoted(package)},"
+    yield "]"
+
+
+def _pair(key: str, value: Mapping[str, Any]) -> str:
+    return f"{_quoted(key)} = {_value(value)}"
+
+
+def _value(value: Any) -> str:
+    """Return a value of TOML, in one line."""
+    if isinstance(value, Mapping):
+        pairs = [_inner_pair(name, part) for name, part in value.items()]
+        text = ", ".join(pairs)
+        return f"{{{text}}}"
+    if isinstance(value, str):
+        return _quoted(value)
+    return repr(value)
+
+
+def _inner_pair(name: str, value: Any) -> str:
+    key = name if _BARE.fullmatch(name) else _quoted(name)
+    return f"{key} = {_value(value)}"
+
+
+def _quoted(text: str) -> str:
+    """Return a basic string of TOML: JSON's, with more characters escaped."""
+    quoted = json.dumps(text, ensure_ascii=False)
+    return _ESCAPED.sub(_escape, quoted)
+
+
+def _escape(found: re.Match[str]) -> str:
+    number = ord(found[0])
+    return f"\\u{number:04x}"

@@ -19,8 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from pytest_mlms.author.legacy.code_forms import code_form
-from pytest_mlms.author.legacy.postprocess_forms import OUTPUT_FORMS
+from pytest_mlms.author.legacy.code_forms import OUTPUT_FORMS, code_form
 from pytest_mlms.author.legacy.preprocess_forms import PICTURE_FORMS, TENSOR_FORMS
 from pytest_mlms.author.legacy.python_forms import (
     Postprocess,

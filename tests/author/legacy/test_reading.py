@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.author.legacy.notes import Refused
 from pytest_mlms.author.legacy.reading import read_legacy
+from pytest_mlms.author.legacy.records import Refused
 from tests.support.legacy_manifests import A1, A2, detector, read_text, with_lines
 
 

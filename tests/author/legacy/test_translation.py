@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.author.legacy.notes import Refused
+from pytest_mlms.author.legacy.records import Refused
 from tests.support.legacy_manifests import (
     A0,
     A1,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.author.legacy.notes import Refused
+from pytest_mlms.author.legacy.records import Refused
 from pytest_mlms.author.legacy.translated import Translation
 from pytest_mlms.author.legacy.translation import translate
 from pytest_mlms.manifest import yaml12

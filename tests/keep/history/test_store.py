@@ -13,8 +13,13 @@ import pytest
 from sqlalchemy import func, select, update
 
 from pytest_mlms.keep.history import schema
-from pytest_mlms.keep.history.address import address_of, show_address
-from pytest_mlms.keep.history.errors import HistoryDamaged, HistoryError, HistoryUnavailable
+from pytest_mlms.keep.history.errors import (
+    HistoryDamaged,
+    HistoryError,
+    HistoryUnavailable,
+    address_of,
+    show_address,
+)
 from pytest_mlms.keep.history.store import check_history, open_history, open_to_read, writing
 from tests.support.postgresql import PASSWORD, Server
 

@@ -13,8 +13,7 @@ from pytest_mlms.core.errors import MlmsError, StackError, Unavailable
 from pytest_mlms.core.records import Stack
 from pytest_mlms.keep.lockfile.baseline import LockFile, locked_stack
 from pytest_mlms.keep.lockfile.difference import difference_of
-from pytest_mlms.keep.lockfile.reading import LockError
-from pytest_mlms.keep.lockfile.writing import lock_text
+from pytest_mlms.keep.lockfile.reading import LockError, lock_text
 from pytest_mlms.provide.cases import Case
 from tests.support.cases import digits_case
 from tests.support.locks import ACCURACY, PACKAGES, PERFORMANCE, line_of, lock_of

@@ -1,4 +1,4 @@
-"""Scales of quantities."""
+"""Scales of quantities, on which shifts are found."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_mlms.core.quantities import QUANTITIES
-from pytest_mlms.keep.history.scales import scale_of
+from pytest_mlms.keep.history.shifts import scale_of
 
 
 @pytest.mark.parametrize("name", QUANTITIES)

@@ -14,8 +14,7 @@ from sqlalchemy import Engine, func, insert, select, text, update
 from pytest_mlms.keep.history import schema
 from pytest_mlms.keep.history.adding import add_run
 from pytest_mlms.keep.history.errors import HistoryError, HistoryUnavailable
-from pytest_mlms.keep.history.export import export_lines
-from pytest_mlms.keep.history.rebuild import rebuild
+from pytest_mlms.keep.history.export import export_lines, rebuild
 from pytest_mlms.keep.history.store import open_history, open_to_read, writing
 from tests.support.histories import run_name, write_run
 from tests.support.small_disk import fill as fill_disk

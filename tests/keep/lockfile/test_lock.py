@@ -1,4 +1,4 @@
-"""Timings as text, and what is noise between two of them."""
+"""Timings as text and what is noise between two of them, and keys of stacks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_mlms.keep.lockfile.timing import is_noise, is_sharper, parse_timing, timings_of
+from pytest_mlms.keep.lockfile.lock import (
+    LockedStack,
+    NamedSoftware,
+    is_noise,
+    is_sharper,
+    keys_of,
+    parse_timing,
+    stack_name,
+    timings_of,
+)
 
 OLD = "100 ms (90.0 ms to 110 ms)"
 
@@ -57,3 +66,38 @@ def test_intervals_that_meet_within_the_tolerance_are_noise(
 def test_an_interval_of_less_than_half_the_width_is_sharper() -> None:
     assert is_sharper(OLD, "100 ms (98.0 ms to 102 ms)")
     assert not is_sharper(OLD, "100 ms (94.0 ms to 106 ms)")
+
+
+FIRST, SECOND, THIRD = (
+    LockedStack(python="3.11.7", packages=(f"a=={version}",)) for version in "123"
+)
+
+
+def keys(softwares: list[LockedStack], old: dict[str, LockedStack]) -> list[str]:
+    named = [NamedSoftware("here", software) for software in softwares]
+    found = keys_of(named, old)
+    return [found[entry] for entry in named]
+
+
+def test_one_software_has_the_name_of_its_stack() -> None:
+    assert keys([SECOND], {}) == ["here"]
+    assert keys([SECOND], {"here": FIRST}) == ["here"]
+
+
+def test_several_softwares_have_numbers_in_an_order_that_no_run_changes() -> None:
+    assert keys([SECOND, FIRST], {}) == keys([SECOND, FIRST, FIRST], {})[:2] == ["here (2)", "here"]
+
+
+def test_known_softwares_keep_their_numbers_and_new_ones_follow() -> None:
+    old = {"here": THIRD, "here (2)": SECOND}
+    assert keys([FIRST, SECOND, THIRD], old) == ["here (3)", "here (2)", "here"]
+    assert keys([FIRST, SECOND], old) == ["here (2)", "here"]
+
+
+def test_names_do_not_share_numbers() -> None:
+    named = [NamedSoftware("here", FIRST), NamedSoftware("there", SECOND)]
+    assert sorted(keys_of(named, {}).values()) == ["here", "there"]
+
+
+def test_the_name_is_the_key_without_its_number() -> None:
+    assert stack_name("here (2)") == stack_name("here") == "here"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_mlms.author.legacy.dialects import dialect_of
+from pytest_mlms.author.legacy.records import dialect_of
 from pytest_mlms.manifest import yaml12
 from tests.support.legacy_manifests import A0, A1, A2, detector, with_python
 
