@@ -108,7 +108,7 @@ def bisect(options: argparse.Namespace) -> int:
     from pytest_mlms.core.errors import MlmsError
     from pytest_mlms.explain.bisect.gate import check_quantity
     from pytest_mlms.explain.bisect.question import read_point
-    from pytest_mlms.explain.bisect.record_lock import hold_record
+    from pytest_mlms.explain.bisect.record import hold_record
 
     point = read_point(options.nodeid)
     check_quantity(options.quantity, options.tolerance, point)

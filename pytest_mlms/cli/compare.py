@@ -12,8 +12,7 @@ from pytest_mlms.author.draft.data import recognise_data
 from pytest_mlms.author.draft.drafting import draft_manifest
 from pytest_mlms.author.draft.measuring import measurable
 from pytest_mlms.author.draft.model_files import ModelFiles, openers_of, recognise_models
-from pytest_mlms.author.draft.opening import stacks_of
-from pytest_mlms.author.draft.request import DraftRequest
+from pytest_mlms.author.draft.opening import DraftRequest, stacks_of
 from pytest_mlms.cli.arguments import (
     add_allow_code,
     add_cache,

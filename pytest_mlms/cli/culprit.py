@@ -199,7 +199,7 @@ def _make(found: FoundItem, record: Record, path: Path, options: argparse.Namesp
 def _reduced(whole: Bundle, folder: Path, options: argparse.Namespace) -> Bundle:
     """Return the bundle with a smaller model, or else the whole one, with notes on the findings."""
     from pytest_mlms.explain.reduce.judging import check_reducible
-    from pytest_mlms.explain.reduce.text import departure_text, reduction_text, result_lines
+    from pytest_mlms.explain.reduce.result import departure_text, reduction_text, result_lines
 
     check_reducible(whole)
     print("reducing the model", flush=True)

@@ -31,7 +31,7 @@ from pytest_mlms.manifest import LoadedManifest, find_manifests
 from pytest_mlms.manifest.schema import Model
 from pytest_mlms.measure.agent.registry import find_predictors
 from pytest_mlms.measure.structure.cost import LayerCost, ModelCost
-from pytest_mlms.measure.structure.onnx_graph import describe_onnx
+from pytest_mlms.measure.structure.onnx_structure import describe_onnx
 from pytest_mlms.measure.structure.source import FrameworkSource, describe_case, is_onnx
 from pytest_mlms.project import project_stacks
 from pytest_mlms.provide.cases import Case

@@ -19,9 +19,8 @@ from pytest_mlms.author.draft.measuring import (
     with_limits,
 )
 from pytest_mlms.author.draft.model_files import ModelFiles, recognise_models
-from pytest_mlms.author.draft.opening import stacks_of
+from pytest_mlms.author.draft.opening import DraftRequest, stacks_of
 from pytest_mlms.author.draft.parts import Draft
-from pytest_mlms.author.draft.request import DraftRequest
 from pytest_mlms.cli.arguments import (
     add_allow_code,
     add_cache,

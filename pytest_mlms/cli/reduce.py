@@ -81,7 +81,7 @@ def _words(text: str) -> list[str]:
 def _reduce(options: argparse.Namespace) -> int:
     """Reduce; return the exit status that the help tells."""
     from pytest_mlms.explain.reduce.judging import check_reducible
-    from pytest_mlms.explain.reduce.text import result_lines
+    from pytest_mlms.explain.reduce.result import result_lines
     from pytest_mlms.explain.repro.check import own_predictor
 
     options.out = options.out or (_OUT_OF_CHECK if options.check else _OUT)
@@ -245,8 +245,8 @@ def search_reduction(
     The words of a ``command`` judge instead of the gate.
     """
     from pytest_mlms.explain.reduce.reduction import ReductionPlan, reduce_bundle
+    from pytest_mlms.explain.reduce.result import step_line
     from pytest_mlms.explain.reduce.sides import sides_of
-    from pytest_mlms.explain.reduce.text import step_line
 
     plan = ReductionPlan(
         folder=folder / "reduced",
@@ -276,7 +276,7 @@ def _write_model(bundle: Bundle, out: Path) -> None:
 
 def _write(reduction: Reduction, out: Path, folder: Path) -> None:
     """Write the smaller bundle, and say how to use it."""
-    from pytest_mlms.explain.reduce.text import departure_text, reduction_text
+    from pytest_mlms.explain.reduce.result import departure_text, reduction_text
     from pytest_mlms.explain.repro.archive import write_bundle
     from pytest_mlms.explain.repro.privacy import without_places
 

@@ -25,7 +25,7 @@ from pytest_mlms.measure.evaluate.inputs import random_batch
 from pytest_mlms.measure.evaluate.rows import BatchAxis
 from pytest_mlms.measure.pipeline import Dataset, class_numbers, postprocess, table_of
 from pytest_mlms.measure.structure.cost import ModelCost
-from pytest_mlms.measure.structure.onnx_graph import describe_onnx
+from pytest_mlms.measure.structure.onnx_structure import describe_onnx
 from pytest_mlms.measure.trace.builder import PreparedRequest
 from pytest_mlms.measure.trace.correlate import parents_of
 from pytest_mlms.measure.trace.counters import CounterRow, counter_rows

@@ -9,9 +9,8 @@ from pathlib import Path
 
 from pytest_mlms.author.draft.drafting import draft_manifest
 from pytest_mlms.author.draft.model_files import recognise_models
-from pytest_mlms.author.draft.opening import stacks_of
+from pytest_mlms.author.draft.opening import DraftRequest, stacks_of
 from pytest_mlms.author.draft.parts import Draft
-from pytest_mlms.author.draft.request import DraftRequest
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.files import write_atomically
 from pytest_mlms.session import Session

@@ -21,7 +21,7 @@ from pytest_mlms.cli import bisect as command
 from pytest_mlms.cli.main import main
 from pytest_mlms.core.records import Stack
 from pytest_mlms.explain.bisect.question import read_point
-from pytest_mlms.explain.bisect.record_lock import hold_record
+from pytest_mlms.explain.bisect.record import hold_record
 from tests.support.bisections import Release, Releases, write_releases
 from tests.support.locks import line_of, write_lock
 from tests.support.project import HANG_GUARD, Project

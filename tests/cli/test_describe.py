@@ -11,7 +11,7 @@ import pytest
 
 from pytest_mlms.cli.describe import _scaled
 from pytest_mlms.cli.main import main
-from pytest_mlms.measure.structure.onnx_graph import describe_onnx
+from pytest_mlms.measure.structure.onnx_structure import describe_onnx
 from tests.support.frameworks import python_of
 from tests.support.onnx_models import ModelBuilder
 from tests.support.project import DIGITS, PREDICTORS, copy_digits, write_matrix

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from pytest_mlms.manifest import load
-from pytest_mlms.measure.structure.onnx_graph import describe_onnx
+from pytest_mlms.measure.structure.onnx_structure import describe_onnx
 from tests.support.project import ROOT
 
 ALEXNET = ROOT / "manifests" / "alexnet"

@@ -22,7 +22,7 @@ from onnx.reference import ReferenceEvaluator
 from pytest_mlms.manifest import load
 from pytest_mlms.measure.agent.load import Batcher, LoadPlan, request_fields, schedule_arrays
 from pytest_mlms.measure.agent.process import Refused
-from pytest_mlms.measure.structure.onnx_graph import describe_onnx
+from pytest_mlms.measure.structure.onnx_structure import describe_onnx
 from pytest_mlms.provide.artifacts.fetch import default_cache, fetch_files
 from tests.support.frameworks import (
     IMAGES,

@@ -19,7 +19,7 @@ from mlms_predictors._pytorch_script import check_script
 from mlms_predictors._run.protocol import KEPT_STATE
 
 from pytest_mlms.measure.agent.process import Refused
-from pytest_mlms.measure.structure.onnx_graph import describe_onnx
+from pytest_mlms.measure.structure.onnx_structure import describe_onnx
 from tests.support.frameworks import (
     FIRST_BYTES,
     FIRST_SHAPE,

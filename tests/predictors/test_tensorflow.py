@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from pytest_mlms.measure.agent.process import Refused
-from pytest_mlms.measure.structure.onnx_graph import describe_onnx
+from pytest_mlms.measure.structure.onnx_structure import describe_onnx
 from tests.support.frameworks import (
     FIRST_BYTES,
     INPUT,

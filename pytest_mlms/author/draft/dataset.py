@@ -15,8 +15,8 @@ import numpy as np
 from pytest_mlms.author.draft.data import ArrayData, CocoData, PictureData, TableData, pack_folder
 from pytest_mlms.author.draft.findings import Findings
 from pytest_mlms.author.draft.labels import class_numbers
+from pytest_mlms.author.draft.opening import DraftRequest
 from pytest_mlms.author.draft.parts import DatasetPart, OutputPart
-from pytest_mlms.author.draft.request import DraftRequest
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.manifest.types import instead
 from pytest_mlms.measure.pipeline import read_labels

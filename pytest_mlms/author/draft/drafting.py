@@ -20,12 +20,17 @@ from pytest_mlms.author.draft.dataset import dataset_of
 from pytest_mlms.author.draft.findings import Findings, find_out
 from pytest_mlms.author.draft.inputs import signature_text
 from pytest_mlms.author.draft.model_files import ModelFiles
-from pytest_mlms.author.draft.opening import folder_in_archive, open_model, weights_of, without_log
+from pytest_mlms.author.draft.opening import (
+    DraftRequest,
+    draw_batch,
+    folder_in_archive,
+    open_model,
+    weights_of,
+    without_log,
+)
 from pytest_mlms.author.draft.parts import Draft, ModelPart
-from pytest_mlms.author.draft.request import DraftRequest
 from pytest_mlms.author.draft.table_arrays import arrays_of_table
 from pytest_mlms.author.draft.table_files import ColumnsData
-from pytest_mlms.author.draft.trial import draw_batch
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import Refused

@@ -23,7 +23,7 @@ from pytest_mlms.author.draft.labels import (
 )
 from pytest_mlms.author.draft.model_files import ModelFiles
 from pytest_mlms.author.draft.onnx_hints import OnnxHints, hints_of
-from pytest_mlms.author.draft.opening import without_log
+from pytest_mlms.author.draft.opening import DraftRequest, Trial, try_model, without_log
 from pytest_mlms.author.draft.outputs import (
     classes_of,
     further_outputs,
@@ -36,9 +36,7 @@ from pytest_mlms.author.draft.outputs import (
 )
 from pytest_mlms.author.draft.parts import InputPart, OutputPart, options_of_guesses
 from pytest_mlms.author.draft.quantisation import quantisation_of
-from pytest_mlms.author.draft.request import DraftRequest
 from pytest_mlms.author.draft.states import state_outputs, states_of, steady, with_states
-from pytest_mlms.author.draft.trial import Trial, try_model
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.tasks import facts_of, tasks
 from pytest_mlms.measure.agent.predictor import Predictor

@@ -10,7 +10,7 @@ from mlms_predictors import Tensor
 from numpy.typing import NDArray
 
 from pytest_mlms.author.draft.data import ArrayData, Data
-from pytest_mlms.author.draft.trial import Trial
+from pytest_mlms.author.draft.opening import Trial
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.measure.agent.signature import element_type_of
 

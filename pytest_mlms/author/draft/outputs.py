@@ -18,9 +18,9 @@ from pytest_mlms.author.draft.labels import (
     number_of_class,
     score_tables,
 )
+from pytest_mlms.author.draft.opening import Trial
 from pytest_mlms.author.draft.parts import OutputPart, scalar
 from pytest_mlms.author.draft.quantisation import Quantisation
-from pytest_mlms.author.draft.trial import Trial
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.manifest.schema import BATCH
 

@@ -14,8 +14,8 @@ from typing import NamedTuple
 from mlms_predictors import Tensor
 
 from pytest_mlms.author.draft.axes import InputAxes, may_be_alike
+from pytest_mlms.author.draft.opening import Trial
 from pytest_mlms.author.draft.parts import InputPart, OutputPart
-from pytest_mlms.author.draft.trial import Trial
 
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
 _PAST_WORDS = ("past", "key", "values")

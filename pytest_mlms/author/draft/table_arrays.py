@@ -15,7 +15,7 @@ from pytest_mlms.author.draft.axes import TEXTS, pinned
 from pytest_mlms.author.draft.data import ArrayData, pack_arrays
 from pytest_mlms.author.draft.model_files import ModelFiles
 from pytest_mlms.author.draft.onnx_hints import categories_in, classes_in
-from pytest_mlms.author.draft.request import DraftRequest
+from pytest_mlms.author.draft.opening import DraftRequest
 from pytest_mlms.author.draft.table_files import ColumnsData, is_missing
 from pytest_mlms.author.draft.table_labels import (
     Classes,

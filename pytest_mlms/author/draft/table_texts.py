@@ -11,8 +11,8 @@ from mlms_predictors import Tensor
 
 from pytest_mlms.author.draft.model_files import ModelFiles
 from pytest_mlms.author.draft.onnx_hints import hints_of
+from pytest_mlms.author.draft.opening import DraftRequest
 from pytest_mlms.author.draft.parts import InputPart, scalar
-from pytest_mlms.author.draft.request import DraftRequest
 from pytest_mlms.author.draft.table_files import ColumnsData
 from pytest_mlms.core.errors import DatasetError, MlmsError
 from pytest_mlms.core.files import read_regular

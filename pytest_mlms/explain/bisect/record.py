@@ -1,22 +1,26 @@
 """The record of a bisection, bisect.json: what was asked, judged and found so far.
 
 It has everything that a report, a replay and a reduction of the regression need: the question, the
-exact packages of each stack, each probe with its run, and the answer.
-"""
+exact packages of each stack, each probe with its run, and the answer. One process at a time writes
+to it."""
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import filelock
 from pydantic import ValidationError
 
 import pytest_mlms
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.files import read_regular, write_atomically
 from pytest_mlms.core.serialization import from_plain, parse_json, to_plain
+from pytest_mlms.core.waits import holder_of
 from pytest_mlms.explain.bisect.judgement import Judgement
 from pytest_mlms.explain.bisect.question import Question
 from pytest_mlms.explain.bisect.search import AnswerKind, Outcome, Purpose
@@ -207,3 +211,25 @@ def set_aside(path: Path) -> Path | None:
         problem = f"{path} is there and can't be renamed: {error.strerror}"
         raise MlmsError(f"{problem}; name another one with --file") from None
     return other
+
+
+@contextlib.contextmanager
+def hold_record(path: Path) -> Iterator[None]:
+    """Hold the record ``path``, which the kernel releases when this process ends.
+
+    Raises MlmsError, which names the process that has it. Where the file system has no locks, or
+    the folder can't be written, nothing is held.
+    """
+    lock_file = path.with_name(f".{path.name}.lock")
+    lock = filelock.FileLock(lock_file)
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        problem = f"{path} is in use by {holder_of(lock_file)}"
+        raise MlmsError(f"{problem}; wait for it, or name another file with --file") from None
+    except (OSError, NotImplementedError):
+        pass
+    try:
+        yield
+    finally:
+        lock.release()

@@ -15,7 +15,7 @@ from pytest_mlms.measure.agent.launching import launch_case
 from pytest_mlms.measure.agent.opening import PredictorSpec, open_predictor
 from pytest_mlms.measure.agent.process import Refused
 from pytest_mlms.measure.structure.cost import ModelCost, Shape, bound_shape, cost_of
-from pytest_mlms.measure.structure.onnx_graph import describe_onnx
+from pytest_mlms.measure.structure.onnx_structure import describe_onnx
 from pytest_mlms.provide.artifacts.fetch import fetch
 from pytest_mlms.provide.cases import Case
 from pytest_mlms.provide.stacks.installers import Show

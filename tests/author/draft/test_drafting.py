@@ -12,9 +12,8 @@ from onnx import numpy_helper
 from pytest_mlms.author.draft.drafting import draft_manifest
 from pytest_mlms.author.draft.measuring import measurable, measure_twice, with_limits
 from pytest_mlms.author.draft.model_files import recognise_models
-from pytest_mlms.author.draft.opening import stacks_of
+from pytest_mlms.author.draft.opening import DraftRequest, stacks_of
 from pytest_mlms.author.draft.parts import Draft, ModelPart
-from pytest_mlms.author.draft.request import DraftRequest
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.manifest import load
 from pytest_mlms.measure.agent.registry import find_predictors

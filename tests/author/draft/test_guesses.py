@@ -12,9 +12,9 @@ from mlms_predictors import Tensor
 from pytest_mlms.author.draft.data import ArrayData, TableData
 from pytest_mlms.author.draft.inputs import guess_inputs
 from pytest_mlms.author.draft.onnx_hints import OnnxHints, hints_of
+from pytest_mlms.author.draft.opening import Trial
 from pytest_mlms.author.draft.outputs import guess_masks, guess_numbers, guess_outputs
 from pytest_mlms.author.draft.parts import Draft, InputPart, ModelPart, OutputPart, scalar
-from pytest_mlms.author.draft.trial import Trial
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.manifest import load
 from pytest_mlms.manifest.yaml12 import parse

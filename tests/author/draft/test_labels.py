@@ -17,8 +17,8 @@ from onnx import TensorProto, helper, numpy_helper
 from pytest_mlms.author.draft.data import ArrayData, recognise_data
 from pytest_mlms.author.draft.drafting import draft_manifest
 from pytest_mlms.author.draft.labels import check_labelled, class_numbers
+from pytest_mlms.author.draft.opening import DraftRequest
 from pytest_mlms.author.draft.parts import Draft
-from pytest_mlms.author.draft.request import DraftRequest
 from pytest_mlms.cli.main import main
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.manifest import load

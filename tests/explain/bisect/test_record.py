@@ -15,6 +15,7 @@ from pytest_mlms.explain.bisect.record import (
     Probe,
     Record,
     StackRecord,
+    hold_record,
     read_record,
     set_aside,
 )
@@ -127,3 +128,21 @@ def test_an_earlier_record_is_set_aside_and_none_is_lost(tmp_path: Path) -> None
         kept.append(set_aside(path))
     assert [other.read_text() for other in kept if other] == ["first", "second", "third"]
     assert not path.exists()
+
+
+def test_a_record_is_held_once_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "bisect.json"
+    with hold_record(path):
+        pattern = r"bisect.json is in use by .*; wait for it, or name"
+        with pytest.raises(MlmsError, match=pattern), hold_record(path):
+            pytest.fail("it is held")
+        with hold_record(tmp_path / "other.json"):
+            pass
+    with hold_record(path):
+        pass
+    assert not path.exists()
+
+
+def test_a_folder_that_is_not_there_is_left_to_the_writing(tmp_path: Path) -> None:
+    with hold_record(tmp_path / "nowhere" / "bisect.json"):
+        pass

@@ -18,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper, parser
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.explain.repro import random_weights
 from pytest_mlms.explain.repro.bundle import Bundle
-from pytest_mlms.explain.repro.onnx_names import graphs_of
+from pytest_mlms.explain.repro.privacy import graphs_of
 from pytest_mlms.explain.repro.random_weights import NOTE, randomised
 from tests.support.varied_models import SECRET, bundle_of, varied_model
 

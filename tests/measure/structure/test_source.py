@@ -13,7 +13,7 @@ from pytest_mlms.core.records import Artifact, Place, Stack
 from pytest_mlms.manifest.load import load
 from pytest_mlms.measure.agent.registry import find_predictors
 from pytest_mlms.measure.structure.cost import ModelCost
-from pytest_mlms.measure.structure.onnx_graph import describe_onnx
+from pytest_mlms.measure.structure.onnx_structure import describe_onnx
 from pytest_mlms.measure.structure.source import FrameworkSource, describe_case, is_onnx
 from pytest_mlms.provide.cases import Case
 from tests.support.project import DIGITS, PREDICTORS, write_matrix

@@ -10,7 +10,7 @@ import pytest
 from mlms_predictors import Layer, Load, onnxruntime
 
 from pytest_mlms.measure.structure.cost import LayerCost
-from pytest_mlms.measure.structure.onnx_graph import describe_onnx
+from pytest_mlms.measure.structure.onnx_structure import describe_onnx
 from pytest_mlms.measure.trace.records import LayerWork, Peaks
 from pytest_mlms.measure.trace.roofline import (
     Work,

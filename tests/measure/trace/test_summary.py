@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_mlms.core.serialization import from_plain, to_plain
-from pytest_mlms.measure.structure.onnx_graph import describe_onnx
+from pytest_mlms.measure.structure.onnx_structure import describe_onnx
 from pytest_mlms.measure.trace.correlate import parents_of
 from pytest_mlms.measure.trace.records import (
     CostSummary,

@@ -18,8 +18,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.measure.structure.cost import ModelCost
-from pytest_mlms.measure.structure.onnx_graph import describe_onnx
 from pytest_mlms.measure.structure.onnx_operations import operations_of
+from pytest_mlms.measure.structure.onnx_structure import describe_onnx
 from tests.support.onnx_models import ModelBuilder
 from tests.support.project import DIGITS
 

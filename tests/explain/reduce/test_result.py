@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from pytest_mlms.explain.reduce.result import Reduction, Size
+from pytest_mlms.explain.reduce.result import Reduction, Size, result_lines, step_line
 from pytest_mlms.explain.reduce.search import Step
-from pytest_mlms.explain.reduce.text import result_lines, step_line
 from tests.support.reductions import bundle_of
 
 STEPS = (Step(1, True, "", 0.1), Step(2, False, "", 0.1))
