@@ -1,4 +1,4 @@
-"""Bundles as zip files, written and read; the same bundle has the same bytes."""
+"""Bundles as zip files, written and read, with a README; the same bundle has the same bytes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from pytest_mlms.core.files import read_arrays, replacing, write_arrays
 from pytest_mlms.explain.repro import replay
 from pytest_mlms.explain.repro.bundle import Bundle
 from pytest_mlms.explain.repro.expectation import is_measured
-from pytest_mlms.explain.repro.guide import guide_of
 from pytest_mlms.explain.repro.own_wheel import own_wheel
 from pytest_mlms.explain.repro.privacy import Content, check_private
 from pytest_mlms.explain.repro.replay import record as records
@@ -28,6 +27,37 @@ from pytest_mlms.explain.repro.replay.unpacking import Packed, opened, unpack
 from pytest_mlms.measure.agent.registry import is_ours
 from pytest_mlms.provide.artifacts.external_data import external_data, is_onnx
 from pytest_mlms.provide.stacks.trust import harmless_variables
+
+
+def guide_of(bundle: Bundle) -> str:
+    """Return the text of README.txt."""
+    return "\n".join(_lines(bundle)) + "\n"
+
+
+def _lines(bundle: Bundle) -> Iterator[str]:
+    yield bundle.title
+    yield ""
+    yield bundle.expected.summary
+    yield ""
+    yield "To see it, on a machine with Python 3.10 or later and pip:"
+    yield ""
+    yield "    python repro.zip"
+    yield ""
+    yield "It says what it will install and run, and asks. It makes an environment of pytest-mlms,"
+    yield "which comes along, and one for each side, in a temporary folder, which it removes."
+    yield "Exit status: 0 reproduced, 1 not reproduced, 2 it couldn't run, 3 undecided."
+    yield "`python repro.zip --help` has its options."
+    for side in bundle.sides:
+        yield ""
+        yield f"{side.name}: Python {side.python}"
+        for requirement in side.requirements:
+            yield f"    {requirement}"
+        for name, value in side.variables:
+            yield f"    {name}={value}"
+    for note in bundle.notes:
+        yield ""
+        yield note
+
 
 _MAIN = "from replay.main import main\n\nraise SystemExit(main())\n"
 _INPUTS = "inputs.npz"
