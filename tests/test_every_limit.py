@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.core.quantities import QUANTITIES, Quantity, quantities_of, upgrade_rules
 from pytest_mlms.core.records import Limit, Place, Verdict
 from pytest_mlms.decide.upgrade.decision import compare_rounds
@@ -23,7 +24,7 @@ from pytest_mlms.manifest.thresholds import Thresholds, UpgradeThresholds, value
 from pytest_mlms.measure.evaluate.limits import judge
 from pytest_mlms.measure.evaluate.scoring import estimate_evidence
 from pytest_mlms.measure.evaluate.soak import estimate_soak
-from pytest_mlms.measure.evaluate.tasks.task import Array, Evidence
+from pytest_mlms.measure.evaluate.tasks.task import Evidence
 from tests.items.test_load import loads, write_manifest
 from tests.items.test_loadgen import needs_loadgen
 from tests.items.test_soaks import only_soaks, soaks

@@ -70,7 +70,7 @@ FLOORS = [
     ["core.records"],
     ["core.extras"],
     ["core.errors", "core.files", "core.serialization", "core.units"],
-    ["core.waits", "core.starts", "core.lifeline", "core.settings"],
+    ["core.waits", "core.starts", "core.lifeline", "core.settings", "core.arrays"],
     ["core.text"],
 ]
 """The packages of each storey from the top down, and modules that are beside them."""

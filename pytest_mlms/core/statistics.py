@@ -11,11 +11,12 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 from statistics import NormalDist, fmean, stdev
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
+
+from pytest_mlms.core.arrays import Array
 
 __all__ = [
     "Interval",
@@ -42,7 +43,6 @@ __all__ = [
     "wilson_interval",
 ]
 
-Array = NDArray[Any]
 Values = Sequence[float]
 
 _MOST_COUNTED = 30

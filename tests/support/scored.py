@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.core.tasks import facts_of
 from pytest_mlms.manifest.schema import Input, Output
 from pytest_mlms.measure.evaluate.scoring import task_named
-from pytest_mlms.measure.evaluate.tasks.task import Array, Evidence
+from pytest_mlms.measure.evaluate.tasks.task import Evidence
 from pytest_mlms.measure.pipeline import Dataset
 
 __all__ = ["Means", "dataset_of", "evidence_of", "resamples"]

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
 from pytest_mlms.author.doctor.variants import Variant
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.core.quantities import Quantity
 from pytest_mlms.measure.evaluate.scoring import figures_of, resampled_bounds, resampled_figures
 from pytest_mlms.measure.evaluate.tasks.task import Evidence
-
-Array = NDArray[Any]
 
 _RISK = 0.05  # that any variant is called better wrongly
 _TAIL = 0.025  # of the interval of a change

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pytest_mlms.author.doctor.changes import LARGEST_PIXEL, only_image, single_changes
 from pytest_mlms.author.doctor.comparison import Finding, compare, value_of, with_holm
 from pytest_mlms.author.doctor.variants import Change, Variant, pairs_of, varied
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.core.errors import AgentError, DatasetError, MlmsError, OutputError
 from pytest_mlms.core.quantities import QUANTITIES, Quantity
 from pytest_mlms.manifest.schema import Manifest
@@ -21,8 +21,6 @@ from pytest_mlms.measure.evaluate.rows import predict_rows
 from pytest_mlms.measure.evaluate.scoring import Files, figures_of, score
 from pytest_mlms.measure.evaluate.tasks.task import Evidence
 from pytest_mlms.measure.pipeline import Dataset
-
-Array = NDArray[Any]
 
 _BEST = 2
 """Changes that are also tried together with each other one."""

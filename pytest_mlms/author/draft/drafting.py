@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from mlms_predictors import Tensor
 from mlms_predictors._run.protocol import KEPT_STATE
-from numpy.typing import NDArray
 
 from pytest_mlms.author.draft.axes import may_be_alike
 from pytest_mlms.author.draft.data import pack_folder
@@ -31,6 +29,7 @@ from pytest_mlms.author.draft.opening import (
 from pytest_mlms.author.draft.parts import Draft, ModelPart
 from pytest_mlms.author.draft.table_arrays import arrays_of_table
 from pytest_mlms.author.draft.table_files import ColumnsData
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import Refused
@@ -42,7 +41,6 @@ _HEADING = (
     "Drafted by mlms init, which looked at the files, the data and a run. What it could not know "
     "says that it is a guess."
 )
-Array = NDArray[Any]
 
 _ROUNDING_SHARE = 1e-3  # of the largest output, between frameworks
 _LEAST_ROUNDING = 1e-6

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 from mlms_predictors import Tensor
-from numpy.typing import NDArray
 
 from pytest_mlms.author.draft.data import ArrayData, Data
 from pytest_mlms.author.draft.opening import Trial
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.measure.agent.signature import element_type_of
-
-Array = NDArray[Any]
 
 _MOST_CLASSES = 2**53  # beyond which floats skip whole numbers
 _BINARY = 2  # classes that one score is for

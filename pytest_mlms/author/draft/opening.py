@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pytest_mlms.author.draft.axes import Said
 from pytest_mlms.author.draft.data import ArrayData, Data
 from pytest_mlms.author.draft.model_files import SAVED_MODEL, ModelFiles
 from pytest_mlms.author.draft.parts import InputPart
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.core.errors import AgentError, MlmsError, Unavailable
 from pytest_mlms.core.records import Artifact, Place, Stack
 from pytest_mlms.core.text import file_stem
@@ -201,8 +201,6 @@ def folder_in_archive(model: ModelFiles, request: DraftRequest) -> Path:
         raise MlmsError(f"{problem}; pack one SavedModel, or name the file of another model")
     return found[0].parent.relative_to(root)
 
-
-Array = NDArray[Any]
 
 _SIZES = (2, 3)  # batches of a trial
 

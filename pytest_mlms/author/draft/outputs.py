@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from mlms_predictors import Tensor
-from numpy.typing import NDArray
 
 from pytest_mlms.author.draft.labels import (
     ZIPMAP,
@@ -21,10 +20,10 @@ from pytest_mlms.author.draft.labels import (
 from pytest_mlms.author.draft.opening import Trial
 from pytest_mlms.author.draft.parts import OutputPart, scalar
 from pytest_mlms.author.draft.quantisation import Quantisation
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.manifest.schema import BATCH
 
-Array = NDArray[Any]
 Quantised = Mapping[str, Quantisation]
 """The quantisation of outputs by name."""
 

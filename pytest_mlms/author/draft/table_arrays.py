@@ -32,12 +32,11 @@ from pytest_mlms.author.draft.table_texts import (
     text_column,
     token_inputs,
 )
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import Refused
 from pytest_mlms.measure.pipeline import read_labels
-
-Array = NDArray[Any]
 
 _SHOWN = 8  # columns or lines in a sentence
 _LEAST_SIDE = 4  # pixels

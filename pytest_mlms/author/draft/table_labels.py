@@ -10,20 +10,17 @@ import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from mlms_predictors import Tensor
-from numpy.typing import NDArray
 
 from pytest_mlms.author.draft.table_files import ColumnsData
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.units import format_quantity
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import Refused
 from pytest_mlms.measure.agent.signature import element_type_of
-
-Array = NDArray[Any]
 
 _SHOWN = 20  # names of classes in an error
 _MOST_WHOLE = 2**53  # beyond which floats skip whole numbers

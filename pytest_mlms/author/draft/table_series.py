@@ -8,11 +8,10 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from mlms_predictors import Tensor
-from numpy.typing import NDArray
 
 from pytest_mlms.author.draft.axes import option_of
 from pytest_mlms.author.draft.table_files import (
@@ -23,12 +22,11 @@ from pytest_mlms.author.draft.table_files import (
     is_number,
 )
 from pytest_mlms.author.draft.table_target import TARGETS, width_of
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.manifest.schema import BATCH
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import Refused
-
-Array = NDArray[Any]
 
 _WHOLE_TIME = re.compile(r"date|time|datetime|timestamp|t|ds|period", re.IGNORECASE)
 _PART_OF_TIME = re.compile(r"year|month|day|hour", re.IGNORECASE)

@@ -11,11 +11,9 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from mlms_predictors import Tensor
-from numpy.typing import NDArray
 
 from pytest_mlms.author.draft.axes import TEXTS
 from pytest_mlms.author.draft.table_files import (
@@ -26,12 +24,11 @@ from pytest_mlms.author.draft.table_files import (
     is_number,
 )
 from pytest_mlms.author.draft.table_labels import Classes
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.manifest.types import instead
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import Refused
-
-Array = NDArray[Any]
 
 TARGETS = ("target", "label", "y", "class")
 """Names of the target, in letters of any case, also in the plural."""

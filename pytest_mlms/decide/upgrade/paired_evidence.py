@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 import numpy as np
 import scipy
 
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.core.quantities import QUANTITIES, upgrade_rules
 from pytest_mlms.core.records import Comparison, Verdict
 from pytest_mlms.core.statistics import student_quantile
@@ -25,7 +26,7 @@ from pytest_mlms.measure.evaluate.scoring import (
     resampled_bounds,
     resampled_figures,
 )
-from pytest_mlms.measure.evaluate.tasks.task import Array, Evidence
+from pytest_mlms.measure.evaluate.tasks.task import Evidence
 
 _BELOW = 0.004
 _ABOVE = 0.02

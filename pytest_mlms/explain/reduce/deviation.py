@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.explain.reduce.network import Network
 from pytest_mlms.measure.evaluate.closeness import Rule, differences
-
-Array = NDArray[Any]
-
 
 _ROUNDING = 64 * float(np.finfo(np.float32).eps)
 """Of the largest value that a node reads: what rounding may leave where large values cancel out."""

@@ -6,18 +6,15 @@ tensors follow from them. Tensors that depend on no input of the network become 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
 
 import onnx
-from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
+from pytest_mlms.core.arrays import Array, Arrays
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.explain.reduce.network import MOST_BYTES, Network
-
-Array = NDArray[Any]
-Arrays = Mapping[str, Array]
 
 
 class CantExtract(MlmsError):

@@ -6,13 +6,12 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
 from onnx import helper
 
+from pytest_mlms.core.arrays import Array, Arrays
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.explain.reduce.deviation import Deviation, deviation, largest_value
 from pytest_mlms.explain.reduce.extraction import network_with_outputs
@@ -22,9 +21,6 @@ from pytest_mlms.explain.repro.bundle import Expectation
 from pytest_mlms.explain.repro.verdict import rule_of
 from pytest_mlms.measure.evaluate.closeness import Rule
 from pytest_mlms.measure.structure.onnx_shapes import dtype_of
-
-Array = NDArray[Any]
-Arrays = Mapping[str, Array]
 
 _PART_BYTES = 1 << 28
 """Bytes of the tensors that a model gives at a time, beside its own outputs."""

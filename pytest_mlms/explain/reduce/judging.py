@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pytest_mlms.core.arrays import Arrays
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.files import write_arrays
 from pytest_mlms.core.records import Verdict
@@ -28,9 +28,6 @@ from pytest_mlms.explain.repro.replay.record import CRASH, OUTPUTS, RATIO
 from pytest_mlms.explain.repro.sides import BundleRun
 from pytest_mlms.explain.repro.verdict import Effort, compare_outputs, compare_ratio, rule_of
 from pytest_mlms.measure.evaluate.closeness import NearbyOutputs, nearby_outputs
-
-Array = NDArray[Any]
-Arrays = Mapping[str, Array]
 
 _SEARCHED = Effort(seconds=0.3, budget=120.0, rounds=RoundSpan(3, 4))
 """Of each model of a search; the smallest one is replayed with the effort of an item."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import onnx
-from numpy.typing import NDArray
 
+from pytest_mlms.core.arrays import Arrays
 from pytest_mlms.explain.bisect.search import Outcome
 from pytest_mlms.explain.reduce.deviation import DepartingLayer, first_departure
 from pytest_mlms.explain.reduce.extraction import (
@@ -39,9 +39,6 @@ from pytest_mlms.explain.reduce.sides import Sides
 from pytest_mlms.explain.reduce.slower_layers import slower_layers, slower_nodes
 from pytest_mlms.explain.repro.bundle import Bundle
 from pytest_mlms.explain.repro.sides import batch_of
-
-Array = NDArray[Any]
-Arrays = Mapping[str, Array]
 
 _FUSED = (
     "no inner output departs once all can be seen, so the failure comes with an optimization "

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
-from numpy.typing import NDArray
-
+from pytest_mlms.core.arrays import Array, Arrays
 from pytest_mlms.explain.bisect.delta_debugging import reduce_changes
 from pytest_mlms.explain.bisect.search import Outcome
-
-Array = NDArray[Any]
-Arrays = Mapping[str, Array]
 
 
 def with_rows(inputs: Arrays, batch: int, rows: Sequence[int]) -> dict[str, Array]:

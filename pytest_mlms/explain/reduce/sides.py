@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mlms_predictors._run.replies import HelloReply
-from numpy.typing import NDArray
 
+from pytest_mlms.core.arrays import Array, Arrays
 from pytest_mlms.core.errors import AgentError, MlmsError
 from pytest_mlms.core.records import Launch
 from pytest_mlms.explain.bisect.judgement import ending_of
@@ -24,8 +24,6 @@ from pytest_mlms.provide.stacks.installers import Show
 
 HUNG = "no answer"
 
-Array = NDArray[Any]
-Arrays = Mapping[str, Array]
 
 _LONGEST_TEXT = 4096  # characters
 _LONGEST_REASON = 160  # characters

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from numpy.typing import NDArray
-
+from pytest_mlms.core.arrays import Arrays
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.decide.upgrade.layer_diff import changed_layers
 from pytest_mlms.explain.reduce.network import Network
 from pytest_mlms.explain.reduce.sides import Sides
-
-Array = NDArray[Any]
-Arrays = Mapping[str, Array]
 
 _PROFILED = 10  # calls
 

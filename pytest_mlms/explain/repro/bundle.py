@@ -7,13 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import NDArray
-
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.explain.repro.replay.record import BundleSide, Expectation
 
 __all__ = ["Array", "Bundle", "BundleSide", "Expectation"]
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from pytest_mlms.core.arrays import Array, Arrays
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.files import DamagedFile, read_arrays, read_regular
 from pytest_mlms.core.recorded import recorded_launch
@@ -18,7 +19,7 @@ from pytest_mlms.core.records import Stack, device_name
 from pytest_mlms.core.serialization import parse_json
 from pytest_mlms.core.text import redact_all
 from pytest_mlms.decide.upgrade.output_verdict import OWN_THREADS, TIMED
-from pytest_mlms.explain.repro.bundle import Array, Bundle, Expectation
+from pytest_mlms.explain.repro.bundle import Bundle, Expectation
 from pytest_mlms.explain.repro.check import launch_of
 from pytest_mlms.explain.repro.expectation import expectation_of
 from pytest_mlms.explain.repro.items import FoundItem
@@ -53,8 +54,6 @@ _FEW = 4  # inputs that outputs are compared for, where a batch size holds as ma
 _INDEX = "input"  # in outputs.npz, the number of each input
 _REFERENCE = "reference_"
 _RANDOM_INPUT = re.compile(r"random input (\d+) of seed (\d+)")
-
-Arrays = Mapping[str, Array]
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,8 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from pytest_mlms.core.arrays import Array
 
 _CHUNK = 1 << 20  # numbers that are drawn at a time
 _FAR = 4.0

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.core.errors import MlmsError
-from pytest_mlms.explain.repro.bundle import Array, Bundle
+from pytest_mlms.explain.repro.bundle import Bundle
 from pytest_mlms.explain.repro.privacy import graphs_of, rename, strip_texts
 from pytest_mlms.explain.repro.random_arrays import (
     is_float,

@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.records import Launch, Stack
 from pytest_mlms.decide.upgrade.agents import AgentPair, open_pair
 from pytest_mlms.decide.upgrade.crash import Exits, crash_or
 from pytest_mlms.decide.upgrade.rounds import SIDES, Outputs, SideName
-from pytest_mlms.explain.repro.bundle import Array, Bundle, BundleSide
+from pytest_mlms.explain.repro.bundle import Bundle, BundleSide
 from pytest_mlms.explain.repro.replay.record import NAME
 from pytest_mlms.manifest import yaml12
 from pytest_mlms.manifest.load import LoadedManifest

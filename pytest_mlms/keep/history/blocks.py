@@ -6,13 +6,11 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from pytest_mlms.core.arrays import Array
 
 LONGEST = 30
 """The most points of a block."""

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import scipy
 from numpy.lib.stride_tricks import sliding_window_view
-from numpy.typing import NDArray
 
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.keep.history.blocks import LEAST_BEFORE, LONGEST, Blocks
 from pytest_mlms.keep.history.shifts import Estimate, Sensitivity, Shift, Sight
 from pytest_mlms.keep.history.significance import (
@@ -33,8 +32,6 @@ from pytest_mlms.keep.history.significance import (
     predict_next,
     tests_at,
 )
-
-Array = NDArray[Any]
 
 TOO_FEW = LEAST_BEFORE + WINDOWS[0]
 """With fewer points a series can't shift."""

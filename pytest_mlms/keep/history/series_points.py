@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, Row, Select, select
 
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.core.records import UNUSABLE
 from pytest_mlms.keep.history import schema
 from pytest_mlms.keep.history.errors import damaged
-
-Array = NDArray[Any]
 
 _ROWS = ("series", "places of runs", "numbers of lines", "values", "numbers of stacks")
 _AT_ONCE = 5_000  # points that a driver returns

@@ -10,16 +10,14 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy
 from numpy.lib.stride_tricks import sliding_window_view
-from numpy.typing import NDArray
 
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.keep.history.blocks import Blocks
-
-Array = NDArray[Any]
 
 WINDOWS = (3, 5, 8, 15)
 """Numbers of last runs whose level is compared with the level before."""

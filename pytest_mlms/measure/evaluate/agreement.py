@@ -14,13 +14,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.core.records import Estimate
 from pytest_mlms.measure.evaluate.closeness import Tolerance, differences
 from pytest_mlms.measure.evaluate.scoring import estimate_share
 
-Array = NDArray[Any]
 BothSides = tuple[Array, Array]
 """Values of our side and of the reference's, N x classes each."""
 

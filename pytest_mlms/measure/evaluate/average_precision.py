@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.extras import install
 from pytest_mlms.measure.pipeline.objects import (
@@ -24,8 +24,6 @@ from pytest_mlms.measure.pipeline.objects import (
     RunLengths,
     boxes_of_corners,
 )
-
-Array = NDArray[Any]
 
 IOU_THRESHOLDS = np.linspace(0.5, 0.95, 10)
 """The least overlaps (intersection over union) at which a detection finds an object."""

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.core.errors import OutputError
 from pytest_mlms.manifest.schema import Output
 from pytest_mlms.measure.evaluate.closeness import (
@@ -43,7 +44,6 @@ __all__ = [
     "rules_of",
 ]
 
-Array = NDArray[Any]
 
 _MOST_NAMED = 5  # inputs
 _MOST_SHOWN = 60  # characters of a text

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy
 
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.core.errors import OutputError
 from pytest_mlms.core.quantities import QUANTITIES, Quantity
 from pytest_mlms.core.records import Estimate
@@ -23,7 +24,7 @@ from pytest_mlms.core.statistics import student_quantile, wilson_interval
 from pytest_mlms.core.tasks import facts_of
 from pytest_mlms.core.text import shortened
 from pytest_mlms.manifest.schema import Manifest
-from pytest_mlms.measure.evaluate.tasks.task import Array, Evidence, Task
+from pytest_mlms.measure.evaluate.tasks.task import Evidence, Task
 from pytest_mlms.measure.pipeline import Dataset
 from pytest_mlms.measure.pipeline.step_files import with_local_files
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.core.errors import OutputError
 from pytest_mlms.manifest.output_steps import Anchors, Boxes, Columns, MinScore, Nms, Yolo
 from pytest_mlms.manifest.schema import Output
@@ -20,7 +20,6 @@ from pytest_mlms.measure.pipeline import observers
 from pytest_mlms.measure.pipeline.objects import Detections, Selected, suppressed
 from pytest_mlms.measure.pipeline.outputs import dequantize
 
-Array = NDArray[Any]
 Size = tuple[int, int]
 """Height and width of the model's input."""
 

@@ -17,8 +17,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.core.errors import DatasetError
 from pytest_mlms.core.memory import shortage
 from pytest_mlms.core.records import Place
@@ -50,7 +50,6 @@ from pytest_mlms.measure.pipeline.tables import (
     read_labels_csv,
 )
 
-Array = NDArray[Any]
 Batch = dict[str, Array]
 
 _AHEAD = 4  # batches

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.core.errors import DatasetError, OutputError
 from pytest_mlms.manifest.output_steps import Classes
 from pytest_mlms.manifest.schema import Output
@@ -19,8 +19,6 @@ from pytest_mlms.measure.pipeline.dataset import Dataset
 from pytest_mlms.measure.pipeline.geometry import Geometry, geometry_of
 from pytest_mlms.measure.pipeline.objects import Detections, LabelledObjects
 from pytest_mlms.measure.pipeline.step_files import read_names
-
-Array = NDArray[Any]
 
 _DROPPED = -1
 _SHOWN = 5  # names in a message

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.core.errors import DatasetError
 from pytest_mlms.manifest.steps import MOST_PIXELS, Crop, InputStep, Pad, Resize
 
@@ -171,9 +171,6 @@ def padded_size(size: Size, borders: Borders) -> Size:
     """Return the size of an image with its borders."""
     height = size.height + borders.top + borders.bottom
     return Size(height, size.width + borders.left + borders.right)
-
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)

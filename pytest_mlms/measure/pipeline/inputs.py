@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.core.errors import DatasetError
 from pytest_mlms.manifest.schema import BATCH, Input
 from pytest_mlms.manifest.steps import (
@@ -55,7 +56,6 @@ def start_state(spec: Input, size: int) -> NDArray[Any]:
     return np.full(shape, spec.start or 0, spec.element_type)
 
 
-Array = NDArray[Any]
 Element = bytes | str | tuple[str, str] | Array
 """An element of a dataset: the content of a file, a text, a pair of them, or an array."""
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.core.errors import DatasetError
 from pytest_mlms.core.tasks import LabelForm
 from pytest_mlms.measure.pipeline.npz import StoredRows, read_npy
@@ -24,7 +24,6 @@ __all__ = [
     "texts_of",
 ]
 
-Array = NDArray[Any]
 Labels = Array | Sequence[Any]
 ClassNumbers = Mapping[str, int]
 

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.core.errors import DatasetError
 from pytest_mlms.core.files import open_regular
 from pytest_mlms.core.memory import shortage
@@ -69,8 +70,6 @@ class StoredRows(Sequence[NDArray[Any]]):
             raise DatasetError("the file was cut off while it was read; run again")
         return np.frombuffer(data, self.dtype).reshape(row)
 
-
-Array = NDArray[Any]
 
 _CHUNK = 1 << 20  # bytes
 _LARGEST_READ = 64 << 20  # bytes of an array that is read whole

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.measure.pipeline.geometry import Geometry
 
 Values = Sequence[Any] | NDArray[Any]
@@ -30,8 +31,6 @@ class Selected(Sequence[Any]):
     def __getitem__(self, index: Any) -> Any:
         return self._values[self._numbers[index]]
 
-
-Array = NDArray[Any]
 
 RunLengths = dict[str, Any]
 """A mask as pycocotools encodes it: ``size`` (height, width) and ``counts``, bytes."""

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.measure.pipeline.geometry import (
-    Array,
     Method,
     Pairs,
     Size,

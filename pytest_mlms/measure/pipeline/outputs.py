@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.core.errors import DatasetError, OutputError
 from pytest_mlms.core.files import FileState
 from pytest_mlms.manifest.output_steps import Dequantize, DropBackground, Image, Sigmoid
@@ -29,8 +29,6 @@ from pytest_mlms.manifest.text_steps import (
 )
 from pytest_mlms.measure.pipeline import observers
 from pytest_mlms.measure.pipeline.step_files import decode, read_names, read_text, state_of
-
-Array = NDArray[Any]
 
 _HALF = 0.5  # the threshold of probabilities
 _MOST_CLASSES = 100_000_000  # beyond which a number is no class's

@@ -18,11 +18,11 @@ from mlms_predictors._run.pictures import (
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.core.errors import DatasetError
 from pytest_mlms.manifest.steps import MOST_PIXELS, Crop, Decode, Pad, Resize, check_channels
 from pytest_mlms.measure.pipeline import opencv_resizing, tensorflow_resizing
 from pytest_mlms.measure.pipeline.geometry import (
-    Array,
     Method,
     Size,
     crop_window,

@@ -9,15 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from mlms_predictors._run.protobuf import fields, last_value, values
-from numpy.typing import NDArray
 
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.core.errors import DatasetError
 from pytest_mlms.manifest.schema import Input
 from pytest_mlms.measure.pipeline.labels import LabelForm, Labels
 from pytest_mlms.measure.pipeline.pictures import decode_label_image, decode_mask
 from pytest_mlms.measure.pipeline.record_files import RecordFile, open_records, record_kind
-
-Array = NDArray[Any]
 
 _IMAGE = "image/encoded"
 _LABELS = ("label", "image/class/label")

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
-from numpy.typing import NDArray
 
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.core.errors import DatasetError, MlmsError
 from pytest_mlms.core.extras import install
 from pytest_mlms.manifest.schema import Input
@@ -35,8 +35,6 @@ from pytest_mlms.manifest.text_steps import (
 )
 from pytest_mlms.measure.pipeline import observers
 from pytest_mlms.provide.artifacts.digest import POINTER_ADVICE, is_pointer
-
-Array = NDArray[Any]
 
 _FORMATS = ("WAV", "WAVEX", "RF64", "FLAC", "OGG", "MP3", "AIFF")
 _MOST_SAMPLES = 1 << 28  # of all channels: 4.6 hours of 16 kHz

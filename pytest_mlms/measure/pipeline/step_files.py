@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.core.errors import DatasetError, MlmsError
 from pytest_mlms.core.extras import install
 from pytest_mlms.core.files import FileState, read_regular
@@ -202,9 +202,6 @@ def _loaded(file: str) -> Any:
     except Exception as error:  # its errors are plain ones
         advice = "name a tokenizer.json of Hugging Face's tokenizers"
         raise DatasetError(f"{name} is no tokenizer: {error}; {advice}") from error
-
-
-Array = NDArray[Any]
 
 
 def tokenize(text: Any, parameters: Tokenize) -> Array:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.core.errors import DatasetError
 from pytest_mlms.core.files import open_regular, read_regular
 from pytest_mlms.measure.pipeline import observers
@@ -228,8 +228,6 @@ class FolderFiles(Sequence[bytes]):
             problem = f"the file can't be read: {error.strerror}"
             raise DatasetError(f"{problem}; {advice}") from error
 
-
-Array = NDArray[Any]
 
 _NPY = ".npy"
 _MOST_NUMBERS = 1 << 20  # characters of a cell that is read as numbers

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.measure.pipeline.geometry import (
-    Array,
     Method,
     Pairs,
     Positions,

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.measure.trace import LEVELS
 from pytest_mlms.measure.trace.spans import Spans, Trace
 
-Array = NDArray[Any]
 Key = TypeVar("Key", bound=Hashable)
 
 _TRIM = 0.2  # of the values, at each end

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.measure.trace import BY_LAYER, BY_PHASE, PHASES
 from pytest_mlms.measure.trace.spans import CounterSeries, Trace
 from pytest_mlms.measure.trace.tables import layers_of_run
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.measure.trace import LEVELS
 from pytest_mlms.measure.trace.records import TraceMetadata, TraceRun
-
-Array = NDArray[Any]
 
 SPAN_COLUMNS = {
     "level": "u1",

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.files import read_arrays, replacing
 from pytest_mlms.core.serialization import from_plain, parse_json, to_plain
@@ -33,7 +33,6 @@ from pytest_mlms.measure.trace.spans import (
 
 __all__ = ["load_trace", "save_trace"]
 
-Array = NDArray[Any]
 
 _FORMAT = 1
 _UNREADABLE = (ValueError, KeyError, TypeError)

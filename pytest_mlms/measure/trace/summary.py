@@ -8,11 +8,11 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.measure.structure.cost import LayerCost, ModelCost
 from pytest_mlms.measure.trace.correlate import Parents, parents_of, sums_by, trimmed_mean
 from pytest_mlms.measure.trace.records import (
@@ -42,8 +42,6 @@ from pytest_mlms.measure.trace.tables import (
 
 __all__ = ["SlowLayer", "TraceSummary", "summarize"]
 
-
-Array = NDArray[Any]
 
 _MOST_TYPES = 30  # of layers in a summary of a model's cost
 

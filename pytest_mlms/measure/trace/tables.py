@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.core.files import write_atomically
 from pytest_mlms.measure.trace.correlate import (
     Intervals,
@@ -29,8 +29,6 @@ from pytest_mlms.measure.trace.correlate import (
     trimmed_mean,
 )
 from pytest_mlms.measure.trace.spans import Spans, Trace
-
-Array = NDArray[Any]
 
 
 class LayerKey(NamedTuple):

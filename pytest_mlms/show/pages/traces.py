@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from markupsafe import Markup
-from numpy.typing import NDArray
 
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.files import DamagedFile, content_size
 from pytest_mlms.core.text import shortened
@@ -23,8 +22,6 @@ from pytest_mlms.show.pages.canvas import Context, Figure, Plot, around
 from pytest_mlms.show.pages.drawing import Axis, Scale, microsecond_tick, microseconds, rows_axis
 from pytest_mlms.show.pages.item import ItemView
 from pytest_mlms.show.pages.layers import layers_figures, roofline_figures, types_of
-
-Array = NDArray[Any]
 
 _MOST_BYTES = 256 * 2**20  # of the content of a file of spans
 _MOST_SPANS = 240  # of a timeline

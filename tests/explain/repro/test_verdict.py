@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.records import Comparison, Verdict
 from pytest_mlms.decide.upgrade.decision import compare_rounds
 from pytest_mlms.decide.upgrade.figures import Figure
 from pytest_mlms.decide.upgrade.output_check import check_outputs
 from pytest_mlms.decide.upgrade.round_estimate import RoundSpan
-from pytest_mlms.explain.repro.bundle import Array, Bundle, Expectation
+from pytest_mlms.explain.repro.bundle import Bundle, Expectation
 from pytest_mlms.explain.repro.verdict import (
     Effort,
     Seen,

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mlms_predictors._run.replies import UsageReply
 
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.core.records import Estimate, Limit, Place, Verdict
-from pytest_mlms.core.statistics import Array
 from pytest_mlms.measure.agent.predictor import Predictor, ScenarioRun
 from pytest_mlms.measure.evaluate.limits import decide, explain, judge, worst
 from pytest_mlms.measure.evaluate.process_result import (

@@ -12,6 +12,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.core.errors import OutputError
 from pytest_mlms.measure.evaluate.agreement import are_probabilities
 from pytest_mlms.measure.evaluate.closeness import check_finite, finite_rows
@@ -22,7 +23,7 @@ from pytest_mlms.measure.evaluate.ranked_scores import (
     calibration_errors,
 )
 from pytest_mlms.measure.evaluate.tasks.labels import labels_of, number_texts
-from pytest_mlms.measure.evaluate.tasks.task import Array, Evidence, Scorer, Task
+from pytest_mlms.measure.evaluate.tasks.task import Evidence, Scorer, Task
 from pytest_mlms.measure.pipeline import class_numbers, postprocess, read_labels, table_of, top_k
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.core.errors import DatasetError
-from pytest_mlms.measure.evaluate.tasks.task import Array
 from pytest_mlms.measure.pipeline import opencv_resizing
 from pytest_mlms.measure.pipeline.geometry import Size
 

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.core.errors import OutputError
 from pytest_mlms.manifest.output_steps import Masks
 from pytest_mlms.manifest.schema import Output
@@ -20,7 +21,6 @@ from pytest_mlms.measure.evaluate.average_precision import (
     joined_matches,
 )
 from pytest_mlms.measure.evaluate.tasks.task import (
-    Array,
     BoxMark,
     ClassCounts,
     Evidence,

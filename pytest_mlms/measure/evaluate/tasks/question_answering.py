@@ -16,11 +16,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.core.errors import DatasetError, MlmsError, OutputError
 from pytest_mlms.core.serialization import parse_json
 from pytest_mlms.manifest.schema import Output
 from pytest_mlms.manifest.text_steps import Tokenize
-from pytest_mlms.measure.evaluate.tasks.task import Array, Scorer, Task
+from pytest_mlms.measure.evaluate.tasks.task import Scorer, Task
 from pytest_mlms.measure.evaluate.tasks.text_task import (
     TextEvidence,
     TextScorer,

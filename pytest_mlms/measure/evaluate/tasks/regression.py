@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.measure.evaluate.closeness import check_finite
 from pytest_mlms.measure.evaluate.tasks.labels import finite_label, labels_of, number_texts
-from pytest_mlms.measure.evaluate.tasks.task import Array, Evidence, Scorer, Task
+from pytest_mlms.measure.evaluate.tasks.task import Evidence, Scorer, Task
 from pytest_mlms.measure.pipeline.outputs import steps_done
 
 if TYPE_CHECKING:

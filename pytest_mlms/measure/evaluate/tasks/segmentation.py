@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.core.errors import OutputError
 from pytest_mlms.manifest.output_steps import Mask
 from pytest_mlms.measure.evaluate.tasks.labels import (
@@ -16,7 +17,6 @@ from pytest_mlms.measure.evaluate.tasks.labels import (
     resized_mask,
 )
 from pytest_mlms.measure.evaluate.tasks.task import (
-    Array,
     ClassCounts,
     Evidence,
     MaskPair,

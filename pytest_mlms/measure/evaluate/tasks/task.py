@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.core.tasks import LabelForm
 
 if TYPE_CHECKING:
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Array", "Evidence", "LabelForm", "Scorer", "Task"]
 
-
-Array = NDArray[Any]
 
 _LONGEST_SIDE = 128  # of a mask that is kept, in pixels
 

@@ -14,14 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.core.errors import DatasetError, OutputError
 from pytest_mlms.manifest.schema import Output
-from pytest_mlms.measure.evaluate.tasks.task import (
-    Array,
-    Evidence,
-    Scorer,
-    Task,
-)
+from pytest_mlms.measure.evaluate.tasks.task import Evidence, Scorer, Task
 from pytest_mlms.measure.evaluate.tasks.text_task import divided
 from pytest_mlms.measure.pipeline import Dataset
 from pytest_mlms.measure.pipeline.outputs import decode_tokens, without_padding

@@ -20,15 +20,11 @@ from typing import Any, ClassVar, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.core.errors import DatasetError, MlmsError, OutputError
 from pytest_mlms.core.extras import install
 from pytest_mlms.manifest.schema import Output
-from pytest_mlms.measure.evaluate.tasks.task import (
-    Array,
-    Evidence,
-    Scorer,
-    Task,
-)
+from pytest_mlms.measure.evaluate.tasks.task import Evidence, Scorer, Task
 from pytest_mlms.measure.pipeline import Dataset
 from pytest_mlms.measure.pipeline.outputs import decode_texts, normalized_label
 

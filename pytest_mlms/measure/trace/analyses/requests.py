@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass, fields
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.measure.trace.analyses.analysis import (
     Analysis,
     Row,
@@ -22,8 +22,6 @@ from pytest_mlms.measure.trace.counters import counter_rows, phase_rows
 from pytest_mlms.measure.trace.records import DeviceTime
 from pytest_mlms.measure.trace.spans import Spans, Trace
 from pytest_mlms.measure.trace.summary import TraceContext, device_time
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ https://github.com/google/perfetto/blob/main/protos/perfetto/trace/perfetto_trac
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.core.files import replacing
 from pytest_mlms.measure.trace.correlate import parents_of
 from pytest_mlms.measure.trace.exporters.perfetto_events import (
@@ -24,8 +24,6 @@ from pytest_mlms.measure.trace.exporters.perfetto_events import (
 )
 from pytest_mlms.measure.trace.exporters.perfetto_packets import first_packets, note_packet
 from pytest_mlms.measure.trace.spans import Spans, Trace
-
-Array = NDArray[Any]
 
 SUFFIX = ".pftrace"
 DESCRIPTION = "Perfetto's protocol buffers"

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.measure.trace.exporters.perfetto_packets import (
     NEEDS_STATE,
     SEQUENCE,
@@ -31,8 +30,6 @@ from pytest_mlms.measure.trace.exporters.perfetto_packets import (
 )
 from pytest_mlms.measure.trace.records import TraceRun
 from pytest_mlms.measure.trace.spans import Spans, Trace, Track
-
-Array = NDArray[Any]
 
 _ENDS = np.array(0, "i1")
 _BEGINS = np.array(1, "i1")

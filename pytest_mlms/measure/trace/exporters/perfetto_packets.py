@@ -12,14 +12,11 @@ import struct
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pytest_mlms.core.arrays import Array
 from pytest_mlms.measure.trace import LEVELS
-
-Array = NDArray[Any]
 
 _VARINT = 0
 _FIXED64 = 1
