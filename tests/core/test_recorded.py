@@ -20,7 +20,7 @@ WRITERS = {
     "show/report/reporter.py",  # names that users' own tests may not use
     "show/report/benchmark_json.py",  # it copies them
     "distribute/remote/result_transfer.py",  # a worker's own files, and the loss of them
-    "distribute/remote/ssh.py",  # of another record
+    "distribute/remote/hosts.py",  # of another record
     "show/portal/index_writer.py",  # it checks each path by is_file_of_run
     "show/portal/api.py",  # a part of an address
     "provide/artifacts/fetch.py",  # a folder of the cache
