@@ -271,7 +271,7 @@ class _Filling:
     def _html(self, item: ItemView, extent: Extent) -> Markup:
         parts = environment().get_template("_parts.html").module
         is_open = _is_open(item)
-        return parts.entry(
+        text = parts.entry(  # type: ignore[attr-defined]
             item,
             run=item.run if self._names_run else "",
             found=findings_of(item),
@@ -281,6 +281,7 @@ class _Filling:
             has_place=is_open or self._places_differ,
             details=extent != "row",
         )
+        return Markup(text)
 
 
 def _is_open(item: ItemView) -> bool:
