@@ -135,12 +135,13 @@ class SoakRun:
     ) -> tuple[float, bool]:
         """Return the largest difference from the first outputs, as a multiple of rounding.
 
-        It is infinite where they have another form, which is told, too; unless rounding decides the
-        form, such as how many objects there are, and all of these are near some that it gave.
+        It is infinite where the first ones have NaN, of which nothing is known, and where outputs
+        have another form, which is told, too; unless rounding decides the form, such as how many
+        objects there are, and all of these are near some that it gave.
         """
         sweep = own_sweep(first, self._rules)
         sweep.add(first, outputs, [""], nearby)
-        difference = math.inf if sweep.problem else sweep.ratio
+        difference = math.inf if sweep.problem or sweep.nan else sweep.ratio
         forms = (problem_of(name, outputs.get(name), first[name], "the start") for name in first)
         return difference, math.isinf(difference) and any(forms)
 
@@ -287,7 +288,8 @@ def _differences(sides: Sides) -> Estimate:
     difference = sides[0]["difference"]
     repeats = [np.array_split(side["repeat"], _PARTS)[0] for side in sides]
     by_call = [float(np.median(repeat)) for repeat in repeats]
-    if len(sides) > 1 and max(by_call) <= 1 and _drifts_as(sides[0], sides[1]):
+    is_known = max(by_call) <= 1 or math.isinf(min(by_call))  # or NaN, on both sides alike
+    if len(sides) > 1 and is_known and _drifts_as(sides[0], sides[1]):
         return _exactly(0.0, sides)
 
     found = _exactly(float(difference.max()), sides)

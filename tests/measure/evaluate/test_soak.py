@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -74,6 +74,37 @@ def test_outputs_of_later_blocks_differ_by_more_than_rounding_decides(
         soak.run()
     assert found[0] == 0
     assert least <= max(found[1:]) <= most
+
+
+def nan(x: Any) -> Any:
+    return np.full_like(x, np.nan)
+
+
+@pytest.mark.parametrize(
+    ("b", "a", "verdict"),
+    [
+        (chaos, [], Verdict.PASSED),
+        (nan, [], Verdict.FAILED),
+        (nan, [chaos], Verdict.FAILED),
+        (chaos, [nan], Verdict.PASSED),
+        (nan, [nan], Verdict.PASSED),
+    ],
+)
+def test_nan_from_the_beginning_is_no_output_that_stays_the_same(
+    b: Any, a: Sequence[Any], verdict: Verdict
+) -> None:
+    def running(give: Callable[[Any], Any]) -> Any:
+        model: Any = Model(give, again=give)
+        model._outputs = [give]
+        return lambda: contextlib.nullcontext(model)
+
+    soak = SoakRun(dict(zip("ba", map(running, [b, *a]), strict=False)), BATCH, 0.001)
+    while len(soak.series["b"].calls) < 40:
+        soak.run()
+    blocks = {side: series.arrays() for side, series in soak.series.items()}
+    estimates = estimate_soak(blocks["b"], blocks.get("a"))
+    limit = Limit("soak_outputs", 1.0, Place(Path("m.yaml"), 1))
+    assert judge([limit], estimates)[0].verdict is verdict
 
 
 def test_scores_that_drift_beside_boxes_in_pixels_are_beyond_rounding() -> None:
