@@ -14,7 +14,7 @@ from pytest_mlms.core.quantities import QUANTITIES
 from pytest_mlms.core.records import Limit, Stack
 from pytest_mlms.core.tasks import facts_of
 from pytest_mlms.manifest.load import LoadedManifest, option_problems
-from pytest_mlms.manifest.points import measures
+from pytest_mlms.manifest.scenarios import measures
 from pytest_mlms.provide.cases import Case, cases_of
 
 NOT_JUDGED = ("batch_agreement",)
