@@ -1,4 +1,6 @@
-"""The smallest model that still shows the failure of a bundle, found with both stacks."""
+"""The smallest model, and the fewest rows of a batch, that still show the failure of a bundle.
+
+It is found with both stacks; frameworks' profilers tell which layers became slower."""
 
 from __future__ import annotations
 
@@ -10,7 +12,10 @@ from typing import NamedTuple
 
 import onnx
 
-from pytest_mlms.core.arrays import Arrays
+from pytest_mlms.core.arrays import Array, Arrays
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.decide.upgrade.layer_diff import changed_layers
+from pytest_mlms.explain.bisect.delta_debugging import reduce_changes
 from pytest_mlms.explain.bisect.search import Outcome
 from pytest_mlms.explain.reduce.deviation import DepartingLayer, first_departure
 from pytest_mlms.explain.reduce.extraction import (
@@ -33,12 +38,81 @@ from pytest_mlms.explain.reduce.judging import (
 )
 from pytest_mlms.explain.reduce.network import Network, read_network
 from pytest_mlms.explain.reduce.result import Reduction, Size
-from pytest_mlms.explain.reduce.rows import fewest_rows, with_rows
 from pytest_mlms.explain.reduce.search import Found, Judged, Nodes, Progress, Step, smallest_nodes
 from pytest_mlms.explain.reduce.sides import Sides
-from pytest_mlms.explain.reduce.slower_layers import slower_layers, slower_nodes
 from pytest_mlms.explain.repro.bundle import Bundle
 from pytest_mlms.explain.repro.sides import batch_of
+
+
+def with_rows(inputs: Arrays, batch: int, rows: Sequence[int]) -> dict[str, Array]:
+    """Return inputs with some of the rows of each array whose first axis is the batch."""
+    found = {}
+    for name, array in inputs.items():
+        is_batch = array.ndim > 0 and len(array) == batch
+        found[name] = array[list(rows)] if is_batch else array
+    return found
+
+
+def fewest_rows(
+    batch: int, departing: Sequence[int], test: Callable[[Sequence[int]], Outcome]
+) -> tuple[int, ...]:
+    """Return the fewest rows that show the failure, all where no smaller batch does.
+
+    ``departing`` are those whose outputs depart, the worst first: that one alone is tried, and then
+    all of them. Where none are known, rows are taken out by delta debugging. All rows together show
+    the failure, which is not tested.
+    """
+    everything = tuple(range(batch))
+    if batch == 1:
+        return everything
+    if not departing:
+        return reduce_changes(batch, test).changes
+    for rows in ((departing[0],), tuple(sorted(departing))):
+        if len(rows) < batch and max(rows) < batch and test(rows) is Outcome.BAD:
+            return rows
+    return everything
+
+
+_PROFILED = 10  # calls
+
+
+def slower_layers(sides: Sides, model: Path, inputs: Arrays) -> list[str]:
+    """Return the layers that take longer on the new side, the largest change first.
+
+    None where a framework has no profiler.
+    """
+    try:
+        old, new = (side.load(model).profile(inputs, _PROFILED) for side in sides)
+    except MlmsError:
+        return []
+    changes = changed_layers(old, new)
+    return [layer.name for layer in changes if layer.type and layer.change > 0]
+
+
+def slower_nodes(network: Network, layers: Sequence[str]) -> list[int]:
+    """Return the nodes of layers, which a framework may have fused and renamed.
+
+    A fused layer has the name of one of its nodes in its own, or that of a tensor they write.
+    """
+    found: dict[int, None] = {}
+    for layer in layers:
+        number = _node_of(network, layer)
+        if number is not None:
+            found[number] = None
+    return list(found)
+
+
+def _node_of(network: Network, layer: str) -> int | None:
+    """Return the node whose name, or whose tensor's name, is the longest in a layer's name."""
+    best: tuple[int, int] | None = None
+    for number, node in enumerate(network.nodes):
+        for name in (node.name, *node.writes):
+            if name == layer:
+                return number
+            if name in layer and (best is None or len(name) > best[0]):
+                best = (len(name), number)
+    return None if best is None else best[1]
+
 
 _FUSED = (
     "no inner output departs once all can be seen, so the failure comes with an optimization "

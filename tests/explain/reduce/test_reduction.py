@@ -14,9 +14,8 @@ import pytest
 
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.explain.bisect.search import Outcome
-from pytest_mlms.explain.reduce.reduction import ReductionPlan, reduce_bundle
+from pytest_mlms.explain.reduce.reduction import ReductionPlan, fewest_rows, reduce_bundle
 from pytest_mlms.explain.reduce.result import Reduction, Size
-from pytest_mlms.explain.reduce.rows import fewest_rows
 from pytest_mlms.explain.reduce.search import Step
 from pytest_mlms.explain.repro.bundle import BundleSide, Expectation
 from tests.support.onnx_models import ModelBuilder
