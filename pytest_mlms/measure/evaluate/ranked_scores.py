@@ -31,48 +31,35 @@ class Areas(NamedTuple):
 
 
 class Curve(NamedTuple):
-    """The scores of a class, in falling order.
+    """The N scores of a class in falling order, and the L levels of equal ones.
 
     ``order`` (N) sorts the inputs, ``labelled`` (N) is whether each of them has the label then, and
-    ``first`` and ``end`` (N) are the places of the first input of its score and behind the last.
+    ``level`` (N) the number of its level. ``starts`` (L) is the place of each level's first input.
     """
 
     order: Array
     labelled: NDArray[np.bool_]
-    first: Array
-    end: Array
+    level: Array
+    starts: Array
 
     @staticmethod
     def of(scores: Array, has_label: NDArray[np.bool_]) -> Curve:
         """Return the curve of scores (N), by whether each input has the label (N)."""
         order = np.argsort(-scores, kind="stable")
-        rising = -scores[order]
-        first = np.searchsorted(rising, rising, side="left")
-        end = np.searchsorted(rising, rising, side="right")
-        return Curve(order, has_label[order], first, end)
+        _, starts, level = np.unique(-scores[order], return_index=True, return_inverse=True)
+        return Curve(order, has_label[order], level, starts)
 
     def areas(self, counts: Array) -> Areas:
         """Return the areas of R samples.
 
         ``counts`` (R x N) says how often each input is in each sample.
         """
-        drawn = counts[:, self.order]
-        places = np.flatnonzero(self.labelled)
-        weights = drawn[:, places]
-        of_all = _sums(drawn)
-        of_label = _sums(weights)
-        firsts, ends = self.first[places], self.end[places]
-        above = of_all[:, firsts]
-        right_above = of_label[:, np.searchsorted(places, firsts)]
-        until = of_all[:, ends]
-        right = of_label[:, np.searchsorted(places, ends)]
-        total = of_label[:, -1]
-        others = of_all[:, -1] - total
-        wrong = (above - right_above + until - right) / 2
+        levels = self._levels(counts)
+        total = levels.labelled.sum(axis=1)
+        others = levels.others.sum(axis=1)
         with np.errstate(divide="ignore", invalid="ignore"):
-            in_order = (weights * (others[:, np.newaxis] - wrong)).sum(axis=1)
-            precision = np.where(until > 0, right / until, 0.0)
-            average = (weights * precision).sum(axis=1) / total
+            in_order = (levels.labelled * levels.others_beaten).sum(axis=1)
+            average = (levels.labelled * levels.precision).sum(axis=1) / total
             return Areas(in_order / (total * others), average)
 
     def slopes(self) -> Areas:
@@ -81,37 +68,65 @@ class Curve(NamedTuple):
         They are derivatives, as of the influence function: with those of the ROC curve the variance
         is that of DeLong et al. (1988, Biometrics 44:837).
         """
+        once = np.ones((1, len(self.order)))
+        (roc,), (average,) = self.areas(once)
+        levels = _Levels(*(counts[0] for counts in self._levels(once)))
+        total = levels.labelled.sum()
+        others = levels.others.sum()
         found = Areas(np.empty(len(self.order)), np.empty(len(self.order)))
-        label = self.labelled.astype(np.float64)
-        of_label = _sums(label[np.newaxis])[0]
-        right_above, right = of_label[self.first], of_label[self.end]
-        total = of_label[-1]
-        others = len(label) - total
-        wrong = (self.first - right_above + self.end - right) / 2
         with np.errstate(divide="ignore", invalid="ignore"):
-            in_order = np.where(
-                self.labelled, 1 - wrong / others, (right_above + right) / total / 2
+            of_labelled = (levels.others_beaten / others - roc) / total
+            of_others = (levels.labelled_above / total - roc) / others
+            found.roc[self.order] = np.where(
+                self.labelled, of_labelled[self.level], of_others[self.level]
             )
-            roc = (in_order * label).sum() / total
-            found.roc[self.order] = (in_order - roc) / np.where(self.labelled, total, others)
-            precision = right / self.end
-            average = (precision * label).sum() / total
-            gain = label * (precision - average + _sums_from(label / self.end)[self.first])
-            loss = _sums_from(label * precision / self.end)[self.first]
-            found.precision[self.order] = (gain - loss) / total
+
+            # One more input makes the precision of its own level and of all that follow another.
+            hits = levels.labelled / levels.until
+            gain = levels.precision - average + _sums_from(hits)
+            loss = _sums_from(hits * levels.precision)
+            change = np.where(self.labelled, gain[self.level], 0.0) - loss[self.level]
+            found.precision[self.order] = change / total
         return found
 
+    def _levels(self, counts: Array) -> _Levels:
+        drawn = counts[:, self.order]
+        labelled = np.add.reduceat(drawn * self.labelled, self.starts, axis=1)
+        return _Levels(labelled, np.add.reduceat(drawn, self.starts, axis=1) - labelled)
 
-def _sums(values: Array) -> Array:
-    """Return the sums of the first 0, 1, … N of values (R x N) in each row."""
-    sums = np.zeros((len(values), values.shape[1] + 1))
-    np.cumsum(values, axis=1, out=sums[:, 1:])
-    return sums
+
+class _Levels(NamedTuple):
+    """How many inputs of each level have the label, and how many don't: the last axis is L."""
+
+    labelled: Array
+    others: Array
+
+    @property
+    def others_beaten(self) -> Array:
+        """How many others have a lower score, and half of those with the same."""
+        return np.asarray(_sums_from(self.others) - self.others / 2)
+
+    @property
+    def labelled_above(self) -> Array:
+        """How many with the label have a higher score, and half of those with the same."""
+        return np.asarray(self.labelled.cumsum(axis=-1) - self.labelled / 2)
+
+    @property
+    def until(self) -> Array:
+        """How many inputs have this score or a higher one."""
+        return np.asarray((self.labelled + self.others).cumsum(axis=-1))
+
+    @property
+    def precision(self) -> Array:
+        """The share of these that have the label; 0 where there are none."""
+        found = self.labelled.cumsum(axis=-1)
+        share = np.divide(found, self.until, out=np.zeros(found.shape), where=self.until > 0)
+        return np.asarray(share)
 
 
 def _sums_from(values: Array) -> Array:
-    """Return the sums of values (N) from each place on."""
-    return np.asarray(values[::-1].cumsum()[::-1])
+    """Return the sums of values from each place of the last axis on."""
+    return np.asarray(values[..., ::-1].cumsum(axis=-1)[..., ::-1])
 
 
 def calibration_errors(counts: Array, confidences: Array, right: NDArray[np.bool_]) -> Array:
