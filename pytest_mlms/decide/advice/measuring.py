@@ -41,7 +41,7 @@ from pytest_mlms.project import Project, download_limits
 from pytest_mlms.provide.artifacts.fetch import CaseFiles, fetch_files
 from pytest_mlms.provide.cases import Case
 from pytest_mlms.provide.host.capabilities import gather
-from pytest_mlms.provide.host.requirements import check_hardware
+from pytest_mlms.provide.host.matching import check_hardware
 from pytest_mlms.provide.stacks.installers import Show
 
 _TIMEOUT = 600.0  # seconds for a reply, where the settings say none
