@@ -195,7 +195,8 @@ def tell_failures_once(
                 from pytest_mlms.show.report.outcome import without_traceback
 
                 report.longrepr = without_traceback(f"{_label(item)}: {forms[0]}")
-            nodeid = terminal.config.cwd_relative_nodeid(report.nodeid)
+            own = getattr(report, "id", report.nodeid)  # a record since pytest 9.2
+            nodeid = terminal.config.cwd_relative_nodeid(own)
             begun = f"{'ERROR' if category == 'error' else 'FAILED'} {nodeid} - "
             shown = [visible(form) for form in forms]
             report.longrepr.reprcrash.message = fitted(shown, width - len(begun))

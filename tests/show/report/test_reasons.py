@@ -354,3 +354,12 @@ def test_warnings_of_a_run_are_told_apart_where_their_place_or_advice_does_not_d
             "  a.yaml:1: MlmsNotGated: --mlms-gate=q judges nothing; leave it out",
         ]
     )
+
+
+def test_a_failed_item_is_summed_up_where_pytest_starts_in_another_folder(project: Project) -> None:
+    project.edit("top1: {min: 0.95}", "top1: {min: 1.0}")
+    (project.folder / "pytest.ini").write_text("[pytest]\n")
+    result = project.run("-c", "manifests/pytest.ini", "--rootdir=manifests", "-k", "accuracy")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["FAILED manifests/digits.yaml::*top1*"])
+    result.stderr.no_fnmatch_line("*Traceback*")
