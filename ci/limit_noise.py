@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,6 +132,7 @@ class SimulatedPredictor:
     device = "cpu"
     load_waited = 0.0
     peak_is_since_load = True
+    unmeasured: ClassVar[dict[str, str]] = {}
     rss_before = 0
     import_seconds = None
 

@@ -297,6 +297,11 @@ class Options:
         metavar="PATTERN",
         repeatable=True,
     )
+    endpoint: tuple[str, ...] = _option(
+        "host that the endpoint of a stack may be on, other than this one; may be repeated",
+        metavar="HOST",
+        repeatable=True,
+    )
     predictors: tuple[Path, ...] = _option(
         "folder of more predictors, one file a framework; may be repeated",
         metavar="DIR",

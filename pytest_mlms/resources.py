@@ -95,9 +95,13 @@ def check_known(case: Case, session: Session) -> None:
 
 
 def _check_stack(case: Case, session: Session) -> None:
+    from pytest_mlms.provide.stacks.declared import serves
     from pytest_mlms.provide.stacks.launch import check_host
 
     check_host(case.stack)
+    if serves(session.predictors[case.stack.framework]) and not case.stack.server:
+        problem = f"stack {case.stack.name} has no server of {case.stack.framework}"
+        raise Unavailable(f"{problem}; name one that has 'serve' or 'endpoint': docs/servers.md")
     missing = _missing_here(case, session)
     if missing:
         raise Unavailable(_missing_text(case, missing[0]))
@@ -204,6 +208,7 @@ def launch_of(case: Case, files: CaseFiles, session: Session, item: pytest.Item)
             passthrough=session.config.env_passthrough,
             config=item.config,
             show=status.show,
+            hosts=session.config.endpoint,
         )
     return with_packages(launch)
 

@@ -12,6 +12,7 @@ from .gpus import NvmlDevice
 from .probe import Probe, ProbeUnavailable
 from .probes.nvml import STEPS
 from .probes.rapl import Rapl
+from .process import unseen
 
 SHORTEST = 0.1  # seconds; those of GPUs need STEPS of their counter
 _GAPS = 3  # between steps of a GPU's counter, whose median is its period
@@ -37,6 +38,8 @@ class EnergyMeter:
         self._first: Dict[str, float] = {}
         self._began = 0.0
         try:
+            if unseen():
+                raise ProbeUnavailable(unseen())
             self._probe.start()
             if not self.read():
                 reasons = "; ".join(sorted(set(self._probe.missing.values())))

@@ -6,7 +6,7 @@ from .arrivals import ClosedLoop, OpenLoop
 from .energy import EnergyMeter
 from .instances import Instances, Library
 from .load import Queries, Recorder, Reporter, run_load
-from .process import BusyThreads, PeakMemory
+from .process import BusyThreads, PeakMemory, has_server
 from .protocol import TIME, NamedArrays, OutgoingReply, Tensor
 from .replies import LoadRunReply, make_reply
 from .served import LoadCalls
@@ -96,7 +96,9 @@ def answer_load(
         busy = threads.count()
         record = LoadRunReply(
             peak_rss=peak.read(),
-            own_bytes=sum(array.nbytes for array in schedule.values())
+            own_bytes=0
+            if has_server()
+            else sum(array.nbytes for array in schedule.values())
             + sum(instance.bytes for instance in served),
             instance_bytes=instances.bytes,
             joules=joules,

@@ -7,6 +7,7 @@ knows. A value is one of TYPES, or the words to choose from. Nothing is imported
 CACHES is declared alike: ``{"env": {NAME: TEXT}, "options": {NAME: TEXT}}`` are the variables and
 options by which the framework keeps what it compiles in a folder, for which ``{caches}`` stands.
 LAYERS is ``{"env": {NAME: TEXT}}``: variables under which a GPU's layers have their own times.
+SERVES is ``{"ready": PATH}``, which servers that the predictor speaks with answer when they are.
 """
 
 import ast
@@ -63,6 +64,11 @@ def caches_of(path: Any) -> Dict[str, Dict[str, str]]:
 def layer_variables_of(path: Any) -> Dict[str, str]:
     """Return the variables of an agent whose layers on a GPU are timed: LAYERS of its file."""
     return (_literal_of(path, "LAYERS") or {}).get("env", {})
+
+
+def serves_of(path: Any) -> Dict[str, str]:
+    """Return what a predictor of servers needs of them, SERVES of its file; {} for any other."""
+    return _literal_of(path, "SERVES") or {}
 
 
 def _literal_of(path, name):

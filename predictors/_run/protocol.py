@@ -57,7 +57,9 @@ class Load(NamedTuple):
     and ``threads`` the CPU threads to use, None for the framework's default. ``options`` are the
     manifest's for this framework, such as ``{"mode": "compile"}``; a predictor refuses those that
     it does not know. ``allow_code`` says whether the user lets the model's files run code; no
-    manifest can say so.
+    manifest can say so. ``server`` is the stack's, for the predictors of servers: the ``command``
+    that starts it, the path ``ready``, "" for the predictor's, and the seconds ``timeout`` of its
+    start; or the ``endpoint`` of one that runs.
     """
 
     files: Dict[str, str]
@@ -65,6 +67,7 @@ class Load(NamedTuple):
     threads: Optional[int]
     options: Dict[str, Any]
     allow_code: bool = False
+    server: Optional[Dict[str, Any]] = None
 
 
 class Loaded(NamedTuple):
@@ -73,6 +76,7 @@ class Loaded(NamedTuple):
     ``threads`` is None where the framework has its default. ``default_output`` is the output that
     the framework gives a caller who names none, "" where it has no such one. ``device_facts`` are
     for the record: what the predictor set for the device, and where the framework runs which part.
+    ``server`` is the process that computes instead of this one, 0 for one that isn't ours.
     """
 
     model: Any
@@ -82,6 +86,7 @@ class Loaded(NamedTuple):
     outputs: List[Tensor]
     default_output: str = ""
     device_facts: Optional[Dict[str, str]] = None
+    server: Optional[int] = None
 
 
 class Layer(NamedTuple):

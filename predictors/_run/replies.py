@@ -63,7 +63,8 @@ class LoadReply(NamedTuple):
     follow began here; where the kernel cannot reset the peak, they are those of the process.
     ``l2_bytes`` is the size of a GPU's L2 cache, 0 if not told.
     ``default_output`` is the one of a caller who names none, "" where there is no such one, and
-    ``device_facts`` are the predictor's for the record.
+    ``device_facts`` are the predictor's for the record. ``unmeasured`` has the reason of each
+    quantity that can't be measured of this model, by name.
     """
 
     device: str
@@ -77,6 +78,7 @@ class LoadReply(NamedTuple):
     default_output: str = ""
     l2_bytes: int = 0
     device_facts: Optional[Dict[str, str]] = None
+    unmeasured: Dict[str, str] = {}
 
 
 class RunReply(NamedTuple):

@@ -188,6 +188,7 @@ class Worker:
             header["threads"],
             header.get("options", {}),
             header.get("allow_code", False),
+            header.get("server"),
         )
         self._on_device = DeviceMemory(request.device)
         resettable = self._peak.begin()
@@ -203,6 +204,10 @@ class Worker:
         self._on_device.count = functools.partial(self._predictor.device_memory, loaded)
         self._on_device.read()
         self._instances = Instances(self._predictor, loaded, request, self._on_device)
+        process.watch_server(loaded.server)
+        if process.has_server():  # all that it holds is the model's
+            self._peak = process.PeakMemory()
+            rss_before = 0
         self._peak.read()
         self._model_bytes = max(0, self._peak.held - rss_before)
         self._load_times = _LoadTimes(int(began * 1e9), int(ended * 1e9))
@@ -218,6 +223,7 @@ class Worker:
             default_output=loaded.default_output,
             l2_bytes=l2_bytes(loaded.device),
             device_facts=loaded.device_facts,
+            unmeasured=_unmeasured(),
         )
         return make_reply(record)
 
@@ -231,6 +237,7 @@ class Worker:
 
         Reply with the raw times, and with the last outputs for the first batch.
         """
+        process.find_processes()
         meter = EnergyMeter(self._loaded.device)
         idle_watts = meter.idle_watts(header.get("idle", 0.0))
         bind_seconds = 0.0
@@ -308,6 +315,7 @@ class Worker:
 
     def idle(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
         """Call nothing for some seconds; reply with the CPU time that other threads take."""
+        process.find_processes()
         before = process.cpu_time()
         time.sleep(header["seconds"])
         return make_reply(IdleReply(process.cpu_time() - before))
@@ -318,6 +326,7 @@ class Worker:
         The last outputs come with them if ``outputs`` is set, and the peaks of memory, which take
         some milliseconds to read, if ``memory`` is, with the times of two kinds of calls by events.
         """
+        process.find_processes()
         clock = self._device_clock
         if clock is not None:
             clock.seconds = []
@@ -339,6 +348,9 @@ class Worker:
 
     def usage(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
         """Reply with what the process holds, after Python's garbage was freed where asked."""
+        if process.unseen():
+            raise NotImplementedError("memory isn't seen: " + process.unseen())
+        process.find_processes()
         if header["collect"]:
             process.collect_garbage()
         record = UsageReply(
@@ -367,6 +379,7 @@ class Worker:
 
         Reply with the records of the queries, in parts.
         """
+        process.find_processes()
         request = request_of(header)
         schedule, library = take_library(request, arrays)
         self._library = library or self._library
@@ -438,6 +451,8 @@ class Worker:
 
         Reply with the status of each probe, and with spans and counters as columns.
         """
+        if process.has_server():
+            raise NotImplementedError("a server isn't traced: its work is in other processes")
         batch = dict(arrays)
         profiles = None
         if self._predictor.has_layers:
@@ -511,6 +526,7 @@ class Worker:
         self._samples.clear()
         self._library = []
         self._served = LoadCalls([])
+        process.watch_server(None)
         try:
             self._pool.close()
             self._predictor.close(loaded)
@@ -542,9 +558,13 @@ class Worker:
         return self._instances
 
     def _held(self):
-        """Return the bytes that the process and its device hold, and those that malloc gave out."""
+        """Return the bytes that the process and its device hold, and those that malloc gave out.
+
+        A server's allocations aren't told.
+        """
         on_device = self._on_device.now() or 0
-        return process.own_memory() + on_device, process.allocated_memory()
+        held = process.own_memory() + on_device
+        return (held,) if process.has_server() else (held, process.allocated_memory())
 
     def _event_times(self):
         """Return the seconds of calls on the first batch by events; None where there are none."""
@@ -599,6 +619,28 @@ class Worker:
             named.append((tensor.name, array))
         return named
 
+
+def _unmeasured():
+    """Return the reason of each quantity that can't be measured of a model, by name."""
+    found = {}
+    if process.has_server():
+        found["import_memory"] = "a server is measured as a whole"
+    if process.unseen():
+        found.update(dict.fromkeys(_OF_PROCESSES, process.unseen()))
+    return found
+
+
+_OF_PROCESSES = (
+    "peak_memory",
+    "memory_growth",
+    "start_time",
+    "load_time",
+    "first_inference",
+    "warm_up_time",
+    "cpu_time",
+    "idle_cpu",
+)
+"""Quantities of processes, or of their beginning, which a server that isn't ours doesn't tell."""
 
 REQUESTS = (
     "hello",

@@ -315,6 +315,11 @@ def _made(stack: Stack, cache: Path) -> Environment | None:
 
 
 def _content(stack: Stack) -> str:
+    if stack.endpoint:
+        return f"endpoint {stack.endpoint}"
+    if stack.serve:
+        server = f"server {shlex.join(stack.serve.command)}"
+        return ", ".join([*stack.requirements, server])
     if stack.container:
         return f"container {stack.container}"
     if stack.requirements:

@@ -100,6 +100,19 @@ class Library(NamedTuple):
     package: str
 
 
+class Serve(NamedTuple):
+    """How a stack's server is started: its command, the path that it answers once it is ready.
+
+    In ``command``, ``{port}`` stands for a free port, ``{graph}`` for a file of the model and
+    ``{threads}`` for their number. ``ready`` is "" for the predictor's own path, and ``timeout``
+    the longest start in seconds.
+    """
+
+    command: tuple[str, ...]
+    ready: str = ""
+    timeout: float = 120.0
+
+
 @dataclass(frozen=True)
 class Stack:
     """A declared software environment that runs agents.
@@ -111,7 +124,8 @@ class Stack:
     environment's folder; ``env_passthrough`` are patterns of pytest's variables that are passed on.
     An interpreter may have ``several`` frameworks: its ``framework`` is empty until it is asked for
     one. A stack with a ``variant`` runs the models of that variant only. ``options`` are those of
-    pip; ``model_options`` go to its predictor, instead of a model's own of the same name.
+    pip; ``model_options`` go to its predictor, instead of a model's own of the same name. The
+    predictor of a server starts it as ``serve`` says, or asks the one at ``endpoint``.
     pytest_mlms.provide.stacks.launch.prepare makes a Launch of a stack.
     """
 
@@ -134,6 +148,15 @@ class Stack:
     variant: str = ""
     model_options: tuple[tuple[str, str | int | float | bool], ...] = ()
     agent: tuple[str, ...] = ()
+    serve: Serve | None = None
+    endpoint: str = ""
+
+    @property
+    def server(self) -> dict[str, Any] | None:
+        """What its predictor is told of the server that it starts or asks; None without one."""
+        if self.endpoint:
+            return {"endpoint": self.endpoint}
+        return self.serve._asdict() if self.serve else None
 
     @property
     def label(self) -> str:
@@ -158,6 +181,7 @@ class Launch:
         packages: The exact packages of an interpreter that was there before, a line each.
         lacking: The reason why there are no ``packages``, or empty.
         inherited: The variables of ``env`` by which the caller changes what is measured.
+        server: The server that its predictor starts or asks, as ``Stack.server`` has it.
 
     In ``command`` and ``end``, ``{agent}`` stands for a name that each agent has for itself.
     """
@@ -172,6 +196,7 @@ class Launch:
     inherited: Mapping[str, str] = field(default_factory=dict)
     device: str = ""
     is_agent: bool = False
+    server: Mapping[str, Any] | None = None
 
 
 class OwnScale(NamedTuple):

@@ -136,6 +136,8 @@ class Resume:
         case = case_of(item)
         if digest is None or case is None or digest != case_digest(case, self._config):
             return False
+        if case.stack.server or (case.against is not None and case.baseline.stack.server):
+            return False  # which may serve something else by now
         if self._config.strict and failure_without_limits(case, item.config.stash[SESSION]):
             return False
         line = self.lines.get(item.nodeid)  # workers, which have to agree, have none

@@ -1,7 +1,7 @@
 """The contract: what every predictor does, on the digits network in its framework's own format.
 
 A framework runs in the stack of its name where that has been made (``bash ci/stacks NAME``), or
-else here. A framework that is in neither is skipped.
+else here. A framework that is in neither is skipped. Those of servers have test_oip.py.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 import onnx
 import psutil
 import pytest
+from mlms_predictors._run.options import serves_of
 from onnx.reference import ReferenceEvaluator
 
 from pytest_mlms.manifest import load
@@ -43,7 +44,7 @@ from tests.support.project import DIGITS, ROOT
 
 PREDICTORS = sorted((ROOT / "predictors").glob("[a-z]*.py"))
 CHOSEN = os.environ.get("MLMS_TEST_FRAMEWORKS", "").split()
-FRAMEWORKS = CHOSEN or [path.stem for path in PREDICTORS]
+FRAMEWORKS = CHOSEN or [path.stem for path in PREDICTORS if not serves_of(path)]
 LAUNCHES = {name: launch_of(name) for name in FRAMEWORKS}
 AVAILABLE = [name for name, launch in LAUNCHES.items() if launch]
 DIGITS_MANIFEST = load(DIGITS / "digits.yaml")

@@ -61,6 +61,7 @@ class FakePredictor:
         self.load_seconds = 0.3
         self.load_waited = 0.1
         self.peak_is_since_load = True
+        self.unmeasured: dict[str, str] = {}
         self.rss_before = 1 << 19
         self.interpreter_seconds = 0.1
         self.device_facts = None

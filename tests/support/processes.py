@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -82,6 +82,7 @@ class FakePredictor:
     rss_before = 0
     peak_is_since_load = True
     import_seconds = 0.05
+    unmeasured: ClassVar[dict[str, str]] = {}
 
     def __init__(self, call_seconds: Callable[[int], float], capacity: int = 10_000) -> None:
         self._call_seconds = call_seconds

@@ -287,7 +287,9 @@ def _software_of(spec: PredictorSpec) -> tuple[object, ...]:
     program, *flags = launch.command
     # Links beside each other, as python and python3; those of two environments are to one file.
     place = (os.path.realpath(os.path.dirname(program)), os.path.realpath(program))
-    return (place, flags, launch.env, launch.lock, spec.predictor, spec.case.options)
+    stack = spec.case.stack
+    program_and_server = (place, flags, launch.env, launch.lock, stack.serve, stack.endpoint)
+    return (*program_and_server, spec.predictor, spec.case.options)
 
 
 def _check_same_threads(a: Predictor, b: Predictor) -> None:

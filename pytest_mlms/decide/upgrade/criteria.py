@@ -184,6 +184,8 @@ def _missing(name: str, criteria: Criteria, rounds: Sequence[RoundRecord]) -> Co
         reason = _why_memory_untold(rounds[-1])
     if side := _silent(name, rounds):
         reason = f"{side} {_OF_ONE_SIDE[name][1]}"
+    for record in rounds[-1].sides.values() if rounds else ():
+        reason = (record.unmeasured or {}).get(name, reason)
     if quantity.kind == "accuracy":
         reason = "the model's outputs and labels don't give it"
     return Comparison(

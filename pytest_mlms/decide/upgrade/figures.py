@@ -136,7 +136,8 @@ def figures_of(
         if calls.a.size >= samples_for_percentile(99):
             figures["latency_p99"] = _percentile(calls, 99)
     figures.update(_of_process(measured))
-    return figures
+    unmeasured = {*measured.a.unmeasured, *measured.b.unmeasured}
+    return {name: figure for name, figure in figures.items() if name not in unmeasured}
 
 
 def group_figures(measured: Round, clock: Clock, inputs: RoundInputs) -> dict[str, Figure]:

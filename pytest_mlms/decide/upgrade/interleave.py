@@ -704,15 +704,17 @@ def _measured_side(
     first_seconds = clocks.bind_seconds + float(durations(first)[0]) - first_waited
     loaded = predictor.seconds_until_loaded
     times: dict[str, Any] = _times_of(timed, clocks)
+    is_peak = predictor.peak_is_since_load and "peak_memory" not in predictor.unmeasured
     return Side(
         **times,
         load_seconds=predictor.load_seconds - predictor.load_waited,
         first_seconds=first_seconds,
-        peak_bytes=last.peak_bytes if predictor.peak_is_since_load else None,
+        peak_bytes=last.peak_bytes if is_peak else None,
         start_seconds=None if loaded is None else loaded + first_seconds,
-        import_bytes=predictor.rss_before,
+        import_bytes=None if predictor.unmeasured else predictor.rss_before,
         device_memory=last.device_memory,
         event_times=last.event_times,
+        unmeasured=predictor.unmeasured,
     )
 
 
@@ -734,4 +736,5 @@ def _side_record(predictor: Predictor, measured: Side) -> SideRecord:
         event_times=measured.event_times,
         interpreter_seconds=predictor.interpreter_seconds,
         import_seconds=predictor.import_seconds,
+        unmeasured=predictor.unmeasured or None,
     )

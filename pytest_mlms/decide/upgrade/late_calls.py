@@ -129,12 +129,18 @@ class RoundGrowth:
         self._pair = pair
         self._watches = watches
         self._seconds = min(WATCH_SECONDS, longest / 2)
-        self._before = self._usage()
+        self._is_seen = all("memory_growth" not in pair[side].unmeasured for side in SIDES)
+        self._before = self._usage() if self._is_seen else {}
 
     def growth(
         self, calls: int, call_seconds: float, is_first: bool = False
     ) -> Mapping[SideName, float]:
-        """Return the bytes that a call of each side adds, after ``calls`` calls of its turns."""
+        """Return the bytes that a call of each side adds, after ``calls`` calls of its turns.
+
+        They are 0 where a side's memory isn't seen.
+        """
+        if not self._is_seen:
+            return dict.fromkeys(SIDES, 0.0)
         if is_first and not self._watches:
             calls += self._call_more(_CALLS - calls, call_seconds)
         after = self._usage()

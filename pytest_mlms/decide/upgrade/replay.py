@@ -316,4 +316,5 @@ def _side(arrays: Mapping[str, Array], record: SideRecord, side: SideName) -> Si
         peak_bytes=record.peak_bytes,
         import_bytes=record.import_bytes,
         device_memory=record.device_memory,
+        unmeasured=record.unmeasured or {},
     )

@@ -22,7 +22,8 @@ class SideRecord:
 
     ``interpreter_seconds`` and ``import_seconds`` are parts of ``start_seconds``, None if not told.
     ``device_memory`` is the peak on a GPU, None on the CPU. ``event_times`` are the seconds between
-    the events of a call there, and of one whose launches had a head start.
+    the events of a call there, and of one whose launches had a head start. ``unmeasured`` has the
+    reason of each quantity that can't be measured of the model.
     """
 
     pid: int
@@ -41,6 +42,7 @@ class SideRecord:
     device_memory: DeviceBytes | None = omitted_if_default(None)
     device_facts: Mapping[str, str] | None = omitted_if_default(None)
     event_times: tuple[float, float | None] | None = omitted_if_default(None)
+    unmeasured: Mapping[str, str] | None = omitted_if_default(None)
 
 
 @dataclass(frozen=True)

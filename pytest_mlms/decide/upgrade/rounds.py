@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -46,6 +46,7 @@ class Side:
     after them. ``all_times`` are those of each call up to the late ones, as if all inputs took the
     same time. ``device_memory`` is the peak on a GPU, ``event_times`` are the seconds between the
     events of a call there, and of one whose launches had a head start (None: it can't have one).
+    ``unmeasured`` has the reason of each quantity that can't be measured of the model.
     """
 
     wall: Array
@@ -65,6 +66,7 @@ class Side:
     all_times: Array | None = None
     device_memory: DeviceBytes | None = None
     event_times: tuple[float, float | None] | None = None
+    unmeasured: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def model_bytes(self) -> int | None:

@@ -314,6 +314,7 @@ def _facts_of(case: Case) -> dict[str, str]:
     stack, model = case.stack, case.model
     facts = {"interpreter": stack.interpreter or "", "container": stack.container or ""}
     facts["agent"] = shlex.join(stack.agent)
+    facts["server"] = shlex.join(stack.serve.command) if stack.serve else stack.endpoint
     for role, digest in model.sha256.items():
         facts[role] = f"{Path(getattr(model, role)).name} ({str(digest)[:8]})"
     options = {**model.options, **dict(stack.model_options)}

@@ -143,11 +143,17 @@ def _stack(stack: Stack) -> list[Any]:
     if stack.lock:
         declared["lock"] = _content(stack.lock)
     if stack.agent:
-        name = stack.agent[0]
-        program = name if "/" in name else shutil.which(name) or name
-        words = [_content(Path(word)) or word for word in (program, *stack.agent[1:])]
-        declared["agent"] = {"command": words}
+        declared["agent"] = {"command": _contents(stack.agent)}
+    if stack.serve:
+        declared["serve"] = {**declared["serve"], "command": _contents(stack.serve.command)}
     return [stack.name, stack.framework, declared]
+
+
+def _contents(command: Sequence[str]) -> list[str]:
+    """Return the words of a command, and for those that are files or programs their digests."""
+    name = command[0]
+    program = name if "/" in name else shutil.which(name) or name
+    return [_content(Path(word)) or word for word in (program, *command[1:])]
 
 
 def _options(config: Config) -> Mapping[str, Any]:

@@ -304,13 +304,15 @@ def _check_device(hello: HelloReply, spec: PredictorSpec) -> None:
 def _load(agent: Agent, spec: PredictorSpec, hello: HelloReply, start_seconds: float) -> Predictor:
     """Load the model; check what it really uses, and its signature."""
     case = spec.case
-    request = {
+    request: dict[str, Any] = {
         "files": {role: str(path) for role, path in spec.files.items()},
         "device": spec.device,
         "threads": case.threads,
         "options": {**case.options, **spec.options},
         "allow_code": spec.allow_code,
     }
+    if spec.launch.server:
+        request["server"] = dict(spec.launch.server)
     predictor = load_model(agent, request, hello, start_seconds)
     _check_used_device(spec, predictor.device)
     _check_used_threads(case, predictor.threads)
@@ -347,6 +349,7 @@ def load_model(
         default_output=loaded.default_output,
         l2_bytes=loaded.l2_bytes,
         device_facts=loaded.device_facts,
+        unmeasured=loaded.unmeasured,
     )
 
 

@@ -169,7 +169,8 @@ class Predictor:
     ``own_inputs`` and ``own_outputs`` are the model's own names by those
     of a manifest, where they differ. ``default_output`` is the model's own name of the output that
     the framework gives a caller who names none, "" where it has no such one. ``device_facts`` are
-    for the record: what its predictor set for the device, and what runs where.
+    for the record: what its predictor set for the device, and what runs where. ``unmeasured`` has
+    the reason of each quantity that can't be measured of it, by name.
     """
 
     agent: Agent
@@ -192,6 +193,7 @@ class Predictor:
     default_output: str = ""
     l2_bytes: int = 0
     device_facts: Mapping[str, str] | None = None
+    unmeasured: Mapping[str, str] = field(default_factory=dict)
     own_inputs: Mapping[str, str] = field(default_factory=dict)
     own_outputs: Mapping[str, str] = field(default_factory=dict)
 

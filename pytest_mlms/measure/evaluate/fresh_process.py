@@ -161,7 +161,7 @@ def _result(plan: PerformancePlan, predictor: Predictor, timed: _Timed) -> Proce
         warmup_calls=sum(map(len, timed.warm_up.latencies)),
         steady=timed.warm_up.steady and settling.is_settled,
         peak_bytes=run.peak_bytes - predictor.rss_before,
-        import_bytes=predictor.rss_before,
+        import_bytes=None if predictor.unmeasured else predictor.rss_before,
         peak_is_since_load=predictor.peak_is_since_load,
         calls=len(run.latencies),
         output_sha256=run.sha256,
@@ -177,12 +177,15 @@ def _result(plan: PerformancePlan, predictor: Predictor, timed: _Timed) -> Proce
         import_seconds=predictor.import_seconds,
         threads_busy=run.busy,
         device_memory=run.device_memory,
+        unmeasured=predictor.unmeasured or None,
     )
     return ProcessResult(record, run, _seconds_per_input(plan, run), settling, timed.batches)
 
 
 def _memory_growth(plan: PerformancePlan, predictor: Predictor, run: ScenarioRun) -> float:
     """Return the bytes that a call added: by the timed run, longer where it seems to leak."""
+    if "memory_growth" in predictor.unmeasured:
+        return math.nan
     growth = growth_between(0, run.grown, len(run.latencies))
     if growth < SUSPECT_GROWTH and not plan.watches_growth:
         return growth

@@ -234,7 +234,7 @@ def measure_load_process(
         warmup_calls=sum(map(len, warmed.latencies)),
         steady=warmed.steady,
         peak_bytes=view.peak_bytes - predictor.rss_before,
-        import_bytes=predictor.rss_before,
+        import_bytes=None if predictor.unmeasured else predictor.rss_before,
         peak_is_since_load=predictor.peak_is_since_load,
         calls=len(served.times),
         output_sha256="",
@@ -249,6 +249,7 @@ def measure_load_process(
         energy_missing=view.energy.missing,
         energy_period=view.energy.period,
         device_memory=view.device_memory,
+        unmeasured=predictor.unmeasured or None,
     )
     return LoadResult(
         record=record,

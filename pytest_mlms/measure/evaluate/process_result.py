@@ -104,7 +104,7 @@ class ProcessRecord:
     calls, None where that isn't known. ``batch_agreement`` is how far the outputs of inputs in a
     batch are from those alone, None where ``batch_missing`` says why. ``device_memory`` is the peak
     on a GPU, and ``device_time`` the median time of a call on it by its own events, None on the
-    CPU.
+    CPU. ``unmeasured`` has the reason of each quantity that can't be measured of the model.
     """
 
     start_seconds: float
@@ -135,6 +135,7 @@ class ProcessRecord:
     load: LoadRecord | None = omitted_if_default(None)
     device_memory: DeviceBytes | None = omitted_if_default(None)
     device_time: DeviceTime | None = omitted_if_default(None)
+    unmeasured: Mapping[str, str] | None = omitted_if_default(None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -301,6 +302,10 @@ def estimate_performance(
     estimates = {}
     for quantity in quantities_of("performance"):
         if quantity.estimator:
+            reasons = [(result.record.unmeasured or {}).get(quantity.name) for result in results]
+            if reason := next(filter(None, reasons), None):
+                estimates[quantity.name] = unmeasured(reason, len(results), confidence)
+                continue
             estimate = _estimate(quantity.estimator, results, confidence)
             if quantity.unit in _TIME_UNITS:
                 less_wait = _value_less_wait(quantity.estimator, results)

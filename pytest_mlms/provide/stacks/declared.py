@@ -8,8 +8,10 @@ import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
+from mlms_predictors._run.options import serves_of
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
@@ -38,6 +40,7 @@ __all__ = [
     "is_published",
     "package_of",
     "resolve",
+    "serves",
     "stack_files",
     "stacks_for",
     "variant_stacks",
@@ -248,8 +251,22 @@ def check_framework(stack: Stack, frameworks: Collection[str]) -> None:
         raise StackError(f"{stack.place}: {problem}; {advice}")
     if stack.agent:
         return  # it has options of its own, and refuses others
+    path = frameworks.get(stack.framework) if isinstance(frameworks, Mapping) else None
+    if stack.server and path is not None and not serves(path):
+        key = "serve" if stack.serve else "endpoint"
+        problem = f"{stack.framework} runs models itself, and asks no server"
+        raise StackError(f"{stack.place}: {problem}; write 'framework: oip', or leave out {key!r}")
     for _, problem in option_problems(stack.framework, dict(stack.model_options), frameworks):
         raise StackError(f"{stack.place}: {problem}")
+
+
+@lru_cache
+def serves(predictor: Path) -> bool:
+    """Return whether a predictor, by its file, speaks with servers instead of running models."""
+    try:
+        return bool(serves_of(predictor))
+    except (OSError, UnicodeDecodeError):  # the agent tells why it can't be read
+        return False
 
 
 def is_published(framework: str) -> bool:

@@ -29,7 +29,10 @@ NOT_IN_AGENTS = ("pip", "pytest-mlms", "uv")
 
 _TRUST = f"declare the stack in stacks.yaml, or trust the run by {TRUST_OPTION},"
 _COMMIT = re.compile(r"@[0-9a-f]{40}$")
-_ENVIRONMENT = ("agent", "env", "env_passthrough", "libraries", "options", "variant")
+_ENVIRONMENT = (
+    *("agent", "env", "env_passthrough", "libraries", "options", "variant"),
+    *("serve", "endpoint"),
+)
 """The declared keys that are no packages and change what a stack does."""
 
 

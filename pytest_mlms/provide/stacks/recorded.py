@@ -12,7 +12,7 @@ from typing import Any
 
 import mlms_predictors
 
-from pytest_mlms.core.records import Launch, Stack
+from pytest_mlms.core.records import Launch, Serve, Stack
 from pytest_mlms.provide.stacks.variables import is_secret
 
 HIDDEN = "***"
@@ -39,6 +39,8 @@ def declaration_of(stack: Stack) -> dict[str, Any]:
         "lock": str(stack.lock or ""),
         "container": stack.container,
         "agent": {"command": list(stack.agent)} if stack.agent else {},
+        "serve": _serve(stack.serve) if stack.serve else {},
+        "endpoint": stack.endpoint,
         "libraries": libraries,
         "variant": stack.variant,
         "options": _without_secrets(dict(stack.model_options)),
@@ -46,6 +48,11 @@ def declaration_of(stack: Stack) -> dict[str, Any]:
         "env_passthrough": list(stack.env_passthrough),
     }
     return {key: value for key, value in keys.items() if value}
+
+
+def _serve(serve: Serve) -> dict[str, Any]:
+    found: dict[str, Any] = {"command": list(serve.command), "timeout": f"{serve.timeout!r} s"}
+    return {**found, "ready": serve.ready} if serve.ready else found
 
 
 def _without_secrets(env: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,10 +14,12 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from pytest_mlms.core.errors import MlmsError, StackError
 from pytest_mlms.core.recorded import without_devices
-from pytest_mlms.core.records import Launch, Library, Stack
+from pytest_mlms.core.records import Launch, Library, Serve, Stack
+from pytest_mlms.core.units import parse_quantity
 from pytest_mlms.provide.stacks.environments import existing
 from pytest_mlms.provide.stacks.exact import (
     NOT_IN_AGENTS,
@@ -184,7 +186,16 @@ def _declared_stack(recorded: RecordedStack, trust: Trust) -> Stack:
         threads=recorded.threads,
         cores=recorded.cores,
         agent=tuple(declared.get("agent", {}).get("command", ())),
+        serve=_serve(declared.get("serve")),
+        endpoint=declared.get("endpoint", ""),
     )
+
+
+def _serve(declared: Mapping[str, Any] | None) -> Serve | None:
+    if not declared:
+        return None
+    timeout = parse_quantity(declared["timeout"], "s")
+    return Serve(tuple(declared["command"]), declared.get("ready", ""), timeout)
 
 
 def _has_same_packages(stack: Stack, recorded: RecordedStack, cache: Path) -> bool:

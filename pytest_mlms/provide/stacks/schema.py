@@ -15,11 +15,11 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from pytest_mlms.core.errors import ManifestError
 from pytest_mlms.core.files import read_regular
-from pytest_mlms.core.records import Library, Place, Stack
-from pytest_mlms.core.text import find_control
+from pytest_mlms.core.records import Library, Place, Serve, Stack
+from pytest_mlms.core.text import find_control, redact
 from pytest_mlms.manifest import yaml12
 from pytest_mlms.manifest.load import read, shown
-from pytest_mlms.manifest.types import PATTERNS, Closed, Positive, Scalar
+from pytest_mlms.manifest.types import PATTERNS, Closed, Positive, Scalar, Seconds
 from pytest_mlms.provide.stacks.variables import VARIABLE_PATTERN
 
 STACK_FILES = ("stacks.yaml", "stacks.yml")
@@ -121,8 +121,46 @@ class AgentEntry(Closed):
     ]
 
 
+def _check_command(command: list[str]) -> list[str]:
+    if not any("{port}" in word for word in command):
+        raise ValueError("no word has {port}, where the server gets its port; write it into one")
+    return command
+
+
+def _check_endpoint(text: str) -> str:
+    try:
+        parts = urlsplit(text)
+        is_plain = parts.hostname and not (parts.username or parts.query or parts.fragment)
+        is_good = is_plain and parts.scheme in ("http", "https") and parts.port != 0
+    except ValueError:  # of a port
+        is_good = False
+    if not is_good or find_control(text) or " " in text:
+        raise ValueError(
+            f"{redact(text)!r} is no address of a server; write one as in 'http://127.0.0.1:8000', "
+            f"without a user or a query"
+        )
+    return text
+
+
+class ServeEntry(Closed):
+    """How a server of models is started, which the predictor then asks."""
+
+    command: Annotated[
+        list[Annotated[str, Field(min_length=1)]],
+        Field(min_length=1, description="the program and its arguments, with {port}"),
+        AfterValidator(_check_command),
+    ]
+    ready: Annotated[
+        str, Field(pattern=r"^(/[!-~]*)?$", description="a path, as in /v2/health/ready")
+    ] = ""
+    timeout: Annotated[Seconds, Field(gt=0)] = 120.0
+
+
 class StackEntry(Closed):
-    """One stack: an interpreter, requirements for an environment, a container image, an agent."""
+    """One stack: an interpreter, requirements for an environment, a container image, an agent.
+
+    Its models may be on a server that is started, or at an endpoint.
+    """
 
     framework: str | None = Field(
         None, pattern=_NAME, description="its predictor's name, as in onnxruntime"
@@ -139,6 +177,8 @@ class StackEntry(Closed):
         None, pattern=r"^[A-Za-z0-9]", description="an image, as in name:1"
     )
     agent: AgentEntry | None = None
+    serve: ServeEntry | None = None
+    endpoint: Annotated[str, AfterValidator(_check_endpoint)] = ""
     libraries: dict[_LibraryName, SystemLibrary] = {}
     env: dict[_VariableName, str] = {}
     env_passthrough: list[_VariablePattern] = []
@@ -160,7 +200,9 @@ class StackEntry(Closed):
             raise ValueError(
                 "an environment is made with 'python'; leave out 'interpreter', or 'requirements'"
             )
-        if not (self.requirements or self.interpreter or self.container or self.agent):
+        if self.serve or self.endpoint:
+            self._check_server()
+        elif not (self.requirements or self.interpreter or self.container or self.agent):
             keys = "'requirements: […]', 'interpreter: …', 'container: …' or 'agent: …'"
             raise ValueError(f"has nothing to run in; write {keys}")
         if self.agent:
@@ -174,6 +216,19 @@ class StackEntry(Closed):
         if not self.requirements:
             self._check_no_environment_keys()
         return self
+
+    def _check_server(self) -> None:
+        key = "serve" if self.serve else "endpoint"
+        if self.serve and self.endpoint:
+            raise ValueError("'serve' starts a server, and 'endpoint' names one; leave out one")
+        for other in ("agent", "container"):
+            if getattr(self, other):
+                raise ValueError(f"{key!r} isn't there for {other!r} yet; leave out one of them")
+        if not self.framework:
+            raise ValueError(
+                f"'framework' is missing; write the predictor that speaks with the server beside "
+                f"{key!r}, as in 'framework: oip'"
+            )
 
     def _check_no_other_software(self) -> None:
         for key in ("requirements", "interpreter", "container"):
@@ -197,7 +252,7 @@ class StackEntry(Closed):
         return Stack(
             name,
             self.framework or "",
-            interpreter=self._located_interpreter(folder),
+            interpreter=self._located_interpreter(folder) or self._default_interpreter(),
             python=self.python,
             requirements=tuple(requirements),
             installer=self.installer,
@@ -212,8 +267,21 @@ class StackEntry(Closed):
             variant=self.variant,
             model_options=tuple(self.options.items()),
             agent=tuple(_located_words(self.agent.command, folder) if self.agent else ()),
+            serve=self._served(folder),
+            endpoint=self.endpoint,
             place=place,
         )
+
+    def _served(self, folder: Path) -> Serve | None:
+        if self.serve is None:
+            return None
+        command = tuple(_located_words(self.serve.command, folder))
+        return Serve(command, self.serve.ready, self.serve.timeout)
+
+    def _default_interpreter(self) -> str | None:
+        """Return the interpreter of the client of a server whose stack names none."""
+        has_server = self.serve or self.endpoint
+        return "current" if has_server and not self.requirements else None
 
     def _located_interpreter(self, folder: Path) -> str | None:
         """Return the interpreter; one that is a path of this machine is made absolute."""

@@ -69,7 +69,10 @@ _WORD = re.compile(r"[\w-]{1,64}", re.ASCII)
 
 _ARCHIVES = (".whl", ".zip", ".tar", ".gz", ".bz2", ".xz", ".lzma", ".tgz", ".tbz", ".txz", ".tlz")
 
-_NEEDED = ("agent", "container", "libraries", "env", "env_passthrough", "options", "variant")
+_NEEDED = (
+    *("agent", "container", "libraries", "env", "env_passthrough", "options", "variant"),
+    *("serve", "endpoint"),
+)
 """Keys that change what is measured beside exact packages."""
 
 _SOURCES = ("--index-url", "--extra-index-url", "--find-links", "--no-build-isolation")

@@ -19,6 +19,7 @@ _KEPT = (
     "manifests",
     "stack",
     "env_passthrough",
+    "endpoint",
     "predictors",
     "cache",
     "download_size",

@@ -39,6 +39,7 @@ class FakeServer:
     load_waited: float = 0.0
     rss_before: int = 0
     peak_is_since_load: bool = True
+    unmeasured: dict[str, str] = field(default_factory=dict)
     loads: list[LoadPlan] = field(default_factory=list)
 
     def run(self, scenario: str, batches: Any = (), **limits: Any) -> ScenarioRun:

@@ -38,7 +38,7 @@ def test_a_new_peak_of_memory_begins_after_a_reset() -> None:
 
 
 def test_memory_is_told_where_there_is_no_proc(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "_read_status", lambda key: None)
+    monkeypatch.setattr(process, "_read_status", lambda *_: None)
     assert process.rss() == process.peak_rss() > 1 << 20
 
 
@@ -88,7 +88,7 @@ def test_pages_of_programs_that_the_kernel_takes_are_in_no_peak(tmp_path: Path) 
 
 @linux
 def test_a_peak_is_no_less_than_what_is_resident(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "peak_rss", lambda: 1 << 20)  # as it lags behind by some pages
+    monkeypatch.setattr(process, "peak_rss", lambda *_: 1 << 20)  # as it lags behind by some pages
     peak = process.PeakMemory()
     peak.begin()
     assert peak.read() == pytest.approx(resident(), abs=1 << 20)

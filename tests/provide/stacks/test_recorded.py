@@ -31,6 +31,11 @@ made:
 image: {framework: mxnet, container: "python:3.11", interpreter: python3}
 there: {interpreter: bin/python}
 own: {framework: onnxruntime, agent: {command: [./agent, --fast]}}
+served:
+  framework: oip
+  requirements: [mlserver==1.7.1, numpy]
+  serve: {command: [mlserver, start, ./models, "{port}"], ready: /ready, timeout: 1 min}
+elsewhere: {framework: oip, endpoint: "https://models.example.org/v1"}
 """
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_mlms.core.errors import ManifestError
-from pytest_mlms.core.records import Library, Stack
+from pytest_mlms.core.records import Library, Serve, Stack
 from pytest_mlms.measure.agent.registry import find_predictors
 from pytest_mlms.provide.stacks.schema import is_wheel, load_stacks
 from tests.support.project import ROOT
@@ -142,6 +142,34 @@ def test_a_pyproject_without_stacks_declares_none(tmp_path: Path) -> None:
             "{interpreter: current, libraries: {a/b: {library: c, package: d}}}",
             "found 'a/b'; write",
         ),
+        (
+            "{framework: oip, serve: {command: [server]}}",
+            "serve.command: no word has {port}, where the server gets its port; write it into one",
+        ),
+        ("{framework: oip, serve: {command: []}}", "serve.command: "),
+        ("{framework: oip, serve: {command: ['{port}'], ready: ready}}", "a path, as in /v2/"),
+        ("{framework: oip, serve: {command: ['{port}'], timeout: 5}}", "serve.timeout: "),
+        ("{framework: oip, serve: {command: ['{port}'], timeout: 0 s}}", "serve.timeout: "),
+        ("{framework: oip, serve: {command: ['{port}'], port: 1}}", "unknown key 'port'"),
+        ("{serve: {command: ['{port}']}}", "'framework' is missing; write the predictor that"),
+        ("{endpoint: 'http://127.0.0.1:1'}", "as in 'framework: oip'"),
+        (
+            "{framework: oip, endpoint: 'http://h:1', serve: {command: ['{port}']}}",
+            "'serve' starts a server, and 'endpoint' names one; leave out one",
+        ),
+        (
+            "{framework: oip, container: 'a:1', serve: {command: ['{port}']}}",
+            "'serve' isn't there for 'container' yet",
+        ),
+        (
+            "{framework: oip, agent: {command: [a]}, endpoint: 'http://127.0.0.1:1'}",
+            "'endpoint' isn't there for 'agent' yet",
+        ),
+        ("{framework: oip, endpoint: '127.0.0.1:8000'}", "is no address of a server; write one"),
+        ("{framework: oip, endpoint: 'ftp://host'}", "is no address of a server"),
+        ("{framework: oip, endpoint: 'http://host:99999'}", "is no address of a server"),
+        ("{framework: oip, endpoint: 'http://u:secret@host'}", "'http://***@host' is no address"),
+        ("{framework: oip, endpoint: 'http://host/?token=secret'}", "is no address of a server"),
         ("{interpreter: current, installer: conda}", "'conda' is not known; write one of pip, uv"),
         ("{interpreter: current, nonsense: 1}", "unknown key 'nonsense'; write one of"),
         ("just text", "found 'just text'; write keys and values"),
@@ -165,6 +193,21 @@ all: {interpreter: current}
 'a b': {interpreter: current}
 c: {interpreter: ''}
 """
+
+
+def test_a_server_is_started_by_a_command_whose_paths_are_beside_the_file(tmp_path: Path) -> None:
+    text = (
+        "a: {framework: oip, serve: {command: [./run, '--port={port}', ./models], timeout: 2 min}}"
+    )
+    stack = load_stacks(write(tmp_path, text))["a"]
+    command = (str(tmp_path / "run"), "--port={port}", str(tmp_path / "models"))
+    assert stack.serve == Serve(command, "", 120.0)
+    assert stack.interpreter == "current", "its client needs a Python"
+
+
+def test_an_endpoint_needs_nothing_but_its_predictor(tmp_path: Path) -> None:
+    stack = load_stacks(write(tmp_path, "a: {framework: oip, endpoint: 'http://[::1]:80/x'}"))["a"]
+    assert (stack.endpoint, stack.interpreter) == ("http://[::1]:80/x", "current")
 
 
 def test_all_errors_of_a_file_are_reported_at_once(tmp_path: Path) -> None:

@@ -43,6 +43,8 @@ HARMLESS: dict[str, Any] = {
 HOSTILE = [
     ("agent", {"command": ["/bin/sh", "-c", "any"]}),
     ("container", "any:1"),
+    ("serve", {"command": ["/bin/sh", "-c", "any", "{port}"], "timeout": "1 s"}),
+    ("endpoint", "http://127.0.0.1:22"),
     ("libraries", {"libx.so": {"library": "libc.so.6", "package": "libc"}}),
     ("env", {"LD_PRELOAD": "x"}),
     ("env", {"PYTHONPATH": "/tmp/x"}),

@@ -1,0 +1,349 @@
+"""Servers of models: started here as a child, or running elsewhere; and connections to them.
+
+A server that is started belongs to the agent: it writes into the agent's log, and ends with the
+model. It has to stay in the foreground, and to listen on the loopback. One that runs elsewhere, an
+endpoint, is asked only. A token of the environment goes with each request, and into no text.
+
+Every wait is bounded. A request is sent once: what goes wrong with it is told, and not tried again.
+"""
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from typing import Any, Dict, NamedTuple, Optional
+from urllib.parse import urlsplit
+
+from .process import family
+from .protocol import Load
+
+TOKEN_VARIABLE = "MLMS_ENDPOINT_TOKEN"
+
+_BETWEEN = 0.01  # seconds between two looks at a server that starts
+_TO_END = 10.0  # seconds for a server to end by itself
+_AFTER_ITS_CONNECTION = 0.5  # seconds in which a server that crashes has ended
+_MOST_IDLE = 1.0  # seconds; servers close connections that are idle for longer, some after 5 s
+_LONGEST_TEXT = 300  # characters of what a server says
+_START_TIMEOUT = 120.0  # seconds
+_WORD = re.compile(r"\{(\w+)\}")
+
+
+class ServerError(RuntimeError):
+    """A server that ended, doesn't answer, or answers something else than was asked for."""
+
+
+class Answer(NamedTuple):
+    """The headers of an answer whose status is 200, and its body."""
+
+    headers: Any
+    body: bytes
+
+
+class Server:
+    """A server, started by the first ``open_server`` of its command, and ended by the last close.
+
+    ``process`` is None for an endpoint, and ``pid`` 0. ``timeout`` are the seconds in which it has
+    to be ready.
+    """
+
+    def __init__(self, url: str, timeout: float, process: Any = None):
+        self.timeout = timeout
+        parts = urlsplit(url)
+        self.url = url
+        self.scheme = parts.scheme
+        self.host = parts.hostname or ""
+        self.port = parts.port or (443 if parts.scheme == "https" else 80)
+        self.prefix = parts.path.rstrip("/")
+        self.process = process
+        self.users = 1
+
+    @property
+    def pid(self) -> int:
+        """The process that was started; 0 for an endpoint."""
+        return self.process.pid if self.process else 0
+
+    def ending(self) -> str:
+        """Return how a server that was started has ended; "" where it runs."""
+        if self.process is None or self.process.poll() is None:
+            return ""
+        status = self.process.returncode
+        if status >= 0:
+            return "the server ended with status %d" % status
+        return "the server was ended by %s" % _name_of(-status)
+
+    def end(self) -> None:
+        """End a server that was started, and all that it started."""
+        if self.process is None:
+            return
+        members = {member: _began(member) for member in family(self.process.pid)}
+        if self.process.poll() is None:
+            self.process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(_TO_END)
+        for member, began in members.items():
+            with contextlib.suppress(OSError):
+                if began and _began(member) == began:  # its number may be another's by now
+                    os.kill(member, signal.SIGKILL)
+        self.process.kill()  # does nothing where its end is known
+        self.process.wait()
+
+
+_servers: Dict[str, Server] = {}
+_lock = threading.Lock()
+
+
+def open_server(request: Load, ready: str) -> Server:
+    """Return the server of a request, once its path answers; ``ready`` is the one by default.
+
+    Copies of a model share it. Raises ValueError where the stack has none, and ServerError where it
+    can't be started, ends, or isn't ready in time; the log has what it wrote.
+    """
+    wanted = request.server
+    if not wanted:
+        raise ValueError(
+            "there is no server; write into the stack: 'serve: {command: [...]}', or 'endpoint: "
+            "http://127.0.0.1:8000'"
+        )
+    key = json.dumps([wanted, request.files, request.threads], sort_keys=True)
+    with _lock:
+        if key in _servers:
+            _servers[key].users += 1
+            return _servers[key]
+        if wanted.get("endpoint"):
+            server = Server(wanted["endpoint"], _START_TIMEOUT)
+            connection = Connection(server, server.timeout)
+            connection.ask("GET", ready)
+            connection.close()
+        else:
+            server = _start(request, wanted, ready)
+        _servers[key] = server
+        return server
+
+
+def close_server(server: Server) -> None:
+    """Leave a server; the last one who does ends it."""
+    with _lock:
+        server.users -= 1
+        if server.users:
+            return
+        for key in [key for key, other in _servers.items() if other is server]:
+            del _servers[key]
+    server.end()
+
+
+class Connection:
+    """A connection to a server, for one thread; ``timeout`` are the seconds of each wait.
+
+    Where it breaks, the end of the server is awaited for a moment, as it may be the reason.
+    """
+
+    def __init__(self, server: Server, timeout: float, awaits_end: bool = True):
+        self._server = server
+        self._awaited = _AFTER_ITS_CONNECTION if awaits_end else 0.0
+        self._timeout = timeout
+        self._open: Any = None
+        self._used = 0.0
+        self._token = os.environ.get(TOKEN_VARIABLE, "") if server.process is None else ""
+
+    def ask(
+        self, method: str, path: str, body: Any = None, headers: Optional[Dict[str, str]] = None
+    ) -> Answer:
+        """Send a request, and return its answer; raises ServerError for any but one of 200."""
+        what = "%s %s" % (method, path)
+        place = "without an answer"
+        try:
+            if self._open is None or time.monotonic() - self._used > _MOST_IDLE:
+                self._connect()
+            sent = dict(headers or {})
+            if self._token:
+                sent["Authorization"] = "Bearer " + self._token
+            self._open.request(method, self._server.prefix + path, body, sent)
+            answer = self._open.getresponse()
+            place = "within its answer"
+            content = answer.read()
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            problem = "%s: %s" % (what, self._problem(error, place))
+            raise self._error(problem, self._awaited) from None
+        self._used = time.monotonic()
+        if answer.status != 200:
+            self.close()
+            text = "%s was answered %d %s: %s"
+            reason = answer.reason or ""
+            raise self._error(text % (what, answer.status, reason, _message_of(content)))
+        return Answer(answer.headers, content)
+
+    def close(self) -> None:
+        """Close it; the next request opens another."""
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+    def _connect(self):
+        self.close()
+        server = self._server
+        if server.scheme == "https":
+            self._open = http.client.HTTPSConnection(
+                server.host, server.port, timeout=self._timeout
+            )
+        else:
+            self._open = http.client.HTTPConnection(server.host, server.port, timeout=self._timeout)
+        self._open.connect()
+
+    def _error(self, problem, seconds=0.0):
+        """Return the error of a request, with the end of the server if that comes in time."""
+        end = time.monotonic() + seconds
+        while self._server.process and not self._server.ending() and time.monotonic() < end:
+            time.sleep(_BETWEEN)
+        ending = self._server.ending()
+        text = "%s; %s" % (ending, problem) if ending else problem
+        if self._token:
+            text = text.replace(self._token, "***")
+        return ServerError(text)
+
+    def _problem(self, error, place):
+        """Return in words what is wrong with a connection."""
+        if isinstance(error, (socket.timeout, TimeoutError)):
+            return "the server gave no answer in %g s" % self._timeout
+        if isinstance(error, ConnectionRefusedError):
+            return "nothing listens at %s" % self._server.url
+        if isinstance(error, ssl.SSLError):
+            return "no TLS with %s: %s" % (self._server.url, error)
+        if isinstance(error, (ConnectionError, http.client.IncompleteRead)):
+            return "the server closed the connection " + place
+        if isinstance(error, http.client.HTTPException):
+            return "the answer is no HTTP (%s)" % type(error).__name__
+        return "can't connect to %s: %s" % (self._server.url, error)
+
+
+def _start(request, wanted, ready):
+    ports: Dict[str, int] = {}
+    values = dict(request.files, threads=str(request.threads or ""))
+
+    def filled(match):
+        name = match.group(1)
+        if name.startswith("port"):
+            ports.setdefault(name, _free_port(set(ports.values())))
+            return str(ports[name])
+        return values.get(name, match.group(0))
+
+    words = [_WORD.sub(filled, word) for word in wanted["command"]]
+    if words[0] in ("python", "python3"):
+        words[0] = sys.executable
+    folder = os.path.dirname(sys.executable)
+    path = os.pathsep.join([folder, os.environ.get("PATH", os.defpath)])
+    try:
+        process = subprocess.Popen(words, env=dict(os.environ, PATH=path), stdin=subprocess.DEVNULL)
+    except OSError as error:
+        text = "the server can't be started: %s: %s; correct the command in the stack"
+        raise ServerError(text % (words[0], error.strerror)) from None
+    timeout = wanted.get("timeout") or _START_TIMEOUT
+    server = Server("http://127.0.0.1:%d" % ports["port"], timeout, process)
+    try:
+        _wait_until_ready(server, wanted.get("ready") or ready)
+    except BaseException:
+        server.end()
+        raise
+    return server
+
+
+def _wait_until_ready(server, path):
+    """Ask for a path until it is answered; raise ServerError where that is not in time."""
+    end = time.monotonic() + server.timeout
+    problem = "it was not asked"
+    while time.monotonic() < end:
+        ending = server.ending()
+        if ending:
+            raise ServerError("%s before it was ready; the log has what it wrote" % ending)
+        connection = Connection(server, max(0.1, end - time.monotonic()), awaits_end=False)
+        try:
+            connection.ask("GET", path)
+            if not _is_of_others(server):
+                return
+            problem = "another program listens at its port %d" % server.port
+        except ServerError as error:
+            problem = str(error)
+        finally:
+            connection.close()
+        time.sleep(_BETWEEN)
+    text = "the server was not ready in %g s (the stack's serve: timeout): %s"
+    raise ServerError(text % (server.timeout, problem))
+
+
+def _is_of_others(server):
+    """Return whether a socket listens at the server's port, and none of them is the server's.
+
+    A port that was free may be another's by the time that a server takes it.
+    """
+    sockets = set()
+    for table in ("tcp", "tcp6"):
+        try:
+            with open("/proc/self/net/" + table) as file:
+                lines = [line.split() for line in file]
+        except OSError:
+            continue
+        for words in lines[1:]:
+            if words[3] == "0A" and int(words[1].rpartition(":")[2], 16) == server.port:
+                sockets.add("socket:[%s]" % words[9])
+    if not sockets:
+        return False
+    return not any(sockets & _files_of(process) for process in family(server.pid))
+
+
+def _files_of(process):
+    folder = "/proc/%d/fd" % process
+    found = set()
+    try:
+        for name in os.listdir(folder):
+            found.add(os.readlink(os.path.join(folder, name)))
+    except OSError:  # of a process that ends
+        pass
+    return found
+
+
+def _free_port(taken):
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port: int = probe.getsockname()[1]
+        if port not in taken:
+            return port
+
+
+def _began(process):
+    """Return when a process began, in the kernel's ticks; "" where there is none, or no /proc."""
+    try:
+        with open("/proc/%d/stat" % process, "rb") as file:
+            return file.read().rpartition(b")")[2].split()[19]
+    except OSError:
+        return b""
+
+
+def _name_of(number):
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "signal %d" % number
+
+
+def _message_of(content):
+    """Return what a server says of an error, in one line."""
+    text = content.decode("utf-8", "replace")
+    try:
+        found = json.loads(text)
+        if isinstance(found, dict):
+            text = str(found.get("error") or found.get("detail") or text)
+    except ValueError:
+        pass
+    if text.startswith("Traceback"):
+        text = text.strip().rpartition("\n")[2]
+    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return line[:_LONGEST_TEXT] or "nothing"
