@@ -52,7 +52,7 @@ from pytest_mlms.decide.upgrade.paired_evidence import (
     compare_batch_sizes,
     compare_evidence,
 )
-from pytest_mlms.decide.upgrade.rounds import SIDES, Outputs, SideName
+from pytest_mlms.decide.upgrade.rounds import SIDES, Array, Outputs, SideName
 from pytest_mlms.decide.upgrade.served_share import FAIR_CALLS
 from pytest_mlms.manifest.schema import Output
 from pytest_mlms.measure.evaluate.closeness import Rule, Tolerance
@@ -74,6 +74,7 @@ _TimedOutputs = Mapping[SideName, Sequence[Outputs]]
 
 OpenPair = Callable[[], AbstractContextManager[AgentPair]]
 
+_LEAST_VARYING = 0.1  # of what is allowed
 _MOST_BY_THREADS = 0.01
 """The share above which a difference by the number of threads is no rounding, but a fault."""
 
@@ -107,6 +108,17 @@ class OutputFindings(NamedTuple):
     comparisons: Sequence[Comparison]
     worse_inputs: Sequence[str] = ()
     outputs: OutputsCompared | None = None
+
+
+def _varying(rule: Rule, channels: Array | None) -> Array | None:
+    """Return where on its axis of unlike values an output varies, here or earlier; None: all."""
+    is_first = rule.share is None
+    if channels is None or (rule.varying is None and not is_first):
+        return None
+    varying = channels > _LEAST_VARYING
+    if is_first or rule.varying is None:
+        return varying
+    return varying | rule.varying if varying.shape == rule.varying.shape else None
 
 
 @dataclass
@@ -228,17 +240,20 @@ class OutputCheck:
     def _widen(self, spread: OutputSweep, how: str, most: float = math.inf) -> None:
         """Note how the baseline varies, and allow twice of it: of shares below ``most``.
 
-        Of whole numbers, and of a manifest's tolerance, nothing can be allowed.
+        Where values are unlike each other, that is allowed only of those that vary by a tenth of
+        what is allowed or more. Of whole numbers, and of a manifest's tolerance, nothing can be.
         """
         for name, found in spread.outputs.items():
             share = SPREADS * found.ratio * found.allowed
             rule = self._sweep.rules[name]
             if not found.allowed and found.ratio > 1 and self._about.inputs >= 1:
                 self._about.spreads[name, how] = math.inf
-            if share > max(found.allowed, rule.share or 0.0):
+            if share > found.allowed:
                 self._about.spreads[name, how] = share / SPREADS
                 if share < most:
-                    rule.share = share
+                    channels = spread.channels.get(name)
+                    rule.varying = _varying(rule, channels)
+                    rule.share = max(share, rule.share or 0.0)
 
     def _predict(self, pair: AgentPair, side: SideName, batch: Outputs) -> Outputs:
         """Return the outputs of a side that the manifest names; errors name the side."""

@@ -165,12 +165,14 @@ class Closeness(NamedTuple):
 
     ``deviation`` is a multiple of what is allowed, at most 1 where both are the same, and
     ``places`` the number of the element of the input that deviates most. ``nan`` says where the
-    expected output has NaN: those values are no measure of ours.
+    expected output has NaN: those values are no measure of ours. ``channels`` has the largest
+    deviation of each input and place on the axis of unlike values; None without one.
     """
 
     deviation: Array
     places: Array
     nan: Array
+    channels: Array | None = None
 
     @property
     def largest(self) -> float:
@@ -185,7 +187,8 @@ class Rule:
     ``tolerance`` is a manifest's, None for the default: a ``share`` of the size of like values,
     None for that of the output's type. The size is the largest of the input's own like values, or
     what is usual among the inputs so far, so that values which happen to cancel out are not judged
-    by what rounding left of them. ``order`` is for outputs of objects.
+    by what rounding left of them. ``order`` is for outputs of objects. ``varying`` says at which
+    places on the axis of ``unlike`` values the ``share`` is allowed; None: at all of them.
     """
 
     tolerance: Tolerance | None = None
@@ -193,12 +196,25 @@ class Rule:
     share: float | None = None
     device: str = "cpu"
     order: ObjectOrder | None = None
+    varying: Array | None = None
     _logs: dict[tuple[int, ...], tuple[Array, Array]] = field(default_factory=dict)
 
     def share_of(self, expected: Array) -> float:
         """Return the share that is allowed by default."""
         usual = rounding_share(expected.dtype, self.device)
         return usual if self.share is None or not usual else max(usual, self.share)
+
+    def shares_of(self, expected: Array) -> Array:
+        """Return the share that is allowed of each value, in an array that fits the values."""
+        share = np.asarray(self.share_of(expected))
+        axis = self.unlike
+        if self.varying is None or axis is None or expected.ndim < 2:
+            return share
+        if expected.shape[axis] != len(self.varying):
+            return share
+        usual = rounding_share(expected.dtype, self.device)
+        axes = [each for each in range(expected.ndim) if each != axis % expected.ndim]
+        return np.expand_dims(np.where(self.varying, share, usual), axes)
 
     def compare(
         self, ours: Array, expected: Array, tolerance: Tolerance | Rounding | None = None
@@ -211,10 +227,15 @@ class Rule:
         if np.array_equal(ours, expected):
             return _equal(len(expected), nan)
         found = differences(ours, expected, tolerance).deviation
-        flat = np.where(_is_nan(expected), 0.0, found).reshape(len(expected), -1)
+        found = np.where(_is_nan(expected), 0.0, found)
+        flat = found.reshape(len(expected), -1)
         if not flat.size:
             return _equal(len(expected), nan)
-        return Closeness(flat.max(axis=1), flat.argmax(axis=1), nan)
+        channels = None
+        if self.unlike is not None and found.ndim > 1:
+            moved = np.moveaxis(found, self.unlike, 1)
+            channels = moved.reshape(*moved.shape[:2], -1).max(axis=2)
+        return Closeness(flat.max(axis=1), flat.argmax(axis=1), nan, channels)
 
     def tolerance_of(self, expected: Array) -> Tolerance | Rounding:
         """Return the manifest's tolerance, or the default one of these values."""
@@ -223,8 +244,8 @@ class Rule:
     def rounding(self, expected: Array) -> Rounding:
         """Return the default tolerance of values, an input a row: an absolute one for each."""
         expected = np.atleast_1d(expected)
-        share = self.share_of(expected)
-        if not share:
+        share = self.shares_of(expected)
+        if not share.all():
             return Rounding(np.zeros(()))
 
         # A share of the size of like values, or of what is usual where that is more.

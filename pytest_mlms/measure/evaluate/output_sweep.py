@@ -106,6 +106,8 @@ class OutputSweep:
         calls: The inputs of each call and which of them differ, 1 or 0, where an input may be in
             several; else empty.
         outputs: What was found of each output.
+        channels: The largest deviation of each at the places on its axis of unlike values, where
+            inputs differ.
     """
 
     rules: Mapping[str, Rule]
@@ -121,6 +123,7 @@ class OutputSweep:
     unjudged: list[str] = field(default_factory=list)
     calls: list[tuple[Sequence[object], NDArray[np.float64]]] = field(default_factory=list)
     outputs: dict[str, OutputFinding] = field(default_factory=dict)
+    channels: dict[str, Array] = field(default_factory=dict)
     _far: list[_Far] = field(default_factory=list)
 
     @property
@@ -239,10 +242,16 @@ class OutputSweep:
     ) -> None:
         """Keep the largest difference of an output, and the inputs that are farthest off."""
         earlier = self.outputs.get(name) or OutputFinding(name)
-        allowed = 0.0 if rule.tolerance else rule.share_of(expected)
-        earlier = earlier._replace(
-            allowed=allowed, beyond=earlier.beyond + int((found.deviation > 1).sum())
-        )
+        shares = np.zeros(()) if rule.tolerance else rule.shares_of(expected)
+        shares = np.broadcast_to(shares, expected.shape)
+        earlier = earlier._replace(beyond=earlier.beyond + int((found.deviation > 1).sum()))
+        if not earlier.place:
+            earlier = earlier._replace(allowed=float(shares.max(initial=0.0)))
+        if found.channels is not None:
+            largest = found.channels.max(axis=0, where=found.deviation[:, None] > 0, initial=0.0)
+            known = self.channels.get(name)
+            is_known = known is not None and known.shape == largest.shape
+            self.channels[name] = np.maximum(known, largest) if is_known else largest
         ours = np.atleast_1d(ours)
         filled = found.deviation if expected[0:1].size else found.deviation[:0]
         for row in np.argsort(-filled, kind="stable")[:_MOST_NAMED]:
@@ -251,7 +260,10 @@ class OutputSweep:
             sides = (expected[(row, *place)], ours[(row, *place)])
             a, b = map(_number, sides)
             if ratio > earlier.ratio or not earlier.place:
-                earlier = earlier._replace(ratio=max(ratio, earlier.ratio), place=place, a=a, b=b)
+                allowed = float(shares[(row, *place)])
+                earlier = earlier._replace(
+                    ratio=max(ratio, earlier.ratio), allowed=allowed, place=place, a=a, b=b
+                )
             if ratio > 1:
                 shown = " -> ".join(map(_shown, sides))
                 self._keep_far(ratio, names[row], f"{_element(name, place)} {shown}")

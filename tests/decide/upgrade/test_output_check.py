@@ -585,6 +585,35 @@ def test_what_the_baseline_varies_by_itself_is_allowed_and_said(check: Check) ->
     assert "the baseline's own 'logits' varies by 0.001 from call to call" in check.told
 
 
+@pytest.mark.parametrize(("task", "verdict"), [("regression", REGRESSED), ("inference", PASSED)])
+def test_a_column_that_varies_by_itself_widens_no_other_column(
+    check: Check, task: str, verdict: Verdict
+) -> None:
+    """One of ten targets that varied by 0.2 % let another one be off by 0.3 %, and it PASSED."""
+
+    def varying(rows: Array, call: int) -> Array:
+        scores = right(rows, call).copy()
+        scores[:, 1] *= np.float32(1 + 0.002 * (call % 2))
+        return scores
+
+    def off_in(column: int) -> Giving:
+        def give(rows: Array, call: int) -> Array:
+            scores = right(rows, call).copy()
+            scores[:, column] *= np.float32(1.003)
+            return scores
+
+        return give
+
+    check.case = without_accuracy(check.case)
+    check.dataset = dataset(SCORES)
+    outputs = [each.model_copy(update={"steps": []}) for each in check.manifest.outputs]
+    check.set_manifest(task=task, outputs=outputs)
+    check.a.give = varying
+    for column, expected in ((1, PASSED), (0, verdict)):
+        check.b.give = off_in(column)
+        assert find(check.run(), "agreement").verdict is expected, (column, check.told)
+
+
 def test_what_the_baseline_varies_by_threads_is_allowed_there_too(check: Check) -> None:
     check.case = without_accuracy(check.case)
 
