@@ -6,8 +6,9 @@ Outputs are checked to be finite, and the part that rounding decides is known by
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -358,26 +359,36 @@ Batch = Mapping[str, Array]
 Axes = Mapping[str, int | None]
 
 _BATCHES = 4
+_MOST_BATCHES = 32
 _UNITS = 8  # of rounding, which another order of summation comes to
 
 
 class NearbyOutputs(NamedTuple):
     """The outputs of a model for a batch once more, and for ones that are off by rounding.
 
-    Both are empty where the batch has nothing that could be rounded.
+    Both are empty where the batch has nothing that could be rounded. ``further`` gives those of
+    more rounded ones, for what a few can't tell.
     """
 
     again: Sequence[Batch] = ()
     rounded: Sequence[Batch] = ()
+    further: Callable[[], Sequence[Batch]] = tuple
 
     def of(self, name: str) -> tuple[list[Array], list[Array]]:
         """Return both for one output."""
-        again, rounded = ([each[name] for each in part if name in each] for part in self)
+        again, rounded = (
+            [each[name] for each in part if name in each] for part in (self.again, self.rounded)
+        )
         return again, rounded
+
+    def further_of(self, name: str) -> list[Array]:
+        """Return one output for more rounded inputs."""
+        return [each[name] for each in self.further() if name in each]
 
     def by(self, change: Callable[[Batch], Batch]) -> NearbyOutputs:
         """Return the same with the outputs of each batch changed."""
-        return NearbyOutputs(*(list(map(change, part)) for part in self))
+        again, rounded = (list(map(change, part)) for part in (self.again, self.rounded))
+        return NearbyOutputs(again, rounded, lambda: list(map(change, self.further())))
 
 
 def nearby_outputs(
@@ -387,29 +398,41 @@ def nearby_outputs(
 
     ``axes`` are as in ``rounded_inputs``.
     """
-    again = []
-    rounded = []
+
+    again: list[Batch] = []
+    rounded: list[Batch] = []
     for inputs in rounded_inputs(batch, axes):
         again.append(predict(batch))
         with contextlib.suppress(Refused):
             rounded.append(predict(inputs))
-    return NearbyOutputs(again, rounded)
+
+    @functools.cache
+    def further() -> Sequence[Batch]:
+        found = []
+        for inputs in rounded_inputs(batch, axes, range(_BATCHES, _MOST_BATCHES)):
+            with contextlib.suppress(Refused):
+                found.append(predict(inputs))
+        return found
+
+    return NearbyOutputs(again, rounded, further)
 
 
-def rounded_inputs(batch: Batch, axes: Axes | None = None) -> Iterator[dict[str, Array]]:
+def rounded_inputs(
+    batch: Batch, axes: Axes | None = None, numbers: Iterable[int] = range(_BATCHES)
+) -> Iterator[dict[str, Array]]:
     """Yield batches whose floats are off by a few units of their rounding, each its own way.
 
     What a model changes by that much is decided by the order of its sums. Whole numbers are exact:
     a float may be a token, a pixel or a mask. But an input that is one value all over is none of
     these, and norms divide it by what rounding leaves of its variance: it is off by units of 1 at
     least, as what a layer adds to it may be. ``axes`` has the axis of the batch by input, the first
-    where one is left out; None where an input has none.
+    where one is left out; None where an input has none. ``numbers`` are seeds, one a batch.
     """
     blank = _blank(batch, axes or {})
     sizes = {name: _sizes_of_values(values, blank[name]) for name, values in batch.items()}
     if not any(each.any() for each in sizes.values()):
         return
-    for number in range(_BATCHES):
+    for number in numbers:
         random = np.random.default_rng(number)
         yield {name: _rounded(values, sizes[name], random) for name, values in batch.items()}
 

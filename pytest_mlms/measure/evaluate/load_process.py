@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -394,9 +394,14 @@ def _check_outputs(predictor: Predictor, batches: Batches, rules: OwnRules) -> N
 
         def nearby(given: Batches = given) -> NearbyOutputs:
             of_samples = [nearby_outputs(predictor.predict, batch) for batch in given]
-            parts = zip(*of_samples, strict=True)
+
+            def joined(parts: Iterable[Sequence[Mapping[str, Array]]]) -> list[Mapping[str, Array]]:
+                return [_joined(each) for each in zip(*parts, strict=False)]
+
             return NearbyOutputs(
-                *([_joined(each) for each in zip(*part, strict=False)] for part in parts)
+                joined(each.again for each in of_samples),
+                joined(each.rounded for each in of_samples),
+                lambda: joined(each.further() for each in of_samples),
             )
 
         outputs = {name: np.atleast_1d(output) for name, output in call.outputs.items()}

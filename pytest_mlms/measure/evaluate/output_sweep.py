@@ -28,7 +28,12 @@ from pytest_mlms.measure.evaluate.closeness import (
     unlike_axis,
 )
 from pytest_mlms.measure.evaluate.objects import deviation_from_forms, order_of
-from pytest_mlms.measure.evaluate.rounded_elements import SPREADS, are_explained
+from pytest_mlms.measure.evaluate.rounded_elements import (
+    SPREADS,
+    are_explained,
+    are_explained_by_many,
+    are_short,
+)
 from pytest_mlms.measure.pipeline import best_classes
 from pytest_mlms.provide.cases import Case
 
@@ -182,7 +187,7 @@ class OutputSweep:
             if nearby is not None and found.largest > 1 and is_asked:
                 known = known or nearby().by(in_order)
                 decided = _decided_by_rounding(
-                    found, (ours[name], expected[name]), known.of(name), rule, tolerance
+                    found, (ours[name], expected[name]), known, name, rule, tolerance
                 )
                 found = found._replace(deviation=np.where(decided, 0.0, found.deviation))
                 unjudged |= decided if rows == len(names) else decided.any()
@@ -320,19 +325,22 @@ class OutputSweep:
 def _decided_by_rounding(
     found: Closeness,
     sides: tuple[Array, Array],
-    nearby: tuple[Sequence[Array], Sequence[Array]],
+    known: NearbyOutputs,
+    name: str,
     rule: Rule,
     tolerance: Tolerance | Rounding,
 ) -> Array:
-    """Return which rows differ, and as the baseline's own do for rounded inputs.
+    """Return which rows of an output differ, and as the baseline's own do for rounded inputs.
 
     What another call on the same inputs changes is no rounding, and neither is NaN, nor infinity
     where the baseline has none nearby.
     """
     ours, expected = map(np.atleast_1d, sides)
-    again, rounded = (
-        [each for each in map(np.atleast_1d, part) if _are_alike(each, expected)] for part in nearby
-    )
+
+    def alike(values: Sequence[Array]) -> list[Array]:
+        return [each for each in map(np.atleast_1d, values) if _are_alike(each, expected)]
+
+    again, rounded = map(alike, known.of(name))
     is_differing = found.deviation > 1
     if not rounded:
         return np.zeros_like(is_differing)
@@ -342,6 +350,10 @@ def _decided_by_rounding(
     for each in again:
         is_bad |= rule.compare(each, expected, tolerance).deviation > 1
     is_explained = are_explained(ours, expected, rounded, tolerance)
+    is_open = is_differing & ~is_explained & ~is_bad & are_short(expected, rounded, tolerance)
+    if is_open.any():
+        rounded += alike(known.further_of(name))
+        is_explained |= is_open & are_explained_by_many(ours, expected, rounded, tolerance)
     return np.asarray(is_differing & is_explained & ~is_bad)
 
 

@@ -17,6 +17,7 @@ from pytest_mlms.measure.evaluate.closeness import Rounding, Tolerance, differen
 SPREADS = 2.0
 """How many times the baseline's own spread is taken for rounding."""
 
+_EXACT = "iubU"  # kinds of types
 _LEAST_FOR_SLACK = 32  # elements
 _MOST_SLACK = 4
 _MOST_OF_OTHERS = 30.0
@@ -40,12 +41,50 @@ def are_explained(
             found = np.where(np.isnan(expected), 0.0, found)
         return np.asarray(found.reshape(len(expected), -1))
 
-    own = [deviations(each) for each in rounded]
-    if expected.dtype.kind not in "iubU":
-        return are_within_spread(deviations(ours), own)
-    is_decided = largest_but_one([np.asarray((each > 1).any(axis=1)) for each in own])
+    if expected.dtype.kind not in _EXACT:
+        return are_within_spread(deviations(ours), [deviations(each) for each in rounded])
+    is_decided = _are_decided(expected, rounded, tolerance)
     of_forms = are_of_forms(ours, [expected, *rounded], lambda form: tolerance)
     return np.asarray(is_decided & of_forms)
+
+
+def are_explained_by_many(
+    ours: Array, expected: Array, rounded: Sequence[Array], tolerance: Tolerance | Rounding
+) -> Array:
+    """Return which rows differ as those for many rounded inputs do, and in no more elements.
+
+    Of a mask each value of each pixel may be that of one of many forms.
+    """
+
+    def changed(values: Array) -> Array:
+        deviation = differences(values, expected, tolerance).deviation
+        return np.asarray((deviation.reshape(len(expected), -1) > 1).sum(axis=1))
+
+    most = SPREADS * np.max([changed(each) for each in rounded], axis=0)
+    return are_explained(ours, expected, rounded, tolerance) & (changed(ours) <= most)
+
+
+def are_short(expected: Array, rounded: Sequence[Array], tolerance: Tolerance | Rounding) -> Array:
+    """Return which rows rounding decides, and have too few elements for few rounded inputs.
+
+    Those of whole numbers and texts: of the few elements that no form has by chance none is left
+    over in them.
+    """
+    if expected.dtype.kind not in _EXACT:
+        return np.zeros(len(expected), bool)
+    is_short = _elements(expected) < _MOST_SLACK * _LEAST_FOR_SLACK
+    return np.asarray(is_short & _are_decided(expected, rounded, tolerance))
+
+
+def _are_decided(
+    expected: Array, rounded: Sequence[Array], tolerance: Tolerance | Rounding
+) -> Array:
+    """Return which rows at least two of the rounded ones change."""
+    changed = []
+    for each in rounded:
+        deviation = differences(each, expected, tolerance).deviation
+        changed.append((deviation.reshape(len(expected), -1) > 1).any(axis=1))
+    return largest_but_one(changed)
 
 
 def largest_but_one(values: Sequence[Array]) -> Array:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_mlms.measure.evaluate.closeness import NearbyOutputs, Rule
+from pytest_mlms.measure.evaluate.closeness import NearbyOutputs, Rule, nearby_outputs
 from pytest_mlms.measure.evaluate.output_sweep import OutputSweep
 from pytest_mlms.measure.evaluate.rounded_elements import _edits
 
@@ -122,6 +122,52 @@ ALIKE = {
 def test_what_rounding_changes_is_not_judged(what: str) -> None:
     found = swept(*ALIKE[what])
     assert (found.problem, found.beyond, len(found.unjudged)) == ("", 0, 1)
+
+
+SHORT = np.zeros((2, 16), np.uint8)
+
+
+def swept_further(ours: Any, further: Sequence[Any]) -> tuple[OutputSweep, int]:
+    """Compare short rows, of which two of four rounded ones differ; how often were more asked?"""
+    rounded = [with_flips(SHORT, 3, 19), with_flips(SHORT, 3, 19), SHORT, SHORT]
+    asked = []
+
+    def more() -> list[Any]:
+        asked.append(True)
+        return [{"y": each} for each in further]
+
+    near = NearbyOutputs([{"y": SHORT}] * 4, [{"y": each} for each in rounded], more)
+    sweep = OutputSweep({"y": Rule()})
+    sweep.add({"y": SHORT}, {"y": ours}, ["one", "other"], lambda: near)
+    return sweep, len(asked)
+
+
+def test_of_short_rows_more_rounded_inputs_tell_what_four_can_not() -> None:
+    """The four had not changed that pixel, and an equal candidate REGRESSED for one in nine rows."""
+    further = [with_flips(SHORT, number % 16) for number in range(28)]
+    found, asked = swept_further(with_flips(SHORT, 5), further)
+    assert (found.beyond, found.unjudged, asked) == (0, ["one"], 1)
+    found, asked = swept_further(with_flips(SHORT, 5, 21), further)
+    assert (found.beyond, found.unjudged, asked) == (1, ["one"], 1)
+    found, asked = swept_further(1 - SHORT, further)  # each pixel was changed once
+    assert (found.beyond, found.unjudged, asked) == (2, [], 1)
+    found, asked = swept_further(with_flips(SHORT, 3, 19), further)
+    assert (found.beyond, found.unjudged, asked) == (0, ["one", "other"], 0)
+
+
+def test_more_rounded_inputs_are_others_and_computed_once() -> None:
+    seen = []
+
+    def predict(batch: Any) -> Any:
+        seen.append(batch["x"].tobytes())
+        return batch
+
+    near = nearby_outputs(predict, {"x": LOGITS})
+    assert (len(near.again), len(near.rounded), len(seen)) == (4, 4, 8)
+    changed = near.by(lambda found: {"y": found["x"] + 1})
+    assert len(changed.further_of("y")) == len(changed.further_of("y")) == 28
+    assert len(seen) == 36
+    assert len(set(seen)) == 33
 
 
 def test_a_row_that_varies_little_is_not_excused_by_one_that_varies_much() -> None:
