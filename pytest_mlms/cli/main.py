@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest_mlms
-from pytest_mlms.cli.arguments import take_settings
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.extras import missing_extra
 from pytest_mlms.core.waits import interrupts_kept
@@ -156,6 +155,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(words: Sequence[str]) -> int:
     """Run the command that is asked for; return its status."""
     asked = words[0] if words else ""
+    from pytest_mlms.cli.arguments import take_settings
+
     parser = _parser([asked] if asked in _SUBCOMMANDS else _SUBCOMMANDS)
     if _COMPLETION in os.environ:
         _complete(parser)

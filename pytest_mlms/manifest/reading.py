@@ -42,7 +42,8 @@ def read(
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        return _unreadable(f"is not UTF-8 (byte {error.start}); save it as UTF-8", line)
+        advice = f"save it as UTF-8, or name another file: {beginning}"
+        return _unreadable(f"is not UTF-8 (byte {error.start}); {advice}", line)
     document = parse(text)
     if isinstance(document.value, dict) or document.errors:
         return document

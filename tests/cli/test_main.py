@@ -90,6 +90,24 @@ def test_a_subcommand_imports_nothing_that_only_others_need(tmp_path: Path) -> N
     assert done.stdout.splitlines()[-1] == "imported:"
 
 
+INTERRUPTED = """
+import sys
+class Interrupting:
+    def find_spec(self, name, path, target=None):
+        if name in ("pydantic", "yaml"):
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupting())
+from pytest_mlms.cli.main import main
+sys.exit(main(["predict", "m.yaml", "a.png"]))
+"""
+
+
+def test_ctrl_c_while_libraries_are_imported_causes_no_traceback(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", INTERRUPTED]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "mlms: interrupted\n")
+
+
 def test_an_error_is_one_line_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lint", "nowhere"]) == 2
     assert capsys.readouterr().err.count("\n") == 1

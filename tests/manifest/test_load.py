@@ -32,6 +32,10 @@ def test_a_limit_knows_its_line_in_the_shipped_manifest() -> None:
         (b"- a\n", ":1: holds a list, not keys and values"),
         (b"digits\n", ":1: holds one value, not keys and values"),
         (b"\xff\xfe\x00", r":1: is not UTF-8 \(byte 0\); save it as UTF-8"),
+        (
+            b"\x89PNG\x00",
+            "save it as UTF-8, or name another file: a manifest begins with 'name: …'",
+        ),
         (b"a: 1\n\xff", r":2: is not UTF-8"),
         (b"x" * (1 << 20) + b"yy", ":1: can't be read: it is larger than 1,024 KiB"),
     ],

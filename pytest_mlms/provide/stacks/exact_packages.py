@@ -19,6 +19,7 @@ _IMAGE = re.compile(r".+ @ (?P<id>(sha256:)?[0-9a-f]{12,64})")
 _EDITABLE = "editable "
 _ARCHIVES = (".whl", ".tar.gz", ".zip")
 _MOST_NAMED = 2
+_MOST_LACKING = 6
 
 
 class ExactPackage(NamedTuple):
@@ -95,6 +96,18 @@ class Difference(NamedTuple):
         package, _, versions = text.partition(" ")
         a, _, b = versions.partition(" → ")
         return cls(package, a, b)
+
+
+def told_differences(texts: Sequence[str]) -> str:
+    """Return differences as a text; of more than a few packages that one side lacks, the number."""
+    parsed = list(map(Difference.parse, texts))
+    lacking = [difference for difference in parsed if NONE in difference[1:]]
+    if len(lacking) <= _MOST_LACKING:
+        return ", ".join(texts)
+    told = [str(difference) for difference in parsed if difference not in lacking]
+    only_a = sum(difference.b == NONE for difference in lacking)
+    told.append(f"{only_a} that only A has, {len(lacking) - only_a} that only B has")
+    return ", ".join(told)
 
 
 def new_releases(

@@ -19,6 +19,7 @@ from pytest_mlms.decide.upgrade.labels import (
     told_forms,
     widened_forms,
 )
+from pytest_mlms.provide.stacks.exact_packages import told_differences
 from pytest_mlms.provide.stacks.labels import label_of
 from pytest_mlms.show.pages.item import ItemView, findings_of
 from pytest_mlms.show.pages.numbers import NONE, quantity_label, verdict_words
@@ -388,7 +389,7 @@ def _told_of(item: ItemView) -> list[Sequence[str]]:
             found.append([one.told])
     found += told_forms(item.comparisons)
     if item.changed_packages:
-        found.append([f"packages: {', '.join(item.changed_packages)}"])
+        found.append([f"packages: {told_differences(item.changed_packages)}"])
     return found
 
 

@@ -260,6 +260,16 @@ def test_how_far_the_outputs_agree_is_told_of_an_upgrade_that_passes_too() -> No
     assert f"  {told}" in written([_shown(line)]).lines
 
 
+def test_many_packages_that_one_side_lacks_are_counted_below_those_of_both() -> None:
+    few = ["onnxruntime 1.22.0 → 1.23.0", "six 1.0 → none", "sympy none → 1.14"]
+    many = [*few, *(f"p{number} 1.0 → none" for number in range(5))]
+    lines = written([upgrade(0.0, changed_packages=few)]).lines
+    assert f"  packages: {', '.join(few)}" in lines
+    lines = written([upgrade(0.0, changed_packages=many)]).lines
+    told = "  packages: onnxruntime 1.22.0 → 1.23.0, 6 that only A has, 1 that only B has"
+    assert told in lines
+
+
 def test_what_to_know_of_processes_is_shown() -> None:
     doubts = "1 of 3 processes stands apart"
     item = performance(processes=[{"steady": True}, {"steady": False}], doubts=doubts)
