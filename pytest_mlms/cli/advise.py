@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from pytest_mlms.cli.arguments import (
     add_cache,
     add_predictors,
     add_results,
+    of_project,
     output_width,
     positive,
     say,
@@ -112,6 +113,16 @@ def _add_effort(parser: argparse.ArgumentParser) -> None:
         help="draw timed inputs by this (default: a new one each time)",
     )
     parser.add_argument(
+        "--history",
+        "--mlms-history",
+        default=of_project(parser, "history", None),
+        metavar="HISTORY",
+        help="history that sets hopeless candidates aside (default: pytest's, if it has one)",
+    )
+    parser.add_argument(
+        "--no-history", action="store_true", help="measure what the history sets aside, too"
+    )
+    parser.add_argument(
         "--replay",
         type=Path,
         metavar="FILE",
@@ -181,8 +192,9 @@ def _advise(options: argparse.Namespace) -> int:
     check_limits(candidates, options.objective.name, options.limits)
     question = Question(options.objective.name, options.limits, options.tolerance, options.budget)
     _tell(candidates, question)
-    with _source(options, candidates, question) as source:
-        answer = find_best(candidates, question, source)
+    set_aside = _set_aside(options, candidates, question)
+    with _source(options, candidates, question, set_aside) as source:
+        answer = find_best(candidates, question, source, set_aside)
         doubts = "" if answer.best is None else source.doubts(answer.best)
     for line in table_of(candidates, answer, output_width()):
         print(line)
@@ -239,9 +251,54 @@ def _tell(candidates: Sequence[Candidate], question: Question) -> None:
         say("no limit is on answers: the best may be a model that is often wrong")
 
 
+def _set_aside(
+    options: argparse.Namespace, candidates: Sequence[Candidate], question: Question
+) -> dict[int, str]:
+    """Return the candidates that aren't worth measuring again, by a history or a record."""
+    from pytest_mlms.decide.advice.record import recorded_question
+
+    if options.replay:
+        aside = recorded_question(options.replay).get("set_aside", {})
+        labels = [candidate.label for candidate in candidates]
+        return {number: aside[label] for number, label in enumerate(labels) if label in aside}
+    if options.no_history or not options.history:
+        return {}
+    return _hopeless(options.history, candidates, question)
+
+
+def _hopeless(address: str, candidates: Sequence[Candidate], question: Question) -> dict[int, str]:
+    from pytest_mlms.decide.advice.known import hopeless
+    from pytest_mlms.decide.advice.measuring import is_timed
+    from pytest_mlms.keep.history.errors import HistoryError
+    from pytest_mlms.keep.history.known import known_of
+    from pytest_mlms.keep.history.store import open_to_read
+    from pytest_mlms.provide.host.machine import machine_state
+
+    limits = [list(filter(is_timed, question.limits_of(each))) for each in candidates]
+    machine = machine_state()
+    known = []
+    try:
+        with open_to_read(address).connect() as connection:
+            for candidate, own in zip(candidates, limits, strict=True):
+                names = {question.objective, *(limit.quantity for limit in own)}
+                known.append(known_of(connection, candidate.case, machine, names))
+    except HistoryError as error:
+        say(f"nothing is known beforehand: {error}")
+        return {}
+    found = hopeless(known, question.objective, limits)
+    say(
+        f"the history knows {sum(map(bool, known))} of {len(known)} candidates on this class of "
+        f"machine; {len(found)} of them are set aside"
+    )
+    return found
+
+
 @contextlib.contextmanager
 def _source(
-    options: argparse.Namespace, candidates: Sequence[Candidate], question: Question
+    options: argparse.Namespace,
+    candidates: Sequence[Candidate],
+    question: Question,
+    set_aside: Mapping[int, str],
 ) -> Iterator[Measured | Replayed]:
     """Yield what measures the candidates and records it, or the record of an earlier run."""
     from pytest_mlms.config import draw_seed
@@ -254,7 +311,9 @@ def _source(
     seed = draw_seed(options.seed)
     say(f"inputs are drawn by --mlms-seed {seed}")
     with contextlib.ExitStack() as folders, _record(options.results) as keep:
-        keep(kind="question", objective=question.objective, candidates=labels, seed=seed)
+        aside = {labels[number]: reason for number, reason in set_aside.items()}
+        facts = {"candidates": labels, "seed": seed, "set_aside": aside}
+        keep(kind="question", objective=question.objective, **facts)
         yield _measured(options, candidates, question, seed, keep, folders)
 
 

@@ -183,6 +183,23 @@ def test_the_limits_of_the_manifest_hold_too(run: Run) -> None:
     assert "deviation isn't judged here" in errors
 
 
+def test_a_history_sets_aside_what_was_hopeless_and_says_so(run: Run) -> None:
+    change(evaluate={"batch_sizes": [8]}, thresholds={"latency_p50": {"max": "1 s"}})
+    evaluate("m/digits.yaml", "-k", "test_performance", "--mlms-history=h.sqlite")
+    words = ["--objective", "max throughput", "--subject-to", "latency_p50 <= 1 ns", *QUICK]
+    words += ["--batch-sizes", "4,8", "--history", "h.sqlite"]
+    status, output, errors = run(*words)
+    assert status == 1
+    assert "the history knows 1 of 2 candidates" in errors
+    assert "onnxruntime b8: far over its limit on latency_p50 in 1 run until" in output
+    assert "--no-history" in output
+    (record,) = Path("mlms-results").glob("advice-*.jsonl")
+    assert run(*words, "--replay", str(record))[:2] == (status, output)
+    assert "nothing fits" in run(*words, "--no-history")[1]
+    told = run(*words[:-1], "nowhere.sqlite")[2]
+    assert "nothing is known beforehand" in told
+
+
 def test_a_record_of_another_question_is_refused(run: Run) -> None:
     Path("other.jsonl").write_text('{"kind": "question", "objective": "x", "candidates": []}\n')
     Path("none.jsonl").write_text("no JSON\n")

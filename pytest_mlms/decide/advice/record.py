@@ -179,6 +179,11 @@ def _raise_again(line: dict[str, Any]) -> None:
         raise MlmsError(line["error"])
 
 
+def recorded_question(path: Path) -> dict[str, Any]:
+    """Return the question of a record, {} where it has none; raises as ``read_record``."""
+    return next((line for line in read_record(path) if line["kind"] == "question"), {})
+
+
 def read_record(path: Path) -> list[dict[str, Any]]:
     """Return the lines of a record. Raises MlmsError for a file that is none."""
     found = []

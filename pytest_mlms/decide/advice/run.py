@@ -52,9 +52,19 @@ class Answer:
     """The objective and what is limited, each once."""
 
 
-def find_best(candidates: Sequence[Candidate], question: Question, source: Source) -> Answer:
-    """Return the best candidate by what a source tells of them."""
+def find_best(
+    candidates: Sequence[Candidate],
+    question: Question,
+    source: Source,
+    set_aside: Mapping[int, str] = {},
+) -> Answer:
+    """Return the best candidate by what a source tells of them, but for those that are set aside.
+
+    These come with the reason.
+    """
     run = _Run(candidates, question, source)
+    for number, reason in set_aside.items():
+        run.left_out[number] = Finding("set aside", 0, reason=reason)
     run.prepare()
     run.judge_answers()
     able = run.able

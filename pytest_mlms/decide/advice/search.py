@@ -40,7 +40,9 @@ LOOKS = (2, 3, 4, 6, 8, 11, 15, 20, 27, 36, 48)
 _LEAST = 1e-12  # in place of a value that has no logarithm
 _SHOWN_RISK = 0.025  # at each end of an interval that is shown
 
-Standing = Literal["best", "alike", "worse", "near", "open", "breaks", "failed", "unmeasured"]
+Standing = Literal[
+    "best", "alike", "worse", "near", "open", "breaks", "failed", "set aside", "unmeasured"
+]
 """What is known of a candidate in the end; docs/advise.md describes each."""
 
 Check = Literal["meets", "near", "open", "breaks"]

@@ -13,7 +13,7 @@ from pytest_mlms.decide.advice.search import Finding
 from pytest_mlms.show.report.table import GiveWay, fit_table
 
 _WIDEST = 10.0  # half of an interval that says something, as a share
-_ORDER = ("best", "alike", "open", "near", "worse", "breaks", "failed", "unmeasured")
+_ORDER = ("best", "alike", "open", "near", "worse", "breaks", "set aside", "failed", "unmeasured")
 _WORDS = {
     "near": "near a limit",
     "open": "undecided",
@@ -91,7 +91,7 @@ def verdict_of(candidates: Sequence[Candidate], answer: Answer) -> Iterator[str]
     """Yield what is said of the best candidate, or why there is none."""
     labels = {number: candidates[number].label for number in answer.findings}
     for number, finding in answer.findings.items():
-        if finding.standing == "failed":
+        if finding.standing in ("failed", "set aside"):
             yield f"{labels[number]}: {finding.reason.splitlines()[0]}"
     if answer.best is None:
         yield _without_answer(answer)
@@ -99,14 +99,16 @@ def verdict_of(candidates: Sequence[Candidate], answer: Answer) -> Iterator[str]
     alike = _called(labels, answer, "alike")
     best = labels[answer.best]
     share = f"{100 * answer.goal.tolerance:g} %"
+    of_measured = " of those that were measured" if _called(labels, answer, "set aside") else ""
     if not answer.advice.is_sure:
         yield f"{best} is shown to fit, but not to be the best: {_ended(answer)}"
     elif alike:
-        yield f"{best} is as good as any: no other within the limits is better by over {share}"
+        as_good = f"no other within the limits is better by over {share}"
+        yield f"{best} is as good as any: {as_good}{of_measured}"
     elif len(answer.findings) == 1:
         yield f"{best} is the only candidate, and within the limits"
     else:
-        yield f"{best} is the best within the limits"
+        yield f"{best} is the best within the limits{of_measured}"
     if alike:
         yield f"can't be told from it: {', '.join(alike)}"
     undecided = [] if answer.advice.is_sure else _called(labels, answer, "open", "unmeasured")
@@ -125,6 +127,8 @@ def _called(labels: Mapping[int, str], answer: Answer, *standings: str) -> list[
 
 def _without_answer(answer: Answer) -> str:
     kinds = {finding.standing for finding in answer.findings.values()}
+    if "set aside" in kinds and kinds <= {"failed", "breaks", "set aside"}:
+        return "nothing that was measured fits; measure what the history set aside: --no-history"
     if kinds == {"failed"}:
         return "all candidates failed"
     if kinds <= {"failed", "breaks"}:
