@@ -166,7 +166,7 @@ def test_agents_that_died_leave_nothing_open(folder: Path) -> None:
         for _ in range(6):
             with pytest.raises(AgentError):
                 model.predict(DATA["image"][0])
-            opened.append((psutil.Process().num_fds(), len(model._agent._exit_callbacks)))
+            opened.append((psutil.Process().num_fds(), len(vars(model._agent)["_exit_callbacks"])))
         assert len(set(opened[1:])) == 1, opened
 
 

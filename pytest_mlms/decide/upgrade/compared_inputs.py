@@ -135,7 +135,9 @@ class StackInputs:
                 asked = _decoding(dataset, spec, index)
                 size = 0 if isinstance(asked, DatasetError) else asked.memory
                 found = {side: pools[side].submit(self._decode, side, asked) for side in SIDES}
-                picture = functools.partial(self._picture, dataset, spec.name, index, found)
+                picture: Callable[[], tuple[Array, Array]] = functools.partial(
+                    self._picture, dataset, spec.name, index, found
+                )
                 pending.append((picture, size))
                 held += size
                 while held > _MOST_AHEAD:

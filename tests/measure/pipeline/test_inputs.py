@@ -540,7 +540,8 @@ def test_an_agent_with_the_same_pillow_makes_the_same_inputs(
     steps: list[Any], content: bytes
 ) -> None:
     spec = input_of(*steps)
-    pixels = decode(*decoding_of(content, spec))
+    asked = decoding_of(content, spec)
+    pixels = decode(asked.content, asked.mode, asked.upright, asked.steps)
     assert np.array_equal(preprocess([pixels], without_decoding(spec)), preprocess([content], spec))
 
 
