@@ -1,6 +1,6 @@
 """The interface for Python: names for tests, conftest.py files and scripts of users.
 
-docs/python.md describes each. They stay wherever we keep what they name. A module is imported when
+docs/api.md describes each. They stay wherever we keep what they name. A module is imported when
 one of its names is used, so that importing this one costs nothing.
 """
 

@@ -1,4 +1,4 @@
-"""The interface for Python: its names are imported late and documented, and docs/python.md runs."""
+"""The interface for Python: its names are imported late and documented, and docs/api.md runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pytest_mlms.core import errors
 from tests.support.project import DIGITS, ROOT, Project, write_matrix
 from tests.support.upgrade_results import RunFolder
 
-PAGE = (ROOT / "docs" / "python.md").read_text()
+PAGE = (ROOT / "docs" / "api.md").read_text()
 OWN_TEST, USE, SCRIPT, HOOK, PREDICTOR = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 LABELS = [str(label) for label in np.load(DIGITS / "digits_test.npz")["label"]]
 ROWS = dict(re.findall(r"^\| `(\w+)(?:\([^|]*\))?` \| (.*) \|$", PAGE, re.MULTILINE))

@@ -168,7 +168,7 @@ class Model:
         return self._predictor.device
 
     def predict(self, inputs: Given) -> Prediction:
-        """Return the prediction for one input; docs/python.md has what ``inputs`` may be.
+        """Return the prediction for one input; docs/api.md has what ``inputs`` may be.
 
         A call has as many copies of it as the least of the manifest's batch sizes. Raises
         DatasetError for what the input's steps can't be done with, OutputError for an array or an
