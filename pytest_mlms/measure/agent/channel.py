@@ -136,6 +136,9 @@ def _check_not_below_0(name: str, value: Any) -> None:
     if isinstance(value, DeviceBytes):
         for counter, count in value.counters.items():
             _check_not_below_0(counter, count)
+    elif isinstance(value, tuple):
+        for part in value:
+            _check_not_below_0(name, part)
     if isinstance(value, (int, float)) and value < 0 and name not in _MAY_FALL:
         raise ProtocolError(f"{shortened(repr(name))} is {value:g}")
 
@@ -168,6 +171,8 @@ def take_times(arrays: dict[str, Array], names: Collection[str]) -> dict[str, Ar
             raise ProtocolError(f"times {name!r} and {other!r} are not equally many")
     if (np.diff(np.stack([times["start"], times["end"]], axis=1).ravel()) < 0).any():
         raise ProtocolError("a call ends before it starts, or starts before the last one ended")
+    if "device" in times and (times["device"] < 0).any():
+        raise ProtocolError("a call took less than no time on the device")
     return times
 
 

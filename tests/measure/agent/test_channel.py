@@ -341,6 +341,7 @@ ROW = np.ones(2)
         ({"end": np.ones(0)}, "not a row"),
         ({"device": np.ones(1)}, "'device' and 'start' are not equally many"),
         ({"end": np.zeros(2)}, "a call ends before it starts"),
+        ({"device": -ROW}, "less than no time on the device"),
         ({"end": 1 + ROW}, "starts before the last one ended"),
     ],
 )
@@ -448,6 +449,7 @@ def test_energy_of_counters_of_which_one_is_still_is_told_by_the_others() -> Non
     [
         (UsageReply(1, -1, 1, 1), "device_memory"),
         (TurnReply(1, DeviceBytes({"nvml": -1})), "nvml"),
+        (TurnReply(1, None, (0.1, -0.1)), "event_times"),
         (IdleReply(-0.1), "cpu"),
         (RunReply(1, -0.1, 0), "bind_seconds"),
     ],
