@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from pytest_mlms.core.errors import ManifestError
 from pytest_mlms.manifest import yaml12
@@ -49,9 +48,5 @@ def _may_be_original(document: yaml12.Document, path: Path) -> bool:
     content = document.value
     if content is None:  # a digest of decimal digits alone is too long for a number
         content = read(path, parse=partial(yaml12.parse, keep_written=True)).value
-    return _has_one_framework(content)
-
-
-def _has_one_framework(content: Any) -> bool:
-    """Return whether content has the framework at its top, where native manifests have models."""
+    # A native manifest has models at its top; an original has one framework there.
     return isinstance(content, dict) and "framework" in content and "models" not in content

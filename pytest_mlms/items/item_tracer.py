@@ -86,7 +86,9 @@ class ItemTracer:
         item. Raises AgentError where even calls without any probe fail.
         """
         summary = self._trace(self.config.trace)
-        problems = _problems(summary)
+        problems = [f"level {level}: {reason}" for level, reason in summary.unseen.items()]
+        for level, reason in summary.faults.items():
+            problems.append(f"level {level} was cut short: {reason}")
         self.recorder.settle_without_limits(problems, MlmsUnseen, self.config.strict)
 
     def _trace(self, levels: Sequence[str]) -> TraceSummary:
@@ -182,15 +184,6 @@ class ItemTracer:
         keep("layers.csv", lambda path: write_table(path, layers, LayerRow))
         keep("kernels.csv", lambda path: write_table(path, kernels, KernelRow))
         keep("counters.csv", lambda path: write_table(path, counters, CounterRow))
-
-
-def _problems(summary: TraceSummary) -> list[str]:
-    problems = []
-    for level, reason in summary.unseen.items():
-        problems.append(f"level {level}: {reason}")
-    for level, reason in summary.faults.items():
-        problems.append(f"level {level} was cut short: {reason}")
-    return problems
 
 
 def _write_timeline(trace: Trace, parent: Array, path: Path) -> None:

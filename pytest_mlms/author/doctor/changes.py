@@ -208,7 +208,10 @@ def _crops(spec: Input) -> Iterator[Change]:
     256 for 224.
     """
     resize = parameters_of(spec.steps, "resize")
-    size = _final_size(spec)
+    size: Size | None = None  # of the pictures at the end, None where these differ
+    for step in spec.steps:
+        if step.name in ("resize", "crop", "pad"):
+            size = step.parameters.fixed_size
     if resize is None or size is None or parameters_of(spec.steps, "pad"):
         return
     height, width = size
@@ -232,15 +235,6 @@ def _is_way(spec: Input, resize: Resize, way: _Way, size: Size) -> bool:
     crop = parameters_of(spec.steps, "crop")
     is_cropped = crop is not None and crop.size is not None and tuple(crop.size) == size
     return resize.fitting == "cover" and is_cropped
-
-
-def _final_size(spec: Input) -> Size | None:
-    """Return height and width of the pictures of an input, None where these differ."""
-    size = None
-    for step in spec.steps:
-        if step.name in ("resize", "crop", "pad"):
-            size = step.parameters.fixed_size
-    return size
 
 
 def _resizing(way: _Way, size: Size) -> StepsChange:

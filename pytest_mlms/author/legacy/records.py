@@ -183,10 +183,6 @@ def dialect_of(content: Any) -> Dialect | None:
         return "B"
     if "output" not in content and "model" not in content:
         return None
-    return _dialect_of_one_output(content)
-
-
-def _dialect_of_one_output(content: Mapping[str, Any]) -> Dialect:
     output = content.get("output")
     if not isinstance(output, Mapping):
         return "A2"

@@ -48,7 +48,9 @@ def translate_files(manifest: LegacyManifest) -> TranslatedFiles:
         Key("or_nearest", True, line=line),
         *addresses.values(),
     ]
-    digests = _digests(files)
+    digests = {"graph": _digest(files, "graph", files.graph_md5)}
+    if files.weights:
+        digests["weights"] = _digest(files, "weights", files.weights_md5)
     part.append(_digest_key(manifest, digests))
     known = []
     for role, digest in digests.items():
@@ -117,14 +119,6 @@ def _addresses(files: LegacyFiles) -> Mapping[str, Key]:
     if files.weights:
         keys["weights"] = _address_key(files, "weights", files.weights)
     return keys
-
-
-def _digests(files: LegacyFiles) -> Mapping[str, str]:
-    """Return the digests by the names of the addresses."""
-    digests = {"graph": _digest(files, "graph", files.graph_md5)}
-    if files.weights:
-        digests["weights"] = _digest(files, "weights", files.weights_md5)
-    return digests
 
 
 def _digest(files: LegacyFiles, role: str, md5: str) -> str:

@@ -230,7 +230,11 @@ def _box_reader(manifest: LegacyManifest, output: LegacyOutput, predictor: str) 
         return Step(
             "boxes", {"format": "xyxy", "units": "relative"}, "" if output.corners else _XYXY
         )
-    order = _order_of(output)
+    order = _ORDERS.get(tuple(output.corners))
+    if order is None:
+        text = "the columns of a box are in an order that is unknown here"
+        advice = "write all four of ymin_index, xmin_index, ymax_index and xmax_index"
+        raise UnclearManifest(output.line[""], f"{text}; {advice}", _UNCLEAR)
     units = "relative" if output.scale_width is None else "pixels"
     _check_scale(manifest, output)
     return Step("boxes", {"format": order, "units": units})
@@ -238,15 +242,6 @@ def _box_reader(manifest: LegacyManifest, output: LegacyOutput, predictor: str) 
 
 _ORDERS = {(): "yxyx", (0, 1, 2, 3): "yxyx", (1, 0, 3, 2): "xyxy"}
 """Columns of ymin, xmin, ymax and xmax -> the order of a box."""
-
-
-def _order_of(output: LegacyOutput) -> str:
-    order = _ORDERS.get(tuple(output.corners))
-    if order is None:
-        text = "the columns of a box are in an order that is unknown here"
-        advice = "write all four of ymin_index, xmin_index, ymax_index and xmax_index"
-        raise UnclearManifest(output.line[""], f"{text}; {advice}", _UNCLEAR)
-    return order
 
 
 def _check_scale(manifest: LegacyManifest, output: LegacyOutput) -> None:

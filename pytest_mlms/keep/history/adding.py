@@ -177,7 +177,17 @@ def add_content(connection: Connection, content: RunContent, where: str) -> Adde
     lines = Rows(schema.line, ("run", *StoredLine._fields))
     lines.values += [(content.name, *line) for line in new_lines]
     insert_rows(connection, lines)
-    _add_stacks(connection, content)
+
+    stacks = Rows(schema.stack, ("lock_sha256", "framework", "python", "driver"))
+    packages = Rows(schema.package, ("lock_sha256", "name", "version"))
+    for digest, software in sorted(content.stacks.items()):
+        stack = (digest, software.framework, software.python, software.driver)
+        stacks.values.append(stack)
+        for name, version in sorted(software.packages.items()):
+            packages.values.append((digest, name, version))
+    insert_missing(connection, stacks)
+    insert_missing(connection, packages)
+
     ids = _add_series(connection, content)
     _remove_superseded(connection, content, new_lines)
     points = _points(content, ids, have)
@@ -209,18 +219,6 @@ def _lock_run(connection: Connection, content: RunContent, where: str) -> int:
                 f"{content.name}; a run is never overwritten"
             )
     return count
-
-
-def _add_stacks(connection: Connection, content: RunContent) -> None:
-    stacks = Rows(schema.stack, ("lock_sha256", "framework", "python", "driver"))
-    packages = Rows(schema.package, ("lock_sha256", "name", "version"))
-    for digest, software in sorted(content.stacks.items()):
-        stack = (digest, software.framework, software.python, software.driver)
-        stacks.values.append(stack)
-        for name, version in sorted(software.packages.items()):
-            packages.values.append((digest, name, version))
-    insert_missing(connection, stacks)
-    insert_missing(connection, packages)
 
 
 def _add_series(connection: Connection, content: RunContent) -> Mapping[str, int]:

@@ -59,31 +59,22 @@ def read_lock(path: Path) -> Lock:
 
 def parse_lock(data: bytes, name: str) -> Lock:
     """Return the lock of a file's content; ``name`` is what errors call the file."""
-    text = _decode(data, name)
-    _check_merged(text, name)
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise LockError(f"{name}:{line}: is not UTF-8; {_ADVICE}") from None
+    conflict = _CONFLICT.search(text)
+    if conflict:
+        line = text.count("\n", 0, conflict.start()) + 1
+        advice = "keep the lines that hold, or take one side and run 'mlms lock write'"
+        raise LockError(f"{name}:{line}: has a conflict of a merge; {advice}")
     try:
         document = _document_of(_parse_toml(text, name), text)
     except RecursionError:
         raise LockError(f"{name}:1: is nested too deeply; {_ADVICE}") from None
     _check_format(document, name)
     return _validate(document, name)
-
-
-def _decode(data: bytes, name: str) -> str:
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise LockError(f"{name}:{line}: is not UTF-8; {_ADVICE}") from None
-
-
-def _check_merged(text: str, name: str) -> None:
-    """Raise LockError for a file with the markers of a conflict."""
-    conflict = _CONFLICT.search(text)
-    if conflict:
-        line = text.count("\n", 0, conflict.start()) + 1
-        advice = "keep the lines that hold, or take one side and run 'mlms lock write'"
-        raise LockError(f"{name}:{line}: has a conflict of a merge; {advice}")
 
 
 def _parse_toml(text: str, name: str) -> dict[str, Any]:

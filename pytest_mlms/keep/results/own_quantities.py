@@ -31,7 +31,14 @@ def estimate_own(name: str, values: Values, unit: str, better: str) -> Estimate:
     Raises ValueError for a name that is taken or is no identifier, for a unit that is no short
     word, and for values that aren't finite.
     """
-    _check_words(name, unit, better)
+    if not isinstance(name, str) or not name.isidentifier():
+        raise ValueError(f"{name!r} is no name of a quantity; write letters, digits and _")
+    if _is_taken(name):
+        raise ValueError(f"{name!r} is a quantity of pytest-mlms; choose another name")
+    if better not in get_args(Better):
+        raise ValueError(f"better is {better!r}; write 'lower' or 'higher'")
+    if not isinstance(unit, str) or len(unit) > _LONGEST_UNIT or not unit.isprintable():
+        raise ValueError(f"{unit!r} is no unit; write a word of {_LONGEST_UNIT} characters at most")
     listed = _listed(values)
     if listed is None:
         value = _finite(name, values)
@@ -94,17 +101,6 @@ def _finite(name: str, value: object) -> float:
     if not math.isfinite(number):
         raise ValueError(f"{name} is {number}; a quantity is a finite number")
     return number
-
-
-def _check_words(name: str, unit: str, better: str) -> None:
-    if not isinstance(name, str) or not name.isidentifier():
-        raise ValueError(f"{name!r} is no name of a quantity; write letters, digits and _")
-    if _is_taken(name):
-        raise ValueError(f"{name!r} is a quantity of pytest-mlms; choose another name")
-    if better not in get_args(Better):
-        raise ValueError(f"better is {better!r}; write 'lower' or 'higher'")
-    if not isinstance(unit, str) or len(unit) > _LONGEST_UNIT or not unit.isprintable():
-        raise ValueError(f"{unit!r} is no unit; write a word of {_LONGEST_UNIT} characters at most")
 
 
 def _is_taken(name: str) -> bool:
