@@ -78,6 +78,7 @@ static void refuse(void)
     answer(model, unnamed, 2, "unnamed");
     answer(model, &other, 1, "other name");
     answer(model, NULL, 1, "nothing");
+    answer(model, &PICTURE, -1, "minus one");
     answer(model, NULL, 0, "none");
     say("NULL manifest", open_(NULL, NULL, NULL) == 0);
     say("lost manifest", open_("lost.yaml", NULL, NULL) == 0);

@@ -34,6 +34,7 @@ from pytest_mlms.predict.plain import plain_prediction
 _LONGEST = 2000  # characters of an error, which library.c has room for
 _MOST_BYTES = 1 << 30  # of an input
 _MOST_AXES = 32
+_MOST_INPUTS = 1000
 _PIPE = {signal.SIGPIPE}
 
 
@@ -123,8 +124,9 @@ class _Library:
 
     def predict(self, number: int, inputs: Any, count: int) -> Any:
         opened = self._opened(number)
-        if count and not inputs:
-            raise MlmsError(f"mlms_predict: there are {count} inputs, at NULL; give them")
+        if count > _MOST_INPUTS or (count and not inputs):
+            where = "too many" if inputs else "at NULL"
+            raise MlmsError(f"mlms_predict: there are {count} inputs, {where}; give each once")
         found = [self._input(inputs[index]) for index in range(count)]
         given = _given_of(found)
         with opened.lock:
