@@ -115,7 +115,8 @@ def _element(spec: Input, values: Mapping[str, Value]) -> Element:
     if isinstance(value, str):
         numbers = parse_numbers(value)
         if numbers is None:
-            raise DatasetError(f"{value[:_SHOWN]!r} is no numbers; give a Path for a file")
+            advice = "give a file as a Path, or what is in it"
+            raise DatasetError(f"{value[:_SHOWN]!r} is no numbers; {advice}")
         return _in_shape(numbers, spec)
     if isinstance(value, Path):
         value = _content(value)

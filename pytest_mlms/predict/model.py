@@ -377,8 +377,9 @@ def model_spec(
     check_hardware(case, partial(gather, None, cache, found))
     if not may_create and not is_made(case.stack, cache):
         problem = f"stack {case.stack.name} has not been created"
-        command = f"mlms stack create {shlex.quote(case.stack.name)}"
-        raise StackError(f"{problem}; '{command}' does so, or a portal's --allow-create")
+        words = ["mlms", "stack", "create", case.stack.name, "--mlms-manifests", str(path)]
+        advice = f"in the folder of manifests, '{shlex.join(words)}' does so"
+        raise StackError(f"{problem}; {advice}, or a portal's --allow-create")
     limits = download_limits(project)
     files = fetch_files(
         loaded, case.model, cache, _telling(show), limits=limits, say=show, with_dataset=False

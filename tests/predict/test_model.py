@@ -110,7 +110,7 @@ def test_a_model_without_a_task_gives_arrays_and_a_profile(folder: Path) -> None
             ({"a": np.array([None] * 3), "b": two}, "takes numbers, and has object"),
             ({"a": one + 1j, "b": two}, "takes numbers, and has complex128"),
             ({"a": [[1.0], [2.0, 3.0]], "b": two}, "it is no array: "),
-            ({"a": "made.yaml", "b": two}, "'made.yaml' is no numbers; give a Path for a file"),
+            ({"a": "made.yaml", "b": two}, "'made.yaml' is no numbers; give a file as a Path"),
         ]
         for inputs, problem in wrong:
             with pytest.raises(DatasetError, match=problem):

@@ -148,5 +148,5 @@ def _compile(command: list[str]) -> None:
     )
     if done.returncode:
         last = "\n".join(f"    {line}" for line in done.stderr.splitlines()[-_SHOWN:])
-        advice = "name another compiler in CC"
+        advice = "mend what it says, or name another compiler in CC"
         raise MlmsError(f"{command[0]} can't compile the library; {advice}. It says:\n{last}")

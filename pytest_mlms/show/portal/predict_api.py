@@ -61,10 +61,10 @@ def read_asked(body: bytes, content_type: str) -> _Asked:
     """Return what a body asks for: JSON, or a form with files. Raises HTTPException."""
     if content_type.startswith("multipart/"):
         parts = parse_multipart(body, content_type)
-        texts = {part.name: part.text for part in parts if part.name in _FIELDS[:2]}
-        texts |= {part.name: part.text for part in parts if part.name == "latency"}
         given, name = given_of(parts)
-        return _asked(texts, given, name, texts.get("latency") == "true")
+        texts = {part.name: part.text for part in parts if part.name.partition(".")[0] != "input"}
+        latency = {"true": True, "false": False}.get(texts.get("latency", "false"))
+        return _asked({**texts, "latency": latency}, given, name)
     if len(body) > _MOST_JSON:
         advice = "send what is larger as a file of multipart/form-data"
         raise HTTPException(413, f"JSON may have {_MOST_JSON >> 20} MiB; {advice}")
@@ -79,19 +79,21 @@ def _read_json(body: bytes) -> _Asked:
         fields = None
     if not isinstance(fields, dict) or "input" not in fields:
         raise HTTPException(400, f"send a JSON object, such as {_EXAMPLE}")
-    for name in fields:
-        if name not in _FIELDS:
-            known = ", ".join(_FIELDS)
-            raise HTTPException(400, f"{name[:50]!r} is no field; there are {known}")
     given = _given(fields["input"])
-    name = given if isinstance(given, str) else ""
-    return _asked(fields, given, name, fields.get("latency") is True)
+    return _asked(fields, given, given if isinstance(given, str) else "")
 
 
-def _asked(fields: Mapping[str, Any], given: Given, name: str, latency: bool) -> _Asked:
+def _asked(fields: Mapping[str, Any], given: Given, name: str) -> _Asked:
+    for field in fields:
+        if field not in _FIELDS:
+            known = ", ".join(_FIELDS)
+            raise HTTPException(400, f"{field[:50]!r} is no field; there are {known}")
     manifest, stack = fields.get("manifest"), fields.get("stack", "")
     if not isinstance(manifest, str) or not isinstance(stack, str):
-        raise HTTPException(400, "'manifest' and 'stack' are texts: a path of the list, and a name")
+        raise HTTPException(400, "'manifest' and 'stack' are texts: of a manifest its path, a name")
+    latency = fields.get("latency", False)
+    if not isinstance(latency, bool):
+        raise HTTPException(400, "'latency' is true or false")
     return _Asked(manifest, stack, given, name, latency)
 
 

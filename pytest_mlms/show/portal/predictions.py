@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
 from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.text import close_words
 from pytest_mlms.predict.inputs import Given
 from pytest_mlms.predict.warm import Refusal, Reply, WarmLimits, WarmModels, frame_of
 from pytest_mlms.provide.stacks.declared import HERE, declared_stacks
@@ -36,6 +37,7 @@ STATUS = {
 """The status of a refusal, by its kind."""
 
 _STALE_SECONDS = 5.0
+_SHOWN = 10  # manifests that an error names
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,11 @@ class Predictions:
         if name in entries:
             return entries[name]
         if len(named) != 1:
-            raise HTTPException(404, f"there is no manifest {name[:100]!r}, or more than one")
+            known = [entry.path for entry in named] or close_words(name[:100], list(entries))
+            known = known or list(entries)
+            told = f"{', '.join(known[:_SHOWN])}{', …' * (len(known) > _SHOWN)}"
+            problem = f"there is no manifest {name[:100]!r}, or more than one"
+            raise HTTPException(404, f"{problem}; name one by its path: {told or 'there is none'}")
         return named[0]
 
     def stacks(self, entry: ManifestEntry) -> list[str]:

@@ -93,6 +93,8 @@ def read_settings(options: argparse.Namespace) -> PortalSettings:
             stall_seconds=seconds,
         ),
     )
+    if options.results == Path("mlms-results") and (settings.allow_predict or settings.allow_run):
+        _make(results)
     for option, folder in (("--results", results), ("--manifests", settings.manifests)):
         if folder is not None and not folder.is_dir():
             advice = "; pytest --mlms-manifests=… makes it" if folder == results else ""
@@ -109,6 +111,14 @@ def read_settings(options: argparse.Namespace) -> PortalSettings:
     if settings.allow_run and not settings.tokens:
         raise PortalError("--allow-run: it needs a token; set MLMS_PORTAL_TOKEN or --token-file")
     return settings
+
+
+def _make(results: Path) -> None:
+    try:
+        results.mkdir(exist_ok=True)
+    except OSError as error:
+        problem = f"--results {results} can't be made: {error.strerror}"
+        raise PortalError(f"{problem}; name a folder that exists") from None
 
 
 def _grpc(options: argparse.Namespace) -> ListenAddress | None:

@@ -176,7 +176,7 @@ REFUSED = {
     "lost path": "nowhere.png can't be read: No such file or directory; name a file that is there",
     "strange path": "can't be read: No such file or directory",
     "strange text": "a text is not UTF-8 (byte 0); write it so",
-    "words": "'seven' is no numbers; give a Path for a file",
+    "words": "'seven' is no numbers; give a file as a Path",
     "no picture": "",
     "twice": "'image' comes twice; name each once",
     "unnamed": "an input of several has no name; name each once",

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import io
 import json
+import re
 import shlex
 import socket
 import subprocess
@@ -139,7 +140,13 @@ WRONG: list[tuple[dict[str, Any], int, str]] = [
     ({"manifest": 3, "input": 1}, 400, "are texts"),
     ({"manifest": "digits.yaml", "input": 1, "path": "/"}, 400, "'path' is no field"),
     ({"manifest": "../m/digits.yaml", "input": 1}, 404, "there is no manifest"),
-    ({"manifest": "made", "input": 1}, 404, "or more than one"),
+    (
+        {"manifest": "made", "input": 1},
+        404,
+        "by its path: boxes/made.yaml, sums.yaml, text/made.yaml",
+    ),
+    ({"manifest": "digit.yaml", "input": 1}, 404, "name one by its path: digits.yaml"),
+    ({"manifest": "digits.yaml", "input": 1, "latency": "yes"}, 400, "is true or false"),
     ({"manifest": "digits.yaml", "stack": "pytorch==2.13.0", "input": 1}, 404, "there is no stack"),
     ({"manifest": "digits.yaml", "stack": "newer", "input": 1}, 409, "has not been created"),
     ({"manifest": "sums.yaml", "input": [1, 2, 3]}, 400, "the model has 2 inputs"),
@@ -154,6 +161,39 @@ def test_what_can_not_be_answered_is_told(
     answer = ask_json(portal, **fields)
     assert (answer.status, text in answer.json["detail"]) == (status, True), answer.text
     assert str(folder) not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "text"),
+    [
+        ("latncy", "true", "'latncy' is no field; there are manifest, stack, input, latency"),
+        ("latency", "yes", "'latency' is true or false"),
+        ("inputs", "1", "'inputs' is no field"),
+    ],
+)
+def test_a_form_with_a_field_or_a_value_that_does_nothing_is_refused(
+    portal: Portal, field: str, value: str, text: str
+) -> None:
+    fields: dict[str, str | bytes] = {"manifest": "digits.yaml", "input": png(PICTURES[0])}
+    answer = ask(portal, **fields, **{field: value})
+    assert (answer.status, text in answer.json["detail"]) == (400, True), answer.text
+
+
+def test_the_command_that_is_told_for_a_missing_stack_finds_the_declared_one(
+    portal: Portal, folder: Path
+) -> None:
+    answer = ask_json(portal, manifest="digits.yaml", stack="newer", input=1)
+    told = re.search(r"in the folder of manifests, '(mlms stack create .*?)' does", answer.text)
+    assert told, answer.text
+    words = shlex.split(told[1].replace(" create ", " show "))
+    shown = subprocess.run(
+        [sys.executable, "-m", "pytest_mlms", *words[1:]],
+        cwd=folder / "m",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert re.search(r"^declared +stacks\.yaml:1$", shown.stdout, re.MULTILINE), shown
 
 
 def test_a_picture_of_100_million_pixels_is_answered_or_refused(portal: Portal) -> None:

@@ -70,6 +70,20 @@ def test_a_wrong_option_is_one_line(tmp_path: Path, arguments: list[str], text: 
     assert text in refusal(tmp_path, *arguments)
 
 
+def test_predictions_need_no_run_before_but_a_folder_that_is_named_must_be_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    options = ("--allow-predict", f"--manifests={tmp_path}")
+    assert "there is no such folder" in refusal(Path("result"), *options)
+    assert "there is no such folder" in refusal(Path("mlms-results"))
+    with serving(Path("mlms-results"), *options) as portal:
+        assert portal.get("/").status == 200
+    monkeypatch.chdir(tmp_path / "mlms-results")
+    Path("mlms-results").touch()
+    assert "mlms-results can't be made: File exists" in refusal(Path("mlms-results"), *options)
+
+
 def test_a_short_token_is_refused_and_not_shown(tmp_path: Path) -> None:
     error = refusal(tmp_path, token="hunter2")
     assert error.startswith("mlms: MLMS_PORTAL_TOKEN: a token is shorter than 16 characters; make")
