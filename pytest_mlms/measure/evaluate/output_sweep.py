@@ -254,9 +254,9 @@ class OutputSweep:
             earlier = earlier._replace(allowed=float(shares.max(initial=0.0)))
         if found.channels is not None:
             largest = found.channels.max(axis=0, where=found.deviation[:, None] > 0, initial=0.0)
-            known = self.channels.get(name)
-            is_known = known is not None and known.shape == largest.shape
-            self.channels[name] = np.maximum(known, largest) if is_known else largest
+            known = self.channels.get(name, largest)
+            is_alike = known.shape == largest.shape
+            self.channels[name] = np.maximum(known, largest) if is_alike else largest
         ours = np.atleast_1d(ours)
         filled = found.deviation if expected[0:1].size else found.deviation[:0]
         for row in np.argsort(-filled, kind="stable")[:_MOST_NAMED]:

@@ -61,7 +61,8 @@ def are_explained_by_many(
         return np.asarray((deviation.reshape(len(expected), -1) > 1).sum(axis=1))
 
     most = SPREADS * np.max([changed(each) for each in rounded], axis=0)
-    return are_explained(ours, expected, rounded, tolerance) & (changed(ours) <= most)
+    is_explained = are_explained(ours, expected, rounded, tolerance)
+    return np.asarray(is_explained & (changed(ours) <= most))
 
 
 def are_short(expected: Array, rounded: Sequence[Array], tolerance: Tolerance | Rounding) -> Array:
@@ -83,7 +84,7 @@ def _are_decided(
     changed = []
     for each in rounded:
         deviation = differences(each, expected, tolerance).deviation
-        changed.append((deviation.reshape(len(expected), -1) > 1).any(axis=1))
+        changed.append(np.asarray((deviation.reshape(len(expected), -1) > 1).any(axis=1)))
     return largest_but_one(changed)
 
 
