@@ -43,7 +43,7 @@ def measure_pictures() -> Iterator[Row]:
         return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        _write_pictures(folder)
+        write_pictures(folder)
         with _Torchvision(python, folder) as torchvision:
             _pass(folder)
             sides = {"ours": lambda: _pass(folder), "theirs": torchvision.measure}
@@ -58,7 +58,7 @@ def _python_of_torchvision() -> str | None:
     return sys.executable if importlib.util.find_spec("torchvision") else None
 
 
-def _write_pictures(folder: Path) -> None:
+def write_pictures(folder: Path) -> None:
     """Write pictures with detail of several sizes, and a table of them."""
     random = np.random.default_rng(0)
     rows = ["file,label"]

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 
 import numpy as np
+from bench_both_sides import measure_both_sides
 from bench_pictures import measure_pictures
 from bench_row import ROOT, Row
 
@@ -22,6 +23,7 @@ FIXED_SECONDS = 0.050
 def measure_tasks() -> Iterator[Row]:
     """Measure average precision against pycocotools' own script, its bootstrap, pictures, items."""
     yield from measure_pictures()
+    yield from measure_both_sides()
     yield from _measure_average_precision()
     yield from _measure_fixed_cost()
 
