@@ -183,6 +183,18 @@ def test_the_limits_of_the_manifest_hold_too(run: Run) -> None:
     assert "deviation isn't judged here" in errors
 
 
+def test_models_that_have_one_name_or_different_scenarios_are_not_compared(run: Run) -> None:
+    manifest = yaml.safe_load(Path("m/digits.yaml").read_text())
+    for keys, told in (
+        ({}, "two candidates are called digits-cnn onnxruntime b1"),
+        ({"evaluate": {"scenarios": ["offline"]}, "name": "other"}, "calls of different scenarios"),
+    ):
+        Path("m/other.yaml").write_text(yaml.safe_dump({**manifest, **keys}, sort_keys=False))
+        status, _, errors = run("m/other.yaml", "--objective", "max throughput")
+        assert status == 2
+        assert told in errors
+
+
 def test_a_history_sets_aside_what_was_hopeless_and_says_so(run: Run) -> None:
     change(evaluate={"batch_sizes": [8]}, thresholds={"latency_p50": {"max": "1 s"}})
     evaluate("m/digits.yaml", "-k", "test_performance", "--mlms-history=h.sqlite")

@@ -184,8 +184,13 @@ def _check_options(
 def _check_alike(found: Sequence[Candidate]) -> None:
     """Raise MlmsError where candidates do different work, which no figure of them compares."""
     first = found[0].case
+    called: dict[str, Case] = {}
     for each in found:
         case = each.case
+        other = called.setdefault(each.label, case)
+        if other is not case:
+            places = f"{other.loaded.place('name')} and {case.loaded.place('name')}"
+            raise MlmsError(f"{places}: two candidates are called {each.label}; rename one model")
         if case.loaded.manifest.task != first.loaded.manifest.task:
             places = f"{first.loaded.place('task')} and {case.loaded.place('task')}"
             raise MlmsError(f"{places}: models of different tasks aren't compared; name one task's")
