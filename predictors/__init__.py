@@ -17,9 +17,10 @@ from ._run.interface import (
     InnerOutputs,
     Outputs,
     Shapes,
+    Token,
     Versions,
 )
-from ._run.protocol import Layer, Load, Loaded, Operation, Profile, Structure, Tensor
+from ._run.protocol import Generation, Layer, Load, Loaded, Operation, Profile, Structure, Tensor
 
 __all__ = [
     "Arrays",
@@ -27,6 +28,7 @@ __all__ = [
     "CountedBytes",
     "Devices",
     "EventTimes",
+    "Generation",
     "InnerOutputs",
     "Layer",
     "Load",
@@ -37,5 +39,6 @@ __all__ = [
     "Shapes",
     "Structure",
     "Tensor",
+    "Token",
     "Versions",
 ]

@@ -25,6 +25,9 @@ GPU a node takes as long as its kernels, where this build profiles them (--enabl
 else it has the time of its launches, each of which is waited for under CUDA_LAUNCH_BLOCKING=1. The
 second session uses no CUDA graph, whose launch has no nodes. Inner outputs: a second session, also
 without one, whose outputs are those of all nodes of the file.
+
+Generates: greedy tokens of a decoder whose past is inputs and outputs. The past stays where ONNX
+Runtime has it (IO binding); the logits are copied to the host.
 """
 
 import contextlib
@@ -36,7 +39,7 @@ import re
 import sys
 import tempfile
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import numpy
 import onnxruntime
@@ -44,6 +47,7 @@ from mlms_predictors import (
     Arrays,
     Call,
     Devices,
+    Generation,
     InnerOutputs,
     Layer,
     Load,
@@ -51,10 +55,12 @@ from mlms_predictors import (
     Outputs,
     Profile,
     Tensor,
+    Token,
     Versions,
 )
 from mlms_predictors._onnxruntime_graph import with_all_outputs
 from mlms_predictors._run.checks import read_list, refuse_code, refuse_unknown
+from mlms_predictors._run.generation import greedy
 from mlms_predictors._run.gpus import count_gpus, gpu_devices
 from mlms_predictors._run.options import within
 from mlms_predictors._run.shapes import shape_of
@@ -162,6 +168,7 @@ class _Model(NamedTuple):
     outputs: Optional[List[str]]
     open: Callable[..., Any]
     graphs: Optional[Dict[Any, "_Graph"]]
+    generation: Optional[Generation] = None
 
 
 class _Graph(NamedTuple):
@@ -229,8 +236,11 @@ def load(request: Load) -> Loaded:
             advice = "export its scores as one: to_onnx(model, X, options={'zipmap': False})"
         raise ValueError("no output is an array of numbers or texts (%s); %s" % (found, advice))
     names = None if arrays == outputs else [tensor.name for tensor in arrays]
+    graphs: Optional[Dict[Any, _Graph]] = {} if options.get("cuda_graph") else None
+    if graphs is not None and request.generation is not None:
+        raise ValueError("a CUDA graph has fixed shapes, and a past grows; leave cuda_graph out")
     return Loaded(
-        model=_Model(session, path, names, make, {} if options.get("cuda_graph") else None),
+        model=_Model(session, path, names, make, graphs, request.generation),
         device=request.device,
         threads=threads,
         inputs=_tensors(session.get_inputs()),
@@ -249,6 +259,29 @@ def bind(loaded: Loaded, arrays: Arrays) -> Call:
     if loaded.model.graphs is not None:
         return _graph_call(loaded, arrays)
     return functools.partial(loaded.model.session.run, loaded.model.outputs, arrays)
+
+
+def generate(loaded: Loaded, arrays: Arrays, limit: int) -> Iterator[Token]:
+    """Yield the greedy tokens after a prompt: ``limit`` of them at most."""
+    step = functools.partial(_step, loaded)
+    return greedy(step, arrays, loaded.model.generation, limit)
+
+
+def _step(loaded, given):
+    """Run the decoder once; return the logits of the last place, and the states by input name."""
+    generation = loaded.model.generation
+    kind, _, index = loaded.device.partition(":")
+    binding = loaded.model.session.io_binding()
+    for name, value in given.items():
+        is_array = isinstance(value, numpy.ndarray)
+        place = onnxruntime.OrtValue.ortvalue_from_numpy(value) if is_array else value
+        binding.bind_ortvalue_input(name, place)
+    binding.bind_output(generation.logits)
+    for output in generation.states.values():
+        binding.bind_output(output, kind, int(index or 0))
+    loaded.model.session.run_with_iobinding(binding)
+    logits, *states = binding.get_outputs()
+    return logits.numpy()[0, -1], dict(zip(generation.states, states))
 
 
 def layers(loaded: Loaded, arrays: Arrays) -> Profile:

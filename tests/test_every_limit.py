@@ -25,6 +25,7 @@ from pytest_mlms.measure.evaluate.limits import judge
 from pytest_mlms.measure.evaluate.scoring import estimate_evidence
 from pytest_mlms.measure.evaluate.soak import estimate_soak
 from pytest_mlms.measure.evaluate.tasks.task import Evidence
+from tests.items.test_generation import answers
 from tests.items.test_load import loads, write_manifest
 from tests.items.test_loadgen import needs_loadgen
 from tests.items.test_soaks import only_soaks, soaks
@@ -35,7 +36,7 @@ from tests.measure.evaluate.test_soak import LEAK, SLOWER, TIME, blocks
 from tests.support.project import PREDICTORS, ROOT, Project
 from tests.support.scored import Means
 
-__all__ = ["loads", "soaks", "upgrades"]
+__all__ = ["answers", "loads", "soaks", "upgrades"]
 
 INPUTS = 1000
 PLACE = Place(ROOT / "m.yaml", 1)
@@ -159,8 +160,11 @@ def test_tolerances_of_rounds_are_decided_on_both_sides(name: str, text: str) ->
 
 
 OF_PROCESSES = [
-    quantity for quantity in PERFORMANCE if quantity.name != "peak_rate" and not quantity.of_gpu
+    quantity
+    for quantity in PERFORMANCE
+    if quantity.name != "peak_rate" and not quantity.of_gpu and not quantity.of_tokens
 ]
+OF_TOKENS = [quantity for quantity in PERFORMANCE if quantity.of_tokens]
 OF_GPUS = [quantity for quantity in PERFORMANCE if quantity.of_gpu]
 
 
@@ -229,6 +233,14 @@ def test_each_limit_on_a_gpu_holds_and_breaks_in_items(upgrades: Project) -> Non
     assert item["estimates"]["device_time"]["counter"] == "events with a head start"
     for name in ("mlms_device_memory_bytes", "mlms_device_time_seconds"):
         assert name in junit.read_text()
+
+
+def test_each_limit_on_tokens_holds_and_breaks_in_items(answers: Project) -> None:
+    text = f"{answers.manifest.read_text()}\n{both_limits(OF_TOKENS)}\n"
+    answers.manifest.write_text(text)
+    answers.run("--mlms-stack=old", "--mlms-duration=0.2", f"--mlms-predictors={PREDICTORS}")
+    (item,) = answers.items()
+    assert verdicts(item) == {each.name: ["PASSED", "FAILED"] for each in OF_TOKENS}
 
 
 def test_each_limit_on_performance_holds_and_breaks_under_load() -> None:

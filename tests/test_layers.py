@@ -67,7 +67,7 @@ FLOORS = [
     ["core.portal_address", "core.memory", "core.child_session"],
     ["core.tasks", "core.recorded"],
     ["core.quantities", "core.statistics"],
-    ["core.records"],
+    ["core.records", "core.token_times"],
     ["core.extras"],
     ["core.errors", "core.files", "core.serialization", "core.units"],
     ["core.waits", "core.starts", "core.lifeline", "core.settings", "core.arrays"],

@@ -10,14 +10,14 @@ The agent asks one object, ``functions_of(module)``, instead of looking names up
     call = predictor.bind(loaded, arrays)        # always there: predict with its arguments bound
     profiles = predictor.profiles(loaded, arrays, count)  # NotImplementedError without a profiler
     if predictor.has_layers: ...                 # to know that without calling
-    if predictor.device_seconds is not None: ... # it and event_times have no default
+    if predictor.device_seconds is not None: ... # it, event_times, generate have no default
     predictor.close(loaded)                      # always there: does nothing by default
 
 ``bind`` returns the predictor's own callable, so that nothing is added to the timed loop.
 """
 
 import functools
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from .protocol import Load, Loaded, Profile, Structure
 
@@ -39,6 +39,8 @@ InnerOutputs = List[Tuple[str, Any]]
 """Output of each layer, by its name, in the order in which the layers ran."""
 Shapes = Dict[str, Tuple[int, ...]]
 """Shapes by input name."""
+Token = Tuple[int, Optional[float]]
+"""The id of a token, and its log-probability; None where that isn't told."""
 
 REQUIRED = ("versions", "devices", "load", "predict")
 
@@ -114,6 +116,12 @@ if TYPE_CHECKING:
         def device_memory(self, loaded: Loaded) -> CountedBytes:
             """Return the largest number of bytes since the model began to load."""
 
+    class HasGenerate(Predictor, Protocol):
+        """A predictor of decoders, which give one token after the other."""
+
+        def generate(self, loaded: Loaded, arrays: Arrays, limit: int) -> Iterator[Token]:
+            """Yield the tokens after a prompt as they are known: ``limit`` of them at most."""
+
     class HasClose(Predictor, Protocol):
         """A predictor that frees what Python's garbage collection would not."""
 
@@ -128,8 +136,8 @@ class Functions(NamedTuple):
     after another, that of ``takes_cupti`` says no, and that of ``close`` does nothing.
     ``profiles``, ``inner`` and ``structure`` raise NotImplementedError where the framework cannot
     tell. ``has_layers`` says whether ``profiles`` works. ``device_seconds`` and ``event_times`` are
-    None where there are no such events, and ``device_memory`` returns nothing where there is no
-    counter.
+    None where there are no such events, ``generate`` where nothing is generated, and
+    ``device_memory`` returns nothing where there is no counter.
     """
 
     versions: Callable[[], Versions]
@@ -146,6 +154,7 @@ class Functions(NamedTuple):
     event_times: Optional[Callable[[Loaded, Arrays], EventTimes]]
     device_memory: Callable[[Loaded], CountedBytes]
     has_layers: bool
+    generate: Optional[Callable[[Loaded, Arrays, int], Iterator[Token]]] = None
 
 
 def functions_of(module: Any) -> Functions:
@@ -164,14 +173,15 @@ def functions_of(module: Any) -> Functions:
         predict=module.predict,
         bind=getattr(module, "bind", functools.partial(_partial, module.predict)),
         profiles=profiles or _repeated(layers, name),
-        inner=getattr(module, "inner", _missing(name, "inner")),
-        structure=getattr(module, "structure", _missing(name, "structure")),
+        inner=getattr(module, "inner", missing_function(name, "inner")),
+        structure=getattr(module, "structure", missing_function(name, "structure")),
         takes_cupti=getattr(module, "takes_cupti", _takes_nothing),
         close=getattr(module, "close", _close_nothing),
         device_seconds=getattr(module, "device_seconds", None),
         event_times=getattr(module, "event_times", None),
         device_memory=getattr(module, "device_memory", _count_nothing),
         has_layers=bool(layers or profiles),
+        generate=getattr(module, "generate", None),
     )
 
 
@@ -189,7 +199,7 @@ def _partial(predict, loaded, arrays):
 def _repeated(layers, name):
     """Return ``profiles`` made of single calls of ``layers``."""
     if layers is None:
-        return _missing(name, "layers")
+        return missing_function(name, "layers")
     return functools.partial(_one_by_one, layers)
 
 
@@ -197,7 +207,7 @@ def _one_by_one(layers, loaded, arrays, count):
     return [layers(loaded, arrays) for _ in range(count)]
 
 
-def _missing(name, function):
+def missing_function(name, function):
     def raise_error(*_: Any) -> None:
         raise NotImplementedError("%s.py has no %r" % (name, function))
 

@@ -50,6 +50,25 @@ class Tensor(NamedTuple):
     shape: Tuple[Optional[int], ...]
 
 
+class Generation(NamedTuple):
+    """How a decoder generates: its inputs and outputs by their roles, and the ids that end it.
+
+    ``prompt`` is the input of tokens and ``logits`` the output with a row for each. ``limit`` is
+    what the input with the largest number of tokens is called. ``states`` has the output that each
+    further input is taken from. ``mask`` and ``positions`` are inputs that are made, "" for none.
+    ``scores`` is whether log-probabilities are told.
+    """
+
+    prompt: str
+    logits: str
+    limit: str
+    states: Dict[str, str]
+    mask: str = ""
+    positions: str = ""
+    end: Sequence[int] = ()
+    scores: bool = False
+
+
 class Load(NamedTuple):
     """A request to load a model.
 
@@ -59,7 +78,8 @@ class Load(NamedTuple):
     it does not know. ``allow_code`` says whether the user lets the model's files run code; no
     manifest can say so. ``server`` is the stack's, for the predictors of servers: the ``command``
     that starts it, the path ``ready``, "" for the predictor's, and the seconds ``timeout`` of its
-    start; or the ``endpoint`` of one that runs.
+    start; or the ``endpoint`` of one that runs. ``generation`` is there for a decoder whose calls
+    are generations.
     """
 
     files: Dict[str, str]
@@ -68,6 +88,7 @@ class Load(NamedTuple):
     options: Dict[str, Any]
     allow_code: bool = False
     server: Optional[Dict[str, Any]] = None
+    generation: Optional[Generation] = None
 
 
 class Loaded(NamedTuple):

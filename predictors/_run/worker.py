@@ -65,6 +65,7 @@ from mlms_predictors._run.channel import (  # noqa: E402
 from mlms_predictors._run.device_memory import DeviceMemory  # noqa: E402
 from mlms_predictors._run.embedded_code import Element, EmbeddedCode, Text  # noqa: E402
 from mlms_predictors._run.energy import EnergyMeter  # noqa: E402
+from mlms_predictors._run.generation import TokenClock, generating  # noqa: E402
 from mlms_predictors._run.gpus import l2_bytes  # noqa: E402
 from mlms_predictors._run.instances import Instances, Library  # noqa: E402
 from mlms_predictors._run.interface import Functions, functions_of  # noqa: E402
@@ -85,6 +86,7 @@ from mlms_predictors._run.loadgen import (  # noqa: E402
 from mlms_predictors._run.protocol import (  # noqa: E402
     TIME,
     VERSION,
+    Generation,
     Load,
     Loaded,
     NamedArrays,
@@ -129,6 +131,7 @@ class Worker:
     def __init__(self, path: str, supervised: bool = False):
         self._path = path
         self._supervised = supervised
+        self._plain: Optional[Functions] = None
         self._functions: Optional[Functions] = None
         self._current: Optional[Loaded] = None
         self._code: Optional[EmbeddedCode] = None
@@ -137,6 +140,7 @@ class Worker:
         self._cycle = 0
         self._first_batch: Dict[str, Any] = {}
         self._device_clock: Optional[_DeviceClock] = None
+        self._token_clock: Optional[TokenClock] = None
         self._load_times = _LoadTimes(0, 0)
         self._samples = scenarios.Samples()
         self._repeats = Repeats()
@@ -156,7 +160,7 @@ class Worker:
         began = time.monotonic()
         waited_before = queue.read()
         module = _import_file("mlms_predictors." + name, self._path)
-        self._functions = functions_of(module)
+        self._plain = self._functions = functions_of(module)
         versions = self._functions.versions()
         devices = self._functions.devices()
         waited = queue.read() - waited_before
@@ -189,7 +193,11 @@ class Worker:
             header.get("options", {}),
             header.get("allow_code", False),
             header.get("server"),
+            Generation(**header["generation"]) if header.get("generation") else None,
         )
+        self._functions = self._plain
+        if request.generation is not None:
+            self._functions = generating(self._predictor, request.generation)
         self._on_device = DeviceMemory(request.device)
         resettable = self._peak.begin()
         rss_before = self._peak.held
@@ -201,6 +209,7 @@ class Worker:
         ended = time.perf_counter()
         queue.close()
         self._current = loaded
+        self._token_clock = TokenClock() if request.generation is not None else None
         self._on_device.count = functools.partial(self._predictor.device_memory, loaded)
         self._on_device.read()
         self._instances = Instances(self._predictor, loaded, request, self._on_device)
@@ -266,8 +275,8 @@ class Worker:
         )
         if self._device_clock is not None:
             self._device_clock.seconds = []
-        times = _as_numpy(self._samples.arrays())
-        return make_reply(record, times + first)
+        times = self._samples.arrays() + self._token_rows()
+        return make_reply(record, _as_numpy(times) + first)
 
     def outputs(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
         """Call a batch of the last run once more, and reply with its outputs."""
@@ -340,6 +349,7 @@ class Worker:
         times = self._samples.arrays()
         if clock is not None:
             times.append(("device", scenarios.seconds(clock.seconds[request.skip :])))
+        times += self._token_rows(request.skip)
         record = TurnReply(None)
         if header.get("memory"):
             record = TurnReply(self._peak.read(), self._on_device.read(), self._event_times())
@@ -572,6 +582,10 @@ class Worker:
             return None
         return self._predictor.event_times(self._loaded, self._first_batch)
 
+    def _token_rows(self, skip=0):
+        """Return the times of the tokens of the calls since the last time, but ``skip`` first."""
+        return self._token_clock.rows(skip) if self._token_clock is not None else []
+
     def _part_sender(self, header: Header) -> Optional[SendPart]:
         """Return a function that sends a part of the reply to a request."""
         send = self.send
@@ -598,6 +612,8 @@ class Worker:
             began = time.perf_counter()
             self._calls.append(self._predictor.bind(self._loaded, batch))
             bind_seconds = bind_seconds or time.perf_counter() - began
+        if self._token_clock is not None:
+            self._calls = [self._token_clock.timed(call) for call in self._calls]
         self._bound = self._calls
         self._calls = [self._bound[number] for number in header.get("order") or range(batches)]
         self._cycle = header.get("cycle") or len(self._calls)

@@ -258,7 +258,7 @@ class InputGroup:
 
     ``share`` is the group's share of all inputs. ``low`` and ``high`` are the ends of the
     interval: of the latency, and in an upgrade of its ``ratio`` to that of the ``baseline``.
-    ``inputs`` were timed.
+    ``inputs`` were timed. ``ttft`` and ``tpot`` are those of a generation outside of upgrades.
     """
 
     name: str
@@ -270,6 +270,8 @@ class InputGroup:
     baseline: float | None = None
     ratio: float | None = None
     verdict: Verdict | None = None
+    ttft: float | None = omitted_if_default(None)
+    tpot: float | None = omitted_if_default(None)
 
 
 class Verdict(str, Enum):

@@ -254,9 +254,12 @@ def measures(kind: Kind, quantity: str, load: Load | None, device: str) -> bool:
     """Return whether a case measures a quantity, as far as its load and its device decide that.
 
     A peak is searched by queries alone, and each round of an upgrade has calls beside its load.
+    Tokens have times in calls, not in queries.
     """
     known = QUANTITIES.get(quantity)
     if known is not None and known.of_gpu and device == "cpu":
+        return False
+    if known is not None and known.of_tokens and kind == "performance" and load is not None:
         return False
     if known is not None and known.under_load:
         return load is not None and isinstance(load, Peak) == (quantity == "peak_rate")

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, Literal, TypeVar
 
+from mlms_predictors._run.protocol import Generation
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
@@ -76,12 +77,13 @@ def _digests(value: Any) -> Any:
     return {"graph": value} if isinstance(value, str) else value
 
 
-def _axes(value: Any, with_names: bool = False) -> tuple[int | str, ...]:
-    """Check the sizes of the axes of an input or output; those of inputs may have names."""
+def _axes(value: Any, of_input: bool = False) -> tuple[int | str, ...]:
+    """Check the sizes of the axes of an input or output; an input's may have names, or be 0."""
     axes = value if isinstance(value, (list, tuple)) else [None]
+    least = 0 if of_input else 1
     for axis in axes:
-        is_size = isinstance(axis, int) and not isinstance(axis, bool) and axis > 0
-        is_name = with_names and isinstance(axis, str) and _AXIS.fullmatch(axis)
+        is_size = isinstance(axis, int) and not isinstance(axis, bool) and axis >= least
+        is_name = of_input and isinstance(axis, str) and _AXIS.fullmatch(axis)
         if not is_size and not is_name and axis != BATCH:
             raise ValueError("write a list of sizes, with 'batch' for the batch: [batch, 128]")
     if list(axes).count(BATCH) > 1:
@@ -90,7 +92,7 @@ def _axes(value: Any, with_names: bool = False) -> tuple[int | str, ...]:
 
 
 def _input_axes(value: Any) -> tuple[int | str, ...]:
-    return _axes(value, with_names=True)
+    return _axes(value, of_input=True)
 
 
 def _shapes(value: Any) -> Any:
@@ -134,7 +136,7 @@ _SHAPE_FORM = {
 Shape = Annotated[Any, AfterValidator(_axes), WithJsonSchema(_SHAPE_FORM)]
 _INPUT_FORM = {
     "type": "array",
-    "items": {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string"}]},
+    "items": {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}]},
 }
 InputShape = Annotated[Any, AfterValidator(_input_axes), WithJsonSchema(_INPUT_FORM)]
 Shapes = Annotated[dict[str, dict[str, Positive]], Short(_shapes, {"const": BY_GROUP})]
@@ -228,7 +230,8 @@ class Input(Closed):
     ``column`` names the column of the dataset, for inputs that aren't called like theirs, or both
     columns of a pair of texts. A tensor whose ``element_type`` is string has texts as they are in
     the dataset. An input with ``from_output`` is a state, which no dataset has: it
-    is that output of the call before, and all ``start`` at the first.
+    is that output of the call before, and all ``start`` at the first. One with an axis of 0 is
+    empty at first, and grows within a generation.
     """
 
     name: str
@@ -255,6 +258,11 @@ class Input(Closed):
         if self.shape is None:
             return 0
         return self.shape.index(BATCH) if BATCH in self.shape else None
+
+    @property
+    def grows(self) -> bool:
+        """True if it is empty at first: the past of a generation."""
+        return 0 in (self.shape or ())
 
     @property
     def named_axes(self) -> list[str]:
@@ -319,6 +327,8 @@ class Input(Closed):
 
     @model_validator(mode="after")
     def _check_state(self) -> Input:
+        if self.grows and not self.is_state:
+            raise ValueError("an axis of 0 is that of a past; write 'from_output: …' beside it")
         if not self.is_state:
             if self.start is not None:
                 raise ValueError("start belongs to a state; write 'from_output: …' beside it")
@@ -571,6 +581,28 @@ DescribedDataset = Annotated[DatasetEntry, Short(lambda value: value, {"type": "
 """A dataset; its name alone stands for one of a datasets.yaml, which is read before."""
 
 
+TOKENS = "tokens"
+LOGPROBS = "logprobs"
+"""The outputs of a generation, as predictors name them."""
+
+
+class Generate(Closed):
+    """How the model generates tokens: each call is a whole answer, one token after the other.
+
+    ``prompt`` is the input of tokens, ``limit`` the input that has the largest number of tokens of
+    each answer, and ``logits`` the model's output with a row for each token. The model's inputs
+    ``mask`` and ``positions`` are made: ones for all tokens so far, and the places of the new ones.
+    A token of ``end`` is the last of an answer. Tokens are greedy.
+    """
+
+    prompt: str
+    limit: str = "limit"
+    logits: str = "logits"
+    mask: str | None = None
+    positions: str | None = None
+    end: list[Annotated[int, Field(ge=0)]] = []
+
+
 class Evaluate(Closed):
     """The points: every device with every batch size and scenario.
 
@@ -639,6 +671,7 @@ class Manifest(Closed):
     inputs: Annotated[list[Input], Field(min_length=1)]
     outputs: Annotated[list[Output], Field(min_length=1)]
     dataset: DescribedDataset | None = None
+    generate: Generate | None = None
     hardware: Hardware | None = None
     control: Annotated[
         Name | None, Field(description="the stack that it always runs on, as control of a host")
@@ -695,8 +728,28 @@ class Manifest(Closed):
 
     @property
     def has_state(self) -> bool:
-        """True if an input is an output of the call before."""
-        return any(spec.is_state for spec in self.inputs)
+        """True if an input is an output of the call before.
+
+        The states of a generation are not: each prompt begins with their first ones.
+        """
+        return self.generate is None and any(spec.is_state for spec in self.inputs)
+
+    @property
+    def generation(self) -> Generation | None:
+        """How its models generate, as predictors are told."""
+        if self.generate is None:
+            return None
+        keys = self.generate
+        return Generation(
+            prompt=keys.prompt,
+            logits=keys.logits,
+            limit=keys.limit,
+            states={spec.name: spec.from_output for spec in self.inputs if spec.from_output},
+            mask=keys.mask or "",
+            positions=keys.positions or "",
+            end=keys.end,
+            scores=any(output.name == LOGPROBS for output in self.outputs),
+        )
 
     @property
     def batch_axes(self) -> dict[str, int | None]:

@@ -11,7 +11,15 @@ from pytest_mlms.core.quantities import QUANTITIES
 from pytest_mlms.core.tasks import tasks
 from pytest_mlms.manifest.output_steps import Columns
 from pytest_mlms.manifest.scenarios import OpenLoad, Peak
-from pytest_mlms.manifest.schema import BY_GROUP, Input, Manifest, Output
+from pytest_mlms.manifest.schema import (
+    BY_GROUP,
+    LOGPROBS,
+    TOKENS,
+    Generate,
+    Input,
+    Manifest,
+    Output,
+)
 from pytest_mlms.manifest.steps import QUANTISED
 from pytest_mlms.manifest.thresholds import AgreementThreshold, Entry, agreement_limits
 from pytest_mlms.manifest.types import instead
@@ -135,6 +143,60 @@ def _states_alone(manifest: Manifest) -> Iterator[Error]:
     """Yield an error where no input comes from a dataset."""
     if all(spec.is_state for spec in manifest.inputs):
         yield ("inputs",), "all inputs are states; add one that isn't an output of the call before"
+
+
+def _generation(manifest: Manifest) -> Iterator[Error]:
+    """Yield errors of a generation: names that mean nothing, and calls of several prompts."""
+    if manifest.generate is None:
+        for number, spec in enumerate(manifest.inputs):
+            if spec.grows:
+                text = "only a generation has a past of 0; write 'generate: …', or a size"
+                yield ("inputs", number, "shape"), text
+        return
+    yield from _generation_keys(manifest, manifest.generate)
+    yield from _generated_parts(manifest, manifest.generate.limit)
+    evaluate = manifest.evaluate
+    one_prompt = "a call generates for one prompt"
+    if evaluate.batch_sizes != [1]:
+        yield ("evaluate", "batch_sizes"), f"{one_prompt}; write batch_sizes: [1]"
+    if evaluate.batcher is not None:
+        yield ("evaluate", "batcher"), f"{one_prompt}; leave the batcher out"
+    for number, entry in enumerate(evaluate.scenarios):
+        if entry.name == "multi_stream":
+            yield ("evaluate", "scenarios", number), f"{one_prompt}; remove multi_stream"
+
+
+def _generation_keys(manifest: Manifest, keys: Generate) -> Iterator[Error]:
+    """Yield errors of the inputs that a generation names."""
+    inputs = {spec.name: spec for spec in manifest.inputs}
+    for key, types in {"prompt": ("int64", "int32"), "limit": ("int64",)}.items():
+        name = getattr(keys, key)
+        if name not in inputs or inputs[name].is_state:
+            yield ("generate", key), f"{name!r} is no input with a {key}; {instead(name, inputs)}"
+        elif inputs[name].element_type not in types:
+            text = f"{name!r} is of whole numbers; write 'element_type: int64' in the input"
+            yield ("generate", key), text
+    for key in ("mask", "positions"):
+        if getattr(keys, key) in inputs:
+            yield ("generate", key), f"{getattr(keys, key)!r} is made; remove it from the inputs"
+
+
+def _generated_parts(manifest: Manifest, limit: str) -> Iterator[Error]:
+    """Yield errors of a generation's inputs and outputs."""
+    for number, spec in enumerate(manifest.inputs):
+        path = ("inputs", number)
+        if spec.position is not None:
+            yield (*path, "position"), "inputs of a generation have the model's names; remove it"
+        if spec.is_state and not spec.grows:
+            yield (*path, "shape"), "a past is empty at first; write 0 for the axis that grows"
+        if spec.name == limit and not (spec.range or manifest.dataset):
+            yield path, "nothing tells how many tokens; write 'range: [32, 32]', or add a dataset"
+        if spec.name == limit and spec.range and spec.range[0] < 1:
+            yield (*path, "range"), "an answer has one token at least; begin the range with 1"
+    for number, output in enumerate(manifest.outputs):
+        if output.name not in (TOKENS, LOGPROBS):
+            text = f"a generation gives {TOKENS} and {LOGPROBS}; write one of these"
+            yield ("outputs", number, "name"), text
 
 
 def _texts_without_dataset(manifest: Manifest) -> Iterator[Error]:
@@ -360,6 +422,10 @@ def _idle_quantity(manifest: Manifest, name: str) -> str:
     quantity = QUANTITIES.get(name)
     if quantity is not None and quantity.of_gpu and {*manifest.evaluate.devices} == {"cpu"}:
         return "the CPU has none: add cuda to evaluate.devices, or leave it out"
+    if quantity is not None and quantity.of_tokens and manifest.generate is None:
+        return "nothing is generated: write 'generate: …', or leave it out"
+    if name == "batch_agreement" and manifest.generate is not None:
+        return "a generation is of one prompt: leave it out"
     if quantity is None or quantity.kind != "accuracy":
         return ""
     facts = manifest.task_facts
@@ -459,6 +525,7 @@ _CHECKS = (
     _variants,
     _repeated_positions,
     _states_alone,
+    _generation,
     _texts_without_dataset,
     _unscaled_pixels,
     _shapes,

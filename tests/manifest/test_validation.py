@@ -292,3 +292,119 @@ def test_pixels_that_a_quantize_would_cut_off_are_refused(
     assert "write the 'normalize' of training before it" in found
     load(write(tmp_path, quantised({"normalize": {"mean": 0, "scale": 1}}, scale=scale, zero=zero)))
     load(write(tmp_path, quantised(resize, scale=1.0)))
+
+
+PROMPT = {"name": "ids", "type": "tensor", "element_type": "int64", "shape": ["batch", 9]}
+LIMIT = {"name": "limit", "type": "tensor", "element_type": "int64", "range": [8, 8]}
+PAST = {
+    "name": "past",
+    "type": "tensor",
+    "element_type": "float32",
+    "shape": ["batch", 0, 4],
+    "from_output": "present",
+}
+GENERATE = {"prompt": "ids", "mask": "mask"}
+
+
+def generator(**changes: Any) -> dict[str, Any]:
+    """Return the manifest of a decoder with a past, with some sections changed."""
+    sections = {
+        "task": "text-generation",
+        "inputs": [PROMPT, LIMIT, PAST],
+        "outputs": [{"name": "tokens", "type": "tokens"}],
+        "generate": GENERATE,
+    }
+    return small(**{**sections, **changes})
+
+
+def test_a_decoder_with_a_past_is_a_manifest(tmp_path: Path) -> None:
+    manifest = load(write(tmp_path, generator())).manifest
+    assert manifest.generation is not None
+    assert manifest.generation.states == {"past": "present"}
+    assert not manifest.has_state
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"generate": None}, "only a generation has a past of 0; write 'generate: …', or a size"),
+        ({"generate": {"prompt": "id"}}, "'id' is no input with a prompt; did you mean 'ids'?"),
+        ({"generate": {"prompt": "past"}}, "'past' is no input with a prompt"),
+        ({"generate": {"prompt": "ids", "limit": "n"}}, "'n' is no input with a limit"),
+        ({"generate": {"prompt": "ids", "mask": "ids"}}, "'ids' is made; remove it"),
+        ({"generate": {"prompt": "ids", "end": [-1]}}, "greater than or equal to 0"),
+        (
+            {"inputs": [{**PROMPT, "element_type": "float32"}, LIMIT]},
+            "'ids' is of whole numbers; write 'element_type: int64' in the input",
+        ),
+        (
+            {"inputs": [PROMPT, {**LIMIT, "element_type": "int32"}]},
+            "'limit' is of whole numbers",
+        ),
+        (
+            {"inputs": [PROMPT, {**LIMIT, "range": [0, 8]}]},
+            "an answer has one token at least; begin the range with 1",
+        ),
+        (
+            {"inputs": [PROMPT, {key: LIMIT[key] for key in LIMIT if key != "range"}]},
+            "nothing tells how many tokens; write 'range: [32, 32]', or add a dataset",
+        ),
+        (
+            {"inputs": [{**PROMPT, "position": 0}, LIMIT]},
+            "inputs of a generation have the model's names; remove it",
+        ),
+        (
+            {"inputs": [PROMPT, LIMIT, {**PAST, "shape": ["batch", 4]}]},
+            "a past is empty at first; write 0 for the axis that grows",
+        ),
+        (
+            {"inputs": [PROMPT, LIMIT, {**PAST, "from_output": None}]},
+            "an axis of 0 is that of a past; write 'from_output: …' beside it",
+        ),
+        (
+            {"outputs": [{"name": "logits", "type": "tensor"}]},
+            "a generation gives tokens and logprobs; write one of these",
+        ),
+        ({"evaluate": {"batch_sizes": [1, 8]}}, "for one prompt; write batch_sizes: [1]"),
+        ({"evaluate": {"scenarios": ["multi_stream"]}}, "for one prompt; remove multi_stream"),
+        (
+            {"evaluate": {"scenarios": [SERVER], "batcher": {"max_batch": 2}}},
+            "for one prompt; leave the batcher out",
+        ),
+        (
+            {"thresholds": {"batch_agreement": {"max": 1}}},
+            "batch_agreement judges nothing; a generation is of one prompt",
+        ),
+    ],
+)
+def test_what_no_generation_can_be_is_an_error(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    found = {key: part for key, part in generator(**changes).items() if part is not None}
+    assert message in error_of(tmp_path, found)
+
+
+@pytest.mark.parametrize(
+    "thresholds",
+    [
+        {"ttft": {"max": "1 s"}},
+        {"tpot": {"max": "1 s"}},
+        {"itl": {"max": "1 s"}},
+        {"output_rate": {"min": "1 /s"}},
+        {"upgrade": {"ttft": "5 %"}},
+    ],
+)
+def test_a_limit_on_tokens_of_a_model_that_generates_none_is_an_error(
+    tmp_path: Path, thresholds: dict[str, Any]
+) -> None:
+    assert "judges nothing; nothing is generated: write 'generate: …'" in error_of(
+        tmp_path, small(thresholds=thresholds)
+    )
+
+
+def test_a_limit_on_tokens_judges_no_load(tmp_path: Path) -> None:
+    limit = {"ttft": {"max": "1 s"}}
+    both = generator(evaluate={"scenarios": ["single_stream", SERVER]}, thresholds=limit)
+    load(write(tmp_path, both))
+    error = error_of(tmp_path, generator(evaluate={"scenarios": [SERVER]}, thresholds=limit))
+    assert "ttft judges nothing; no scenario here measures it: add another" in error

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         HasDeviceMemory,
         HasDeviceSeconds,
         HasEventTimes,
+        HasGenerate,
         HasInner,
         HasLayers,
         HasProfiles,
@@ -122,6 +123,7 @@ if TYPE_CHECKING:
     DEVICE_SECONDS: tuple[HasDeviceSeconds, ...] = (pytorch,)
     EVENT_TIMES: tuple[HasEventTimes, ...] = (pytorch,)
     DEVICE_MEMORY: tuple[HasDeviceMemory, ...] = (jax, pytorch, tensorflow)
+    GENERATE: tuple[HasGenerate, ...] = (onnxruntime,)
     CLOSE: tuple[HasClose, ...] = (
         caffe,
         caffe2,
@@ -142,6 +144,7 @@ TABLES = {
     "device_seconds": "DEVICE_SECONDS",
     "event_times": "EVENT_TIMES",
     "device_memory": "DEVICE_MEMORY",
+    "generate": "GENERATE",
     "close": "CLOSE",
 }
 """The table of the predictors that have a function."""

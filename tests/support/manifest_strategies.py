@@ -102,7 +102,7 @@ def _thresholds() -> Strategy:
     limits: dict[str, Strategy] = {"agreement": _AGREEMENTS}
     for name, quantity in QUANTITIES.items():
         is_measured = quantity.kind != "accuracy" or name in _MEASURED
-        is_anywhere = not quantity.under_load and not quantity.of_gpu
+        is_anywhere = not (quantity.under_load or quantity.of_gpu or quantity.of_tokens)
         if quantity.limit_key == name and is_measured and is_anywhere:
             limits[name] = _limits(quantity)
     return st.fixed_dictionaries({}, optional=limits)

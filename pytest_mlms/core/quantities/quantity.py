@@ -11,6 +11,8 @@ from pytest_mlms.core.records import Kind
 if TYPE_CHECKING:
     from mlms_predictors._run.replies import DeviceBytes
 
+    from pytest_mlms.core.token_times import TokenTimes
+
 Samples: TypeAlias = Literal["rounds", "inputs", "groups", "calls", "outputs"]
 
 _PROPERTY_SUFFIXES = {"s": "_seconds", "B": "_bytes", "/s": "_per_second", "J": "_joules"}
@@ -88,6 +90,14 @@ class ProcessValues(Protocol):
     @property
     def energy_missing(self) -> str:
         """The reason why there is no energy, or ""."""
+
+    @property
+    def tokens(self) -> TokenTimes | None:
+        """Times of the tokens of the timed calls; None where nothing is generated."""
+
+    @property
+    def seconds_per_token(self) -> float:
+        """Seconds that the process took for one token; NaN where nothing is generated."""
 
     def percentile(self, percent: float) -> float:
         """Return a percentile (0 to 100) of the timed calls' latencies, in seconds."""
@@ -179,6 +189,7 @@ class Quantity:
         under_load: True for a quantity of performance that only queries under load have;
             ``evaluate.load_performance`` estimates it.
         of_gpu: True for one that the CPU doesn't have.
+        of_tokens: True for one that only a generation has.
     """
 
     name: str
@@ -192,6 +203,7 @@ class Quantity:
     column: Column | None = None
     under_load: bool = False
     of_gpu: bool = False
+    of_tokens: bool = False
 
     @property
     def bound(self) -> Literal["min", "max"]:

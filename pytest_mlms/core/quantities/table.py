@@ -199,6 +199,26 @@ def _missing_growth(process: ProcessValues) -> str:
     return ""
 
 
+def _missing_tokens(process: ProcessValues) -> str:
+    return "" if process.tokens else "nothing is generated"
+
+
+def _missing_gaps(process: ProcessValues) -> str:
+    if process.tokens is None or len(process.tokens.gaps):
+        return _missing_tokens(process)
+    return "no answer has a second token"
+
+
+def _missing_late_gaps(process: ProcessValues) -> str:
+    from pytest_mlms.core.statistics import samples_for_percentile  # collection imports no numpy
+
+    needed = samples_for_percentile(99)
+    if process.tokens is None or len(process.tokens.gaps) >= needed:
+        return _missing_tokens(process)
+    found = len(process.tokens.gaps)
+    return f"needs {needed} gaps between tokens in a process, had {found}: raise --mlms-budget"
+
+
 _ESTIMATORS = {
     "latency_mean": ProcessEstimator(lambda process: process.mean_latency, of_calls=True),
     "latency_p50": percentile(50),
@@ -234,6 +254,27 @@ _ESTIMATORS = {
     "energy_per_input": ProcessEstimator(
         lambda process: process.joules_per_input, missing=lambda process: process.energy_missing
     ),
+    "ttft": ProcessEstimator(
+        lambda process: process.tokens.usual_first if process.tokens else math.nan,
+        of_calls=True,
+        missing=_missing_tokens,
+    ),
+    "tpot": ProcessEstimator(
+        lambda process: process.tokens.usual_each if process.tokens else math.nan,
+        of_calls=True,
+        missing=_missing_gaps,
+    ),
+    "itl": ProcessEstimator(
+        lambda process: process.tokens.gap_percentile(99) if process.tokens else math.nan,
+        of_calls=True,
+        missing=_missing_late_gaps,
+    ),
+    "output_rate": ProcessEstimator(
+        lambda process: process.seconds_per_token,
+        is_rate=True,
+        of_calls=True,
+        missing=_missing_tokens,
+    ),
     "batch_agreement": ProcessEstimator(
         lambda process: process.batch_agreement, missing=lambda process: process.batch_missing
     ),
@@ -247,6 +288,10 @@ def _calls(title: str, form: Literal["value", "spread"] = "value") -> Column:
 
 def _queries(title: str, form: Literal["value", "interval"] = "value") -> Column:
     return Column("queries under load", title, form)
+
+
+def _tokens(title: str, form: Literal["value", "spread"] = "value") -> Column:
+    return Column("tokens", title, form)
 
 
 def _process(title: str) -> Column:
@@ -264,6 +309,13 @@ _PERFORMANCE: list[tuple[str, str, UpgradeRule | None, Column | None, str]] = [
      "inputs per second"),
     ("device_time", "s", None, _calls("on GPU"),
      "median time of a call on a GPU, by the GPU's own events, without copies"),
+    ("ttft", "s", UpgradeRule(0.08), _tokens("to the first", "spread"),
+     "median time from the start of a call to its first token"),
+    ("tpot", "s", UpgradeRule(0.05), _tokens("each", "spread"),
+     "median over answers of the time for each further token"),
+    ("itl", "s", UpgradeRule(0.15), _tokens("p99 of gaps"),
+     "99th percentile of the time from a token to the next one, which shows stalls"),
+    ("output_rate", "/s", UpgradeRule(0.08), _tokens("rate"), "tokens per second"),
     ("query_latency", "s", UpgradeRule(0.08), _queries("latency", "interval"),
      ("percentile of latencies under load in the slowest process, counted from the scheduled "
       "time, as LoadGen defines it")),
@@ -308,6 +360,7 @@ _PERFORMANCE: list[tuple[str, str, UpgradeRule | None, Column | None, str]] = [
 # fmt: on
 """Name, unit, default rule of upgrades, column, and description of each quantity."""
 
+_OF_TOKENS = {"ttft", "tpot", "itl", "output_rate"}
 _WITHOUT_LIMIT = {"query_latency", "issue_delay"}  # scenarios have their own
 
 PERFORMANCE = [
@@ -323,6 +376,7 @@ PERFORMANCE = [
         column=column,
         under_load=name not in _ESTIMATORS,
         of_gpu=name.startswith("device_"),
+        of_tokens=name in _OF_TOKENS,
     )
     for name, unit, rule, column, description in _PERFORMANCE
 ]

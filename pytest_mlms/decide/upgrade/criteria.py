@@ -98,7 +98,7 @@ def precision_of(criteria: Criteria) -> float:
 
     It is 0 where a gate needs the calls of the whole time.
     """
-    percentiles = {name for name in criteria.gates if QUANTITIES[name].percent}
+    percentiles = {name for name in criteria.gates if QUANTITIES[name].percent or name == "itl"}
     of_rare_calls = percentiles.union({"throughput", "stalls"}.intersection(criteria.gates))
     if "latency" not in criteria.gates or of_rare_calls:
         return 0.0
@@ -155,6 +155,9 @@ _REASONS = {
     "group_latency": "the timed inputs have one shape",
     "slow_inputs": _OF_DATASET,
     "late_latency": f"{CALLS_BEFORE} calls take more than {LATE_SECONDS:g} s, or {_COARSE}",
+    "tpot": "no answer has a second token",
+    "itl": f"it takes {samples_for_percentile(99)} gaps between tokens of a side in a round; raise "
+    "--mlms-budget",
     "peak_memory": "this kernel can't reset the peak, so it may be that of the import",
     _DEVICE_MEMORY: "no counter of the GPU's memory told it",
     "energy_per_input": "the device has no counter of energy",

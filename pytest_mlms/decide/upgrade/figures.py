@@ -135,6 +135,7 @@ def figures_of(
         figures["latency_p95"] = _percentile(calls, 95)
         if calls.a.size >= samples_for_percentile(99):
             figures["latency_p99"] = _percentile(calls, 99)
+    figures.update(_of_tokens(measured, mixed))
     figures.update(_of_process(measured))
     unmeasured = {*measured.a.unmeasured, *measured.b.unmeasured}
     return {name: figure for name, figure in figures.items() if name not in unmeasured}
@@ -326,6 +327,32 @@ def by_one_counter(
             if counter in b.counters:
                 return held, b.counters[counter]
     return None, None
+
+
+def _of_tokens(measured: Round, inputs: RoundInputs | None) -> dict[str, Figure]:
+    """Return the quantities of generated tokens, less the wait for a core where it is counted.
+
+    There are none where nothing is generated.
+    """
+    a, b = (side.tokens for side in measured)
+    if a is None or b is None:
+        return {}
+    form = measured.a.wall.shape
+    found = {"ttft": _centre(_Calls(a.first.reshape(form), b.first.reshape(form), inputs))}
+    each = _Calls(a.each.reshape(form), b.each.reshape(form), inputs)
+    has_each = np.isfinite(each.a) & np.isfinite(each.b)
+    of_each = _centre(each) if has_each.all() else _centre_of(each, has_each)
+    if of_each is not None:
+        found["tpot"] = of_each
+    if min(len(a.gaps), len(b.gaps)) >= samples_for_percentile(99):
+        late = a.gap_percentile(99), b.gap_percentile(99)
+        if min(late) > 0:
+            found["itl"] = Figure(*late, math.log(late[1] / late[0]), 0.0, len(a.gaps))
+    seconds = [float(side.times("adj").sum()) for side in measured]
+    if min(seconds) > 0:
+        rates = a.count / seconds[0], b.count / seconds[1]
+        found["output_rate"] = Figure(*rates, math.log(rates[1] / rates[0]), 0.0, a.first.size)
+    return found
 
 
 def _of_process(measured: Round) -> dict[str, Figure]:

@@ -24,6 +24,7 @@ import numpy as np
 
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.statistics import is_steady
+from pytest_mlms.core.token_times import TokenTimes
 from pytest_mlms.decide.upgrade.agents import AgentPair, TurnPlan
 from pytest_mlms.decide.upgrade.crash import EXITS_TO_FAIL, Exits
 from pytest_mlms.decide.upgrade.figures import centre_of, slow_calls
@@ -715,6 +716,7 @@ def _measured_side(
         device_memory=last.device_memory,
         event_times=last.event_times,
         unmeasured=predictor.unmeasured,
+        tokens=TokenTimes.joined([turn.times for turn in timed], clocks.wait),
     )
 
 

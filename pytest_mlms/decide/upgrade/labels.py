@@ -131,7 +131,11 @@ def group_lines(groups: Sequence[InputGroup]) -> list[str]:
         latency = format_quantity(group.latency, "s")
         part = f"inputs of shape {group.name} ({percent(group.share, '.2g')})"
         if group.ratio is None or group.baseline is None:
-            lines.append(f"{part}: {latency}, of {group.inputs:,} inputs")
+            tokens = {"to the first token": group.ttft, "for each further one": group.tpot}
+            texts = [
+                f"{format_quantity(value, 's')} {text}" for text, value in tokens.items() if value
+            ]
+            lines.append(", ".join([f"{part}: {latency}", *texts, f"of {group.inputs:,} inputs"]))
             continue
         baseline = format_quantity(group.baseline, "s")
         interval = f"{max(0.0, group.low):.3f} to {group.high:.3f}"

@@ -18,6 +18,7 @@ from pytest_mlms.core.quantities import QUANTITIES, upgrade_rules
 from pytest_mlms.core.recorded import Recorded
 from pytest_mlms.core.records import Comparison, InputGroup, Verdict, main_comparison
 from pytest_mlms.core.serialization import from_plain, lines_from
+from pytest_mlms.core.token_times import TokenTimes
 from pytest_mlms.decide.upgrade.criteria import MISSING, Criteria, missing_gates
 from pytest_mlms.decide.upgrade.decision import (
     compare_rounds,
@@ -317,4 +318,13 @@ def _side(arrays: Mapping[str, Array], record: SideRecord, side: SideName) -> Si
         import_bytes=record.import_bytes,
         device_memory=record.device_memory,
         unmeasured=record.unmeasured or {},
+        tokens=_tokens(arrays, side),
     )
+
+
+def _tokens(arrays: Mapping[str, Array], side: SideName) -> TokenTimes | None:
+    names = [f"{part}_{side}" for part in ("first", "each", "gaps")]
+    if not all(name in arrays for name in names):
+        return None
+    first, each, gaps = (arrays[name] for name in names)
+    return TokenTimes(first, each, gaps, first.size + gaps.size)

@@ -10,6 +10,7 @@ import numpy as np
 from mlms_predictors._run.replies import DeviceBytes
 from numpy.typing import NDArray
 
+from pytest_mlms.core.token_times import TokenTimes
 from pytest_mlms.measure.evaluate.timed_inputs import ONE_GROUP, Elements, Mix
 
 Array = NDArray[Any]
@@ -47,6 +48,7 @@ class Side:
     same time. ``device_memory`` is the peak on a GPU, ``event_times`` are the seconds between the
     events of a call there, and of one whose launches had a head start (None: it can't have one).
     ``unmeasured`` has the reason of each quantity that can't be measured of the model.
+    ``tokens`` are the times of those of all turns, one after the other; None: nothing is generated.
     """
 
     wall: Array
@@ -67,6 +69,7 @@ class Side:
     device_memory: DeviceBytes | None = None
     event_times: tuple[float, float | None] | None = None
     unmeasured: Mapping[str, str] = field(default_factory=dict)
+    tokens: TokenTimes | None = None
 
     @property
     def model_bytes(self) -> int | None:
@@ -92,6 +95,8 @@ class Side:
         """Return the raw times by name, without those that were not measured."""
         arrays = {"wall": self.wall, "wait": self.wait, "cpu": self.cpu, "device": self.device}
         arrays["late"] = self.all_times
+        if self.tokens is not None:
+            arrays.update(first=self.tokens.first, each=self.tokens.each, gaps=self.tokens.gaps)
         return {name: values for name, values in arrays.items() if values is not None}
 
 

@@ -232,7 +232,11 @@ def _opened(bundle: Bundle, case: Case, found: FoundItem, making: Making) -> Ite
     """Load the model in the stack that works, else in the one that fails.
 
     The interpreter that was measured is used where it is there still, and the operator's own.
+    Raises MlmsError for a model that generates.
     """
+    if case.loaded.manifest.generate:
+        problem = f"{case.loaded.place('generate')}: the model generates, which bundles don't yet"
+        raise MlmsError(f"{problem}; send the manifest and the model with the run's folder instead")
     side = bundle.old or bundle.new
     recorded = recorded_launch(found.line, "launch_against" if bundle.old else "launch")
     program = making.trust.program(recorded, making.cache)

@@ -198,6 +198,28 @@ def check_waited(seconds: float, waited: float) -> None:
         raise ProtocolError(f"it waited for a core for {waited:g} s of {seconds:g} s")
 
 
+def take_tokens(arrays: dict[str, Array], calls: Mapping[str, Array]) -> dict[str, Array]:
+    """Move the times of tokens of ``calls`` out of ``arrays``, one token at least of each.
+
+    There are none where nothing was generated.
+    """
+    if TIME + "tokens" not in arrays:
+        return {}
+    found = {name: arrays.pop(TIME + name, None) for name in ("tokens", "token", "token_wait")}
+    rows = {name: row for name, row in found.items() if row is not None}
+    if len(rows) < len(found) or not all(_is_row(row, np.float64) for row in rows.values()):
+        raise ProtocolError("tokens have no rows of float64 of their numbers, times and waits")
+    counts, times, waits = rows.values()
+    is_whole = len(counts) == len(calls["start"]) and bool((counts >= 1).all())
+    if not is_whole or (counts % 1).any() or not len(times) == len(waits) == counts.sum():
+        raise ProtocolError(f"the times of tokens are not those of {len(calls['start'])} calls")
+    starts, ends = (np.repeat(calls[name], counts.astype(int)) for name in ("start", "end"))
+    is_within = (times >= starts) & (times <= ends) & (waits >= 0)
+    if not is_within.all() or (np.diff(times) < 0).any():
+        raise ProtocolError("a token has a time outside of its call, or before the last token")
+    return rows
+
+
 def check_outputs(outputs: Iterable[Tensor], arrays: Mapping[str, Array]) -> None:
     """Raise ProtocolError where an output that is an array is missing."""
     for tensor in outputs:

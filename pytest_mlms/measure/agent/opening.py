@@ -313,6 +313,9 @@ def _load(agent: Agent, spec: PredictorSpec, hello: HelloReply, start_seconds: f
     }
     if spec.launch.server:
         request["server"] = dict(spec.launch.server)
+    generation = case.loaded.manifest.generation
+    if generation is not None:
+        request["generation"] = generation._asdict()
     predictor = load_model(agent, request, hello, start_seconds)
     _check_used_device(spec, predictor.device)
     _check_used_threads(case, predictor.threads)

@@ -40,6 +40,7 @@ from pytest_mlms.measure.agent.channel import (
     read_energy,
     read_record,
     take_times,
+    take_tokens,
 )
 from pytest_mlms.measure.agent.process import Agent, Array, Reply
 from pytest_mlms.measure.agent.signature import named_tensors, ordered_batch
@@ -261,6 +262,7 @@ class Predictor:
             span = times["end"][-1] - times["start"][0]
             if made < min(least, CAPACITY) and span < longest / 2:
                 raise ProtocolError(f"it made {made} calls of {least}, and stopped before its time")
+            times.update(take_tokens(named, times))
             named = self._named(named)
             check_outputs(self.outputs, named)
         return ScenarioRun(
@@ -455,6 +457,7 @@ class Predictor:
             times = take_times(arrays, names)
             if len(times["start"]) != min(max(count, 1), CAPACITY):
                 raise ProtocolError(f"it timed {len(times['start'])} calls instead of {count}")
+            times.update(take_tokens(arrays, times))
             if memory and record.peak_rss is None:
                 raise ProtocolError("there is no peak of memory")
             arrays = self._named(arrays)

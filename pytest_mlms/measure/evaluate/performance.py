@@ -318,11 +318,18 @@ def latency_by_group(results: Sequence[ProcessResult], confidence: float) -> lis
         return []
     found = []
     for group, (name, share) in enumerate(zip(*mix, strict=True)):
-        medians = [each.median for each in _of_group(results, group)]
-        if medians:
+        chosen = _of_group(results, group)
+        if chosen:
+            medians = [each.median for each in chosen]
             interval = student_interval(medians, confidence)
             inputs = inputs_timed(results, group)
-            found.append(InputGroup(name, share, fmean(medians), *interval, inputs))
+            of_group = InputGroup(name, share, fmean(medians), *interval, inputs)
+            tokens = [each.tokens for each in chosen if each.tokens]
+            if tokens:
+                ttft = fmean(each.usual_first for each in tokens)
+                tpot = fmean(each.usual_each for each in tokens)
+                of_group = replace(of_group, ttft=ttft, tpot=None if math.isnan(tpot) else tpot)
+            found.append(of_group)
     return found
 
 
@@ -348,8 +355,9 @@ def judge_groups(
 
 
 def _of_worst_group(decision: Decision, groups: Mapping[str, Mapping[str, Estimate]]) -> Decision:
-    """Return a decision on latency for the worst of the groups; others as they are."""
-    if not decision.limit.quantity.startswith("latency_"):
+    """Return a decision on latency or tokens for the worst of the groups; others as they are."""
+    quantity = decision.limit.quantity
+    if not quantity.startswith("latency_") and quantity not in ("ttft", "tpot", "itl"):
         return decision
     found = [decision]
     for name, estimates in groups.items():
@@ -376,12 +384,17 @@ def _of_group(results: Sequence[ProcessResult], group: int) -> list[ProcessResul
 def _times_of(times: Mapping[str, Array], chosen: Array) -> dict[str, Array]:
     """Return the times of some calls, with the wait of each."""
     waits = times["end"] - times["start"] - latencies_less_wait(times)
-    return {
+    found = {
         "start": times["start"][chosen],
         "end": times["end"][chosen],
         "wait": np.concatenate([[0.0], np.cumsum(waits[chosen])]),
         "at": np.arange(chosen.sum() + 1.0),
     }
+    if "tokens" in times:
+        of_tokens = np.repeat(chosen, times["tokens"].astype(int))
+        found["tokens"] = times["tokens"][chosen]
+        found.update((name, times[name][of_tokens]) for name in ("token", "token_wait"))
+    return found
 
 
 def inputs_timed(results: Sequence[ProcessResult], group: int | None = None) -> int:

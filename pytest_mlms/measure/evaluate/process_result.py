@@ -23,6 +23,7 @@ from pytest_mlms.core.statistics import (
     rate_interval,
     student_interval,
 )
+from pytest_mlms.core.token_times import TokenTimes
 from pytest_mlms.measure.agent.channel import UNTOLD
 from pytest_mlms.measure.agent.predictor import ScenarioRun
 from pytest_mlms.measure.agent.process import Array
@@ -225,6 +226,18 @@ class ProcessResult:
         """The reason why there is no energy, or ""."""
         return self.record.energy_missing
 
+    @cached_property
+    def tokens(self) -> TokenTimes | None:
+        """Times of the tokens of the timed calls; None where nothing is generated."""
+        return TokenTimes.of(self.run.times)
+
+    @property
+    def seconds_per_token(self) -> float:
+        """Seconds that the process took for one token; NaN where nothing is generated."""
+        if self.tokens is None:
+            return math.nan
+        return self.seconds_per_input * len(self.tokens.first) / self.tokens.count
+
     def percentile(self, percent: float) -> float:
         """Return a percentile (0 to 100) of the timed calls' latencies, in seconds."""
         if percent not in self._percentiles:
@@ -281,6 +294,8 @@ class ProcessResult:
             batch_missing=record.batch_missing,
             device_memory=record.device_memory,
             device_time=record.device_time,
+            tokens=TokenTimes.of(self.run.times, less_wait=True),
+            seconds_per_token=self.seconds_per_token * float(kept),
         )
 
 

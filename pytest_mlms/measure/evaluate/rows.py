@@ -33,7 +33,7 @@ class StateLoop:
     """
 
     def __init__(self, dataset: Dataset, size: int) -> None:
-        self._specs = [spec for spec in dataset.inputs if spec.is_state]
+        self._specs = [spec for spec in dataset.inputs if spec.is_state and not spec.grows]
         self._sequences = dataset.sequences
         self._count = len(dataset)
         self._size = size
@@ -394,6 +394,8 @@ class BatchSizes:
         """Return why there is nothing to compare, "" where there is."""
         if self.case.loaded.manifest.has_state:
             return "the model has a state"
+        if self.case.loaded.manifest.generate:
+            return "a generation is of one prompt"
         for tensor in predictor.inputs:
             axis = self._axes.get(tensor.name, 0)
             if axis is None or tensor.shape[axis : axis + 1] != (None,):

@@ -14,6 +14,7 @@ from mlms_predictors._run.replies import DeviceBytes, UsageReply
 from pytest_mlms.core.quantities.quantity import DeviceTime
 from pytest_mlms.core.records import Estimate
 from pytest_mlms.core.statistics import change_points, middle_of_change, theil_sen
+from pytest_mlms.core.token_times import TokenTimes
 from pytest_mlms.core.units import format_quantity
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import Array
@@ -42,6 +43,8 @@ class TimesLessWait:
     batch_missing: str
     device_memory: DeviceBytes | None = None
     device_time: DeviceTime | None = None
+    tokens: TokenTimes | None = None
+    seconds_per_token: float = math.nan
 
     @property
     def mean_latency(self) -> float:

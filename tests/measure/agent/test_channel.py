@@ -38,6 +38,7 @@ from pytest_mlms.measure.agent.channel import (
     read_energy,
     read_record,
     take_times,
+    take_tokens,
     temporary_log,
 )
 from pytest_mlms.measure.agent.load import LoadPlan
@@ -474,3 +475,37 @@ def test_energy_without_a_counter_is_none_and_never_zero() -> None:
     assert UNTOLD.per_input(8) is None
     assert UNTOLD.idle is None
     assert UNTOLD.missing
+
+
+TOKENS = {
+    "tokens": np.array([1.0, 2.0]),
+    "token": np.array([1.0, 2.0, 3.0]),
+    "token_wait": np.zeros(3),
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"token": None}, "no rows of float64"),
+        ({"token_wait": np.zeros(3, np.float32)}, "no rows of float64"),
+        ({"token": np.zeros((3, 1))}, "no rows of float64"),
+        ({"tokens": np.array([3.0])}, "not those of 2 calls"),
+        ({"tokens": np.array([0.0, 3.0])}, "not those of 2 calls"),
+        ({"tokens": np.array([1.5, 1.5])}, "not those of 2 calls"),
+        ({"tokens": np.array([2.0, 2.0])}, "not those of 2 calls"),
+        ({"token_wait": np.zeros(2)}, "not those of 2 calls"),
+        ({"token": np.array([1.0, 2.0, np.inf])}, "outside of its call"),
+        ({"token": np.array([np.nan, 2.0, 3.0])}, "outside of its call"),
+        ({"token": np.array([1.5, 1.7, 3.0])}, "outside of its call"),
+        ({"token": np.array([1.0, 3.0, 2.0])}, "before the last token"),
+        ({"token_wait": np.array([0.0, np.nan, 0.0])}, "outside of its call"),
+    ],
+)
+def test_times_of_tokens_that_are_none_are_refused(change: dict[str, Any], message: str) -> None:
+    calls = {"start": np.array([0.0, 2.0]), "end": np.array([1.0, 3.0])}
+    assert take_tokens(as_sent({**TOKENS}), calls) == TOKENS
+    assert take_tokens({}, calls) == {}
+    rows = {name: row for name, row in {**TOKENS, **change}.items() if row is not None}
+    with pytest.raises(ProtocolError, match=message):
+        take_tokens(as_sent(rows), calls)

@@ -1,0 +1,204 @@
+"""Generation: a model that takes a prompt and gives one token after the other, as one call.
+
+``generating`` makes of a predictor that has ``generate`` one whose calls are whole generations, so
+that scenarios, turns and loads are those of any model. Its inputs are the prompt, the largest
+number of tokens, and the states that are empty at first; its outputs are the tokens and, where they
+are asked for, their log-probabilities. Each call has the time of each token beside its outputs.
+"""
+
+import functools
+import time
+from array import array
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Tuple
+
+from .interface import Arrays, Functions, Outputs, Token, missing_function
+from .process import QueueWait
+from .protocol import Generation, Load, Loaded, Tensor
+
+OUTPUT = "tokens"
+SCORES = "logprobs"
+"""The names of the outputs of a generation."""
+
+_BETWEEN_READINGS = 5e-4  # seconds
+Step = Callable[[Arrays], Tuple[Any, Arrays]]
+"""Runs a decoder once: returns the logits of the last place, and the states by input name."""
+
+
+class Generated(List[Any]):
+    """The outputs of a generation, with the time of each token by time.perf_counter in seconds.
+
+    ``waits`` are the seconds that the thread had waited for a core by then, since the call began.
+    They are read after 0.5 ms or more.
+    """
+
+    times: List[float]
+    waits: List[float]
+
+
+class _Generator(NamedTuple):
+    """A loaded decoder; ``first_token`` has the function that is called at each first token."""
+
+    decoder: Loaded
+    generation: Generation
+    first_token: List[Callable[[], None]]
+
+
+class TokenClock:
+    """The times of the tokens of calls, from one reading of ``rows`` to the next."""
+
+    def __init__(self) -> None:
+        self._calls: List[Generated] = []
+
+    def timed(self, call: Callable[[], Any]) -> Callable[[], Any]:
+        """Return the call with its tokens' times noted each time."""
+        return functools.partial(self._run, call)
+
+    def rows(self, skip: int = 0) -> List[Tuple[str, Any]]:
+        """Return the number of tokens of each call but ``skip`` first, their times and waits."""
+        calls = self._calls[skip:]
+        self._calls = []
+        return [
+            ("tokens", array("d", [len(call.times) for call in calls])),
+            ("token", array("d", [time for call in calls for time in call.times])),
+            ("token_wait", array("d", [wait for call in calls for wait in call.waits])),
+        ]
+
+    def _run(self, call):
+        output = call()
+        self._calls.append(output)
+        return output
+
+
+def generating(functions: Functions, generation: Generation) -> Functions:
+    """Return the functions of a predictor whose calls are generations.
+
+    Raises NotImplementedError where the predictor can't generate.
+    """
+    name = functions.load.__module__.rpartition(".")[2]
+    if functions.generate is None:
+        raise NotImplementedError("%s.py has no 'generate'; leave 'generate' out" % name)
+    generate = functions.generate
+
+    def predict(loaded: Loaded, arrays: Arrays) -> Outputs:
+        return _generated(generate, loaded.model, arrays)
+
+    return functions._replace(
+        load=functools.partial(_load, functions.load),
+        predict=predict,
+        bind=lambda loaded, arrays: functools.partial(predict, loaded, arrays),
+        profiles=missing_function(name, "layers"),
+        inner=missing_function(name, "inner"),
+        structure=missing_function(name, "structure"),
+        takes_cupti=lambda loaded: functions.takes_cupti(loaded.model.decoder),
+        close=lambda loaded: functions.close(loaded.model.decoder),
+        device_seconds=None,
+        event_times=None,
+        device_memory=lambda loaded: functions.device_memory(loaded.model.decoder),
+        has_layers=False,
+    )
+
+
+def at_first_token(loaded: Loaded, call: Callable[[], None]) -> None:
+    """Have a function called at the first token of each generation; others have no tokens."""
+    if isinstance(loaded.model, _Generator):
+        loaded.model.first_token[:] = [call]
+
+
+def _load(load, request: Load) -> Loaded:
+    """Load a decoder; return it with the signature of its generations."""
+    decoder = load(request)
+    generation = request.generation
+    made = [name for name in (generation.mask, generation.positions) if name]
+    _check_names("takes", decoder.inputs, [generation.prompt, *generation.states, *made])
+    _check_names("gives", decoder.outputs, [generation.logits, *generation.states.values()])
+    inputs = [tensor for tensor in decoder.inputs if tensor.name not in made]
+    outputs = [Tensor(OUTPUT, "int64", (None, None))]
+    if generation.scores:
+        outputs.append(Tensor(SCORES, "float32", (None, None)))
+    return decoder._replace(
+        model=_Generator(decoder, generation, []),
+        inputs=[*inputs, Tensor(generation.limit, "int64", (None,))],
+        outputs=outputs,
+        default_output="",
+    )
+
+
+def _check_names(verb, tensors, names):
+    """Raise ValueError where a decoder lacks an input or output that a generation names."""
+    known = [tensor.name for tensor in tensors]
+    for name in names:
+        if name not in known:
+            text = "the model %s no %r; name one of %s in 'generate' or 'from_output'"
+            raise ValueError(text % (verb, name, ", ".join(known)))
+
+
+def _generated(generate, generator: _Generator, arrays: Arrays, clock=time.perf_counter):
+    """Generate until the limit or the end; return the tokens with their times."""
+    import numpy
+
+    given = dict(arrays)
+    limit = int(given.pop(generator.generation.limit).item())
+    if limit < 1 or given[generator.generation.prompt].size < 1:
+        raise ValueError("a generation takes a prompt and a limit of at least one token each")
+    times = []
+    waits = []
+    tokens = []
+    queue = QueueWait(of_others=True)
+    begin = waited = queue.read()
+    reading = clock() + _BETWEEN_READINGS
+    for token in generate(generator.decoder, given, limit):
+        now = clock()
+        if now >= reading:
+            waited = queue.read()
+            reading = now + _BETWEEN_READINGS
+        times.append(now)
+        waits.append(waited - begin)
+        tokens.append(token)
+        if len(times) == 1:
+            for call in generator.first_token:
+                call()
+    queue.close()
+    if not tokens:
+        raise ValueError("the generation gave no token; it gives one at least")
+    found = Generated([numpy.array([[token for token, _ in tokens]], "i8")])
+    if generator.generation.scores:
+        found.append(numpy.array([[score for _, score in tokens]], "f4"))
+    found.times = times
+    found.waits = waits
+    return found
+
+
+def greedy(step: Step, arrays: Arrays, generation: Generation, limit: int) -> Iterator[Token]:
+    """Yield the likeliest token after what there is, until the limit or a token of the end.
+
+    ``arrays`` are the prompt, 1 x n, and the states of the beginning. A mask of ones is as long as
+    all tokens so far, and positions count them.
+    """
+    import numpy
+
+    given: Dict[str, Any] = dict(arrays)
+    tokens = given[generation.prompt]
+    if tokens.shape[:1] != (1,):
+        raise ValueError("a generation takes one prompt, not %d" % len(tokens))
+    length = 0
+    for _ in range(limit):
+        first, length = length, length + tokens.shape[1]
+        if generation.mask:
+            given[generation.mask] = numpy.ones((1, length), tokens.dtype)
+        if generation.positions:
+            given[generation.positions] = numpy.arange(first, length, dtype=tokens.dtype)[None]
+        logits, states = step(given)
+        token = int(logits.argmax())
+        yield token, _score(logits, token) if generation.scores else None
+        if token in generation.end:
+            return
+        given.update(states)
+        tokens = given[generation.prompt] = numpy.array([[token]], tokens.dtype)
+
+
+def _score(logits, token):
+    """Return the logarithm of a token's share of the softmax."""
+    import numpy
+
+    row = logits.astype("f8")
+    return float(row[token] - row.max() - numpy.log(numpy.exp(row - row.max()).sum()))

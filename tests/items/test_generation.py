@@ -1,0 +1,166 @@
+"""Items of models that generate, in real agents: measured, judged, compared, shown."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pytest_mlms.cli.main import main
+from tests.support.decoders import expected_tokens, write_decoder
+from tests.support.project import PREDICTORS, ROOT, Project, sha256
+
+pytestmark = pytest.mark.slow
+
+ANSWERS = """\
+name: answers
+version: 1.0.0
+task: text-generation
+models: [{{framework: answering, graph: m.bin, sha256: {digest}}}]
+inputs:
+  - {{name: prompt, type: tensor, element_type: int64, shape: [batch, 20], range: [0, 31]}}
+  - {{name: limit, type: tensor, element_type: int64, range: [32, 32]}}
+  - {{name: past, type: tensor, element_type: float32, shape: [batch, 0], from_output: present}}
+outputs: [{{name: tokens, type: tokens}}]
+generate: {{prompt: prompt}}
+evaluate: {{threads: 1}}
+"""
+STACKS = """
+old: {framework: answering, interpreter: current}
+same: {framework: answering, interpreter: current, env: {ANSWERING_NOTHING: "1"}}
+each: {framework: answering, interpreter: current, env: {ANSWERING_EACH: "2.2e-4"}}
+first: {framework: answering, interpreter: current, env: {ANSWERING_FIRST: "32e-3"}}
+stall: {framework: answering, interpreter: current, env: {ANSWERING_STALL: "5e-3"}}
+"""
+
+
+def documented() -> str:
+    """Return the manifest of docs/generation.md."""
+    text = (ROOT / "docs" / "generation.md").read_text()
+    found = re.search(r"```yaml\n(name: .*?)```", text, re.DOTALL)
+    assert found
+    return found[1]
+
+
+@pytest.fixture
+def decoder(project: Project) -> Path:
+    """The decoder of the documents' manifest, which the project has."""
+    path = write_decoder(project.folder / "decoder.onnx")
+    project.manifest.write_text(documented().replace("5c43…", sha256(path.read_bytes())))
+    return path
+
+
+@pytest.fixture
+def answers(project: Project) -> Project:
+    """A project with a model whose tokens take as long as a stack says."""
+    (project.folder / "m.bin").write_bytes(b"x")
+    project.manifest.write_text(ANSWERS.format(digest=sha256(b"x")))
+    (project.folder / "stacks.yaml").write_text(STACKS)
+    return project
+
+
+def values(item: dict[str, Any], *names: str) -> list[float]:
+    return [item["estimates"][name]["value"] for name in names]
+
+
+def test_the_manifest_of_the_documents_measures_tokens_and_shows_them(
+    project: Project, decoder: Path
+) -> None:
+    result = project.run("-k", "performance", "--mlms-duration=0.2")
+    result.stdout.fnmatch_lines("*mlms: tokens, worst first*")
+    items = project.items()
+    assert [item["shape"] for item in items] == ["short", "long"]
+    for item in items:
+        rate, mean = values(item, "output_rate", "latency_mean")
+        count = rate * mean
+        assert 1 <= count <= 32
+        assert {limit["verdict"] for limit in item["limits"]} == {"PASSED"}, item["limits"]
+        ttft, tpot, itl = values(item, "ttft", "tpot", "itl")
+        assert 0 < ttft < mean
+        assert 0 < tpot <= itl
+    assert main(["report", str(project.results), "--out", str(project.path / "report.html")]) == 0
+    report = (project.path / "report.html").read_text()
+    for name in ("ttft", "tpot", "itl", "output rate"):
+        assert f"<td>{name}</td>" in report
+
+
+def test_answers_to_prompts_of_several_lengths_are_scored_and_have_a_line_each(
+    project: Project, decoder: Path
+) -> None:
+    random = np.random.default_rng(1)
+    table = ["input_ids,limit,label"]
+    with zipfile.ZipFile(project.folder / "set.zip", "w") as archive:
+        for number in range(12):
+            prompt = random.integers(0, 32, 4 if number % 3 else 40)
+            tokens, _ = expected_tokens(decoder, prompt.tolist(), 6)
+            found: dict[str, Any] = {"p": prompt, "l": np.int64(6), "t": np.array(tokens)}
+            for name, array in found.items():
+                np.save(project.folder / "a.npy", array)
+                archive.write(project.folder / "a.npy", f"{name}{number}.npy")
+            table.append(f"p{number}.npy,l{number}.npy,t{number}.npy")
+        archive.writestr("labels.csv", "\n".join(table))
+    digest = sha256((project.folder / "set.zip").read_bytes())
+    dataset = f"dataset: {{name: d, version: 1.0.0, source: set.zip, sha256: {digest}}}"
+    project.edit("evaluate: ", f"{dataset}\nevaluate: ")
+    project.edit(", end: [2]}", "}")
+    project.edit("{short: {prompt: 8}, long: {prompt: 64}}", "dataset")
+    project.edit("[{max: 2 s, shapes: [short]}, {max: 4 s, shapes: [long]}]", "{max: 4 s}")
+    project.edit("thresholds:", "thresholds:\n  same_tokens: {min: 100 %}")
+    result = project.run("--mlms-duration=0.2")
+    accuracy, performance = project.items()
+    assert values(accuracy, "same_tokens") == [1.0]
+    assert performance["verdict"] == "PASSED"
+    groups = performance["input_groups"]
+    assert [group["name"] for group in groups] == ["4", "40"]
+    assert all(group["tpot"] > 0 and 0 < group["ttft"] < group["latency"] for group in groups)
+    result.stdout.fnmatch_lines("*inputs of shape 40 (33 %): * to the first token, * further one*")
+
+
+@pytest.mark.parametrize(
+    ("stack", "quantity"), [("each", "tpot"), ("first", "ttft"), ("stall", "itl")]
+)
+def test_a_candidate_whose_tokens_come_later_regresses(
+    answers: Project, stack: str, quantity: str
+) -> None:
+    found = compared(answers, stack)
+    assert found[quantity] == "REGRESSED"
+    others = {"ttft", "tpot"} - {quantity} if stack != "stall" else {"ttft"}
+    assert all(found[other] != "REGRESSED" for other in others)
+
+
+def test_the_same_candidate_does_not_regress(answers: Project) -> None:
+    found = compared(answers, "same")
+    assert {"ttft", "tpot", "itl", "output_rate"} <= found.keys()
+    assert "REGRESSED" not in found.values()
+
+
+def test_a_bundle_is_refused_as_it_would_not_generate(
+    answers: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers.manifest.write_text(
+        f"{answers.manifest.read_text()}thresholds: {{tpot: {{max: 1 ns}}}}"
+    )
+    answers.run(f"--mlms-predictors={PREDICTORS}", "--mlms-stack=old")
+    assert main(["repro", "performance", "--mlms-predictors", str(PREDICTORS)]) == 2
+    assert "the model generates, which bundles don't yet" in capsys.readouterr().err
+
+
+def compared(answers: Project, stack: str) -> dict[str, str]:
+    """Return the verdicts on the quantities of an upgrade."""
+    predictors = f"--mlms-predictors={PREDICTORS}"
+    answers.run(predictors, f"--mlms-stack={stack}", "--mlms-against=old", "--mlms-duration=1")
+    (item,) = answers.items()
+    return {each["quantity"]: each["verdict"] for each in item["comparisons"]}
+
+
+def test_a_framework_that_cannot_generate_is_an_error(project: Project, decoder: Path) -> None:
+    model = f"lengths, graph: m.bin, sha256: {sha256(b'x')}"
+    (project.folder / "m.bin").write_bytes(b"x")
+    text = documented().replace("onnxruntime, graph: decoder.onnx, sha256: 5c43…", model)
+    project.manifest.write_text(text)
+    result = project.run(f"--mlms-predictors={PREDICTORS}")
+    result.stdout.fnmatch_lines("*NotImplementedError: lengths.py has no 'generate'*")

@@ -1,0 +1,157 @@
+"""Generations: tokens of a decoder with a past, their times, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from mlms_predictors import Generation, Load, Loaded, onnxruntime
+from mlms_predictors._run.generation import Generated, TokenClock, at_first_token, generating
+from mlms_predictors._run.interface import Functions, functions_of
+from mlms_predictors._run.worker import Worker
+
+from tests.support.decoders import PASTS, WIDTH, expected_tokens, write_decoder
+from tests.support.project import ROOT
+
+PROMPT = [3, 1, 4, 1, 5]
+GENERATION = Generation(
+    "input_ids", "logits", "limit", PASTS, "attention_mask", "position_ids", scores=True
+)
+
+
+@pytest.fixture(scope="module")
+def decoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_decoder(tmp_path_factory.mktemp("decoder") / "decoder.onnx")
+
+
+def opened(path: Path, **changes: Any) -> tuple[Functions, Loaded]:
+    generation = GENERATION._replace(**changes)
+    functions = generating(functions_of(onnxruntime), generation)
+    return functions, functions.load(
+        Load({"graph": str(path)}, "cpu", 1, {}, generation=generation)
+    )
+
+
+def batch(prompt: list[int], limit: int) -> dict[str, Any]:
+    pasts = {name: np.zeros((1, 0, WIDTH), np.float32) for name in PASTS}
+    return {"input_ids": np.array([prompt]), "limit": np.array([limit]), **pasts}
+
+
+@pytest.mark.parametrize("prompt", [PROMPT, [7], list(range(30))])
+def test_tokens_with_a_past_are_those_of_all_tokens_anew(decoder: Path, prompt: list[int]) -> None:
+    functions, loaded = opened(decoder)
+    tokens, scores = functions.predict(loaded, batch(prompt, 12))
+    expected, logarithms = expected_tokens(decoder, prompt, 12)
+    assert tokens.tolist() == [expected]
+    np.testing.assert_allclose(scores[0], logarithms, atol=1e-4)
+
+
+def test_a_bound_call_begins_anew_each_time(decoder: Path) -> None:
+    functions, loaded = opened(decoder)
+    call = functions.bind(loaded, batch(PROMPT, 8))
+    assert call()[0].tolist() == call()[0].tolist()
+
+
+def test_an_answer_ends_with_a_token_of_the_end(decoder: Path) -> None:
+    expected, _ = expected_tokens(decoder, PROMPT, 12)
+    functions, loaded = opened(decoder, end=[expected[4]])
+    (tokens,) = functions.predict(loaded, batch(PROMPT, 12))[0]
+    assert tokens.tolist() == expected[: expected.index(expected[4]) + 1]
+
+
+def test_tokens_have_times_in_their_order_and_the_first_is_told_at_once(decoder: Path) -> None:
+    functions, loaded = opened(decoder)
+    told: list[int] = []
+    at_first_token(loaded, lambda: told.append(len(told)))
+    output = functions.predict(loaded, batch(PROMPT, 9))
+    assert isinstance(output, Generated)
+    assert len(output.times) == len(output.waits) == 9
+    assert output.times == sorted(output.times)
+    assert output.waits == sorted(output.waits)
+    assert told == [0]
+
+
+def test_the_rows_of_a_clock_are_those_of_the_calls_since_the_last_ones() -> None:
+    clock = TokenClock()
+    outputs = []
+    for times in ([1.0, 2.0], [3.0], [4.0, 5.0, 6.0]):
+        output = Generated([times])
+        output.times, output.waits = times, [0.5] * len(times)
+        outputs.append(output)
+    for output in outputs:
+        clock.timed(lambda output=output: output)()
+    rows = {name: list(values) for name, values in clock.rows(skip=1)}
+    assert rows == {"tokens": [1, 3], "token": [3, 4, 5, 6], "token_wait": [0.5] * 4}
+    assert [len(values) for _, values in clock.rows()] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"prompt": "ids"}, "the model takes no 'ids'; name one of input_ids, "),
+        ({"logits": "scores"}, "the model gives no 'scores'; name one of logits, "),
+        ({"mask": "mask"}, "the model takes no 'mask'"),
+        ({"states": {"past_key_0": "present"}}, "the model gives no 'present'"),
+    ],
+)
+def test_names_that_the_model_has_not_are_refused(
+    decoder: Path, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        opened(decoder, **changes)
+
+
+@pytest.mark.parametrize(("prompt", "limit"), [([], 3), (PROMPT, 0), (PROMPT, -1)])
+def test_a_generation_of_nothing_is_refused(decoder: Path, prompt: list[int], limit: int) -> None:
+    functions, loaded = opened(decoder)
+    arrays = batch(prompt, limit)
+    arrays["input_ids"] = arrays["input_ids"].astype(np.int64)
+    with pytest.raises(ValueError, match="a prompt and a limit of at least one token"):
+        functions.predict(loaded, arrays)
+
+
+def test_several_prompts_are_refused(decoder: Path) -> None:
+    functions, loaded = opened(decoder)
+    arrays = batch(PROMPT, 3)
+    arrays["input_ids"] = np.repeat(arrays["input_ids"], 2, axis=0)
+    with pytest.raises(ValueError, match="takes one prompt, not 2"):
+        functions.predict(loaded, arrays)
+
+
+def test_a_cuda_graph_is_refused(decoder: Path) -> None:
+    request = Load({"graph": str(decoder)}, "cpu", 1, {"cuda_graph": True}, generation=GENERATION)
+    with pytest.raises(ValueError, match="cuda_graph"):
+        generating(functions_of(onnxruntime), GENERATION).load(request)
+
+
+def test_a_predictor_without_generate_is_refused() -> None:
+    functions = functions_of(onnxruntime)._replace(generate=None)
+    with pytest.raises(NotImplementedError, match=r"onnxruntime\.py has no 'generate'"):
+        generating(functions, GENERATION)
+
+
+def test_a_generator_that_gives_nothing_is_refused(decoder: Path) -> None:
+    def generate(loaded: Loaded, arrays: Any, limit: int) -> Iterator[Any]:
+        yield from ()
+
+    functions = generating(functions_of(onnxruntime)._replace(generate=generate), GENERATION)
+    loaded = functions.load(Load({"graph": str(decoder)}, "cpu", 1, {}, generation=GENERATION))
+    with pytest.raises(ValueError, match="gave no token"):
+        functions.predict(loaded, batch(PROMPT, 3))
+
+
+def test_a_model_that_is_loaded_after_a_decoder_is_called_as_it_is(decoder: Path) -> None:
+    worker = Worker(str(ROOT / "predictors" / "onnxruntime.py"))
+    worker.hello({}, [])
+    request = {"files": {"graph": str(decoder)}, "device": "cpu", "threads": 1}
+    reply = worker.load({**request, "generation": GENERATION._asdict()}, [])
+    assert [tensor.name for tensor in reply.fields["outputs"]] == ["tokens", "logprobs"]
+    stop = {"seconds": 0, "least": 3, "longest": 60}
+    arrays = list(batch(PROMPT, 4).items())
+    ran = worker.run({"batches": 1, "scenario": "offline", "stop": stop}, arrays)
+    assert dict(ran.arrays)["time:tokens"].tolist() == [4, 4, 4]
+    reply = worker.load(request, [])
+    assert "logits" in [tensor.name for tensor in reply.fields["outputs"]]
