@@ -108,6 +108,7 @@ def _load(load, request: Load) -> Loaded:
     """Load a decoder; return it with the signature of its generations."""
     decoder = load(request)
     generation = request.generation
+    assert generation is not None, "who generates has a request with one"
     made = [name for name in (generation.mask, generation.positions) if name]
     _check_names("takes", decoder.inputs, [generation.prompt, *generation.states, *made])
     _check_names("gives", decoder.outputs, [generation.logits, *generation.states.values()])
