@@ -20,7 +20,7 @@ from pytest_mlms.measure.evaluate.tasks.classification import check_labels
 from pytest_mlms.measure.pipeline import Dataset, open_dataset, read_labels
 from pytest_mlms.measure.pipeline.outputs import ONE_COLUMN_ADVICE
 from pytest_mlms.measure.pipeline.step_files import class_numbers_of, with_local_files
-from pytest_mlms.measure.structure.onnx_shapes import OnnxSignature, read_signature
+from pytest_mlms.measure.structure.onnx_structure import OnnxSignature, read_signature
 from pytest_mlms.provide.artifacts.digest import without_record
 from pytest_mlms.provide.artifacts.fetch import fetch
 

@@ -39,8 +39,7 @@ from pytest_mlms.measure.pipeline.detected import coco_labels
 from pytest_mlms.measure.pipeline.inputs import preprocess
 from pytest_mlms.measure.pipeline.objects import check_segmentation, run_lengths_of
 from pytest_mlms.measure.pipeline.step_files import decode
-from pytest_mlms.measure.structure.onnx_shapes import read_signature
-from pytest_mlms.measure.structure.onnx_structure import describe_onnx
+from pytest_mlms.measure.structure.onnx_structure import describe_onnx, read_signature
 from pytest_mlms.provide.artifacts.fetch import check_local
 from pytest_mlms.provide.cases import Case, cases_of
 from pytest_mlms.provide.stacks.schema import load_stacks

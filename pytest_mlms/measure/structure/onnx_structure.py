@@ -1,20 +1,21 @@
-"""An ONNX graph as a Structure, with the graphs inside of its nodes, and the cost of models.
+"""An ONNX model's signature, its graph with those inside of its nodes as a Structure, and its cost.
 
-Shapes are those of onnx's own inference."""
+Shapes are those of onnx's own inference. Only the functions import onnx.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mlms_predictors import Operation, Structure, Tensor
+from mlms_predictors._run.shapes import shape_of
 
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.extras import install
 from pytest_mlms.measure.structure.cost import ModelCost, bound_shape, cost_of
 from pytest_mlms.measure.structure.onnx_operations import operations_of, subgraphs
-from pytest_mlms.measure.structure.onnx_shapes import dtype_of
 
 _BUFFERS = {
     "BatchNormalization": (3, 4),
@@ -98,6 +99,8 @@ def _unpacked_weights(graph: Any) -> list[Tensor]:
 
 def _weights_inside(body: Any, prefix: str) -> dict[str, Tensor]:
     """Return the weights of a graph inside of a node, and of those inside of it, by new names."""
+    from pytest_mlms.measure.structure.onnx_shapes import dtype_of
+
     weights = {}
     for tensor in body.initializer:
         name = f"{prefix}{body.name}/{tensor.name}"
@@ -181,3 +184,56 @@ def _forget_shapes(graph: Any) -> None:
     del graph.value_info[:]
     for value in graph.output:
         value.type.tensor_type.ClearField("shape")
+
+
+class OnnxSignature(NamedTuple):
+    """The inputs and outputs of a model, with None for free axes.
+
+    A tensor that is no array of numbers has another type than numpy's, such as ``string``.
+    """
+
+    inputs: list[Tensor]
+    outputs: list[Tensor]
+
+
+def read_signature(path: Path) -> OnnxSignature:
+    """Return the signature of the model at ``path``.
+
+    Raises MlmsError for a file that is no model, and ImportError without onnx.
+    """
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    try:
+        graph = onnx.load(str(path), load_external_data=False).graph
+    except (DecodeError, OSError) as error:
+        problem = f"{path} is not an ONNX model ({error})"
+        raise MlmsError(f"{problem}; name one that onnx.checker accepts") from error
+    return OnnxSignature(_tensors(_inputs_of(graph)), _tensors(graph.output))
+
+
+def _tensors(values: Iterable[Any]) -> list[Tensor]:
+    return [Tensor(value.name, _dtype(value.type), _shape(value.type)) for value in values]
+
+
+def _dtype(kind: Any) -> str:
+    """Return numpy's name of a type, "" for none, or ONNX's for what is no array of numbers."""
+    from onnx import TensorProto
+
+    from pytest_mlms.measure.structure.onnx_shapes import dtype_of
+
+    name = str(kind.WhichOneof("value"))
+    if name != "tensor_type":
+        return name.removesuffix("_type")
+    number = kind.tensor_type.elem_type
+    if number == TensorProto.STRING:
+        return "string"
+    return dtype_of(number)
+
+
+def _shape(kind: Any) -> tuple[int | None, ...]:
+    """Return the shape of a tensor, () where it isn't known."""
+    sizes = []
+    for axis in kind.tensor_type.shape.dim:
+        sizes.append(axis.dim_value if axis.HasField("dim_value") else None)
+    return shape_of(sizes)

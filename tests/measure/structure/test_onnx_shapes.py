@@ -12,7 +12,8 @@ from mlms_predictors import Tensor
 from onnx import TensorProto
 
 from pytest_mlms.core.errors import MlmsError
-from pytest_mlms.measure.structure.onnx_shapes import known_tensors, read_signature
+from pytest_mlms.measure.structure.onnx_shapes import known_tensors
+from pytest_mlms.measure.structure.onnx_structure import read_signature
 from tests.support.onnx_models import ModelBuilder
 from tests.support.project import DIGITS
 
