@@ -238,7 +238,10 @@ def test_each_limit_on_a_gpu_holds_and_breaks_in_items(upgrades: Project) -> Non
 def test_each_limit_on_tokens_holds_and_breaks_in_items(answers: Project) -> None:
     text = f"{answers.manifest.read_text()}\n{both_limits(OF_TOKENS)}\n"
     answers.manifest.write_text(text)
-    answers.run("--mlms-stack=old", "--mlms-duration=0.2", f"--mlms-predictors={PREDICTORS}")
+    env = "{ANSWERING_CLOCK: own}"
+    stack = f"counting: {{framework: answering, interpreter: current, env: {env}}}"
+    (answers.folder / "stacks.yaml").write_text(stack)
+    answers.run("--mlms-stack=counting", f"--mlms-predictors={PREDICTORS}")
     (item,) = answers.items()
     assert verdicts(item) == {each.name: ["PASSED", "FAILED"] for each in OF_TOKENS}
 

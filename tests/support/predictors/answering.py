@@ -1,7 +1,8 @@
 """Generates tokens that take as long as the environment says, which the test sets by stack.
 
 ANSWERING_FIRST and ANSWERING_EACH are the seconds to the first token and for each further one.
-Every 50th token takes ANSWERING_STALL seconds longer. A prompt's token is repeated.
+Every 50th token takes ANSWERING_STALL seconds longer. A prompt's token is repeated. With
+ANSWERING_CLOCK=own the process has a clock that counts these seconds, however busy the machine is.
 """
 
 import os
@@ -9,11 +10,26 @@ import time
 from typing import Iterator, List
 
 from mlms_predictors import Arrays, Load, Loaded, Outputs, Tensor, Token, Versions
+from mlms_predictors._run import generation, process, scenarios
 
 _FIRST = float(os.environ.get("ANSWERING_FIRST", "2e-3"))
 _EACH = float(os.environ.get("ANSWERING_EACH", "2e-4"))
 _STALL = float(os.environ.get("ANSWERING_STALL", "0"))
 _PERIOD = 50
+_OWN = os.environ.get("ANSWERING_CLOCK") == "own"
+_worked = [0.0]
+
+
+def _clock() -> float:
+    return _worked[0]
+
+
+if _OWN:
+    time.perf_counter = scenarios.cpu_time = process.cpu_time = _clock
+    scenarios._loop.__defaults__ = (False, _clock)
+    generation._generated.__defaults__ = (_clock,)
+    _waited = process.QueueWait().read()  # readings never fall
+    process.QueueWait.read = lambda self: _waited
 
 
 def versions() -> Versions:
@@ -46,6 +62,7 @@ def generate(loaded: Loaded, arrays: Arrays, limit: int) -> Iterator[Token]:
 
 
 def _work(seconds: float) -> None:
+    _worked[0] += seconds
     end = time.thread_time() + seconds
-    while time.thread_time() < end:
+    while not _OWN and time.thread_time() < end:
         pass
