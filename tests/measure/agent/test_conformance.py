@@ -19,8 +19,9 @@ from mlms_predictors._run.worker import REQUESTS
 
 from pytest_mlms.cli.agent import mean_of
 from pytest_mlms.cli.main import main
-from pytest_mlms.core.errors import Unavailable
+from pytest_mlms.core.errors import AgentError, Unavailable
 from pytest_mlms.core.records import Kind, Stack
+from pytest_mlms.manifest.schema import Generate
 from pytest_mlms.measure.agent.conformance import REQUIREMENTS, Subject, check_agent
 from pytest_mlms.measure.agent.opening import open_predictor
 from pytest_mlms.measure.agent.process import WORKER
@@ -217,6 +218,11 @@ def test_the_page_has_the_fields_of_each_request(
         predictor.idle(0.0)
         predictor.hold(list(predictor.cores or ()))
         predictor.moved({core: core for core in predictor.cores or ()})
+    case = faulty_case()
+    manifest = case.loaded.manifest.model_copy(update={"generate": Generate(prompt="image")})
+    generating = replace(case, loaded=replace(case.loaded, manifest=manifest))
+    with pytest.raises(AgentError, match="NotImplementedError"), open_faulty(tmp_path, generating):
+        pass
     for name, rows in tables():
         if name == "Errors":
             continue
