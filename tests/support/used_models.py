@@ -1,4 +1,4 @@
-"""Small models of a text, of boxes, of a sound and of plain numbers, with their manifests."""
+"""Small models of a text, of boxes, of a mask, of a sound and of plain numbers, with their manifests."""
 
 from __future__ import annotations
 
@@ -59,6 +59,18 @@ def write_box_model(folder: Path) -> Path:
     ]
     outputs = [{"name": "logits", "type": "boxes", "steps": steps}]
     return _manifest(folder, "object-detection", graph, inputs, outputs)
+
+
+def write_mask_model(folder: Path) -> Path:
+    """Write a model of the strongest colour of each pixel; return its manifest."""
+    nodes = [helper.make_node("Identity", ["x"], ["logits"])]
+    shape = [1, 3, 32, 32]
+    graph = _save(folder, nodes, ("x", TensorProto.FLOAT, shape), shape, {})
+    steps: list[Any] = [{"decode": {"color": "RGB"}}, {"resize": {"size": [32, 32]}}]
+    image = {"name": "x", "type": "image", "element_type": "float32", "layout": "NCHW"}
+    outputs = [{"name": "logits", "type": "mask"}]
+    outputs[0]["steps"] = [{"argmax": {"axis": 1}}, {"mask": {"resize": "nearest"}}]  # type: ignore[assignment]
+    return _manifest(folder, "semantic-segmentation", graph, [{**image, "steps": steps}], outputs)
 
 
 def write_sum_model(folder: Path) -> Path:

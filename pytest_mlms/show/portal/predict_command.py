@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from pytest_mlms.core.text import visible
 from pytest_mlms.show.portal.multipart import Part
 
+_LONGEST = 10_000  # characters of a text; Linux has room for 128 KiB in a word
 _PLAIN_FILE = re.compile(r"[^\W\d_][\w .-]*\.[^\W\d_]\w*")
 """The name of a file that ``mlms predict`` takes for nothing else."""
 
@@ -20,7 +21,8 @@ def predict_command(
     """Return the command for a shell in the folder of manifests, where the files of inputs are.
 
     ``inputs`` are the fields of a form, ``input`` or ``input.COLUMN``. Returns "" where no command
-    line can have one of them: a text with a NUL, or one of several that is like a file's name.
+    line can have one of them: a text that is long or has a NUL, or one of several that is like a
+    file's name.
     """
     options = [word for stack in stacks for word in ("--stack", stack)]
     if element is not None:
@@ -29,7 +31,11 @@ def predict_command(
     for part in inputs:
         column = part.name.partition(".")[2]
         word = part.text if part.filename is None else file_name(part.filename)
-        if "\0" in word or (column and part.filename is None and _seems_other(word)):
+        if (
+            "\0" in word
+            or len(word) > _LONGEST
+            or (column and part.filename is None and _seems_other(word))
+        ):
             return ""
         if part.filename is not None and not _PLAIN_FILE.fullmatch(word):
             word = f"./{word}"

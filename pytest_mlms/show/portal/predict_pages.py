@@ -34,6 +34,7 @@ from pytest_mlms.show.portal.rendering import Pages
 _MOST = 4  # models and stacks at a time
 _MOST_DIGITS = 9  # of the number of an element
 _LONGEST = 200  # characters of the name of an input
+_MOST_WRITTEN = 100_000  # bytes of a text that the form has again
 _KINDS = {"image": "picture", "audio": "sound", "text": "text", "tensor": "numbers"}
 _WRITTEN = ("text", "tensor")  # types of inputs that people can write
 
@@ -89,7 +90,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a form asks for: values of choices, the fields that are texts, and the input's."""
+    """What a form asks for: values of choices, fields that are short texts, and the input's."""
 
     chosen: Collection[str] = ()
     texts: Mapping[str, str] = field(default_factory=dict)
@@ -108,7 +109,7 @@ class Asked:
             part = _with_newlines(sent)
             if part.name == "side":
                 chosen.append(part.text)
-            elif part.filename is None:
+            elif part.filename is None and len(part.content) <= _MOST_WRITTEN:
                 texts[part.name] = part.text
             if part.name.startswith("input") and (part.content or part.filename):
                 inputs.append(part)

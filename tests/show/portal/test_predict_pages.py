@@ -22,6 +22,7 @@ from tests.support.portals import Answer, Portal, serving
 from tests.support.project import HANG_GUARD, copy_digits
 from tests.support.used_models import (
     write_box_model,
+    write_mask_model,
     write_sound_model,
     write_sum_model,
     write_text_model,
@@ -30,6 +31,7 @@ from tests.support.used_models import (
 HOSTILE = "<svg onload=alert(1)>\"'&{{7*7}}.png"
 STACKS = """
 second: {framework: onnxruntime, interpreter: current}
+third: {framework: onnxruntime, interpreter: current}
 absent: {framework: onnxruntime, requirements: [onnxruntime==0.0.1]}
 """
 DIGITS = "image-classification"
@@ -52,6 +54,7 @@ def manifests(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "stacks.yaml").write_text(STACKS)
     for name, write in (
         ("boxes", write_box_model),
+        ("masks", write_mask_model),
         ("text", write_text_model),
         ("sum", write_sum_model),
     ):
@@ -172,6 +175,13 @@ def test_a_text_is_answered_and_its_command_runs_as_printed(
     assert best
     command = unescape(re.search(r"<pre>(.*?)</pre>", answer.text, re.DOTALL)[1])  # type: ignore[index]
     assert re.search(rf"{best[1]} +{best[2]}", printed_by(command, manifests))
+
+
+def test_a_text_that_no_command_line_has_room_for_is_answered_at_once(portal: Portal) -> None:
+    text = "\x1b cat" * 100_000
+    answer = ask(portal, "here text/made.yaml", task="text-classification", input=text)
+    assert "about a cat" in sides_of(answer)[0]
+    assert (commands_of(answer), len(answer.body) < 100_000) == ([], True)
 
 
 def test_boxes_are_drawn_on_the_picture_and_several_inputs_have_fields_of_their_own(
@@ -325,9 +335,9 @@ def write_tone(path: Path) -> Path:
     return path
 
 
-def opened(browser: Any, width: int, scripts: bool = True) -> Any:
+def opened(browser: Any, width: int, scripts: bool = True, scheme: str = "light") -> Any:
     context = browser.new_context(
-        viewport={"width": width, "height": 900}, java_script_enabled=scripts
+        viewport={"width": width, "height": 900}, java_script_enabled=scripts, color_scheme=scheme
     )
     context.set_default_timeout(1000 * HANG_GUARD)
     return context.new_page()
@@ -416,24 +426,39 @@ def test_the_keyboard_alone_is_enough(portal: Portal, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 400])
-def test_four_answers_and_an_error_fit_beside_each_other(
-    portal: Portal, width: int, tmp_path: Path
+@pytest.mark.parametrize("task", [DIGITS, "object-detection", "semantic-segmentation"])
+def test_four_answers_fit_beside_each_other_and_one_may_be_an_error(
+    portal: Portal, task: str, width: int, scheme: str, tmp_path: Path
 ) -> None:
     with open_browser() as browser:
-        page = opened(browser, width)
-        page.goto(f"{portal.url}predict?task={DIGITS}")
-        for value in (SECOND, ABSENT):
-            page.check(f"[value='{value}']")
+        page = opened(browser, width, scheme=scheme)
+        page.goto(f"{portal.url}predict?task={task}")
+        for choice in page.get_by_role("checkbox").all():
+            choice.check()
         page.set_input_files("input[type=file]", photograph(tmp_path))
         page.click("form.predict button")
-        page.get_by_role("heading", name="digits-cnn on absent").wait_for()
+        page.get_by_role("heading", name="on absent").wait_for()
+        page.screenshot(path=str(tmp_path / f"{task}-{width}-{scheme}.png"), full_page=True)
         assert overflow(page) <= 0
         check_accessibility(page)
         boxes = [one.bounding_box() for one in page.locator(".sides article").all()]
+        assert len(boxes) == 4
         are_beside = len({round(box["y"]) for box in boxes}) == 1
         assert are_beside == (width == 1280)
-        page.screenshot(path=str(tmp_path / f"beside-{width}.png"), full_page=True)
+        drawn = page.locator(".sides svg.picture").all()
+        assert len(drawn) == (0 if task == DIGITS else 3)
+        assert all(picture.bounding_box()["width"] > 100 for picture in drawn)
+        ground, ink = page.evaluate(
+            "(b => [b.backgroundColor, b.color])(getComputedStyle(document.body))"
+        )
+        assert (brightness(ground) < brightness(ink)) == (scheme == "dark")
+
+
+def brightness(colour: str) -> int:
+    """Return the sum of red, green and blue of a colour of CSS."""
+    return sum(map(int, re.findall(r"\d+", colour)[:3]))
 
 
 @pytest.mark.slow
