@@ -130,7 +130,7 @@ def _check_command(command: list[str]) -> list[str]:
 def _check_endpoint(text: str) -> str:
     try:
         parts = urlsplit(text)
-        is_plain = parts.hostname and not (parts.username or parts.query or parts.fragment)
+        is_plain = parts.hostname and not set("@?#") & set(text) and parts.path.isascii()
         is_good = is_plain and parts.scheme in ("http", "https") and parts.port != 0
     except ValueError:  # of a port
         is_good = False
