@@ -395,6 +395,7 @@ def mlms_pair_factory(
                 with open_or_skip(mlms_session, opening) as pair:
                     if not own_threads:
                         mlms_recorder.ran_on(pair.b)
+                        mlms_recorder.check_same(pair.a, "a")
                     try:
                         yield pair
                     finally:

@@ -42,6 +42,7 @@ from pytest_mlms.warning_types import (
 )
 
 _LONGEST_UNIT = 40  # characters
+_OF_SERVERS = ("server", "model_versions")  # facts of the predictors that ask them
 
 
 class Recorder:
@@ -74,6 +75,7 @@ class Recorder:
         self.cpu_shares = cpu_shares
         self._launch: LaunchRecord | None = None
         self._software: Software | None = None
+        self._versions: dict[str, Mapping[str, str]] = {}
         self._judgement: Judgement | None = None
         self._undecided: list[str] = []
         self._quantities: dict[str, OwnQuantity] = {}
@@ -137,9 +139,22 @@ class Recorder:
         self._launch = LaunchRecord.of(launch)
 
     def ran_on(self, predictor: Predictor) -> None:
-        """Record the software and the device that were really used."""
+        """Record the software and the device that were really used; raises as ``check_same``."""
         self._software = Software.of(predictor)
         self.add_log(predictor.agent.log.path)
+        self.check_same(predictor)
+
+    def check_same(self, predictor: Predictor, side: str = "b") -> None:
+        """Raise InvalidRun where a side has other versions, or asks another server, than before."""
+        facts = predictor.device_facts or {}
+        now = {**predictor.versions, **{name: facts[name] for name in _OF_SERVERS if name in facts}}
+        before = self._versions.setdefault(side, now)
+        for name in sorted(before.keys() | now.keys()):
+            if before.get(name) != now.get(name):
+                raise InvalidRun(
+                    f"{name} was {before.get(name)} and is {now.get(name)}: it was changed while "
+                    f"it was measured; measure again"
+                )
 
     def keep(self, name: str, write: Callable[[Path], None]) -> None:
         """Make an artifact of this name by ``write``, which is given a path with its suffix.

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, cast
 
 import pytest
 
+from pytest_mlms.core.errors import InvalidRun
 from pytest_mlms.core.records import Estimate, Launch, Limit, Place, Verdict
 from pytest_mlms.keep.results.line import Judgement
 from pytest_mlms.keep.results.recorder import Recorder
@@ -220,11 +221,8 @@ def test_an_item_without_limits_fails_for_its_shortcomings_under_strict(recorder
     assert recorder.verdict is Verdict.FAILED
 
 
-def test_the_software_that_ran_and_how_it_was_started_are_recorded(
-    recorder: Recorder, tmp_path: Path
-) -> None:
-    log = tmp_path / "agents" / "a.log"
-    predictor = SimpleNamespace(
+def predictor_with(log: Path) -> SimpleNamespace:
+    return SimpleNamespace(
         agent=SimpleNamespace(log=SimpleNamespace(path=log)),
         versions={"onnxruntime": "1.30"},
         python="3.11",
@@ -234,6 +232,34 @@ def test_the_software_that_ran_and_how_it_was_started_are_recorded(
         cores=(0, 1),
         device_facts=None,
     )
+
+
+@pytest.mark.parametrize("side", ["a", "b"])
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({"versions": {"onnxruntime": "1.31"}}, "onnxruntime was 1.30 and is 1.31"),
+        ({"device_facts": {"server": "triton 2"}}, "server was None and is triton 2"),
+        ({"device_facts": {"model_versions": "['2']"}}, r"model_versions was None and is \['2'\]"),
+    ],
+)
+def test_what_was_measured_is_the_same_in_all_processes_of_an_item(
+    recorder: Recorder, tmp_path: Path, changed: dict[str, Any], expected: str, side: str
+) -> None:
+    """An endpoint may be upgraded at any time, and so may a package."""
+    before = cast(Predictor, predictor_with(tmp_path / "log"))
+    after = cast(Predictor, SimpleNamespace(**{**vars(before), **changed}))
+    recorder.check_same(before, side)
+    recorder.check_same(after, "b" if side == "a" else "a")
+    with pytest.raises(InvalidRun, match=f"{expected}: it was changed while it was measured"):
+        recorder.check_same(after, side)
+
+
+def test_the_software_that_ran_and_how_it_was_started_are_recorded(
+    recorder: Recorder, tmp_path: Path
+) -> None:
+    log = tmp_path / "agents" / "a.log"
+    predictor = predictor_with(log)
     recorder.launched(Launch(("python", "-I"), {}, lock=("numpy==2.0",)))
     recorder.ran_on(cast(Predictor, predictor))
     recorder.ran_on(cast(Predictor, predictor))
