@@ -26,8 +26,25 @@ from urllib.parse import quote
 
 import numpy
 from mlms_predictors import Arrays, Call, Devices, Load, Loaded, Outputs, Tensor, Versions
-from mlms_predictors._run.checks import in_order, read_tensors, refuse_gpu, refuse_unknown
-from mlms_predictors._run.servers import Connection, Server, ServerError, close_server, open_server
+from mlms_predictors._run.checks import (
+    describe,
+    fits,
+    in_order,
+    name_of_type,
+    read_tensors,
+    refuse_gpu,
+    refuse_unknown,
+)
+from mlms_predictors._run.servers import (
+    Connection,
+    ModelReplacedError,
+    Server,
+    ServerError,
+    close_server,
+    open_server,
+    quoted,
+    wait_until_ready,
+)
 
 OPTIONS = {
     "model": "text",
@@ -59,12 +76,18 @@ _DATATYPES = {dtype: name for name, dtype in _DTYPES.items()}
 
 
 class _Model(NamedTuple):
-    """A model on a server, by a connection that one thread uses."""
+    """A model on a server, by a connection that one thread uses.
+
+    ``asked`` has its ``model_name`` and, if it was said, ``model_version``; ``told`` what answers
+    had until now.
+    """
 
     server: Server
     connection: Connection
     path: str
     binary: bool
+    asked: Dict[str, str]
+    told: Dict[str, str]
 
 
 def versions() -> Versions:
@@ -87,15 +110,17 @@ def load(request: Load) -> Loaded:
     if not options.get("model"):
         raise ValueError("the name of the model isn't said; write 'options: {model: NAME}'")
     path = "/v2/models/" + quote(options["model"])
+    asked = {"model_name": options["model"]}
     if options.get("version"):
         path += "/versions/" + quote(options["version"])
+        asked["model_version"] = options["version"]
     timeout = options.get("timeout", _TIMEOUT)
     if timeout <= 0:
         raise ValueError("timeout is %r; write the seconds to wait for an answer" % timeout)
     server = open_server(request, SERVES["ready"])
     asking = Connection(server, server.timeout)
     try:
-        asking.ask("GET", path + "/ready")
+        wait_until_ready(server, path + "/ready", final=(404,))
         described = _content(asking.ask("GET", path).body, path)
         of_server = _content(asking.ask("GET", "/v2").body, "/v2")
         inputs = _signature(options.get("inputs"), described.get("inputs"), "inputs")
@@ -107,9 +132,12 @@ def load(request: Load) -> Loaded:
     asking.close()
     extensions = of_server.get("extensions") or []
     binary = options.get("binary", "binary_tensor_data" in extensions)
-    facts = {"server": "%s %s" % (of_server.get("name"), of_server.get("version"))}
+    facts = {"server": quoted("%s %s" % (of_server.get("name"), of_server.get("version")))}
+    if described.get("versions"):
+        facts["model_versions"] = quoted(str(described["versions"]))
+    told = server.told.setdefault(path, {})
     return Loaded(
-        model=_Model(server, Connection(server, timeout), path + "/infer", binary),
+        model=_Model(server, Connection(server, timeout), path + "/infer", binary, asked, told),
         device="cpu",
         threads=request.threads if _takes_threads(request) else None,
         inputs=inputs,
@@ -155,7 +183,7 @@ def bind(loaded: Loaded, arrays: Arrays) -> Call:
     def call(ask=model.connection.ask, path=model.path, body=body, headers=headers):
         answer = ask("POST", path, body, headers)
         try:
-            return _outputs(answer, outputs)
+            return _outputs(answer, outputs, model)
         except (KeyError, TypeError, AttributeError, OverflowError, ValueError) as error:
             text = "the answer isn't of the protocol: %s: %s"
             raise ServerError(text % (type(error).__name__, error)) from None
@@ -184,7 +212,9 @@ def _signature(option: Optional[str], described: Any, side: str) -> List[Tensor]
         dtype = _DTYPES.get(tensor["datatype"])
         if dtype is None:
             text = "%r is %s, which isn't taken here"
-            raise ValueError(text % (tensor["name"], tensor["datatype"]))
+            raise ServerError(text % (tensor["name"], tensor["datatype"]))
+        if any(type(size) is not int for size in tensor["shape"]):
+            raise ServerError("the server's metadata aren't of the protocol: %r" % tensor)
         sizes = tuple(None if size < 0 else size for size in tensor["shape"])
         found.append(Tensor(tensor["name"], dtype, () if sizes == (None,) else sizes))
     if not found:
@@ -197,24 +227,37 @@ def _content(body, path):
     """Return the object that an answer is; raises ServerError for another one."""
     try:
         found = json.loads(body.decode("utf-8"))
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise ServerError("the answer to %s is no JSON object" % path)
     return found
 
 
-def _outputs(answer, tensors):
-    """Return the arrays of an answer in the order of the model's outputs."""
+def _outputs(answer, tensors, model):
+    """Return the arrays of an answer in the order of the model's outputs.
+
+    Raises ServerError for one of another model or version, or of another signature.
+    """
     length = answer.headers.get(_LENGTH)
     head = len(answer.body) if length is None else int(length)
     content = _content(answer.body[:head], "infer")
+    for key in ("model_name", "model_version"):
+        name = content.get(key)
+        if name and model.asked.get(key, name) != name:
+            text = "the answer is of %s %r, and %r was asked for"
+            raise ServerError(text % (key, name, model.asked[key]))
+        if name and model.told.setdefault(key, name) != name:
+            text = "the answer is of %s %r, and the one before was of %r: measure again"
+            raise ModelReplacedError(text % (key, name, model.told[key]))
     described = content.get("outputs") or ()
     sizes = [(output.get("parameters") or {}).get("binary_data_size") for output in described]
-    told = sum(size or 0 for size in sizes)
-    if head + told != len(answer.body):
-        text = "the answer has %d bytes of binary data, and says %d"
-        raise ServerError(text % (len(answer.body) - head, told))
+    wrong = [size for size in sizes if size is not None and (type(size) is not int or size < 0)]
+    size_of_all = len(answer.body) - head
+    if wrong or sum(size or 0 for size in sizes) != size_of_all:
+        text = "the answer has %d bytes of binary data, and says %s"
+        said = " + ".join(str(size or 0) for size in sizes) or "0"
+        raise ServerError(text % (size_of_all, said))
     found = {}
     place = head
     for output, size in zip(described, sizes):
@@ -222,17 +265,30 @@ def _outputs(answer, tensors):
         if size is not None:
             data = answer.body[place : place + size]
             place += size
+        if output["name"] in found:
+            raise ServerError("the answer has output %r twice" % output["name"])
         found[output["name"]] = _array(output, data)
     missing = [tensor.name for tensor in tensors if tensor.name not in found]
     if missing:
         text = "the answer has no output %r; it has %s"
         raise ServerError(text % (missing[0], ", ".join(sorted(found)) or "none"))
+    for tensor in tensors:
+        array = found[tensor.name]
+        dtype = name_of_type(array.dtype)
+        if tensor.dtype not in ("", dtype) or not fits(array.shape, tensor.shape):
+            text = (
+                "output %r is %s, and the model's is %s; if that is wrong, write options: outputs"
+            )
+            expected = describe(tensor.dtype, tensor.shape)
+            raise ServerError(text % (tensor.name, describe(dtype, array.shape), expected))
     return [found[tensor.name] for tensor in tensors]
 
 
 def _array(output, data):
     """Return the array of an output; raises ServerError where its data aren't what it says."""
     name, shape = output["name"], output["shape"]
+    if any(type(size) is not int or size < 0 for size in shape):
+        raise ServerError("output %r has the shape %r" % (name, shape))
     dtype = _DTYPES.get(output["datatype"])
     if dtype is None or data is None:
         raise ServerError("output %r is %s without data" % (name, output["datatype"]))
@@ -243,10 +299,20 @@ def _array(output, data):
         return numpy.frombuffer(data, kind).astype(dtype, copy=False).reshape(shape)
     if dtype == "string":
         return numpy.array(data, object).reshape(shape)
-    found = numpy.asarray(data).dtype.kind  # null is NaN, or an infinity
-    if found not in {"b": "b", "u": "iu", "i": "iu", "f": "iufO"}[numpy.dtype(dtype).kind]:
+    given = numpy.asarray(data)
+    kinds = {"b": "b", "u": "iu", "i": "iu", "f": "iufO"}[numpy.dtype(dtype).kind]
+    is_right = given.dtype.kind in kinds or not given.size
+    if given.dtype.kind == "O":  # null is NaN, or an infinity
+        is_right = is_right and all(type(each) in (int, float, type(None)) for each in given.flat)
+    with numpy.errstate(over="ignore"):
+        made = given.astype(dtype)
+    if is_right and made.dtype.kind == "f":
+        is_right = not (numpy.isinf(made) & numpy.isfinite(given.astype(float))).any()
+    elif is_right:
+        is_right = bool((made == given).all())
+    if not is_right:
         raise ServerError("output %r is %s, and its data aren't" % (name, output["datatype"]))
-    return numpy.array(data, dtype).reshape(shape)
+    return made.reshape(shape)
 
 
 def _texts(data):
@@ -255,6 +321,8 @@ def _texts(data):
     place = 0
     while place < len(data):
         end = place + 4 + int.from_bytes(data[place : place + 4], "little")
+        if end > len(data):
+            raise ServerError("the answer ends within a text")
         found.append(data[place + 4 : end])
         place = end
     return found

@@ -1,7 +1,7 @@
 """Checks that predictors make of a request, with the same messages for every framework."""
 
 import re
-from typing import Any, Dict, Iterable, List, Optional
+from typing import Any, Dict, Iterable, List, Optional, Sequence
 
 from .options import problem_of
 from .protocol import Tensor
@@ -68,9 +68,9 @@ def check(inputs: Iterable[Tensor], arrays: Dict[str, Any]) -> None:
             )
         array = arrays[tensor.name]
         dtype = name_of_type(array.dtype)
-        if dtype != tensor.dtype or not _fits(array.shape, tensor.shape):
-            found = _describe(dtype, array.shape)
-            expected = _describe(tensor.dtype, tensor.shape)
+        if dtype != tensor.dtype or not fits(array.shape, tensor.shape):
+            found = describe(dtype, array.shape)
+            expected = describe(tensor.dtype, tensor.shape)
             message = "input %r is %s, and the model takes %s"
             raise ValueError(message % (tensor.name, found, expected))
 
@@ -108,7 +108,7 @@ def _not_a_tensor(text):
     return ValueError("%r is no tensor; write it as: image float32[?,1,8,8]" % text.strip())
 
 
-def _fits(shape, declared):
+def fits(shape: Sequence[int], declared: Sequence[Optional[int]]) -> bool:
     """Return whether a shape is one that the model declares; a model may declare none at all."""
     if not declared:
         return True
@@ -117,6 +117,7 @@ def _fits(shape, declared):
     return all(allowed in (None, size) for size, allowed in zip(shape, declared))
 
 
-def _describe(dtype, shape):
+def describe(dtype: str, shape: Sequence[Optional[int]]) -> str:
+    """Return a type and a shape for an error."""
     sizes = ["any" if size is None else str(size) for size in shape]
     return "%s %s" % (dtype, " x ".join(sizes))

@@ -40,8 +40,16 @@ def watch_server(server: Optional[int]) -> None:
 
 
 def find_processes() -> None:
-    """Look which processes a server has now; those that it starts later aren't told until then."""
+    """Look which processes a server has now; those that it starts later aren't told until then.
+
+    Raises RuntimeError where the one that was started has ended: what is left isn't known as its.
+    """
     server = _Watched.server
+    if server and not unseen() and _has_ended(server):
+        raise RuntimeError(
+            "the server's process has ended, and must stay in the foreground; the log has what it "
+            "wrote"
+        )
     _Watched.processes = ["self"] if server is None else family(server) if server else []
 
 
@@ -72,6 +80,14 @@ def family(root: int) -> List[int]:
     for process in found:
         found += children.get(process, [])
     return found
+
+
+def _has_ended(process):
+    try:
+        with open("/proc/%d/stat" % process, "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] in b"ZX"
+    except OSError:
+        return True
 
 
 def rss() -> int:
@@ -152,9 +168,11 @@ class PeakMemory:
 def own_memory() -> int:
     """Return the bytes that this process holds, resident or swapped out, without pages of files.
 
+    Of a server, those of all processes that it has by now.
     /proc/self/statm has the resident set at once, but since Linux 6.2 up to 64 pages a core off.
     """
     held = 0
+    find_processes()
     for process in _Watched.processes:
         path = "/proc/%s/smaps_rollup" % process
         held += _read_sum(path, ("Anonymous:", "Swap:")) or _read_status("VmRSS:", process) or 0

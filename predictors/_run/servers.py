@@ -12,6 +12,7 @@ import http.client
 import json
 import os
 import re
+import select
 import signal
 import socket
 import ssl
@@ -19,7 +20,7 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Any, Dict, NamedTuple, Optional
+from typing import Any, Dict, NamedTuple, Optional, Tuple
 from urllib.parse import urlsplit
 
 from .process import family
@@ -32,12 +33,36 @@ _TO_END = 10.0  # seconds for a server to end by itself
 _AFTER_ITS_CONNECTION = 0.5  # seconds in which a server that crashes has ended
 _MOST_IDLE = 1.0  # seconds; servers close connections that are idle for longer, some after 5 s
 _LONGEST_TEXT = 300  # characters of what a server says
+_LONGEST_ERROR = 1000
+_LARGEST_ANSWER = 1 << 31  # bytes
+_PIECE = 1 << 16  # bytes of an answer that doesn't say its length
+_HERE = ("0100007F", "00000000", "0" * 32, "0" * 16 + "FFFF00000100007F")
+"""Addresses of the kernel's tables at which a connection to 127.0.0.1 arrives."""
 _START_TIMEOUT = 120.0  # seconds
 _WORD = re.compile(r"\{(\w+)\}")
 
 
 class ServerError(RuntimeError):
-    """A server that ended, doesn't answer, or answers something else than was asked for."""
+    """A server that ended, doesn't answer, or answers something else than was asked for.
+
+    ``status`` is that of its answer, 0 without one. The text may quote the server.
+    """
+
+    def __init__(self, text: str, status: int = 0):
+        super().__init__(quoted(text, _LONGEST_ERROR))
+        self.status = status
+
+
+def quoted(text: str, longest: int = _LONGEST_TEXT) -> str:
+    """Return what a server says in one line, without control characters and without the token."""
+    token = os.environ.get(TOKEN_VARIABLE, "").strip()
+    if token:
+        text = text.replace(token, "***")
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:longest]
+
+
+class ModelReplacedError(ServerError):
+    """The model on a server isn't the one that answered before."""
 
 
 class Answer(NamedTuple):
@@ -51,7 +76,7 @@ class Server:
     """A server, started by the first ``open_server`` of its command, and ended by the last close.
 
     ``process`` is None for an endpoint, and ``pid`` 0. ``timeout`` are the seconds in which it has
-    to be ready.
+    to be ready, with its models. ``told`` is for what it tells of each path, by name.
     """
 
     def __init__(self, url: str, timeout: float, process: Any = None):
@@ -63,6 +88,8 @@ class Server:
         self.port = parts.port or (443 if parts.scheme == "https" else 80)
         self.prefix = parts.path.rstrip("/")
         self.process = process
+        self.ready_by = time.monotonic() + timeout
+        self.told: Dict[str, Dict[str, str]] = {}
         self.users = 1
 
     @property
@@ -115,13 +142,13 @@ def open_server(request: Load, ready: str) -> Server:
     key = json.dumps([wanted, request.files, request.threads], sort_keys=True)
     with _lock:
         if key in _servers:
-            _servers[key].users += 1
-            return _servers[key]
+            server = _servers[key]
+            server.users += 1
+            server.ready_by = time.monotonic() + server.timeout
+            return server
         if wanted.get("endpoint"):
             server = Server(wanted["endpoint"], _START_TIMEOUT)
-            connection = Connection(server, server.timeout)
-            connection.ask("GET", ready)
-            connection.close()
+            wait_until_ready(server, ready)
         else:
             server = _start(request, wanted, ready)
         _servers[key] = server
@@ -151,25 +178,30 @@ class Connection:
         self._timeout = timeout
         self._open: Any = None
         self._used = 0.0
-        self._token = os.environ.get(TOKEN_VARIABLE, "") if server.process is None else ""
+        self._token = "" if server.process else _token()
 
     def ask(
         self, method: str, path: str, body: Any = None, headers: Optional[Dict[str, str]] = None
     ) -> Answer:
-        """Send a request, and return its answer; raises ServerError for any but one of 200."""
+        """Send a request, and return its answer; raises ServerError for any but one of 200.
+
+        What came before the request is an answer to another one.
+        """
         what = "%s %s" % (method, path)
         place = "without an answer"
         try:
             if self._open is None or time.monotonic() - self._used > _MOST_IDLE:
                 self._connect()
+            elif self._has_more():
+                raise http.client.HTTPException("a second answer to the request before")
             sent = dict(headers or {})
             if self._token:
                 sent["Authorization"] = "Bearer " + self._token
             self._open.request(method, self._server.prefix + path, body, sent)
             answer = self._open.getresponse()
             place = "within its answer"
-            content = answer.read()
-        except (OSError, http.client.HTTPException) as error:
+            content = _read(answer)
+        except (OSError, http.client.HTTPException, ValueError) as error:
             self.close()
             problem = "%s: %s" % (what, self._problem(error, place))
             raise self._error(problem, self._awaited) from None
@@ -178,7 +210,8 @@ class Connection:
             self.close()
             text = "%s was answered %d %s: %s"
             reason = answer.reason or ""
-            raise self._error(text % (what, answer.status, reason, _message_of(content)))
+            problem = text % (what, answer.status, reason, _message_of(content))
+            raise self._error(problem, status=answer.status)
         return Answer(answer.headers, content)
 
     def close(self) -> None:
@@ -198,16 +231,21 @@ class Connection:
             self._open = http.client.HTTPConnection(server.host, server.port, timeout=self._timeout)
         self._open.connect()
 
-    def _error(self, problem, seconds=0.0):
+    def _has_more(self):
+        """Return whether bytes wait on the open connection; of TLS they may be no answer's."""
+        if self._open.sock is None or self._server.scheme == "https":
+            return False
+        readable = select.poll()
+        readable.register(self._open.sock, select.POLLIN)
+        return bool(readable.poll(0) and self._open.sock.recv(1, socket.MSG_PEEK))
+
+    def _error(self, problem, seconds=0.0, status=0):
         """Return the error of a request, with the end of the server if that comes in time."""
         end = time.monotonic() + seconds
         while self._server.process and not self._server.ending() and time.monotonic() < end:
             time.sleep(_BETWEEN)
         ending = self._server.ending()
-        text = "%s; %s" % (ending, problem) if ending else problem
-        if self._token:
-            text = text.replace(self._token, "***")
-        return ServerError(text)
+        return ServerError("%s; %s" % (ending, problem) if ending else problem, status)
 
     def _problem(self, error, place):
         """Return in words what is wrong with a connection."""
@@ -219,8 +257,9 @@ class Connection:
             return "no TLS with %s: %s" % (self._server.url, error)
         if isinstance(error, (ConnectionError, http.client.IncompleteRead)):
             return "the server closed the connection " + place
-        if isinstance(error, http.client.HTTPException):
-            return "the answer is no HTTP (%s)" % type(error).__name__
+        if isinstance(error, (http.client.HTTPException, ValueError)):
+            is_ours = type(error) is http.client.HTTPException
+            return "the answer is no HTTP (%s)" % (error if is_ours else type(error).__name__)
         return "can't connect to %s: %s" % (self._server.url, error)
 
 
@@ -248,40 +287,47 @@ def _start(request, wanted, ready):
     timeout = wanted.get("timeout") or _START_TIMEOUT
     server = Server("http://127.0.0.1:%d" % ports["port"], timeout, process)
     try:
-        _wait_until_ready(server, wanted.get("ready") or ready)
+        wait_until_ready(server, wanted.get("ready") or ready)
     except BaseException:
         server.end()
         raise
     return server
 
 
-def _wait_until_ready(server, path):
-    """Ask for a path until it is answered; raise ServerError where that is not in time."""
-    end = time.monotonic() + server.timeout
-    problem = "it was not asked"
-    while time.monotonic() < end:
+def wait_until_ready(server: Server, path: str, final: Tuple[int, ...] = ()) -> None:
+    """Ask for a path until it is answered; raise ServerError where that is not in time.
+
+    A status in ``final`` is no reason to wait. An endpoint is asked once.
+    """
+    while True:
         ending = server.ending()
         if ending:
             raise ServerError("%s before it was ready; the log has what it wrote" % ending)
-        connection = Connection(server, max(0.1, end - time.monotonic()), awaits_end=False)
+        left = server.ready_by - time.monotonic() if server.process else server.timeout
+        connection = Connection(server, max(0.1, left), awaits_end=False)
         try:
             connection.ask("GET", path)
-            if not _is_of_others(server):
+            if not server.process or not _is_of_others(server):
                 return
             problem = "another program listens at its port %d" % server.port
         except ServerError as error:
+            if not server.process or error.status in final:
+                raise
             problem = str(error)
         finally:
             connection.close()
+        if time.monotonic() >= server.ready_by:
+            break
         time.sleep(_BETWEEN)
     text = "the server was not ready in %g s (the stack's serve: timeout): %s"
     raise ServerError(text % (server.timeout, problem))
 
 
 def _is_of_others(server):
-    """Return whether a socket listens at the server's port, and none of them is the server's.
+    """Return whether a socket that isn't the server's listens at its port.
 
-    A port that was free may be another's by the time that a server takes it.
+    A port that was free may be another's by the time that a server takes it, or be shared with one
+    (SO_REUSEPORT), who then gets some of the connections.
     """
     sockets = set()
     for table in ("tcp", "tcp6"):
@@ -291,11 +337,12 @@ def _is_of_others(server):
         except OSError:
             continue
         for words in lines[1:]:
-            if words[3] == "0A" and int(words[1].rpartition(":")[2], 16) == server.port:
+            address, _, port = words[1].rpartition(":")
+            if words[3] == "0A" and address in _HERE and int(port, 16) == server.port:
                 sockets.add("socket:[%s]" % words[9])
-    if not sockets:
-        return False
-    return not any(sockets & _files_of(process) for process in family(server.pid))
+    for process in family(server.pid):
+        sockets -= _files_of(process)
+    return bool(sockets)
 
 
 def _files_of(process):
@@ -307,6 +354,28 @@ def _files_of(process):
     except OSError:  # of a process that ends
         pass
     return found
+
+
+def _token():
+    token = os.environ.get(TOKEN_VARIABLE, "").strip()
+    if not re.match(r"[!-~]*\Z", token):
+        raise ValueError("%s has a character that no token has; correct it" % TOKEN_VARIABLE)
+    return token
+
+
+def _read(answer):
+    """Return the body of an answer; raises HTTPException for one that has no end."""
+    if answer.length is not None and answer.length <= _LARGEST_ANSWER:
+        return answer.read()
+    parts = []
+    size = answer.length or 0
+    while size <= _LARGEST_ANSWER:
+        part = answer.read(_PIECE)
+        if not part:
+            return b"".join(parts)
+        parts.append(part)
+        size += len(part)
+    raise http.client.HTTPException("more than %d bytes" % _LARGEST_ANSWER)
 
 
 def _free_port(taken):
@@ -341,9 +410,8 @@ def _message_of(content):
         found = json.loads(text)
         if isinstance(found, dict):
             text = str(found.get("error") or found.get("detail") or text)
-    except ValueError:
+    except (ValueError, RecursionError):
         pass
     if text.startswith("Traceback"):
         text = text.strip().rpartition("\n")[2]
-    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return line[:_LONGEST_TEXT] or "nothing"
+    return quoted(text) or "nothing"

@@ -206,6 +206,8 @@ class Worker:
         waited_before = queue.read()
         loaded = self._predictor.load(request)
         waited = queue.read() - waited_before
+        if loaded.server is not None:  # while it started, this process only looked for it
+            waited = 0.0
         ended = time.perf_counter()
         queue.close()
         self._current = loaded

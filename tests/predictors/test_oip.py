@@ -260,6 +260,121 @@ def test_a_port_that_another_server_has_taken_is_not_taken_for_ours(client: Fram
         load(client, server)
 
 
+def test_a_port_that_is_shared_with_another_server_is_not_taken_for_ours(
+    client: Framework,
+) -> None:
+    """Both listen by SO_REUSEPORT, and the kernel gives each some of the connections."""
+    sharer = (
+        "import os, socket, sys\n"
+        "listens, told = os.pipe()\n"
+        "other = os.fork() == 0\n"
+        "if other and os.fork():\n"
+        "    os._exit(0)\n"
+        "other or os.read(listens, 1)\n"
+        "listener = socket.socket()\n"
+        "listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)\n"
+        "listener.bind(('127.0.0.1', int(sys.argv[1])))\n"
+        "listener.listen()\n"
+        "os.write(told, b'1')\n"
+        "while True:\n"
+        "    connection = listener.accept()[0]\n"
+        "    connection.recv(65536)\n"
+        "    connection.sendall(b'HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\n{}')\n"
+    )
+    command = [sys.executable, "-c", sharer, "{port}"]
+    server: dict[str, Any] = {"command": command, "ready": "/", "timeout": 3.0}
+    with pytest.raises(Refused, match="another program listens at its port"):
+        load(client, server)
+
+
+FORKING = """
+import json, os, sys, time
+from http.server import *
+image = {"name": "image", "datatype": "FP32", "shape": [-1]}
+logits = {**image, "name": "logits"}
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_GET(self, body=json.dumps({"inputs": [image], "outputs": [logits]}).encode()):
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        has, told = os.pipe()
+        if not os.fork():
+            held = b"x" * (8 << 20)
+            os.write(told, b"1")
+            time.sleep(3600)
+        os.read(has, 1)
+        output = {**logits, "shape": [1], "data": [1.0]}
+        self.do_GET(json.dumps({"outputs": [output]}).encode())
+    def log_message(self, *args):
+        pass
+HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
+def test_processes_that_a_server_leaves_behind_are_a_growth_of_its_memory(
+    client: Framework,
+) -> None:
+    """Those that began with a call, too."""
+    words = [sys.executable, "-c", FORKING, "{port}"]
+    load(client, {"command": words, "ready": "", "timeout": HANG_GUARD})
+    stop = {"seconds": 0.0, "least": 4, "longest": HANG_GUARD}
+    fields = {"scenario": "offline", "stop": stop, "batches": 1}
+    run = client.agent.request("run", fields, [("image", IMAGES)])
+    assert run.facts["grown"] >= 4 * (8 << 20)
+
+
+def test_a_server_whose_first_process_ends_is_not_measured_by_what_is_left(
+    client: Framework,
+) -> None:
+    """Others would answer, and nobody would see their memory."""
+    words = [sys.executable, "-c", "import os\nos.fork() and os.wait()\n" + FORKING, "{port}"]
+    load(client, {"command": words, "ready": "", "timeout": HANG_GUARD})
+    client.predict(IMAGES)
+    first = psutil.Process(client.agent.pid).children()[0]
+    first.terminate()
+    while first.status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.01)
+    client.predict(IMAGES)
+    with pytest.raises(Refused, match="the server's process has ended, and must stay in the fore"):
+        client.agent.request("usage", {"collect": False})
+
+
+LOADING = """
+import json, sys
+from http.server import *
+late, status = int(sys.argv[2]), int(sys.argv[3])
+tensors = [{"name": "image", "datatype": "FP32", "shape": [-1]}]
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        global late
+        late -= self.path.endswith("digits.yaml/ready")
+        self.send_response(status if late > 0 and "/models/" in self.path else 200)
+        self.end_headers()
+        self.wfile.write(json.dumps({"inputs": tensors, "outputs": tensors}).encode())
+HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
+def test_a_model_that_is_ready_after_its_server_is_awaited_as_long_as_that(
+    client: Framework,
+) -> None:
+    """Its start is what is measured, whichever of both a server loads first."""
+
+    def loading(late: int, status: int, timeout: float) -> dict[str, Any]:
+        words = [sys.executable, "-c", LOADING, "{port}", str(late), str(status)]
+        return {"command": words, "ready": "", "timeout": timeout}
+
+    assert load(client, loading(5, 503, HANG_GUARD))["waited"] == 0.0
+    with pytest.raises(Refused, match=r"not ready in 0.5 s .*digits.yaml/ready was answered 503"):
+        load(client, loading(1 << 30, 503, 0.5))
+    with pytest.raises(Refused, match="digits.yaml/ready was answered 404"):
+        load(client, loading(1 << 30, 404, HANG_GUARD))
+
+
 def load_and_predict(client: Framework, server: dict[str, Any], options: dict[str, Any]) -> None:
     load(client, server, **options)
     client.predict()

@@ -8,12 +8,15 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from mlms_predictors._run.servers import ModelReplacedError
+
 from pytest_mlms.core.errors import AgentError, Crashed, InvalidRun, MlmsError, OutputError
 from pytest_mlms.core.records import Comparison, Verdict, device_name
 from pytest_mlms.core.statistics import fisher_probability
 from pytest_mlms.decide.upgrade.rounds import Outputs, SideName
 from pytest_mlms.measure.agent.opening import PredictorSpec, open_predictor
 from pytest_mlms.measure.agent.predictor import Predictor
+from pytest_mlms.measure.agent.process import Refused
 
 CRASH = "crash"
 """The quantity of a candidate that fails."""
@@ -173,11 +176,14 @@ def crash_or(
     """Return Crashed for an error of the candidate that a fresh baseline does not have, too.
 
     The baseline loads its model, and runs the batches if there are some. Where a side found no room
-    on a GPU that it alone has, InvalidRun is returned: both have their models there at once. Other
-    errors are returned as they are, with what the baseline says.
+    on a GPU that it alone has, InvalidRun is returned: both have their models there at once. It is,
+    too, where a server's model was replaced. Other errors are returned as they are, with what the
+    baseline says.
     """
     if not error.side or not isinstance(error, (AgentError, OutputError)):
         return error
+    if isinstance(error, Refused) and error.error == ModelReplacedError.__name__:
+        return InvalidRun(str(error))
     if _NO_ROOM.search(str(error)) and _has_room_alone(sides[error.side], batches):
         device = sides[error.side].case.device
         return InvalidRun(

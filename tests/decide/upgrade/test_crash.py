@@ -14,6 +14,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from mlms_predictors._run.servers import ModelReplacedError
 
 from pytest_mlms.core.errors import AgentError, Crashed, InvalidRun, MlmsError, Unavailable
 from pytest_mlms.core.records import Verdict
@@ -28,6 +29,7 @@ from pytest_mlms.decide.upgrade.result import UpgradeResult
 from pytest_mlms.decide.upgrade.rounds import SIDES, SideName
 from pytest_mlms.decide.upgrade.run import UpgradeRun
 from pytest_mlms.measure.agent.predictor import Predictor
+from pytest_mlms.measure.agent.process import Refused
 from tests.support.labour import LabourUpgrade, Sink
 from tests.support.upgrades import ROUND_RECORD, alike, changed, result_of, setting
 
@@ -261,6 +263,14 @@ def of_side(error: MlmsError, side: str = "b") -> MlmsError:
 )
 def test_errors_that_are_no_failures_of_the_candidate_stay(error: MlmsError) -> None:
     assert crash_or(error, cast(Any, None), ()) is error
+
+
+@pytest.mark.parametrize("side", ["a", "b"])
+def test_a_model_that_was_replaced_on_its_server_is_no_crash(side: str) -> None:
+    error = of_side(Refused("it is of version 2", ModelReplacedError.__name__), side)
+    found = crash_or(error, cast(Any, None), ())
+    assert isinstance(found, InvalidRun)
+    assert str(found) == "it is of version 2"
 
 
 @pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
