@@ -198,12 +198,14 @@ def check_waited(seconds: float, waited: float) -> None:
         raise ProtocolError(f"it waited for a core for {waited:g} s of {seconds:g} s")
 
 
-def take_tokens(arrays: dict[str, Array], calls: Mapping[str, Array]) -> dict[str, Array]:
+def take_tokens(
+    arrays: dict[str, Array], calls: Mapping[str, Array], generates: bool
+) -> dict[str, Array]:
     """Move the times of tokens of ``calls`` out of ``arrays``, one token at least of each.
 
-    There are none where nothing was generated.
+    There are none of a model that generates nothing.
     """
-    if TIME + "tokens" not in arrays:
+    if not generates:
         return {}
     found = {name: arrays.pop(TIME + name, None) for name in ("tokens", "token", "token_wait")}
     rows = {name: row for name, row in found.items() if row is not None}

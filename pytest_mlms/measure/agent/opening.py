@@ -353,6 +353,7 @@ def load_model(
         l2_bytes=loaded.l2_bytes,
         device_facts=loaded.device_facts,
         unmeasured=loaded.unmeasured,
+        generates="generation" in request,
     )
 
 

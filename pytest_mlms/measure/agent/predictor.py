@@ -171,7 +171,8 @@ class Predictor:
     of a manifest, where they differ. ``default_output`` is the model's own name of the output that
     the framework gives a caller who names none, "" where it has no such one. ``device_facts`` are
     for the record: what its predictor set for the device, and what runs where. ``unmeasured`` has
-    the reason of each quantity that can't be measured of it, by name.
+    the reason of each quantity that can't be measured of it, by name. If it ``generates``, its
+    calls have times of tokens.
     """
 
     agent: Agent
@@ -197,6 +198,7 @@ class Predictor:
     unmeasured: Mapping[str, str] = field(default_factory=dict)
     own_inputs: Mapping[str, str] = field(default_factory=dict)
     own_outputs: Mapping[str, str] = field(default_factory=dict)
+    generates: bool = False
 
     @property
     def seconds_until_loaded(self) -> float | None:
@@ -262,7 +264,7 @@ class Predictor:
             span = times["end"][-1] - times["start"][0]
             if made < min(least, CAPACITY) and span < longest / 2:
                 raise ProtocolError(f"it made {made} calls of {least}, and stopped before its time")
-            times.update(take_tokens(named, times))
+            times.update(take_tokens(named, times, self.generates))
             named = self._named(named)
             check_outputs(self.outputs, named)
         return ScenarioRun(
@@ -457,7 +459,7 @@ class Predictor:
             times = take_times(arrays, names)
             if len(times["start"]) != min(max(count, 1), CAPACITY):
                 raise ProtocolError(f"it timed {len(times['start'])} calls instead of {count}")
-            times.update(take_tokens(arrays, times))
+            times.update(take_tokens(arrays, times, self.generates))
             if memory and record.peak_rss is None:
                 raise ProtocolError("there is no peak of memory")
             arrays = self._named(arrays)

@@ -488,6 +488,7 @@ TOKENS = {
     ("change", "message"),
     [
         ({"token": None}, "no rows of float64"),
+        (dict.fromkeys(TOKENS), "no rows of float64"),
         ({"token_wait": np.zeros(3, np.float32)}, "no rows of float64"),
         ({"token": np.zeros((3, 1))}, "no rows of float64"),
         ({"tokens": np.array([3.0])}, "not those of 2 calls"),
@@ -504,8 +505,8 @@ TOKENS = {
 )
 def test_times_of_tokens_that_are_none_are_refused(change: dict[str, Any], message: str) -> None:
     calls = {"start": np.array([0.0, 2.0]), "end": np.array([1.0, 3.0])}
-    assert take_tokens(as_sent({**TOKENS}), calls) == TOKENS
-    assert take_tokens({}, calls) == {}
+    assert take_tokens(as_sent({**TOKENS}), calls, generates=True) == TOKENS
+    assert take_tokens({}, calls, generates=False) == {}
     rows = {name: row for name, row in {**TOKENS, **change}.items() if row is not None}
     with pytest.raises(ProtocolError, match=message):
-        take_tokens(as_sent(rows), calls)
+        take_tokens(as_sent(rows), calls, generates=True)
