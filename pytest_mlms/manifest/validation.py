@@ -154,7 +154,7 @@ def _generation(manifest: Manifest) -> Iterator[Error]:
                 yield ("inputs", number, "shape"), text
         return
     yield from _generation_keys(manifest, manifest.generate)
-    yield from _generated_parts(manifest, manifest.generate.limit)
+    yield from _generated_parts(manifest, manifest.generate)
     evaluate = manifest.evaluate
     one_prompt = "a call generates for one prompt"
     if evaluate.batch_sizes != [1]:
@@ -176,15 +176,34 @@ def _generation_keys(manifest: Manifest, keys: Generate) -> Iterator[Error]:
         elif inputs[name].element_type not in types:
             text = f"{name!r} is of whole numbers; write 'element_type: int64' in the input"
             yield ("generate", key), text
+        elif inputs[name].type != "tensor":
+            text = "'tokenize' fills texts up, and no mask hides that; write 'type: tensor'"
+            yield ("generate", key), f"{text}, and ids of any number in the dataset"
+    if keys.prompt == keys.limit:
+        yield ("generate", "limit"), f"{keys.limit!r} is the prompt; name another input"
     for key in ("mask", "positions"):
         if getattr(keys, key) in inputs:
             yield ("generate", key), f"{getattr(keys, key)!r} is made; remove it from the inputs"
+    if keys.mask is not None and keys.mask == keys.positions:
+        yield ("generate", "positions"), f"{keys.mask!r} is the mask; name another, or leave it out"
 
 
-def _generated_parts(manifest: Manifest, limit: str) -> Iterator[Error]:
+def _generated_parts(manifest: Manifest, keys: Generate) -> Iterator[Error]:
     """Yield errors of a generation's inputs and outputs."""
+    limit = keys.limit
+    of_prompt = {
+        axis for spec in manifest.inputs if spec.name == keys.prompt for axis in spec.named_axes
+    }
+    sources: set[str] = set()
     for number, spec in enumerate(manifest.inputs):
         path = ("inputs", number)
+        if spec.name != keys.prompt and not of_prompt.isdisjoint(spec.named_axes):
+            text = "it would stay as long as the prompt; name it as 'mask' or 'positions' in"
+            yield (*path, "shape"), f"{text} 'generate' instead, or call its axis otherwise"
+        if spec.from_output is not None and spec.from_output in sources:
+            text = f"{spec.from_output!r} is the past of an earlier input, too"
+            yield (*path, "from_output"), f"{text}; write its own output"
+        sources.add(spec.from_output or "")
         if spec.position is not None:
             yield (*path, "position"), "inputs of a generation have the model's names; remove it"
         if spec.is_state and not spec.grows:
@@ -197,6 +216,9 @@ def _generated_parts(manifest: Manifest, limit: str) -> Iterator[Error]:
         if output.name not in (TOKENS, LOGPROBS):
             text = f"a generation gives {TOKENS} and {LOGPROBS}; write one of these"
             yield ("outputs", number, "name"), text
+    if manifest.outputs[0].name == LOGPROBS:
+        text = f"the answer is scored by the first output; write {TOKENS} before {LOGPROBS}"
+        yield ("outputs", 0, "name"), text
 
 
 def _texts_without_dataset(manifest: Manifest) -> Iterator[Error]:

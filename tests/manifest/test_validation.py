@@ -304,6 +304,7 @@ PAST = {
     "from_output": "present",
 }
 GENERATE = {"prompt": "ids", "mask": "mask"}
+TOKENIZE = {"tokenize": {"file": "t.json", "sha256": "ab" * 32, "length": 9}}
 
 
 def generator(**changes: Any) -> dict[str, Any]:
@@ -338,6 +339,33 @@ def test_a_decoder_with_a_past_is_a_manifest(tmp_path: Path) -> None:
             "'ids' is of whole numbers; write 'element_type: int64' in the input",
         ),
         (
+            {
+                "inputs": [{**PROMPT, "type": "text", "steps": [TOKENIZE]}, LIMIT],
+                "dataset": DATASET,
+            },
+            "'tokenize' fills texts up, and no mask hides that; write 'type: tensor'",
+        ),
+        ({"generate": {"prompt": "limit"}}, "'limit' is the prompt; name another input"),
+        (
+            {"generate": {**GENERATE, "positions": "mask"}},
+            "'mask' is the mask; name another, or leave it out",
+        ),
+        (
+            {
+                "inputs": [
+                    {**PROMPT, "shape": ["batch", "length"]},
+                    {**PROMPT, "name": "places", "shape": ["batch", "length"]},
+                    LIMIT,
+                ],
+                "evaluate": {"shapes": {"short": {"length": 4}}},
+            },
+            "it would stay as long as the prompt; name it as 'mask' or 'positions'",
+        ),
+        (
+            {"inputs": [PROMPT, LIMIT, PAST, {**PAST, "name": "other"}]},
+            "'present' is the past of an earlier input, too; write its own output",
+        ),
+        (
             {"inputs": [PROMPT, {**LIMIT, "element_type": "int32"}]},
             "'limit' is of whole numbers",
         ),
@@ -364,6 +392,10 @@ def test_a_decoder_with_a_past_is_a_manifest(tmp_path: Path) -> None:
         (
             {"outputs": [{"name": "logits", "type": "tensor"}]},
             "a generation gives tokens and logprobs; write one of these",
+        ),
+        (
+            {"outputs": [{"name": "logprobs", "type": "tensor"}]},
+            "the answer is scored by the first output; write tokens before logprobs",
         ),
         ({"evaluate": {"batch_sizes": [1, 8]}}, "for one prompt; write batch_sizes: [1]"),
         ({"evaluate": {"scenarios": ["multi_stream"]}}, "for one prompt; remove multi_stream"),
