@@ -268,7 +268,7 @@ def generate(loaded: Loaded, arrays: Arrays, limit: int) -> Iterator[Token]:
 
 
 def _step(loaded, given):
-    """Run the decoder once; return the logits of the last place, and the states by input name."""
+    """Run the decoder once; return the logits, and the states by input name."""
     generation = loaded.model.generation
     kind, _, index = loaded.device.partition(":")
     binding = loaded.model.session.io_binding()
@@ -281,7 +281,7 @@ def _step(loaded, given):
         binding.bind_output(output, kind, int(index or 0))
     loaded.model.session.run_with_iobinding(binding)
     logits, *states = binding.get_outputs()
-    return logits.numpy()[0, -1], dict(zip(generation.states, states))
+    return logits.numpy(), dict(zip(generation.states, states))
 
 
 def layers(loaded: Loaded, arrays: Arrays) -> Profile:

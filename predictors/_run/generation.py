@@ -6,7 +6,10 @@ number of tokens, and the states that are empty at first; its outputs are the to
 are asked for, their log-probabilities. Each call has the time of each token beside its outputs.
 """
 
+import contextlib
 import functools
+import math
+import sys
 import time
 from array import array
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Tuple
@@ -21,7 +24,7 @@ SCORES = "logprobs"
 
 _BETWEEN_READINGS = 5e-4  # seconds
 Step = Callable[[Arrays], Tuple[Any, Arrays]]
-"""Runs a decoder once: returns the logits of the last place, and the states by input name."""
+"""Runs a decoder once: returns the logits, 1 x tokens x vocabulary, and the states by input."""
 
 
 class Generated(List[Any]):
@@ -44,10 +47,20 @@ class _Generator(NamedTuple):
 
 
 class TokenClock:
-    """The times of the tokens of calls, from one reading of ``rows`` to the next."""
+    """The times of the tokens of calls, from one reading of ``rows`` to the next.
+
+    It keeps no outputs, and frees no times, but puts others in their place. So its memory is known,
+    and hides none that the model takes.
+    """
 
     def __init__(self) -> None:
-        self._calls: List[Generated] = []
+        self._calls: List[Tuple[Any, Any]] = []
+        self._count = 0
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that the times take, which grow with the calls."""
+        return sum(sys.getsizeof(part) for call in self._calls for part in (call, *call))
 
     def timed(self, call: Callable[[], Any]) -> Callable[[], Any]:
         """Return the call with its tokens' times noted each time."""
@@ -55,17 +68,19 @@ class TokenClock:
 
     def rows(self, skip: int = 0) -> List[Tuple[str, Any]]:
         """Return the number of tokens of each call but ``skip`` first, their times and waits."""
-        calls = self._calls[skip:]
-        self._calls = []
+        calls = self._calls[skip : self._count]
+        self._count = 0
         return [
-            ("tokens", array("d", [len(call.times) for call in calls])),
-            ("token", array("d", [time for call in calls for time in call.times])),
-            ("token_wait", array("d", [wait for call in calls for wait in call.waits])),
+            ("tokens", array("d", [len(times) for times, _ in calls])),
+            ("token", array("d", [time for times, _ in calls for time in times])),
+            ("token_wait", array("d", [wait for _, waits in calls for wait in waits])),
         ]
 
     def _run(self, call):
         output = call()
-        self._calls.append(output)
+        times = array("d", output.times), array("d", output.waits)
+        self._calls[self._count : self._count + 1] = [times]
+        self._count += 1
         return output
 
 
@@ -139,31 +154,38 @@ def _generated(generate, generator: _Generator, arrays: Arrays, clock=time.perf_
 
     given = dict(arrays)
     limit = int(given.pop(generator.generation.limit).item())
-    if limit < 1 or given[generator.generation.prompt].size < 1:
+    prompt = given[generator.generation.prompt]
+    if limit < 1 or prompt.size < 1:
         raise ValueError("a generation takes a prompt and a limit of at least one token each")
+    if prompt.min() < 0:  # which models take for the last ids
+        raise ValueError("a prompt has the id %d; leave out what is padding" % prompt.min())
     times = []
     waits = []
     tokens = []
-    queue = QueueWait(of_others=True)
-    begin = waited = queue.read()
-    reading = clock() + _BETWEEN_READINGS
-    for token in generate(generator.decoder, given, limit):
-        now = clock()
-        if now >= reading:
-            waited = queue.read()
-            reading = now + _BETWEEN_READINGS
-        times.append(now)
-        waits.append(waited - begin)
-        tokens.append(token)
-        if len(times) == 1:
-            for call in generator.first_token:
-                call()
-    queue.close()
+    with contextlib.closing(QueueWait(of_others=True)) as queue:
+        begin = waited = queue.read()
+        reading = clock() + _BETWEEN_READINGS
+        for token in generate(generator.decoder, given, limit):
+            now = clock()
+            if len(tokens) == limit:
+                raise ValueError("the generation gave more than its limit of %d tokens" % limit)
+            if now >= reading:
+                waited = queue.read()
+                reading = now + _BETWEEN_READINGS
+            times.append(now)
+            waits.append(waited - begin)
+            tokens.append(token)
+            if len(times) == 1:
+                for call in generator.first_token:
+                    call()
     if not tokens:
         raise ValueError("the generation gave no token; it gives one at least")
     found = Generated([numpy.array([[token for token, _ in tokens]], "i8")])
     if generator.generation.scores:
-        found.append(numpy.array([[score for _, score in tokens]], "f4"))
+        scores = [score for _, score in tokens]
+        if None in scores:
+            raise ValueError("the generation tells no log-probabilities; leave %r out" % SCORES)
+        found.append(numpy.array([scores], "f4"))
     found.times = times
     found.waits = waits
     return found
@@ -173,10 +195,12 @@ def greedy(step: Step, arrays: Arrays, generation: Generation, limit: int) -> It
     """Yield the likeliest token after what there is, until the limit or a token of the end.
 
     ``arrays`` are the prompt, 1 x n, and the states of the beginning. A mask of ones is as long as
-    all tokens so far, and positions count them.
+    all tokens so far, and positions count them. Raises ValueError for logits that say no token.
     """
     import numpy
 
+    if not generation.states:
+        raise ValueError("without a past a token is all that is seen; add inputs of 'from_output'")
     given: Dict[str, Any] = dict(arrays)
     tokens = given[generation.prompt]
     if tokens.shape[:1] != (1,):
@@ -189,12 +213,27 @@ def greedy(step: Step, arrays: Arrays, generation: Generation, limit: int) -> It
         if generation.positions:
             given[generation.positions] = numpy.arange(first, length, dtype=tokens.dtype)[None]
         logits, states = step(given)
-        token = int(logits.argmax())
-        yield token, _score(logits, token) if generation.scores else None
+        row = _last_row(logits, tokens.shape[1], generation)
+        token = int(row.argmax())
+        if not math.isfinite(row[token]):
+            raise ValueError("the logits have NaN or infinity after %d tokens" % length)
+        yield token, _score(row, token) if generation.scores else None
         if token in generation.end:
             return
         given.update(states)
         tokens = given[generation.prompt] = numpy.array([[token]], tokens.dtype)
+
+
+def _last_row(logits, count, generation):
+    """Return the logits of the last of ``count`` new tokens, which may have a row each."""
+    if logits.ndim != 3 or len(logits) != 1 or logits.shape[1] not in (1, count):
+        text = "output %r is %s for %d tokens; name one of 1 x tokens x vocabulary in 'generate'"
+        raise ValueError(text % (generation.logits, logits.shape, count))
+    row = logits[0, -1]
+    if max(generation.end, default=0) >= len(row):
+        text = "no token has the id %d of 'end'; output %r has a vocabulary of %d"
+        raise ValueError(text % (max(generation.end), generation.logits, len(row)))
+    return row
 
 
 def _score(logits, token):

@@ -257,6 +257,7 @@ class Worker:
         run_scenario = scenarios.SCENARIOS[header["scenario"]]
         threads = process.BusyThreads()
         held = self._held()
+        self._token_rows()  # of calls that failed, or were not timed
         meter.begin()
         run_scenario(self._calls, scenarios.Stop(**header["stop"]), self._samples)
         joules = meter.joules()
@@ -345,6 +346,7 @@ class Worker:
             header["first"], header["skip"], header["count"], self._cycle
         )
         self._samples.holds_first = header["outputs"]
+        self._token_rows()  # of calls that failed, or were not timed
         scenarios.turn(self._calls, request, self._samples)
         if not request.is_single(self._calls):
             self._repeats.add(request.first, self._samples.of_turn(self._cycle))
@@ -572,11 +574,14 @@ class Worker:
     def _held(self):
         """Return the bytes that the process and its device hold, and those that malloc gave out.
 
-        A server's allocations aren't told.
+        A server's allocations aren't told. The times of tokens are no part of either.
         """
         on_device = self._on_device.now() or 0
         held = process.own_memory() + on_device
-        return (held,) if process.has_server() else (held, process.allocated_memory())
+        if process.has_server():
+            return (held,)
+        ours = self._token_clock.nbytes if self._token_clock is not None else 0
+        return held - ours, process.allocated_memory() - ours
 
     def _event_times(self):
         """Return the seconds of calls on the first batch by events; None where there are none."""

@@ -9,7 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from mlms_predictors import Generation, Load, Loaded, onnxruntime
-from mlms_predictors._run.generation import Generated, TokenClock, at_first_token, generating
+from mlms_predictors._run.generation import (
+    Generated,
+    TokenClock,
+    at_first_token,
+    generating,
+    greedy,
+)
 from mlms_predictors._run.interface import Functions, functions_of
 from mlms_predictors._run.worker import Worker
 
@@ -89,6 +95,22 @@ def test_the_rows_of_a_clock_are_those_of_the_calls_since_the_last_ones() -> Non
     assert [len(values) for _, values in clock.rows()] == [0, 0, 0]
 
 
+def test_the_times_of_tokens_are_no_growth_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANSWERING_FIRST", "0")
+    monkeypatch.setenv("ANSWERING_EACH", "0")
+    worker = Worker(str(ROOT / "tests" / "support" / "predictors" / "answering.py"))
+    worker.hello({}, [])
+    generation = Generation("prompt", "logits", "limit", {"past": "present"})
+    request = {"files": {"graph": "m.bin"}, "device": "cpu", "threads": 1}
+    worker.load({**request, "generation": generation._asdict()}, [])
+    past = np.zeros((1, 0), np.float32)
+    arrays = [("prompt", np.arange(20)[None]), ("limit", np.array([32])), ("past", past)]
+    run = {"batches": 1, "scenario": "offline"}
+    worker.run({**run, "stop": {"seconds": 0, "least": 9, "longest": 60}}, arrays)
+    ran = worker.run({**run, "stop": {"seconds": 0, "least": 4000, "longest": 60}}, arrays)
+    assert ran.fields["grown"] / 4000 < 100, "bytes a call; the times of its tokens take 700"
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -114,6 +136,61 @@ def test_a_generation_of_nothing_is_refused(decoder: Path, prompt: list[int], li
         functions.predict(loaded, arrays)
 
 
+def test_padding_of_a_prompt_is_refused(decoder: Path) -> None:
+    functions, loaded = opened(decoder)
+    with pytest.raises(ValueError, match="a prompt has the id -1; leave out what is padding"):
+        functions.predict(loaded, batch([-1, *PROMPT], 3))
+
+
+def test_a_generation_that_fails_leaves_no_open_file(decoder: Path) -> None:
+    functions, loaded = opened(decoder)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(3):
+        with pytest.raises(Exception, match="indices element out of data bounds"):
+            functions.predict(loaded, batch([999], 3))
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def row(*logits: float) -> Any:
+    return np.array([[logits]], np.float32)
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("logits", "message"),
+    [
+        (row(1, NAN, 2), "NaN or infinity after 2 tokens"),
+        (row(1, np.inf, 2), "NaN or infinity after 2 tokens"),
+        (row(-np.inf, -np.inf, -np.inf), "NaN or infinity after 2 tokens"),
+        (row(1, 2, 3)[0], r"output 'logits' is \(1, 3\) for 2 tokens"),
+        (row(1, 2, 3)[None], r"is \(1, 1, 1, 3\) for 2 tokens"),
+        (np.zeros((2, 1, 3), np.float32), r"is \(2, 1, 3\) for 2 tokens"),
+        (np.zeros((1, 3, 2), np.float32), r"is \(1, 3, 2\) for 2 tokens"),
+        (row(1, 2), "no token has the id 2 of 'end'; output 'logits' has a vocabulary of 2"),
+    ],
+)
+def test_logits_that_say_no_token_are_refused(logits: Any, message: str) -> None:
+    generation = Generation("ids", "logits", "limit", {"past": "present"}, end=[2])
+    tokens = greedy(lambda given: (logits, {}), {"ids": np.array([[1, 2]])}, generation, 3)
+    with pytest.raises(ValueError, match=message):
+        list(tokens)
+
+
+def test_tokens_that_are_suppressed_are_not_chosen_and_of_equal_ones_the_first_is() -> None:
+    generation = Generation("ids", "logits", "limit", {"past": "present"}, scores=True)
+    logits = row(-np.inf, 2, 2)
+    found = greedy(lambda given: (logits, {}), {"ids": np.array([[1, 2]])}, generation, 2)
+    assert list(found) == [(1, pytest.approx(np.log(0.5)))] * 2
+
+
+def test_a_decoder_without_a_past_is_refused() -> None:
+    generation = Generation("ids", "logits", "limit", {})
+    with pytest.raises(ValueError, match="without a past a token is all that is seen"):
+        list(greedy(lambda given: (row(1), {}), {"ids": np.array([[1]])}, generation, 2))
+
+
 def test_several_prompts_are_refused(decoder: Path) -> None:
     functions, loaded = opened(decoder)
     arrays = batch(PROMPT, 3)
@@ -134,13 +211,23 @@ def test_a_predictor_without_generate_is_refused() -> None:
         generating(functions, GENERATION)
 
 
-def test_a_generator_that_gives_nothing_is_refused(decoder: Path) -> None:
+@pytest.mark.parametrize(
+    ("tokens", "message"),
+    [
+        ([], "gave no token"),
+        ([(1, -0.5)] * 4, "gave more than its limit of 3 tokens"),
+        ([(1, -0.5), (1, None)], "tells no log-probabilities; leave 'logprobs' out"),
+    ],
+)
+def test_a_generator_that_does_not_do_as_it_is_told_is_refused(
+    decoder: Path, tokens: list[Any], message: str
+) -> None:
     def generate(loaded: Loaded, arrays: Any, limit: int) -> Iterator[Any]:
-        yield from ()
+        yield from tokens
 
     functions = generating(functions_of(onnxruntime)._replace(generate=generate), GENERATION)
     loaded = functions.load(Load({"graph": str(decoder)}, "cpu", 1, {}, generation=GENERATION))
-    with pytest.raises(ValueError, match="gave no token"):
+    with pytest.raises(ValueError, match=message):
         functions.predict(loaded, batch(PROMPT, 3))
 
 
@@ -154,5 +241,8 @@ def test_a_model_that_is_loaded_after_a_decoder_is_called_as_it_is(decoder: Path
     arrays = list(batch(PROMPT, 4).items())
     ran = worker.run({"batches": 1, "scenario": "offline", "stop": stop}, arrays)
     assert dict(ran.arrays)["time:tokens"].tolist() == [4, 4, 4]
+    worker.outputs({"batch": 0}, [])
+    ran = worker.run({"scenario": "offline", "stop": stop}, [])
+    assert dict(ran.arrays)["time:tokens"].tolist() == [4, 4, 4], "others are not timed"
     reply = worker.load(request, [])
     assert "logits" in [tensor.name for tensor in reply.fields["outputs"]]
