@@ -164,9 +164,11 @@ def _range(mean: float, count: int, own: float, parts: tuple[Spread, Spread], ri
     """
     known = [part for part in parts if part.freedom > 0]
     variance = sum(part.variance for part in known)
-    if count < 2 or variance <= 0:
+    if count < 2 or not known:
         return Range(mean, -math.inf, math.inf)
-    freedom = variance**2 / sum(part.variance**2 / part.freedom for part in known)
+    freedom = min(part.freedom for part in known)
+    if variance > 0:
+        freedom = variance**2 / sum(part.variance**2 / part.freedom for part in known)
     error = math.sqrt(max(variance, own, _LEAST_SPREAD**2) / count)
     half = student_quantile(freedom, 1 - risk) * error
     return Range(mean, mean - half, mean + half)

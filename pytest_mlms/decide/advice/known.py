@@ -30,7 +30,12 @@ class Known(NamedTuple):
     last: str
 
     def is_worse(self, quantity: str, value: float, factor: float) -> bool:
-        """Return whether all runs are worse than a value by more than a factor."""
+        """Return whether all runs are worse than a value by more than a factor; nothing is of 0.
+
+        Below it is memory that calls gave back.
+        """
+        if value <= 0:
+            return False
         if QUANTITIES[quantity].better == "lower":
             return self.low > factor * value
         return self.high * factor < value

@@ -24,6 +24,7 @@ from pytest_mlms.core.records import Limit
 from pytest_mlms.core.statistics import Interval
 from pytest_mlms.decide.advice.evidence import (
     Column,
+    Fitted,
     Range,
     Spread,
     difference,
@@ -212,6 +213,7 @@ class _Candidates:
         self._out: dict[int, tuple[Standing, str]] = {}
         self._checks: dict[int, list[Check]] = {}
         self._ratios: dict[int, Range] = {}
+        self._beaten_by: dict[int, int] = {}
         self._best: int | None = None
 
     def add(self, number: int, process: Process) -> None:
@@ -275,10 +277,31 @@ class _Candidates:
         for number in judged:
             if "breaks" in self._checks[number]:
                 self.leave_out(number, "breaks")
-        able = [number for number in judged if {*self._checks[number]} <= {"meets"}]
-        self._best = self._best_of(able)
+        judged += self._readmit(judged)
+        able = [number for number in judged if self._fits(number)]
+        before, self._best = self._best, self._best_of(able)
         self._compare([number for number in judged if number not in self._out])
-        self._choose_active()
+        self._choose_active(is_new=before not in (None, self._best))
+
+    def _fits(self, number: int) -> bool:
+        return {*self._checks[number]} <= {"meets"}
+
+    def _readmit(self, judged: Sequence[int]) -> list[int]:
+        """Return those that were worse than one that isn't shown any more to be within the limits.
+
+        They are in the search again.
+        """
+        found = []
+        for number in self._beaten_by:
+            better = number
+            while better in self._beaten_by:
+                better = self._beaten_by[better]
+            if better not in judged or not self._fits(better):
+                found.append(number)
+        for number in found:
+            del self._beaten_by[number], self._out[number]
+        self.active = sorted({*self.active, *found})
+        return found
 
     def _check(self, limit: Limit, chosen: Sequence[int], risk: float) -> None:
         """Add what is known of a limit to the checks of the candidates that it judges.
@@ -352,6 +375,7 @@ class _Candidates:
             fewest = min(len(self._seconds[number]), len(self._seconds[self._best]))
             if found.low > (math.log(ROOM) if fewest < ENOUGH else 0.0):
                 self.leave_out(number, "worse")
+                self._beaten_by[number] = self._best
 
     def _compared(self, best: int, number: int, pair: tuple[Spread, Spread]) -> Range:
         """Return by what a candidate is worse than the best, as a logarithm."""
@@ -364,9 +388,14 @@ class _Candidates:
         slack = self._slack(number, objective) + self._slack(best, objective)
         return Range(found.mean, found.low - slack, found.high + slack)
 
-    def _choose_active(self) -> None:
-        """Measure on what may be better than the best, and the best with it; without one, all."""
-        may_be = [number for number in self.active if "near" not in self._checks.get(number, ())]
+    def _choose_active(self, is_new: bool) -> None:
+        """Measure on what may be better than the best, and the best with it; without one, all.
+
+        With a new best, or none any more, that is asked again of all that are left.
+        """
+        left = [number for number in self._numbers if number not in self._out]
+        asked = left if is_new else self.active
+        may_be = [number for number in asked if "near" not in self._checks.get(number, ())]
         if self._best is not None:
             may_be = [number for number in may_be if self._may_be_better(number)]
             if may_be:
@@ -385,16 +414,17 @@ class _Candidates:
         left = [number for number in self._numbers if number not in self._out]
         rivals = [each for each in left if "near" not in self._checks.get(each, ())]
         is_sure = self._best is not None and not any(map(self._may_be_better, rivals))
-        findings = [self._finding(number) for number in self._numbers]
+        fits = {name: fit_spreads(columns) for name, columns in self._values.items()}
+        findings = [self._finding(number, fits) for number in self._numbers]
         return Advice(self._best, is_sure, ended, self.rounds, findings)
 
-    def _finding(self, number: int) -> Finding:
+    def _finding(self, number: int, fits: Mapping[str, Fitted]) -> Finding:
         standing, reason = self._standing(number)
         ratio = self._ratios.get(number)
         return Finding(
             standing,
             len(self._seconds[number]),
-            self._ranges(number),
+            self._ranges(number, fits),
             Range(*map(_exp, ratio)) if ratio else None,
             tuple(self._checks.get(number, ())),
             reason,
@@ -412,12 +442,12 @@ class _Candidates:
             return "open", ""
         return ("near" if "near" in checks else "alike"), ""
 
-    def _ranges(self, number: int) -> dict[str, Range]:
+    def _ranges(self, number: int, fits: Mapping[str, Fitted]) -> dict[str, Range]:
         """Return the mean and the 95 % interval of each quantity that has values."""
         found = {}
         for name, columns in self._values.items():
             if columns[number]:
-                fitted = fit_spreads(columns)
+                fitted = fits[name]
                 logs = range_of(columns[number], fitted.spreads[number], fitted.rounds, _SHOWN_RISK)
                 found[name] = Range(*(_exp(each) for each in logs))
         return found

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from pytest_mlms.core.records import Limit, Place
 from pytest_mlms.decide.advice.known import Known, hopeless
 
@@ -43,3 +45,10 @@ def test_what_the_history_does_not_know_is_measured() -> None:
 def test_one_good_run_among_the_last_keeps_a_candidate() -> None:
     candidates = [known(100, 0.001), {"throughput": runs(10, 60)}]
     assert not hopeless(candidates, "throughput", [[LIMIT]] * 2)
+
+
+@pytest.mark.parametrize("least", [-10.0, 0.0])
+def test_what_is_not_above_0_has_no_factor(least: float) -> None:
+    shrinking = Known(least, least - 2, least, 5, "2026-11-29T10:00:00")
+    grown = {"memory_growth": runs(1, 2)}
+    assert not hopeless([{"memory_growth": shrinking}, grown], "memory_growth", [[], []])

@@ -164,3 +164,26 @@ def test_each_round_has_one_turn_of_the_device_and_what_it_raises_ends_the_searc
 
     with pytest.raises(MlmsError, match="another program"):
         search(2, WITHIN, steady([1.0, 2.0], [0.001] * 2).__getitem__, turn=disturbed)
+
+
+def test_what_lost_to_one_that_is_not_shown_to_fit_after_all_is_in_the_search_again() -> None:
+    turns = [0, 0, 0]
+
+    def measure(number: int) -> Process:
+        turns[number] += 1
+        if number == 0:
+            slack = {"latency_p99": math.log(9)} if turns[0] > 2 else {}
+            return steady([200.0], [0.009])[0]._replace(slack=slack)
+        if number == 1:
+            return steady([100.0], [0.001])[0]
+        return steady([400.0], [0.0149 if turns[2] < 4 else 0.06])[0]
+
+    found = search(3, WITHIN, measure)
+    assert found.best == 1
+    assert [each.standing for each in found.findings] == ["open", "best", "breaks"]
+
+
+def test_a_single_candidate_whose_values_are_all_1_is_decided() -> None:
+    limit = Limit("first_inference", 9.0, Place(Path("--subject-to"), 1))
+    process = Process({"throughput": 1.0, "first_inference": 1.0}, 1.0)
+    assert search(1, Goal("throughput", -1, [limit]), lambda number: process).best == 0
