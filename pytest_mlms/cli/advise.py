@@ -45,11 +45,12 @@ def add_advise(commands: Any) -> None:
     )
     parser.add_argument(
         "--subject-to",
+        action="extend",
         default=[],
         type=_limits,
         metavar="LIMITS",
         dest="limits",
-        help="as in 'latency_p99 <= 15 ms, top1 >= 75 %%, peak_memory <= 2 GiB'",
+        help="as in 'latency_p99 <= 15 ms, top1 >= 75 %%, peak_memory <= 2 GiB'; may be repeated",
     )
     _add_choices(parser)
     _add_effort(parser)
@@ -220,7 +221,10 @@ def _candidates(options: argparse.Namespace) -> list[Candidate]:
 
     predictors = find_predictors(options.predictors)
     chosen = choose(options.stacks, project_stacks(options.paths), predictors, "--stack")
-    choices = Choices(options.batch_sizes, options.threads, dict(options.options))
+    varied: dict[str, list[Any]] = {}
+    for name, values in options.options:
+        varied.setdefault(name, []).extend(values)
+    choices = Choices(options.batch_sizes, options.threads, varied)
     return find_candidates(
         options.paths,
         lambda framework, offered: stacks_for(framework, chosen=chosen, offered=offered),
@@ -258,7 +262,8 @@ def _set_aside(
     from pytest_mlms.decide.advice.record import recorded_question
 
     if options.replay:
-        aside = recorded_question(options.replay).get("set_aside", {})
+        asked = recorded_question(options.replay)
+        aside = asked.set_aside if asked else {}
         labels = [candidate.label for candidate in candidates]
         return {number: aside[label] for number, label in enumerate(labels) if label in aside}
     if options.no_history or not options.history:
@@ -302,11 +307,19 @@ def _source(
 ) -> Iterator[Measured | Replayed]:
     """Yield what measures the candidates and records it, or the record of an earlier run."""
     from pytest_mlms.config import draw_seed
-    from pytest_mlms.decide.advice.record import Replayed
+    from pytest_mlms.decide.advice.measuring import is_timed
+    from pytest_mlms.decide.advice.record import AnotherQuestion, Replayed
 
     labels = [candidate.label for candidate in candidates]
     if options.replay:
-        yield Replayed(options.replay, question.objective, labels)
+        asked = []
+        for candidate in candidates:
+            timed = filter(is_timed, question.limits_of(candidate))
+            asked.append({question.objective, *(limit.quantity for limit in timed)})
+        try:
+            yield Replayed(options.replay, question.objective, labels, asked)
+        except AnotherQuestion as error:
+            raise MlmsError(str(error)) from None
         return
     seed = draw_seed(options.seed)
     say(f"inputs are drawn by --mlms-seed {seed}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pytest
 import yaml
 
 from pytest_mlms.cli.main import main
+from pytest_mlms.decide.advice.run import RISK
 from pytest_mlms.evaluation import evaluate
 from tests.support.project import copy_digits
 
@@ -210,6 +213,72 @@ def test_a_history_sets_aside_what_was_hopeless_and_says_so(run: Run) -> None:
     assert "nothing fits" in run(*words, "--no-history")[1]
     told = run(*words[:-1], "nowhere.sqlite")[2]
     assert "nothing is known beforehand" in told
+
+
+LABELS = ["digits-cnn onnxruntime b1", "digits-cnn onnxruntime b8"]
+
+
+def record(*lines: dict[str, object]) -> str:
+    """Write a manifest without limits and the record of two batch sizes; return its path."""
+    change(thresholds={})
+    asked = {"kind": "question", "objective": "throughput", "candidates": LABELS}
+    process = {"kind": "process", "values": {"throughput": 100.0}, "seconds": 1.0, "slack": {}}
+    processes = [{**process, "candidate": label} for label in LABELS * 6]
+    texts = [json.dumps(line) for line in (asked, *lines, *processes)]
+    Path("record.jsonl").write_text("\n".join(texts))
+    return "record.jsonl"
+
+
+REPLAY = ("--objective", "max throughput", "--batch-sizes", "1,8", "--replay")
+
+
+def test_a_candidate_whose_answers_are_undecided_is_told_to_be_perhaps_better(run: Run) -> None:
+    lines = []
+    for label, low in zip(LABELS, (0.9, 0.7), strict=True):
+        estimate = {"value": 0.95, "low": low, "high": 1.0, "confidence": 0.95}
+        estimates = {"top1": {**estimate, "replicates": 100, "of": "inputs"}}
+        line = {"kind": "answers", "candidate": label, "risk": RISK / 4, "seconds": 1.0}
+        lines.append({**line, "estimates": estimates, "wide": estimates})
+    _, output, _ = run(*REPLAY, record(*lines), "--subject-to", "top1 >= 75 %")
+    assert f"{LABELS[0]} is shown to fit, but not to be the best" in output
+    assert f"may fit and be better: {LABELS[1]}" in output
+
+
+def test_limits_and_options_that_are_given_again_are_added(run: Run) -> None:
+    words = [*REPLAY, record(), "--subject-to", "top1 >= 75 %", "--subject-to", "wer <= 1 %"]
+    assert "wer: task image-classification" in run(*words)[2]
+    words = [*REPLAY, record(), "--option", "intra=1", "--option", "intra=2"]
+    assert "--option intra=1" in run(*words)[2]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"kind": "process", "candidate": LABELS[0]},
+        {"kind": "process", "candidate": [], "error": "it died"},
+        {"kind": "process", "candidate": LABELS[0], "error": ""},
+        {"kind": "process", "candidate": LABELS[0], "values": {"throughput": math.nan}},
+        {"kind": "process", "candidate": LABELS[0], "values": {"throughput": "fast"}},
+        {"kind": "answers", "candidate": LABELS[0], "risk": 0.1, "estimates": {"top1": 1}},
+        {"kind": "calls", "candidate": LABELS[0], "interval": [1]},
+        {"kind": "question", "objective": "throughput"},
+        {"kind": "question", "objective": "throughput", "candidates": LABELS, "set_aside": []},
+        {"kind": "other", "candidate": LABELS[0]},
+    ],
+)
+def test_a_damaged_record_is_refused_with_its_line(run: Run, line: dict[str, object]) -> None:
+    filled = {"seconds": 1.0, "slack": {}, **line} if "values" in line else line
+    status, _, errors = run(*REPLAY, record(filled))
+    assert status == 2
+    assert "record.jsonl:2: this is no line of an advice, or a damaged one" in errors
+
+
+def test_a_record_does_not_answer_what_was_not_measured(run: Run) -> None:
+    assert run(*REPLAY, record())[0] == 0
+    for limit in ("peak_memory <= 2 GiB", "top1 >= 75 %"):
+        status, _, errors = run(*REPLAY, record(), "--subject-to", limit)
+        assert status == 2
+        assert "another question" in errors
 
 
 def test_a_record_of_another_question_is_refused(run: Run) -> None:

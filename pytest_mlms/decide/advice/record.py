@@ -6,12 +6,15 @@ The same record gives the same answer, as the search knows nothing else.
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Annotated, Any, Literal, NamedTuple, Protocol
+
+from pydantic import BeforeValidator, Field, FiniteFloat, TypeAdapter
 
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.records import Estimate
@@ -114,89 +117,157 @@ class Measured:
         return self._opened[number].doubts if number in self._opened else ""
 
 
-class Replayed:
-    """Candidates of a record, in the order in which they were measured."""
+class AnotherQuestion(Exception):
+    """A record has no answer to what is asked: it fails no candidate, as an MlmsError would."""
 
-    def __init__(self, path: Path, objective: str, labels: Sequence[str]) -> None:
+
+class Replayed:
+    """Candidates of a record, in the order in which they were measured.
+
+    ``asked`` has the quantities that a process of each candidate must tell. Everything raises
+    AnotherQuestion where it is not what was asked when the record was made.
+    """
+
+    def __init__(
+        self, path: Path, objective: str, labels: Sequence[str], asked: Sequence[Collection[str]]
+    ) -> None:
         self.turn: Callable[[], AbstractContextManager[None]] = nullcontext
         self._path = path
         self._labels = labels
-        self._lines: defaultdict[tuple[str, str], deque[dict[str, Any]]] = defaultdict(deque)
+        self._asked = asked
+        self._lines: defaultdict[tuple[str, str], deque[_Line]] = defaultdict(deque)
         for line in read_record(path):
-            self._lines[line["kind"], line.get("candidate", "")].append(line)
+            self._lines[line.kind, line.candidate].append(line)
         question = self._next("question", "")
-        self._check((question["objective"], question["candidates"]) == (objective, [*labels]))
+        self._check((question.objective, question.candidates) == (objective, [*labels]))
 
     def prepare(self, number: int) -> None:
         """Raise what opening the candidate raised."""
         refused = self._lines["refused", self._labels[number]]
         if refused:
-            raise MlmsError(refused[0]["error"])
+            raise MlmsError(refused[0].error)
 
     def answers(self, number: int, risk: float) -> Answers:
         """Return the recorded accuracy of a candidate."""
         line = self._next("answers", self._labels[number])
-        _raise_again(line)
-        self._check(line["risk"] == risk)
-        return Answers(_estimates(line["estimates"]), _estimates(line["wide"]), line["seconds"])
+        self._check(line.risk == risk)
+        return Answers(line.estimates, line.wide, line.seconds)
 
     def measure(self, number: int) -> Process:
         """Return the next process; raises EndOfRecord after the last one."""
-        lines = self._lines["process", self._labels[number]]
-        if not lines:
+        if not self._lines["process", self._labels[number]]:
             raise EndOfRecord
-        line = lines.popleft()
-        _raise_again(line)
-        return Process(line["values"], line["seconds"], line["slack"])
+        line = self._next("process", self._labels[number])
+        self._check({*self._asked[number]} <= line.values.keys())
+        return Process(line.values, line.seconds, line.slack)
 
     def reach(self, number: int, quantity: str, confidence: float) -> Interval:
         """Return what the calls told."""
         line = self._next("calls", self._labels[number])
-        self._check((line["quantity"], line["confidence"]) == (quantity, confidence))
-        return Interval(*line["interval"])
+        self._check((line.quantity, line.confidence) == (quantity, confidence))
+        return Interval(*line.interval)
 
     def doubts(self, number: int) -> str:
         """Return nothing: the calls aren't in the record."""
         return ""
 
-    def _next(self, kind: str, label: str) -> dict[str, Any]:
+    def _next(self, kind: str, label: str) -> Any:
+        """Return the next line; raises MlmsError where that has an error."""
         lines = self._lines[kind, label]
         self._check(bool(lines))
-        return lines.popleft()
+        line = lines.popleft()
+        if isinstance(line, _Failed):
+            raise MlmsError(line.error)
+        return line
 
     def _check(self, is_so: bool) -> None:
         if not is_so:
             problem = "it is the record of another question"
-            raise MlmsError(f"{self._path}: {problem}; repeat the command that made it")
+            raise AnotherQuestion(f"{self._path}: {problem}; repeat the command that made it")
 
 
-def _estimates(plain: Mapping[str, Mapping[str, Any]]) -> dict[str, Estimate]:
-    return {name: Estimate(**values) for name, values in plain.items()}
+def _without_null(plain: Any) -> Any:
+    """Return estimates with NaN for null, which infinity and NaN became in JSON."""
+    if not isinstance(plain, dict) or not all(isinstance(each, dict) for each in plain.values()):
+        return plain
+    ends = dict.fromkeys(("value", "low", "high"), math.nan)
+    return {
+        name: {**each, **{key: nan for key, nan in ends.items() if each.get(key) is None}}
+        for name, each in plain.items()
+    }
 
 
-def _raise_again(line: dict[str, Any]) -> None:
-    if "error" in line:
-        raise MlmsError(line["error"])
+_Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_Estimates = Annotated[dict[str, Estimate], BeforeValidator(_without_null)]
 
 
-def recorded_question(path: Path) -> dict[str, Any]:
-    """Return the question of a record, {} where it has none; raises as ``read_record``."""
-    return next((line for line in read_record(path) if line["kind"] == "question"), {})
+class Asked(NamedTuple):
+    """The line of what was asked."""
+
+    kind: Literal["question"]
+    objective: str
+    candidates: list[str]
+    seed: int | None = None
+    set_aside: Mapping[str, str] = {}
+    candidate: str = ""
 
 
-def read_record(path: Path) -> list[dict[str, Any]]:
-    """Return the lines of a record. Raises MlmsError for a file that is none."""
-    found = []
+class _Prepared(NamedTuple):
+    kind: Literal["prepared"]
+    candidate: str
+
+
+class _Failed(NamedTuple):
+    kind: Literal["refused", "answers", "process"]
+    candidate: str
+    error: Annotated[str, Field(min_length=1)]
+
+
+class _AnswersLine(NamedTuple):
+    kind: Literal["answers"]
+    candidate: str
+    risk: float
+    estimates: _Estimates
+    wide: _Estimates
+    seconds: _Amount
+
+
+class _ProcessLine(NamedTuple):
+    kind: Literal["process"]
+    candidate: str
+    values: dict[str, FiniteFloat]
+    seconds: _Amount
+    slack: dict[str, _Amount]
+
+
+class _Calls(NamedTuple):
+    kind: Literal["calls"]
+    candidate: str
+    quantity: str
+    confidence: float
+    interval: tuple[float, float]
+
+
+_Line = Asked | _Prepared | _Failed | _AnswersLine | _ProcessLine | _Calls
+_LINES: TypeAdapter[_Line] = TypeAdapter(_Line)
+
+
+def recorded_question(path: Path) -> Asked | None:
+    """Return the question of a record, None where it has none; raises as ``read_record``."""
+    return next((line for line in read_record(path) if isinstance(line, Asked)), None)
+
+
+def read_record(path: Path) -> list[_Line]:
+    """Return the lines of a record. Raises MlmsError for a file that is none, or is damaged."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        texts = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise MlmsError(f"{path} can't be read: {error}; name the record of an advice") from error
-    for number, text in enumerate(lines, 1):
+    found = []
+    for number, text in enumerate(texts, 1):
         try:
-            line = json.loads(text)
-        except ValueError:
-            line = None
-        if not isinstance(line, dict) or not isinstance(line.get("kind"), str):
-            raise MlmsError(f"{path}:{number}: this is no line of an advice; name its record")
-        found.append(line)
+            found.append(_LINES.validate_python(json.loads(text)))
+        except (ValueError, RecursionError):
+            problem = "this is no line of an advice, or a damaged one"
+            raise MlmsError(f"{path}:{number}: {problem}; name its record") from None
     return found

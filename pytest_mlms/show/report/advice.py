@@ -100,8 +100,12 @@ def verdict_of(candidates: Sequence[Candidate], answer: Answer) -> Iterator[str]
     best = labels[answer.best]
     share = f"{100 * answer.goal.tolerance:g} %"
     of_measured = " of those that were measured" if _called(labels, answer, "set aside") else ""
+    undecided = _may_be_better(labels, answer)
     if not answer.advice.is_sure:
         yield f"{best} is shown to fit, but not to be the best: {_ended(answer)}"
+    elif undecided:
+        few = "the inputs are too few, or the budget, to judge all answers"
+        yield f"{best} is shown to fit, but not to be the best: {few}"
     elif alike:
         as_good = f"no other within the limits is better by over {share}"
         yield f"{best} is as good as any: {as_good}{of_measured}"
@@ -111,13 +115,22 @@ def verdict_of(candidates: Sequence[Candidate], answer: Answer) -> Iterator[str]
         yield f"{best} is the best within the limits{of_measured}"
     if alike:
         yield f"can't be told from it: {', '.join(alike)}"
-    undecided = [] if answer.advice.is_sure else _called(labels, answer, "open", "unmeasured")
     if undecided:
         yield f"may fit and be better: {', '.join(undecided)}"
     near = _called(labels, answer, "near")
     if near:
         yield f"not known to fit, within {share} of a limit: {', '.join(near)}"
     yield f"the risk that it breaks a limit, or that a better one was left out, is {100 * RISK:g} %"
+
+
+def _may_be_better(labels: Mapping[int, str], answer: Answer) -> list[str]:
+    """Return what may fit and be better: where the search is sure, what it was not given."""
+    found = []
+    for number, finding in answer.findings.items():
+        is_known = answer.advice.is_sure and finding.ratio is not None
+        if finding.standing in ("open", "unmeasured") and not is_known:
+            found.append(labels[number])
+    return found
 
 
 def _called(labels: Mapping[int, str], answer: Answer, *standings: str) -> list[str]:
