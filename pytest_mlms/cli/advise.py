@@ -28,6 +28,7 @@ from pytest_mlms.core.units import parse_share
 
 if TYPE_CHECKING:
     from pytest_mlms.decide.advice.candidates import Candidate
+    from pytest_mlms.decide.advice.fragment import Fragment
     from pytest_mlms.decide.advice.record import Keep, Measured, Replayed
     from pytest_mlms.decide.advice.run import Question
 
@@ -185,12 +186,12 @@ def _scalar(text: str) -> Any:
 def _advise(options: argparse.Namespace) -> int:
     """Print the advice; return 1 where nothing is shown to be within the limits."""
     from pytest_mlms.decide.advice.candidates import check_limits
-    from pytest_mlms.decide.advice.fragment import fragment_of
     from pytest_mlms.decide.advice.run import Question, find_best
     from pytest_mlms.show.report.advice import table_of, verdict_of
 
     candidates = _candidates(options)
     check_limits(candidates, options.objective.name, options.limits)
+    fragments = _fragments(options, candidates)
     question = Question(options.objective.name, options.limits, options.tolerance, options.budget)
     _tell(candidates, question)
     set_aside = _set_aside(options, candidates, question)
@@ -203,11 +204,10 @@ def _advise(options: argparse.Namespace) -> int:
     for line in verdict_of(candidates, answer):
         print(line)
     if answer.best is not None:
-        chosen = candidates[answer.best]
         if doubts:
             print(f"of its processes: {doubts}")
         print()
-        print(fragment_of(chosen, options.limits).text(chosen.case))
+        print(fragments[answer.best].text(candidates[answer.best].case))
     if answer.advice.ended == "interrupted":
         return _INTERRUPTED
     return 0 if answer.best is not None else 1
@@ -234,6 +234,26 @@ def _candidates(options: argparse.Namespace) -> list[Candidate]:
     )
 
 
+def _fragments(options: argparse.Namespace, candidates: Sequence[Candidate]) -> list[Fragment]:
+    """Return what is pasted for each candidate; raises ManifestError where that can't be.
+
+    It is made before anything is measured, as people edit manifests while they wait.
+    """
+    from pytest_mlms.decide.advice.fragment import fragment_of
+    from pytest_mlms.measure.agent.registry import find_predictors
+
+    predictors = find_predictors(options.predictors)
+    found = []
+    checked = set()
+    for candidate in candidates:
+        case = candidate.case
+        found.append(fragment_of(candidate, options.limits))
+        if (case.loaded.path, case.batch_size) not in checked:
+            checked.add((case.loaded.path, case.batch_size))
+            found[-1].check(case, predictors)
+    return found
+
+
 def _tell(candidates: Sequence[Candidate], question: Question) -> None:
     """Print what is compared, what is not judged, and what is easily overlooked."""
     from pytest_mlms.core.quantities import QUANTITIES
@@ -249,6 +269,11 @@ def _tell(candidates: Sequence[Candidate], question: Question) -> None:
     every = {limit for each in candidates for limit in each.case.loaded.all_limits}
     for limit in sorted(every - judged, key=lambda limit: str(limit.place)):
         say(f"{limit.place}: {limit.quantity} isn't judged here; run pytest for it")
+    for loaded in {each.case.loaded.path: each.case.loaded for each in candidates}.values():
+        for number, label in enumerate(loaded.manifest.evaluate.scenario_labels):
+            if label != scenario:
+                place = loaded.place("evaluate", "scenarios", number)
+                say(f"{place}: {label} isn't timed here, but has the answer's settings; run pytest")
     limits = [limit for each in candidates for limit in question.limits_of(each)]
     several = len({each.case.model.label + str(each.case.loaded.path) for each in candidates}) > 1
     if several and not any(QUANTITIES[limit.quantity].kind == "accuracy" for limit in limits):

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pytest_mlms.cli.main import main
+from pytest_mlms.decide.advice.fragment import Fragment
 from pytest_mlms.decide.advice.run import RISK
 from pytest_mlms.evaluation import evaluate
+from pytest_mlms.manifest import yaml12
+from tests.support.cases import digits_case
 from tests.support.project import copy_digits
 
 Run = Callable[..., tuple[int, str, str]]
@@ -99,6 +104,7 @@ def test_candidates_that_cannot_be_opened_are_told(run: Run) -> None:
         ("max throughput", "latency_p99 <= 1 ms, latency_p99 <= 2 ms", "two limits"),
         ("max throughput", "latency_p99", "is no limit"),
         ("max throughput", "top1 >= 120 %", "out of range"),
+        ("max throughput", "mae <= nan", "out of range"),
     ],
 )
 def test_a_mistake_says_what_to_write(run: Run, objective: str, limits: str, told: str) -> None:
@@ -117,6 +123,43 @@ def test_an_option_that_no_predictor_takes_is_refused(run: Run) -> None:
     status, _, errors = run("--objective", "max throughput", "--option", "sped=1,2")
     assert status == 2
     assert "--option sped" in errors
+
+
+def test_scenarios_that_are_not_timed_are_named(run: Run) -> None:
+    server = {"server": {"rate": "10 /s", "latency": "9 s"}}
+    change(evaluate={"scenarios": ["single_stream", server], "instances": 2})
+    words = [*REPLAY, record()]
+    told = run(*words)[2]
+    assert "server-10-9000ms isn't timed here" in told
+    assert "m/digits.yaml:" in told
+
+
+def test_a_batch_size_that_the_manifest_cannot_have_is_refused(run: Run) -> None:
+    manifest = yaml.safe_load(Path("m/digits.yaml").read_text())
+    change(outputs=[{**each, "batch": "none"} for each in manifest["outputs"]])
+    status, _, errors = run("--objective", "max throughput", "--batch-sizes", "8", *QUICK)
+    assert status == 2
+    assert "write batch_sizes: [1]" in errors
+
+
+def test_limits_are_pasted_for_the_variant_that_was_measured(run: Run) -> None:
+    (model,) = yaml.safe_load(Path("m/digits.yaml").read_text())["models"]
+    labels = ["digits-cnn onnxruntime one b1", "digits-cnn onnxruntime two b1"]
+    path = record(labels=labels, values={"throughput": 100.0, "peak_memory": 1e6})
+    change(models=[{**model, "variant": variant} for variant in ("one", "two")], thresholds={})
+    words = ["--objective", "max throughput", "--subject-to", "peak_memory <= 2 GiB"]
+    status, output, errors = run(*words, "--batch-sizes", "1", "--replay", path)
+    assert status == 0, output + errors
+    section = yaml.safe_load(output[output.index("# in m/digits.yaml") :])
+    assert section["thresholds"]["peak_memory"][0]["frameworks"] == ["onnxruntime-one"]
+
+
+@given(text=st.text("0123456789eEox.+-_:", max_size=6))
+def test_a_text_of_the_manifest_is_a_text_in_what_is_pasted(text: str) -> None:
+    case = digits_case()
+    same = [text]
+    pasted = Fragment({"evaluate": same, "thresholds": same}, []).text(case)
+    assert yaml12.parse(pasted).value == {"evaluate": same, "thresholds": same}
 
 
 def change(**keys: object) -> None:
@@ -218,12 +261,17 @@ def test_a_history_sets_aside_what_was_hopeless_and_says_so(run: Run) -> None:
 LABELS = ["digits-cnn onnxruntime b1", "digits-cnn onnxruntime b8"]
 
 
-def record(*lines: dict[str, object]) -> str:
-    """Write a manifest without limits and the record of two batch sizes; return its path."""
+RATE = {"throughput": 100.0}
+
+
+def record(
+    *lines: dict[str, object], labels: Sequence[str] = LABELS, values: dict[str, float] = RATE
+) -> str:
+    """Write a manifest without limits and the record of two candidates; return its path."""
     change(thresholds={})
-    asked = {"kind": "question", "objective": "throughput", "candidates": LABELS}
-    process = {"kind": "process", "values": {"throughput": 100.0}, "seconds": 1.0, "slack": {}}
-    processes = [{**process, "candidate": label} for label in LABELS * 6]
+    asked = {"kind": "question", "objective": "throughput", "candidates": labels}
+    process = {"kind": "process", "values": values, "seconds": 1.0, "slack": {}}
+    processes = [{**process, "candidate": label} for label in [*labels] * 6]
     texts = [json.dumps(line) for line in (asked, *lines, *processes)]
     Path("record.jsonl").write_text("\n".join(texts))
     return "record.jsonl"

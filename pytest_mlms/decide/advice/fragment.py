@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -14,8 +16,23 @@ from pytest_mlms.core.records import Limit
 from pytest_mlms.core.units import UNITS, format_quantity, parse_quantity
 from pytest_mlms.decide.advice.candidates import Candidate
 from pytest_mlms.decide.advice.measuring import is_timed
+from pytest_mlms.manifest.load import load_document
 from pytest_mlms.manifest.reading import read
 from pytest_mlms.provide.cases import HERE_NAME, Case
+
+
+class _Dumper(yaml.SafeDumper):
+    """A writer of YAML 1.2 without aliases, as sections are pasted one by one."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+_Dumper.add_implicit_resolver(  # numbers of 1.2 that are texts in 1.1
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?[0-9.]+[eE][-+]?[0-9]+|0o[0-7]+"),
+    [*"-+.0123456789"],
+)
 
 
 @dataclass(frozen=True)
@@ -25,10 +42,21 @@ class Fragment:
     sections: dict[str, Any]
     idle: Sequence[str]
 
+    def check(self, case: Case, predictors: Mapping[str, Path]) -> None:
+        """Raise ManifestError where a manifest with these sections has errors."""
+        document = read(case.loaded.path)
+        document.value = {**document.value, **self.sections}
+        load_document(case.loaded.path, document, predictors)
+
     def text(self, case: Case) -> str:
         """Return it as YAML, below a comment that says where to paste it."""
-        dumped = yaml.safe_dump(
-            self.sections, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100
+        dumped = yaml.dump(
+            self.sections,
+            Dumper=_Dumper,
+            sort_keys=False,
+            allow_unicode=True,
+            default_flow_style=None,
+            width=100,
         ).rstrip()
         stack = case.stack
         name = stack.framework if stack.name == HERE_NAME else f"--mlms-stack {stack.name}"
@@ -89,7 +117,7 @@ def _key(limit: Limit) -> str:
 def _entry(limit: Limit, case: Case) -> dict[str, Any]:
     """Return a limit of the command as a manifest writes it, for what was measured."""
     quantity = QUANTITIES[limit.quantity]
-    names = [case.model.name] if len({m.name for m in case.loaded.manifest.models}) > 1 else []
+    names = [case.model.label] if len(case.loaded.manifest.models) > 1 else []
     entry: dict[str, Any] = {quantity.bound: _written(limit.value, quantity.unit)}
     if names:
         entry["frameworks"] = names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
@@ -66,6 +67,8 @@ def _parse_limit(text: str) -> Limit:
         raise ValueError(f"{name} {sign} {value} asks for the worse; write {name} {wanted} {value}")
     try:
         number = parse_quantity(value, quantity.unit) if quantity.unit in UNITS else float(value)
+        if not 0 <= number < math.inf:
+            raise ValueError(f"{value!r} is out of range; write a finite number, 0 or more")
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
     return Limit(name, number, Place(Path("--subject-to"), 1))

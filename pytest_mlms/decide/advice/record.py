@@ -135,7 +135,7 @@ class Replayed:
         self._path = path
         self._labels = labels
         self._asked = asked
-        self._lines: defaultdict[tuple[str, str], deque[_Line]] = defaultdict(deque)
+        self._lines: defaultdict[tuple[str, str], deque[Any]] = defaultdict(deque)
         for line in read_record(path):
             self._lines[line.kind, line.candidate].append(line)
         question = self._next("question", "")
