@@ -264,3 +264,20 @@ def test_a_later_session_of_a_process_does_not_warn_that_we_are_imported(tmp_pat
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
     assert "== 0" in done.stdout, done.stdout + done.stderr
+
+
+WITHOUT_EXTRAS = """
+import importlib, pkgutil, sys
+import pytest_mlms.cli, pytest_mlms.items
+sys.modules |= dict.fromkeys({extras}, None)
+for package in (pytest_mlms.cli, pytest_mlms.items):
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        importlib.import_module(module.name)
+"""
+EXTRAS = ["onnx", "google.protobuf", "sqlalchemy", "jinja2", "markupsafe", "starlette", "grpc"]
+
+
+def test_commands_and_items_are_imported_without_any_extra() -> None:
+    code = WITHOUT_EXTRAS.format(extras=EXTRAS)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
