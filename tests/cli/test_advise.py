@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -270,7 +271,7 @@ def record(
     """Write a manifest without limits and the record of two candidates; return its path."""
     change(thresholds={})
     asked = {"kind": "question", "objective": "throughput", "candidates": labels}
-    process = {"kind": "process", "values": values, "seconds": 1.0, "slack": {}}
+    process: dict[str, Any] = {"kind": "process", "values": values, "seconds": 1.0, "slack": {}}
     processes = [{**process, "candidate": label} for label in [*labels] * 6]
     texts = [json.dumps(line) for line in (asked, *lines, *processes)]
     Path("record.jsonl").write_text("\n".join(texts))
@@ -285,8 +286,8 @@ def test_a_candidate_whose_answers_are_undecided_is_told_to_be_perhaps_better(ru
     for label, low in zip(LABELS, (0.9, 0.7), strict=True):
         estimate = {"value": 0.95, "low": low, "high": 1.0, "confidence": 0.95}
         estimates = {"top1": {**estimate, "replicates": 100, "of": "inputs"}}
-        line = {"kind": "answers", "candidate": label, "risk": RISK / 4, "seconds": 1.0}
-        lines.append({**line, "estimates": estimates, "wide": estimates})
+        line: dict[str, Any] = {"kind": "answers", "candidate": label, "risk": RISK / 4}
+        lines.append({**line, "seconds": 1.0, "estimates": estimates, "wide": estimates})
     _, output, _ = run(*REPLAY, record(*lines), "--subject-to", "top1 >= 75 %")
     assert f"{LABELS[0]} is shown to fit, but not to be the best" in output
     assert f"may fit and be better: {LABELS[1]}" in output
