@@ -315,7 +315,11 @@ def _hopeless(address: str, candidates: Sequence[Candidate], question: Question)
     except HistoryError as error:
         say(f"nothing is known beforehand: {error}")
         return {}
-    found = hopeless(known, question.objective, limits)
+    answering = []
+    for candidate, timed in zip(candidates, limits, strict=True):
+        is_limited = len(timed) < len(question.limits_of(candidate))
+        answering.append(candidate.answering if is_limited else None)
+    found = hopeless(known, question.objective, limits, answering)
     say(
         f"the history knows {sum(map(bool, known))} of {len(known)} candidates on this class of "
         f"machine; {len(found)} of them are set aside"

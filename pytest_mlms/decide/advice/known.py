@@ -48,12 +48,17 @@ class Known(NamedTuple):
 
 
 def hopeless(
-    known: Sequence[Mapping[str, Known]], objective: str, limits: Sequence[Sequence[Limit]]
+    known: Sequence[Mapping[str, Known]],
+    objective: str,
+    limits: Sequence[Sequence[Limit]],
+    answering: Sequence[object],
 ) -> dict[int, str]:
     """Return the candidates, by number, that earlier runs leave no hope for, with the reason.
 
-    ``limits`` are those of each candidate on what was timed. One is hopeless that is far over a
-    limit, or far worse than one that was within its limits in all of its last runs.
+    ``limits`` are those of each candidate on what was timed, and ``answering`` is what its answers
+    depend on, None where no limit is on these. One is hopeless that is far over a limit, or far
+    worse than one that was within its limits in all of its last runs. Whether that one's answers
+    are good enough isn't known: where they must be, it is one whose answers are the same.
     """
     found = {}
     fitting = {}
@@ -64,14 +69,15 @@ def hopeless(
                 found[number] = f"far over its limit on {limit.quantity} in {_words(value)}"
         if objective in of_candidate and all(_fits(of_candidate, limit) for limit in own):
             fitting[number] = of_candidate[objective]
-    if not fitting:
-        return found
     sign = QUANTITIES[objective].sign
-    best = min(fitting.values(), key=lambda each: sign * each.mean)
-    least = best.high if QUANTITIES[objective].better == "lower" else best.low
     for number, of_candidate in enumerate(known):
         value = of_candidate.get(objective)
-        if value is not None and value.is_worse(objective, least, FACTOR):
+        alike = [fitting[n] for n in fitting if answering[n] in (None, answering[number])]
+        if value is None or not alike:
+            continue
+        best = min(alike, key=lambda each: sign * each.mean)
+        least = best.high if QUANTITIES[objective].better == "lower" else best.low
+        if value.is_worse(objective, least, FACTOR):
             found.setdefault(number, f"far worse than another in {_words(value)}")
     return found
 
