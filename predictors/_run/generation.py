@@ -161,7 +161,7 @@ def _generated(generate, generator: _Generator, arrays: Arrays, clock=time.perf_
         raise ValueError("a prompt has the id %d; leave out what is padding" % prompt.min())
     times = []
     waits = []
-    tokens = []
+    tokens: List[Token] = []
     with contextlib.closing(QueueWait(of_others=True)) as queue:
         begin = waited = queue.read()
         reading = clock() + _BETWEEN_READINGS

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Any, Dict, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 from urllib.parse import urlsplit
 
 from .process import family
@@ -367,7 +367,7 @@ def _read(answer):
     """Return the body of an answer; raises HTTPException for one that has no end."""
     if answer.length is not None and answer.length <= _LARGEST_ANSWER:
         return answer.read()
-    parts = []
+    parts: List[bytes] = []
     size = answer.length or 0
     while size <= _LARGEST_ANSWER:
         part = answer.read(_PIECE)

@@ -268,12 +268,13 @@ def test_all_that_a_server_says_is_one_short_line_without_the_token(
     texts: list[str] = []
     with loaded(server) as model:
         texts += (model.device_facts or {}).values()
-        for answer in (
+        said_again: list[tuple[Any, ...]] = [
             (b"", {}, (500, said.replace("\x85", ""))),
             (server.outputs({**RIGHT, "name": said}),),
             (server.outputs({**RIGHT, "datatype": said}),),
             (server.outputs(RIGHT, model_name=said),),
-        ):
+        ]
+        for answer in said_again:
             answers(server, *answer)
             with pytest.raises(servers.ServerError) as raised:
                 predict(model)
