@@ -153,7 +153,7 @@ class Stack:
 
     @property
     def server(self) -> dict[str, Any] | None:
-        """What its predictor is told of the server that it starts or asks; None without one."""
+        """The settings of the server that its predictor starts or asks; None without one."""
         if self.endpoint:
             return {"endpoint": self.endpoint}
         return self.serve._asdict() if self.serve else None

@@ -23,7 +23,7 @@ NOT_JUDGED = ("batch_agreement",)
 
 @dataclass(frozen=True)
 class Choices:
-    """What candidates vary beside models and stacks; what is empty is as the manifest has it."""
+    """Settings to vary beside models and stacks; an empty one is as the manifest has it."""
 
     batch_sizes: Sequence[int] = ()
     threads: Sequence[int] = ()
@@ -45,7 +45,7 @@ class Candidate:
 
     @property
     def label(self) -> str:
-        """What messages call it."""
+        """Its name in messages."""
         return self.words(with_manifest=True)
 
     def words(self, with_manifest: bool) -> str:
@@ -60,7 +60,7 @@ class Candidate:
 
     @property
     def answering(self) -> object:
-        """What its outputs depend on: all of its settings but threads."""
+        """The settings that its outputs depend on: all but threads."""
         case = self.case
         options = tuple(case.options.items())
         return (case.loaded.path, case.model.label, case.stack.name, options, case.batch_size)

@@ -1,4 +1,4 @@
-"""What earlier runs say of candidates: those that are hopeless by it aren't measured again.
+"""Candidates in earlier runs: those that are hopeless by them aren't measured again.
 
 It never makes an answer: software may have changed since, and runs of different days differ. So a
 candidate is set aside only where it is twice as bad, by all of its last runs, as it would have to

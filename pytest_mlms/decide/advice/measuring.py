@@ -50,7 +50,7 @@ _LEAST = 1e-300  # in place of a limit: an objective needs as many calls as one
 
 @dataclass(frozen=True)
 class Means:
-    """What candidates are measured with.
+    """The means of measuring candidates.
 
     ``duration`` and ``budget`` of a process are in seconds, ``seed`` draws the timed inputs, and
     ``folders`` has what is removed at the end.
@@ -192,7 +192,7 @@ class Opened:
 
     @property
     def doubts(self) -> str:
-        """What a person should know of its processes; "" for nothing."""
+        """A remark on its processes for people; "" for none."""
         if not self._results:
             return ""
         wait = explain_wait([result.record.waited for result in self._results], {})

@@ -36,7 +36,7 @@ class Answers(NamedTuple):
 
 
 class Source(Protocol):
-    """What a run asks of its candidates, by their numbers; each may raise MlmsError."""
+    """Questions of a run about its candidates, by their numbers; each may raise MlmsError."""
 
     def prepare(self, number: int) -> None:
         """Fetch the candidate's files, and make its stack."""

@@ -25,7 +25,7 @@ _STANDINGS: Mapping[Verdict, Standing] = {Verdict.FAILED: "breaks", Verdict.INCO
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked: the ``limits`` of the command, to which manifests add their own.
+    """The question: the ``limits`` of the command, to which manifests add their own.
 
     ``budget`` is in seconds of processes.
     """
@@ -42,7 +42,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Answer:
-    """What was found of the candidates, by their numbers; ``best`` is that of the answer."""
+    """Findings about the candidates, by their numbers; ``best`` is that of the answer."""
 
     findings: Mapping[int, Finding]
     best: int | None
@@ -106,7 +106,7 @@ def _reach(
 
 
 class _Run:
-    """What is known of candidates before any is timed; those ``left_out`` are not."""
+    """Knowledge of candidates before any is timed; those ``left_out`` are not."""
 
     def __init__(self, candidates: Sequence[Candidate], question: Question, source: Source) -> None:
         self.spent = 0.0

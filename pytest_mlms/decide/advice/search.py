@@ -44,7 +44,7 @@ _SHOWN_RISK = 0.025  # at each end of an interval that is shown
 Standing = Literal[
     "best", "alike", "worse", "near", "open", "breaks", "failed", "set aside", "unmeasured"
 ]
-"""What is known of a candidate in the end; docs/advise.md describes each."""
+"""The state of a candidate in the end; docs/advise.md describes each."""
 
 Check = Literal["meets", "near", "open", "breaks"]
 
@@ -86,7 +86,7 @@ def _judges_all(limit: Limit, number: int) -> bool:
 
 @dataclass(frozen=True)
 class Goal:
-    """What is searched for.
+    """The aim of a search.
 
     ``sign`` is 1 where less of the ``objective`` is better, -1 where more is. A limit holds for the
     candidates that it ``judges``. A candidate that is better by less than the ``tolerance``, a
@@ -106,7 +106,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class Finding:
-    """What is known of a candidate after some ``processes``.
+    """The knowledge of a candidate after some ``processes``.
 
     ``ranges`` has the mean and the 95 % interval of each quantity. ``ratio`` is by what factor it
     is worse than the best, below 1 where it may be better, at the risk of the search; None where
@@ -195,7 +195,7 @@ def _measure_round(candidates: _Candidates, measure: Measure) -> bool:
 
 
 class _Candidates:
-    """What was measured of candidates, and which of them are ``active``: measured further."""
+    """Measurements of candidates, and which of them are ``active``: measured further."""
 
     def __init__(self, count: int, goal: Goal, reach: Reach) -> None:
         self.rounds = 0

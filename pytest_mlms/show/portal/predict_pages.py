@@ -90,7 +90,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a form asks for: values of choices, fields that are short texts, and the input's."""
+    """The content of a form: values of choices, fields that are short texts, and the input's."""
 
     chosen: Collection[str] = ()
     texts: Mapping[str, str] = field(default_factory=dict)
