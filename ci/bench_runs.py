@@ -158,11 +158,11 @@ def measure_item() -> Iterator[Row]:
 
 
 def performance_items() -> list[dict[str, Any]]:
-    """Run the performance items of this repository; return their results."""
+    """Run the performance items of digits; return their results."""
     with tempfile.TemporaryDirectory() as results:
         run_pytest(
             ROOT,
-            f"--mlms-manifests={ROOT / 'manifests'}",
+            f"--mlms-manifests={DIGITS}",
             "-k",
             "performance",
             f"--mlms-results={results}",
