@@ -174,7 +174,7 @@ def _without_draft(text: str, draft: Path) -> str:
     Its lines are quoted instead, and commands that would run it are left out.
     """
     lines = draft.read_text(encoding="utf-8").splitlines()
-    text = re.sub(rf"\S*{re.escape(draft.name)}", "the draft", text)
+    text = re.sub(rf"(?<!\S)\S*{re.escape(draft.name)}", "the draft", text)
     kept = [line for line in text.splitlines() if not line.lstrip().startswith("reproduce: ")]
 
     def quoted(found: re.Match[str]) -> str:

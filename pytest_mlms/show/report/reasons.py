@@ -28,7 +28,7 @@ _MOST_COLUMNS = 100
 
 _PLACE = re.compile(r"(?P<path>[^\n]+?\.ya?ml):\d+(?::\d+)?: ")
 _FOLDERS = re.compile(r"(?<!\S)(?:/[^\s/:]+)+/(?=[^\s/])")
-_LOG = re.compile(r"\S*\bagents/[^\s/]+-\d+\.log\b")
+_LOG = re.compile(r"(?<!\S)\S*\bagents/[^\s/]+-\d+\.log\b")
 _RAISED = re.compile(r"E {3,}(?P<text>\S.*)")
 _OF_GROUP = re.compile(r" *\| (?P<text>\S+: .*\(\d+ sub-exceptions?\))")
 _FRAME = '  File "'
