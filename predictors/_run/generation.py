@@ -21,8 +21,11 @@ from .protocol import Generation, Load, Loaded, Tensor
 OUTPUT = "tokens"
 SCORES = "logprobs"
 """The names of the outputs of a generation."""
+ANSWER = "mlms:answer"
+"""The name of tokens that an answer is held to, among the arrays of ``Functions.inner``."""
 
 _BETWEEN_READINGS = 5e-4  # seconds
+_LEAST_FILL = 1e4  # of a mask, which is no logit
 Step = Callable[[Arrays], Tuple[Any, Arrays]]
 """Runs a decoder once: returns the logits, 1 x tokens x vocabulary, and the states by input."""
 
@@ -36,6 +39,20 @@ class Generated(List[Any]):
 
     times: List[float]
     waits: List[float]
+
+
+class Choice(NamedTuple):
+    """A token of an answer that is held to given ones, beside the likeliest one at its place.
+
+    ``score`` and ``best_score`` are their log-probabilities. ``size`` is that of the best logit or
+    the usual one, whichever is larger, of the logits' own type: what masks fill in is neither.
+    """
+
+    token: int
+    score: float
+    best: int
+    best_score: float
+    size: Any
 
 
 class _Generator(NamedTuple):
@@ -102,7 +119,7 @@ def generating(functions: Functions, generation: Generation) -> Functions:
         predict=predict,
         bind=lambda loaded, arrays: functools.partial(predict, loaded, arrays),
         profiles=missing_function(name, "layers"),
-        inner=missing_function(name, "inner"),
+        inner=functools.partial(_held, generate),
         structure=missing_function(name, "structure"),
         takes_cupti=lambda loaded: functions.takes_cupti(loaded.model.decoder),
         close=lambda loaded: functions.close(loaded.model.decoder),
@@ -191,22 +208,42 @@ def _generated(generate, generator: _Generator, arrays: Arrays, clock=time.perf_
     return found
 
 
-def greedy(step: Step, arrays: Arrays, generation: Generation, limit: int) -> Iterator[Token]:
+def _held(generate, loaded, arrays):
+    """Generate with the tokens of an answer given, and go on behind them; return each choice.
+
+    Raises NotImplementedError where no answer is given, or the predictor knows only its own.
+    """
+    import numpy
+
+    given = dict(arrays)
+    if ANSWER not in given:
+        raise NotImplementedError("a generation shows no inner outputs")
+    limit = int(given.pop(loaded.model.generation.limit).item())
+    found = list(generate(loaded.model.decoder, given, limit))
+    if not found or not isinstance(found[0], Choice):
+        raise NotImplementedError("it doesn't tell how likely the tokens of another answer are")
+    columns = dict(zip(Choice._fields, zip(*found)))
+    return [(name, numpy.array(values)) for name, values in columns.items()]
+
+
+def greedy(step: Step, arrays: Arrays, generation: Generation, limit: int) -> Iterator[Any]:
     """Yield the likeliest token after what there is, until the limit or a token of the end.
 
     ``arrays`` are the prompt, 1 x n, and the states of the beginning. A mask of ones is as long as
-    all tokens so far, and positions count them. Raises ValueError for logits that say no token.
+    all tokens so far, and positions count them. Where they have an ANSWER, its tokens are taken,
+    and each is a ``Choice``. Raises ValueError for logits that say no token.
     """
     import numpy
 
     if not generation.states:
         raise ValueError("without a past a token is all that is seen; add inputs of 'from_output'")
     given: Dict[str, Any] = dict(arrays)
+    answer = given.pop(ANSWER, None)
     tokens = given[generation.prompt]
     if tokens.shape[:1] != (1,):
         raise ValueError("a generation takes one prompt, not %d" % len(tokens))
     length = 0
-    for _ in range(limit):
+    for place in range(limit):
         first, length = length, length + tokens.shape[1]
         if generation.mask:
             given[generation.mask] = numpy.ones((1, length), tokens.dtype)
@@ -217,7 +254,12 @@ def greedy(step: Step, arrays: Arrays, generation: Generation, limit: int) -> It
         token = int(row.argmax())
         if not math.isfinite(row[token]):
             raise ValueError("the logits have NaN or infinity after %d tokens" % length)
-        yield token, _score(row, token) if generation.scores else None
+        if answer is None:
+            yield token, _score(row, token) if generation.scores else None
+        else:
+            choice = _choice(row, token, answer[0, place : place + 1])
+            yield choice
+            token = choice.token
         if token in generation.end:
             return
         given.update(states)
@@ -234,6 +276,19 @@ def _last_row(logits, count, generation):
         text = "no token has the id %d of 'end'; output %r has a vocabulary of %d"
         raise ValueError(text % (max(generation.end), generation.logits, len(row)))
     return row
+
+
+def _choice(row, best, given):
+    """Return the given token beside the best one; an answer that is over has none."""
+    import numpy
+
+    token = int(given[0]) if len(given) else best
+    if not 0 <= token < len(row):
+        raise ValueError("there is no token %d in a vocabulary of %d" % (token, len(row)))
+    sizes = numpy.abs(row)
+    usual = numpy.median(sizes[sizes < _LEAST_FILL]) if sizes.min() < _LEAST_FILL else 0
+    size = row.dtype.type(max(usual, min(sizes[best], _LEAST_FILL)))
+    return Choice(token, _score(row, token), best, _score(row, best), size)
 
 
 def _score(logits, token):

@@ -36,6 +36,20 @@ each: {framework: answering, interpreter: current, env: {ANSWERING_EACH: "2.2e-4
 first: {framework: answering, interpreter: current, env: {ANSWERING_FIRST: "32e-3"}}
 stall: {framework: answering, interpreter: current, env: {ANSWERING_STALL: "5e-3"}}
 """
+PLANTED = """
+old: {framework: planted, interpreter: current}
+same: {framework: planted, interpreter: current, env: {PLANTED_NOTHING: "1"}}
+noise: {framework: planted, interpreter: current, env: {PLANTED_NOISE: "2e-5"}}
+other_noise: {framework: planted, interpreter: current, env: {PLANTED_NOISE: "2.1e-5"}}
+much_noise: {framework: planted, interpreter: current, env: {PLANTED_NOISE: "5e-4"}}
+as_much: {framework: planted, interpreter: current, env: {PLANTED_NOISE: "5.1e-4"}}
+rounded: {framework: planted, interpreter: current, env: {PLANTED_ROUNDED: "2e-5"}}
+position: {framework: planted, interpreter: current, env: {PLANTED_POSITION: "20"}}
+bits: {framework: planted, interpreter: current, env: {PLANTED_BITS: "4"}}
+swapped: {framework: planted, interpreter: current, env: {PLANTED_SWAPPED: "30"}}
+dropped: {framework: planted, interpreter: current, env: {PLANTED_DROPPED: "1"}}
+forgets: {framework: planted, interpreter: current, env: {PLANTED_FORGETS: "20"}}
+"""
 
 
 def documented() -> str:
@@ -136,6 +150,64 @@ def test_the_same_candidate_does_not_regress(answers: Project) -> None:
     found = compared(answers, "same")
     assert {"ttft", "tpot", "itl", "output_rate"} <= found.keys()
     assert "REGRESSED" not in found.values()
+
+
+@pytest.fixture
+def planted(project: Project, decoder: Path) -> Project:
+    """A project with stacks that have a fault each in ONNX Runtime's generation."""
+    project.edit("onnxruntime, graph", "planted, graph")
+    project.edit(", long: {prompt: 64}", "")
+    project.edit(", end: [2]", "")
+    text = project.manifest.read_text()
+    project.manifest.write_text(text[: text.index("thresholds:")])
+    (project.folder / "stacks.yaml").write_text(PLANTED)
+    return project
+
+
+def sameness(planted: Project, old: str, new: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return an upgrade's item, and the comparison of its outputs."""
+    planted.run(f"--mlms-predictors={PREDICTORS}", f"--mlms-stack={new}", f"--mlms-against={old}")
+    (item,) = planted.items()
+    (found,) = (each for each in item["comparisons"] if each["quantity"] == "agreement")
+    return item, found
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("old", "same"),
+        ("old", "rounded"),
+        ("noise", "other_noise"),
+        ("much_noise", "as_much"),
+    ],
+)
+def test_tokens_that_rounding_or_the_baselines_own_noise_decides_are_no_regression(
+    planted: Project, old: str, new: str
+) -> None:
+    _, found = sameness(planted, old, new)
+    assert found["verdict"] == "PASSED", found
+    words = "outputs are equal on" if new == "same" else "or as likely within rounding ("
+    assert words in found["told"]
+
+
+@pytest.mark.parametrize("fault", ["position", "bits", "swapped", "forgets"])
+def test_a_token_that_is_less_likely_than_rounding_explains_is_a_fault_and_shown(
+    planted: Project, fault: str
+) -> None:
+    item, found = sameness(planted, "old", fault)
+    assert found["verdict"] == "REGRESSED"
+    (first, *_) = item["worse_inputs"]
+    shown = r".*: tokens\[(\d+)\] (\d+) \(log-probability (-[\d.]+)\) -> (\d+) \((-[\d.]+) by"
+    match = re.match(shown, first)
+    assert match
+    if fault == "swapped":
+        assert match[1] == "22"  # the 31st token of all, behind a prompt of 8
+
+
+def test_an_answer_that_ends_too_early_is_a_fault(planted: Project) -> None:
+    _, found = sameness(planted, "old", "dropped")
+    assert found["verdict"] == "REGRESSED"
+    assert "'tokens' is (1, 31), and (1, 32) of the baseline" in found["lacking"]
 
 
 def test_a_bundle_is_refused_as_it_would_not_generate(

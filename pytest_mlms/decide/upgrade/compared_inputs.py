@@ -381,15 +381,25 @@ def nearby_outputs(
 ) -> NearbyOutputs:
     """Return the outputs of a side for a batch once more, and for batches near it."""
 
-    def predict(inputs: Outputs) -> Outputs:
+    def asked(ask: Callable[[Predictor], Outputs]) -> Outputs:
         try:
             with pair.running(side) as predictor:
-                return predictor.predict(inputs)
+                return ask(predictor)
         except Refused:
             pair.wait(side)
             raise
 
-    return outputs_nearby(predict, batch, case.loaded.manifest.batch_axes)
+    manifest = case.loaded.manifest
+    found = outputs_nearby(
+        lambda inputs: asked(lambda predictor: predictor.predict(inputs)),
+        batch,
+        manifest.batch_axes,
+    )
+    if manifest.generate is None:
+        return found
+    return found._replace(
+        held_to=lambda tokens: asked(lambda predictor: predictor.held_to(batch, tokens))
+    )
 
 
 def _nearby_rows(pair: AgentPair, case: Case, batch: Outputs, count: int) -> Nearby:

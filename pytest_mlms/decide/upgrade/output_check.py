@@ -33,6 +33,7 @@ from pytest_mlms.decide.upgrade.compared_inputs import (
 from pytest_mlms.decide.upgrade.output_verdict import (
     BY_CALL,
     BY_THREADS,
+    CONTINUED,
     JOINED,
     OF_FIRST_CALL,
     OF_LOAD,
@@ -54,7 +55,8 @@ from pytest_mlms.decide.upgrade.paired_evidence import (
 )
 from pytest_mlms.decide.upgrade.rounds import SIDES, Array, Outputs, SideName
 from pytest_mlms.decide.upgrade.served_share import FAIR_CALLS
-from pytest_mlms.manifest.schema import Output
+from pytest_mlms.manifest.schema import TOKENS, Output
+from pytest_mlms.measure.agent.process import Refused
 from pytest_mlms.measure.evaluate.closeness import Rule, Tolerance
 from pytest_mlms.measure.evaluate.output_sweep import (
     SPREADS,
@@ -66,6 +68,7 @@ from pytest_mlms.measure.evaluate.output_sweep import (
 from pytest_mlms.measure.evaluate.rows import TOGETHER, BatchSizes, ByBatch
 from pytest_mlms.measure.evaluate.scoring import Files, Scoring, flips_by_class, worse_inputs
 from pytest_mlms.measure.evaluate.tasks.task import Evidence
+from pytest_mlms.measure.evaluate.token_choices import halved, spread_of_choices, usual_share
 from pytest_mlms.measure.pipeline import Dataset
 from pytest_mlms.provide.cases import Case
 
@@ -74,6 +77,7 @@ _TimedOutputs = Mapping[SideName, Sequence[Outputs]]
 
 OpenPair = Callable[[], AbstractContextManager[AgentPair]]
 
+_CHOSEN_TWICE = 2  # batches
 _LEAST_VARYING = 0.1  # of what is allowed
 _MOST_BY_THREADS = 0.01
 """The share above which a difference by the number of threads is no rounding, but a fault."""
@@ -197,6 +201,7 @@ class OutputCheck:
         self._add_repeats(pair, timed)
         self._check_first_call(pair, first, of_first_call)
         self._check_processes(pair, timed)
+        self._check_continued(pair, timed)
         self._check_loads(pair)
         if self._rounds == 1:
             rules = copy.deepcopy(self._sweep.rules)  # with the sizes of what is timed
@@ -217,8 +222,9 @@ class OutputCheck:
         agreement = agreement.but(told="; ".join(filter(None, texts)))
         worse = self._worse
         if agreement.verdict is Verdict.REGRESSED and not worse:
-            pictures = self._about.parts.get(PICTURES)
-            worse = [*(pictures.worst if pictures else ()), *self._sweep.worst]
+            parts = [self._about.parts.get(each) for each in (PICTURES, CONTINUED)]
+            worst = [line for part in parts if part for line in part.worst]
+            worse = [*worst, *self._sweep.worst]
         found = compared(self._sweep, self._about)
         batches = [self._batches] if self._batches else []
         return OutputFindings([agreement, *batches, *self._accuracy], worse, found)
@@ -229,13 +235,28 @@ class OutputCheck:
         Raises InvalidRun where what is allowed can't be widened.
         """
         spread = OutputSweep(self._sweep.rules, of_itself=True)
+        self._measure_choices(pair, timed["a"])
         for place, expected in enumerate(timed["a"]):
-            again = self._predict(pair, "a", pair.batch_at(place))
-            spread.add(self._own(expected), again, [""])
+            batch = pair.batch_at(place)
+            again = self._predict(pair, "a", batch)
+            nearby = self._nearby(pair, batch) if TOKENS in expected else None
+            spread.add(self._own(expected), again, [""], nearby)
         found = spread.outputs.values()
         if spread.problem or any(one.ratio > 1 and not one.allowed for one in found):
             self._refuse(pair, spread, "in a second call than in the first")
         self._widen(spread, BY_CALL)
+
+    def _measure_choices(self, pair: AgentPair, timed: Sequence[Outputs]) -> None:
+        """Let what the baseline's own logits vary from call to call count as rounding of tokens."""
+        if self.case.loaded.manifest.generate is None or TOKENS not in self._sweep.rules:
+            return
+        rule = self._sweep.rules[TOKENS]
+        for place, expected in enumerate(timed[:_CHOSEN_TWICE]):
+            held_to = self._nearby(pair, pair.batch_at(place))().held_to
+            share = spread_of_choices(expected[TOKENS], held_to) if held_to else 0.0
+            if SPREADS * share > (rule.share or usual_share(rule)):
+                self._about.spreads[TOKENS, BY_CALL] = share
+                rule.share = SPREADS * share
 
     def _widen(self, spread: OutputSweep, how: str, most: float = math.inf) -> None:
         """Note how the baseline varies, and allow twice of it: of shares below ``most``.
@@ -331,6 +352,35 @@ class OutputCheck:
             sweep.add_call(inputs, again, self._first[side][place], names, nearby)
             if side == "a" and sweep.beyond:
                 self._refuse(pair, sweep, f"in round {self._rounds} than in round 1")
+
+    def _check_continued(self, pair: AgentPair, timed: _TimedOutputs) -> None:
+        """Compare an answer of each side with how it goes on behind its own first half.
+
+        What a prompt has is computed at once, and what was generated token by token: a cache that
+        is wrong differs. Each round has another of the timed prompts.
+        """
+        generate = self.case.loaded.manifest.generate
+        if generate is None or TOKENS not in self._sweep.rules:
+            return
+        place = (self._rounds - 1) % len(timed["a"])
+        for side in SIDES:
+            further, rest = halved(generate, pair.batch_at(place), self._own(timed[side][place]))
+            names = self._names(f"timed batch {place + 1}")
+            if not rest:
+                continue
+            problem = ""
+            try:
+                expected = self._predict(pair, side, further)
+            except (Refused, OutputError) as error:
+                pair.wait(side)
+                if side == "a" or CONTINUED not in self._about.own:
+                    return  # such as a model whose prompts have one length
+                expected, problem = rest, f"it refuses that prompt: {error}"
+            fresh = OutputSweep(self._sweep.rules, of_itself=True)
+            sweep = self._about.part(CONTINUED, fresh, side)
+            nearby = self._nearby(pair, further, side)
+            sweep.add_call(self._inputs(self._rounds, [place]), expected, rest, names, nearby)
+            sweep.problem = sweep.problem or problem
 
     def _check_loads(self, pair: AgentPair) -> None:
         """Compare what each side gave under the load of the round with what it gives at rest.

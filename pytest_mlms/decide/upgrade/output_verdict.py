@@ -34,10 +34,11 @@ _OF_ITSELF = "B against itself "
 OF_LOAD = f"{_OF_ITSELF}under load"
 OF_PROCESS = f"{_OF_ITSELF}in another process"
 OF_FIRST_CALL = f"{_OF_ITSELF}in the first call of a process"
+CONTINUED = f"{_OF_ITSELF}with the first half of its answer in the prompt"
 JOINED = "in the batches that queries under load were joined to"
 PICTURES = "the decoded pictures"
 """The part whose texts a ``PictureSweep`` has."""
-_OF_ONE_SIDE = (PICTURES, OF_LOAD, OF_PROCESS, OF_FIRST_CALL)
+_OF_ONE_SIDE = (PICTURES, OF_LOAD, OF_PROCESS, OF_FIRST_CALL, CONTINUED)
 
 
 @dataclass
@@ -400,6 +401,9 @@ def _agreeing(sweep: OutputSweep, about: Circumstances) -> str:
     on = _on(sweep, about)
     if sweep.flips:
         on += f"; the best class is another on {sweep.flips:,} of these inputs"
+    if sweep.close_calls and not sweep.ratio:
+        text = f"tokens are the baseline's, or as likely within rounding ({sweep.close_calls:,}"
+        return f"{text} answers), on {on}"
     if not (sweep.ratio or sweep.unjudged):
         return f"outputs are equal on {on}"
     worst = max(sweep.outputs.values(), key=lambda found: found.ratio, default=OutputFinding(""))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from mlms_predictors import Profile, Structure, Tensor
+from mlms_predictors._run.generation import ANSWER, Choice
 from mlms_predictors._run.loadgen import LOG
 from mlms_predictors._run.peaks import Peaks
 from mlms_predictors._run.protocol import TIME, ProtocolError
@@ -387,6 +388,19 @@ class Predictor:
         """
         reply = self.agent.request("inner", arrays=self._batch(arrays))
         return list(reply.arrays.items())
+
+    def held_to(self, arrays: Mapping[str, Array], tokens: Array) -> dict[str, Array]:
+        """Generate with the ``tokens`` of an answer (1 x n) given, and go on behind them.
+
+        Returns the fields of ``Choice`` of each token. Raises Refused where it can't.
+        """
+        batch = [*self._batch(arrays), (ANSWER, tokens)]
+        found = self.agent.request("inner", arrays=batch).arrays
+        with self.agent.checking("inner"):
+            shapes = {name: found[name].shape for name in Choice._fields if name in found}
+            if len(shapes) < len(Choice._fields) or len({*shapes.values()}) > 1:
+                raise ProtocolError(f"an answer that is held to tokens has {shapes}")
+        return dict(found)
 
     def bind(
         self, batches: Sequence[Mapping[str, Array]], order: Sequence[int] = (), cycle: int = 0

@@ -367,12 +367,14 @@ class NearbyOutputs(NamedTuple):
     """The outputs of a model for a batch once more, and for ones that are off by rounding.
 
     Both are empty where the batch has nothing that could be rounded. ``further`` gives those of
-    more rounded ones, for what a few can't tell.
+    more rounded ones, for what a few can't tell. ``held_to`` gives a generation's choices for the
+    tokens of another answer, None where nothing is generated.
     """
 
     again: Sequence[Batch] = ()
     rounded: Sequence[Batch] = ()
     further: Callable[[], Sequence[Batch]] = tuple
+    held_to: Callable[[Array], Batch] | None = None
 
     def of(self, name: str) -> tuple[list[Array], list[Array]]:
         """Return both for one output."""
@@ -388,7 +390,9 @@ class NearbyOutputs(NamedTuple):
     def by(self, change: Callable[[Batch], Batch]) -> NearbyOutputs:
         """Return the same with the outputs of each batch changed."""
         again, rounded = (list(map(change, part)) for part in (self.again, self.rounded))
-        return NearbyOutputs(again, rounded, lambda: list(map(change, self.further())))
+        return NearbyOutputs(
+            again, rounded, lambda: list(map(change, self.further())), self.held_to
+        )
 
 
 def nearby_outputs(
