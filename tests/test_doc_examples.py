@@ -234,7 +234,8 @@ NOT_RUN = {
     "a network": r"control --write|-k AlexNet|lock diff|--dataset |^mlms (repro|reduce) ",
     "other hosts": r"--tx |^mlms worker ",
     "a server or its user": r"^mlms portal|--mlms-push|--confirm|accept ",
-    "files of a reader": r"--bisection |init model.onnx|pytest model.yaml|seven.png|agent check ",
+    "files of a reader": r"--bisection |init model.onnx|pytest model.yaml|seven.png|agent check "
+    r"|advise .*--(data|hosts) ",
 }
 """The needs of commands that are only read -> a pattern that finds these."""
 

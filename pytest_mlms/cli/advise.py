@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,10 +29,14 @@ from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.units import parse_share
 
 if TYPE_CHECKING:
-    from pytest_mlms.decide.advice.candidates import Candidate
+    from pytest_mlms.core.quantities import Quantity
+    from pytest_mlms.decide.advice.candidates import Candidate, Choices
     from pytest_mlms.decide.advice.fragment import Fragment
+    from pytest_mlms.decide.advice.measuring import Means
     from pytest_mlms.decide.advice.record import Keep, Measured, Replayed
-    from pytest_mlms.decide.advice.run import Question
+    from pytest_mlms.decide.advice.run import Answer, Question
+    from pytest_mlms.keep.history.fleet import Remembered
+    from pytest_mlms.manifest.load import LoadedManifest
 
 _INTERRUPTED = 130  # the exit status
 
@@ -40,9 +46,17 @@ def add_advise(commands: Any) -> None:
     parser = commands.add_parser(
         "advise", help="find the best configuration of models for an objective under limits"
     )
-    parser.add_argument("paths", nargs="+", type=Path, metavar="MANIFEST", help="a manifest")
+    parser.add_argument("paths", nargs="*", type=Path, metavar="MANIFEST", help="a manifest")
+    parser.add_argument("--objective", metavar="TEXT", help="as in 'max throughput'")
     parser.add_argument(
-        "--objective", required=True, type=_objective, metavar="TEXT", help="as in 'max throughput'"
+        "--data",
+        type=Path,
+        metavar="FOLDER",
+        help="rank the models of these manifests, by default the project's, by their answers for "
+        "these labelled inputs, in one of the forms of 'mlms init'",
+    )
+    parser.add_argument(
+        "--task", metavar="TASK", help="task of --data, where its labels may be of several"
     )
     parser.add_argument(
         "--subject-to",
@@ -52,6 +66,13 @@ def add_advise(commands: Any) -> None:
         metavar="LIMITS",
         dest="limits",
         help="as in 'latency_p99 <= 15 ms, top1 >= 75 %%, peak_memory <= 2 GiB'; may be repeated",
+    )
+    parser.add_argument(
+        "--hosts",
+        type=Path,
+        metavar="FILE",
+        help="compare the hosts of this file by the history, and measure nothing; 'hosts: {gpu1: "
+        "{price: 2.1 USD/h}}' is for --objective 'min price'",
     )
     _add_choices(parser)
     _add_effort(parser)
@@ -139,12 +160,6 @@ def _typed(parse: Callable[[str], Any], text: str) -> Any:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def _objective(text: str) -> Any:
-    from pytest_mlms.decide.advice.parsing import parse_objective
-
-    return _typed(parse_objective, text)
-
-
 def _limits(text: str) -> Any:
     from pytest_mlms.decide.advice.parsing import parse_limits
 
@@ -185,52 +200,118 @@ def _scalar(text: str) -> Any:
 
 def _advise(options: argparse.Namespace) -> int:
     """Print the advice; return 1 where nothing is shown to be within the limits."""
-    from pytest_mlms.decide.advice.candidates import check_limits
-    from pytest_mlms.decide.advice.run import Question, find_best
-    from pytest_mlms.show.report.advice import table_of, verdict_of
+    if options.data:
+        from pytest_mlms.cli.advise_data import advise_by_data
 
-    candidates = _candidates(options)
-    check_limits(candidates, options.objective.name, options.limits)
+        return advise_by_data(options)
+    _check_asked(options)
+    from pytest_mlms.decide.advice.candidates import check_limits
+    from pytest_mlms.decide.advice.hosts import ALL_RUNS
+    from pytest_mlms.decide.advice.parsing import PRICE, parse_objective
+    from pytest_mlms.decide.advice.run import Question, find_best
+
+    objective = objective_of(options, parse_objective).name
+    candidates: Sequence[Candidate] = _candidates(options)
+    measured = "throughput" if objective == PRICE.name else objective
+    check_limits(candidates, measured, options.limits)
     fragments = _fragments(options, candidates)
-    question = Question(options.objective.name, options.limits, options.tolerance, options.budget)
+    question = Question(objective, options.limits, options.tolerance, options.budget)
+    if options.hosts:
+        question = replace(question, budget=math.inf, looks=ALL_RUNS)
     _tell(candidates, question)
-    set_aside = _set_aside(options, candidates, question)
-    with _source(options, candidates, question, set_aside) as source:
+    source: Remembered | Measured | Replayed
+    set_aside: dict[int, str] = {}
+    with contextlib.ExitStack() as stack:
+        if options.hosts:
+            candidates, source = _on_hosts(options, candidates, question)
+            fragments = _fragments(options, candidates)
+        else:
+            set_aside = _set_aside(options, candidates, question)
+            source = stack.enter_context(_source(options, candidates, question, set_aside))
         answer = find_best(candidates, question, source, set_aside)
         doubts = "" if answer.best is None else source.doubts(answer.best)
-    for line in table_of(candidates, answer, output_width()):
-        print(line)
-    print()
-    for line in verdict_of(candidates, answer):
-        print(line)
-    if answer.best is not None:
-        if doubts:
-            print(f"of its processes: {doubts}")
-        print()
-        print(fragments[answer.best].text(candidates[answer.best].case))
+    _print_answer(candidates, answer, doubts, fragments)
     if answer.advice.ended == "interrupted":
         return _INTERRUPTED
     return 0 if answer.best is not None else 1
 
 
+def _print_answer(
+    candidates: Sequence[Candidate], answer: Answer, doubts: str, fragments: Sequence[Fragment]
+) -> None:
+    from pytest_mlms.show.report.advice import table_of, verdict_of
+
+    for line in table_of(candidates, answer, output_width()):
+        print(line)
+    print()
+    for line in verdict_of(candidates, answer):
+        print(line)
+    if answer.best is None:
+        return
+    chosen = candidates[answer.best]
+    if doubts:
+        print(f"of its processes: {doubts}")
+    print()
+    if chosen.place:
+        print(f"# on {chosen.place}")
+    print(fragments[answer.best].text(chosen.case))
+
+
+def _check_asked(options: argparse.Namespace) -> None:
+    """Raise MlmsError where no manifest or no objective is named."""
+    if not options.paths:
+        raise MlmsError("there is nothing to compare; name manifests, or --data FOLDER")
+    if options.objective is None:
+        raise MlmsError("what is best isn't said; write --objective, as in 'max throughput'")
+    if options.task:
+        raise MlmsError("--task is that of --data; leave it out")
+    if options.hosts and not options.history:
+        raise MlmsError("--hosts asks a history, and there is none; name one by --history")
+    if options.hosts and options.replay:
+        raise MlmsError("--hosts measures nothing that was recorded; leave --replay out")
+    if not options.hosts and options.objective.split()[1:] == ["price"]:
+        raise MlmsError("--objective: prices are those of hosts; name their file by --hosts")
+
+
+def objective_of(options: argparse.Namespace, parse: Callable[[str], Quantity]) -> Quantity:
+    """Return the quantity of the objective; raises MlmsError for a text that is none."""
+    try:
+        return parse(options.objective)
+    except ValueError as error:
+        raise MlmsError(f"--objective: {error}") from None
+
+
 def _candidates(options: argparse.Namespace) -> list[Candidate]:
-    from pytest_mlms.decide.advice.candidates import Choices, find_candidates
+    from pytest_mlms.author.loading import load_manifest
+    from pytest_mlms.decide.advice.candidates import Choices
+    from pytest_mlms.measure.agent.registry import find_predictors
+
+    predictors = find_predictors(options.predictors)
+    manifests = [load_manifest(path, predictors, options.allow_code) for path in options.paths]
+    varied: dict[str, list[Any]] = {}
+    for name, values in options.options:
+        varied.setdefault(name, []).extend(values)
+    choices = Choices(options.batch_sizes, options.threads, varied, gpus=bool(options.hosts))
+    return candidates_of(manifests, options, choices)
+
+
+def candidates_of(
+    manifests: Sequence[LoadedManifest], options: argparse.Namespace, choices: Choices
+) -> list[Candidate]:
+    """Return the candidates of manifests on the stacks that the command names."""
+    from pytest_mlms.decide.advice.candidates import find_candidates
     from pytest_mlms.measure.agent.registry import find_predictors
     from pytest_mlms.project import project_stacks
     from pytest_mlms.provide.stacks.declared import choose, stacks_for
 
     predictors = find_predictors(options.predictors)
-    chosen = choose(options.stacks, project_stacks(options.paths), predictors, "--stack")
-    varied: dict[str, list[Any]] = {}
-    for name, values in options.options:
-        varied.setdefault(name, []).extend(values)
-    choices = Choices(options.batch_sizes, options.threads, varied)
+    paths = [loaded.path for loaded in manifests]
+    chosen = choose(options.stacks, project_stacks(paths), predictors, "--stack")
     return find_candidates(
-        options.paths,
+        manifests,
         lambda framework, offered: stacks_for(framework, chosen=chosen, offered=offered),
         choices,
         predictors,
-        options.allow_code,
     )
 
 
@@ -259,10 +340,9 @@ def _tell(candidates: Sequence[Candidate], question: Question) -> None:
     from pytest_mlms.core.quantities import QUANTITIES
 
     scenario = candidates[0].scenario
-    say(
-        f"{question.objective} of {len(candidates)} candidates in {scenario}, "
-        f"{question.budget:g} s of processes at most"
-    )
+    spent = f"{question.budget:g} s of processes at most"
+    how = spent if math.isfinite(question.budget) else "by the history"
+    say(f"{question.objective} of {len(candidates)} candidates in {scenario}, {how}")
     judged = {limit for each in candidates for limit in each.own_limits}
     for limit in sorted(judged, key=lambda limit: str(limit.place)):
         say(f"{limit.place}: the manifest's limit on {limit.quantity} holds, too")
@@ -327,6 +407,32 @@ def _hopeless(address: str, candidates: Sequence[Candidate], question: Question)
     return found
 
 
+def _on_hosts(
+    options: argparse.Namespace, candidates: Sequence[Candidate], question: Question
+) -> tuple[Sequence[Candidate], Remembered]:
+    """Return candidates on hosts, and what the history knows of them."""
+    from pytest_mlms.decide.advice.hosts import read_hosts
+    from pytest_mlms.decide.advice.parsing import PRICE
+    from pytest_mlms.keep.history.fleet import Remembered, on_hosts, without_dearer
+    from pytest_mlms.keep.history.store import open_to_read
+
+    hosts = read_hosts(options.hosts)
+    is_price = question.objective == PRICE.name
+    source = "throughput" if is_price else question.objective
+
+    def quantities_of(candidate: Candidate) -> list[str]:
+        limited = [limit.quantity for limit in question.limits_of(candidate)]
+        return [*dict.fromkeys([source, *limited])]
+
+    with open_to_read(options.history).connect() as connection:
+        found = on_hosts(connection, candidates, hosts, quantities_of)
+    if is_price:
+        currency = next((host.currency for host in hosts if host.currency), "")
+        say(f"price is that of a million inputs, in {currency}")
+        found = without_dearer(found, say)
+    return found, Remembered(found, question.objective)
+
+
 @contextlib.contextmanager
 def _source(
     options: argparse.Namespace,
@@ -367,29 +473,42 @@ def _measured(
     keep: Keep,
     folders: contextlib.ExitStack,
 ) -> Measured:
-    from pytest_mlms.decide.advice.measuring import Means, Opened, hold_all
+    from pytest_mlms.decide.advice.measuring import Opened, hold_all
     from pytest_mlms.decide.advice.record import Measured
-    from pytest_mlms.measure.agent.registry import find_predictors
-    from pytest_mlms.project import find_project
 
-    means = Means(
-        predictors=find_predictors(options.predictors),
-        cache=options.cache,
-        project=find_project(options.paths),
-        allow_code=options.allow_code,
-        duration=options.duration,
-        budget=options.budget / len(candidates),
-        seed=seed,
-        objective=question.objective,
-        show=show_step,
-        waiting=telling,
-        folders=folders,
-    )
+    means = means_of(options, question.objective, len(candidates), seed, folders)
     return Measured(
         [candidate.label for candidate in candidates],
         lambda number: Opened(candidates[number], question.limits_of(candidates[number]), means),
         lambda: hold_all([candidate.case for candidate in candidates], means.waiting),
         keep,
+    )
+
+
+def means_of(
+    options: argparse.Namespace,
+    objective: str,
+    count: int,
+    seed: int,
+    folders: contextlib.ExitStack,
+) -> Means:
+    """Return what ``count`` candidates are measured with."""
+    from pytest_mlms.decide.advice.measuring import Means
+    from pytest_mlms.measure.agent.registry import find_predictors
+    from pytest_mlms.project import find_project
+
+    return Means(
+        predictors=find_predictors(options.predictors),
+        cache=options.cache,
+        project=find_project(options.paths),
+        allow_code=options.allow_code,
+        duration=options.duration,
+        budget=options.budget / count,
+        seed=seed,
+        objective=objective,
+        show=show_step,
+        waiting=telling,
+        folders=folders,
     )
 
 

@@ -8,7 +8,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.author.loading import load_manifest
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.quantities import QUANTITIES
 from pytest_mlms.core.records import Limit, Stack
@@ -23,11 +22,15 @@ NOT_JUDGED = ("batch_agreement",)
 
 @dataclass(frozen=True)
 class Choices:
-    """Settings to vary beside models and stacks; an empty one is as the manifest has it."""
+    """Settings to vary beside models and stacks; an empty one is as the manifest has it.
+
+    ``gpus`` takes all of the manifest's devices, where nothing is measured on this machine.
+    """
 
     batch_sizes: Sequence[int] = ()
     threads: Sequence[int] = ()
     options: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    gpus: bool = False
 
 
 @dataclass(frozen=True)
@@ -53,10 +56,16 @@ class Candidate:
         words = [self.case.loaded.manifest.name] if with_manifest else []
         words.append(self.case.stack.label)
         words += [self.case.model.variant] if self.case.model.variant else []
+        words += [self.case.device] if self.case.device != "cpu" else []
         words.append(f"b{self.case.batch_size}")
         words += [f"t{self.case.threads}"] if self.case.threads else []
         words += [f"{name}={value}" for name, value in self.options.items()]
         return " ".join(words)
+
+    @property
+    def place(self) -> str:
+        """Where it runs, "" for here."""
+        return ""
 
     @property
     def answering(self) -> object:
@@ -74,11 +83,10 @@ class Candidate:
 
 
 def find_candidates(
-    paths: Sequence[Path],
+    manifests: Sequence[LoadedManifest],
     stacks_for: Callable[[str, set[str]], Sequence[Stack]],
     choices: Choices,
     predictors: Mapping[str, Path],
-    allow_code: bool,
 ) -> list[Candidate]:
     """Return the candidates of manifests, each once.
 
@@ -86,8 +94,7 @@ def find_candidates(
     MlmsError for what can't be advised on, or not be compared.
     """
     found: list[Candidate] = []
-    for path in paths:
-        loaded = load_manifest(path, predictors, allow_code)
+    for loaded in manifests:
         offered = {model.name for model in loaded.manifest.models}
         stacks = {name: stacks_for(name, offered) for name in offered}
         found += _candidates_of(loaded, stacks.__getitem__, choices, predictors)
@@ -105,7 +112,7 @@ def _candidates_of(
     predictors: Mapping[str, Path],
 ) -> Iterator[Candidate]:
     """Yield the candidates of a manifest; options only for frameworks that take them."""
-    scenario = _scenario_of(loaded)
+    scenario = _scenario_of(loaded, choices.gpus)
     sizes = choices.batch_sizes or loaded.manifest.evaluate.batch_sizes
     seen = set()
     for case in cases_of(loaded, "accuracy", stacks_of, lambda framework: None):
@@ -122,7 +129,7 @@ def _candidates_of(
                 yield found
 
 
-def _scenario_of(loaded: LoadedManifest) -> str:
+def _scenario_of(loaded: LoadedManifest, gpus: bool) -> str:
     """Return the scenario that calls are timed in; raises MlmsError for what isn't advised on."""
     evaluate = loaded.manifest.evaluate
     if loaded.origin is not None:
@@ -132,7 +139,7 @@ def _scenario_of(loaded: LoadedManifest) -> str:
         place = loaded.place("evaluate", "shapes")
         raise MlmsError(f"{place}: advice is for one mix of inputs; leave 'shapes' out")
     for device in evaluate.devices:
-        if device != "cpu":
+        if device != "cpu" and not gpus:
             place = loaded.place("evaluate", "devices")
             raise MlmsError(f"{place}: advice is for the CPU only; leave {device} out of 'devices'")
     for label, entry in evaluate.scenario_labels.items():
@@ -207,7 +214,7 @@ def check_limits(found: Sequence[Candidate], objective: str, limits: Sequence[Li
         for each in found:
             loaded = each.case.loaded
             if quantity.kind == "performance":
-                is_measured = measures("performance", name, None, "cpu")
+                is_measured = measures("performance", name, None, each.case.device)
                 problem, advice = "the CPU has no such quantity", "choose another"
             elif loaded.manifest.dataset is None:
                 is_measured = False

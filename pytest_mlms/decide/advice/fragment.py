@@ -58,12 +58,17 @@ class Fragment:
             default_flow_style=None,
             width=100,
         ).rstrip()
-        stack = case.stack
-        name = stack.framework if stack.name == HERE_NAME else f"--mlms-stack {stack.name}"
-        keys = " and ".join(self.sections)
-        lines = [f"# in {case.loaded.place().path}, run with {name}, in place of {keys}:", dumped]
+        lines = [where_to_paste(case, [*self.sections]), dumped]
         lines += [f"# left out, as it judges another batch size: {each}" for each in self.idle]
         return "\n".join(lines)
+
+
+def where_to_paste(case: Case, keys: Sequence[str]) -> str:
+    """Return the comment above sections: their manifest, and what runs the case."""
+    stack = case.stack
+    name = stack.framework if stack.name == HERE_NAME else f"--mlms-stack {stack.name}"
+    replaced = " and ".join(keys)
+    return f"# in {case.loaded.place().path}, run with {name}, in place of {replaced}:"
 
 
 def fragment_of(chosen: Candidate, limits: Sequence[Limit]) -> Fragment:
@@ -74,6 +79,8 @@ def fragment_of(chosen: Candidate, limits: Sequence[Limit]) -> Fragment:
     case = chosen.case
     content = copy.deepcopy(read(case.loaded.path).value)
     evaluate = {**content.get("evaluate", {}), "batch_sizes": [case.batch_size]}
+    if len(case.loaded.manifest.evaluate.devices) > 1:
+        evaluate["devices"] = [case.device]
     if case.threads:
         evaluate["threads"] = case.threads
     sections = {"evaluate": evaluate}

@@ -20,6 +20,7 @@ from pytest_mlms.core.records import Estimate, Limit
 from pytest_mlms.core.statistics import Interval, wilson_interval
 from pytest_mlms.core.waits import Waiting
 from pytest_mlms.decide.advice.candidates import Candidate
+from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.measure.agent.channel import temporary_log
 from pytest_mlms.measure.agent.launching import hold_device, launch_case
 from pytest_mlms.measure.agent.opening import Caches, PredictorSpec, open_predictor
@@ -34,6 +35,7 @@ from pytest_mlms.measure.evaluate.process_result import ProcessResult, interval_
 from pytest_mlms.measure.evaluate.rows import predict_rows
 from pytest_mlms.measure.evaluate.scoring import estimate_evidence, score
 from pytest_mlms.measure.evaluate.steadiness import explain_wait
+from pytest_mlms.measure.evaluate.tasks.task import Evidence
 from pytest_mlms.measure.evaluate.timed_inputs import RandomInputs, TimedInputs, fill_caches
 from pytest_mlms.measure.pipeline import Dataset, open_dataset, without_corrupt
 from pytest_mlms.measure.pipeline.step_files import class_numbers_of, with_local_files
@@ -126,11 +128,7 @@ class Opened:
         entry = loaded.manifest.dataset
         if entry is None or files.dataset is None:
             return None
-        inputs = [with_local_files(spec, files.steps) for spec in loaded.manifest.inputs]
-        classes = class_numbers_of(loaded.manifest, files.steps)
-        place = loaded.place("dataset", "source")
-        labels = loaded.manifest.label_form
-        dataset = open_dataset(files.dataset, inputs, place, entry.source, labels, classes)
+        dataset = open_data(loaded, files.dataset, files.steps)
         return without_corrupt(dataset, entry.skip_corrupt)
 
     @cached_property
@@ -200,6 +198,16 @@ class Opened:
 
     def answers(self, risk: float) -> tuple[dict[str, Estimate], dict[str, Estimate]]:
         """Return the quantities of an accuracy item, and with intervals of this risk at an end."""
+        evidence = self.evidence()
+        estimates = estimate_evidence(evidence, self._case.loaded.manifest.evaluate.seed)
+        wide = {name: widened(estimate, risk) for name, estimate in estimates.items()}
+        for name, right in evidence.shares.items():
+            interval = wilson_interval(int(right.sum()), len(evidence), 1 - 2 * risk)
+            wide[name] = replace(estimates[name], low=interval.low, high=interval.high)
+        return estimates, wide
+
+    def evidence(self) -> Evidence:
+        """Return what it answers for each input of its dataset, against the labels."""
         if self._dataset is None:
             raise MlmsError(f"{self._case.loaded.place()}: there is no dataset; add one")
         manifest = self._case.loaded.manifest
@@ -208,13 +216,20 @@ class Opened:
             names = [output.name for output in manifest.scored_outputs]
             rows = predict_rows(predictor, inputs, manifest.outputs)
             batches = ({name: batch.rows(name) for name in names} for batch in rows)
-            evidence = score(batches, manifest, self._dataset, self._files.steps)
-        estimates = estimate_evidence(evidence, manifest.evaluate.seed)
-        wide = {name: _widened(estimate, risk) for name, estimate in estimates.items()}
-        for name, right in evidence.shares.items():
-            interval = wilson_interval(int(right.sum()), len(evidence), 1 - 2 * risk)
-            wide[name] = replace(estimates[name], low=interval.low, high=interval.high)
-        return estimates, wide
+            return score(batches, manifest, self._dataset, self._files.steps)
+
+
+def open_data(loaded: LoadedManifest, path: Path, steps: Mapping[str, Path]) -> Dataset:
+    """Return the dataset of a manifest, whose file is at ``path``; ``steps`` are files of steps.
+
+    Raises DatasetError.
+    """
+    manifest = loaded.manifest
+    inputs = [with_local_files(spec, steps) for spec in manifest.inputs]
+    classes = class_numbers_of(manifest, steps)
+    place = loaded.place("dataset", "source")
+    source = manifest.dataset.source if manifest.dataset else ""
+    return open_dataset(path, inputs, place, source, manifest.label_form, classes)
 
 
 def _value(name: str, result: ProcessResult) -> float:
@@ -243,7 +258,7 @@ def _slack(quantities: set[str], result: ProcessResult) -> dict[str, float]:
     return of_calls
 
 
-def _widened(estimate: Estimate, risk: float) -> Estimate:
+def widened(estimate: Estimate, risk: float) -> Estimate:
     """Return an estimate with the interval of another risk at each end, as if it were normal."""
     if estimate.confidence == 1:  # it is computed over all that there is
         return estimate

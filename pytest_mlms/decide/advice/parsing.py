@@ -10,6 +10,11 @@ from pytest_mlms.core.quantities import QUANTITIES, Quantity
 from pytest_mlms.core.records import Limit, Place
 from pytest_mlms.core.units import UNITS, parse_quantity
 
+PRICE = Quantity(
+    "price", "", "lower", "performance", "the price of a million inputs on a host of a fleet"
+)
+"""An objective that nothing measures: throughput and the price of an hour tell it."""
+
 _LIMIT = re.compile(r"\s*(\w+)\s*(<=|>=|<|>|=)\s*(.+?)\s*")
 _TARGET = re.compile(r"\s*(max|min)\s+(\w+)\s*")
 _BUDGET = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h)")
@@ -19,18 +24,31 @@ _MOST_NAMES = 8
 
 
 def parse_objective(text: str) -> Quantity:
-    """Return the quantity of an objective, such as ``max throughput``."""
+    """Return the quantity of an objective that processes differ in, such as ``max throughput``."""
+    if text.split() == ["min", PRICE.name]:
+        return PRICE
+    quantity = parse_target(text)
+    if quantity.kind != "performance" or quantity.estimator is None:
+        advice = "write one that processes differ in, such as throughput, and limit this one"
+        raise ValueError(f"{quantity.name} is the same in each process; {advice}")
+    return quantity
+
+
+def parse_target(text: str) -> Quantity:
+    """Return the quantity of any objective, such as ``max top1``."""
     found = _TARGET.fullmatch(text)
     if not found:
         raise ValueError(f"{text!r} is no objective; write max or min and a name")
     quantity = _known(found[2])
-    if quantity.kind != "performance" or quantity.estimator is None:
-        advice = "write one that processes differ in, such as throughput, and limit this one"
-        raise ValueError(f"{quantity.name} is the same in each process; {advice}")
     wanted = "max" if quantity.better == "higher" else "min"
     if found[1] != wanted:
         raise ValueError(f"more {quantity.name} is not the aim; write {wanted}")
     return quantity
+
+
+def objective_named(name: str) -> Quantity:
+    """Return the quantity of an objective by its name."""
+    return PRICE if name == PRICE.name else QUANTITIES[name]
 
 
 def parse_limits(text: str) -> list[Limit]:

@@ -27,6 +27,10 @@ Keep = Callable[..., None]
 """Adds a line of these fields to a record."""
 
 
+class UnknownError(MlmsError):
+    """A candidate that a history knows too little of."""
+
+
 class Answers(NamedTuple):
     """The estimates of a candidate's accuracy, as items have them and ``wide`` as advice needs."""
 

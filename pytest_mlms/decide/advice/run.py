@@ -13,8 +13,17 @@ from pytest_mlms.core.statistics import Interval
 from pytest_mlms.decide.advice.candidates import Candidate
 from pytest_mlms.decide.advice.evidence import Range
 from pytest_mlms.decide.advice.measuring import is_timed
-from pytest_mlms.decide.advice.record import Answers, Source
-from pytest_mlms.decide.advice.search import Advice, Finding, Goal, Process, Standing, search
+from pytest_mlms.decide.advice.parsing import objective_named
+from pytest_mlms.decide.advice.record import Answers, Source, UnknownError
+from pytest_mlms.decide.advice.search import (
+    LOOKS,
+    Advice,
+    Finding,
+    Goal,
+    Process,
+    Standing,
+    search,
+)
 from pytest_mlms.measure.evaluate.limits import decide, worst
 
 RISK = 0.05
@@ -27,13 +36,14 @@ _STANDINGS: Mapping[Verdict, Standing] = {Verdict.FAILED: "breaks", Verdict.INCO
 class Question:
     """The question: the ``limits`` of the command, to which manifests add their own.
 
-    ``budget`` is in seconds of processes.
+    ``budget`` is in seconds of processes, and ``looks`` are the rounds after which it is judged.
     """
 
     objective: str
     limits: Sequence[Limit]
     tolerance: float
     budget: float
+    looks: Sequence[int] = LOOKS
 
     def limits_of(self, candidate: Candidate) -> list[Limit]:
         """Return the limits that a candidate must meet."""
@@ -69,7 +79,7 @@ def find_best(
     run.judge_answers()
     able = run.able
     timed = [limit for limit in run.all_limits if is_timed(limit)]
-    quantity = QUANTITIES[question.objective]
+    quantity = objective_named(question.objective)
     goal = Goal(
         quantity.name,
         quantity.sign,
@@ -79,6 +89,7 @@ def find_best(
         RISK / 2,
         run.limit_risk,
         question.budget - run.spent,
+        question.looks,
     )
     advice = search(
         len(able), goal, partial(_measure, source, able), partial(_reach, source, able), source.turn
@@ -135,6 +146,8 @@ class _Run:
         for number in self.able:
             try:
                 self._source.prepare(number)
+            except UnknownError as error:
+                self.left_out[number] = Finding("unmeasured", 0, reason=str(error))
             except MlmsError as error:
                 self.left_out[number] = Finding("failed", 0, reason=str(error))
 

@@ -48,7 +48,11 @@ Standing = Literal[
 
 Check = Literal["meets", "near", "open", "breaks"]
 
-Ending = Literal["decided", "budget", "last look", "interrupted"]
+Ending = Literal["decided", "budget", "last look", "history", "interrupted"]
+
+
+class NoFurtherRun(Exception):
+    """A history has no further run of a candidate."""
 
 
 class EndOfRecord(Exception):
@@ -102,6 +106,7 @@ class Goal:
     risk: float = 0.025
     limit_risk: float = 0.025
     budget: float = math.inf
+    looks: Sequence[int] = LOOKS
 
 
 @dataclass(frozen=True)
@@ -156,12 +161,15 @@ def search(
     candidates = _Candidates(count, goal, reach)
     ended: Ending = "last look"
     try:
-        for look in LOOKS:
+        for look in goal.looks:
             is_spent = not _measure_until(look, candidates, measure, turn)
             candidates.judge()
             if not candidates.active or is_spent:
                 ended = "budget" if candidates.active else "decided"
                 break
+    except NoFurtherRun:
+        ended = "history"
+        candidates.judge()
     except (KeyboardInterrupt, EndOfRecord):
         ended = "interrupted"
         candidates.judge()
@@ -182,15 +190,20 @@ def _measure_until(look: int, candidates: _Candidates, measure: Measure, turn: T
 def _measure_round(candidates: _Candidates, measure: Measure) -> bool:
     """Measure each active candidate once; return False where the budget ends before."""
     order = random.Random(candidates.rounds).sample(candidates.active, len(candidates.active))
+    ended = 0
     for number in order:
         if not candidates.affords(number):
             return False
         try:
             process = measure(number)
+        except NoFurtherRun:
+            ended += 1
         except MlmsError as error:
             candidates.leave_out(number, "failed", str(error))
         else:
             candidates.add(number, process)
+    if ended == len(order):
+        raise NoFurtherRun
     return True
 
 
@@ -273,7 +286,9 @@ class _Candidates:
         pairs = sum(len(self._limits_of(number)) for number in self._numbers)
         for limit in self._goal.limits:
             chosen = [number for number in judged if self._goal.judges(limit, number)]
-            self._check(limit, chosen, self._goal.limit_risk / len(LOOKS) / max(pairs, 1))
+            self._check(
+                limit, chosen, self._goal.limit_risk / len(self._goal.looks) / max(pairs, 1)
+            )
         for number in judged:
             if "breaks" in self._checks[number]:
                 self.leave_out(number, "breaks")
@@ -381,7 +396,7 @@ class _Candidates:
         """Return by what a candidate is worse than the best, as a logarithm."""
         objective = self._goal.objective
         columns = self._values[objective]
-        risk = self._goal.risk / len(LOOKS) / (len(columns) - 1) / 2
+        risk = self._goal.risk / len(self._goal.looks) / (len(columns) - 1) / 2
         found = difference(columns[best], columns[number], pair, risk)
         if self._goal.sign < 0:
             found = Range(-found.mean, -found.high, -found.low)

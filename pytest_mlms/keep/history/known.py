@@ -26,11 +26,16 @@ def known_of(
 
     The model, dataset, settings and device are the same; versions of software may differ.
     """
-    line = to_plain(identity_of(case), whole=True)
-    nodeid = f"{case.loaded.path.name}::test_{case.kind}[{case.id}]"
-    common = Common(parts_of({**line, "machine": to_plain(machine), "nodeid": nodeid}))
+    common = Common(parts_of_case(case, machine))
     keys = {common.key(quantity): quantity for quantity in quantities}
     return dict(_known(connection, keys))
+
+
+def parts_of_case(case: Case, machine: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parts that the series of a case have on a machine, but for the quantity."""
+    line = to_plain(identity_of(case), whole=True)
+    nodeid = f"{case.loaded.path.name}::test_{case.kind}[{case.id}]"
+    return parts_of({**line, "machine": to_plain(machine), "nodeid": nodeid})
 
 
 def _known(connection: Connection, keys: Mapping[str, str]) -> Iterator[tuple[str, Known]]:
