@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from pytest_mlms.manifest.load import LoadedManifest
 
 _INTERRUPTED = 130  # the exit status
+OF_MEASURING = ("replay", "budget", "duration", "seed", "no_history")
+_FLAGS = {"limits": "subject-to", "options": "option", "seed": "mlms-seed"}
+"""Options whose flags are called otherwise."""
 
 
 def add_advise(commands: Any) -> None:
@@ -80,7 +83,7 @@ def add_advise(commands: Any) -> None:
     add_predictors(parser)
     add_cache(parser)
     add_results(parser, "folder for the record of each process")
-    parser.set_defaults(run=_advise)
+    parser.set_defaults(run=_advise, usual=parser.get_default)
 
 
 def _add_choices(parser: argparse.ArgumentParser) -> None:
@@ -214,18 +217,16 @@ def _advise(options: argparse.Namespace) -> int:
     candidates: Sequence[Candidate] = _candidates(options)
     measured = "throughput" if objective == PRICE.name else objective
     check_limits(candidates, measured, options.limits)
-    fragments = _fragments(options, candidates)
     question = Question(objective, options.limits, options.tolerance, options.budget)
+    source: Remembered | Measured | Replayed
     if options.hosts:
         question = replace(question, budget=math.inf, looks=ALL_RUNS)
+        candidates, source = _on_hosts(options, candidates, question)
+    fragments = _fragments(options, candidates)
     _tell(candidates, question)
-    source: Remembered | Measured | Replayed
     set_aside: dict[int, str] = {}
     with contextlib.ExitStack() as stack:
-        if options.hosts:
-            candidates, source = _on_hosts(options, candidates, question)
-            fragments = _fragments(options, candidates)
-        else:
+        if not options.hosts:
             set_aside = _set_aside(options, candidates, question)
             source = stack.enter_context(_source(options, candidates, question, set_aside))
         answer = find_best(candidates, question, source, set_aside)
@@ -250,7 +251,7 @@ def _print_answer(
         return
     chosen = candidates[answer.best]
     if doubts:
-        print(f"of its processes: {doubts}")
+        print(f"of what it was judged by: {doubts}")
     print()
     if chosen.place:
         print(f"# on {chosen.place}")
@@ -267,10 +268,18 @@ def _check_asked(options: argparse.Namespace) -> None:
         raise MlmsError("--task is that of --data; leave it out")
     if options.hosts and not options.history:
         raise MlmsError("--hosts asks a history, and there is none; name one by --history")
-    if options.hosts and options.replay:
-        raise MlmsError("--hosts measures nothing that was recorded; leave --replay out")
+    if options.hosts:
+        refuse(options, "--hosts asks the history, and measures nothing", OF_MEASURING)
     if not options.hosts and options.objective.split()[1:] == ["price"]:
         raise MlmsError("--objective: prices are those of hosts; name their file by --hosts")
+
+
+def refuse(options: argparse.Namespace, purpose: str, names: Sequence[str]) -> None:
+    """Raise MlmsError where one of these options was given, which would do nothing."""
+    for name in names:
+        if getattr(options, name) != options.usual(name):
+            flag = _FLAGS.get(name, name.replace("_", "-"))
+            raise MlmsError(f"{purpose}, and --{flag} is for another question; leave it out")
 
 
 def objective_of(options: argparse.Namespace, parse: Callable[[str], Quantity]) -> Quantity:
@@ -426,8 +435,12 @@ def _on_hosts(
 
     with open_to_read(options.history).connect() as connection:
         found = on_hosts(connection, candidates, hosts, quantities_of)
+    if not found:
+        raise MlmsError(f"{options.hosts}: no host has the manifest's devices; add 'cpu' to these")
     if is_price:
-        currency = next((host.currency for host in hosts if host.currency), "")
+        currency = next((host.currency for host in hosts if host.currency), None)
+        if currency is None:
+            raise MlmsError(f"{options.hosts}: no host has a price; write one of an hour to each")
         say(f"price is that of a million inputs, in {currency}")
         found = without_dearer(found, say)
     return found, Remembered(found, question.objective)

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_mlms.cli.advise import candidates_of, means_of, objective_of
+from pytest_mlms.cli.advise import OF_MEASURING, candidates_of, means_of, objective_of, refuse
 from pytest_mlms.cli.arguments import output_width, say
 from pytest_mlms.core.errors import MlmsError
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _ZOO = "manifests"
 """The folder of manifests where neither the command nor the project names one."""
 _SEED = 1  # of the bootstrap: the same data gives the same ranking
+_OF_ANOTHER = ("limits", "batch_sizes", "threads", "options", "hosts", "tolerance", *OF_MEASURING)
 
 
 def advise_by_data(options: argparse.Namespace) -> int:
@@ -29,11 +30,7 @@ def advise_by_data(options: argparse.Namespace) -> int:
     from pytest_mlms.decide.advice.trial import dataset_text
     from pytest_mlms.show.report.advice import best_of, ranking_of
 
-    for name in ("limits", "batch_sizes", "threads", "options", "replay", "hosts"):
-        if getattr(options, name):
-            flag = {"limits": "subject-to", "options": "option"}.get(name, name.replace("_", "-"))
-            problem = f"--data ranks models by their answers, and --{flag} is for another question"
-            raise MlmsError(f"{problem}; leave it out, and ask about the best one in a second run")
+    refuse(options, "--data ranks models by their answers", _OF_ANOTHER)
     trial = _tried(options)
     for line in ranking_of(trial, output_width()):
         print(line)

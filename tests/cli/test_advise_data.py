@@ -170,6 +170,8 @@ def test_another_quantity_may_be_the_objective(run: Run) -> None:
     [
         (["--data", "nowhere"], "there is no nowhere"),
         (["--data", "photos", "--threads", "2"], "leave it out"),
+        (["--data", "photos", "--budget", "1min"], "--budget is for another question"),
+        (["--data", "."], "name another folder by --mlms-results"),
         (["--data", "photos", "--objective", "max throughput"], "ranked by their answers"),
         (["--data", "photos", "--objective", "min top1"], "write max"),
         (["--data", "photos", "--task", "ocr"], "no manifest of ocr in zoo"),
@@ -263,3 +265,18 @@ def test_objects_of_a_coco_file_are_for_detectors_whose_classes_have_its_names(r
     assert "1 categories, car" in output
     assert "refused: numbers (zoo/numbers.yaml): " in output
     assert "the model's classes have no names here" in output
+
+
+def test_what_cannot_be_read_or_has_too_large_a_number_is_told(run: Run) -> None:
+    write("nameless", outputs=outputs(None))
+    Path("photos/7").rename("photos/12")
+    status, output, _ = run("zoo/nameless.yaml", "--data", "photos")
+    assert status == 1
+    assert "12" in output
+    assert "no model answers for this data" in output
+    Path("one/3").mkdir(parents=True)
+    next(Path("photos/3").iterdir()).rename("one/3/one.png")
+    write("twin")
+    status, output, _ = run("zoo/digits.yaml", "zoo/twin.yaml", "--data", "one")
+    assert status == 0
+    assert "1 input doesn't tell these apart" in output

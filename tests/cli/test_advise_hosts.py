@@ -168,6 +168,22 @@ def test_what_the_history_does_not_know_is_said(run: Run) -> None:
     assert "run pytest on these hosts" in output
 
 
+def test_runs_before_a_change_say_nothing_of_a_host_today(
+    run: Run, lines: list[dict[str, Any]]
+) -> None:
+    add_fleet(lines, {"changed": Ran("Changed", 0.25, 8)}, first=100)
+    add_fleet(lines, {"changed": Ran("Changed", 2.0, 1)}, first=200)
+    prices = {"slow": "1 USD/h", "changed": "1 USD/h"}
+    status, output, _ = run(prices, *PRICE)
+    assert status == 0
+    assert "a single run since its throughput changed" in output
+    assert "on slow is shown to fit, but not to be the best" in output
+    add_fleet(lines, {"changed": Ran("Changed", 2.0, 2)}, first=300)
+    status, output, _ = run(prices, *PRICE)
+    assert "on slow is the best within the limits by the history" in output
+    assert "runs from 2026-01-01 to 2026-01-08, those of others from 2026-07" in output
+
+
 def test_hosts_of_one_class_share_their_runs_and_the_cheaper_one_counts(run: Run) -> None:
     prices = {"fast": "2 USD/h", "twin": "1.9 USD/h", "slow": "1 USD/h"}
     status, output, errors = run(prices, *PRICE)
@@ -210,10 +226,14 @@ def test_a_gpu_that_the_manifest_names_is_known_by_its_own_runs(
     assert status == 0, output + errors
     assert "cuda:0 b8 t1 on gpu1 is shown to fit, but not to be the best: the history" in output
     assert "onnxruntime b8 t1 on gpu1: the history has no run on gpu1" in output
-    assert "cuda:0 b8 t1 on slow: the history has no run on slow" in output
+    assert "cuda:0 b8 t1 on slow" not in output  # which has no GPU
     assert "# on gpu1: Host" in output
     assert "H200" in output
     assert yaml.safe_load(output[output.index("# in m/") :])["evaluate"]["devices"] == ["cuda:0"]
+    on_cpu = [{**line, "device": "cpu"} for line in on_gpu]
+    add_fleet(on_cpu, {"gpu1": Ran("Host", 1.0, 20)}, first=200)  # hundreds of newer points
+    status, output, errors = run({"slow": "1 USD/h", "gpu1": "9 USD/h"}, *PRICE)
+    assert "cuda:0 b8 t1 on gpu1 is the best within the limits by the history" in output
 
 
 @pytest.mark.parametrize(
@@ -244,11 +264,15 @@ def test_a_mistake_in_the_file_of_hosts_is_told_with_its_line(
         (["--hosts", "h.yaml", "--objective", "min price"], "name one by --history"),
         (["--objective", "min price"], "name their file by --hosts"),
         (["--objective", "max price", "--hosts", "h.yaml", "--history", "h"], "'price'"),
+        (["--hosts", "h.yaml", "--history", "h.sqlite", *PRICE, "--budget", "1min"], "--budget is"),
+        (["--hosts", "h.yaml", "--history", "h.sqlite", *PRICE, "--replay", "r"], "--replay is"),
+        (["--hosts", "no.yaml", "--history", "h.sqlite", *PRICE], "no host has a price"),
     ],
 )
 def test_a_command_without_what_it_needs_says_so(
     run: Run, capsys: pytest.CaptureFixture[str], words: list[str], told: str
 ) -> None:
     Path("h.yaml").write_text("hosts: {slow: {price: 1 USD/h}}")
+    Path("no.yaml").write_text("hosts: {slow: }")
     assert main(["advise", "m/digits.yaml", *words]) == 2
     assert told in capsys.readouterr().err

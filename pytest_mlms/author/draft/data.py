@@ -376,7 +376,7 @@ def pack_arrays(target: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> Non
                     np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
     except OSError as error:
         problem = f"{target} can't be written: {error.strerror}"
-        raise MlmsError(f"{problem}; make room, or name another place with --output") from error
+        raise MlmsError(f"{problem}; make room, or name another place") from error
 
 
 def pack_folder(folder: Path, target: Path) -> None:
@@ -392,7 +392,8 @@ def _pack(target: Path, folder: Path, files: Iterable[str], texts: Mapping[str, 
     try:
         size = sum((folder / name).stat().st_size for name in names)
     except OSError as error:
-        raise MlmsError(f"{error.filename} can't be read: {error.strerror}") from error
+        problem = f"{error.filename} can't be read: {error.strerror}"
+        raise MlmsError(f"{problem}; put it there, or leave it out") from error
     if size > _MOST_BYTES:
         problem = f"{folder} has {size / 2**30:.1f} GiB"
         raise MlmsError(f"{problem}; name a part of it, or an archive that you have packed")
@@ -401,9 +402,15 @@ def _pack(target: Path, folder: Path, files: Iterable[str], texts: Mapping[str, 
             for name, content in texts.items():
                 archive.writestr(zipfile.ZipInfo(name, _DATE), content)
             for name in names:
-                archive.writestr(zipfile.ZipInfo(name, _DATE), (folder / name).read_bytes())
-    except FileNotFoundError as error:
-        raise MlmsError(f"there is no {error.filename}; put it there, or leave it out") from error
+                archive.writestr(zipfile.ZipInfo(name, _DATE), _content(folder / name))
     except OSError as error:
         problem = f"{target} can't be written: {error.strerror}"
-        raise MlmsError(f"{problem}; make room, or name another place with --output") from error
+        raise MlmsError(f"{problem}; make room, or name another place") from error
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        problem = f"{path} can't be read: {error.strerror}"
+        raise MlmsError(f"{problem}; let it be read, or leave it out") from error

@@ -112,8 +112,12 @@ def fit(
 ) -> tuple[list[LoadedManifest], dict[str, str]]:
     """Return manifests with the data in place of their datasets, and why others aren't for it.
 
-    All leave out the same elements, which nobody can read; these are told.
+    All leave out the same elements, which nobody can read; these are told. Raises MlmsError where
+    archives would be written into the data.
     """
+    if data.path.is_dir() and means.archives.resolve().is_relative_to(data.path.resolve()):
+        problem = f"{means.archives} is in it, and what is written there would become data"
+        raise MlmsError(f"{data.path}: {problem}; name another folder by --mlms-results")
     refused: dict[str, str] = {}
     unread: dict[str, dict[str, str]] = {}
     fitting: dict[str, LoadedManifest] = {}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +21,9 @@ _PRICE = re.compile(r"(\d+(?:\.\d+)?)\s*([^\s\d/]+)\s*/\s*h")
 _FORM = "write it as in 'hosts: {gpu1: {price: 2.1 USD/h}}'"
 _INPUTS_OF_PRICE = 1e6
 _SECONDS_OF_HOUR = 3600
+_BEFORE = 3  # runs that show a level
+_APART = math.log(1.05)
+_LEAST = 1e-12  # in place of a value that has no logarithm
 
 
 class Host(NamedTuple):
@@ -32,6 +37,21 @@ class Host(NamedTuple):
         """Return the price of a million inputs, of which so many are done in a second."""
         assert self.price is not None, "hosts without a price aren't compared by it"
         return self.price / _SECONDS_OF_HOUR * _INPUTS_OF_PRICE / throughput
+
+
+def runs_since_change(values: Sequence[float]) -> int:
+    """Return how many of the last runs, the newest last, are of one level: all, but for a change.
+
+    At a change the runs since and those before are further apart than each of both scatter, and
+    than a twentieth. Runs before it are of other software, or of another state of the machine.
+    """
+    logs = [math.log(max(value, _LEAST)) for value in values]
+    for count in range(1, len(logs) - _BEFORE + 1):
+        before, since = sorted(logs[:-count]), sorted(logs[-count:])
+        gap = max(since[0] - before[-1], before[0] - since[-1])
+        if gap > max(before[-1] - before[0], since[-1] - since[0], _APART):
+            return count
+    return len(logs)
 
 
 def read_hosts(path: Path) -> list[Host]:
@@ -62,6 +82,7 @@ def _host(name: str, keys: object, place: Place) -> Host:
     if not keys:
         return Host(name, None, "")
     found = _PRICE.fullmatch(str(keys["price"]).strip())
-    if found is None or not float(found[1]):
+    price = float(found[1]) if found else 0.0
+    if found is None or not 0 < price < math.inf:
         raise MlmsError(f"{place}: {keys['price']!r} is no price of an hour above 0; {_FORM}")
-    return Host(name, float(found[1]), found[2])
+    return Host(name, price, found[2])

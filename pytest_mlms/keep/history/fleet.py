@@ -10,13 +10,13 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 
 from pytest_mlms.core.quantities import QUANTITIES
 from pytest_mlms.core.records import Estimate
 from pytest_mlms.core.statistics import Interval
 from pytest_mlms.decide.advice.candidates import Candidate
-from pytest_mlms.decide.advice.hosts import LAST_RUNS, Host
+from pytest_mlms.decide.advice.hosts import LAST_RUNS, Host, runs_since_change
 from pytest_mlms.decide.advice.measuring import widened
 from pytest_mlms.decide.advice.parsing import PRICE
 from pytest_mlms.decide.advice.record import Answers, UnknownError
@@ -29,10 +29,6 @@ from pytest_mlms.provide.cases import Case
 
 _FEWEST = 2
 """Runs that show by how much runs differ."""
-_APART = 1.05
-"""By what factor a run is outside of others."""
-_NEWEST = 200
-"""Points of a host by which its class is known: older ones may be of other hardware."""
 
 _OF_MACHINE = ("machine", "core_kinds", "quantity")
 _OF_CALLS = ("batch_size", "threads", "cores")
@@ -72,33 +68,39 @@ class Remembered:
         self._candidates = candidates
         self._objective = objective
         self._timed: list[deque[dict[str, float]]] = [deque() for _ in candidates]
+        self._days: dict[int, tuple[str, str]] = {}
 
     def prepare(self, number: int) -> None:
-        """Raise UnknownError where runs, quantities or the price are missing."""
+        """Take the newest runs of a candidate; raises UnknownError where it isn't known enough.
+
+        They are those since one of what was timed changed, and of answers the last one.
+        """
         candidate = self._candidates[number]
-        runs = candidate.runs
         is_price = self._objective == PRICE.name
-        if is_price and candidate.host.price is None:
-            raise UnknownError(f"{candidate.host.name} has no price in the file")
-        if not candidate.machine:
-            where = f"{candidate.host.name} with {candidate.case.device}"
-            raise UnknownError(f"the history has no run on {where}")
-        timed = {n: each for n, each in runs.items() if QUANTITIES[n].kind == "performance"}
-        missing = [name for name in runs if not runs[name]]
-        if missing:
-            known = f"no {' and no '.join(missing)} of it on {candidate.machine}"
-            raise UnknownError(f"the history has {known}")
-        count = min(map(len, timed.values()))
+        _check_known(candidate, is_price)
+        timed = {n: r for n, r in candidate.runs.items() if QUANTITIES[n].kind == "performance"}
+        since = {name: runs_since_change([run.value for run in timed[name]]) for name in timed}
+        name = min(since, key=since.__getitem__)
+        count = since[name]
         if count < _FEWEST:
-            raise UnknownError("the history has a single run, which doesn't show how runs differ")
-        for at in range(-count, 0):
-            values = {name: each[at].value for name, each in timed.items()}
+            changed = f" since its {name} changed" if count < len(timed[name]) else ""
+            problem = f"a single run{changed}, which doesn't show how runs differ"
+            raise UnknownError(f"the history has {problem}")
+        used = [run for runs in timed.values() for run in runs[-count:]]
+        used += [runs[-1] for name, runs in candidate.runs.items() if name not in timed]
+        days = sorted(run.started[:10] for run in used)
+        self._days[number] = (days[0], days[-1])
+        for at in range(1, count + 1):
+            values = {name: runs[-at].value for name, runs in timed.items()}
             if is_price:
                 values[PRICE.name] = candidate.host.price_at(values["throughput"])
             self._timed[number].append(values)
 
     def measure(self, number: int) -> Process:
-        """Return the next run, the oldest first; raises NoFurtherRun."""
+        """Return the next run, the newest first; raises NoFurtherRun.
+
+        A host that has few of them is so compared with what others are now.
+        """
         if not self._timed[number]:
             raise NoFurtherRun
         return Process(self._timed[number].popleft(), 0.0, {})
@@ -121,16 +123,28 @@ class Remembered:
         return nullcontext()
 
     def doubts(self, number: int) -> str:
-        """Return how old the runs are, and what the last one differs in from those before."""
-        runs = self._candidates[number].runs
-        first = min(each[0].started for each in runs.values())
-        last = max(each[-1].started for each in runs.values())
-        text = f"runs from {first[:10]} to {last[:10]}; software may have changed since"
-        for name, each in runs.items():
-            before = [point.value for point in each[:-1]]
-            if before and not min(before) / _APART <= each[-1].value <= max(before) * _APART:
-                text += f"; {name} of the last one is outside of those before"
-        return text
+        """Return how old the runs are that it was compared by."""
+        own = self._days[number]
+        others = [each for other, each in self._days.items() if other != number]
+        text = f"runs from {own[0]} to {own[1]}"
+        if others:
+            first, last = min(each[0] for each in others), max(each[1] for each in others)
+            text += f", those of others from {first} to {last}"
+        return f"{text}; software may have changed since"
+
+
+def _check_known(candidate: HostedCandidate, is_price: bool) -> None:
+    """Raise UnknownError where a candidate's price, host or one of its quantities is missing."""
+    host = candidate.host
+    if is_price and host.price is None:
+        raise UnknownError(f"{host.name} has no price in the file")
+    if not candidate.machine:
+        where = f"{host.name} with {candidate.case.device}"
+        raise UnknownError(f"the history has no run on {where}")
+    missing = [name for name, runs in candidate.runs.items() if not runs]
+    if missing:
+        known = f"no {' and no '.join(missing)} of it on {candidate.machine}"
+        raise UnknownError(f"the history has {known}")
 
 
 def _estimate(point: PointRow) -> Estimate:
@@ -146,17 +160,30 @@ def on_hosts(
     hosts: Sequence[Host],
     quantities_of: Callable[[Candidate], Collection[str]],
 ) -> list[HostedCandidate]:
-    """Return candidates on each host, whose class of machine is that of its newest runs."""
+    """Return candidates on each host, whose class of machine is that of its newest runs.
+
+    A host whose newest run saw no GPU has only those on the CPU.
+    """
     machines = {host: _machines_of(connection, host.name) for host in hosts}
     found = []
     for candidate in candidates:
         case, names = candidate.case, quantities_of(candidate)
+        kind = device_kind(case.device)
         known = _runs_of(connection, case, names)
         for host in hosts:
-            machine = machines[host].get(device_kind(case.device), "")
+            machine = machines[host].get(kind, "")
+            if not machine and _is_without_gpu(connection, host.name, machines[host]):
+                continue
             runs = {name: known.get((machine, name), ()) for name in names}
             found.append(HostedCandidate(case, candidate.options, host, machine, runs))
     return found
+
+
+def _is_without_gpu(connection: Connection, host: str, machines: Mapping[str, str]) -> bool:
+    """Return whether the newest run's class of machine, which has GPUs, is that of the CPU."""
+    run = schema.run.c
+    query = select(run.machine_class).where(run.host == host).order_by(run.started.desc()).limit(1)
+    return "cpu" in machines and connection.scalar(query) == machines["cpu"]
 
 
 def without_dearer(
@@ -178,14 +205,18 @@ def without_dearer(
 
 
 def _machines_of(connection: Connection, host: str) -> dict[str, str]:
-    """Return the class of machine of a host by kind of device."""
+    """Return the class of machine of a host's newest run by kind of device."""
     point, series = schema.point.c, schema.series.c
+    newest = (
+        select(point.series, func.max(point.started).label("started"))
+        .where(point.host == host)
+        .group_by(point.series)
+        .subquery()
+    )
     query = (
         select(series.parts)
-        .join_from(schema.point, schema.series, series.id == point.series)
-        .where(point.host == host)
-        .order_by(point.started.desc())
-        .limit(_NEWEST)
+        .join_from(newest, schema.series, series.id == newest.c.series)
+        .order_by(newest.c.started.desc(), series.id)
     )
     found: dict[str, str] = {}
     for row in connection.execute(query):
@@ -198,7 +229,8 @@ def _runs_of(
 ) -> dict[tuple[str, str], Sequence[PointRow]]:
     """Return the last runs of a performance case by class of machine and quantity.
 
-    Quantities of answers are those of the accuracy items of its model on its stack.
+    Quantities of answers are those of the accuracy items of its model on its stack. Of several
+    series that are alike but for what does not count, the one with the newest run is taken.
     """
     found: dict[tuple[str, str], Sequence[PointRow]] = {}
     for name in quantities:
@@ -213,7 +245,9 @@ def _runs_of(
         for row in connection.execute(query).all():
             if _comparable(row.parts, kind) == like:
                 runs = points(connection, row.id, LAST_RUNS, usable=True)
-                found[row.parts["machine"], name] = runs
+                key = (row.parts["machine"], name)
+                if runs and (key not in found or found[key][-1].started < runs[-1].started):
+                    found[key] = runs
     return found
 
 

@@ -227,7 +227,8 @@ def best_of(trial: Trial) -> Iterator[str]:
     elif len(leaders) == 1 and not unknown:
         yield f"{leaders[0]} is the best: each other one is surely worse"
     else:
-        yield f"{trial.inputs:,} inputs don't tell these apart; more may: {', '.join(leaders)}"
+        count = "1 input doesn't" if trial.inputs == 1 else f"{trial.inputs:,} inputs don't"
+        yield f"{count} tell these apart; more may: {', '.join(leaders)}"
     if len(trial.ranks) > 1:
         risk = f"{100 * RISK_OF_RANKING:g} %"
         yield f"the risk that one of equally good models is called the best is {risk}"

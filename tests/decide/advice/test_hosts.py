@@ -13,7 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pytest_mlms.core.errors import MlmsError
-from pytest_mlms.decide.advice.hosts import ALL_RUNS, Host, read_hosts
+from pytest_mlms.decide.advice.hosts import (
+    ALL_RUNS,
+    LAST_RUNS,
+    Host,
+    read_hosts,
+    runs_since_change,
+)
 from pytest_mlms.decide.advice.search import Advice, Goal, NoFurtherRun, Process, search
 
 SHARED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -56,6 +62,34 @@ def test_any_other_content_is_refused_with_its_line(tmp_path: Path, content: obj
 def test_the_price_of_a_million_inputs_is_that_of_their_time() -> None:
     host = Host("gpu1", 3.6, "USD")
     assert host.price_at(1000) == pytest.approx(1.0)  # 1,000 s at 0.001 USD
+
+
+def test_a_price_that_is_no_number_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "hosts.yaml"
+    for price in ("0.0 USD/h", f"{'9' * 400} USD/h", "-1 USD/h", "2.1", "2.1 USD", "USD/h", "null"):
+        path.write_text(f"hosts:\n  gpu1: {{price: {price}}}\n")
+        with pytest.raises(MlmsError, match=r"hosts\.yaml:2: .* is no price of an hour above 0"):
+            read_hosts(path)
+
+
+@given(st.lists(st.floats(1e-6, 1e6), max_size=LAST_RUNS))
+def test_runs_since_a_change_are_all_above_or_below_those_before(values: list[float]) -> None:
+    count = runs_since_change(values)
+    assert count == len(values) or 1 <= count <= len(values) - 3
+    if count == len(values):
+        return
+    before, since = values[:-count], values[-count:]
+    assert max(before) < min(since) or max(since) < min(before)
+
+
+def test_a_change_is_told_from_noise() -> None:
+    assert runs_since_change([1.0, 1.01, 0.99, 1.0, 2.0, 2.02]) == 2
+    assert runs_since_change([1.0, 1.01, 0.99, 1.0, 1.01, 2.0]) == 1
+    assert runs_since_change([3.0, 3.1, 3.0, 1.0, 1.01, 1.02, 1.01]) == 4
+    assert runs_since_change([1.0, 1.0, 1.0, 1.04, 1.04]) == 5  # less than a twentieth
+    scatter = random.Random(5)
+    noise = [[scatter.lognormvariate(0, 0.2) for _ in range(LAST_RUNS)] for _ in range(500)]
+    assert sum(runs_since_change(values) < LAST_RUNS for values in noise) <= 0.05 * 500
 
 
 def judged(runs: Sequence[Sequence[float]]) -> Advice:
