@@ -171,18 +171,27 @@ def _run(words: Sequence[str]) -> int:
 class _Parser(argparse.ArgumentParser):
     """A parser whose paths may begin at the home, as in pytest's options.
 
-    Unknown arguments are its own error, with its own usage, not the usage of the parser above.
+    An option must be written in full: a beginning that is enough today may not be so with the next
+    release. Unknown arguments are its own error, with its own usage, not that of the parser above.
     """
 
     def __init__(self, **arguments: Any) -> None:
-        super().__init__(**arguments)
+        super().__init__(allow_abbrev=False, **arguments)
         self.register("type", Path, lambda text: Path(os.path.expanduser(text)))
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         options, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{self._meant(unknown[0])}")
         return options, unknown
+
+    def _meant(self, word: str) -> str:
+        """Return the option that a word may mean, as a question."""
+        from pytest_mlms.core.text import close_words
+
+        known = [name for name in self._option_string_actions if name.startswith("--")]
+        close = close_words(word.partition("=")[0], known, 1, 0.8) if word.startswith("--") else []
+        return f"; did you mean {close[0]}?" if close else ""
 
 
 def _parser(subcommands: Iterable[str]) -> argparse.ArgumentParser:

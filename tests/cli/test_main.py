@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from pytest_mlms.cli.main import main, run_in_job
+from pytest_mlms.cli.main import _SUBCOMMANDS, _parser, main, run_in_job
 
 MLMS = Path(sys.executable).parent / "mlms"
 SUBCOMMANDS = ["schema", "lint", "describe", "judge", "worker", "stack"]
@@ -48,6 +50,23 @@ def test_what_a_subcommand_does_not_take_is_told_with_its_own_usage(
     assert last == f"{command}: error: unrecognized arguments: {words.rsplit(maxsplit=1)[-1]}"
 
 
+def test_an_option_must_be_written_in_full(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["predict", "m.yaml", "x.png", "--layer"])
+    assert "arguments: --layer; did you mean --layers?" in capsys.readouterr().err
+    for parser in parsers_below(_parser(_SUBCOMMANDS)):
+        assert not parser.allow_abbrev, parser.prog
+
+
+def parsers_below(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """Yield a parser and those of its subcommands."""
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                yield from parsers_below(below)
+
+
 def test_paths_may_begin_at_the_home(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -78,6 +97,7 @@ def test_the_shell_completes_subcommands_and_options(
 
 IMPORTED = """
 import sys
+from collections.abc import Iterator
 from pytest_mlms.cli.main import main
 main(["stack", "list"])
 print("imported:", *{"numpy", "psutil", "onnx", "scipy"} & set(sys.modules))
@@ -92,6 +112,7 @@ def test_a_subcommand_imports_nothing_that_only_others_need(tmp_path: Path) -> N
 
 INTERRUPTED = """
 import sys
+from collections.abc import Iterator
 class Interrupting:
     def find_spec(self, name, path, target=None):
         if name in ("pydantic", "yaml"):

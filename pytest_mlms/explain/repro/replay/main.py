@@ -88,6 +88,7 @@ def _cannot_run(text: str) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python repro.zip",
+        allow_abbrev=False,
         description="Replay a failure that pytest-mlms saw. Exit status: 0 reproduced, "
         "1 not reproduced, 2 it couldn't run, 3 undecided, 130 interrupted.",
     )
