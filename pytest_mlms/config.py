@@ -331,18 +331,11 @@ def _check_document(name: str, path: Path | None, config: pytest.Config) -> None
     """Refuse a file that can't be made."""
     if path is None:
         return
-    source = source_of(config, f"mlms_{name}")
-    if os.path.isdir(path):
-        raise pytest.UsageError(f"{source}: {path} is a folder; name a file")
-    if os.path.exists(path) and not os.path.isfile(path):
-        problem = f"{path} is a device, a pipe or a socket"  # which is never replaced
-        raise pytest.UsageError(f"{source}: {problem}; name a file")
-    if not os.path.isdir(path.parent):
-        problem = f"there is no folder {path.parent}"
-        raise pytest.UsageError(f"{source}: {problem}; make it, or name a file in another one")
-    if not os.access(path.parent, os.W_OK | os.X_OK):
-        problem = f"{path.parent} can't be written"
-        raise pytest.UsageError(f"{source}: {problem}; grant access, or name a file elsewhere")
+    from pytest_mlms.core.files import output_problem
+
+    problem = output_problem(path)
+    if problem:
+        raise pytest.UsageError(f"{source_of(config, f'mlms_{name}')}: {problem}")
 
 
 def _check_trace(options: Config, config: pytest.Config) -> None:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.files import output_problem
 from pytest_mlms.core.text import visible
 from pytest_mlms.provide.artifacts.fetch import default_cache
 from pytest_mlms.provide.stacks.shown_steps import shown_step
@@ -281,6 +283,13 @@ def seconds_above_0(text: str) -> float:
     if math.isfinite(seconds) and seconds > 0:
         return seconds
     raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
+
+
+def check_output(path: Path, option: str) -> None:
+    """Raise MlmsError where a file can't be written, before the work that it is for."""
+    problem = output_problem(path)
+    if problem:
+        raise MlmsError(f"{option}: {problem}")
 
 
 def output_width() -> int:

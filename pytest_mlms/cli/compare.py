@@ -19,6 +19,7 @@ from pytest_mlms.cli.arguments import (
     add_columns_and_labels,
     add_predictors,
     add_results,
+    check_output,
     print_error,
     say,
     show_step,
@@ -180,8 +181,8 @@ def _target(options: argparse.Namespace, model: ModelFiles) -> Path:
         raise MlmsError(f"--keep {path}: the name of a manifest ends in .yaml")
     if options.keep and path.exists() and not options.force:
         raise MlmsError(f"{path} is there already; --force replaces it")
-    if options.keep and not path.parent.is_dir():
-        raise MlmsError(f"there is no folder {path.parent}; make it, or name another with --keep")
+    if options.keep:
+        check_output(path, "--keep")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -20,6 +20,7 @@ from pytest_mlms.cli.arguments import (
     add_more_requirements,
     add_results,
     add_session_arguments,
+    check_output,
     child_options,
     of_project,
     output_width,
@@ -440,6 +441,8 @@ def _export(options: argparse.Namespace) -> int:
     from pytest_mlms.keep.history.export import export_lines
     from pytest_mlms.keep.history.store import open_to_read
 
+    if options.file != "-":
+        check_output(Path(options.file), "FILE")
     with open_to_read(options.history).connect() as connection:
         lines = export_lines(connection)
         if options.file == "-":

@@ -27,6 +27,7 @@ from pytest_mlms.cli.arguments import (
     add_columns_and_labels,
     add_predictors,
     add_stacks,
+    check_output,
     positive,
     say,
     show_step,
@@ -227,10 +228,7 @@ def _target(options: argparse.Namespace, models: Sequence[ModelFiles]) -> Path:
     path = options.output or Path(f"{file_stem(models[0].graph.name)}.yaml")
     if path.suffix not in _SUFFIXES:
         raise MlmsError(f"--output {path}: the name of a manifest ends in .yaml")
-    if path.is_dir():
-        raise MlmsError(f"--output {path} is a folder; name a file in it: {path}/NAME.yaml")
-    if not path.parent.is_dir():
-        raise MlmsError(f"there is no folder {path.parent}; make it, or name another --output")
+    check_output(path, "--output")
     if path.exists() and not options.force:
         advice = "--force replaces it, --output FILE writes another one"
         raise MlmsError(f"{path} is there already; {advice}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
 import shutil
 import tempfile
@@ -13,7 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_mlms.cli.arguments import add_budget, add_making, making_of, print_error, show_step
+from pytest_mlms.cli.arguments import (
+    add_budget,
+    add_making,
+    check_output,
+    making_of,
+    print_error,
+    show_step,
+)
 
 if TYPE_CHECKING:
     from pytest_mlms.explain.reduce.result import Reduction
@@ -129,20 +135,7 @@ def _check_files(options: argparse.Namespace) -> None:
         raise MlmsError(f"{out} has the suffix of the inputs beside it; name FILE.onnx with --out")
     if options.check and beside.resolve() in given:
         raise MlmsError(f"{beside} would be overwritten; name another file with --out")
-    _check_folder(out)
-
-
-def _check_folder(out: Path) -> None:
-    """Raise MlmsError where a result can't be written, before a search of minutes."""
-    from pytest_mlms.core.errors import MlmsError
-
-    folder = out.absolute().parent
-    if not folder.is_dir():
-        raise MlmsError(f"there is no folder {out.parent}; make it, or name another with --out")
-    if out.is_dir():
-        raise MlmsError(f"{out} is a folder; name a file with --out")
-    if not os.access(folder, os.W_OK):
-        raise MlmsError(f"{out.parent} can't be written into; name another file with --out")
+    check_output(out, "--out")
 
 
 def _is_replayed(bundle: Bundle, options: argparse.Namespace) -> bool:

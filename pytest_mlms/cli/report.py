@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from pytest_mlms.cli.arguments import check_output
 from pytest_mlms.core.errors import MlmsError
 
 _HTML = "report.html"
@@ -53,10 +54,7 @@ def _report(options: argparse.Namespace) -> int:
     """Write the report and print its path; return 0 whatever the verdicts are."""
     write = _write_markdown if options.upgrade_report else _write_html
     out = options.out or Path(_MARKDOWN if options.upgrade_report else _HTML)
-    if not out.parent.is_dir():
-        raise MlmsError(f"{out}: there is no folder {out.parent}; make it")
-    if out.is_dir():
-        raise MlmsError(f"{out} is a folder; name a file with --out")
+    check_output(out, "--out")
     write(options, out)
     print(out)
     return 0

@@ -14,7 +14,13 @@ from dataclasses import replace as but
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_mlms.cli.arguments import add_making, making_of, print_error, show_step
+from pytest_mlms.cli.arguments import (
+    add_making,
+    check_output,
+    making_of,
+    print_error,
+    show_step,
+)
 from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.explain.repro.replay.main import (
     AGREED,
@@ -169,6 +175,7 @@ def _repro(options: argparse.Namespace) -> int:
     path = options.out or Path(f"repro-{plain[:_LONGEST_NAME]}.zip")
     if path.exists() and not options.force:
         raise MlmsError(f"{path} is there; name another with --out, or overwrite it with --force")
+    check_output(path, "--out")
     bundle = bundle_of_item(found, making_of(options, options.quantity))
     with tempfile.TemporaryDirectory(prefix="mlms-repro-") as folder:
         if options.without_model:

@@ -17,6 +17,7 @@ from pytest_mlms.cli.arguments import (
     add_cache,
     add_folders,
     add_predictors,
+    check_output,
     output_width,
     positive,
     print_error,
@@ -173,6 +174,8 @@ def _lock(options: argparse.Namespace) -> int:
     def lock(stack: Stack) -> None:
         if not stack.requirements:
             raise StackError(f"stack {stack.name} has no requirements; only those can be locked")
+        if stack.lock is not None:
+            check_output(stack.lock, f"stack {stack.name}")
         unlocked = replace(stack, lock=None)
         interpreter = base_interpreter(stack)
         made = provide(unlocked, interpreter, options.cache, _printer(stack))

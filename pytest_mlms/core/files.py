@@ -44,6 +44,19 @@ def write_atomically(path: Path, data: bytes | str) -> None:
         temporary.write_bytes(content)
 
 
+def output_problem(path: Path) -> str:
+    """Return why a file can't be written, and what to do; "" where it can be."""
+    if os.path.isdir(path):
+        return f"{path} is a folder; name a file"
+    if os.path.exists(path) and not os.path.isfile(path):
+        return f"{path} is a device, a pipe or a socket; name a file"  # which is never replaced
+    if not os.path.isdir(path.parent):
+        return f"there is no folder {path.parent}; make it, or name a file in another one"
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        return f"{path.parent} can't be written; grant access, or name a file elsewhere"
+    return ""
+
+
 def free_space(folder: Path) -> int | None:
     """Return the bytes that are free on a folder's disk; None for a file system that counts none.
 

@@ -125,7 +125,7 @@ def test_two_frameworks_are_compared_by_the_stacks_that_are_for_them(
         (["net.onnx", "--old", "here", "--new", "here+A=1", "--keep", "a.txt"], "ends in .yaml"),
         (
             ["net.onnx", "--old", "here", "--new", "here+A=1", "--keep", "no/a.yaml"],
-            "there is no folder no; make it, or name another with --keep",
+            "--keep: there is no folder no; make it, or name a file in another one",
         ),
     ],
 )

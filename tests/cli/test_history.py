@@ -211,3 +211,5 @@ def test_an_export_of_no_history_is_an_error(
 ) -> None:
     assert main(["history", "export", "--history", str(tmp_path / "none.sqlite")]) == 2
     assert "there is no history" in capsys.readouterr().err
+    assert main(["history", "export", "--history", str(tmp_path / "h.sqlite"), "no/e.jsonl"]) == 2
+    assert "FILE: there is no folder no; make it" in capsys.readouterr().err

@@ -124,7 +124,7 @@ def test_a_result_that_can_not_be_written_is_told_with_what_to_do(
     words = [str(pooled_network(tmp_path)), f"--inputs={tmp_path / 'in.npz'}", "--check=false"]
     assert main(["reduce", *words, f"--out={tmp_path / 'small.onnx'}"]) == USAGE
     said = capsys.readouterr().err
-    assert f"{tmp_path / 'small.onnx'} is a folder; name a file with --out" in said
+    assert f"--out: {tmp_path / 'small.onnx'} is a folder; name a file" in said
 
 
 def pooled_network(folder: Path) -> Path:

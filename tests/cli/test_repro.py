@@ -42,6 +42,13 @@ def test_a_file_that_is_there_is_not_overwritten(
     assert out.read_text() == "mine"
 
 
+def test_a_folder_that_is_not_there_is_told_before_the_bundle_is_made(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["repro", "b1", f"--mlms-results={results}", "--out=no/r.zip"]) == 2
+    assert "--out: there is no folder no; make it, or name" in capsys.readouterr().err
+
+
 def test_without_an_item_it_says_what_to_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["repro"]) == 2
     assert "name an item" in capsys.readouterr().err
