@@ -20,6 +20,7 @@ from pytest_mlms.cli.arguments import (
     add_allow_code,
     add_cache,
     add_predictors,
+    check_output,
     output_width,
     print_error,
     show_step,
@@ -105,8 +106,10 @@ class _Predicted(NamedTuple):
 
 def _predict(options: argparse.Namespace) -> int:
     """Print each stack's prediction for each input; return 1 where one of them failed."""
-    if options.save and options.save.suffix != ".npz":
-        raise MlmsError(f"--save {options.save}: arrays are kept in an .npz file; name one")
+    if options.save:
+        if options.save.suffix != ".npz":
+            raise MlmsError(f"--save {options.save}: arrays are kept in an .npz file; name one")
+        check_output(options.save, "--save")
     stacks: list[str | None] = list(dict.fromkeys(options.stacks)) or [None]
     several = len(stacks) > 1
     predictors = find_predictors(options.predictors)
@@ -202,16 +205,36 @@ def _read_words(options: argparse.Namespace, loaded: LoadedManifest) -> Iterator
         raise MlmsError("'-' is standard input, which can be read once; write it once")
     place = loaded.place("inputs")
     columns = needed_columns(loaded.manifest.inputs)
-    if len(columns) == 1 or all(word.partition(_DIGEST)[0].endswith(".npz") for word in words):
-        spec = next(iter(columns.values()), loaded.manifest.inputs[0])
+    if len(columns) < 2:
+        name, spec = next(iter(columns.items()), ("", loaded.manifest.inputs[0]))
         for word in words:
-            yield word, _value(word, spec, options.cache, place)
+            yield word, _value(_unnamed(word, name, spec, place), spec, options.cache, place)
+        return
+    are_named = any(word.partition("=")[0] in columns for word in words)
+    if not are_named and all(word.partition(_DIGEST)[0].endswith(".npz") for word in words):
+        for word in words:
+            yield word, _value(word, next(iter(columns.values())), options.cache, place)
         return
     for row in _rows(words, list(columns), place):
         values = {}
         for word, (name, spec) in zip(row, columns.items(), strict=True):
             values[name] = _value(word, spec, options.cache, place)
         yield ", ".join(row), values
+
+
+def _unnamed(word: str, name: str, spec: Input, place: Place) -> str:
+    """Return a word without the name of the only input, which may be before it.
+
+    Texts and files may have ``=`` themselves. Raises MlmsError for another name.
+    """
+    named, equals, rest = word.partition("=")
+    if not equals or spec.takes_text or os.path.exists(word):
+        return word
+    if named == name:
+        return rest
+    if re.fullmatch(r"[\w.-]+", named):
+        raise MlmsError(f"{place}: {word!r} names no input; write {name}=INPUT, or INPUT alone")
+    return word
 
 
 def _rows(words: Sequence[str], names: Sequence[str], place: Place) -> Iterator[tuple[str, ...]]:

@@ -79,6 +79,14 @@ def answers_in(output: str) -> list[str]:
     return re.findall(r"\S+ +\d+\.\d %", output)
 
 
+def test_the_name_of_the_only_input_may_be_before_it(run: Run) -> None:
+    Path("image=1.png").write_bytes(Path("1.png").read_bytes())
+    status, output, errors = run("m/digits.yaml", "0.png", "image=0.png", "image=1.png", "1.png")
+    assert (status, errors) == (0, "")
+    of_file, of_named, other, same = map(answers_in, output.split(": digits-cnn")[1:])
+    assert of_file == of_named != other == same
+
+
 def test_answers_of_several_stacks_stand_side_by_side_with_their_times(run: Run) -> None:
     words = ("m/digits.yaml", "0.png", "--stack", "here", "--stack", "here+FAST=1")
     status, output, _ = run(*words)
@@ -193,6 +201,11 @@ def test_a_file_that_is_no_picture_leaves_the_others(run: Run) -> None:
         (["m/digits.yaml", "0.png", "--stack", "nothing"], "'nothing' is neither a stack nor a"),
         (["m/digits.yaml", "0.png", "--device", "cuda:7"], "no device cuda:7: onnxruntime"),
         (["m/digits.yaml", "0.png", "--save", "o.txt"], "arrays are kept in an .npz file; name"),
+        (
+            ["none.yaml", "0.png", "--save", "no/o.npz"],
+            "--save: there is no folder no; make it, or",
+        ),
+        (["m/digits.yaml", "picture=0.png"], "names no input; write image=INPUT, or INPUT alone"),
         (["m/digits.yaml", "https://a.example/b.png"], "has no digest; write https://a.example"),
         (["m/digits.yaml", f"https://a.example/b.png#sha256=md5:{'0' * 32}"], "has no digest; "),
         (["m/digits.yaml", "https://a.example/b.png#sha256=../../../x"], "has no digest; write "),
