@@ -90,6 +90,7 @@ _INDICES = {
 _SPAN = "span_"
 _MAY_FALL = frozenset({"grown"})
 _TICK = 0.01  # seconds by which the kernel may count a wait otherwise than the clock
+_IN_USE = ".in-use"  # in the folder of a log that its process removes
 
 
 def check_answers(kind: str, number: int, facts: Mapping[str, Any]) -> None:
@@ -508,14 +509,46 @@ def temporary_log(prefix: str) -> Iterator[Path]:
     """Yield the path of an agent's log in a folder whose name begins with ``prefix``.
 
     The folder is kept where an AgentError ends the context, or another error that names the log.
+    Such folders of processes that ended without ending theirs are removed.
     """
+    _remove_abandoned(prefix)
     folder = Path(tempfile.mkdtemp(prefix=prefix))
     is_kept = False
+    with _in_use(folder):
+        try:
+            yield folder / "agent.log"
+        except MlmsError as error:
+            is_kept = isinstance(error, AgentError) or str(folder) in str(error)
+            raise
+        finally:
+            if not is_kept:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _in_use(folder: Path) -> Iterator[None]:
+    """Mark a folder as one that this process removes: with a lock that ends with the process.
+
+    The file that says so is there only while the lock is held.
+    """
+    mark = folder / _IN_USE
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        yield folder / "agent.log"
-    except MlmsError as error:
-        is_kept = isinstance(error, AgentError) or str(folder) in str(error)
-        raise
+        with contextlib.suppress(OSError):  # of a file system without locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            mark.touch()
+        yield
     finally:
-        if not is_kept:
-            shutil.rmtree(folder, ignore_errors=True)
+        mark.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _remove_abandoned(prefix: str) -> None:
+    """Remove this user's folders that are in use by processes that are no more."""
+    for mark in Path(tempfile.gettempdir()).glob(f"{prefix}*/{_IN_USE}"):
+        with contextlib.suppress(OSError), contextlib.ExitStack() as opened:
+            descriptor = os.open(mark.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            opened.callback(os.close, descriptor)
+            if os.fstat(descriptor).st_uid == os.geteuid():
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(mark.parent, ignore_errors=True)

@@ -182,6 +182,35 @@ def test_a_temporary_log_is_kept_only_where_an_agent_fails_or_an_error_names_it(
     named.parent.rmdir()
 
 
+def test_the_folder_of_a_process_that_was_killed_is_removed_by_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    program = (
+        "import os, sys, tempfile\n"
+        "tempfile.tempdir = sys.argv[1]\n"
+        "from pytest_mlms.measure.agent.channel import temporary_log\n"
+        "log = temporary_log('mlms-test-')\n"
+        "log.__enter__().write_text('loaded')\n"
+        "os._exit(0)\n"
+    )
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
+    (abandoned,) = tmp_path.iterdir()
+    failed = fail_in_log()
+    assert not abandoned.exists()
+    with temporary_log("mlms-test-") as other, temporary_log("mlms-test-") as third:
+        assert other.parent.exists()
+    assert failed.parent.exists()
+    assert not third.parent.exists()
+
+
+def fail_in_log() -> Path:
+    """Return the log that an error of an agent keeps."""
+    with pytest.raises(AgentError), temporary_log("mlms-test-") as failed:
+        raise AgentError("the agent died")
+    return failed
+
+
 BATCH = {"image": np.zeros((2, 1, 8, 8), np.float32)}
 MUTANTS = 300
 LOAD = {
