@@ -27,13 +27,11 @@ def find_program(stack: Stack) -> Path:
         if found is None:
             raise Unavailable(f"its agent, {name}, is not on PATH; install it, or name its path")
         return Path(found)
-    place = f"{stack.place}: " if stack.place else ""
+    where = f"{stack.place}: stack {stack.name}: " if stack.place else ""
     if not os.path.isfile(name):
-        raise StackError(
-            f"{place}stack {stack.name}: there is no program {name}; build it, or correct the path"
-        )
+        raise StackError(f"{where}there is no program {name}; build it, or correct the path")
     if not os.access(name, os.X_OK):
-        problem = f"{place}stack {stack.name}: {name} can't be executed"
+        problem = f"{where}{name} can't be executed"
         raise StackError(f"{problem}; chmod +x it, or write what runs it before it")
     return Path(name)
 

@@ -143,7 +143,7 @@ def test_the_command_ends_with_0_where_all_are_met(capsys: pytest.CaptureFixture
         (["--framework", "tflite", "./agent"], "--file graph=PATH"),
         (["--file", "graph", "./agent"], "write ROLE=PATH"),
         (["--file", "graph=nowhere.onnx", "./agent"], "there is no such file"),
-        (["./nowhere"], "there is no program"),
+        (["./nowhere"], f"mlms: there is no program {Path('nowhere').absolute()}; build it, or"),
         (["mlms-nowhere"], "is not on PATH"),
     ],
 )
