@@ -225,7 +225,8 @@ def best_of(trial: Trial) -> Iterator[str]:
     elif len(trial.candidates) == 1:
         yield f"{leaders[0]} is the only model that answers for this data"
     elif len(leaders) == 1 and not unknown:
-        yield f"{leaders[0]} is the best: each other one is surely worse"
+        of_able = " of those that answer" if trial.refused else ""
+        yield f"{leaders[0]} is the best{of_able}: each other one is surely worse"
     else:
         count = "1 input doesn't" if trial.inputs == 1 else f"{trial.inputs:,} inputs don't"
         yield f"{count} tell these apart; more may: {', '.join(leaders)}"
