@@ -56,6 +56,7 @@ OPTIONS = {
 }
 SERVES = {"ready": "/v2/health/ready"}
 _TIMEOUT = 60.0  # seconds
+_LONGEST_TIMEOUT = 1e6
 _LENGTH = "Inference-Header-Content-Length"
 _DTYPES = {
     "BOOL": "bool",
@@ -115,7 +116,7 @@ def load(request: Load) -> Loaded:
         path += "/versions/" + quote(options["version"])
         asked["model_version"] = options["version"]
     timeout = options.get("timeout", _TIMEOUT)
-    if timeout <= 0:
+    if not 0 < timeout <= _LONGEST_TIMEOUT:
         raise ValueError("timeout is %r; write the seconds to wait for an answer" % timeout)
     server = open_server(request, SERVES["ready"])
     asking = Connection(server, server.timeout)
@@ -125,13 +126,16 @@ def load(request: Load) -> Loaded:
         of_server = _content(asking.ask("GET", "/v2").body, "/v2")
         inputs = _signature(options.get("inputs"), described.get("inputs"), "inputs")
         outputs = _signature(options.get("outputs"), described.get("outputs"), "outputs")
-    except BaseException:
+        extensions = of_server.get("extensions") or []
+        binary = options.get("binary", "binary_tensor_data" in extensions)
+    except BaseException as error:
         asking.close()
         close_server(server)
+        if isinstance(error, (TypeError, KeyError, AttributeError)):
+            text = "the server's metadata aren't of the protocol: %s: %s"
+            raise ServerError(text % (type(error).__name__, error)) from None
         raise
     asking.close()
-    extensions = of_server.get("extensions") or []
-    binary = options.get("binary", "binary_tensor_data" in extensions)
     facts = {"server": quoted("%s %s" % (of_server.get("name"), of_server.get("version")))}
     if described.get("versions"):
         facts["model_versions"] = quoted(str(described["versions"]))
@@ -204,7 +208,13 @@ def _takes_threads(request):
 def _signature(option: Optional[str], described: Any, side: str) -> List[Tensor]:
     """Return the tensors of a side, as an option has them, or else as the server tells them."""
     if option:
-        return read_tensors(option)
+        tensors = read_tensors(option)
+        for tensor in tensors:
+            if tensor.dtype not in _DATATYPES and (tensor.dtype or side == "inputs"):
+                text = "options: %s: %r is of type %r; write one of %s"
+                known = ", ".join(sorted(_DATATYPES))
+                raise ValueError(text % (side, tensor.name, tensor.dtype, known))
+        return tensors
     found = []
     for tensor in described or ():
         if not isinstance(tensor, dict) or not {"name", "datatype", "shape"}.issubset(tensor):
@@ -295,15 +305,19 @@ def _array(output, data):
     if isinstance(data, bytes) and dtype == "string":
         return numpy.array(_texts(data), object).reshape(shape)
     if isinstance(data, bytes):
-        kind = numpy.dtype(dtype).newbyteorder("<")
-        return numpy.frombuffer(data, kind).astype(dtype, copy=False).reshape(shape)
+        little = numpy.dtype(dtype).newbyteorder("<")
+        return numpy.frombuffer(data, little).astype(dtype, copy=False).reshape(shape)
     if dtype == "string":
         return numpy.array(data, object).reshape(shape)
     given = numpy.asarray(data)
-    kinds = {"b": "b", "u": "iu", "i": "iu", "f": "iufO"}[numpy.dtype(dtype).kind]
+    kind = numpy.dtype(dtype).kind
+    if kind == "u" and given.dtype.kind == "f":  # as of numbers of 64 bits beside small ones
+        given = numpy.asarray(data, object)
+    kinds = {"b": "b", "u": "iuO", "i": "iu", "f": "iufO"}[kind]
     is_right = given.dtype.kind in kinds or not given.size
     if given.dtype.kind == "O":  # null is NaN, or an infinity
-        is_right = is_right and all(type(each) in (int, float, type(None)) for each in given.flat)
+        taken = (int,) if kind == "u" else (int, float, type(None))
+        is_right = is_right and all(type(each) in taken for each in given.flat)
     with numpy.errstate(over="ignore"):
         made = given.astype(dtype)
     if is_right and made.dtype.kind == "f":

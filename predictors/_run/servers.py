@@ -56,8 +56,8 @@ class ServerError(RuntimeError):
 def quoted(text: str, longest: int = _LONGEST_TEXT) -> str:
     """Return what a server says in one line, without control characters and without the token."""
     token = os.environ.get(TOKEN_VARIABLE, "").strip()
-    if token:
-        text = text.replace(token, "***")
+    for written in (token, json.dumps(token)[1:-1], repr(token)[1:-1]) if token else ():
+        text = text.replace(written, "***")
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:longest]
 
 
@@ -185,15 +185,15 @@ class Connection:
     ) -> Answer:
         """Send a request, and return its answer; raises ServerError for any but one of 200.
 
-        What came before the request is an answer to another one.
+        What came before the request is an answer to another one. A connection that the server has
+        closed since its last answer is opened again, as servers may close those that are idle.
         """
         what = "%s %s" % (method, path)
         place = "without an answer"
         try:
-            if self._open is None or time.monotonic() - self._used > _MOST_IDLE:
+            is_idle = time.monotonic() - self._used > _MOST_IDLE
+            if self._open is None or is_idle or self._is_closed():
                 self._connect()
-            elif self._has_more():
-                raise http.client.HTTPException("a second answer to the request before")
             sent = dict(headers or {})
             if self._token:
                 sent["Authorization"] = "Bearer " + self._token
@@ -231,13 +231,30 @@ class Connection:
             self._open = http.client.HTTPConnection(server.host, server.port, timeout=self._timeout)
         self._open.connect()
 
-    def _has_more(self):
-        """Return whether bytes wait on the open connection; of TLS they may be no answer's."""
-        if self._open.sock is None or self._server.scheme == "https":
-            return False
+    def _is_closed(self):
+        """Return whether the server has closed the open connection.
+
+        Raises HTTPException where an answer waits on it.
+        """
+        link = self._open.sock
+        if link is None:
+            return True
         readable = select.poll()
-        readable.register(self._open.sock, select.POLLIN)
-        return bool(readable.poll(0) and self._open.sock.recv(1, socket.MSG_PEEK))
+        readable.register(link, select.POLLIN)
+        if not readable.poll(0) and not (self._server.scheme == "https" and link.pending()):
+            return False
+        link.settimeout(0)
+        try:
+            waits = link.recv(1)
+        except ssl.SSLWantReadError:  # bytes of TLS that are no answer's
+            return False
+        except OSError:
+            return True
+        finally:
+            link.settimeout(self._timeout)
+        if waits:
+            raise http.client.HTTPException("a second answer to the request before")
+        return True
 
     def _error(self, problem, seconds=0.0, status=0):
         """Return the error of a request, with the end of the server if that comes in time."""
@@ -297,7 +314,8 @@ def _start(request, wanted, ready):
 def wait_until_ready(server: Server, path: str, final: Tuple[int, ...] = ()) -> None:
     """Ask for a path until it is answered; raise ServerError where that is not in time.
 
-    A status in ``final`` is no reason to wait. An endpoint is asked once.
+    Some servers answer with 200 that they aren't ready. A status in ``final`` is no reason to
+    wait. An endpoint is asked once.
     """
     while True:
         ending = server.ending()
@@ -306,21 +324,34 @@ def wait_until_ready(server: Server, path: str, final: Tuple[int, ...] = ()) -> 
         left = server.ready_by - time.monotonic() if server.process else server.timeout
         connection = Connection(server, max(0.1, left), awaits_end=False)
         try:
-            connection.ask("GET", path)
-            if not server.process or not _is_of_others(server):
+            body = connection.ask("GET", path).body
+            if server.process and _is_of_others(server):
+                problem = "another program listens at its port %d" % server.port
+            elif _says_not_ready(body):
+                problem = "GET %s was answered that it isn't ready: %s" % (path, _message_of(body))
+            else:
                 return
-            problem = "another program listens at its port %d" % server.port
         except ServerError as error:
             if not server.process or error.status in final:
                 raise
             problem = str(error)
         finally:
             connection.close()
+        if not server.process:
+            raise ServerError(problem)
         if time.monotonic() >= server.ready_by:
             break
         time.sleep(_BETWEEN)
     text = "the server was not ready in %g s (the stack's serve: timeout): %s"
     raise ServerError(text % (server.timeout, problem))
+
+
+def _says_not_ready(body):
+    try:
+        found = json.loads(body.decode("utf-8"))
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and found.get("ready") is False
 
 
 def _is_of_others(server):

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
+import ssl
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from mlms_predictors import Load, Loaded, oip
 from mlms_predictors._run import servers
+
+from tests.support.project import HANG_GUARD
 
 TOKEN = "a-token-of-the-tests-71ab"
 OF_Y = {"name": "y", "datatype": "FP32", "shape": [-1, 2]}
@@ -77,7 +84,8 @@ def server() -> Iterator[Server]:
 
 @contextlib.contextmanager
 def loaded(server: Server, **options: Any) -> Iterator[Loaded]:
-    endpoint = {"endpoint": f"http://127.0.0.1:{server.server_address[1]}"}
+    scheme = "https" if isinstance(server.socket, ssl.SSLSocket) else "http"
+    endpoint = {"endpoint": f"{scheme}://127.0.0.1:{server.server_address[1]}"}
     model = oip.load(Load({}, "cpu", None, {"model": "m", **options}, False, endpoint))
     try:
         yield model
@@ -298,3 +306,157 @@ def test_a_token_that_no_header_can_have_is_an_error_that_does_not_show_it(
     with pytest.raises(ValueError, match=expected) as raised, loaded(server):
         pass
     assert TOKEN not in str(raised.value)
+
+
+def test_a_connection_that_the_server_closed_after_an_answer_is_opened_again(
+    server: Server,
+) -> None:
+    """As servers may, which end connections after a time or a number of answers: it was a crash."""
+
+    class Closing(_Handler):
+        def do_POST(self) -> None:
+            super().do_POST()
+            self.close_connection = True
+
+    server.RequestHandlerClass = Closing
+    with loaded(server) as model:
+        for _ in range(3):
+            assert predict(model)[0, 0] == 1
+            time.sleep(0.2)
+    assert server.count == 3
+
+
+def test_a_server_that_says_with_200_that_it_is_not_ready_is_not(server: Server) -> None:
+    """As some say it in the body."""
+
+    class Loading(_Handler):
+        def do_GET(self) -> None:
+            if self.path.endswith("/ready"):
+                self._send(json.dumps({"name": "m", "ready": self.path.count("/") < 4}).encode())
+            else:
+                super().do_GET()
+
+    server.RequestHandlerClass = Loading
+    expected = "GET /v2/models/m/ready was answered that it isn't ready"
+    with pytest.raises(servers.ServerError, match=expected), loaded(server):
+        pass
+
+
+STARTING = """
+import http.server, json, sys
+asked = []
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        asked.append(self.path)
+        found = {"name": "s", "ready": asked.count(self.path) > 3}
+        if not self.path.endswith("ready"):
+            tensor = {"name": "x", "datatype": "FP32", "shape": [-1, 2]}
+            found = {"inputs": [tensor], "outputs": [tensor], "tries": len(asked)}
+        body = json.dumps(found).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
+def test_a_server_that_is_started_is_asked_until_it_says_that_it_is_ready() -> None:
+    command = {"command": [sys.executable, "-c", STARTING, "{port}"], "timeout": HANG_GUARD}
+    model = oip.load(Load({}, "cpu", None, {"model": "m"}, False, command))
+    try:
+        assert [tensor.name for tensor in model.inputs] == ["x"]
+    finally:
+        oip.close(model)
+
+
+@pytest.mark.parametrize(
+    ("about", "meta"),
+    [
+        ({"extensions": 5}, {}),
+        ({}, {"inputs": 5}),
+        ({}, {"outputs": {"y": 1}}),
+        ({}, {"outputs": [{**OF_Y, "datatype": ["FP32"]}]}),
+        ({}, {"outputs": [{**OF_Y, "shape": 2}]}),
+    ],
+)
+def test_metadata_of_another_form_are_the_server_s_error_and_leave_no_server(
+    server: Server, about: dict[str, Any], meta: dict[str, Any]
+) -> None:
+    server.about = {**server.about, **about}
+    server.meta = {**META, **meta}
+    expected = "metadata aren't of the protocol"
+    with pytest.raises(servers.ServerError, match=expected), loaded(server):
+        pass
+    assert not servers._servers
+
+
+@pytest.mark.parametrize("numbers", [[2**64 - 1, 1, 2, 3, 4, 5], [2**53 + 1, 2**63, 0, 1, 1, 1]])
+def test_large_whole_numbers_in_json_are_exact(server: Server, numbers: list[int]) -> None:
+    output = {**RIGHT, "datatype": "UINT64", "data": numbers}
+    answers(server, server.outputs(output), datatype="UINT64")
+    with loaded(server) as model:
+        assert predict(model).ravel().tolist() == numbers
+    for wrong in (-1, 2**64, 1.5, None):
+        answers(server, server.outputs({**output, "data": [2**63, wrong, 0, 0, 0, 0]}))
+        with loaded(server) as model, pytest.raises(servers.ServerError):
+            predict(model)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"inputs": "x"}, "options: inputs: 'x' is of type ''; write one of bool, float16"),
+        ({"inputs": "x FP32[?,2]"}, "'x' is of type 'FP32'"),
+        ({"outputs": "y bfloat16[?,2]"}, "outputs: 'y' is of type 'bfloat16'"),
+        ({"timeout": float("nan")}, "timeout is nan; write the seconds"),
+        ({"timeout": float("inf")}, "timeout is inf; write the seconds"),
+    ],
+)
+def test_options_that_no_request_can_have_are_refused(
+    server: Server, options: dict[str, Any], expected: str
+) -> None:
+    with pytest.raises(ValueError, match=expected), loaded(server, **options):
+        pass
+    assert not servers._servers
+
+
+def test_a_token_is_not_shown_as_others_write_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    token = "a\"b\\c'd"
+    monkeypatch.setenv(servers.TOKEN_VARIABLE, token)
+    for said in (token, json.dumps(token), repr(token), f"KeyError: {token!r}"):
+        assert "b" not in str(servers.ServerError(said)).replace("KeyError", "")
+
+
+@pytest.mark.skipif(
+    shutil.which("openssl") is None, reason="it takes openssl to make a certificate"
+)
+def test_over_tls_too_a_closed_connection_is_opened_again_and_a_second_answer_is_none(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"
+    words += f" -subj /CN=s -addext subjectAltName=IP:127.0.0.1 -keyout {key} -out {certificate}"
+    subprocess.run(["openssl", *words.split()], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+
+    class Unsteady(_Handler):
+        def do_POST(self) -> None:
+            super().do_POST()
+            self.close_connection = self.server.count == 2
+            if self.server.count == 4:
+                time.sleep(0.1)
+                self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+    server.RequestHandlerClass = Unsteady
+    with loaded(server) as model:
+        for _ in range(4):
+            assert predict(model)[0, 0] == 1
+            time.sleep(0.5)
+        with pytest.raises(servers.ServerError, match="a second answer to the request before"):
+            predict(model)

@@ -114,6 +114,9 @@ def _side(line: Mapping[str, Any], source: SideSource) -> ExactSide:
     if image_of(recorded.packages):
         problem = f"stack {recorded.name} is the image of a container"
         raise MlmsError(f"{problem}; a bundle has Python packages: measure it in a stack of those")
+    if recorded.declared.get("serve") or recorded.declared.get("endpoint"):
+        problem = f"stack {recorded.name} has its models on a server"
+        raise MlmsError(f"{problem}; a bundle has none: send the run's folder instead")
     packages = recorded.packages
     if not recorded_launch(line).lock:
         packages = tuple(_needed(recorded, source.predictor))

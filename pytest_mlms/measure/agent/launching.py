@@ -94,7 +94,7 @@ def _check_endpoint(stack: Stack, hosts: Collection[str]) -> None:
     place = f"{stack.place}: " if stack.place else ""
     if host not in hosts:
         problem = f"stack {stack.name} would send the inputs to {host}"
-        raise StackError(f"{place}{problem}; allow it by --mlms-endpoint={host}")
+        raise StackError(f"{place}{problem}; allow it by pytest --mlms-endpoint={host}")
     if parts.scheme == "http" and os.environ.get(TOKEN_VARIABLE):
         problem = f"{TOKEN_VARIABLE} would be sent to {host} in the open"
         raise StackError(f"{place}{problem}; write https:// into the endpoint, or unset it")

@@ -62,6 +62,13 @@ def test_an_index_stays_and_one_with_a_password_is_refused() -> None:
     assert "hidden" not in str(caught.value)
 
 
+@pytest.mark.parametrize("key", ["serve", "endpoint"])
+def test_a_stack_whose_models_are_on_a_server_has_no_bundle(key: str) -> None:
+    """It was told to write 'serve' into its stack, which has it."""
+    with pytest.raises(MlmsError, match="stack s has its models on a server; a bundle has none"):
+        side_of(["skewed==1.0"], stack={"name": "s", "declared": {key: "http://localhost"}})
+
+
 def test_variables_that_mean_the_same_anywhere_are_kept_and_others_only_named() -> None:
     declared = {"env": {"ANY": "conspicuous", "OMP_WAIT_POLICY": "PASSIVE"}}
     inherited = {"JAX_ENABLE_X64": "1", "GOMP_CPU_AFFINITY": "3", "LD_PRELOAD": "conspicuous"}

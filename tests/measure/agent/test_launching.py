@@ -43,7 +43,7 @@ def test_an_endpoint_of_this_machine_may_be_asked(endpoint: str) -> None:
 )
 def test_another_host_must_be_named(endpoint: str) -> None:
     with pytest.raises(
-        StackError, match=r"would send the inputs to .*; allow it by --mlms-endpoint="
+        StackError, match=r"would send the inputs to .*; allow it by pytest --mlms-endpoint="
     ):
         launched(endpoint)
 
