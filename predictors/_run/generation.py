@@ -188,6 +188,7 @@ def _generated(generate, generator: _Generator, arrays: Arrays, clock=time.perf_
                 raise ValueError("the generation gave more than its limit of %d tokens" % limit)
             if now >= reading:
                 waited = queue.read()
+                now = clock()  # a wait that is read is within the time
                 reading = now + _BETWEEN_READINGS
             times.append(now)
             waits.append(waited - begin)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -248,3 +249,36 @@ def test_a_model_that_is_loaded_after_a_decoder_is_called_as_it_is(decoder: Path
     assert dict(ran.arrays)["time:tokens"].tolist() == [4, 4, 4], "others are not timed"
     reply = worker.load(request, [])
     assert "logits" in [tensor.name for tensor in reply.fields["outputs"]]
+
+
+def test_the_wait_of_a_token_is_within_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A core that was lost between both readings counted as a wait before the token."""
+    module = import_module("mlms_predictors._run.generation")
+    clock = [0.0]
+
+    class Late:
+        """A reading during which the thread waits for 4 ms."""
+
+        def __init__(self, of_others: bool) -> None:
+            self.waited = 0.0
+
+        def read(self) -> float:
+            clock[0] += 0.004
+            self.waited += 0.004
+            return self.waited
+
+        def close(self) -> None:
+            """Hold nothing."""
+
+    def generate(decoder: Any, arrays: Any, limit: int) -> Iterator[tuple[int, None]]:
+        for token in range(limit):
+            clock[0] += 0.001
+            yield token, None
+
+    monkeypatch.setattr(module, "QueueWait", Late)
+    generation = Generation("ids", "logits", "limit", {})
+    arrays = {"ids": np.ones((1, 2), np.int64), "limit": np.array([3])}
+    generator = module._Generator(None, generation, [])
+    found = module._generated(generate, generator, arrays, clock=lambda: clock[0])
+    begun = 0.004  # after the reading at the beginning
+    assert np.allclose(np.array(found.times) - begun - found.waits, [0.001, 0.002, 0.003])
