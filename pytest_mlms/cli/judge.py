@@ -1,15 +1,18 @@
-"""``mlms judge``: the verdicts on a run's upgrades with another tolerance or another clock."""
+"""``mlms judge``: a run's upgrades with another tolerance or clock, or two logs of lm-eval."""
 
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from pytest_mlms.cli.arguments import add_tolerance, output_width
+from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.records import Verdict, main_comparison
 from pytest_mlms.decide.upgrade.labels import deciding_label, format_change, percent
+from pytest_mlms.decide.upgrade.lm_eval import MetricVerdict, find_logs, judge_logs, read_log
 from pytest_mlms.decide.upgrade.replay import Replay, read_upgrades, replay_upgrade
 from pytest_mlms.decide.upgrade.round_estimate import LEAST_ROUNDS, ROUNDS_TO_FAIL
 from pytest_mlms.decide.upgrade.rounds import CLOCKS
@@ -17,17 +20,30 @@ from pytest_mlms.show.report.table import GiveWay, fit_table
 
 _VERDICTS = list(Verdict)  # worst first
 _HEADER = ("was", "is", "model", "case", "B / A", "tolerance", "rounds")
+_OF_DOCUMENTS = ("A", "B", "B - A", "tolerance", "documents")
+_LM_EVAL_HEADER = ("verdict", "task", "filter", "metric", *_OF_DOCUMENTS)
 
 
 def add_judge(commands: Any) -> None:
     """Add the command."""
     judge = commands.add_parser(
-        "judge", help="decide the upgrades of a run again, without measuring"
+        "judge", help="decide upgrades of a run again, or judge logs of lm-eval, without measuring"
     )
     judge.add_argument(
-        "results", type=Path, metavar="RESULTS", help="a run's folder, or its results.jsonl"
+        "results",
+        type=Path,
+        nargs="?",
+        metavar="RESULTS",
+        help="a run's folder, or its results.jsonl",
     )
-    add_tolerance(judge, "how much slower B may be, such as 2%%")
+    judge.add_argument(
+        "--lm-eval",
+        type=Path,
+        nargs=2,
+        metavar=("A", "B"),
+        help="instead of RESULTS: samples that lm_eval --log_samples wrote, files or folders",
+    )
+    add_tolerance(judge, "how much slower B may be, or by lm-eval less accurate, such as 2%%")
     judge.add_argument(
         "--clock", choices=list(CLOCKS), help="what to time by, if the raw pairs are there"
     )
@@ -35,7 +51,14 @@ def add_judge(commands: Any) -> None:
 
 
 def _judge(options: argparse.Namespace) -> int:
-    """Print the verdicts; return 1 where an upgrade is REGRESSED now, and for no other verdict."""
+    """Print the verdicts; return 1 where something is REGRESSED now, and for no other verdict."""
+    if (options.results is None) == (options.lm_eval is None):
+        raise MlmsError("name either RESULTS or --lm-eval A B")
+    if options.lm_eval is not None:
+        if options.clock is not None:
+            raise MlmsError("--clock is for RESULTS; leave it out")
+        before, after = options.lm_eval
+        return _judge_lm_eval(before, after, options.tolerance)
     folder, upgrades = read_upgrades(options.results)
     replays = [
         replay_upgrade(folder, upgrade, options.tolerance, options.clock) for upgrade in upgrades
@@ -99,3 +122,49 @@ def _row(replay: Replay) -> tuple[str, ...]:
     before = upgrade.verdict.value
     now = replay.verdict.value
     return (before, now, upgrade.manifest.name, upgrade.point, change, tolerance, rounds)
+
+
+def _judge_lm_eval(a: Path, b: Path, tolerance: float | None) -> int:
+    """Print the verdicts on the tasks of both sides, and what isn't judged."""
+    if a.resolve() == b.resolve():
+        raise MlmsError(f"{a}: A and B are the same; name two runs")
+    of_a, of_b = find_logs(a), find_logs(b)
+    tasks = sorted(of_a.keys() & of_b.keys())
+    if not tasks:
+        names = [", ".join(sorted(each)) for each in (of_a, of_b)]
+        raise MlmsError(f"A has logs of {names[0]}, and B of {names[1]}; name runs of one task")
+    found: list[MetricVerdict] = []
+    for task in tasks:
+        before, after = read_log(of_a[task][0]), read_log(of_b[task][0])
+        found += judge_logs(task, before, after, tolerance)
+    found.sort(key=lambda each: _VERDICTS.index(each.compared.verdict))
+    print(f"{b} (B) against {a} (A), paired by document")
+    _print_lm_eval(found)
+    for name, path, ours in (("A", a, of_a), ("B", b, of_b)):
+        alone = sorted(ours.keys() - {*tasks})
+        if alone:
+            print(f"not judged, as only {name} has a log: {', '.join(alone)}")
+        older = sum(len(ours[task]) - 1 for task in tasks)
+        if older:
+            print(f"{older} older logs of these tasks in {path} were left out")
+    counts = Counter(each.compared.verdict for each in found)
+    print(", ".join(f"{count} {verdict.value}" for verdict, count in counts.items()))
+    return 1 if counts[Verdict.REGRESSED] else 0
+
+
+def _print_lm_eval(found: Sequence[MetricVerdict]) -> None:
+    rows = []
+    for task, name, compared in found:
+        values = [f"{value:.4g}" for value in (compared.a, compared.b)]
+        tolerance = percent(compared.tolerance)
+        cells = (*values, format_change(compared), tolerance, f"{compared.replicates:,}")
+        rows.append((compared.verdict.value, task, name, compared.quantity, *cells))
+    order = GiveWay(spare=("tolerance", "A", "B"), main="B - A")
+    table = fit_table(_LM_EVAL_HEADER, rows, output_width(), left=4, order=order)
+    for line in (*table.prefixes, table.header):
+        print(line)
+    for number, (row, each) in enumerate(zip(table.rows, found, strict=True)):
+        told = "; ".join(filter(None, (each.compared.lacking, each.compared.about)))
+        print("\n  ".join(filter(None, (row, *table.below[number : number + 1], told))))
+    if table.dropped:
+        print(f"no room in {output_width()} columns for {', '.join(table.dropped)}")

@@ -114,3 +114,63 @@ def test_a_tolerance_that_is_no_share_is_refused(
     with pytest.raises(SystemExit):
         judge(tmp_path, "--tolerance", "much")
     assert "'much' is not a share; write it as in '3 %' or 0.03" in capsys.readouterr().err
+
+
+def write_log(folder: Path, right: list[float], task: str = "arc") -> Path:
+    folder.mkdir(exist_ok=True)
+    path = folder / f"samples_{task}_2026-11-30T10-11-12.131415.jsonl"
+    lines = (
+        {
+            "doc_id": doc,
+            "filter": "none",
+            "metrics": ["acc"],
+            "acc": value,
+            "resps": [["a"]],
+            "arguments": {"gen_args_0": {"arg_0": "Q", "arg_1": "a"}},
+            "doc_hash": f"d{doc}",
+            "prompt_hash": f"p{doc}",
+            "target_hash": "t",
+        }
+        for doc, value in enumerate(right)
+    )
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return path
+
+
+def test_logs_of_lm_eval_are_judged_by_document_and_a_regression_is_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    for folder, lost in ((old, 0), (new, 30)):
+        write_log(folder, [0.0] * lost + [1.0] * (500 - lost))
+        write_log(folder, [1.0] * 40, "few")
+    write_log(old, [1.0], "mmlu")
+    assert judge("--lm-eval", old, new) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"{new} (B) against {old} (A), paired by document"
+    assert lines[2].split()[:4] == ["REGRESSED", "arc", "none", "acc"]
+    assert "-6.00 (" in lines[2]
+    assert lines[3] == "  worse for 30 documents (doc_id 0, 1, 2, 3, 4, …)"
+    assert lines[4].split()[:2] == ["INCONCLUSIVE", "few"]
+    assert lines[5] == "  more documents decide it"
+    assert lines[-2:] == ["not judged, as only A has a log: mmlu", "1 REGRESSED, 1 INCONCLUSIVE"]
+    assert judge("--lm-eval", old, new, "--tolerance", "20 %") == 0
+    assert "PASSED" in capsys.readouterr().out
+
+
+def test_logs_that_have_no_task_in_common_or_are_the_same_are_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = write_log(tmp_path / "old", [1.0])
+    write_log(tmp_path / "new", [1.0], "mmlu")
+    cases: list[tuple[list[str | Path], str]] = [
+        (["--lm-eval", old, old.parent / "." / old.name], "A and B are the same; name two runs"),
+        (["--lm-eval", old, tmp_path / "new"], "A has logs of arc, and B of mmlu; name runs of"),
+        (["--lm-eval", old, tmp_path / "nowhere"], "there is no log of samples; name a file"),
+        (["--lm-eval", old, old, "--clock", "cpu"], "--clock is for RESULTS; leave it out"),
+        ([], "name either RESULTS or --lm-eval A B"),
+        ([tmp_path, "--lm-eval", old, old], "name either RESULTS or --lm-eval A B"),
+    ]
+    for arguments, message in cases:
+        assert judge(*arguments) == 2
+        assert message in capsys.readouterr().err
