@@ -58,10 +58,11 @@ class InputField(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """A model on a stack."""
+    """A model on a stack, which may have to be made first."""
 
     entry: ManifestEntry
     stack: str
+    is_made: bool
 
     @property
     def value(self) -> str:
@@ -235,7 +236,9 @@ def _groups(
         fields = [InputField(f"input.{name}", name, kind) for name, kind in entry.columns]
         if len(fields) == 1:
             fields = [InputField("input", "", fields[0].type)]
-        choices = [Choice(entry, stack) for stack in predictions.stacks(entry)]
+        stacks = predictions.stacks(entry)
+        unmade = predictions.unmade(stacks)
+        choices = [Choice(entry, stack, stack not in unmade) for stack in stacks]
         found.setdefault(tuple(fields), []).extend(choices)
     return [Group(fields, choices) for fields, choices in found.items()]
 

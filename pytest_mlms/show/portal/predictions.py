@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,10 +16,14 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
 from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.records import Stack
 from pytest_mlms.core.text import close_words
 from pytest_mlms.predict.inputs import Given
 from pytest_mlms.predict.warm import Refusal, Reply, WarmLimits, WarmModels, frame_of
+from pytest_mlms.project import find_project
+from pytest_mlms.provide.artifacts.fetch import default_cache
 from pytest_mlms.provide.stacks.declared import HERE, declared_stacks
+from pytest_mlms.provide.stacks.launch import is_made
 from pytest_mlms.show.portal.manifests import ManifestEntry, Manifests
 from pytest_mlms.show.portal.settings import PortalSettings
 
@@ -59,7 +63,7 @@ class Predictions:
         self._models = models
         self._most_bytes = most_bytes
         self._held_bytes = 0
-        self._stacks: Mapping[str, str] = {}
+        self._stacks: Mapping[str, Stack] = {}
         self._read = -_STALE_SECONDS
 
     def entry(self, name: str) -> ManifestEntry:
@@ -89,13 +93,27 @@ class Predictions:
                 declared = declared_stacks(self._folder, [self._folder])
             except MlmsError as error:
                 raise HTTPException(500, str(error).replace(f"{self._folder}/", "")) from None
-            self._stacks = {name: stack.framework for name, stack in declared.items()}
+            self._stacks = declared
             self._read = time.monotonic()
         return [
             name
-            for name, framework in self._stacks.items()
-            if name == HERE.name or framework in ("", *entry.frameworks)
+            for name, stack in self._stacks.items()
+            if name == HERE.name or stack.framework in ("", *entry.frameworks)
         ]
+
+    def unmade(self, names: Collection[str]) -> Collection[str]:
+        """Return those of some stacks that have to be made before a model runs on them.
+
+        So are those that can't be made here: who chooses one is told why.
+        """
+        cache = Path(find_project([self._folder]).value("cache") or default_cache())
+        declared = self._stacks
+        found = set(names)
+        for name in declared.keys() & found:
+            with contextlib.suppress(MlmsError):
+                if is_made(declared[name], cache):
+                    found.remove(name)
+        return found
 
     async def predict(
         self,

@@ -120,6 +120,7 @@ def test_the_first_page_and_that_of_a_model_lead_to_the_form(portal: Portal) -> 
     form = portal.get(unescape(link[1])).text
     assert f'value="{HERE}" checked' in form
     assert f'value="{SECOND}">' in form
+    assert set(re.findall(r"(\w+) <small>\(not made yet\)", form)) == {"absent"}
 
 
 def test_stacks_answer_side_by_side_with_times_and_an_error_is_beside_answers(
