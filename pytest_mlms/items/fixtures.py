@@ -105,19 +105,15 @@ def mlms_dataset(
     request: pytest.FixtureRequest,
 ) -> Dataset | None:
     """The manifest's dataset, with its steps; None without one, or for a shape of the manifest."""
-    from pytest_mlms.measure.pipeline import open_dataset, without_corrupt
-    from pytest_mlms.measure.pipeline.step_files import class_numbers_of, with_local_files
+    from pytest_mlms.measure.pipeline import without_corrupt
+    from pytest_mlms.measure.pipeline.dataset import open_dataset_of
 
     path = mlms_artifacts.dataset
     if path is None or not mlms_case.has_dataset:
         return None
     loaded = mlms_case.loaded
     entry = loaded.manifest.dataset
-    source = entry.source if entry else ""
     skipped = entry.skip_corrupt if entry else 0
-    inputs = [with_local_files(spec, mlms_artifacts.steps) for spec in loaded.manifest.inputs]
-    place = loaded.place("dataset", "source")
-    labels = loaded.manifest.label_form
     has_code = loaded.origin is not None and bool(loaded.origin.code)
     key = (path, loaded.path, mlms_case.stack if has_code else None)
 
@@ -127,8 +123,7 @@ def mlms_dataset(
 
             dataset = open_with_code(path, mlms_case, mlms_artifacts, mlms_session, request.node)
         else:
-            classes = class_numbers_of(loaded.manifest, mlms_artifacts.steps)
-            dataset = open_dataset(path, inputs, place, source, labels, classes)
+            dataset = open_dataset_of(loaded, path, mlms_artifacts.steps)
         return without_corrupt(dataset, skipped) if skipped else dataset
 
     return mlms_session.dataset.get(key, opened)

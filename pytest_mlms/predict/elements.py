@@ -7,8 +7,7 @@ from typing import Any
 
 from pytest_mlms.core.errors import DatasetError
 from pytest_mlms.manifest.load import LoadedManifest
-from pytest_mlms.measure.pipeline import open_dataset
-from pytest_mlms.measure.pipeline.step_files import class_numbers_of
+from pytest_mlms.measure.pipeline.dataset import open_dataset_of
 from pytest_mlms.predict.inputs import Given
 from pytest_mlms.project import download_limits, find_project
 from pytest_mlms.provide.artifacts.fetch import default_cache, fetch
@@ -30,14 +29,7 @@ def element_of(loaded: LoadedManifest, number: int, cache: Path | None = None) -
     files = {
         name: fetch(artifact, folder, limits=limits) for name, artifact in loaded.step_files.items()
     }
-    dataset = open_dataset(
-        path,
-        manifest.inputs,
-        loaded.place("dataset", "source"),
-        manifest.dataset.source,
-        manifest.label_form,
-        class_numbers_of(manifest, files),
-    )
+    dataset = open_dataset_of(loaded, path, files)
     if not 0 <= number < len(dataset):
         problem = f"{dataset.name} has {len(dataset):,} elements"
         raise DatasetError(f"{problem}; write a number from 0 to {len(dataset) - 1}")

@@ -17,9 +17,9 @@ from pytest_mlms.manifest.schema import Model
 from pytest_mlms.measure.agent.channel import temporary_log
 from pytest_mlms.measure.agent.launching import launch_case
 from pytest_mlms.measure.agent.opening import PredictorSpec, open_predictor
-from pytest_mlms.measure.pipeline import Dataset, open_dataset, without_corrupt
+from pytest_mlms.measure.pipeline import Dataset, without_corrupt
+from pytest_mlms.measure.pipeline.dataset import open_dataset_of
 from pytest_mlms.measure.pipeline.selection import selected_elements
-from pytest_mlms.measure.pipeline.step_files import class_numbers_of, with_local_files
 from pytest_mlms.provide.artifacts.fetch import fetch_files
 from pytest_mlms.provide.cases import Case
 from pytest_mlms.provide.stacks.bytecode import advice_on_bytecode
@@ -60,11 +60,7 @@ def open_patient(examination: Examination) -> Iterator[Patient]:
     case = Case("accuracy", loaded, examination.model, examination.stack, device, size, None)
     files = fetch_files(loaded, examination.model, examination.cache)
     assert files.dataset is not None, "the manifest has a dataset"
-    inputs = [with_local_files(spec, files.steps) for spec in manifest.inputs]
-    place = loaded.place("dataset", "source")
-    classes = class_numbers_of(manifest, files.steps)
-    form = manifest.label_form
-    dataset = open_dataset(files.dataset, inputs, place, entry.source, form, classes)
+    dataset = open_dataset_of(loaded, files.dataset, files.steps)
     dataset = without_corrupt(dataset, entry.skip_corrupt)
     predictor = examination.predictors[examination.stack.framework]
     launch = launch_case(case, files.model, predictor, examination.cache, show=examination.show)

@@ -26,13 +26,13 @@ from pytest_mlms.author.draft.table_files import ColumnsData
 from pytest_mlms.author.loading import NoManifestError, load_manifest
 from pytest_mlms.core.errors import DatasetError, ManifestError, MlmsError
 from pytest_mlms.core.records import Artifact
-from pytest_mlms.decide.advice.measuring import open_data
 from pytest_mlms.manifest.load import LoadedManifest, find_manifests
 from pytest_mlms.manifest.output_steps import Classes
 from pytest_mlms.manifest.scenarios import points_of
 from pytest_mlms.manifest.schema import DatasetEntry, Evaluate, Manifest
 from pytest_mlms.manifest.thresholds import Thresholds
 from pytest_mlms.measure.pipeline import without_corrupt
+from pytest_mlms.measure.pipeline.dataset import open_dataset_of
 from pytest_mlms.measure.pipeline.step_files import read_names
 from pytest_mlms.provide.artifacts.digest import sha256_of
 
@@ -248,7 +248,7 @@ def _unread(loaded: LoadedManifest, means: Means) -> dict[str, str]:
     file = loaded.dataset_file
     assert file is not None, "the data is its dataset"
     steps = {name: means.fetch(artifact) for name, artifact in loaded.step_files.items()}
-    dataset = open_data(loaded, means.fetch(file), steps)
+    dataset = open_dataset_of(loaded, means.fetch(file), steps)
     if dataset.labels is None:
         raise DatasetError(f"{dataset.name} has no labels; add them")
     found = without_corrupt(dataset, len(dataset)).skipped

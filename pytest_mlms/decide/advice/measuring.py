@@ -20,7 +20,6 @@ from pytest_mlms.core.records import Estimate, Limit
 from pytest_mlms.core.statistics import Interval, wilson_interval
 from pytest_mlms.core.waits import Waiting
 from pytest_mlms.decide.advice.candidates import Candidate
-from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.measure.agent.channel import temporary_log
 from pytest_mlms.measure.agent.launching import hold_device, launch_case
 from pytest_mlms.measure.agent.opening import Caches, PredictorSpec, open_predictor
@@ -37,8 +36,8 @@ from pytest_mlms.measure.evaluate.scoring import estimate_evidence, score
 from pytest_mlms.measure.evaluate.steadiness import explain_wait
 from pytest_mlms.measure.evaluate.tasks.task import Evidence
 from pytest_mlms.measure.evaluate.timed_inputs import RandomInputs, TimedInputs, fill_caches
-from pytest_mlms.measure.pipeline import Dataset, open_dataset, without_corrupt
-from pytest_mlms.measure.pipeline.step_files import class_numbers_of, with_local_files
+from pytest_mlms.measure.pipeline import Dataset, without_corrupt
+from pytest_mlms.measure.pipeline.dataset import open_dataset_of
 from pytest_mlms.project import Project, download_limits
 from pytest_mlms.provide.artifacts.fetch import CaseFiles, fetch_files
 from pytest_mlms.provide.cases import Case
@@ -128,7 +127,7 @@ class Opened:
         entry = loaded.manifest.dataset
         if entry is None or files.dataset is None:
             return None
-        dataset = open_data(loaded, files.dataset, files.steps)
+        dataset = open_dataset_of(loaded, files.dataset, files.steps)
         return without_corrupt(dataset, entry.skip_corrupt)
 
     @cached_property
@@ -217,19 +216,6 @@ class Opened:
             rows = predict_rows(predictor, inputs, manifest.outputs)
             batches = ({name: batch.rows(name) for name in names} for batch in rows)
             return score(batches, manifest, self._dataset, self._files.steps)
-
-
-def open_data(loaded: LoadedManifest, path: Path, steps: Mapping[str, Path]) -> Dataset:
-    """Return the dataset of a manifest, whose file is at ``path``; ``steps`` are files of steps.
-
-    Raises DatasetError.
-    """
-    manifest = loaded.manifest
-    inputs = [with_local_files(spec, steps) for spec in manifest.inputs]
-    classes = class_numbers_of(manifest, steps)
-    place = loaded.place("dataset", "source")
-    source = manifest.dataset.source if manifest.dataset else ""
-    return open_dataset(path, inputs, place, source, manifest.label_form, classes)
 
 
 def _value(name: str, result: ProcessResult) -> float:

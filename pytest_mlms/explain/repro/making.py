@@ -37,8 +37,8 @@ from pytest_mlms.measure.evaluate.inputs import edge_batches, random_batch
 from pytest_mlms.measure.evaluate.output_sweep import rules_of
 from pytest_mlms.measure.evaluate.scoring import place_of
 from pytest_mlms.measure.evaluate.timed_inputs import first_batch
-from pytest_mlms.measure.pipeline import Dataset, open_dataset, without_corrupt
-from pytest_mlms.measure.pipeline.step_files import class_numbers_of, with_local_files
+from pytest_mlms.measure.pipeline import Dataset, without_corrupt
+from pytest_mlms.measure.pipeline.dataset import open_dataset_of
 from pytest_mlms.project import project_stacks
 from pytest_mlms.provide.artifacts.fetch import CaseFiles, fetch_files
 from pytest_mlms.provide.cases import Case
@@ -213,17 +213,13 @@ def _filled(chosen: Sequence[int], size: int) -> list[int]:
 
 
 def _dataset_of(loaded: LoadedManifest, files: CaseFiles) -> Dataset | None:
-    manifest = loaded.manifest
-    entry = manifest.dataset
+    entry = loaded.manifest.dataset
     if entry is None or files.dataset is None:
         return None
     if loaded.origin is not None and loaded.origin.code:
         problem = f"{loaded.place()}: its inputs are made by Python that the manifest embeds"
         raise MlmsError(f"{problem}, which bundles don't run; import it with 'mlms import' first")
-    specs = [with_local_files(spec, files.steps) for spec in manifest.inputs]
-    place = loaded.place("dataset", "source")
-    classes = class_numbers_of(manifest, files.steps)
-    dataset = open_dataset(files.dataset, specs, place, entry.source, manifest.label_form, classes)
+    dataset = open_dataset_of(loaded, files.dataset, files.steps)
     return without_corrupt(dataset, entry.skip_corrupt)
 
 

@@ -22,6 +22,7 @@ from pytest_mlms.core.arrays import Array
 from pytest_mlms.core.errors import DatasetError
 from pytest_mlms.core.memory import shortage
 from pytest_mlms.core.records import Place
+from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.manifest.schema import BATCH, Input
 from pytest_mlms.measure.pipeline.geometry import Geometry, Size, geometry_of
 from pytest_mlms.measure.pipeline.inputs import SEQUENCE, Element, preprocess, start_state
@@ -37,6 +38,7 @@ from pytest_mlms.measure.pipeline.labels import (
 from pytest_mlms.measure.pipeline.npz import StoredRows, read_npz
 from pytest_mlms.measure.pipeline.pictures import original_size
 from pytest_mlms.measure.pipeline.record_files import find_records
+from pytest_mlms.measure.pipeline.step_files import class_numbers_of, with_local_files
 from pytest_mlms.measure.pipeline.tables import (
     LABEL,
     LABELS_CSV,
@@ -254,6 +256,22 @@ def open_dataset(
         content.files,
         content.places,
         sequences=content.sequences,
+    )
+
+
+def open_dataset_of(loaded: LoadedManifest, path: Path, files: Mapping[str, Path]) -> Dataset:
+    """Open the dataset of a manifest, whose file is at ``path``; ``files`` are those of steps.
+
+    Raises DatasetError.
+    """
+    manifest = loaded.manifest
+    return open_dataset(
+        path,
+        [with_local_files(spec, files) for spec in manifest.inputs],
+        loaded.place("dataset", "source"),
+        manifest.dataset.source if manifest.dataset else "",
+        manifest.label_form,
+        class_numbers_of(manifest, files),
     )
 
 
