@@ -24,8 +24,12 @@ from pytest_mlms.measure.evaluate.scoring import (
 )
 from pytest_mlms.measure.evaluate.tasks.task import Evidence
 
-_FEWEST = 20
-"""Inputs from which on samples of them show how a mean scatters."""
+_FEWEST = 50
+"""Inputs from which on samples of them show how a mean scatters.
+
+Of two equally good models with skewed errors (exponential, lognormal), one was called the best in
+8 % of 300 rankings with 20 inputs, in 6 % with 30, and in 4 % with 50.
+"""
 
 
 Standing = Literal["best", "alike", "worse", "unknown"]
