@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import signal
@@ -57,6 +58,25 @@ def pytest_runtest_makereport(
     if report.failed:
         item.stash[_FAILED] = True
     return report
+
+
+def _seconds(item: pytest.Item) -> float:
+    mark = item.get_closest_marker("slow")
+    return mark.kwargs.get("seconds", 0.0) if mark else 0.0
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have each worker begin with some of the longest tests, so that none of these ends alone."""
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    longest = sorted(filter(_seconds, items), key=_seconds, reverse=True)
+    others = iter([item for item in items if not _seconds(item)])
+    share = len(items) // workers  # as worksteal deals them
+    dealt: list[pytest.Item] = []
+    for number in range(workers):
+        own = longest[number::workers]
+        dealt += [*own, *itertools.islice(others, share - len(own))]
+    items[:] = [*dealt, *others]
 
 
 @pytest.fixture

@@ -78,7 +78,7 @@ def results(folder: Path) -> list[dict[str, Any]]:
     return [line for line in map(json.loads, lines) if line["type"] == "item"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=40)
 def test_the_commands_of_the_workflows_install_check_evaluate_and_gate(tmp_path: Path) -> None:
     environment = make_repository(tmp_path)
     install, lint, evaluate, upgrade = commands()

@@ -165,7 +165,7 @@ def probes_of(path: Path) -> list[Any]:
     return probes
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=70)
 def test_the_package_and_its_release_are_found_between_two_lock_files(
     releases: Releases, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -53,7 +53,7 @@ def arguments(releases: Releases, *words: str) -> list[str]:
     return ["culprit", *rest]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=60)
 def test_one_command_goes_from_a_regression_to_a_report(
     releases: Releases, capfd: pytest.CaptureFixture[str]
 ) -> None:

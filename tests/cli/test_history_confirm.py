@@ -68,6 +68,7 @@ def _command_of(process: psutil.Process) -> list[str]:
         return []
 
 
+@pytest.mark.slow(seconds=70)
 def test_each_suspicion_gets_its_cause(nights: Nights, capfd: pytest.CaptureFixture[str]) -> None:
     first, slower, wrong = (nights.measure(version) for version in "123")
     nights.repeat(first, 4)

@@ -278,7 +278,7 @@ def test_a_crash_of_another_test_of_the_session_is_reported_as_xdist_does(
     assert len(project.items()) == 12
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=65)
 def test_a_worker_that_falls_silent_is_given_up(project: Project) -> None:
     project.use_faulty()
     let_crash(project, "test_performance", signal="SIGSTOP")

@@ -62,7 +62,7 @@ def run(project: Project, *arguments: str) -> pytest.RunResult:
     return project.run(*folders, *arguments)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=100)
 def test_a_candidate_that_fails_where_the_baseline_does_not_has_regressed(made: Project) -> None:
     stacks = [f"--mlms-stack={name}" for name in REASONS]
     result = run(made, "--mlms-against=v1", *stacks)

@@ -45,6 +45,7 @@ def story(project: Project, tmp_path: Path, seeds: Path, monkeypatch: pytest.Mon
     return Story(project, tmp_path / "wheels", seeds)
 
 
+@pytest.mark.slow(seconds=60)
 def test_an_update_is_found_and_judged_against_the_lock(story: Story, capsys: Any) -> None:
     assert story.run("1") == {"accuracy": "PASSED", "performance": "PASSED"}
     assert main(["lock", "write"]) == 0

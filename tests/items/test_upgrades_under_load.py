@@ -33,7 +33,7 @@ def by_quantity(item: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {compared["quantity"]: compared for compared in item["comparisons"]}
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=100)
 def test_a_server_is_compared_under_the_same_arrivals(stacks: Project) -> None:
     write_manifest(stacks, "single_stream", SERVER, options="seconds: 0.008")
     result = stacks.run(*UPGRADE, "--mlms-budget=120", "-k", "upgrade and server")

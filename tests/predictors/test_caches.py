@@ -37,7 +37,7 @@ def run_once(name: str, caches: Path, log: Path) -> dict[str, int]:
     return {str(path.relative_to(caches)): path.stat().st_mtime_ns for path in files}
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=50)
 @pytest.mark.parametrize("name", FILES)
 def test_a_second_process_finds_what_the_first_one_compiled(name: str, tmp_path: Path) -> None:
     if name == "pytorch" and not shutil.which("g++"):

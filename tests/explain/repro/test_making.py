@@ -78,7 +78,7 @@ def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=100)
 def test_a_regressed_upgrade_is_replayed_in_a_clean_environment(tmp_path: Path) -> None:
     write_project(tmp_path)
     predictors = f"--mlms-predictors={PREDICTOR.parent}"
