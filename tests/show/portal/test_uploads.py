@@ -387,10 +387,11 @@ def test_eight_clients_push_a_hundred_runs_each_and_nothing_is_lost_or_twice(
     results.mkdir()
     history = f"--history={tmp_path / 'history.sqlite'}"
     numbers = range(800)
+    again = numbers[::8]
     with serving(results, history) as portal:
-        for expected in ("new", "unchanged"):
+        for expected, pushed in (("new", numbers), ("unchanged", again)):
             with ThreadPoolExecutor(8) as pool:
-                answers = list(pool.map(lambda number: push(portal, pack_run(number)), numbers))
+                answers = list(pool.map(lambda number: push(portal, pack_run(number)), pushed))
             assert {answer.status for answer in answers} <= {200, 201}
             assert {answer.json["state"] for answer in answers} == {expected}
             assert {answer.json["history"] for answer in answers} == {""}
