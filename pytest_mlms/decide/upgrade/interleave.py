@@ -48,7 +48,7 @@ from pytest_mlms.decide.upgrade.rounds import (
     Side,
     SideName,
 )
-from pytest_mlms.measure.agent.predictor import Clocks, Predictor, Turn
+from pytest_mlms.measure.agent.predictor import Clocks, Predictor, Turn, bytes_above_load
 from pytest_mlms.measure.evaluate.steadiness import SUSPECT_GROWTH, even_out
 from pytest_mlms.measure.evaluate.timed_inputs import (
     cycle_of,
@@ -706,6 +706,8 @@ def _measured_side(
     loaded = predictor.seconds_until_loaded
     times: dict[str, Any] = _times_of(timed, clocks)
     is_peak = predictor.peak_is_since_load and "peak_memory" not in predictor.unmeasured
+    if is_peak and last.peak_bytes is not None:
+        bytes_above_load(predictor, last.peak_bytes)  # which refuses one in another unit
     return Side(
         **times,
         load_seconds=predictor.load_seconds - predictor.load_waited,

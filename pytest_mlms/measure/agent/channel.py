@@ -220,6 +220,8 @@ def take_tokens(
     is_within = (times >= starts) & (times <= ends) & (waits >= 0)
     if not is_within.all() or (np.diff(times) < 0).any():
         raise ProtocolError("a token has a time outside of its call, or before the last token")
+    if (waits > times - starts + _TICK).any():
+        raise ProtocolError("a call waited for a core for longer than until its token")
     return rows
 
 

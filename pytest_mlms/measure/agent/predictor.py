@@ -576,3 +576,18 @@ def _digest(outputs: Mapping[str, Array]) -> str:
     for array in outputs.values():
         digest.update(array.tobytes())
     return digest.hexdigest()
+
+
+def bytes_above_load(predictor: Predictor, peak: int) -> int:
+    """Return by how much a ``peak`` of memory is above what was held before the model was loaded.
+
+    Both are bytes; it may be below 0 where a framework frees memory. Raises AgentError for a peak
+    of less than half, as one in KiB is, which would meet any limit.
+    """
+    before = predictor.rss_before
+    if 2 * peak < before:
+        raise AgentError(
+            f"the agent told a peak of {peak} bytes of memory, and {before} before the model was "
+            f"loaded: both are to be bytes; see 'mlms agent check'"
+        )
+    return peak - before

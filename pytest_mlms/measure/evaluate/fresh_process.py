@@ -12,7 +12,7 @@ import numpy as np
 
 from pytest_mlms.core.quantities.quantity import DeviceTime
 from pytest_mlms.core.statistics import is_steady
-from pytest_mlms.measure.agent.predictor import Predictor, ScenarioRun
+from pytest_mlms.measure.agent.predictor import Predictor, ScenarioRun, bytes_above_load
 from pytest_mlms.measure.agent.process import Array
 from pytest_mlms.measure.evaluate.doubts import is_promising, may_settle
 from pytest_mlms.measure.evaluate.performance_plan import PerformancePlan
@@ -160,7 +160,7 @@ def _result(plan: PerformancePlan, predictor: Predictor, timed: _Timed) -> Proce
         loop_seconds=loop_seconds,
         warmup_calls=sum(map(len, timed.warm_up.latencies)),
         steady=timed.warm_up.steady and settling.is_settled,
-        peak_bytes=run.peak_bytes - predictor.rss_before,
+        peak_bytes=bytes_above_load(predictor, run.peak_bytes),
         import_bytes=None if predictor.unmeasured else predictor.rss_before,
         peak_is_since_load=predictor.peak_is_since_load,
         calls=len(run.latencies),

@@ -17,7 +17,7 @@ from pytest_mlms.core.statistics import PercentilePair
 from pytest_mlms.manifest.scenarios import Server
 from pytest_mlms.measure.agent.channel import UNTOLD
 from pytest_mlms.measure.agent.load import LoadInterrupted, LoadLost, LoadPlan, LoadRun
-from pytest_mlms.measure.agent.predictor import Predictor, ScenarioRun
+from pytest_mlms.measure.agent.predictor import Predictor, ScenarioRun, bytes_above_load
 from pytest_mlms.measure.agent.process import Array
 from pytest_mlms.measure.evaluate.closeness import (
     NearbyOutputs,
@@ -233,7 +233,7 @@ def measure_load_process(
         loop_seconds=time.perf_counter() - began,
         warmup_calls=sum(map(len, warmed.latencies)),
         steady=warmed.steady,
-        peak_bytes=view.peak_bytes - predictor.rss_before,
+        peak_bytes=bytes_above_load(predictor, view.peak_bytes),
         import_bytes=None if predictor.unmeasured else predictor.rss_before,
         peak_is_since_load=predictor.peak_is_since_load,
         calls=len(served.times),

@@ -536,6 +536,14 @@ def test_clocks_that_the_agent_does_not_have_are_none() -> None:
     assert side.peak_bytes is None
 
 
+def test_a_peak_in_another_unit_than_what_was_held_before_is_an_error() -> None:
+    """Both sides had a page, and were equal."""
+    fakes = FakePair()
+    fakes.a.rss_before = 1 << 30
+    with pytest.raises(AgentError, match="both are to be bytes"):
+        Run(fakes).run()
+
+
 def test_the_arrays_of_a_round_have_the_names_of_both_sides() -> None:
     measured = Run(FakePair()).run()
     arrays = measured.arrays()

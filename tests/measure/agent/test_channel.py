@@ -530,6 +530,7 @@ TOKENS = {
         ({"token": np.array([1.5, 1.7, 3.0])}, "outside of its call"),
         ({"token": np.array([1.0, 3.0, 2.0])}, "before the last token"),
         ({"token_wait": np.array([0.0, np.nan, 0.0])}, "outside of its call"),
+        ({"token_wait": np.array([0.0, 0.1, 1e9])}, "longer than until its token"),
     ],
 )
 def test_times_of_tokens_that_are_none_are_refused(change: dict[str, Any], message: str) -> None:

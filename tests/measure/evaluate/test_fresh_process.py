@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pytest_mlms.core.errors import AgentError
 from pytest_mlms.core.records import Limit, Place
 from pytest_mlms.measure.evaluate import fresh_process
 from pytest_mlms.measure.evaluate.closeness import Rule
@@ -54,3 +55,11 @@ def test_a_limit_by_the_size_of_the_batch_judges_nothing_where_rounding_decides_
     assert result.record.batch_agreement == found
     if found is None:
         assert "rounding decides the outputs for 5 of 8 inputs" in result.record.batch_missing
+
+
+def test_a_peak_in_another_unit_than_what_was_held_before_is_an_error() -> None:
+    """It was below 0, which meets any limit."""
+    predictor: Any = FakePredictor(lambda done: 0.010)
+    predictor.rss_before = 1 << 30
+    with pytest.raises(AgentError, match=r"1073741824 before the model .* both are to be bytes"):
+        fresh_process.measure_process(plan(), predictor, [{"x": np.zeros(1)}], early=False)
