@@ -22,6 +22,7 @@ _BOUND_OF_PASSING = 0.05
 _SEEN = 0.95
 _MOST_NAMED = 3
 _WRITTEN_OUT = 100
+_MOST_WRITTEN_OUT = 1e9
 _MOST_UNJUDGED = 0.1
 _MUCH_WORSE = 10  # times the difference of the baseline's own calls
 _MOST_VARYING = 0.01
@@ -202,8 +203,9 @@ def agreement_of(sweep: OutputSweep, about: Circumstances) -> Comparison:
     problems = [each.problem for each in judged if each.problem]
     lacking = problems[0] if problems else ""
     if verdict is Verdict.INCONCLUSIVE:
+        judged_inputs = sweep.inputs - sweep.excused
         lacking = (
-            f"{sweep.beyond} of {sweep.inputs} inputs neither show that {about.inputs:.4g} of all "
+            f"{sweep.beyond} of {judged_inputs} inputs neither show that {about.inputs:.4g} of all "
             f"agree nor that fewer do; a larger dataset decides it"
         )
     allowed = max((found.allowed for found in sweep.outputs.values()), default=0.0)
@@ -302,7 +304,8 @@ def _share(sweep: OutputSweep, where: str, about: Circumstances, side: SideName 
 def _bounds(sweep: OutputSweep) -> Interval:
     if sweep.calls:
         return bounds_of_calls(sweep.calls, _BOUND_OF_FAILING, _BOUND_OF_PASSING)
-    return binomial_bounds(sweep.beyond, sweep.inputs, _BOUND_OF_FAILING, _BOUND_OF_PASSING)
+    judged = sweep.inputs - sweep.excused
+    return binomial_bounds(sweep.beyond, judged, _BOUND_OF_FAILING, _BOUND_OF_PASSING)
 
 
 def verdict_on_share(sweep: OutputSweep, inputs: float, share: Interval | None = None) -> Verdict:
@@ -437,5 +440,5 @@ def _named(names: Sequence[str]) -> str:
 def _times(ratio: float) -> str:
     if math.isinf(ratio):
         return "infinitely more than"
-    number = f"{ratio:,.0f}" if ratio >= _WRITTEN_OUT else f"{ratio:.3g}"
+    number = f"{ratio:,.0f}" if _WRITTEN_OUT <= ratio < _MOST_WRITTEN_OUT else f"{ratio:.3g}"
     return f"up to {number} times"

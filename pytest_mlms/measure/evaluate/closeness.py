@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -360,6 +361,7 @@ Axes = Mapping[str, int | None]
 
 _BATCHES = 4
 _MOST_BATCHES = 32
+_FURTHER_SECONDS = 30.0  # after which no further ones are asked for
 _UNITS = 8  # of rounding, which another order of summation comes to
 
 
@@ -413,7 +415,10 @@ def nearby_outputs(
     @functools.cache
     def further() -> Sequence[Batch]:
         found = []
+        end = time.monotonic() + _FURTHER_SECONDS
         for inputs in rounded_inputs(batch, axes, range(_BATCHES, _MOST_BATCHES)):
+            if time.monotonic() > end:
+                break
             with contextlib.suppress(Refused):
                 found.append(predict(inputs))
         return found

@@ -110,6 +110,7 @@ class OutputSweep:
         nan: The names of inputs for which the baseline has NaN.
         lost: How many have NaN where the baseline has a number, of one model where either has.
         unjudged: Those that differ as the baseline does where its inputs are rounded.
+        excused: How many of these don't differ otherwise, too: they tell nothing of a share.
         close_calls: How many have other tokens where rounding decides which is the likeliest.
         calls: The inputs of each call and which of them differ, 1 or 0, where an input may be in
             several; else empty.
@@ -130,6 +131,7 @@ class OutputSweep:
     lost: int = 0
     unjudged: list[str] = field(default_factory=list)
     close_calls: int = 0
+    excused: int = 0
     calls: list[tuple[Sequence[object], NDArray[np.float64]]] = field(default_factory=list)
     outputs: dict[str, OutputFinding] = field(default_factory=dict)
     channels: dict[str, Array] = field(default_factory=dict)
@@ -162,6 +164,16 @@ class OutputSweep:
         ``names`` say what messages call them.
         Where inputs differ, ``nearby`` tells which of them rounding decides; these aren't judged.
         """
+        return self._added(expected, ours, names, nearby)[0]
+
+    def _added(
+        self,
+        expected: Mapping[str, Array],
+        ours: Mapping[str, Array],
+        names: Sequence[str],
+        nearby: Nearby | None,
+    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Return which of some inputs differ by more than is allowed, and which are excused."""
         beyond = np.zeros(len(names), bool)
         nan = np.zeros(len(names), bool)
         lost = np.zeros(len(names), bool)
@@ -223,8 +235,10 @@ class OutputSweep:
         self.lost += int(lost.sum())
         self.nan += [name for name, has in zip(names, nan, strict=True) if has]
         self.unjudged += [name for name, has in zip(names, unjudged, strict=True) if has]
+        excused = unjudged & ~beyond
+        self.excused += int(excused.sum())
         self._count_flips(expected, ours)
-        return beyond
+        return beyond, excused
 
     def add_call(
         self,
@@ -235,8 +249,10 @@ class OutputSweep:
         nearby: Nearby | None = None,
     ) -> NDArray[np.bool_]:
         """Do what ``add`` does for a call with ``inputs``, which others may have, too."""
-        beyond = self.add(expected, ours, names, nearby)
-        self.calls.append((inputs, beyond.astype(np.float64)))
+        beyond, excused = self._added(expected, ours, names, nearby)
+        judged = [each for each, gone in zip(inputs, excused, strict=True) if not gone]
+        if judged:
+            self.calls.append((judged, beyond[~excused].astype(np.float64)))
         return beyond
 
     def _held_to(

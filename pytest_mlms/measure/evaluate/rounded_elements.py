@@ -42,10 +42,30 @@ def are_explained(
         return np.asarray(found.reshape(len(expected), -1))
 
     if expected.dtype.kind not in _EXACT:
-        return are_within_spread(deviations(ours), [deviations(each) for each in rounded])
+        own = [deviations(each) for each in rounded]
+        is_explained = are_within_spread(deviations(ours), own)
+        lost = [_have_lost(each, expected) for each in rounded]
+        if not np.any(lost):
+            return is_explained
+        # Infinity and NaN nearby don't tell how far numbers may be off: other answers there do.
+        numbers = [
+            np.where(each[:, np.newaxis], 0.0, row) for each, row in zip(lost, own, strict=True)
+        ]
+        farthest = np.max([-np.sort(-each, axis=1) for each in numbers], axis=0)
+        is_known = ~np.all(lost, axis=0) & ~_have_lost(ours, expected)
+        as_numbers = are_within_spread(deviations(ours), [farthest, farthest])
+        return np.asarray(is_explained & (as_numbers | ~is_known))
     is_decided = _are_decided(expected, rounded, tolerance)
     of_forms = are_of_forms(ours, [expected, *rounded], lambda form: tolerance)
     return np.asarray(is_decided & of_forms)
+
+
+def _have_lost(values: Array, expected: Array) -> Array:
+    """Return which rows have NaN or infinity where numbers are expected."""
+    if expected.dtype.kind not in "fc":
+        return np.zeros(len(expected), bool)
+    lost = np.isfinite(expected) & ~np.isfinite(values)
+    return np.asarray(lost.reshape(len(expected), -1).any(axis=1))
 
 
 def are_explained_by_many(

@@ -1614,6 +1614,17 @@ def test_best_classes_that_rounding_changes_are_counted_of_an_upgrade_that_passe
     assert "would have been seen with 95%; the best class is another on" in check.told
 
 
+def test_inputs_that_rounding_decides_show_no_share_that_agrees() -> None:
+    """They counted as such that agree, of which 90 % are enough here."""
+    about = Circumstances(inputs=0.9)
+    sweep = OutputSweep({}, inputs=1000, beyond=80)
+    assert agreement_of(sweep, about).verdict is PASSED
+    sweep.excused = 100
+    found = agreement_of(sweep, about)
+    assert found.verdict is INCONCLUSIVE
+    assert "80 of 900 inputs" in found.lacking
+
+
 def test_outputs_that_rounding_decides_are_not_said_to_be_equal() -> None:
     sweep = OutputSweep({}, inputs=20, unjudged=["row 3"])
     told = agreement_of(sweep, Circumstances()).told

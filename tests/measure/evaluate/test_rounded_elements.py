@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -61,6 +63,8 @@ def more_boxes(first: float = 0.0) -> Any:
 MANY = np.ones((1, 1500, 4), np.float32)
 ONE_MORE = np.ones((1, 1501, 4), np.float32)
 SOME = RANDOM.choice(MASK.size, MASK.size // 20, replace=False)
+NAN = np.full_like(LOGITS, np.nan)
+ONE_INFINITE = off_by(LOGITS, 1, np.inf)
 
 WRONG = {
     "all pixels": (MASK, masks(np.uint8), 1 - MASK),
@@ -79,6 +83,12 @@ WRONG = {
         BOXES,
         [more_boxes(60), more_boxes(60), more_boxes(), more_boxes()],
         more_boxes() + 40,
+    ),
+    "numbers where two others nearby are NaN": (LOGITS, [NAN, NAN, LOGITS, LOGITS], LOGITS + 1),
+    "a number that is infinite nearby": (
+        LOGITS,
+        [ONE_INFINITE] * 3 + [LOGITS],
+        off_by(LOGITS, 1, 2),
     ),
 }
 
@@ -105,6 +115,12 @@ ALIKE = {
     "that length": (TOKENS[0], [np.arange(12)] * 2 + [TOKENS[0]], np.arange(12)),
     "that box more of many": (MANY, [ONE_MORE] * 4, ONE_MORE),
     "that box more": (BOXES, [more_boxes(60), more_boxes(60), more_boxes()], more_boxes(-70)),
+    "infinity as nearby": (LOGITS, [ONE_INFINITE] * 2 + [LOGITS] * 2, ONE_INFINITE),
+    "numbers as far off as others where two are NaN": (
+        LOGITS,
+        [NAN, NAN, LOGITS, off_by(LOGITS, 200, 0.5)],
+        off_by(LOGITS, 200, -0.9),
+    ),
     "answers that are others each time": (
         TOKENS,
         [RANDOM.integers(0, 1000, TOKENS.shape) for _ in range(4)],
@@ -168,6 +184,30 @@ def test_more_rounded_inputs_are_others_and_computed_once() -> None:
     assert len(changed.further_of("y")) == len(changed.further_of("y")) == 28
     assert len(seen) == 36
     assert len(set(seen)) == 33
+
+
+def test_more_rounded_inputs_end_where_they_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """28 calls of 5 s were made for each of many inputs."""
+    closeness = import_module("pytest_mlms.measure.evaluate.closeness")
+    clock = [0.0]
+    monkeypatch.setattr(closeness, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+
+    def predict(batch: Any) -> Any:
+        clock[0] += 5
+        return batch
+
+    assert len(nearby_outputs(predict, {"x": LOGITS}).further()) == 7
+
+
+def test_inputs_that_rounding_decides_are_in_no_share_of_those_that_agree() -> None:
+    rounded = [with_flips(SHORT, 3, 19), with_flips(SHORT, 3, 19), SHORT, SHORT]
+    near = NearbyOutputs([{"y": SHORT}] * 4, [{"y": each} for each in rounded])
+    sweep = OutputSweep({"y": Rule()})
+    for ours in (with_flips(SHORT, 3), with_flips(SHORT, 3, 19)):
+        sweep.add_call(["a", "b"], {"y": SHORT}, {"y": ours}, ["one", "other"], lambda: near)
+    assert (sweep.inputs, sweep.beyond, sweep.excused) == (4, 0, 3)
+    ((inputs, differing),) = sweep.calls
+    assert (inputs, differing.tolist()) == (["b"], [0.0])
 
 
 def test_a_row_that_varies_little_is_not_excused_by_one_that_varies_much() -> None:
