@@ -193,9 +193,13 @@ def _option(text: str) -> tuple[str, list[Any]]:
     return name, [_scalar(value) for value in values.split(",")]
 
 
+def _no_number(text: str) -> Any:
+    raise ValueError(text)
+
+
 def _scalar(text: str) -> Any:
     with contextlib.suppress(ValueError):
-        value = json.loads(text)
+        value = json.loads(text, parse_constant=_no_number)
         if isinstance(value, (int, float, bool)):
             return value
     return text
@@ -527,18 +531,30 @@ def means_of(
 
 @contextlib.contextmanager
 def _record(folder: Path) -> Iterator[Keep]:
-    """Yield a function that adds a line to the record of this run, which stays however it ends."""
+    """Yield a function that adds a line to the record of this run, which stays however it ends.
+
+    Where the disk refuses a line the record ends, and the search goes on.
+    """
     name = time.strftime("advice-%Y%m%dT%H%M%S.jsonl", time.gmtime())
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / name).open("a", encoding="utf-8")
+        file = (folder / name).open("ab", buffering=0)
     except OSError as error:
         raise MlmsError(f"{folder / name} can't be written: {error.strerror}") from error
+    problem = ""
     with file:
 
         def keep(**fields: Any) -> None:
-            file.write(json.dumps(fields) + "\n")
-            file.flush()
+            nonlocal problem
+            line = f"{json.dumps(fields)}\n".encode()
+            try:
+                if problem or file.write(line) == len(line):
+                    return
+                problem = "no space is left"
+            except OSError as error:
+                problem = error.strerror or str(error)
+            say(f"{folder / name}: the record ends here: {problem}; it can't be replayed")
 
         yield keep
-    say(f"each process is in {folder / name}")
+    if not problem:
+        say(f"each process is in {folder / name}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import resource
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_mlms.cli.advise import _option, _record
 from pytest_mlms.cli.main import main
 from pytest_mlms.decide.advice.fragment import Fragment
 from pytest_mlms.decide.advice.run import RISK
@@ -124,6 +126,32 @@ def test_an_option_that_no_predictor_takes_is_refused(run: Run) -> None:
     status, _, errors = run("--objective", "max throughput", "--option", "sped=1,2")
     assert status == 2
     assert "--option sped" in errors
+
+
+@pytest.mark.parametrize("value", ["NaN", "-Infinity"])
+def test_a_value_that_is_no_number_is_a_text(value: str) -> None:
+    """It was no value of any candidate, as NaN equals nothing: a traceback."""
+    assert _option(f"config.key={value},1") == ("config.key", [value, 1])
+
+
+@pytest.mark.parametrize("size", [20, 25])
+def test_a_record_that_the_disk_refuses_ends_and_the_search_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], size: int
+) -> None:
+    """It was a traceback, with no answer. No line follows half of one."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with _record(tmp_path) as keep:
+        keep(kind="question")
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+        try:
+            keep(kind="process")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        keep(kind="process")
+    (record,) = tmp_path.iterdir()
+    assert record.read_text().startswith('{"kind": "question"}\n')
+    assert len(record.read_text()) <= 25
+    assert capsys.readouterr().err.count("the record ends here") == 1
 
 
 def test_scenarios_that_are_not_timed_are_named(run: Run) -> None:
