@@ -71,7 +71,7 @@ def test_what_is_pasted_runs_and_judges_what_was_promised(run: Run) -> None:
     assert [limit["min"] for limit in scored["limits"]] == [0.75]
     (record,) = Path("mlms-results").glob("advice-*.jsonl")
     again = run(*words, "--replay", str(record))
-    doubts = [line for line in output.splitlines() if line.startswith("of its processes")]
+    doubts = [line for line in output.splitlines() if line.startswith("of what it was judged by")]
     assert again[0] == 2  # the manifest has other limits by now
     Path("m/digits.yaml").write_text(yaml.safe_dump(manifest, sort_keys=False))
     status, repeated, _ = run(*words, "--replay", str(record))
