@@ -235,7 +235,7 @@ NOT_RUN = {
     "other hosts": r"--tx |^mlms worker ",
     "a server or its user": r"^mlms portal|--mlms-push|--confirm|accept ",
     "files of a reader": r"--bisection |init model.onnx|pytest model.yaml|seven.png|agent check "
-    r"|advise .*--(data|hosts) ",
+    r"|advise .*--(data|hosts) |judge --lm-eval ",
 }
 """The needs of commands that are only read -> a pattern that finds these."""
 
