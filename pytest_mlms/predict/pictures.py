@@ -1,4 +1,4 @@
-"""What people see and hear of an input and its answers: pictures and sounds, encoded anew.
+"""Pictures and sounds of an input and its answers, encoded anew.
 
 So nothing of a stranger's file is in them but its pixels or samples.
 """

@@ -52,7 +52,7 @@ _KINDS: Sequence[tuple[str, tuple[type[Exception], ...]]] = (
     ("busy", (DeviceInUse,)),
     ("unavailable", (ArtifactError, ManifestError, StackError, Unavailable)),
 )
-"""What errors are to the portal: those of no such class are failures."""
+"""The kinds of errors for the portal: those of no such class are failures."""
 
 
 def main() -> None:

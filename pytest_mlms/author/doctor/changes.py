@@ -50,7 +50,7 @@ _SCALES: Mapping[str, _Scale | None] = {
 """Usual ranges of pixels; None for pixels as they are."""
 
 _UNCHANGED = _Scale((0.0,), (1.0,))
-"""What is written for pixels as they are before a quantize, which is refused without any."""
+"""The scale for pixels as they are before a quantize, which is refused without any."""
 
 LARGEST_PIXEL = 255.0
 

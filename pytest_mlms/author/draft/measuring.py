@@ -1,4 +1,4 @@
-"""What is measured of a drafted manifest on this machine: the range of its pixels, and its limits.
+"""Measure a drafted manifest on this machine: the range of its pixels, and its limits.
 
 Pixels are what scores best, and limits what pytest measures twice.
 """

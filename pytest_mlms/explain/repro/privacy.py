@@ -1,4 +1,4 @@
-"""What a bundle must not tell: texts and names in an ONNX model, and traces of this machine.
+"""Secrets that no bundle may have: texts and names in an ONNX model, traces of this machine.
 
 The structure of the model stays. Files are searched for the user's home, the host, and the folders
 in use."""

@@ -1,4 +1,4 @@
-"""What a history knows of performance cases on this machine's class, before they are measured."""
+"""A history's knowledge of performance cases on this class of machines, before they're measured."""
 
 from __future__ import annotations
 

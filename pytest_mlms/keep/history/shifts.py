@@ -119,7 +119,7 @@ _LARGEST = 20.0
 """Larger changes, which few points leave open, are shown as this one."""
 
 _LEAST_VALUE = 1e-12
-"""What is added to values, so that 0 has a logarithm."""
+"""Added to values, so that 0 has a logarithm."""
 
 _LEAST_LOG = math.log(_LEAST_VALUE)
 

@@ -1,4 +1,4 @@
-"""What predictors there are, found without importing any, and which requests agents answer.
+"""The predictors that there are, found without importing any, and the requests of agents.
 
 docs/agents.md describes the groups of requests. An agent that is a program of its own needs not
 have all of them."""

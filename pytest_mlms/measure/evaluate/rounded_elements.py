@@ -1,4 +1,4 @@
-"""Which differences of an output rounding explains, by what it changes of the baseline's own.
+"""Differences of an output that rounding explains, by its changes of the baseline's own outputs.
 
 One pixel, token or score that rounding decides excuses no others: no more may differ, nor by more,
 than where the baseline's own inputs are rounded.

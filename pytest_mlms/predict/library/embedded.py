@@ -1,4 +1,4 @@
-"""What library.c calls, by cffi: models by number, values of C for Python's, errors as texts.
+"""The functions that library.c calls, by cffi: models by number, values of C, errors as texts.
 
 It runs within programs of C and Java, on their threads, in an interpreter without handlers of
 signals. What a program gets is kept here until it gives it back, so that a second time, or a

@@ -1,4 +1,4 @@
-"""What pictures are drawn with: colours and elements of SVG, and axes from values to pixels.
+"""Parts of pictures: colours and elements of SVG, and axes from values to pixels.
 
 A shape has its colour for light screens as an attribute, and a class that a style sheet gives the
 colour of the present scheme. So a picture is complete where a content policy blocks styles. Texts

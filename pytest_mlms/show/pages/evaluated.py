@@ -1,4 +1,4 @@
-"""What first screens know of items, and what of a history; whether to upgrade, by version.
+"""Facts of first screens: of items, and of a history; whether to upgrade, by version.
 
 Nothing here judges: what was written is counted. "yes" is said only of what is known."""
 

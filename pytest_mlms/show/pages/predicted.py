@@ -29,7 +29,7 @@ _TAG = 15.0  # height of the number of an object
 _DIGIT = 7.5
 
 Shown = Mapping[str, NDArray[Any]]
-"""What shows an input and its answers, by the names of ``predict.pictures.shown_of``."""
+"""The arrays that show an input and its answers, by the names of ``predict.pictures.shown_of``."""
 
 
 class AnswerRow(NamedTuple):

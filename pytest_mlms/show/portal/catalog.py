@@ -149,7 +149,7 @@ LEFT JOIN software AS b ON b.run = item.run AND b.number = item.number AND b.sid
 LEFT JOIN software AS a ON a.run = item.run AND a.number = item.number AND a.side = 'a'
 """
 _ORDERS = ("item.time", "printf('%020d', item.received) || item.time")
-"""What is newest: by the clocks of hosts, and in the order in which the portal read the items."""
+"""The orders of the newest: by the clocks of hosts, and as the portal read the items."""
 
 _BAD_SINCE = """
 SELECT run.started, min(time) FROM item JOIN run ON run.name = item.run

@@ -22,7 +22,7 @@ SERVER: dict[str, Any] = {
     "version": pytest_mlms.__version__,
     "extensions": ["binary_tensor_data"],
 }
-"""What the server tells of itself."""
+"""The metadata of the server."""
 
 
 _LENGTH = "Inference-Header-Content-Length"

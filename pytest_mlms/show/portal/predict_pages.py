@@ -48,7 +48,7 @@ class InputField(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """What it is, in a word."""
+        """Its kind, in a word."""
         return _KINDS[self.type]
 
     @property
@@ -66,7 +66,7 @@ class Choice(NamedTuple):
 
     @property
     def value(self) -> str:
-        """What a form calls it: its stack, whose name has no blanks, and its manifest."""
+        """Its name in a form: its stack, whose name has no blanks, and its manifest."""
         return f"{self.stack} {self.entry.path}"
 
 
@@ -128,7 +128,7 @@ class Asked:
 
     @property
     def name(self) -> str:
-        """What the input is called: by its files, or its texts."""
+        """The name of the input: of its files, or its texts."""
         if self.element is not None:
             return f"element {self.element}"
         names = (file_name(one.filename) if one.filename else one.text for one in self.inputs)
@@ -153,7 +153,7 @@ class Side:
 
     @property
     def shown(self) -> Shown:
-        """What shows its input and its answers."""
+        """The arrays that show its input and its answers."""
         return self.predicted.arrays if self.predicted else {}
 
     @property

@@ -1,4 +1,4 @@
-"""What pytest's own summaries tell of a run: why items did not pass, and our warnings.
+"""The run in pytest's own summaries: the reasons why items did not pass, and our warnings.
 
 Reasons are lines, for the short summary, annotations and rows of tables: the whole text of a
 failure stands under FAILURES or ERRORS, and is told there once. Our warnings are written below the
