@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 import numpy as np
 from mlms_predictors._run.replies import DeviceBytes
@@ -23,7 +24,6 @@ from pytest_mlms.core.statistics import (
     rate_interval,
     student_interval,
 )
-from pytest_mlms.core.token_times import TokenTimes
 from pytest_mlms.measure.agent.channel import UNTOLD
 from pytest_mlms.measure.agent.predictor import ScenarioRun
 from pytest_mlms.measure.agent.process import Array
@@ -34,6 +34,9 @@ from pytest_mlms.measure.evaluate.steadiness import (
     TimesLessWait,
     latencies_less_wait,
 )
+
+if TYPE_CHECKING:
+    from pytest_mlms.core.token_times import TokenTimes
 
 NOT_ASKED = "it is measured where it is limited, and not under load"
 """Why processes don't tell how far inputs in a batch are from alone."""
@@ -229,7 +232,14 @@ class ProcessResult:
     @cached_property
     def tokens(self) -> TokenTimes | None:
         """Times of the tokens of the timed calls; None where nothing is generated."""
-        return TokenTimes.of(self.run.times)
+        return self._token_times(less_wait=False)
+
+    def _token_times(self, less_wait: bool) -> TokenTimes | None:
+        if "tokens" not in self.run.times:
+            return None
+        from pytest_mlms.core.token_times import TokenTimes
+
+        return TokenTimes.of(self.run.times, less_wait)
 
     @property
     def seconds_per_token(self) -> float:
@@ -294,7 +304,7 @@ class ProcessResult:
             batch_missing=record.batch_missing,
             device_memory=record.device_memory,
             device_time=record.device_time,
-            tokens=TokenTimes.of(self.run.times, less_wait=True),
+            tokens=self._token_times(less_wait=True),
             seconds_per_token=self.seconds_per_token * float(kept),
         )
 

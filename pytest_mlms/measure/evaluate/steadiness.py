@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from mlms_predictors._run.replies import DeviceBytes, UsageReply
@@ -14,11 +14,13 @@ from mlms_predictors._run.replies import DeviceBytes, UsageReply
 from pytest_mlms.core.quantities.quantity import DeviceTime
 from pytest_mlms.core.records import Estimate
 from pytest_mlms.core.statistics import change_points, middle_of_change, theil_sen
-from pytest_mlms.core.token_times import TokenTimes
 from pytest_mlms.core.units import format_quantity
 from pytest_mlms.measure.agent.predictor import Predictor
 from pytest_mlms.measure.agent.process import Array
 from pytest_mlms.measure.evaluate.limits import QUIETER
+
+if TYPE_CHECKING:
+    from pytest_mlms.core.token_times import TokenTimes
 
 LARGE_WAIT = 0.1
 """Share of the time that is worth a warning: more than a limit usually leaves."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,6 @@ from PIL import Image, UnidentifiedImageError
 from pytest_mlms.core.arrays import Array
 from pytest_mlms.core.errors import DatasetError
 from pytest_mlms.manifest.steps import MOST_PIXELS, Crop, Decode, Pad, Resize, check_channels
-from pytest_mlms.measure.pipeline import opencv_resizing, tensorflow_resizing
 from pytest_mlms.measure.pipeline.geometry import (
     Method,
     Size,
@@ -30,12 +29,6 @@ from pytest_mlms.measure.pipeline.geometry import (
     resized_size,
 )
 from pytest_mlms.provide.artifacts.digest import POINTER_ADVICE, is_pointer
-
-_METHODS: Mapping[str, Mapping[str, Method]] = {
-    "opencv": opencv_resizing.METHODS,
-    "tensorflow": tensorflow_resizing.METHODS,
-    "tensorflow1": tensorflow_resizing.METHODS_1,
-}
 
 
 def resize_image(image: Array, size: Size, library: str, method: str) -> Array:
@@ -48,8 +41,20 @@ def resize_image(image: Array, size: Size, library: str, method: str) -> Array:
         return image
     if library == "pillow":
         return _as_whole_numbers(_resize_by_pillow(image, size, method), image.dtype)
-    resized = _METHODS[library][method](image, size)
+    resized = _method(library, method)(image, size)
     return _as_whole_numbers(resized, image.dtype) if library == "opencv" else resized
+
+
+def _method(library: str, method: str) -> Method:
+    """Return the function that resizes as a library does, imported for manifests that name it."""
+    from pytest_mlms.measure.pipeline import opencv_resizing, tensorflow_resizing
+
+    methods = {
+        "opencv": opencv_resizing.METHODS,
+        "tensorflow": tensorflow_resizing.METHODS,
+        "tensorflow1": tensorflow_resizing.METHODS_1,
+    }
+    return methods[library][method]
 
 
 def _as_whole_numbers(resized: Array, kind: np.dtype[Any]) -> Array:

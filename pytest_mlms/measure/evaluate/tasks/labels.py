@@ -9,7 +9,6 @@ import numpy as np
 
 from pytest_mlms.core.arrays import Array
 from pytest_mlms.core.errors import DatasetError
-from pytest_mlms.measure.pipeline import opencv_resizing
 from pytest_mlms.measure.pipeline.geometry import Size
 
 if TYPE_CHECKING:
@@ -50,6 +49,8 @@ def resized_mask(mask: Array, shape: Sequence[int]) -> Array:
     squeezed = mask.squeeze()
     if squeezed.ndim != 2 or len(shape) != 2:
         return mask
+    from pytest_mlms.measure.pipeline import opencv_resizing
+
     return opencv_resizing.METHODS["nearest"](squeezed, Size(*shape))
 
 
