@@ -26,6 +26,7 @@ _LEAST_SPREAD = 1e-3
 """The least spread of processes: none are closer to each other than a thousandth."""
 
 _STEPS = 8  # of Newton's method, which converges from one side
+_LEAST_FREEDOM = 1e-6  # of a candidate: less is none, but for rounding
 
 
 class Spread(NamedTuple):
@@ -57,33 +58,41 @@ def fit_spreads(columns: Sequence[Column]) -> Fitted:
     first two are fitted by least squares.
     """
     rows = [(number, turn) for number, column in enumerate(columns) for turn in column]
-    turns = sorted({turn for _, turn in rows})
     if len(rows) <= len(columns):
-        return Fitted([Spread(0.0, 0.0)] * len(columns), Spread(0.0, 0.0))
-    values = np.array([columns[number][turn] for number, turn in rows])
+        nothing = Spread(0.0, 0.0)
+        return Fitted([nothing] * len(columns), nothing)
+    turns = sorted({turn for _, turn in rows})
     of_candidate = np.array([number for number, _ in rows])
     of_turn = np.array([turns.index(turn) for _, turn in rows])
+    values = np.array([columns[number][turn] for number, turn in rows])
+
+    # A column of the design for each candidate, then one for each round but the first.
     design = np.zeros((len(rows), len(columns) + len(turns) - 1))
     design[np.arange(len(rows)), of_candidate] = 1
     later = of_turn > 0
     design[later, len(columns) + of_turn[later] - 1] = 1
     used = np.flatnonzero(design.any(axis=0))
+
     orthogonal, triangular = np.linalg.qr(design[:, used])
-    fitted = orthogonal.T @ values
-    left = values - orthogonal @ fitted
+    projected = orthogonal.T @ values
+    effects = np.linalg.solve(triangular, projected)
+    left = values - orthogonal @ projected
     freedom = 1 - (orthogonal**2).sum(axis=1)
-    effects = np.linalg.solve(triangular, fitted)
+
     own = []
     for number in range(len(columns)):
         chosen = of_candidate == number
         degrees = float(freedom[chosen].sum())
-        if degrees > 1e-6:
-            own.append(Spread(float((left[chosen] ** 2).sum()) / degrees, degrees))
-        else:
-            own.append(Spread(0.0, 0.0))
-    shared = np.concatenate([[0.0], effects[int((used < len(columns)).sum()) :]])
-    variance = float(np.var(shared, ddof=1)) if len(shared) > 1 else 0.0
-    return Fitted(_moderated(own), Spread(variance, len(shared) - 1.0))
+        spread = Spread(0.0, 0.0)
+        if degrees > _LEAST_FREEDOM:
+            squares = float((left[chosen] ** 2).sum())
+            spread = Spread(squares / degrees, degrees)
+        own.append(spread)
+
+    measured = np.count_nonzero(used < len(columns))
+    of_rounds = np.concatenate([[0.0], effects[measured:]])
+    between = float(np.var(of_rounds, ddof=1)) if len(of_rounds) > 1 else 0.0
+    return Fitted(_moderated(own), Spread(between, len(of_rounds) - 1.0))
 
 
 def _moderated(own: Sequence[Spread]) -> list[Spread]:
@@ -133,9 +142,7 @@ def _trigamma_inverse(value: float) -> float:
 
 def range_of(column: Column, spread: Spread, rounds: Spread, risk: float) -> Range:
     """Return the mean of a candidate, whose interval is wrong at each end with this risk."""
-    values = list(column.values())
-    own = float(np.var(values, ddof=1)) if len(values) > 1 else 0.0
-    return _range(fmean(values), len(values), own, (spread, rounds), risk)
+    return _range(list(column.values()), (spread, rounds), risk)
 
 
 def log_of_mean(column: Column, is_rate: bool) -> float:
@@ -153,22 +160,24 @@ def difference(a: Column, b: Column, spreads: tuple[Spread, Spread], risk: float
     paired = [b[turn] - a[turn] for turn in a if turn in b]
     if not paired:
         return Range(0.0, -math.inf, math.inf)
-    own = float(np.var(paired, ddof=1)) if len(paired) > 1 else 0.0
-    return _range(fmean(paired), len(paired), own, spreads, risk)
+    return _range(paired, spreads, risk)
 
 
-def _range(mean: float, count: int, own: float, parts: tuple[Spread, Spread], risk: float) -> Range:
-    """Return an interval whose variance is the sum of two parts, or ``own`` where that is larger.
+def _range(values: Sequence[float], parts: tuple[Spread, Spread], risk: float) -> Range:
+    """Return the mean of values, and its interval.
 
-    The degrees of freedom of the sum are Satterthwaite's (1946, Biometrics Bulletin 2:110).
+    Its variance is the sum of two parts, or that of the values where it is larger. The degrees of
+    freedom of the sum are Satterthwaite's (1946, Biometrics Bulletin 2:110).
     """
+    mean = fmean(values)
     known = [part for part in parts if part.freedom > 0]
-    variance = sum(part.variance for part in known)
-    if count < 2 or not known:
+    if len(values) < 2 or not known:
         return Range(mean, -math.inf, math.inf)
+    variance = sum(part.variance for part in known)
     freedom = min(part.freedom for part in known)
     if variance > 0:
         freedom = variance**2 / sum(part.variance**2 / part.freedom for part in known)
-    error = math.sqrt(max(variance, own, _LEAST_SPREAD**2) / count)
+    own = float(np.var(values, ddof=1))
+    error = math.sqrt(max(variance, own, _LEAST_SPREAD**2) / len(values))
     half = student_quantile(freedom, 1 - risk) * error
     return Range(mean, mean - half, mean + half)
