@@ -37,7 +37,8 @@ def changed_layers(a: Sequence[Profile], b: Sequence[Profile], most: int = 8) ->
     rows.sort(key=lambda row: abs(row.change), reverse=True)
     total = _sum_of("all layers", rows)
     whole: float | None = total.change
-    if abs(total.change) <= _CANCELLED * sum(abs(row.change) for row in rows):
+    moved = sum(abs(row.change) for row in rows)
+    if abs(total.change) <= _CANCELLED * moved:
         whole = None
     changes = [_shown(row, whole) for row in rows[:most]]
     others = rows[most:]
@@ -89,8 +90,11 @@ def _rows(a: Mapping[str, _Layer], b: Mapping[str, _Layer]) -> list[_Row]:
         other = pairs.get(name)
         after = None if other is None else b[other].seconds
         rows.append(_Row(other or name, layer.type, layer.seconds, after))
-    new = set(b) - set(pairs.values())
-    return rows + [_Row(name, b[name].type, None, b[name].seconds) for name in b if name in new]
+    matched = set(pairs.values())
+    for name, layer in b.items():
+        if name not in matched:
+            rows.append(_Row(name, layer.type, None, layer.seconds))
+    return rows
 
 
 def _pairs(a: Mapping[str, _Layer], b: Mapping[str, _Layer]) -> dict[str, str]:
@@ -101,16 +105,20 @@ def _pairs(a: Mapping[str, _Layer], b: Mapping[str, _Layer]) -> dict[str, str]:
     order, whichever matches more of them. The rest is matched by name.
     """
     has_shapes = all(any(layer.shape for layer in side.values()) for side in (a, b))
-    kinds = [
-        {name: (layer.type, tuple(layer.shape or ()) if has_shapes else ()) for name, layer in side}
-        for side in (a.items(), b.items())
-    ]
-    ours, theirs = kinds
+    ours = {name: _kind(layer, has_shapes) for name, layer in a.items()}
+    theirs = {name: _kind(layer, has_shapes) for name, layer in b.items()}
     same = {name: name for name in a if ours[name] == theirs.get(name)}
     ordered = _in_order(ours, theirs)
     pairs = same if len(same) >= len(ordered) else ordered
     left = set(b) - set(pairs.values())
-    return {**{name: name for name in a if name in left and name not in pairs}, **pairs}
+    by_name = {name: name for name in a if name in left and name not in pairs}
+    return {**by_name, **pairs}
+
+
+def _kind(layer: _Layer, has_shapes: bool) -> tuple[str, tuple[Any, ...]]:
+    """Return what layers of both sides have in common where they are the same."""
+    shape = tuple(layer.shape or ()) if has_shapes else ()
+    return layer.type, shape
 
 
 def _in_order(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, str]:
@@ -119,14 +127,18 @@ def _in_order(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, str]:
     Where too many are alike for that, they are the first of its kind, the second, and so on.
     """
     ours, theirs = list(a), list(b)
-    keys = [[(_NUMBER.sub("#", name), side[name]) for name in side] for side in (a, b)]
-    counts = [Counter(side) for side in keys]
-    if sum(count * counts[1][key] for key, count in counts[0].items()) > _MOST_ALIKE:
-        of_kind = dict(zip(_numbered(keys[1]), theirs, strict=True))
-        numbered = zip(ours, _numbered(keys[0]), strict=True)
-        return {name: of_kind[key] for name, key in numbered if key in of_kind}
-    matcher = SequenceMatcher(a=keys[0], b=keys[1], autojunk=False)
+    our_keys = [(_NUMBER.sub("#", name), kind) for name, kind in a.items()]
+    their_keys = [(_NUMBER.sub("#", name), kind) for name, kind in b.items()]
+    their_counts = Counter(their_keys)
+    alike = sum(their_counts[key] for key in our_keys)
     pairs: dict[str, str] = {}
+    if alike > _MOST_ALIKE:
+        of_kind = dict(zip(_numbered(their_keys), theirs, strict=True))
+        for name, key in zip(ours, _numbered(our_keys), strict=True):
+            if key in of_kind:
+                pairs[name] = of_kind[key]
+        return pairs
+    matcher = SequenceMatcher(a=our_keys, b=their_keys, autojunk=False)
     for first, second, size in matcher.get_matching_blocks():
         pairs.update(zip(ours[first : first + size], theirs[second:], strict=False))
     return pairs
@@ -148,8 +160,12 @@ def _layers(profiles: Iterable[Profile]) -> dict[str, _Layer]:
         for name, seconds in _seconds_in_call(layers).items():
             taken[name].append(seconds)
         for name, kind, _, _, *more in layers:
-            facts.setdefault(name, (kind, more[1] if len(more) > 1 else None))
-    return {name: _Layer(*fact, median(taken[name])) for name, fact in facts.items()}
+            shape = more[1] if len(more) > 1 else None
+            facts.setdefault(name, (kind, shape))
+    found = {}
+    for name, (kind, shape) in facts.items():
+        found[name] = _Layer(kind, shape, median(taken[name]))
+    return found
 
 
 def _seconds_in_call(layers: Iterable[Any]) -> dict[str, float]:
@@ -170,9 +186,10 @@ def _seconds_in_call(layers: Iterable[Any]) -> dict[str, float]:
     return total
 
 
-def _sum_of(label: str, rows: Iterable[_Row]) -> _Row:
-    listed = list(rows)
-    return _Row(label, "", sum(row.a or 0.0 for row in listed), sum(row.b or 0.0 for row in listed))
+def _sum_of(label: str, rows: Sequence[_Row]) -> _Row:
+    before = sum(row.a or 0.0 for row in rows)
+    after = sum(row.b or 0.0 for row in rows)
+    return _Row(label, "", before, after)
 
 
 def _shown(row: _Row, whole: float | None) -> LayerChange:
