@@ -116,7 +116,7 @@ def _pairs(a: Mapping[str, _Layer], b: Mapping[str, _Layer]) -> dict[str, str]:
 
 
 def _kind(layer: _Layer, has_shapes: bool) -> tuple[str, tuple[Any, ...]]:
-    """Return what layers of both sides have in common where they are the same."""
+    """Return the type of a layer and the shape of its output, none where shapes are unknown."""
     shape = tuple(layer.shape or ()) if has_shapes else ()
     return layer.type, shape
 

@@ -73,14 +73,10 @@ class ObjectOrder:
         moved = [_by_object(ours[name], axes).copy() for name in self.names]
         for number, (row, own_row, gap) in enumerate(zip(scores, own_scores, gaps, strict=True)):
             is_sorted = not (row[1:] - row[:-1] > gap[:-1]).any()
-            if not is_sorted or (np.abs(own_row - row) > gap).any():
-                continue
-            for tie in _ties(row, gap):
-                tied = [objects[number, tie] for objects in theirs]
-                own_tied = [objects[number, tie] for objects in moved]
-                nearest = _matched(tied, own_tied)
-                for objects in moved:
-                    objects[number, tie] = objects[number, tie][nearest]
+            if is_sorted and not (np.abs(own_row - row) > gap).any():
+                expected_objects = [objects[number] for objects in theirs]
+                own_objects = [objects[number] for objects in moved]
+                _order_ties(own_objects, expected_objects, _ties(row, gap))
 
         aligned = dict(ours)
         for name, objects in zip(self.names, moved, strict=True):
@@ -131,6 +127,16 @@ def _ties(scores: Array, gaps: Array) -> list[slice]:
         if 1 < end - first <= _MOST_EQUAL:
             ties.append(slice(first, end))
     return ties
+
+
+def _order_ties(ours: Sequence[Array], expected: Sequence[Array], ties: Sequence[slice]) -> None:
+    """Bring our objects of equal scores into the order of the expected ones, in place."""
+    for tie in ties:
+        tied = [objects[tie] for objects in expected]
+        own_tied = [objects[tie] for objects in ours]
+        nearest = _matched(tied, own_tied)
+        for objects in ours:
+            objects[tie] = objects[tie][nearest]
 
 
 def _matched(expected: Sequence[Array], ours: Sequence[Array]) -> list[int]:
@@ -245,20 +251,30 @@ def _objects(
     allowed: list[Array] = [0 * lists]
     large: list[tuple[Array, Array]] = []
     for name in names:
-        tolerance = rules[name].tolerance_of(found[name])
-        are_texts = found[name].dtype.kind == "U"
-        output = _digests(found[name]) if are_texts else found[name].astype(np.float64)
-        limit = np.asarray(tolerance.atol + tolerance.rtol * np.abs(output))
-        if found[name].dtype.kind != "f":
-            limit = np.zeros(()) if are_texts else np.floor(tolerance.atol)
-        limit = np.broadcast_to(limit, output.shape)
+        output = found[name]
+        numbers, limits = _as_numbers(output, rules[name])
         width = math.prod(output.shape[axis + 1 :])
         step = max(1, math.ceil(width / _MOST_VALUES))
-        values.append(output.reshape(count, width)[:, ::step])
-        allowed.append(limit.reshape(count, width)[:, ::step])
-        if step > 1 and not are_texts:
-            large.append((found[name].reshape(count, width), limit.reshape(count, width)))
+        limits = limits.reshape(count, width)
+        values.append(numbers.reshape(count, width)[:, ::step])
+        allowed.append(limits[:, ::step])
+        if step > 1 and output.dtype.kind != "U":
+            large.append((output.reshape(count, width), limits))
     return _Objects(np.concatenate(values, axis=1), np.concatenate(allowed, axis=1), large)
+
+
+def _as_numbers(output: Array, rule: Rule) -> tuple[Array, Array]:
+    """Return the numbers of an output, of texts their digests, and how far each may be off."""
+    tolerance = rule.tolerance_of(output)
+    if output.dtype.kind == "U":
+        numbers = _digests(output)
+        limit = np.zeros(())
+    else:
+        numbers = output.astype(np.float64)
+        limit = np.asarray(tolerance.atol + tolerance.rtol * np.abs(numbers))
+        if output.dtype.kind != "f":
+            limit = np.floor(tolerance.atol)
+    return numbers, np.broadcast_to(limit, numbers.shape)
 
 
 def _digests(texts: Array) -> Array:
@@ -274,7 +290,24 @@ def _deviation(ours: _Objects, first: _Objects, others: Sequence[_Objects]) -> f
     spread = float(largest_but_one(spreads).max(initial=0.0))
     limit = SPREADS * spread if spread > 1 else 1.0
 
-    # All objects of the forms, and which of them each form has.
+    pool, is_common = _pool(first, others, limit)
+    distances = _distances(ours, pool)
+    rows, places = _within(distances, limit)
+    unknown = np.setdiff1d(np.arange(len(ours.values)), rows)
+    lacking = np.setdiff1d(np.flatnonzero(is_common), places)
+    if unknown.size or lacking.size:
+        of_unknown = distances[unknown].min(axis=1, initial=math.inf)
+        of_lacking = distances[:, lacking].min(axis=0, initial=math.inf)
+        largest = float(max(*of_unknown, *of_lacking, 0.0))
+        return largest if largest > limit else math.inf  # one that is there twice
+    if not _are_large_known(ours, [first, *others], limit):
+        return math.inf
+    matched = _row_of(distances[rows, places], width)
+    return 0.0 if are_within_spread(matched, spreads).all() else float(matched.max())
+
+
+def _pool(first: _Objects, others: Sequence[_Objects], limit: float) -> tuple[_Objects, Array]:
+    """Return all objects of the forms, and which of them each form has."""
     pool = first
     is_common = np.ones(len(first.values), bool)
     for form in others:
@@ -283,20 +316,7 @@ def _deviation(ours: _Objects, first: _Objects, others: Sequence[_Objects]) -> f
         new = np.setdiff1d(np.arange(len(form.values)), rows)
         pool = pool.joined(form, new)
         is_common = np.concatenate([is_common, np.zeros(len(new), bool)])
-
-    distances = _distances(ours, pool)
-    rows, places = _within(distances, limit)
-    unknown = np.setdiff1d(np.arange(len(ours.values)), rows)
-    lacking = np.setdiff1d(np.flatnonzero(is_common), places)
-    if not (unknown.size or lacking.size):
-        if not _are_large_known(ours, [first, *others], limit):
-            return math.inf
-        matched = _row_of(distances[rows, places], width)
-        return 0.0 if are_within_spread(matched, spreads).all() else float(matched.max())
-    of_unknown = distances[unknown].min(axis=1, initial=math.inf)
-    of_lacking = distances[:, lacking].min(axis=0, initial=math.inf)
-    largest = float(max(*of_unknown, *of_lacking, 0.0))
-    return largest if largest > limit else math.inf  # one that is there twice
+    return pool, is_common
 
 
 @np.errstate(invalid="ignore")  # an infinite limit of what is exact
