@@ -50,16 +50,16 @@ class Curve(NamedTuple):
         return Curve(order, has_label[order], level, starts)
 
     def areas(self, counts: Array) -> Areas:
-        """Return the areas of R samples.
+        """Return the areas of R samples, or of one.
 
-        ``counts`` (R x N) says how often each input is in each sample.
+        ``counts`` (R x N, or N) says how often each input is in each sample.
         """
         levels = self._levels(counts)
-        total = levels.labelled.sum(axis=1)
-        others = levels.others.sum(axis=1)
+        total = levels.labelled.sum(axis=-1)
+        others = levels.others.sum(axis=-1)
         with np.errstate(divide="ignore", invalid="ignore"):
-            in_order = (levels.labelled * levels.others_beaten).sum(axis=1)
-            average = (levels.labelled * levels.precision).sum(axis=1) / total
+            in_order = (levels.labelled * levels.others_beaten).sum(axis=-1)
+            average = (levels.labelled * levels.precision).sum(axis=-1) / total
             return Areas(in_order / (total * others), average)
 
     def slopes(self) -> Areas:
@@ -68,31 +68,35 @@ class Curve(NamedTuple):
         They are derivatives, as of the influence function: with those of the ROC curve the variance
         is that of DeLong et al. (1988, Biometrics 44:837).
         """
-        once = np.ones((1, len(self.order)))
-        (roc,), (average,) = self.areas(once)
-        levels = _Levels(*(counts[0] for counts in self._levels(once)))
+        once = np.ones(len(self.order))
+        roc, average = self.areas(once)
+        levels = self._levels(once)
         total = levels.labelled.sum()
         others = levels.others.sum()
-        found = Areas(np.empty(len(self.order)), np.empty(len(self.order)))
         with np.errstate(divide="ignore", invalid="ignore"):
             of_labelled = (levels.others_beaten / others - roc) / total
             of_others = (levels.labelled_above / total - roc) / others
-            found.roc[self.order] = np.where(
-                self.labelled, of_labelled[self.level], of_others[self.level]
-            )
+            of_roc = np.where(self.labelled, of_labelled[self.level], of_others[self.level])
 
             # One more input makes the precision of its own level and of all that follow another.
             hits = levels.labelled / levels.until
             gain = levels.precision - average + _sums_from(hits)
             loss = _sums_from(hits * levels.precision)
             change = np.where(self.labelled, gain[self.level], 0.0) - loss[self.level]
-            found.precision[self.order] = change / total
-        return found
+            of_precision = change / total
+        return Areas(self._as_given(of_roc), self._as_given(of_precision))
+
+    def _as_given(self, values: Array) -> Array:
+        """Return values of the inputs by score in the order in which the inputs were given."""
+        given = np.empty(len(values))
+        given[self.order] = values
+        return given
 
     def _levels(self, counts: Array) -> _Levels:
-        drawn = counts[:, self.order]
-        labelled = np.add.reduceat(drawn * self.labelled, self.starts, axis=1)
-        return _Levels(labelled, np.add.reduceat(drawn, self.starts, axis=1) - labelled)
+        drawn = counts[..., self.order]
+        labelled = np.add.reduceat(drawn * self.labelled, self.starts, axis=-1)
+        all_inputs = np.add.reduceat(drawn, self.starts, axis=-1)
+        return _Levels(labelled, all_inputs - labelled)
 
 
 class _Levels(NamedTuple):

@@ -75,14 +75,11 @@ def are_explained_by_many(
 
     Of a mask each value of each pixel may be that of one of many forms.
     """
-
-    def changed(values: Array) -> Array:
-        deviation = differences(values, expected, tolerance).deviation
-        return np.asarray((deviation.reshape(len(expected), -1) > 1).sum(axis=1))
-
-    most = SPREADS * np.max([changed(each) for each in rounded], axis=0)
+    own = _changed(ours, expected, tolerance).sum(axis=1)
+    of_rounded = [_changed(each, expected, tolerance).sum(axis=1) for each in rounded]
+    most = SPREADS * np.max(of_rounded, axis=0)
     is_explained = are_explained(ours, expected, rounded, tolerance)
-    return np.asarray(is_explained & (changed(ours) <= most))
+    return np.asarray(is_explained & (own <= most))
 
 
 def are_short(expected: Array, rounded: Sequence[Array], tolerance: Tolerance | Rounding) -> Array:
@@ -101,11 +98,14 @@ def _are_decided(
     expected: Array, rounded: Sequence[Array], tolerance: Tolerance | Rounding
 ) -> Array:
     """Return which rows at least two of the rounded ones change."""
-    changed = []
-    for each in rounded:
-        deviation = differences(each, expected, tolerance).deviation
-        changed.append(np.asarray((deviation.reshape(len(expected), -1) > 1).any(axis=1)))
+    changed = [_changed(each, expected, tolerance).any(axis=1) for each in rounded]
     return largest_but_one(changed)
+
+
+def _changed(values: Array, expected: Array, tolerance: Tolerance | Rounding) -> Array:
+    """Return which elements of each row (rows x elements) differ by more than is allowed."""
+    deviation = differences(values, expected, tolerance).deviation
+    return np.asarray(deviation.reshape(len(expected), -1) > 1)
 
 
 def largest_but_one(values: Sequence[Array]) -> Array:
@@ -129,7 +129,8 @@ def are_within_spread(ours: Array, own: Sequence[Array]) -> Array:
     spread = np.where(spread > 1, of_others, spread)
     ranks = np.arange(ours.shape[1])
     halves = np.maximum(ranks - _slack(len(ranks)), 0) // 2
-    return np.asarray((ranked <= np.maximum(1.0, SPREADS * spread[:, halves])).all(axis=1))
+    most = np.maximum(1.0, SPREADS * spread[:, halves])
+    return np.asarray((ranked <= most).all(axis=1))
 
 
 def are_of_forms(
@@ -145,13 +146,15 @@ def are_of_forms(
     """
     own = []
     for number, form in enumerate(forms):
-        others = _of_shape(form, [*forms[:number], *forms[number + 1 :]])
+        rest = [*forms[:number], *forms[number + 1 :]]
+        others = _of_shape(form, rest)
         if others:
             own.append(_new_elements(form, others, tolerance_of))
     if not own:
         return np.ones(len(ours), bool)
     new = _new_elements(ours, _of_shape(ours, forms), tolerance_of)
-    return np.asarray(new <= SPREADS * largest_but_one(own) + _slack(_elements(ours)))
+    most = SPREADS * largest_but_one(own) + _slack(_elements(ours))
+    return np.asarray(new <= most)
 
 
 def _of_shape(values: Array, forms: Sequence[Array]) -> list[Array]:
@@ -179,10 +182,10 @@ def _new_elements(
     if values.dtype.kind == "U":
         edits = [_edits(values, form) for form in forms]
         return np.asarray(np.min(edits, axis=0).reshape(len(values), -1).sum(axis=1))
-    is_new = np.ones(values.shape, bool)
+    is_new = np.ones((len(values), values[0].size), bool)
     for form in forms:
-        is_new &= differences(values, form, tolerance_of(form)).deviation > 1
-    return np.asarray(is_new.reshape(len(values), -1).sum(axis=1))
+        is_new &= _changed(values, form, tolerance_of(form))
+    return np.asarray(is_new.sum(axis=1))
 
 
 def _edits(ours: Array, texts: Array) -> Array:
