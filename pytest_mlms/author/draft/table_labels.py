@@ -201,27 +201,35 @@ def check_order(
     ``labels`` are the numbers of the rows' classes (N), in an order that is a guess. A wrong one
     need not be below chance: the frequent classes may be in their places.
     """
-    rows = np.linspace(0, len(labels) - 1, min(len(labels), _MOST_ROWS)).astype(int)
-    has_texts = data.kind(target) == "texts"
-    for output in _outputs({name: array[rows] for name, array in inputs.items()}, predictor):
-        # Whole numbers are classes for sure only where these are texts in the table.
-        if output.dtype.kind == "f" and output.ndim == 2 and output.shape[1] > 1:
-            found, count = output.argmax(axis=1), output.shape[1]
-        elif has_texts and output.dtype.kind in "iu" and output.size == len(output):
-            found, count = output.ravel(), int(output.max()) + 1
-        else:
-            continue
+    count = min(len(labels), _MOST_ROWS)
+    rows = np.linspace(0, len(labels) - 1, count).astype(int)
+    some = {name: array[rows] for name, array in inputs.items()}
+    for output in _outputs(some, predictor):
+        found, classes = _answers_of(output, data.kind(target) == "texts")
         wanted = labels[rows][: len(found)]
-        if found.min() < 0 or wanted.min() < 0 or wanted.max() >= count:
+        if not classes or min(found.min(), wanted.min()) < 0 or wanted.max() >= classes:
             continue
-        places = _best_places(wanted, found, count)
+        places = _best_places(wanted, found, classes)
         before = wanted == found
         after = places[wanted] == found
         gained = int((after & ~before).sum())
         lost = int((before & ~after).sum())
         is_sure = gained - lost > _DEVIATIONS * math.sqrt(gained + lost)
         if is_sure and gained - lost >= _LEAST_MENDED * (~before).sum():
-            _refuse(data, target, labels, places, (float(before.mean()), float(after.mean())))
+            shares = float(before.mean()), float(after.mean())
+            _refuse(data, target, labels, places, shares)
+
+
+def _answers_of(output: Array, are_texts: bool) -> tuple[Array, int]:
+    """Return the class of each row by an output, and the number of classes; 0 where it has none.
+
+    Whole numbers are classes for sure only where these are texts in the table.
+    """
+    if output.dtype.kind == "f" and output.ndim == 2 and output.shape[1] > 1:
+        return output.argmax(axis=1), output.shape[1]
+    if are_texts and output.dtype.kind in "iu" and output.size == len(output):
+        return output.ravel(), int(output.max()) + 1
+    return output, 0
 
 
 def _outputs(inputs: Mapping[str, Array], predictor: Predictor) -> list[Array]:

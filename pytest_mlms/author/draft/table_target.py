@@ -79,7 +79,11 @@ def find_roles(
         return beside(data, by_name, target)
     if len(tensors) == 1:
         return _of_one_input(data, predictor, classes, target)
+    raise _no_columns(data, tensors)
 
+
+def _no_columns(data: ColumnsData, tensors: Sequence[Tensor]) -> MlmsError:
+    """Return the error of a table whose columns aren't called like the inputs of a model."""
     missing = [tensor.name for tensor in tensors]
     if data.has_header:
         known = {_comparable(name) for name in data.names}
@@ -95,7 +99,7 @@ def find_roles(
     else:
         problem = f"{data.path} is a table, and the model has the inputs {names} of several columns"
         advice = f"save them as arrays: numpy.savez(…, {tensors[0].name}=…, label=…)"
-    raise MlmsError(f"{problem}; {advice}")
+    return MlmsError(f"{problem}; {advice}")
 
 
 def _columns_by_name(
@@ -153,29 +157,36 @@ def _of_one_input(
     """Return the roles for a model with one input, which takes columns in their order."""
     tensor = predictor.inputs[0]
     width = width_of(tensor)
-    unused = [name for name in data.names[:1] if _INDEX.fullmatch(name) and data.has_header]
-    names = [name for name in data.names if name not in unused]
+    names: Sequence[str] = data.names
+    if names and data.has_header and _INDEX.fullmatch(names[0]):
+        names = names[1:]
     targets, reason = list(given), "as --target says"
     if not targets:
         targets, reason = _by_usual_name(data, names), "by its name"
     if not targets:
-        ids = {name for name in names if _is_id(data, name)}
-        dates = {name for name in names if data.kind(name) == "dates"}
-        for others in (ids, dates):
-            left = [name for name in names if name not in others]
-            if width is not None and len(left) > width:
-                unused += [name for name in names if name in others]
-                names = left
+        names = _without_others(data, names, width)
         texts = [name for name in names if _has_classes(data, name)]
         others_fit = width is None or len(names) == width + 1
         if len(texts) == 1 and others_fit and len(names) > 1 and tensor.dtype != TEXTS:
             targets, reason = texts, "the only one of texts"
         else:
             targets, reason = _last(data, names, predictor, classes)
-    names = [name for name in names if name not in targets]
-    kept = _fitting(data, names, width, tensor)
-    unused += [name for name in names if name not in kept]
+
+    candidates = [name for name in names if name not in targets]
+    kept = _fitting(data, candidates, width, tensor)
+    unused = [name for name in data.names if name not in kept and name not in targets]
     return Roles({tensor.name: kept}, targets, reason, unused)
+
+
+def _without_others(data: ColumnsData, names: Sequence[str], width: int | None) -> Sequence[str]:
+    """Return columns without those of ids, and then of dates, where a model takes fewer."""
+    ids = {name for name in names if _is_id(data, name)}
+    dates = {name for name in names if data.kind(name) == "dates"}
+    for others in (ids, dates):
+        left = [name for name in names if name not in others]
+        if width is not None and len(left) > width:
+            names = left
+    return names
 
 
 def _has_classes(data: ColumnsData, name: str) -> bool:
@@ -297,29 +308,35 @@ def _fit(data: ColumnsData, predictor: Predictor, classes: Classes, target: str)
     It is at most 1, and 0 where the model can't be asked. The other columns are its features.
     """
     tensor = predictor.inputs[0]
+    width = width_of(tensor)
     takes_texts = tensor.dtype == TEXTS
     names = []
     for name in data.names:
         if name != target and (takes_texts or data.kind(name) in ("numbers", "truths")):
             names.append(name)
-    width = width_of(tensor)
     if len(tensor.shape) < 2 or (width is not None and len(names) < width):
         return 0.0
-    columns = [data.columns[name] for name in [*names[-(width or len(names)) :], target]]
+
+    features = [data.columns[name] for name in names[-(width or len(names)) :]]
+    answers = data.columns[target]
     count = min(len(data.lines), _MOST_ROWS)
-    rows = np.linspace(0, len(data.lines) - 1, count).astype(int)
-    complete = [row for row in rows if not any(is_missing(cells[row]) for cells in columns)]
+    complete = []
+    for row in np.linspace(0, len(data.lines) - 1, count).astype(int):
+        if not any(is_missing(cells[row]) for cells in (*features, answers)):
+            complete.append(row)
     if len(complete) < 2:
         return 0.0
+
     read = str if takes_texts else as_number
-    cells = [[read(column[row]) for row in complete] for column in columns[:-1]]
+    cells = [[read(column[row]) for row in complete] for column in features]
     shape = [-1, *(size or len(cells) for size in tensor.shape[1:])]
+    kind = str if takes_texts else tensor.dtype
     try:
-        batch = np.array(cells).T.reshape(shape).astype(str if takes_texts else tensor.dtype)
+        batch = np.array(cells).T.reshape(shape).astype(kind)
         outputs = predictor.predict({tensor.name: batch})
     except (Refused, MlmsError, ValueError):
         return 0.0
-    labels = [columns[-1][row] for row in complete]
+    labels = [answers[row] for row in complete]
     return max((_explained(labels, array, classes) for array in outputs.values()), default=0.0)
 
 
@@ -332,23 +349,28 @@ def _explained(labels: list[str], output: Array, classes: Classes) -> float:
     if output.shape[:1] != (len(labels),) or not output.size:
         return 0.0
     values = output.reshape(len(labels), -1)
+    width = values.shape[1]
+    if width == 1 and values.dtype.kind == "f":
+        return _explained_variance(labels, values[:, 0])
     found, counts = np.unique(labels, return_counts=True)
-    most = counts.max() / len(labels)
-    if values.shape[1] == 1 and values.dtype.kind == "f":
-        try:
-            numbers = np.array([as_number(label) for label in labels])
-        except ValueError:
-            return 0.0
-        spread = float(((numbers - numbers.mean()) ** 2).sum())
-        rest = float(((numbers - values[:, 0]) ** 2).sum())
-        return 1 - rest / spread if spread > 0 and np.isfinite(rest) else 0.0
-    has_scores = values.shape[1] > 1
-    if has_scores and (values.shape[1] < len(found) or values.dtype.kind == "U"):
-        return 0.0
-    if has_scores:
-        names = list(classes.names) if set(found) <= set(classes.names) else found.tolist()
-        right = values.argmax(axis=1) == [names.index(label) for label in labels]
-    else:
+    if width == 1:
         whole = [label.removesuffix(".0") for label in labels]
         right = values[:, 0].astype(str) == whole
+    elif width < len(found) or values.dtype.kind == "U":
+        return 0.0
+    else:
+        names = list(classes.names) if set(found) <= set(classes.names) else found.tolist()
+        right = values.argmax(axis=1) == [names.index(label) for label in labels]
+    most = counts.max() / len(labels)
     return float((right.mean() - most) / (1 - most)) if most < 1 else 0.0
+
+
+def _explained_variance(labels: Sequence[str], values: Array) -> float:
+    """Return r² of values (N) as labels that are numbers, 0 where they are none."""
+    try:
+        numbers = np.array([as_number(label) for label in labels])
+    except ValueError:
+        return 0.0
+    spread = float(((numbers - numbers.mean()) ** 2).sum())
+    rest = float(((numbers - values) ** 2).sum())
+    return 1 - rest / spread if spread > 0 and np.isfinite(rest) else 0.0
