@@ -151,14 +151,14 @@ class ManifestFile(pytest.Module):
         warn_without_limits(loaded, cases, self._session)
         warn_of_idle_marks(loaded, cases, self._session)
         warn_of_thread_variables(loaded, cases, self._session)
-        for kind in KINDS:
-            if self.cases(kind):
-                for item in self._items(f"test_{kind}"):
-                    case = case_of(item) if isinstance(item, pytest.Function) else None
-                    if case is not None:
-                        path, _, name = item.nodeid.partition("::")
-                        item.__dict__["location"] = (path, case.place().line - 1, name)
-                    yield item
+        kinds = [kind for kind in KINDS if self.cases(kind)]
+        for kind in kinds:
+            for item in self._items(f"test_{kind}"):
+                case = case_of(item) if isinstance(item, pytest.Function) else None
+                if case is not None:
+                    path, _, name = item.nodeid.partition("::")
+                    item.__dict__["location"] = (path, case.place().line - 1, name)
+                yield item
 
     def _is_stranger(self, error: BaseException) -> bool:
         """Return whether a file of another kind is only below a folder of manifests."""

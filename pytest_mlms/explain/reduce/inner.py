@@ -132,10 +132,11 @@ def _collect(network: Network, inputs: Arrays, recorder: _Recorder) -> Inner:
             model = network_with_outputs(network, names)
             old, new = recorder.outputs(model, inputs)
             for name in [*names, *network.outputs]:
-                if name in old and _is_as_typed(network, name, old[name]):
-                    values.add(name, old[name])
-                    if name in new:
-                        deviations[name] = deviation(old[name], new[name], recorder.rule(name))
+                if name not in old or not _is_as_typed(network, name, old[name]):
+                    continue
+                values.add(name, old[name])
+                if name in new:
+                    deviations[name] = deviation(old[name], new[name], recorder.rule(name))
     except MlmsError as error:
         return Inner(values, {}, str(error))
     return Inner(values, deviations)

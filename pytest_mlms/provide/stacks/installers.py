@@ -176,14 +176,19 @@ def _started(
         finally:
             _running.discard(process)
             if process.poll() is None:
-                try:
-                    with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
-                        os.killpg(process.pid, signal.SIGINT)
-                        process.wait(_GRACE_SECONDS)
-                finally:  # also where Ctrl-C is pressed once more
-                    with contextlib.suppress(ProcessLookupError):
-                        os.killpg(process.pid, signal.SIGKILL)
-                    process.wait()
+                _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Interrupt an installer, and kill what goes on after a grace, with its children."""
+    try:
+        with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+            os.killpg(process.pid, signal.SIGINT)
+            process.wait(_GRACE_SECONDS)
+    finally:  # also where Ctrl-C is pressed once more
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def end_running(how: signal.Signals) -> None:

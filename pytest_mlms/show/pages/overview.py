@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from markupsafe import Markup
@@ -153,30 +154,33 @@ def make_overview(
     known = bench.losses({each.model for each in newest})
     losses, lack = known or Losses()
     began = {number: loss.change.started for loss in losses for number in loss.ids}
-    columns = _columns(newest)
     cells: dict[tuple[str, str, str], list[Evaluated]] = defaultdict(list)
     for each in newest:
         cells[each.model, each.stack, each.framework].append(each)
-    worst: dict[str, int] = {}
-    for each in newest:
-        worst[each.model] = min(worst.get(each.model, len(_ORDER)), _ORDER.get(each.verdict, 0))
-    models = sorted(worst, key=lambda model: (worst[model], model))[:_MOST_MODELS]
-    shown = columns[:_MOST_STACKS]
-    places = [(model, column.name, column.framework) for model in models for column in shown]
+    models = _worst_first(newest)
+    columns = _columns(newest)
+    shown_models = models[:_MOST_MODELS]
+    shown_columns = columns[:_MOST_STACKS]
+    followed = {}
+    for model, column in product(shown_models, shown_columns):
+        place = (model, column.name, column.framework)
+        if place in cells:
+            followed[place] = _followed(cells[place])
     bad = _bad_groups(newest)
-    followed = {place: _followed(cells[place]) for place in places if place in cells}
     firsts = [group[0] for group in bad[:MOST_LOOKS]]
     series = dict(bench.series([*followed.values(), *firsts]))
+
     rows = []
-    for model in models:
-        of_model = [(model, column.name, column.framework) for column in shown]
-        made = [
-            _cell(cells[place], series.get(followed[place].key), began, bench)
-            if place in cells
-            else None
-            for place in of_model
-        ]
+    for model in shown_models:
+        made: list[Cell | None] = []
+        for column in shown_columns:
+            place = (model, column.name, column.framework)
+            cell = None
+            if place in followed:
+                cell = _cell(cells[place], series.get(followed[place].key), began, bench)
+            made.append(cell)
         rows.append(Row(model, made))
+
     for first in firsts:  # an upgrade has no series: it is shown with that of its stack
         stands_for = followed.get((first.model, first.stack, first.framework), first)
         if first.key not in series and stands_for.key in series:
@@ -185,27 +189,32 @@ def make_overview(
     looks = [*_looks_at_losses(losses, newest, bench), *of_items]
     looks.sort(key=lambda look: _LOOKS.index(look.verdict))
     answers = answers_of(evaluated, Losses(losses, lack), unfinished)
+    verdicts = Counter(each.verdict for each in newest)
     return Overview(
-        counts={
-            verdict: count
-            for verdict in _ORDER
-            if (count := sum(each.verdict == verdict for each in newest))
-        },
+        counts={verdict: verdicts[verdict] for verdict in _ORDER if verdicts[verdict]},
         hosts=len({each.host for each in newest if each.host}),
         newest=max((each.time for each in newest), default=""),
         answers=answers[:_MOST_ANSWERS],
         looks=looks[:MOST_LOOKS],
-        columns=shown,
+        columns=shown_columns,
         rows=rows,
         left_out={
             "answers": max(len(answers) - _MOST_ANSWERS, 0),
-            "models": len(worst) - len(models),
-            "stacks": len(columns) - len(shown),
+            "models": len(models) - len(shown_models),
+            "stacks": len(columns) - len(shown_columns),
             "looks": len(bad) + len(losses) - min(len(looks), MOST_LOOKS),
         },
         unseen=[*filter(None, [lack]), *_after_all(newest, unfinished), *_two_newest(newest)],
         has_losses=known is not None,
     )
+
+
+def _worst_first(newest: Iterable[Evaluated]) -> list[str]:
+    """Return the models, those with the worst verdict first, and then by name."""
+    worst: dict[str, int] = {}
+    for each in newest:
+        worst[each.model] = min(worst.get(each.model, len(_ORDER)), _ORDER.get(each.verdict, 0))
+    return sorted(worst, key=lambda model: (worst[model], model))
 
 
 def _after_all(newest: Sequence[Evaluated], unfinished: Sequence[Unfinished]) -> Sequence[str]:
