@@ -375,11 +375,9 @@ def model_spec(
     case = _case_of(loaded, stack, device, found)
     cache = Path(cache or project.value("cache") or default_cache())
     check_hardware(case, partial(gather, None, cache, found))
-    if not may_create and not is_made(case.stack, cache):
-        problem = f"stack {case.stack.name} has not been created"
-        words = ["mlms", "stack", "create", case.stack.name, "--mlms-manifests", str(path)]
-        advice = f"in the folder of manifests, '{shlex.join(words)}' does so"
-        raise StackError(f"{problem}; {advice}, or a portal's --allow-create")
+    if not may_create:
+        _check_made(case, cache, path)
+
     limits = download_limits(project)
     files = fetch_files(
         loaded, case.model, cache, _telling(show), limits=limits, say=show, with_dataset=False
@@ -396,6 +394,16 @@ def model_spec(
     timeout = project.value("timeout") or _TIMEOUT
     spec = PredictorSpec(case, launch, predictor, files.model, Path(), timeout, allow_code, waiting)
     return spec, files.steps
+
+
+def _check_made(case: Case, cache: Path, manifest: Path) -> None:
+    """Raise StackError where a stack has to be installed first."""
+    if is_made(case.stack, cache):
+        return
+    problem = f"stack {case.stack.name} has not been created"
+    words = ["mlms", "stack", "create", case.stack.name, "--mlms-manifests", str(manifest)]
+    advice = f"in the folder of manifests, '{shlex.join(words)}' does so"
+    raise StackError(f"{problem}; {advice}, or a portal's --allow-create")
 
 
 def _case_of(
