@@ -55,13 +55,15 @@ class ServedShare:
     @property
     def told(self) -> str:
         """In how many of all calls something differs from what it is at rest."""
-        shares = {
-            usual: _mean(bool(each.any()) for _, each in calls)
-            for usual, calls in self._compared.items()
-        }
-        wrong = round(self.others * shares[False] + (self.calls - self.others) * shares[True])
+        of_others = self.others * self._share_wrong(usual=False)
+        of_usual = (self.calls - self.others) * self._share_wrong(usual=True)
+        wrong = round(of_others + of_usual)
         about = "" if self._are_all else "about "
         return f"in {about}{max(1, wrong):,} of {self.calls:,} calls"
+
+    def _share_wrong(self, usual: bool) -> float:
+        """Return the share of the calls that were compared in which something differs."""
+        return _mean(bool(shares.any()) for _, shares in self._compared[usual])
 
     def bounds(self, below: float, above: float) -> Interval:
         """Return bounds of the share of inputs that differ, each with this risk.
@@ -91,14 +93,9 @@ def bounds_of_calls(calls: Sequence[Parts], below: float, above: float) -> Inter
     for inputs, shares in calls:
         for of_input, share in zip(inputs, shares.tolist(), strict=True):
             by_input.setdefault(of_input, []).append(share)
-    found = [
-        bounds_of_shares(values, below, above)
-        for values in (
-            [_mean(each) for each in by_input.values()],
-            [_mean(shares.tolist()) for _, shares in calls],
-        )
-    ]
-    return Interval(min(each.low for each in found), max(each.high for each in found))
+    of_inputs = bounds_of_shares([_mean(each) for each in by_input.values()], below, above)
+    of_calls = bounds_of_shares([_mean(shares.tolist()) for _, shares in calls], below, above)
+    return Interval(min(of_inputs.low, of_calls.low), max(of_inputs.high, of_calls.high))
 
 
 def bounds_of_shares(shares: Sequence[float], below: float, above: float) -> Interval:
