@@ -19,6 +19,7 @@ PAGES = [
 FENCE = re.compile(r"^( *)```.*?^ *```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 OUR_PATH = re.compile(r"`((?:ci|docs|manifests|predictors|pytest_mlms|tests)/[\w./-]+)`")
+FILE_OF_A_STOREY = re.compile(r"\b[a-z_]+(?:/[a-z_]+)+\.(?:py|c)\b")
 NAMED_PAGE = re.compile(r"(?<![\w/])docs/\w+\.md\b(?:#[\w-]+)?")
 TABLE = re.compile(r"(?:^ *\|.*\n)+", re.MULTILINE)
 
@@ -86,6 +87,13 @@ def test_a_path_of_ours_that_a_page_names_exists(page: Path) -> None:
     named = {path.rstrip("/.") for path in OUR_PATH.findall(text_of(page))}
     named = {path for path in named if "NAME" not in path} - MADE_BY_READERS
     assert not [path for path in sorted(named) if not (ROOT / path).exists()]
+
+
+def test_each_file_that_the_architecture_names_exists() -> None:
+    named = set(FILE_OF_A_STOREY.findall((ROOT / "ARCHITECTURE.md").read_text()))
+    assert len(named) > 40
+    folders = (ROOT, ROOT / "pytest_mlms")
+    assert not [name for name in named if not any((of / name).exists() for of in folders)]
 
 
 def test_a_page_that_the_code_names_exists() -> None:
