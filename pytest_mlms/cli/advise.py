@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_mlms.cli.arguments import (
-    add_allow_code,
-    add_cache,
-    add_predictors,
+    add_opening,
     add_results,
+    add_stacks,
     of_project,
     output_width,
     positive,
@@ -79,23 +78,13 @@ def add_advise(commands: Any) -> None:
     )
     _add_choices(parser)
     _add_effort(parser)
-    add_allow_code(parser)
-    add_predictors(parser)
-    add_cache(parser)
+    add_opening(parser)
     add_results(parser, "folder for the record of each process")
     parser.set_defaults(run=_advise, usual=parser.get_default)
 
 
 def _add_choices(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--stack",
-        "--mlms-stack",
-        action="append",
-        default=[],
-        metavar="STACK",
-        dest="stacks",
-        help="stack that runs models, as of pytest; may be repeated",
-    )
+    add_stacks(parser, "stack that runs models, as of pytest; may be repeated", "--stack")
     for name, text in (("batch-sizes", "inputs of a call"), ("threads", "CPU threads")):
         parser.add_argument(f"--{name}", type=_numbers, default=[], metavar="N,N…", help=text)
     parser.add_argument(

@@ -102,9 +102,10 @@ def add_results(parser: argparse.ArgumentParser, text: str, flag: str = "--mlms-
     )
 
 
-def add_stacks(parser: argparse.ArgumentParser, text: str) -> None:
-    """Add --mlms-stack, as ``stacks``."""
+def add_stacks(parser: argparse.ArgumentParser, text: str, *shorter: str) -> None:
+    """Add --mlms-stack and a ``shorter`` flag, as ``stacks``."""
     parser.add_argument(
+        *shorter,
         "--mlms-stack",
         action="append",
         default=[],
@@ -162,6 +163,13 @@ def add_allow_code(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_opening(parser: argparse.ArgumentParser) -> None:
+    """Add --mlms-allow-code, --mlms-predictors and --mlms-cache, of commands that open models."""
+    add_allow_code(parser)
+    add_predictors(parser)
+    add_cache(parser)
+
+
 def add_columns_and_labels(parser: argparse.ArgumentParser) -> None:
     """Add --target, --without and --labels, which say what the data of a draft has."""
     parser.add_argument(
@@ -208,9 +216,7 @@ def add_top(parser: argparse.ArgumentParser, text: str) -> None:
 def add_session_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of a command that runs pytest."""
     add_results(parser, "folder that each run adds a folder of results to (default: mlms-results)")
-    add_predictors(parser)
-    add_cache(parser)
-    add_allow_code(parser)
+    add_opening(parser)
     parser.add_argument(
         "--mlms-env-passthrough",
         action="append",
@@ -240,9 +246,7 @@ def add_making(parser: argparse.ArgumentParser) -> None:
         "--quantity", metavar="NAME", help="of an upgrade (default: the first that regressed)"
     )
     add_results(parser, "folder of the runs (default: mlms-results)")
-    add_predictors(parser)
-    add_cache(parser)
-    add_allow_code(parser)
+    add_opening(parser)
     add_trust(parser)
 
 

@@ -14,10 +14,8 @@ from pytest_mlms.author.draft.measuring import measurable
 from pytest_mlms.author.draft.model_files import ModelFiles, openers_of, recognise_models
 from pytest_mlms.author.draft.opening import DraftRequest, stacks_of
 from pytest_mlms.cli.arguments import (
-    add_allow_code,
-    add_cache,
     add_columns_and_labels,
-    add_predictors,
+    add_opening,
     add_results,
     check_output,
     print_error,
@@ -70,9 +68,7 @@ def add_compare(commands: Any) -> None:
         dest="pytest_options",
         help="further option of pytest, as in --pytest=--mlms-budget=60; may be repeated",
     )
-    add_allow_code(parser)
-    add_predictors(parser)
-    add_cache(parser)
+    add_opening(parser)
     add_results(parser, "folder for the results, and for the manifest without --keep")
     parser.set_defaults(run=_compare)
 

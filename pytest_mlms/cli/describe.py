@@ -13,9 +13,7 @@ from typing import Any
 
 from pytest_mlms.author.loading import load_manifest
 from pytest_mlms.cli.arguments import (
-    add_allow_code,
-    add_cache,
-    add_predictors,
+    add_opening,
     add_stacks,
     add_top,
     positive,
@@ -79,9 +77,7 @@ def add_describe(commands: Any) -> None:
         "ask the framework of this stack, instead of reading the manifest's ONNX file; "
         "may be repeated",
     )
-    add_allow_code(parser)
-    add_predictors(parser)
-    add_cache(parser)
+    add_opening(parser)
     parser.set_defaults(run=_describe)
 
 

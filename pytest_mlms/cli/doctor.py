@@ -16,9 +16,7 @@ from pytest_mlms.author.doctor.search import Diagnosis, diagnose
 from pytest_mlms.author.doctor.variants import step_lines
 from pytest_mlms.author.loading import load_manifest
 from pytest_mlms.cli.arguments import (
-    add_allow_code,
-    add_cache,
-    add_predictors,
+    add_opening,
     positive,
     print_error,
     show_step,
@@ -61,9 +59,7 @@ def add_doctor(commands: Any) -> None:
         dest="stack",
         help="stack that runs the model, as of pytest",
     )
-    add_allow_code(parser)
-    add_predictors(parser)
-    add_cache(parser)
+    add_opening(parser)
     parser.set_defaults(run=_doctor)
 
 

@@ -22,10 +22,8 @@ from pytest_mlms.author.draft.model_files import ModelFiles, recognise_models
 from pytest_mlms.author.draft.opening import DraftRequest, stacks_of
 from pytest_mlms.author.draft.parts import Draft
 from pytest_mlms.cli.arguments import (
-    add_allow_code,
-    add_cache,
     add_columns_and_labels,
-    add_predictors,
+    add_opening,
     add_stacks,
     check_output,
     positive,
@@ -98,9 +96,7 @@ def add_init(commands: Any) -> None:
     )
     parser.add_argument("--force", action="store_true", help="replace a manifest that is there")
     add_stacks(parser, "stack that runs the model, as of pytest; may be repeated")
-    add_allow_code(parser)
-    add_predictors(parser)
-    add_cache(parser)
+    add_opening(parser)
     parser.set_defaults(run=_init)
 
 

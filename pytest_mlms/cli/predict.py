@@ -17,9 +17,8 @@ import numpy as np
 
 from pytest_mlms.author.loading import load_manifest
 from pytest_mlms.cli.arguments import (
-    add_allow_code,
-    add_cache,
-    add_predictors,
+    add_opening,
+    add_stacks,
     check_output,
     output_width,
     print_error,
@@ -67,14 +66,8 @@ def add_predict(commands: Any) -> None:
         "- for standard input, or an address that ends in #sha256=DIGEST; NAME=INPUT for each "
         "input of a model with several",
     )
-    parser.add_argument(
-        "--stack",
-        "--mlms-stack",
-        action="append",
-        default=[],
-        metavar="STACK",
-        dest="stacks",
-        help="stack that runs the model, as of pytest; may be repeated, to compare",
+    add_stacks(
+        parser, "stack that runs the model, as of pytest; may be repeated, to compare", "--stack"
     )
     parser.add_argument(
         "--element",
@@ -89,9 +82,7 @@ def add_predict(commands: Any) -> None:
     parser.add_argument("--layers", action="store_true", help="show the time of each layer")
     parser.add_argument("--json", action="store_true", help="print JSON, a line an input and stack")
     parser.add_argument("--save", type=Path, metavar="FILE.npz", help="write all outputs as arrays")
-    add_allow_code(parser)
-    add_predictors(parser)
-    add_cache(parser)
+    add_opening(parser)
     parser.set_defaults(run=_predict)
 
 
