@@ -92,18 +92,20 @@ def are_classes(
         raise MlmsError(f"{problem}; {advice}: numpy.unique(label, return_inverse=True)[1]")
     numbers = class_numbers(labels)
     size = labels[0].size
-    singles = fitting_outputs(trial, size, quantised)
+    singles = fitting_outputs(trial, size, quantised)  # by which they are scored as numbers
     if numbers is None:
         if not singles:
             problem = f"{data.path} has {_counted(size)} as the label of an input"
             advice = f"{_gives(trial)}; save as many as an output has, or the number of its class"
             raise MlmsError(f"{problem}, and the model {advice}")
         return False
-    tables = score_tables(trial)
+
     classes = int(numbers.max()) + 1
-    is_binary = classes == _BINARY and len(np.unique(numbers)) == _BINARY
+    count = len(np.unique(numbers))
+    is_binary = classes == count == _BINARY
     if size == 1 and labels.dtype.kind == "f" and singles and not is_binary:
         return False
+    tables = score_tables(trial)
     if tables and max(tables.values()) < classes:
         if size > 1 and singles:
             return False
@@ -112,7 +114,7 @@ def are_classes(
         if singles:
             advice += f", or write --task regression to compare them with {singles[0]!r}"
         raise MlmsError(f"{problem}, and the model {_gives(trial)}; {advice}")
-    return bool(tables) or not singles or len(np.unique(numbers)) <= _BINARY
+    return bool(tables) or not singles or count <= _BINARY
 
 
 def check_classes_or_numbers(data: ArrayData, trial: Trial) -> None:

@@ -336,12 +336,14 @@ class RoundRunner:
         warm_up = self._warm_up()
         calling_core = self._hold_calling_threads(warm_up)
         turn_plan, starts = self._plan_turns(warm_up)
+
         earlier = self._earlier
         watches_growth = self._plan.watches_growth or _seems_to_leak(earlier.growths)
         memory = RoundGrowth(pair, watches_growth, self._plan.longest_turns)
         turns, first_sides, places = self._run_turns(turn_plan)
         again, numbers_again = self._time_again(turn_plan)
         last_turns = self._turn_with_outputs(self._draw_order())
+
         calls = len(first_sides) * (turn_plan.skip + turn_plan.count)
         calls += len(numbers_again) * (turn_plan.skip + 1)
         earlier.mean_calls.append(max(self._mean_call(turns[side]) for side in SIDES))
@@ -350,15 +352,15 @@ class RoundRunner:
         earlier.growths.append(growth)
         change = earlier.changes[-1]
         late = earlier.late_calls.run(pair, turn_plan, slowest, change, self._draw_order)
+
         joules = self._joules_per_input()
         idle = self._idle_cpu()
         sides: dict[SideName, Side] = {}
         for side in SIDES:
-            side_of_turns = _measured_side(
-                pair[side], pair.clocks[side], first_turns[side], turns[side], last_turns[side]
-            )
+            turns_of_side = (first_turns[side], turns[side], last_turns[side])
+            measured = _measured_side(pair[side], pair.clocks[side], *turns_of_side)
             sides[side] = replace(
-                side_of_turns,
+                measured,
                 growth=growth[side],
                 warm_up_seconds=warm_up.spent[side],
                 late_seconds=late.seconds.get(side),
@@ -381,6 +383,7 @@ class RoundRunner:
             seconds=time.monotonic() - began,
             sides={side: _side_record(pair[side], sides[side]) for side in SIDES},
         )
+
         raw = Round(sides["a"], sides["b"])
         outputs = {side: last_turns[side].outputs for side in SIDES}
         inputs = RoundInputs(
