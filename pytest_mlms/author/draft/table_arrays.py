@@ -61,18 +61,17 @@ def arrays_of_table(
     column = text_column(data, tensors, request.target_columns)
     if column is not None:
         return _arrays_of_texts(data, column, model, tensors, classes, request)
+
     roles = find_roles(data, predictor, classes, request.target_columns)
     _say_left_out(data, roles, request)
     data = _with_targets(data, roles, classes, request)
     all_labels, order = labels_of(data, roles.targets, classes)
     all_lines = data.lines
     known = categories_in(model.graph)
-    categories = [
-        name
-        for tensor in predictor.inputs
-        for name in roles.features[tensor.name]
-        if known and tensor.dtype == TEXTS
-    ]
+    categories: list[str] = []
+    for tensor in predictor.inputs:
+        if known and tensor.dtype == TEXTS:
+            categories += roles.features[tensor.name]
     data = _as_categories(data, categories, known, request)
     data = _sample(data, request.most_inputs)
     inputs = _inputs(data, roles, predictor.inputs)
@@ -81,6 +80,7 @@ def arrays_of_table(
     is_guess = not set(data.columns[roles.targets[0]]) <= set(classes.names)
     if is_guess and labels.ndim == 1 and labels.dtype.kind == "i":
         check_order(data, roles.targets[0], labels, inputs, predictor)
+
     names = ", ".join(data.shown(name) for name in roles.targets)
     taken = f"label: {names}, {roles.reason}"
     taken += f"; {order}" if order else ""
@@ -189,17 +189,17 @@ def _with_targets(
 
     What stands for no value elsewhere may be a class, such as None.
     """
-    columns = [
-        [is_missing(cell) and cell not in classes.names for cell in data.columns[name]]
-        for name in roles.targets
-    ]
-    kept = [row for row in range(len(data.lines)) if not any(c[row] for c in columns)]
+    lacking: set[int] = set()
+    for name in roles.targets:
+        for row, cell in enumerate(data.columns[name]):
+            if is_missing(cell) and cell not in classes.names:
+                lacking.add(row)
+    kept = [row for row in range(len(data.lines)) if row not in lacking]
     if not kept:
         problem = f"{data.path}: {data.shown(roles.targets[0])}, the target, is empty"
         raise MlmsError(f"{problem}; say another one: --target NAME")
-    if len(kept) < len(data.lines):
-        missing = sorted(set(range(len(data.lines))) - set(kept))
-        request.say(f"{_places(data, missing)}: left out: no target")
+    if lacking:
+        request.say(f"{_places(data, sorted(lacking))}: left out: no target")
     return data.rows(kept)
 
 
