@@ -174,6 +174,7 @@ def open_pair(
                     predictors[side] = started[side].load()
         if together:
             predictors = _load_together(started, labels)
+
         if places:
             with _naming(labels, second):
                 back = {beside: core for core, beside in places.items()}
@@ -184,6 +185,7 @@ def open_pair(
             _check_same_threads(a, b)
         _check_same_cores(a, b)
         yield AgentPair(a, b, labels, in_container, together, exits)
+
         if exits is not None:
             if places and predictors[second].agent.alive:
                 with _naming(labels, second):

@@ -197,10 +197,12 @@ def compare_batch_sizes(
     unjudged = a.unjudged(b)
     if unknown or TOGETHER in (len(a.sweep.unjudged), len(b.sweep.unjudged)):
         return found.but(a=math.nan, b=math.nan, lacking=unknown or unjudged)
+
     allowed = (1 + share) * (of_a + rule.base) - rule.base
     has_more_nan = b.sweep.lost > SPREADS * a.sweep.lost
     is_infinite = has_more_nan or of_b > 0 == allowed
     ratio = math.inf if is_infinite else of_b / (allowed or 1)
+
     has_nan = has_more_nan or (b.sweep.nan and not a.sweep.nan)
     is_broken = bool(b.sweep.problem or has_nan)
     is_worse = ratio > 1 and (found.gate or not by_design or is_broken)

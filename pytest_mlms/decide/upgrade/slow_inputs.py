@@ -209,35 +209,37 @@ class SlowInputs:
 
     def add(self, inputs: RoundInputs, measured: Round, clock: Clock) -> None:
         """Take a round: first what it says of earlier suspects, then its own."""
-        limit = self._limit
         if not any(inputs.elements):  # random ones, which no other round has
             return
         clock = "wall" if clock == "cpu" else clock
+        noticed = _NOTICED * self._limit
         of_batches = _changes(inputs.numbers, measured, clock)
         centres = _centres(of_batches, inputs)
+
+        def excess(number: int, change: float) -> float:
+            return change - centres[int(inputs.groups[number])]
+
         if inputs.again is not None:
             numbers = np.asarray(inputs.numbers_again)[:, None]
             for number, change in _changes(numbers, inputs.again, clock).items():
                 suspect = self._suspects.get(inputs.elements[number])
                 if suspect is not None:
-                    excess = change - centres[int(inputs.groups[number])]
-                    self._again.append(excess)
-                    suspect.again.append(excess)
+                    self._again.append(excess(number, change))
+                    suspect.again.append(excess(number, change))
                     suspect.seconds.append(_seconds(number, numbers, inputs.again, clock))
-        self._drop(_NOTICED * limit)
+        self._drop(noticed)
+
         excesses = {}
         for number, change in of_batches.items():
-            excesses[inputs.elements[number]] = change - centres[int(inputs.groups[number])]
+            excesses[inputs.elements[number]] = excess(number, change)
         few = _changes(inputs.numbers, measured, clock, _CALLS_AGAIN)
         self._observed += len(few)
-        self._mirrored += sum(
-            change - centres[int(inputs.groups[number])] < -limit for number, change in few.items()
-        )
+        self._mirrored += sum(excess(*each) < -self._limit for each in few.items())
         self._seen.update(excesses)
         fresh = [each for each in excesses if each not in self._suspects]
         fresh.sort(key=lambda elements: -excesses[elements])
         for elements in fresh[:_NEW]:
-            if excesses[elements] > _NOTICED * limit:
+            if excesses[elements] > noticed:
                 self._suspects[elements] = _Suspect(excesses[elements])
 
     def _drop(self, noticed: float) -> None:
@@ -286,14 +288,15 @@ class SlowInputs:
             verdict = Verdict.REGRESSED
         elif not slow and not pending:
             verdict = Verdict.PASSED
+
         changes = [change for change in again if change > limit] or [0.0]
-        sides = list(confirmed.values()) or [
-            each for suspect in self._suspects.values() for each in suspect.seconds
-        ]
+        sides = list(confirmed.values())
+        if not sides:
+            sides = [seconds for suspect in suspects for seconds in suspect.seconds]
         a, b = np.mean(sides, axis=0) if sides else (math.nan, math.nan)
         is_open = slow > 0 and not confirmed
         count = len(self._suspects) if is_open else len(confirmed)
-        which = "inputs that were timed" + ", not yet shown" * is_open
+        which = "inputs that were timed, not yet shown" if is_open else "inputs that were timed"
         found = Comparison(
             quantity="slow_inputs",
             a=float(a),
