@@ -98,8 +98,8 @@ def _are_decided(
     expected: Array, rounded: Sequence[Array], tolerance: Tolerance | Rounding
 ) -> Array:
     """Return which rows at least two of the rounded ones change."""
-    changed = [_changed(each, expected, tolerance).any(axis=1) for each in rounded]
-    return largest_but_one(changed)
+    changed = [_changed(each, expected, tolerance) for each in rounded]
+    return largest_but_one([np.any(elements, axis=1) for elements in changed])
 
 
 def _changed(values: Array, expected: Array, tolerance: Tolerance | Rounding) -> Array:
