@@ -98,8 +98,11 @@ def _are_decided(
     expected: Array, rounded: Sequence[Array], tolerance: Tolerance | Rounding
 ) -> Array:
     """Return which rows at least two of the rounded ones change."""
-    changed = [_changed(each, expected, tolerance) for each in rounded]
-    return largest_but_one([np.any(elements, axis=1) for elements in changed])
+    changed = []
+    for each in rounded:
+        elements = _changed(each, expected, tolerance)
+        changed.append(np.asarray(elements.any(axis=1)))
+    return largest_but_one(changed)
 
 
 def _changed(values: Array, expected: Array, tolerance: Tolerance | Rounding) -> Array:
