@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import shutil
 import signal
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.driver import H200, Driver, compile_driver
 from tests.support.postgresql import Server, running_server
+from tests.support.prepared import Server as Prepared
 from tests.support.project import Project, SharedRuns
 from tests.support.small_disk import mount_small_disk
 
@@ -45,6 +48,9 @@ for name in ("CI", "BUILD_NUMBER", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "GIT
 # Images of containers set it; each process that a test starts would compile the project again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+PREPARED = None if "MLMS_TESTS_START" in os.environ else Prepared()
+"""What runs of pytest are forked from, but those of slow tests, which are of whole ways."""
 
 
 _FAILED = pytest.StashKey[bool]()
@@ -81,9 +87,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def pytester(
-    pytester: pytest.Pytester, request: pytest.FixtureRequest
+    pytester: pytest.Pytester, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[pytest.Pytester]:
     """pytester, whose folder goes with a test that passed, as tmp_path does: it may be large."""
+    start = pytester.popen
+    is_slow = request.node.get_closest_marker("slow") is not None
+
+    def fork_or_start(command: Sequence[Any], **how: Any) -> Any:
+        may_fork = not is_slow and how.get("stdin") is pytester.CLOSE_STDIN
+        streams = (how.get("stdout", -1), how.get("stderr", -1))
+        forked = PREPARED.fork(command, streams) if PREPARED and may_fork else None
+        return forked or start(command, **how)
+
+    monkeypatch.setattr(pytester, "popen", fork_or_start)
     shared = None
     if "shared_runs" in request.fixturenames:
         shared = request.getfixturevalue("shared_runs")
@@ -91,6 +107,15 @@ def pytester(
     is_shared = shared is not None and pytester.path in shared.folders
     if not request.node.stash.get(_FAILED, False) and not is_shared:
         shutil.rmtree(pytester.path, ignore_errors=True)
+
+
+@pytest.fixture
+def started() -> Iterator[None]:
+    """Start the runs of a test that is of what is imported, and when."""
+    with contextlib.ExitStack() as stack:
+        if PREPARED:
+            stack.enter_context(PREPARED.free)
+        yield
 
 
 @pytest.fixture

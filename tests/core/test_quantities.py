@@ -123,6 +123,7 @@ def project_with_another_quantity(project: Project) -> Project:
     return project
 
 
+@pytest.mark.usefixtures("started")
 def test_one_entry_adds_a_quantity_to_schema_limits_estimates_and_tables(
     project_with_another_quantity: Project,
 ) -> None:
@@ -142,6 +143,7 @@ def test_one_entry_adds_a_quantity_to_schema_limits_estimates_and_tables(
     assert "mlms_latency_max_seconds_high" in (project.path / "junit.xml").read_text()
 
 
+@pytest.mark.usefixtures("started")
 def test_a_wrong_limit_on_another_quantity_is_an_error_with_its_line(
     project_with_another_quantity: Project,
 ) -> None:

@@ -391,6 +391,7 @@ def pytest_unconfigure():
 """
 
 
+@pytest.mark.usefixtures("started")
 def test_a_manifest_becomes_items_with_readable_ids_without_imports_that_compute(
     project: Project,
 ) -> None:
@@ -428,6 +429,7 @@ def test_no_garbage_is_looked_for_while_manifests_are_collected(
     result.stdout.fnmatch_lines(lines)
 
 
+@pytest.mark.usefixtures("started")
 def test_what_estimates_nothing_imports_no_functions_of_statistics(project: Project) -> None:
     project.use_faulty(at="load", fault="exit")
     project.pytester.makeconftest(PRINT_IMPORTED.format(unwanted={"scipy.special"}))
