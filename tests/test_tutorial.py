@@ -105,7 +105,7 @@ def pattern_of(line: str) -> str:
     return " ".join(NUMBER.sub("0", line).split())
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=300)
 def test_the_tutorial_works_to_the_letter(tmp_path: Path) -> None:
     reader = Reader(tmp_path)
     command = ""

@@ -142,7 +142,7 @@ SETTINGS = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=80)
 def test_mlserver_of_an_environment_is_measured(project: Project, folder: Path) -> None:
     """A server that others wrote: its answers are JSON, and its metadata those of its settings."""
     models = project.folder / "models"
