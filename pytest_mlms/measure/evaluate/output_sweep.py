@@ -174,10 +174,8 @@ class OutputSweep:
         nearby: Nearby | None,
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Return which of some inputs differ by more than is allowed, and which are excused."""
-        beyond = np.zeros(len(names), bool)
-        nan = np.zeros(len(names), bool)
-        lost = np.zeros(len(names), bool)
-        unjudged = np.zeros(len(names), bool)
+        count = len(names)
+        beyond, nan, lost, unjudged = np.zeros((4, count), bool)
         unlike: list[str] = []
         known: NearbyOutputs | None = None
         is_asked = self.beyond < max(_MOST_JUDGED, 2 * self.may_differ * self.inputs)
@@ -190,6 +188,7 @@ class OutputSweep:
         in_order = partial(self._in_order, expected=expected, tolerances=tolerances)
         ours = in_order(ours)
         for name, rule in self.rules.items():
+            tolerance = tolerances[name]
             problem = problem_of(name, ours.get(name), expected[name], "the baseline")
             if problem and nearby is not None and is_asked:
                 known = known or nearby().by(in_order)
@@ -202,35 +201,34 @@ class OutputSweep:
                 has_nan = [_has_nan(side.get(name)) for side in (ours, expected)]
                 lost |= has_nan[0] > has_nan[1] or (self.of_itself and has_nan[0] != has_nan[1])
                 continue
-            tolerance = tolerances[name]
-            found = rule.compare(ours[name], expected[name], tolerance)
-            rows = len(found.deviation)
+
+            sides = ours[name], expected[name]
+            found = rule.compare(*sides, tolerance)
             if nearby is not None and found.largest > 1 and is_asked:
                 known = known or nearby().by(in_order)
-                decided = _decided_by_rounding(
-                    found, (ours[name], expected[name]), known, name, rule, tolerance
-                )
+                decided = _decided_by_rounding(found, sides, known, name, rule, tolerance)
                 found = found._replace(deviation=np.where(decided, 0.0, found.deviation))
-                unjudged |= decided if rows == len(names) else decided.any()
+                unjudged |= _of_inputs(decided, count)
             if self.of_itself:
-                gone = _lost_numbers(expected[name], ours[name])
-                lost |= gone if rows == len(names) else gone.any()
-                found = found._replace(deviation=np.where(gone, math.inf, found.deviation))
-            is_by_input = rows == len(names)
-            far = found.deviation > 1
-            beyond |= far if is_by_input else far.any()
-            nan |= found.nan if is_by_input else found.nan.any()
-            gone = _lost_numbers(ours[name], expected[name])
-            lost |= gone if is_by_input else gone.any()
-            named = names if is_by_input else [names[0]] * rows
+                gained = _lost_numbers(expected[name], ours[name])
+                found = found._replace(deviation=np.where(gained, math.inf, found.deviation))
+                lost |= _of_inputs(gained, count)
+            beyond |= _of_inputs(found.deviation > 1, count)
+            nan |= _of_inputs(found.nan, count)
+            lost |= _of_inputs(_lost_numbers(ours[name], expected[name]), count)
+
+            rows = len(found.deviation)
+            named = names if rows == count else [names[0]] * rows
             self._note(name, rule, found, np.atleast_1d(expected[name]), ours[name], named)
+
         if unlike and known is not None:
             forms = [expected, *known.rounded]
             are_other = self._have_other_objects(ours, forms, unlike, names[0])
             beyond |= are_other
             unjudged |= not are_other
             lost |= are_other and not all(_is_finite(ours[name]) for name in unlike)
-        self.inputs += len(names)
+
+        self.inputs += count
         self.beyond += int(beyond.sum())
         self.lost += int(lost.sum())
         self.nan += [name for name, has in zip(names, nan, strict=True) if has]
@@ -372,6 +370,11 @@ class OutputSweep:
 def _have_other_tokens(expected: Mapping[str, Array], ours: Mapping[str, Array]) -> bool:
     are_there = TOKENS in expected and TOKENS in ours
     return are_there and not np.array_equal(expected[TOKENS], ours[TOKENS])
+
+
+def _of_inputs(rows: Array, count: int) -> Array:
+    """Return marks of an output's rows as marks of inputs: rows of none of them mark all."""
+    return rows if len(rows) == count else np.full(count, rows.any())
 
 
 def _decided_by_rounding(
