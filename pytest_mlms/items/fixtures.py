@@ -339,14 +339,6 @@ def mlms_pair_factory(
     from pytest_mlms.core.errors import MlmsError
     from pytest_mlms.decide.upgrade.agents import open_pair
     from pytest_mlms.decide.upgrade.crash import Exits, crash_or
-    from pytest_mlms.decide.upgrade.setting import (
-        other_indexes,
-        session_words,
-        stack_words,
-        told_changes,
-    )
-    from pytest_mlms.keep.results.line import LaunchRecord
-    from pytest_mlms.provide.stacks.exact import changed_packages
 
     baseline = mlms_case.baseline
     baseline_files = mlms_artifacts
@@ -356,16 +348,8 @@ def mlms_pair_factory(
     if baseline.stack != mlms_case.stack:
         baseline_launch = launch_of(baseline, baseline_files, mlms_session, request.node)
     mlms_recorder.launched(mlms_launch)
-    before, after = LaunchRecord.of(baseline_launch), LaunchRecord.of(mlms_launch)
-    changed = changed_packages(before.exact, after.exact)
-    predictor = mlms_session.predictors[mlms_case.stack.framework]
-    told = told_changes(mlms_case, predictor, changed)
-    root = mlms_session.config.root  # of node ids, by which reports name manifests
-    words = [*stack_words(mlms_case, root, root), *session_words(mlms_session.config, root)]
-    mlms_recorder.note(launch_against=before, changed_packages=told, culprit_options=words)
-    problem = other_indexes(mlms_case)
-    if problem:
-        mlms_recorder.note(culprit_lacking=problem)
+    _note_changes(mlms_case, baseline_launch, mlms_launch, mlms_session, mlms_recorder)
+
     exits = Exits()
     pace: dict[str, float] = {}
 
@@ -400,6 +384,31 @@ def mlms_pair_factory(
             raise crash_or(error, {"a": a, "b": b}, batches) from error
 
     return open_fresh
+
+
+def _note_changes(
+    case: Case, before: Launch, after: Launch, session: Session, recorder: Recorder
+) -> None:
+    """Note the packages that differ between both sides, and the command that finds the culprit."""
+    from pytest_mlms.decide.upgrade.setting import (
+        other_indexes,
+        session_words,
+        stack_words,
+        told_changes,
+    )
+    from pytest_mlms.keep.results.line import LaunchRecord
+    from pytest_mlms.provide.stacks.exact import changed_packages
+
+    baseline = LaunchRecord.of(before)
+    candidate = LaunchRecord.of(after)
+    changed = changed_packages(baseline.exact, candidate.exact)
+    told = told_changes(case, session.predictors[case.stack.framework], changed)
+    root = session.config.root  # of node ids, by which reports name manifests
+    words = [*stack_words(case, root, root), *session_words(session.config, root)]
+    recorder.note(launch_against=baseline, changed_packages=told, culprit_options=words)
+    problem = other_indexes(case)
+    if problem:
+        recorder.note(culprit_lacking=problem)
 
 
 @pytest.fixture
