@@ -41,8 +41,10 @@ from mlms_predictors._run.servers import (
     Server,
     ServerError,
     close_server,
+    json_object,
     open_server,
     quoted,
+    takes_threads,
     wait_until_ready,
 )
 
@@ -122,8 +124,8 @@ def load(request: Load) -> Loaded:
     asking = Connection(server, server.timeout)
     try:
         wait_until_ready(server, path + "/ready", final=(404,))
-        described = _content(asking.ask("GET", path).body, path)
-        of_server = _content(asking.ask("GET", "/v2").body, "/v2")
+        described = json_object(asking.ask("GET", path).body, path)
+        of_server = json_object(asking.ask("GET", "/v2").body, "/v2")
         inputs = _signature(options.get("inputs"), described.get("inputs"), "inputs")
         outputs = _signature(options.get("outputs"), described.get("outputs"), "outputs")
         extensions = of_server.get("extensions") or []
@@ -143,7 +145,7 @@ def load(request: Load) -> Loaded:
     return Loaded(
         model=_Model(server, Connection(server, timeout), path + "/infer", binary, asked, told),
         device="cpu",
-        threads=request.threads if _takes_threads(request) else None,
+        threads=request.threads if takes_threads(request) else None,
         inputs=inputs,
         outputs=outputs,
         device_facts=facts,
@@ -201,10 +203,6 @@ def close(loaded: Loaded) -> None:
     close_server(loaded.model.server)
 
 
-def _takes_threads(request):
-    return any("{threads}" in word for word in request.server.get("command") or ())
-
-
 def _signature(option: Optional[str], described: Any, side: str) -> List[Tensor]:
     """Return the tensors of a side, as an option has them, or else as the server tells them."""
     if option:
@@ -233,17 +231,6 @@ def _signature(option: Optional[str], described: Any, side: str) -> List[Tensor]
     return found
 
 
-def _content(body, path):
-    """Return the object that an answer is; raises ServerError for another one."""
-    try:
-        found = json.loads(body.decode("utf-8"))
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise ServerError("the answer to %s is no JSON object" % path)
-    return found
-
-
 def _outputs(answer, tensors, model):
     """Return the arrays of an answer in the order of the model's outputs.
 
@@ -251,7 +238,7 @@ def _outputs(answer, tensors, model):
     """
     length = answer.headers.get(_LENGTH)
     head = len(answer.body) if length is None else int(length)
-    content = _content(answer.body[:head], "infer")
+    content = json_object(answer.body[:head], "infer")
     for key in ("model_name", "model_version"):
         name = content.get(key)
         if name and model.asked.get(key, name) != name:

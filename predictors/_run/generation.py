@@ -174,7 +174,7 @@ def _generated(generate, generator: _Generator, arrays: Arrays, clock=time.perf_
     prompt = given[generator.generation.prompt]
     if limit < 1 or prompt.size < 1:
         raise ValueError("a generation takes a prompt and a limit of at least one token each")
-    if prompt.min() < 0:  # which models take for the last ids
+    if prompt.dtype.kind in "iu" and prompt.min() < 0:  # which models take for the last ids
         raise ValueError("a prompt has the id %d; leave out what is padding" % prompt.min())
     times = []
     waits = []

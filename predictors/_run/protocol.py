@@ -24,6 +24,8 @@ TIME = "time:"
 """The beginning of the names of times in a reply that has outputs, too."""
 KEPT_STATE = "keeps a state"
 """The name in ``device_facts`` of what a model changes of itself in a call."""
+OF_TEXTS = 1 << 52
+"""The least number that stands for the text of a token whose id isn't told; ids are below."""
 MAX_HEADER = 1 << 24  # bytes; a longer "line" is not a header but the output of something else
 
 _DTYPE = re.compile(r"[<>|][biufc]\d{1,2}$|[<>]U[1-9]\d{0,6}$")  # numbers and texts
@@ -56,7 +58,8 @@ class Generation(NamedTuple):
     ``prompt`` is the input of tokens and ``logits`` the output with a row for each. ``limit`` is
     what the input with the largest number of tokens is called. ``states`` has the output that each
     further input is taken from. ``mask`` and ``positions`` are inputs that are made, "" for none.
-    ``scores`` is whether log-probabilities are told.
+    ``scores`` is whether log-probabilities are told. ``prompt_type`` is that of the elements of the
+    prompt: string for a text, which only servers take.
     """
 
     prompt: str
@@ -67,6 +70,7 @@ class Generation(NamedTuple):
     positions: str = ""
     end: Sequence[int] = ()
     scores: bool = False
+    prompt_type: str = "int64"
 
 
 class Load(NamedTuple):

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 from urllib.parse import urlsplit
 
 from .process import family
@@ -36,6 +36,7 @@ _LONGEST_TEXT = 300  # characters of what a server says
 _LONGEST_ERROR = 1000
 _LARGEST_ANSWER = 1 << 31  # bytes
 _PIECE = 1 << 16  # bytes of an answer that doesn't say its length
+_EVENTS = "text/event-stream"
 _HERE = ("0100007F", "00000000", "0" * 32, "0" * 16 + "FFFF00000100007F")
 """Addresses of the kernel's tables at which a connection to 127.0.0.1 arrives."""
 _START_TIMEOUT = 120.0  # seconds
@@ -155,6 +156,11 @@ def open_server(request: Load, ready: str) -> Server:
         return server
 
 
+def takes_threads(request: Load) -> bool:
+    """Return whether the command of a server that is started has the number of threads."""
+    return any("{threads}" in word for word in (request.server or {}).get("command") or ())
+
+
 def close_server(server: Server) -> None:
     """Leave a server; the last one who does ends it."""
     with _lock:
@@ -189,8 +195,46 @@ class Connection:
         closed since its last answer is opened again, as servers may close those that are idle.
         """
         what = "%s %s" % (method, path)
-        place = "without an answer"
-        try:
+        answer = self._sent(what, method, path, body, headers)
+        content = self._content(what, answer)
+        self._used = time.monotonic()
+        return Answer(answer.headers, content)
+
+    def stream(self, path: str, body: bytes, headers: Dict[str, str]) -> Iterator[bytes]:
+        """Post a request, and yield its answer, a stream of events, in pieces as they arrive.
+
+        Raises ServerError as ``ask`` does, and for an answer that comes as a whole. The connection
+        is closed then: llama.cpp closes it behind a stream without a word.
+        """
+        what = "POST " + path
+        answer = self._sent(what, "POST", path, body, headers)
+        kind = answer.headers.get_content_type()
+        if answer.status != 200 or kind != _EVENTS:
+            self._content(what, answer)
+            text = "%s was answered as a whole (%s), not as a stream (%s); ask one that streams"
+            raise ServerError(text % (what, kind, _EVENTS))
+        opened, self._open = self._open, None
+        left = answer.length  # None where the answer says itself where it ends
+        with contextlib.closing(opened):
+            while left != 0:
+                with self._telling(what, "within its answer"):
+                    piece = answer.read1(_PIECE if left is None else min(left, _PIECE))
+                    if left and not piece:
+                        raise http.client.IncompleteRead(piece, left)
+                if not piece:
+                    return
+                left = None if left is None else left - len(piece)
+                yield piece
+
+    def close(self) -> None:
+        """Close it; the next request opens another."""
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+    def _sent(self, what, method, path, body, headers):
+        """Send a request, and return the answer, of which only the head was read."""
+        with self._telling(what, "without an answer"):
             is_idle = time.monotonic() - self._used > _MOST_IDLE
             if self._open is None or is_idle or self._is_closed():
                 self._connect()
@@ -198,27 +242,31 @@ class Connection:
             if self._token:
                 sent["Authorization"] = "Bearer " + self._token
             self._open.request(method, self._server.prefix + path, body, sent)
-            answer = self._open.getresponse()
-            place = "within its answer"
+            return self._open.getresponse()
+
+    def _content(self, what, answer):
+        """Return the body of an answer; raises ServerError where its status isn't 200."""
+        with self._telling(what, "within its answer"):
             content = _read(answer)
+        if answer.status == 200:
+            return content
+        self.close()
+        reason = answer.reason or ""
+        text = "%s was answered %d %s: %s"
+        problem = text % (what, answer.status, reason, _message_of(content))
+        if answer.status == 401 and not self._server.process:
+            problem += "; write the token of the endpoint into " + TOKEN_VARIABLE
+        raise self._error(problem, status=answer.status)
+
+    @contextlib.contextmanager
+    def _telling(self, what, place):
+        """Say in words what is wrong with a connection, and close it."""
+        try:
+            yield
         except (OSError, http.client.HTTPException, ValueError) as error:
             self.close()
             problem = "%s: %s" % (what, self._problem(error, place))
             raise self._error(problem, self._awaited) from None
-        self._used = time.monotonic()
-        if answer.status != 200:
-            self.close()
-            text = "%s was answered %d %s: %s"
-            reason = answer.reason or ""
-            problem = text % (what, answer.status, reason, _message_of(content))
-            raise self._error(problem, status=answer.status)
-        return Answer(answer.headers, content)
-
-    def close(self) -> None:
-        """Close it; the next request opens another."""
-        if self._open is not None:
-            self._open.close()
-            self._open = None
 
     def _connect(self):
         self.close()
@@ -267,7 +315,8 @@ class Connection:
     def _problem(self, error, place):
         """Return in words what is wrong with a connection."""
         if isinstance(error, (socket.timeout, TimeoutError)):
-            return "the server gave no answer in %g s" % self._timeout
+            what = "no answer" if place == "without an answer" else "no more of its answer"
+            return "the server gave %s in %g s" % (what, self._timeout)
         if isinstance(error, ConnectionRefusedError):
             return "nothing listens at %s" % self._server.url
         if isinstance(error, ssl.SSLError):
@@ -434,13 +483,25 @@ def _name_of(number):
         return "signal %d" % number
 
 
+def json_object(body: bytes, path: str) -> Dict[str, Any]:
+    """Return the object that an answer is; raises ServerError for another one."""
+    try:
+        found = json.loads(body.decode("utf-8"))
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise ServerError("the answer to %s is no JSON object" % path)
+    return found
+
+
 def _message_of(content):
     """Return what a server says of an error, in one line."""
     text = content.decode("utf-8", "replace")
     try:
         found = json.loads(text)
         if isinstance(found, dict):
-            text = str(found.get("error") or found.get("detail") or text)
+            said = found.get("error") or found.get("detail") or text
+            text = str(said.get("message", said) if isinstance(said, dict) else said)
     except (ValueError, RecursionError):
         pass
     if text.startswith("Traceback"):

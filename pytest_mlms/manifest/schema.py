@@ -749,6 +749,7 @@ class Manifest(Closed):
             positions=keys.positions or "",
             end=keys.end,
             scores=any(output.name == LOGPROBS for output in self.outputs),
+            prompt_type=next(i.element_type for i in self.inputs if i.name == keys.prompt),
         )
 
     @property

@@ -169,7 +169,7 @@ def _generation(manifest: Manifest) -> Iterator[Error]:
 def _generation_keys(manifest: Manifest, keys: Generate) -> Iterator[Error]:
     """Yield errors of the inputs that a generation names."""
     inputs = {spec.name: spec for spec in manifest.inputs}
-    for key, types in {"prompt": ("int64", "int32"), "limit": ("int64",)}.items():
+    for key, types in {"prompt": ("int64", "int32", "string"), "limit": ("int64",)}.items():
         name = getattr(keys, key)
         if name not in inputs or inputs[name].is_state:
             yield ("generate", key), f"{name!r} is no input with a {key}; {instead(name, inputs)}"

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         mxnet,
         oip,
         onnxruntime,
+        openai,
         opencv,
         openvino,
         pytorch,
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
         mxnet,
         oip,
         onnxruntime,
+        openai,
         opencv,
         openvino,
         pytorch,
@@ -123,13 +125,14 @@ if TYPE_CHECKING:
     DEVICE_SECONDS: tuple[HasDeviceSeconds, ...] = (pytorch,)
     EVENT_TIMES: tuple[HasEventTimes, ...] = (pytorch,)
     DEVICE_MEMORY: tuple[HasDeviceMemory, ...] = (jax, pytorch, tensorflow)
-    GENERATE: tuple[HasGenerate, ...] = (onnxruntime,)
+    GENERATE: tuple[HasGenerate, ...] = (onnxruntime, openai)
     CLOSE: tuple[HasClose, ...] = (
         caffe,
         caffe2,
         jax,
         mxnet,
         oip,
+        openai,
         pytorch,
         tensorrt,
     )

@@ -516,8 +516,10 @@ class OutputCheck:
         self._about.of = len(self.dataset)
         if len(dataset) < len(self.dataset):
             self._about.seed = self.extent.seed
-        has_accuracy = self.case.loaded.manifest.has_accuracy
-        accuracy = _AccuracyCheck(self, dataset, pair) if has_accuracy else None
+        manifest = self.case.loaded.manifest
+        only_prompts = manifest.generate is not None and dataset.labels is None
+        is_scored = manifest.has_accuracy and not only_prompts
+        accuracy = _AccuracyCheck(self, dataset, pair) if is_scored else None
         with contextlib.ExitStack() as opened:
             own = None
             if self.open_pictures is not None:

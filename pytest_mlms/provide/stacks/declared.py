@@ -255,7 +255,9 @@ def check_framework(stack: Stack, frameworks: Collection[str]) -> None:
     if stack.server and path is not None and not serves(path):
         key = "serve" if stack.serve else "endpoint"
         problem = f"{stack.framework} runs models itself, and asks no server"
-        raise StackError(f"{stack.place}: {problem}; write 'framework: oip', or leave out {key!r}")
+        raise StackError(
+            f"{stack.place}: {problem}; write 'framework: oip' or 'openai', or leave out {key!r}"
+        )
     for _, problem in option_problems(stack.framework, dict(stack.model_options), frameworks):
         raise StackError(f"{stack.place}: {problem}")
 

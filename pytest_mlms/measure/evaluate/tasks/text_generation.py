@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from mlms_predictors._run.protocol import OF_TEXTS
 from numpy.typing import NDArray
 
 from pytest_mlms.core.arrays import Array
@@ -91,6 +92,9 @@ class _TokenScorer(Scorer):
             found = f"output {self.output.name!r} of {len(inputs)} inputs is {len(rows)} rows"
             raise OutputError(f"{found}; check its steps")
         for index, tokens in zip(inputs, rows, strict=True):
+            if (tokens >= OF_TEXTS).any():
+                problem = "labels are ids of tokens, and the server tells only their texts"
+                raise OutputError(f"{problem}; leave them out, or write 'tokens: ids' if it can")
             label = _label(self.dataset, index)
             places = np.flatnonzero(label >= 0)
             is_same = np.zeros(len(places), dtype=bool)
