@@ -24,6 +24,8 @@ FILES = {"fast:": "models/stacks.yaml", "name: models": ".github/workflows/model
 """How a file of the page begins -> its name, which the page has in its text."""
 
 SECONDS = 900
+SHORT = "--mlms-duration=0.05 --mlms-budget=20"
+"""How long is measured; ci/demo and the workflows of docs/ci.md measure as long as by default."""
 NUMBER = re.compile(r"\d[\d.,]*")
 
 
@@ -38,6 +40,7 @@ class Reader:
         self.environment = {**os.environ, "MLMS_LOCKS": locks, "COLUMNS": "100"}
         for name in ("VIRTUAL_ENV", "PYTHONPATH", "PYTEST_ADDOPTS"):
             self.environment.pop(name, None)
+        self.environment["PIP_NO_COMPILE"] = "0"  # as --no-compile: imports compile what they need
         self.use(self.folder / ".venv")
         self.output = ""
 
@@ -48,10 +51,12 @@ class Reader:
 
     def run(self, commands: str) -> int:
         """Run lines of a shell; return the status of the last, and keep what it printed."""
+        has_reproduce_line = "-k accuracy" in commands  # which would have these options, too
+        short = {} if has_reproduce_line else {"PYTEST_ADDOPTS": SHORT}
         done = subprocess.run(
             ["bash", "-ec", commands],
             cwd=self.folder if self.folder.exists() else self.folder.parent,
-            env=self.environment,
+            env={**self.environment, **short},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
