@@ -96,6 +96,17 @@ def halved(generate: Generate, batch: Outputs, answer: Outputs) -> tuple[Outputs
     return further, {name: values[:, half:] for name, values in answer.items()}
 
 
+def can_be_held(answer: Outputs, held_to: HeldTo | None) -> bool:
+    """Return whether a model tells how likely the tokens of an answer are."""
+    if held_to is None:
+        return False
+    try:
+        held_to(answer[TOKENS])
+    except Refused:
+        return False
+    return True
+
+
 def usual_share(rule: Rule) -> float:
     """Return the share that is allowed of logits in float32, where nothing varies."""
     return rounding_share(np.dtype(np.float32), rule.device)
