@@ -45,7 +45,8 @@ class Choice(NamedTuple):
     """A token of an answer that is held to given ones, beside the likeliest one at its place.
 
     ``score`` and ``best_score`` are their log-probabilities. ``size`` is that of the best logit or
-    the usual one, whichever is larger, of the logits' own type: what masks fill in is neither.
+    the usual one, whichever is larger, of the logits' own type: what masks fill in is neither. Of
+    an offset that all logits have it is an eighth: at most twice what the best is above the usual.
     """
 
     token: int
@@ -286,10 +287,14 @@ def _choice(row, best, given):
     token = int(given[0]) if len(given) else best
     if not 0 <= token < len(row):
         raise ValueError("there is no token %d in a vocabulary of %d" % (token, len(row)))
-    sizes = numpy.abs(row)
-    usual = numpy.median(sizes[sizes < _LEAST_FILL]) if sizes.min() < _LEAST_FILL else 0
-    size = row.dtype.type(max(usual, min(sizes[best], _LEAST_FILL)))
-    return Choice(token, _score(row, token), best, _score(row, best), size)
+    sizes = numpy.abs(row.astype("f8"))
+    logits = row[sizes < _LEAST_FILL].astype("f8")
+    size = min(sizes[best], _LEAST_FILL)
+    if len(logits):
+        size = max(size, numpy.median(numpy.abs(logits)))
+        above = min(float(row[best]), _LEAST_FILL) - numpy.median(logits)
+        size = min(size, max(2 * above, size / 8))
+    return Choice(token, _score(row, token), best, _score(row, best), row.dtype.type(size))
 
 
 def _score(logits, token):

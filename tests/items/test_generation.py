@@ -190,6 +190,16 @@ def test_tokens_that_rounding_or_the_baselines_own_noise_decides_are_no_regressi
     assert words in found["told"]
 
 
+def test_log_probabilities_are_allowed_what_their_logits_are(planted: Project) -> None:
+    planted.edit(
+        "{name: tokens, type: tokens}",
+        "{name: tokens, type: tokens}, {name: logprobs, type: tensor}",
+    )
+    _, found = sameness(planted, "old", "rounded")
+    assert found["verdict"] == "PASSED", found
+    assert "answers have other tokens, as likely within rounding" in found["told"]
+
+
 @pytest.mark.parametrize("fault", ["position", "bits", "swapped", "forgets"])
 def test_a_token_that_is_less_likely_than_rounding_explains_is_a_fault_and_shown(
     planted: Project, fault: str
@@ -197,7 +207,8 @@ def test_a_token_that_is_less_likely_than_rounding_explains_is_a_fault_and_shown
     item, found = sameness(planted, "old", fault)
     assert found["verdict"] == "REGRESSED"
     (first, *_) = item["worse_inputs"]
-    shown = r".*: tokens\[(\d+)\] (\d+) \(log-probability (-[\d.]+)\) -> (\d+) \((-[\d.]+) by"
+    score = r"-[\d.e-]+"
+    shown = rf".*: tokens\[(\d+)\] (\d+) \(log-probability {score}\) -> (\d+) \({score} by"
     match = re.match(shown, first)
     assert match
     if fault == "swapped":

@@ -407,6 +407,8 @@ def _agreeing(sweep: OutputSweep, about: Circumstances) -> str:
     if sweep.close_calls and not sweep.ratio:
         text = f"tokens are the baseline's, or as likely within rounding ({sweep.close_calls:,}"
         return f"{text} answers), on {on}"
+    if sweep.close_calls:
+        on += f"; {sweep.close_calls:,} answers have other tokens, as likely within rounding"
     if not (sweep.ratio or sweep.unjudged):
         return f"outputs are equal on {on}"
     worst = max(sweep.outputs.values(), key=lambda found: found.ratio, default=OutputFinding(""))

@@ -190,7 +190,8 @@ class Rule:
     None for that of the output's type. The size is the largest of the input's own like values, or
     what is usual among the inputs so far, so that values which happen to cancel out are not judged
     by what rounding left of them. ``order`` is for outputs of objects. ``varying`` says at which
-    places on the axis of ``unlike`` values the ``share`` is allowed; None: at all of them.
+    places on the axis of ``unlike`` values the ``share`` is allowed; None: at all of them. Values
+    that ``are_ids`` are equal or others: the ``tolerance`` is for the logits that they come from.
     """
 
     tolerance: Tolerance | None = None
@@ -199,6 +200,7 @@ class Rule:
     device: str = "cpu"
     order: ObjectOrder | None = None
     varying: Array | None = None
+    are_ids: bool = False
     _logs: dict[tuple[int, ...], tuple[Array, Array]] = field(default_factory=dict)
 
     def share_of(self, expected: Array) -> float:
@@ -241,6 +243,8 @@ class Rule:
 
     def tolerance_of(self, expected: Array) -> Tolerance | Rounding:
         """Return the manifest's tolerance, or the default one of these values."""
+        if self.are_ids:
+            return Rounding(np.zeros(()))
         return self.tolerance or self.rounding(expected)
 
     def rounding(self, expected: Array) -> Rounding:

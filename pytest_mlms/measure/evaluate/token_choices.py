@@ -29,20 +29,22 @@ class HeldAnswer(NamedTuple):
 
     ``flips`` are the tokens that another one is likelier than, by no more than rounding.
     ``is_judged`` is whether these are few. ``fault`` names the first token that is less likely than
-    that, "" for none.
+    that, "" for none. ``allowed`` is by how much each log-probability may be off.
     """
 
     outputs: Outputs
     flips: int
     is_judged: bool
     fault: str = ""
+    allowed: Array | float = 0.0
 
 
 def held_answer(expected: Outputs, ours: Outputs, held_to: HeldTo, rule: Rule) -> HeldAnswer | None:
     """Return what was expected of our answer; None where the model can't be held to it.
 
     A difference of two logits is rounding where each of them may be off by half of it: by what the
-    ``rule`` allows of the logits.
+    ``rule`` allows of the logits. A log-probability is such a difference, too. Tokens that were
+    expected are no fault, whatever the model says of them now.
     """
     tokens = ours[TOKENS]
     if tokens.dtype.kind != "i" or tokens.ndim != 2 or len(tokens) != 1 or not tokens.size:
@@ -53,12 +55,14 @@ def held_answer(expected: Outputs, ours: Outputs, held_to: HeldTo, rule: Rule) -
         return None
     allowed = 2 * _off(held["size"], rule)
     is_rounding = held["best_score"] - held["score"] <= allowed
+    is_rounding |= np.array_equal(tokens, expected[TOKENS])
     outputs = {**expected, TOKENS: np.where(is_rounding, held["token"], held["best"])[None]}
     if LOGPROBS in expected:
         outputs[LOGPROBS] = held["score"][None].astype(expected[LOGPROBS].dtype)
     flips = int((is_rounding & (held["token"] != held["best"])).sum())
     fault = "" if is_rounding.all() else _fault(held, int(is_rounding.argmin()))
-    return HeldAnswer(outputs, flips, flips <= max(1, _MOST_FLIPS * tokens.size), fault)
+    is_judged = flips <= max(1, _MOST_FLIPS * tokens.size) and flips < tokens.size
+    return HeldAnswer(outputs, flips, is_judged, fault, allowed[None])
 
 
 def _off(sizes: Array, rule: Rule) -> Array:

@@ -75,6 +75,7 @@ def test_tokens_of_logits_that_are_off_by_rounding_are_no_fault(seed: int, size:
     logits[np.arange(len(logits)), ties] = logits.max(axis=1)  # which rounding decides
     random = np.random.default_rng(seed + 1)
     largest = logits.max(axis=1, keepdims=True)
+    largest = np.minimum(largest, 2 * (largest - np.median(logits, axis=1, keepdims=True)))
     off = size * 0.99 * LEAST_SHARE * largest * random.uniform(-1, 1, logits.shape)
     a, b = Decoder(logits), Decoder((logits + off).astype("f4"))
     held = found(a, b.outputs())
@@ -102,6 +103,58 @@ def test_a_token_that_is_less_likely_is_named_with_both_log_probabilities(
         f"({choice.score:.4g} by the model that was expected)"
     )
     assert held.outputs[TOKENS][0, place] == own[0, place] != token
+
+
+@given(SEEDS)
+def test_log_probabilities_may_be_off_by_what_logits_may(seed: int) -> None:
+    logits = 2 * table(seed, vocabulary=50)
+    a = Decoder(logits)
+    off = 2e-5 * logits.max(axis=1, keepdims=True)
+    off = off * np.random.default_rng(seed).uniform(-1, 1, logits.shape)
+    sweep = OutputSweep({TOKENS: Rule(), LOGPROBS: Rule()})
+    ours = Decoder((logits + off).astype("f4")).outputs()
+    sweep.add(a.outputs(), ours, ["prompt"], lambda: NearbyOutputs(held_to=a.held_to))
+    assert (sweep.beyond, sweep.worst) == (0, [])
+    ours[LOGPROBS] = ours[LOGPROBS] - np.float32(0.05)
+    sweep.add(a.outputs(), ours, ["prompt"], lambda: NearbyOutputs(held_to=a.held_to))
+    assert sweep.beyond == 1
+
+
+def test_tokens_that_were_expected_are_no_fault_where_the_model_varies() -> None:
+    a, other = Decoder(table(1)), Decoder(-table(1))
+    held = held_answer(a.outputs(), a.outputs(), other.held_to, Rule())
+    assert held is not None
+    assert not held.fault
+    assert held.outputs[TOKENS].tolist() == a.outputs()[TOKENS].tolist()
+
+
+def test_an_offset_of_all_logits_does_not_widen_what_is_allowed() -> None:
+    logits = np.full((31, 9), 998, "f4")
+    logits[:, 0], logits[:, 1] = 1000, 999.9
+    held = found(Decoder(logits), {TOKENS: np.ones((1, LIMIT), int)})
+    assert held.fault.startswith("tokens[0] 0 ")
+    logits[:, 1] = np.nextafter(np.float32(1000), np.float32(0))
+    assert not found(Decoder(logits), {TOKENS: np.ones((1, LIMIT), int)}).fault
+
+
+def test_no_token_is_near_another_one_whatever_the_manifest_allows_of_logits() -> None:
+    a = Decoder(table(3))
+    own = a.outputs()[TOKENS]
+    other = own.copy()
+    other[0, -1] += 1 if own[0, -1] < 8 else -1
+    sweep = OutputSweep({TOKENS: Rule(Tolerance(0.0, 1.0), are_ids=True)})
+    held_to = Decoder(3 * table(3)).held_to  # which is surer of the same tokens
+    sweep.add({TOKENS: own}, {TOKENS: other}, ["prompt"], lambda: NearbyOutputs(held_to=held_to))
+    assert (sweep.beyond, len(sweep.worst)) == (1, 1)
+
+
+def test_an_answer_of_one_token_is_not_judged_where_rounding_decides_it() -> None:
+    ours = np.array([[7]])
+    choices = Decoder(np.zeros((31, 9), "f4")).held_to(ours)
+    first = {name: values[:1] for name, values in choices.items()}
+    held = held_answer({TOKENS: np.array([[0]])}, {TOKENS: ours}, lambda _: first, Rule())
+    assert held is not None
+    assert (held.fault, held.flips, held.is_judged) == ("", 1, False)
 
 
 def test_an_answer_that_stops_early_goes_on_where_it_was_expected_to() -> None:
@@ -159,7 +212,8 @@ def test_where_nobody_can_be_held_to_tokens_they_must_be_equal(held_to: Any) -> 
 
 
 def test_a_sweep_counts_close_calls_and_names_faults() -> None:
-    logits = np.full((31, 9), 10, "f4")
+    logits = np.zeros((31, 9), "f4")
+    logits[:, 6:] = 10
     logits[:, 5] = 10.0005
     decoder = Decoder(logits)
     sweep = OutputSweep({TOKENS: Rule()})
@@ -171,7 +225,7 @@ def test_a_sweep_counts_close_calls_and_names_faults() -> None:
     close[0, 4] = 8
     sweep.add({TOKENS: decoder.outputs()[TOKENS]}, {TOKENS: close}, ["close"], nearby)
     assert (sweep.beyond, sweep.close_calls, sweep.unjudged) == (0, 1, [])
-    logits[:, 5] = 13
+    logits[:, 5] = 12
     sweep.add({TOKENS: decoder.outputs()[TOKENS]}, {TOKENS: close}, ["far"], nearby)
     assert (sweep.beyond, sweep.close_calls) == (1, 1)
     assert sweep.worst[0].startswith("far: tokens[4] 5 (log-probability -0.3")
