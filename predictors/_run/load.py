@@ -12,6 +12,7 @@ from array import array
 from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from .arrivals import ClosedLoop, OpenLoop, Taken, clock
+from .generation import Generated
 from .instances import Instance, Instances
 from .process import QueueWait, cpu_time, use_timer_slack
 from .served import ServedCalls
@@ -23,6 +24,8 @@ load, and the size of the batch in which it ran.
 ``issued`` is later than ``scheduled`` by our own lag, and not by any wait for an instance or a
 batch. ``started`` and ``done`` are those of the call.
 """
+TOKEN = ("query", "at")
+"""The columns of a token: the number of its query, and nanoseconds from the start."""
 READING = ("at", "cpu", "wait")
 """The columns of a reading: nanoseconds from the start, CPU time of all threads of the process, and
 the wait of the instances' threads for a core, both in nanoseconds since the start."""
@@ -36,8 +39,8 @@ _BLOCK_SECONDS = 0.5  # between two blocks of records
 _LEAD = 1000000  # nanoseconds from the last preparation to the start
 
 Arrivals = Union[OpenLoop, ClosedLoop]
-Send = Callable[[Any, Any], None]
-"""Sends the records and the readings of a block."""
+Send = Callable[[Any, Any, Any], None]
+"""Sends the records, the readings and the tokens of a block."""
 
 
 class Queries(NamedTuple):
@@ -63,6 +66,7 @@ class Recorder:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._records = array("q")
+        self._tokens = array("q")
         self._start = 0
         self._cpu = 0.0
         self._waits: List[QueueWait] = []
@@ -90,8 +94,16 @@ class Recorder:
             with self._lock:
                 self._records.extend((taken.first + offset, *times, rows))
 
-    def take_block(self) -> Tuple[Any, Any]:
-        """Return the records since the last block, and a reading, as arrays of two axes.
+    def add_tokens(self, query: int, times: Sequence[float]) -> None:
+        """Record the tokens of a query by their times, of the clock in seconds."""
+        found = array("q")
+        for time in times:
+            found.extend((query, int(time * 1e9) - self._start))
+        with self._lock:
+            self._tokens.extend(found)
+
+    def take_block(self) -> Tuple[Any, Any, Any]:
+        """Return the records since the last block, a reading, and tokens, as arrays of two axes.
 
         There is no reading before the load begins.
         """
@@ -100,9 +112,12 @@ class Recorder:
         with self._lock:
             records = self._records
             self._records = array("q")
+            tokens = self._tokens
+            self._tokens = array("q")
         reading = array("q", self._read() if self._start else ())
         rows = numpy.array(records, "i8").reshape(-1, len(RECORD))
-        return rows, numpy.array(reading, "i8").reshape(-1, len(READING))
+        readings = numpy.array(reading, "i8").reshape(-1, len(READING))
+        return rows, readings, numpy.array(tokens, "i8").reshape(-1, len(TOKEN))
 
     def close(self) -> None:
         """Close the kernel's files of waits."""
@@ -206,6 +221,8 @@ def _serve(instance, arrivals, queries, recorder):
         samples = queries.of(taken)
         outputs = instance.serve(samples)
         free = clock()
+        if isinstance(outputs, Generated):
+            recorder.add_tokens(taken.first, outputs.times)
         recorder.add(arrivals, taken, len(samples) * queries.rows, (started, free))
         served.add(samples, outputs)
 

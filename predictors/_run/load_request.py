@@ -15,6 +15,7 @@ SAMPLES = TIME + "samples"
 SCHEDULED = TIME + "scheduled"
 RECORDS = TIME + "records"
 READINGS = TIME + "readings"
+TOKENS = TIME + "tokens"
 
 _TOO_LARGE = (
     "a batch of %d does not fit input %r, whose axis 0 is fixed at %d; convert the model with a "
@@ -82,10 +83,10 @@ def answer_load(
     meter = EnergyMeter(instances.device)
     idle_watts = meter.idle_watts(request.idle)
 
-    def send_block(records: Any, readings: Any) -> None:
+    def send_block(*block: Any) -> None:
         meter.read()
         if send is not None:
-            send(_named_block(records, readings))
+            send(_named_block(*block))
 
     threads = BusyThreads()
     try:
@@ -163,5 +164,6 @@ def _arrivals(request, scheduled):
     return OpenLoop(scheduled, request.most, request.max_delay, longest)
 
 
-def _named_block(records, readings):
-    return [(RECORDS, records), (READINGS, readings)]
+def _named_block(records, readings, tokens):
+    block = [(RECORDS, records), (READINGS, readings)]
+    return [*block, (TOKENS, tokens)] if len(tokens) else block

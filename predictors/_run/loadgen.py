@@ -13,6 +13,7 @@ import threading
 import time
 from typing import Any, Deque, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
+from .generation import at_first_token
 from .instances import Instance, Instances
 from .load import undisturbed
 from .process import use_timer_slack
@@ -31,6 +32,10 @@ LOGS = (
 
 _MISSING = (
     "LoadGen is not installed in %s; add mlcommons_loadgen to the requirements of the stack (%s)"
+)
+_ONE_TOKEN = (
+    "an answer has one token, and LoadGen takes two at least to time them; let answers be longer, "
+    "or measure without --mlms-loadgen"
 )
 _POLL = 0.2  # seconds between two looks at whether LoadGen ended
 
@@ -108,6 +113,7 @@ class _System:
     def __init__(self, loadgen: Any, request: LoadGenRequest):
         self._loadgen = loadgen
         self._is_offline = request.scenario == "Offline"
+        self._has_tokens = bool(request.settings.get("use_token_latencies"))
         self.queue = _Queue(request.most, request.max_delay * 1e-9)
         self.failed = False
 
@@ -127,25 +133,34 @@ class _System:
 
     def serve(self, instance: Instance) -> None:
         """Serve queries with one instance until the queue is closed."""
+        ids: List[int] = []
+        if self._has_tokens:
+            at_first_token(instance.loaded, lambda: self._tell_first(ids))
         use_timer_slack(1)
         try:
-            self._serve(instance)
+            self._serve(instance, ids)
         finally:
             use_timer_slack(0)
+            if self._has_tokens:
+                at_first_token(instance.loaded, _do_nothing)
 
-    def _serve(self, instance):
+    def _serve(self, instance, ids):
+        """Serve queries; ``ids`` has LoadGen's ids of the samples of each call while it runs."""
         while True:
             queries = self.queue.take()
             if queries is None:
                 return
             samples = [sample for query in queries for sample in query.samples]
-            ids = [number for query in queries for number in query.ids]
+            ids[:] = [number for query in queries for number in query.ids]
             try:
                 output = instance.serve(samples)[0]
+                if self._has_tokens and output.size < 2:
+                    raise ValueError(_ONE_TOKEN)
             except BaseException:
-                self._give_up(ids)
+                self._give_up(list(ids))
                 raise
-            self._complete(list(zip(ids, _rows(output, len(samples)))))
+            tokens = output.size if self._has_tokens else 0
+            self._complete(list(zip(ids, _rows(output, len(samples)))), tokens)
 
     def _give_up(self, ids):
         """Answer everything without outputs, as LoadGen waits for answers and can't be ended."""
@@ -154,13 +169,24 @@ class _System:
             ids.extend(query.ids)
         self._complete([(number, None) for number in ids])
 
-    def _complete(self, answers):
-        """Answer samples; the outputs stay alive until LoadGen has copied them."""
+    def _tell_first(self, ids):
+        """Tell that the first token of each sample is there; LoadGen takes the time."""
+        responses = [self._loadgen.QuerySampleResponse(number, 0, 0) for number in ids]
+        self._loadgen.FirstTokenComplete(responses)
+
+    def _complete(self, answers, tokens=0):
+        """Answer samples; the outputs stay alive until LoadGen has copied them.
+
+        Of tokens LoadGen wants the first one before, also where there is no answer.
+        """
+        if self._has_tokens and not tokens:
+            self._tell_first([number for number, _ in answers])
+        counted = (tokens,) if tokens else ()  # which older releases of LoadGen don't take
         responses = []
         for number, output in answers:
             address = 0 if output is None else output.ctypes.data
             size = 0 if output is None else output.nbytes
-            responses.append(self._loadgen.QuerySampleResponse(number, address, size))
+            responses.append(self._loadgen.QuerySampleResponse(number, address, size, *counted))
         self._loadgen.QuerySamplesComplete(responses)
 
 

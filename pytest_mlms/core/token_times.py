@@ -17,16 +17,18 @@ class TokenTimes:
     """Seconds of the tokens of some calls.
 
     Attributes:
-        first: From the start of each call to its first token.
+        first: From the start of each call, or the scheduled time of a query, to its first token.
         each: (last - first token) / (tokens - 1) of each call; NaN of a call with one token.
         gaps: From each token to the next one of its call, of all calls.
         count: The tokens of all calls.
+        answers: The calls that have any.
     """
 
     first: Array
     each: Array
     gaps: Array
     count: int
+    answers: int
 
     @classmethod
     def of(cls, times: Mapping[str, Array], less_wait: bool = False) -> TokenTimes | None:
@@ -34,10 +36,13 @@ class TokenTimes:
 
         They have ``start``, the number of ``tokens`` of each call, and the time of each ``token``,
         which ``less_wait`` is that without the ``token_wait``, for a core since its call began.
+        A query under load that was not served has no token. It counts with the time until its
+        ``end``, that of the load, in ``first``, in ``each`` and as a gap.
         """
-        if "tokens" not in times or not len(times["tokens"]):
+        if "tokens" not in times or not times["tokens"].any():
             return None
-        counts = times["tokens"].astype(int)
+        served = times["tokens"] > 0
+        counts = times["tokens"][served].astype(int)
         ends = np.cumsum(counts)
         at = times["token"] - times["token_wait"] if less_wait else times["token"]
         first = at[ends - counts]
@@ -46,7 +51,14 @@ class TokenTimes:
         gaps = np.diff(at)
         within = np.ones(len(gaps), bool)
         within[ends[:-1] - 1] = False
-        return cls(first - times["start"], (last - first) / steps, gaps[within], int(ends[-1]))
+        waits = np.empty(0) if served.all() else (times["end"] - times["start"])[~served]
+        return cls(
+            first=np.concatenate([first - times["start"][served], waits]),
+            each=np.concatenate([(last - first) / steps, waits]),
+            gaps=np.concatenate([gaps[within], waits]),
+            count=int(ends[-1]),
+            answers=len(counts),
+        )
 
     @classmethod
     def joined(cls, runs: Sequence[Mapping[str, Array]], less_wait: bool) -> TokenTimes | None:

@@ -29,8 +29,8 @@ class Gate(NamedTuple):
 def expected(case: Case, config: Config) -> tuple[Limit, ...]:
     """Return the limits that an item must decide.
 
-    That is each limit that judges it, its scenario's own, and those that a soak has by default. Of
-    an upgrade it is the agreement of outputs, and each gate with its tolerance.
+    That is each limit that judges it, those of its scenario, and those that a soak has by default.
+    Of an upgrade it is the agreement of outputs, and each gate with its tolerance.
     """
     if case.kind == "upgrade":
         gates = gates_of(case, config)
@@ -42,9 +42,8 @@ def expected(case: Case, config: Config) -> tuple[Limit, ...]:
         for name, value in SOAK_LIMITS.items():
             if name not in named:
                 limits.append(Limit(name, value, case.place(), default=True))
-    own = case.own_limit
-    if own is not None and not isinstance(case.load, Peak):
-        limits.insert(0, own)
+    if not isinstance(case.load, Peak):
+        limits[:0] = case.own_limits
     return tuple(limits)
 
 

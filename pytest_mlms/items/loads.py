@@ -117,6 +117,7 @@ def loadgen_plan_of(case: Case, config: Config) -> LoadGenItemPlan:
         limits=case.limits,
         instances=evaluate.instances,
         batcher=_batcher_of(case),
+        generates=case.loaded.manifest.generate is not None,
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, get_args
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from pytest_mlms.core.quantities import QUANTITIES
 from pytest_mlms.core.records import Kind, Limit
@@ -96,11 +96,20 @@ class OpenLoad(Closed):
     """Queries arrive when they are scheduled, however busy the model is.
 
     ``percentile`` of their latencies, counted from the scheduled time, must be within ``latency``
-    where there is one.
+    where there is one. Of generations that of the times to the first token must be within ``ttft``,
+    and that of the times for each further token within ``tpot``.
     """
 
     latency: Latency | None = None
+    ttft: Latency | None = None
+    tpot: Latency | None = None
     percentile: Percentile = 99.0
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """The limits in seconds, by the quantity that each is on."""
+        named = {"query_latency": self.latency, "query_ttft": self.ttft, "query_tpot": self.tpot}
+        return {name: limit for name, limit in named.items() if limit is not None}
 
     @property
     def share(self) -> float:
@@ -108,11 +117,22 @@ class OpenLoad(Closed):
         return float(Decimal(repr(self.percentile)) / 100)
 
 
-class Server(OpenLoad):
+class LimitedLoad(OpenLoad):
+    """Queries that have one limit at least."""
+
+    @model_validator(mode="after")
+    def _check_limits(self) -> LimitedLoad:
+        if not self.limits:
+            advice = "write 'latency: …', as in '15 ms'"
+            tokens = "'ttft: …' and 'tpot: …' of a model that generates"
+            raise ValueError(f"'latency' is missing; {advice}, or {tokens}")
+        return self
+
+
+class Server(LimitedLoad):
     """Queries arrive at random, at a ``rate``, as a Poisson process."""
 
     rate: Rate
-    latency: Latency
 
 
 class Replay(OpenLoad):
@@ -122,10 +142,9 @@ class Replay(OpenLoad):
     speed: Speed = 1.0
 
 
-class Peak(OpenLoad):
-    """The highest rate at which the percentile is within the latency, to a ``precision``."""
+class Peak(LimitedLoad):
+    """The highest rate at which the percentile is within each limit, to a ``precision``."""
 
-    latency: Latency
     precision: Precision = 0.05
 
 
@@ -167,12 +186,16 @@ class Batcher(Closed):
     max_delay: Delay = 0.0
 
 
+_TIMES = ("latency", "ttft", "tpot")
+
 _WORDS = {
     "samples_per_query": "{}",
     "rate": "{}",
     "arrivals": "{}",
     "speed": "x{}",
     "latency": "{}ms",
+    "ttft": "ttft{}ms",
+    "tpot": "tpot{}ms",
     "percentile": "p{}",
     "precision": "{}",
 }
@@ -200,7 +223,7 @@ def label_of(name: str, keys: Mapping[str, Any]) -> str:
     for key, form in _WORDS.items():
         value = keys.get(key)
         if value is not None and value != _DEFAULTS[key]:
-            number = value * 1e3 if key == "latency" else value
+            number = value * 1e3 if key in _TIMES else value
             words.append(form.format(f"{number:.12g}" if isinstance(value, float) else value))
     return re.sub(r"[^\w.-]+", "_", "-".join(words), flags=re.ASCII)
 
@@ -254,12 +277,11 @@ def measures(kind: Kind, quantity: str, load: Load | None, device: str) -> bool:
     """Return whether a case measures a quantity, as far as its load and its device decide that.
 
     A peak is searched by queries alone, and each round of an upgrade has calls beside its load.
-    Tokens have times in calls, not in queries.
     """
     known = QUANTITIES.get(quantity)
     if known is not None and known.of_gpu and device == "cpu":
         return False
-    if known is not None and known.of_tokens and kind == "performance" and load is not None:
+    if quantity == "goodput" and not (isinstance(load, OpenLoad) and load.limits):
         return False
     if known is not None and known.under_load:
         return load is not None and isinstance(load, Peak) == (quantity == "peak_rate")

@@ -148,10 +148,7 @@ def _states_alone(manifest: Manifest) -> Iterator[Error]:
 def _generation(manifest: Manifest) -> Iterator[Error]:
     """Yield errors of a generation: names that mean nothing, and calls of several prompts."""
     if manifest.generate is None:
-        for number, spec in enumerate(manifest.inputs):
-            if spec.grows:
-                text = "only a generation has a past of 0; write 'generate: …', or a size"
-                yield ("inputs", number, "shape"), text
+        yield from _without_generation(manifest)
         return
     yield from _generation_keys(manifest, manifest.generate)
     yield from _generated_parts(manifest, manifest.generate)
@@ -164,6 +161,20 @@ def _generation(manifest: Manifest) -> Iterator[Error]:
     for number, entry in enumerate(evaluate.scenarios):
         if entry.name == "multi_stream":
             yield ("evaluate", "scenarios", number), f"{one_prompt}; remove multi_stream"
+
+
+def _without_generation(manifest: Manifest) -> Iterator[Error]:
+    """Yield errors of what only a generation has."""
+    for number, spec in enumerate(manifest.inputs):
+        if spec.grows:
+            text = "only a generation has a past of 0; write 'generate: …', or a size"
+            yield ("inputs", number, "shape"), text
+    for number, entry in enumerate(manifest.evaluate.scenarios):
+        limits = entry.load.limits if isinstance(entry.load, OpenLoad) else {}
+        for key in ("ttft", "tpot"):
+            if f"query_{key}" in limits:
+                text = f"{key} is of tokens; write 'generate: …', or 'latency' in its place"
+                yield ("evaluate", "scenarios", number), f"nothing is generated, and {text}"
 
 
 def _generation_keys(manifest: Manifest, keys: Generate) -> Iterator[Error]:

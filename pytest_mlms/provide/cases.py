@@ -212,12 +212,11 @@ class Case:
         return is_judged(limit, self.kind, manifest, self.model, self.device, point)
 
     @property
-    def own_limit(self) -> Limit | None:
-        """The limit that its scenario has, on a percentile of the queries' latencies."""
-        load = self.load
-        if isinstance(load, OpenLoad) and load.latency is not None:
-            return Limit("query_latency", load.latency, self.scenario_place)
-        return None
+    def own_limits(self) -> tuple[Limit, ...]:
+        """The limits that its scenario has, on a percentile of its queries."""
+        found = self.load.limits if isinstance(self.load, OpenLoad) else {}
+        place = self.scenario_place
+        return tuple(Limit(quantity, value, place) for quantity, value in found.items())
 
     @property
     def agreement(self) -> AgreementThreshold | None:

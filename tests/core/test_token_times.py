@@ -56,6 +56,21 @@ def test_answers_of_one_token_have_no_time_for_further_ones() -> None:
     assert math.isnan(found.gap_percentile(99))
 
 
+def test_a_query_that_was_not_served_counts_with_the_time_until_the_end() -> None:
+    times = times_of([[1.0, 2.0], [3.0]])
+    times["start"] = np.array([0.0, 50.0, 100.0])
+    times["token"] = np.array([1.0, 2.0, 103.0])
+    times["tokens"] = np.array([2.0, 0.0, 1.0])
+    times["end"] = np.array([2.0, 150.0, 103.0])
+    found = TokenTimes.of(times)
+    assert found is not None
+    assert sorted(found.first) == [1.0, 3.0, 100.0]
+    assert found.usual_each == (1.0 + 100.0) / 2
+    assert sorted(found.gaps) == [1.0, 100.0]
+    assert (found.count, found.answers) == (3, 2)
+    assert TokenTimes.of({**times, "tokens": np.zeros(3)}) is None
+
+
 def test_several_turns_are_as_one_run() -> None:
     whole = TokenTimes.of(times_of([[1.0, 2.0], [3.0, 4.0, 5.0]]))
     first, second = times_of([[1.0, 2.0]]), times_of([[3.0, 4.0, 5.0]])

@@ -55,7 +55,7 @@ def test_the_limit_of_a_scenario_must_be_decided_too(tmp_path: Path) -> None:
     scenarios = "[{server: {rate: 10 /s, latency: 1 s}}, {peak: {latency: 1 s}}]"
     server, peak = cases(tmp_path, "performance", scenarios)
     own, *_ = expected(server, options())
-    assert (own, own.value) == (server.own_limit, 1.0)
+    assert ([own], own.value) == ([*server.own_limits], 1.0)
     assert set(names(server)) == {"query_latency", "query_rate", "latency_p90"}
     assert names(peak) == []
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from pytest_mlms.cli.main import main
+from tests.items.test_loadgen import needs_loadgen
 from tests.support.decoders import expected_tokens, write_decoder
 from tests.support.project import PREDICTORS, ROOT, Project, sha256
 
@@ -230,6 +231,128 @@ def test_a_bundle_is_refused_as_it_would_not_generate(
     answers.run(f"--mlms-predictors={PREDICTORS}", "--mlms-stack=old")
     assert main(["repro", "performance", "--mlms-predictors", str(PREDICTORS)]) == 2
     assert "the model generates, which bundles don't yet" in capsys.readouterr().err
+
+
+SHORT = ("--mlms-stack=old", "--mlms-budget=2")
+
+
+def run_scenario(project: Project, scenario: str, *options: str) -> pytest.RunResult:
+    project.edit("{threads: 1}", f"{{threads: 1, scenarios: [{scenario}]}}")
+    return project.run(f"--mlms-predictors={PREDICTORS}", *(options or SHORT))
+
+
+def serve(project: Project, scenario: str, *options: str) -> dict[str, Any]:
+    """Measure a scenario; return its item."""
+    run_scenario(project, scenario, *options)
+    (item,) = project.items()
+    return item
+
+
+def verdicts(item: dict[str, Any]) -> dict[str, str]:
+    return {limit["quantity"]: limit["verdict"] for limit in item["limits"]}
+
+
+def test_decoders_under_load_have_times_of_tokens_from_the_scheduled_time(
+    project: Project, decoder: Path
+) -> None:
+    server = "server: {rate: 40 /s, ttft: 60 s, tpot: 1 s, percentile: 50}"
+    project.edit("{threads: 1,", f"{{threads: 1, instances: 2, scenarios: [{server}],")
+    project.edit("thresholds:", "thresholds:\n  goodput: {min: 1 /s}")
+    result = project.run("-k", "performance", "--mlms-budget=2")
+    result.stdout.fnmatch_lines("*mlms: queries under load, worst first*")
+    items = project.items()
+    assert [item["shape"] for item in items] == ["short", "long"]
+    for item in items:
+        found = verdicts(item)
+        assert (found["query_ttft"], found["query_tpot"]) == ("PASSED", "PASSED")
+        assert {"goodput", "ttft", "tpot", "output_rate"} <= found.keys()
+        ttft, whole, late, tpot = values(item, "ttft", "latency_p50", "query_ttft", "query_tpot")
+        assert 0 < ttft < whole
+        assert late >= 0.999 * ttft, "LoadGen's percentile is one of the values"
+        assert tpot > 0
+        process, *_ = item["processes"]
+        assert process["load"]["over"] == 0
+        with np.load(project.results / item["artifacts"]["samples-0.npz"]) as times:
+            lasts = times["token"][np.cumsum(times["tokens"]).astype(int) - 1]
+            assert ((times["issued"] < lasts) & (lasts <= times["end"])).all()
+            assert len(times["token"]) == times["tokens"].sum()
+
+
+def test_an_overloaded_server_fails_by_its_first_tokens(answers: Project) -> None:
+    item = serve(answers, "server: {rate: 500 /s, ttft: 50 ms, tpot: 1 s, percentile: 50}")
+    assert item["verdict"] == "FAILED"
+    assert verdicts(item)["query_ttft"] in ("FAILED", "INVALID"), "a busy machine is late, too"
+    goodput, rate = values(item, "goodput", "query_rate")
+    assert goodput < rate / 2
+
+
+def test_answers_that_end_at_once_leave_the_time_of_further_tokens_undecided(
+    answers: Project,
+) -> None:
+    answers.edit("range: [32, 32]", "range: [1, 1]")
+    item = serve(answers, "server: {rate: 20 /s, ttft: 60 s, tpot: 1 s, percentile: 50}")
+    assert verdicts(item) == {"query_ttft": "PASSED", "query_tpot": "INCONCLUSIVE"}
+    assert item["verdict"] == "INCONCLUSIVE"
+
+
+def test_the_peak_is_where_the_first_tokens_come_too_late(answers: Project) -> None:
+    answers.edit("range: [32, 32]", "range: [4, 4]")
+    peak = "peak: {ttft: 30 ms, tpot: 1 s, percentile: 50, precision: 20 %}"
+    item = serve(answers, peak, "--mlms-stack=old", "--mlms-budget=5")
+    estimate = item["estimates"]["peak_rate"]
+    assert estimate["low"] < 385, "an answer takes 2.6 ms of a core"
+    above = [probe for probe in item["probes"] if probe["rate"] > 400]
+    assert "good" not in {probe["outcome"] for probe in above}
+
+
+def test_a_peak_of_answers_that_end_at_once_is_an_error(answers: Project) -> None:
+    answers.edit("range: [32, 32]", "range: [1, 1]")
+    result = run_scenario(answers, "peak: {tpot: 10 ms, percentile: 50}")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines("*no answer has a second token, so that nothing has a tpot*")
+
+
+@needs_loadgen
+def test_loadgen_times_the_same_tokens(answers: Project) -> None:
+    server = "server: {rate: 60 /s, ttft: 60 s, tpot: 1 s, percentile: 50}"
+    ours = serve(answers, server)
+    answers.run(f"--mlms-predictors={PREDICTORS}", *SHORT, "--mlms-loadgen")
+    theirs = answers.items()[-1]
+    assert theirs["doubts"].startswith("LoadGen: VALID")
+    for item in (ours, theirs):
+        assert verdicts(item) == {"query_ttft": "PASSED", "query_tpot": "PASSED"}
+        ttft, tpot, rate = values(item, "query_ttft", "query_tpot", "output_rate")
+        assert ttft >= 0.002
+        assert tpot >= 0.0002
+        assert rate > 0
+
+
+@needs_loadgen
+def test_loadgen_fails_an_overloaded_server_by_the_limit_that_is_broken(answers: Project) -> None:
+    server = "server: {rate: 500 /s, ttft: 1 s, tpot: 1 s, percentile: 50}"
+    item = serve(answers, server, *SHORT, "--mlms-loadgen", "--mlms-duration=1")
+    assert item["doubts"].startswith("LoadGen: INVALID")
+    assert verdicts(item) == {"query_ttft": "FAILED", "query_tpot": "INCONCLUSIVE"}
+
+
+@needs_loadgen
+@pytest.mark.parametrize(
+    ("scenario", "message"),
+    [
+        ("single_stream", "an answer has one token, and LoadGen takes two at least"),
+        (
+            "server: {rate: 20 /s, latency: 1 s, tpot: 1 s}",
+            "LoadGen judges whole answers or tokens; leave out 'latency', or",
+        ),
+    ],
+)
+def test_what_loadgen_does_not_judge_is_an_error(
+    answers: Project, scenario: str, message: str
+) -> None:
+    answers.edit("range: [32, 32]", "range: [1, 1]")
+    result = run_scenario(answers, scenario, *SHORT, "--mlms-loadgen")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(f"*{message}*")
 
 
 def compared(answers: Project, stack: str) -> dict[str, str]:

@@ -434,9 +434,25 @@ def test_a_limit_on_tokens_of_a_model_that_generates_none_is_an_error(
     )
 
 
-def test_a_limit_on_tokens_judges_no_load(tmp_path: Path) -> None:
+def test_limits_on_tokens_judge_loads_but_no_peak(tmp_path: Path) -> None:
     limit = {"ttft": {"max": "1 s"}}
-    both = generator(evaluate={"scenarios": ["single_stream", SERVER]}, thresholds=limit)
-    load(write(tmp_path, both))
-    error = error_of(tmp_path, generator(evaluate={"scenarios": [SERVER]}, thresholds=limit))
+    load(write(tmp_path, generator(evaluate={"scenarios": [SERVER]}, thresholds=limit)))
+    peak = {"peak": {"ttft": "1 s", "tpot": "100 ms"}}
+    error = error_of(tmp_path, generator(evaluate={"scenarios": [peak]}, thresholds=limit))
     assert "ttft judges nothing; no scenario here measures it: add another" in error
+
+
+@pytest.mark.parametrize("scenario", ["multi_stream", {"replay": {"arrivals": "a.csv"}}])
+def test_goodput_needs_limits_that_queries_meet(tmp_path: Path, scenario: Any) -> None:
+    (tmp_path / "a.csv").write_text("0\n1\n")
+    limit = {"goodput": {"min": "1 /s"}}
+    error = error_of(tmp_path, small(evaluate={"scenarios": [scenario]}, thresholds=limit))
+    assert "goodput judges nothing; no scenario here measures it: add another" in error
+    load(write(tmp_path, small(evaluate={"scenarios": [scenario, SERVER]}, thresholds=limit)))
+
+
+def test_a_scenario_limits_no_tokens_of_a_model_that_generates_none(tmp_path: Path) -> None:
+    for key in ("ttft", "tpot"):
+        scenario = {"server": {"rate": "10 /s", key: "1 s"}}
+        error = error_of(tmp_path, small(evaluate={"scenarios": [scenario]}))
+        assert f"nothing is generated, and {key} is of tokens; write 'generate: …'" in error

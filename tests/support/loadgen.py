@@ -16,16 +16,21 @@ from numpy.typing import NDArray
 _CHILD = Path(__file__).with_name("loadgen_child.py")
 _SECONDS = 120
 _SCHEDULED = re.compile(r'"Latency",.*?"ts":([-\d.]+)')
+_COUNTED = r'"%s",.*?"ts":([-\d.]+).*?"issue_delay":(\d+),"issue_to_done":(\d+)'
 _COMPLETED = re.compile(r'"sample_seq":(\d+),"query_seq":(\d+),.*?"complete_ns":(\d+)')
 
 
 class LoadGenRequest(NamedTuple):
-    """A run of LoadGen: settings by their names in ``TestSettings``."""
+    """A run of LoadGen: settings by their names in ``TestSettings``.
+
+    ``tokens`` are the numbers of tokens of answers, by their samples in turn.
+    """
 
     scenario: str
     settings: Mapping[str, Any]
     loaded: int = 100
     total: int = 100
+    tokens: Sequence[int] = ()
 
 
 class LoadGenRun(NamedTuple):
@@ -50,6 +55,21 @@ class LoadGenRun(NamedTuple):
     def latencies(self) -> NDArray[np.int64]:
         """The latency of each sample, in no order."""
         return np.array([int(found[2]) for found in _COMPLETED.findall(self._trace)], np.int64)
+
+    @property
+    def first_tokens(self) -> NDArray[np.int64]:
+        """The times to the first token of Server's queries, in the order of their schedule."""
+        return self._counted("Token_Latency")
+
+    @property
+    def whole_answers(self) -> NDArray[np.int64]:
+        """The latencies of Server's queries, in the order of their schedule."""
+        return self._counted("Latency")
+
+    def _counted(self, name: str) -> NDArray[np.int64]:
+        found = re.findall(_COUNTED % name, self._trace)
+        ordered = sorted((float(at), int(delay) + int(rest)) for at, delay, rest in found)
+        return np.array([latency for _, latency in ordered], np.int64)
 
     @property
     def query_latencies(self) -> NDArray[np.int64]:

@@ -1,8 +1,9 @@
 """Run MLPerf's LoadGen with a system that answers at once: ``python loadgen_child.py REQUEST``.
 
-REQUEST is a JSON file with a list of runs, each with the folder of its logs, its scenario and its
-settings. The samples of each run's queries are written into its folder, as samples.json. LoadGen is
-one per process, and writes its logs when the process ends a run.
+REQUEST is a JSON file with a list of runs, each with the folder of its logs, its scenario, its
+settings and the numbers of tokens of answers, by their samples in turn. The samples of each run's
+queries are written into its folder, as samples.json. LoadGen is one per process, and writes its
+logs when the process ends a run.
 """
 
 from __future__ import annotations
@@ -18,10 +19,20 @@ import mlperf_loadgen
 def run(request: dict[str, Any]) -> None:
     folder = Path(request["folder"])
     samples: list[int] = []
+    tokens = request["tokens"]
+
+    def count_of(sample: int) -> int:
+        return tokens[sample % len(tokens)] if tokens else 0
 
     def issue(queries: list[Any]) -> None:
         samples.extend(query.index for query in queries)
-        answers = [mlperf_loadgen.QuerySampleResponse(query.id, 0, 0) for query in queries]
+        if tokens:
+            firsts = [mlperf_loadgen.QuerySampleResponse(query.id, 0, 0) for query in queries]
+            mlperf_loadgen.FirstTokenComplete(firsts)
+        answers = [
+            mlperf_loadgen.QuerySampleResponse(query.id, 0, 0, count_of(query.index))
+            for query in queries
+        ]
         mlperf_loadgen.QuerySamplesComplete(answers)
 
     settings = mlperf_loadgen.TestSettings()

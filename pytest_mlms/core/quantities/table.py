@@ -310,7 +310,7 @@ _PERFORMANCE: list[tuple[str, str, UpgradeRule | None, Column | None, str]] = [
     ("device_time", "s", None, _calls("on GPU"),
      "median time of a call on a GPU, by the GPU's own events, without copies"),
     ("ttft", "s", UpgradeRule(0.08), _tokens("to the first", "spread"),
-     "median time from the start of a call to its first token"),
+     "median time from the start of a call, or the scheduled time of a query, to its first token"),
     ("tpot", "s", UpgradeRule(0.05), _tokens("each", "spread"),
      "median over answers of the time for each further token"),
     ("itl", "s", UpgradeRule(0.15), _tokens("p99 of gaps"),
@@ -319,6 +319,14 @@ _PERFORMANCE: list[tuple[str, str, UpgradeRule | None, Column | None, str]] = [
     ("query_latency", "s", UpgradeRule(0.08), _queries("latency", "interval"),
      ("percentile of latencies under load in the slowest process, counted from the scheduled "
       "time, as LoadGen defines it")),
+    ("query_ttft", "s", None, _queries("to the first", "interval"),
+     ("percentile of the times from the scheduled time of a query to its first token, in the "
+      "slowest process, as LoadGen defines it")),
+    ("query_tpot", "s", None, _queries("each", "interval"),
+     ("percentile of the times for each further token of an answer under load, in the slowest "
+      "process, as LoadGen defines it")),
+    ("goodput", "/s", None, _queries("goodput"),
+     "queries per second completed under load that met all limits of the scenario"),
     ("query_rate", "/s", UpgradeRule(0.05), _queries("rate"),
      "queries per second completed under load"),
     ("peak_rate", "/s", UpgradeRule(0.08), _queries("peak", "interval"),
@@ -360,8 +368,9 @@ _PERFORMANCE: list[tuple[str, str, UpgradeRule | None, Column | None, str]] = [
 # fmt: on
 """Name, unit, default rule of upgrades, column, and description of each quantity."""
 
-_OF_TOKENS = {"ttft", "tpot", "itl", "output_rate"}
-_WITHOUT_LIMIT = {"query_latency", "issue_delay"}  # scenarios have their own
+_OF_TOKENS = {"ttft", "tpot", "itl", "output_rate", "query_ttft", "query_tpot"}
+_WITHOUT_LIMIT = {"query_latency", "query_ttft", "query_tpot", "issue_delay"}
+"""Quantities whose limits are those of scenarios, or which have none."""
 
 PERFORMANCE = [
     Quantity(

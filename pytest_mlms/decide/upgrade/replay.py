@@ -327,4 +327,4 @@ def _tokens(arrays: Mapping[str, Array], side: SideName) -> TokenTimes | None:
     if not all(name in arrays for name in names):
         return None
     first, each, gaps = (arrays[name] for name in names)
-    return TokenTimes(first, each, gaps, first.size + gaps.size)
+    return TokenTimes(first, each, gaps, first.size + gaps.size, first.size)

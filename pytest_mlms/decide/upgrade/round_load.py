@@ -22,7 +22,12 @@ from pytest_mlms.decide.upgrade.figures import Figure
 from pytest_mlms.decide.upgrade.rounds import SIDES, Array, SideName
 from pytest_mlms.measure.agent.load import LoadInterrupted, LoadLost, LoadPlan, LoadRun
 from pytest_mlms.measure.evaluate.load_plan import LoadItemPlan
-from pytest_mlms.measure.evaluate.load_process import QueryTimes, load_record, query_times
+from pytest_mlms.measure.evaluate.load_process import (
+    QueryTimes,
+    limited,
+    load_record,
+    query_times,
+)
 from pytest_mlms.measure.evaluate.process_result import LoadRecord
 from pytest_mlms.measure.load.arrivals import poisson_arrivals
 from pytest_mlms.measure.load.evidence import LATE_SHARE
@@ -44,6 +49,16 @@ class SideLoad:
     def latency(self, share: float) -> float:
         """Return LoadGen's percentile of the latencies, in seconds."""
         return loadgen_percentile(np.sort(self.times.latencies), share) * _NANO
+
+    def excess(self, plan: LoadItemPlan) -> float:
+        """Return LoadGen's percentile over the limit on it, the largest of the scenario's.
+
+        Raises OutputError where a limit is on further tokens, and no answer has any.
+        """
+        return max(
+            loadgen_percentile(np.sort(values), plan.share) * _NANO / limit.value
+            for limit, values in limited(plan, self.times)
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +119,7 @@ class LoadRunner:
             raise KeyboardInterrupt from error  # pytest shows the name of the class
         times = query_times(queries, run)
         self._times[name] = times
-        self._runs[name] = SideLoad(times, load_record(run, times, None, seed=seed, runs=1))
+        self._runs[name] = SideLoad(times, load_record(run, times, seed=seed, runs=1))
         return self._runs[name]
 
     def call_seconds(self, side: SideName) -> Array:
@@ -148,8 +163,8 @@ def _received(run: LoadRun) -> QueryTimes:
 class LoadRound:
     """The load of both sides in a round.
 
-    ``share`` is the percentile that is compared. ``limit`` is the scenario's, in seconds, None
-    where it has none.
+    ``share`` is the percentile that is compared. ``limit`` is the shortest of the scenario that a
+    late query could break, in seconds; None where there is none.
     """
 
     sides: Mapping[SideName, SideLoad]
@@ -195,7 +210,7 @@ class SameQueries:
         plan = self._plan
         queries = next(plan.runs(draw, runner.samples))
         sides = {side: runner.serve(side, queries, plan.seed + draw) for side in order}
-        limit = plan.criterion.value if plan.criterion else None
+        limit = plan.issue_limit
         measured = LoadRound(sides, plan.share, limit)
         return RoundLoad(runner.runs, measured.figures())
 
@@ -247,22 +262,21 @@ class _SideSearch:
         rate = self._search.next_rate()
         if rate is None:
             return False
-        tried = self._try(rate)
-        if tried.late:
-            tried = self._try(rate)
-        limit = _limit_of(self._plan)
-        self._search.add(rate, tried.latency / limit)
+        excess = self._try(rate)
+        if self._tried[-1].late:
+            excess = self._try(rate)
+        self._search.add(rate, excess)
         return True
 
-    def _try(self, rate: float) -> TriedRate:
+    def _try(self, rate: float) -> float:
+        """Put load on the side at a rate; return what ``SideLoad.excess`` says of it."""
         seed = self._plan.seed + self._draw
         arrivals = poisson_arrivals(rate, seed, 0, self._queries)
         queries = self._plan.scheduled(arrivals, seed, self._runner.samples)
         load = self._runner.serve(self._side, queries, seed)
-        latency = load.latency(self._plan.share)
-        late = load.record.issue_delay > LATE_SHARE * _limit_of(self._plan)
-        self._tried.append(TriedRate(rate, latency, late))
-        return self._tried[-1]
+        late = load.record.issue_delay > LATE_SHARE * (self._plan.issue_limit or math.inf)
+        self._tried.append(TriedRate(rate, load.latency(self._plan.share), late))
+        return load.excess(self._plan)
 
 
 class PeakSearches:
@@ -274,7 +288,7 @@ class PeakSearches:
 
     def __init__(self, plan: LoadItemPlan, seconds: float) -> None:
         self._plan = plan
-        self._limit = _limit_of(plan)
+        self._limit = plan.longest_limit
         self._seconds = seconds
         self._found: Sequence[Crossing] = ()
 
@@ -311,14 +325,17 @@ class PeakSearches:
 
         Raises MlmsError where the baseline's do: then there is nothing to compare with.
         """
+        longest = self._plan.limit_on("query_latency")
+        if longest is None:
+            return ""
         fastest = {side: float(calls[side].min()) for side in SIDES}
-        limit = format_quantity(self._limit, "s")
-        if fastest["a"] > self._limit:
+        limit = format_quantity(longest, "s")
+        if fastest["a"] > longest:
             raise MlmsError(
                 f"{self._plan.place}: the limit of {limit} is below the baseline's fastest call "
                 f"({format_quantity(fastest['a'], 's')}), so it has no peak; raise the latency"
             )
-        if fastest["b"] <= self._limit:
+        if fastest["b"] <= longest:
             return ""
         a, b = (format_quantity(fastest[side], "s") for side in SIDES)
         return f"the fastest call takes A {a}, B {b}: B meets the limit of {limit} at no rate"
@@ -387,8 +404,3 @@ def without_peak(reason: str, tolerance: float) -> Comparison:
         lacking=reason,
         verdict=Verdict.REGRESSED,
     )
-
-
-def _limit_of(plan: LoadItemPlan) -> float:
-    assert plan.criterion is not None, "a peak has a limit"
-    return plan.criterion.value

@@ -222,7 +222,11 @@ def load_identity(case: Case) -> dict[str, Any] | None:
     """Return the keys of a case's load, and what serves it."""
     if case.load is None:
         return None
-    keys = dict(case.load)
+    keys = {
+        key: value
+        for key, value in case.load
+        if value is not None or key not in ("ttft", "tpot")  # which older lines don't have
+    }
     if not isinstance(case.load, OpenLoad):
         return keys
     evaluate = case.loaded.manifest.evaluate

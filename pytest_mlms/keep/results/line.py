@@ -111,12 +111,14 @@ class OriginalRecord:
 
 @dataclass(frozen=True)
 class LoadKeys:
-    """The load of a case: the limit on its queries in seconds, and the percentile that it is on.
+    """The load of a case: limits on its queries in seconds, and the percentile that they are on.
 
-    The other keys tell it from other loads, as ``measured`` does without a limit that only judges.
+    The other keys tell it from other loads, as ``measured`` does without limits that only judge.
     """
 
     latency: float | None = None
+    ttft: float | None = None
+    tpot: float | None = None
     percentile: float = 99.0
     rate: float | None = None
     arrivals: str | None = None
@@ -128,8 +130,10 @@ class LoadKeys:
 
     @property
     def measured(self) -> LoadKeys:
-        """The load without its limit; that of a peak says what is searched for."""
-        return self if self.precision is not None else replace(self, latency=None)
+        """The load without its limits; those of a peak say what is searched for."""
+        if self.precision is not None:
+            return self
+        return replace(self, latency=None, ttft=None, tpot=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -390,10 +394,13 @@ class ItemFields(NotedFields, Software, Outcome, Judgement, CaseIdentity, HeadOf
     reproduce: str = ""
 
 
-def load_of(load: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a load is, without the latency that only judges it.
+_LIMITS = ("latency", "ttft", "tpot")
 
-    That of a peak says what is searched for.
+
+def load_of(load: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a load is, without the limits that only judge it.
+
+    Those of a peak say what is searched for.
     """
     is_limit = "rate" in load or "arrivals" in load
-    return {name: value for name, value in load.items() if name != "latency" or not is_limit}
+    return {name: value for name, value in load.items() if not (is_limit and name in _LIMITS)}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from mlms_predictors._run.load import READING, RECORD
-from mlms_predictors._run.load_request import READINGS, RECORDS, SAMPLES, SCHEDULED
+from mlms_predictors._run.load import READING, RECORD, TOKEN
+from mlms_predictors._run.load_request import READINGS, RECORDS, SAMPLES, SCHEDULED, TOKENS
 from mlms_predictors._run.protocol import ProtocolError
 from mlms_predictors._run.replies import DeviceBytes, LoadRunReply
 
@@ -27,6 +27,18 @@ class Batcher(NamedTuple):
 
     max_batch: int
     max_delay: int
+
+
+class Answers(NamedTuple):
+    """The tokens of queries, each by LoadGen's definition in whole nanoseconds.
+
+    ``counts`` are their numbers, and ``first`` is when the first of each came. ``each`` is
+    (last - first) / (tokens - 1), rounded down, and -1 of an answer with one token.
+    """
+
+    counts: Array
+    first: Array
+    each: Array
 
 
 @dataclass(frozen=True)
@@ -89,6 +101,8 @@ class LoadRun:
         batch_sizes: The number of inputs of the call that served it.
         readings: ``at``, ``cpu`` and ``wait``: int64 nanoseconds from the start, CPU time of the
             agent and wait of the instances for a core, both since the start.
+        tokens: The number of the query and the time of each token, in their order; as many tokens
+            as were generated.
         complete: True if the load came to its end, and all queries of a schedule were served.
         instances: The copies of the model.
         instance_bytes: The resident memory that each copy after the first took.
@@ -112,6 +126,7 @@ class LoadRun:
     energy: Energy | None = None
     busy: int | None = None
     device_memory: DeviceBytes | None = None
+    tokens: Array = field(default_factory=lambda: np.empty((0, len(TOKEN)), np.int64))
 
     @property
     def latencies(self) -> Array:
@@ -122,6 +137,18 @@ class LoadRun:
     def issue_delays(self) -> Array:
         """Seconds by which our own code delayed each query."""
         return np.asarray((self.issued - self.scheduled) * 1e-9)
+
+    @property
+    def answers(self) -> Answers | None:
+        """What the tokens of each query were; None where nothing was generated, or served."""
+        if not len(self.tokens):
+            return None
+        queries, at = self.tokens.T
+        counts = np.bincount(np.searchsorted(self.queries, queries), minlength=len(self.queries))
+        ends = np.cumsum(counts)
+        first = at[ends - counts]
+        each = (at[ends - 1] - first) // np.maximum(counts - 1, 1)
+        return Answers(counts, first, np.where(counts > 1, each, -1))
 
 
 class LoadLost(AgentError):
@@ -173,6 +200,7 @@ class LoadRecords:
         self._plan = plan
         self._parts: list[Array] = []
         self._readings: list[Array] = []
+        self._tokens: list[Array] = []
         self._count = 0
         planned = 0 if plan.scheduled is None else len(plan.scheduled)
         self._served = np.zeros(planned, bool)
@@ -186,6 +214,8 @@ class LoadRecords:
         if not (in_order & (sizes > 0)).all():
             raise ProtocolError("a query was issued before it was due, or done before that")
         self._check_queries(queries, scheduled)
+        if TOKENS in arrays:
+            self._tokens.append(_table(arrays, TOKENS, TOKEN))
         self._parts.append(records)
         self._readings.append(readings)
         self._count += len(records)
@@ -196,6 +226,16 @@ class LoadRecords:
         records = records[np.argsort(records[:, 0], kind="stable")]
         readings = _joined(self._readings, READING)
         columns = np.ascontiguousarray(records.T)
+        tokens = _joined(self._tokens, TOKEN)
+        of_known = np.isin(tokens[:, 0], columns[0])  # a block may have some ahead of a query
+        if record is not None and not of_known.all():
+            raise ProtocolError("there are tokens of a query that was not served")
+        tokens = tokens[of_known]
+        tokens = tokens[np.argsort(tokens[:, 0], kind="stable")]
+        if record is not None:
+            _check_tokens(tokens, columns)
+        elif len(np.unique(tokens[:, 0])) < len(records):
+            tokens = tokens[:0]
         run = LoadRun(
             queries=columns[0],
             scheduled=columns[1],
@@ -206,6 +246,7 @@ class LoadRecords:
             readings=dict(zip(READING, readings.T, strict=True)),
             complete=record is not None and bool(self._served.all()),
             instances=self._plan.instances,
+            tokens=tokens,
         )
         if record is None:
             return run
@@ -232,6 +273,23 @@ class LoadRecords:
         if self._served[queries].any() or len(np.unique(queries)) != len(queries):
             raise ProtocolError("a query was served twice")
         self._served[queries] = True
+
+
+def _check_tokens(tokens: Array, columns: Array) -> None:
+    """Raise ProtocolError where tokens are not of all queries, or outside of their calls."""
+    if not len(tokens):
+        return
+    queries, _, _, started, done, _ = columns
+    places = np.searchsorted(queries, tokens[:, 0])
+    if len(np.unique(places)) != len(queries):
+        raise ProtocolError("there is a query without a token, and others with some")
+    at = tokens[:, 1]
+    if (
+        (at < started[places]).any()
+        or (at > done[places]).any()
+        or ((np.diff(at) < 0) & (np.diff(places) == 0)).any()
+    ):
+        raise ProtocolError("a token has a time outside of its call, or before the last token")
 
 
 def _table(arrays: dict[str, Array], name: str, columns: tuple[str, ...]) -> Array:

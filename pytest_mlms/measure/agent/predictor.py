@@ -334,11 +334,11 @@ class Predictor:
             with self.agent.checking("load_run"):
                 record = read_record(LoadRunReply, facts)
                 records.add(named)
+                return records.run(record)
         except AgentError as error:
             raise LoadLost(error, records.run()) from error
         except KeyboardInterrupt as error:
             raise LoadInterrupted(records.run()) from error
-        return records.run(record)
 
     def served_calls(self, fair: int = 0) -> ServedCalls:
         """Return the calls of the last load, if any, with the few that tell most.

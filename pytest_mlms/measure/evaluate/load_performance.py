@@ -26,15 +26,21 @@ from pytest_mlms.measure.evaluate.load_process import (
     KeepPart,
     LoadResult,
     check_fastest,
+    judge_queries,
+    limited,
     measure_load_process,
     query_times,
     scenario_run,
     single_calls,
 )
 from pytest_mlms.measure.evaluate.performance import Ending, Measurement, has_value
-from pytest_mlms.measure.evaluate.process_result import ProcessResult, estimate_performance
+from pytest_mlms.measure.evaluate.process_result import (
+    ProcessResult,
+    estimate_performance,
+    unmeasured,
+)
 from pytest_mlms.measure.load.arrivals import poisson_arrivals
-from pytest_mlms.measure.load.evidence import LATE_SHARE, Criterion, RunVerdict, judge_run
+from pytest_mlms.measure.load.evidence import LATE_SHARE, Criterion, RunVerdict
 from pytest_mlms.measure.load.loadgen import CONFIDENCE, worst_of
 from pytest_mlms.measure.load.peak import find_peak
 from pytest_mlms.measure.load.rate_evidence import Drive, Load, Peak, PeakPlan, Probe
@@ -78,7 +84,7 @@ def measure_load(
                 longest = max(longest, time.monotonic() - started)
                 results.append(result)
                 keep(number, result)
-                if result.verdict is not None and result.verdict.verdict in _DECISIVE:
+                if any(each.verdict in _DECISIVE for each in result.verdicts.values()):
                     return _measurement(plan, results, confidence)
             measurement = _measurement(plan, results, confidence)
             if not any(_is_open(decision, plan) for decision in measurement.decisions):
@@ -96,7 +102,6 @@ def _is_open(decision: Decision, plan: LoadItemPlan) -> bool:
 
 def without_load(plan: LoadItemPlan, fastest: FastestCall) -> Measurement:
     """Return the measurement of a model whose fastest call breaks the limit already."""
-    assert plan.criterion is not None, "only a limit can be too low"
     estimate = Estimate(
         value=fastest.seconds,
         low=fastest.seconds,
@@ -106,8 +111,11 @@ def without_load(plan: LoadItemPlan, fastest: FastestCall) -> Measurement:
         of="calls without load",
     )
     reason = "the fastest call alone takes longer, so no load was generated; raise the latency"
-    decision = Decision(plan.criterion, estimate, Verdict.FAILED, reason)
-    return Measurement({"query_latency": estimate}, [decision], (), "decided", "")
+    decisions = []
+    for limit in plan.criteria:
+        if limit.quantity == "query_latency":
+            decisions.append(Decision(limit, estimate, Verdict.FAILED, reason))
+    return Measurement({"query_latency": estimate}, decisions, (), "decided", "")
 
 
 def _measurement(
@@ -118,16 +126,45 @@ def _measurement(
         **estimate_performance(results, confidence),
     }
     decisions = withhold(judge(plan.limits, estimates), results)
-    if plan.criterion is not None:
-        decisions.insert(0, _decide_criterion(plan.criterion, results, estimates))
+    for number, limit in enumerate(plan.criteria):
+        decisions.insert(number, _decide_criterion(limit, results, estimates))
     measured = {name: found for name, found in estimates.items() if has_value(found)}
     return Measurement(measured, decisions, (), _ending(decisions), _doubts(results))
 
 
 def _load_estimates(results: Sequence[LoadResult], confidence: float) -> dict[str, Estimate]:
     """Return the quantities that only a load has."""
-    slowest = worst_of([result.bounds for result in results])
-    query_latency = Estimate(
+    names = [name for result in results for name in result.bounds]
+    estimates = {name: _percentile_estimate(name, results) for name in dict.fromkeys(names)}
+    values: dict[str, list[float | None]] = {
+        "query_rate": [result.load.rate for result in results],
+        "goodput": [result.load.goodput for result in results],
+        "queue_delay": [result.load.queue_delay for result in results],
+        "issue_delay": [result.load.issue_delay for result in results],
+    }
+    for name, found in values.items():
+        known = [value for value in found if value is not None]
+        if len(known) < len(results):
+            continue
+        value, interval = fmean(known), student_interval(known, confidence)
+        estimates[name] = _estimate(value, interval, confidence, len(results))
+        if name in ("query_rate", "goodput") and all(known):
+            seconds = [1 / rate for rate in known]
+            value, interval = 1 / fmean(seconds), rate_interval(seconds, confidence)
+            estimates[name] = _estimate(value, interval, confidence, len(results))
+    return estimates
+
+
+def _percentile_estimate(name: str, results: Sequence[LoadResult]) -> Estimate:
+    """Return a percentile of queries in the slowest process."""
+    bounds = [result.bounds.get(name) for result in results]
+    found = [each for each in bounds if each is not None]
+    if len(found) < len(results):
+        is_each = name == "query_tpot"
+        missing = "no answer has a second token" if is_each else "a process served no query"
+        return unmeasured(missing, len(results), CONFIDENCE)
+    slowest = worst_of(found)
+    return Estimate(
         value=slowest.value * _NANO,
         low=slowest.low * _NANO,
         high=slowest.high * _NANO,
@@ -135,20 +172,6 @@ def _load_estimates(results: Sequence[LoadResult], confidence: float) -> dict[st
         replicates=slowest.queries,
         of="queries of each process",
     )
-    estimates = {"query_latency": query_latency}
-    rates = [result.load.rate for result in results]
-    seconds = [1 / rate for rate in rates if rate]
-    if len(seconds) == len(rates):
-        interval = rate_interval(seconds, confidence)
-        estimates["query_rate"] = _estimate(1 / fmean(seconds), interval, confidence, len(results))
-    values = {
-        "queue_delay": [result.load.queue_delay for result in results],
-        "issue_delay": [result.load.issue_delay for result in results],
-    }
-    for name, delays in values.items():
-        interval = student_interval(delays, confidence)
-        estimates[name] = _estimate(fmean(delays), interval, confidence, len(results))
-    return estimates
 
 
 def _estimate(
@@ -162,9 +185,11 @@ def _decide_criterion(
     results: Sequence[LoadResult],
     estimates: dict[str, Estimate],
 ) -> Decision:
-    """Return the decision on the scenario's own limit, by its processes' verdicts."""
-    estimate = estimates["query_latency"]
-    verdicts = [result.verdict for result in results if result.verdict]
+    """Return the decision on a limit of the scenario, by its processes' verdicts."""
+    estimate = estimates[limit.quantity]
+    if estimate.lacking:
+        return Decision(limit, estimate, Verdict.INCONCLUSIVE)
+    verdicts = [result.verdicts[limit.quantity] for result in results]
     late = [verdict for verdict in verdicts if verdict.verdict is Verdict.INVALID]
     if late:
         delay = format_quantity(late[0].issue_delay * _NANO, "s")
@@ -292,11 +317,14 @@ class _PeakMeasurement:
         assert isinstance(keys, PeakKeys), "only a peak is searched"
         assert self._warmed is not None, "a process is open"
         calls = np.concatenate(self._warmed.latencies)
-        criterion = Criterion(keys.latency, keys.share, keys.precision)
+        limit = self._plan.longest_limit
+        if self._plan.limit_on("query_tpot") is not None:
+            limit = max(limit, self._warmed.median)  # a token delays others while answers last
+        is_whole = self._plan.limit_on("query_latency") is not None
         return PeakPlan(
-            criterion=criterion,
+            criterion=Criterion(limit, keys.share, keys.precision),
             start=self._plan.instances / self._warmed.median,
-            fastest=float(np.nanmin(calls)) if np.isfinite(calls).any() else 0.0,
+            fastest=float(np.nanmin(calls)) if is_whole and np.isfinite(calls).any() else 0.0,
             budget=self._plan.budget,
         )
 
@@ -337,12 +365,14 @@ class _PeakMeasurement:
             raise
         times = query_times(plan, run)
         self._keep_run(number, scenario_run(run, times))
-        assert self._plan.criterion is not None, "a peak has a limit"
-        limit = round(self._plan.criterion.value * _SECOND)
-        verdict = judge_run(times.latencies, times.issue_delays, limit, self._plan.share)
-        late = verdict.verdict is Verdict.INVALID
+        verdicts = judge_queries(self._plan, times)
+        late = any(each.verdict is Verdict.INVALID for each in verdicts.values())
+        over, *others = (
+            values > round(limit.value * _SECOND) for limit, values in limited(self._plan, times)
+        )
         return Load(
-            over=times.latencies > limit,
+            over=over,
+            others=others,
             seconds=float(times.done.max()) / _SECOND,
             untrusted="the load generator was late" if late else "",
         )

@@ -22,6 +22,7 @@ _STREAM_SHARE = 0.99  # of MultiStream, whose result is the p99
 _DRAIN_SHARE = 0.5  # of a schedule, in which queries that wait may still be served
 _LEAST_DRAIN = 1.0  # seconds
 _STEADY = 100  # times the limit: most queues are then as long as they will be
+_BEYOND = 1.01  # times the longest limit, after which a query that waits is over it
 
 
 @dataclass(frozen=True)
@@ -62,11 +63,25 @@ class LoadItemPlan:
         return _STREAM_SHARE if isinstance(self.load, MultiStream) else self.load.share
 
     @property
-    def criterion(self) -> Limit | None:
-        """The limit that the scenario itself has."""
-        if isinstance(self.load, MultiStream) or self.load.latency is None:
-            return None
-        return Limit("query_latency", self.load.latency, self.place)
+    def criteria(self) -> tuple[Limit, ...]:
+        """The limits that the scenario itself has, on a percentile of its queries each."""
+        found = {} if isinstance(self.load, MultiStream) else self.load.limits
+        return tuple(Limit(quantity, value, self.place) for quantity, value in found.items())
+
+    def limit_on(self, quantity: str) -> float | None:
+        """Return the scenario's limit on a quantity of its queries in seconds, if it has one."""
+        return next((each.value for each in self.criteria if each.quantity == quantity), None)
+
+    @property
+    def longest_limit(self) -> float:
+        """The longest limit of the scenario in seconds; 0 where it has none."""
+        return max((limit.value for limit in self.criteria), default=0.0)
+
+    @property
+    def issue_limit(self) -> float | None:
+        """The shortest limit on what a late load generator delays; None where there is none."""
+        found = [each.value for each in self.criteria if each.quantity != "query_tpot"]
+        return min(found, default=None)
 
     @property
     def least(self) -> int:
@@ -111,7 +126,7 @@ class LoadItemPlan:
                 )
         if self.arrivals is None:
             return
-        if self.criterion and len(self.arrivals) < self.least:
+        if self.criteria and len(self.arrivals) < self.least:
             found = f"{self._needed}, and the file has {len(self.arrivals):,}"
             raise MlmsError(
                 f"{self.place}: {found}; replay a longer one, or write a lower percentile"
@@ -153,7 +168,7 @@ class LoadItemPlan:
             yield self.scheduled(self.arrivals, seed, samples)
             return
         assert isinstance(self.load, Server), "a load is one of three"
-        first = max(self.duration, self.least / self.load.rate, _STEADY * self.load.latency)
+        first = max(self.duration, self.least / self.load.rate, _STEADY * self.longest_limit)
         seconds = min(first, self.longest)
         while seconds <= self.longest:
             arrivals = poisson_arrivals(self.load.rate, seed, round(seconds * _SECOND), self.least)
@@ -161,13 +176,17 @@ class LoadItemPlan:
             seconds *= 2
 
     def scheduled(self, arrivals: NDArray[np.int64], seed: int, samples: int) -> LoadPlan:
-        """Return a run with these arrivals, in nanoseconds from its start."""
+        """Return a run with these arrivals, in nanoseconds from its start.
+
+        It goes on until a query that was not served is over each limit.
+        """
         loaded = loaded_samples(samples, seed)
         order = sample_order(loaded, len(arrivals), seed, least=self.least)
         seconds = float(arrivals[-1]) / _SECOND
+        drain = max(_LEAST_DRAIN, _DRAIN_SHARE * seconds, _BEYOND * self.longest_limit)
         return LoadPlan(
             order.ravel(),
-            longest=seconds + max(_LEAST_DRAIN, _DRAIN_SHARE * seconds),
+            longest=seconds + drain,
             scheduled=arrivals,
             instances=self.instances,
             batcher=self.batcher,

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.core.errors import OutputError
-from pytest_mlms.core.records import Verdict
+from pytest_mlms.core.errors import AgentError, OutputError
+from pytest_mlms.core.records import Limit, Verdict
 from pytest_mlms.core.statistics import PercentilePair
 from pytest_mlms.manifest.scenarios import Server
 from pytest_mlms.measure.agent.channel import UNTOLD
@@ -26,6 +26,7 @@ from pytest_mlms.measure.evaluate.closeness import (
     nearby_outputs,
 )
 from pytest_mlms.measure.evaluate.fresh_process import IDLE_SECONDS, Batches, WarmUp, warm_up
+from pytest_mlms.measure.evaluate.limits import worst
 from pytest_mlms.measure.evaluate.load_plan import LoadItemPlan
 from pytest_mlms.measure.evaluate.output_sweep import OwnRules, largest_difference
 from pytest_mlms.measure.evaluate.performance_plan import PerformancePlan
@@ -56,7 +57,10 @@ class QueryTimes(NamedTuple):
     """The times of all queries of a run in nanoseconds from its start, in order.
 
     ``done`` of the last ``unserved`` is the end of the run, so that their latencies are at least
-    what they are here. ``served`` are the numbers of the others; None: of all.
+    what they are here. ``served`` are the numbers of the others; None: of all. ``first`` is when
+    the first token came, and ``each`` the time for each further one, as ``Answers`` has them; None
+    where nothing is generated. Queries that were not served count with the end, and the time until
+    then.
     """
 
     scheduled: Times
@@ -64,6 +68,8 @@ class QueryTimes(NamedTuple):
     done: Times
     unserved: int
     served: Times | None = None
+    first: Times | None = None
+    each: Times | None = None
 
     @property
     def latencies(self) -> Times:
@@ -78,28 +84,68 @@ class QueryTimes(NamedTuple):
             return delays
         return delays[self.served] if len(self.served) else np.zeros(1, np.int64)
 
+    def of(self, quantity: str) -> Times:
+        """Return the nanoseconds of each query that a limit on a quantity judges, -1 for none.
+
+        Raises AgentError where the agent tells no tokens.
+        """
+        if quantity == "query_latency" or self.unserved == len(self):
+            return self.latencies
+        if self.first is None or self.each is None:
+            raise AgentError(f"the agent tells no times of tokens under load, for {quantity}")
+        return self.first - self.scheduled if quantity == "query_ttft" else self.each
+
+    def judged(self, quantity: str) -> Times:
+        """Return the nanoseconds of the queries that have any: answers of one token no ``each``."""
+        found = self.of(quantity)
+        return found[found >= 0]
+
+    def over(self, limits: Sequence[Limit]) -> NDArray[np.bool_]:
+        """Return whether each query is over one limit or more."""
+        found = np.zeros(len(self), bool)
+        for limit in limits:
+            found |= self.of(limit.quantity) > round(limit.value * _SECOND)
+        return found
+
     def __len__(self) -> int:
         return len(self.scheduled)
 
 
 def query_times(plan: LoadPlan, run: LoadRun) -> QueryTimes:
     """Return the times of all queries of a plan, also of those that were not served."""
+    answers = run.answers
     if plan.scheduled is None or run.complete:
-        return QueryTimes(run.scheduled, run.issued, run.done, 0)
+        tokens = (answers.first, answers.each) if answers else (None, None)
+        return QueryTimes(run.scheduled, run.issued, run.done, 0, None, *tokens)
     end = max(round(plan.longest / _NANO), int(run.done.max(initial=0)))
     scheduled = np.asarray(plan.scheduled, np.int64)
     issued = scheduled.copy()
     done = np.full(len(scheduled), end, np.int64)
     issued[run.queries] = run.issued
     done[run.queries] = run.done
-    return QueryTimes(scheduled, issued, done, len(scheduled) - len(run.queries), run.queries)
+    unserved = len(scheduled) - len(run.queries)
+    if answers is None:
+        return QueryTimes(scheduled, issued, done, unserved, run.queries)
+    first = np.full(len(scheduled), end, np.int64)
+    each = end - scheduled
+    first[run.queries] = answers.first
+    each[run.queries] = answers.each
+    return QueryTimes(scheduled, issued, done, unserved, run.queries, first, each)
 
 
 def scenario_run(run: LoadRun, times: QueryTimes) -> ScenarioRun:
     """Return a load as any other scenario's run, whose calls are the queries.
 
     They start when they are scheduled. Counters are of all instances, and so of no single call.
+    Queries that were not served have no tokens.
     """
+    tokens = {}
+    answers = run.answers
+    if answers is not None:
+        counts = np.zeros(len(times))
+        counts[slice(None) if times.served is None else times.served] = answers.counts
+        at = run.tokens[:, 1] * _NANO
+        tokens = {"tokens": counts, "token": at, "token_wait": np.zeros(len(at))}
     return ScenarioRun(
         times={
             "start": times.scheduled * _NANO,
@@ -108,6 +154,7 @@ def scenario_run(run: LoadRun, times: QueryTimes) -> ScenarioRun:
             "wait": run.readings["wait"] * _NANO,
             "cpu": run.readings["cpu"] * _NANO,
             "read": run.readings["at"] * _NANO,
+            **tokens,
         },
         outputs={},
         sha256="",
@@ -118,23 +165,33 @@ def scenario_run(run: LoadRun, times: QueryTimes) -> ScenarioRun:
 
 
 def load_record(
-    run: LoadRun, times: QueryTimes, verdict: RunVerdict | None, seed: int, runs: int
+    run: LoadRun,
+    times: QueryTimes,
+    seed: int,
+    runs: int,
+    limits: Sequence[Limit] = (),
+    verdicts: Mapping[str, RunVerdict] = {},
 ) -> LoadRecord:
-    """Return the record of the last of the ``runs`` of a process."""
+    """Return the record of the last of the ``runs`` of a process.
+
+    ``verdicts`` are those on the ``limits`` of its scenario, by quantity.
+    """
     ordered = np.sort(times.latencies)
     delays = np.sort(times.issue_delays)
     batches = run.batch_sizes
+    over = int(times.over(limits).sum())
+    rate = _rate(len(run.done), int(run.done.max(initial=0)))
     return LoadRecord(
         seed=seed,
         runs=runs,
         queries=len(times),
         unserved=times.unserved,
-        over=verdict.over if verdict else None,
-        missing=verdict.missing if verdict else 0,
-        verdict=verdict.verdict.value if verdict else None,
+        over=over if limits else None,
+        missing=max((verdict.missing for verdict in verdicts.values()), default=0),
+        verdict=worst([each.verdict for each in verdicts.values()]).value if verdicts else None,
         seconds=float(times.scheduled[-1] * _NANO),
         scheduled_rate=_rate(len(times), int(times.scheduled[-1])),
-        rate=_rate(len(run.done), int(run.done.max(initial=0))),
+        rate=rate,
         percentiles=_percentiles(ordered),
         early_stopping=_estimates(ordered),
         issue_delay=float(delays[int(len(delays) * _LATE_SHARE)] * _NANO),
@@ -144,7 +201,23 @@ def load_record(
         largest_batch=int(batches.max(initial=0)),
         mean_batch=float(batches.mean()) if len(batches) else 0.0,
         waited=_waited(run),
+        goodput=_goodput(rate, len(run.done), len(times) - over) if limits else None,
+        tokens=_token_percentiles(times),
     )
+
+
+def _token_percentiles(times: QueryTimes) -> dict[str, dict[str, PercentilePair]] | None:
+    if times.first is None:
+        return None
+    ordered = {name: np.sort(times.judged(f"query_{name}")) for name in ("ttft", "tpot")}
+    return {name: _percentiles(values) for name, values in ordered.items() if len(values)}
+
+
+def _goodput(rate: float | None, served: int, within: int) -> float | None:
+    """Return the share of a rate of queries that met all limits; None where there is no rate."""
+    if not within:
+        return 0.0
+    return None if rate is None else rate * within / served
 
 
 def _rate(count: int, last: int) -> float | None:
@@ -197,12 +270,13 @@ class FastestCall(Exception):
 class LoadResult(ProcessResult):
     """The measurements of a process under load.
 
-    ``bounds`` of its latencies are in nanoseconds. ``verdict`` is None without a limit.
+    ``bounds`` are in nanoseconds, by quantity; None of one that no query has. ``verdicts`` are on
+    the limits of the scenario.
     """
 
     load: LoadRecord
-    bounds: Bounds
-    verdict: RunVerdict | None
+    bounds: Mapping[str, Bounds | None]
+    verdicts: Mapping[str, RunVerdict]
 
 
 def measure_load_process(
@@ -224,7 +298,12 @@ def measure_load_process(
     _check_outputs(predictor, batches, plan.rules)
     view = scenario_run(served.run, served.times)
     load = load_record(
-        served.run, served.times, served.verdict, seed=plan.seed + number, runs=served.runs
+        served.run,
+        served.times,
+        seed=plan.seed + number,
+        runs=served.runs,
+        limits=plan.criteria,
+        verdicts=served.verdicts,
     )
     record = ProcessRecord(
         start_seconds=predictor.start_seconds,
@@ -256,8 +335,8 @@ def measure_load_process(
         run=view,
         seconds_per_input=_seconds_per_input(plan, served),
         load=load,
-        bounds=bounds_of(served.times.latencies, plan.share),
-        verdict=served.verdict,
+        bounds=_bounds(plan, served.times),
+        verdicts=served.verdicts,
     )
 
 
@@ -267,7 +346,7 @@ class _Served:
 
     run: LoadRun
     times: QueryTimes
-    verdict: RunVerdict | None
+    verdicts: Mapping[str, RunVerdict]
     runs: int
 
 
@@ -284,12 +363,13 @@ def single_calls(plan: LoadItemPlan) -> PerformancePlan:
 
 
 def check_fastest(plan: LoadItemPlan, warmed: WarmUp) -> None:
-    """Raise FastestCall where no call was within the limit of the scenario."""
-    if plan.criterion is None or not warmed.latencies:
+    """Raise FastestCall where no call was within the scenario's limit on whole queries."""
+    limit = plan.limit_on("query_latency")
+    if limit is None or not warmed.latencies:
         return
     calls = np.concatenate(warmed.latencies)
     fastest = float(np.nanmin(calls)) if np.isfinite(calls).any() else 0.0
-    if fastest > plan.criterion.value:
+    if fastest > limit:
         raise FastestCall(fastest, len(calls))
 
 
@@ -301,7 +381,7 @@ def _serve_until_decided(
     began: float,
     keep_part: KeepPart,
 ) -> _Served:
-    """Serve longer and longer runs while the verdict is open and a longer one fits the time."""
+    """Serve longer and longer runs while a verdict is open and a longer one fits the time."""
     sent = batches
     served: _Served | None = None
     for load_plan in plan.runs(number, len(batches)):
@@ -311,18 +391,12 @@ def _serve_until_decided(
         sent = ()
         times = query_times(load_plan, run)
         runs = served.runs + 1 if served else 1
-        served = _Served(run, times, _judge(plan, times), runs)
+        served = _Served(run, times, judge_queries(plan, times), runs)
         if _is_decided(plan, served):
             return served
     assert served is not None, "a plan has a run"
-    verdict = served.verdict
-    if verdict is None or not isinstance(plan.load, Server):
-        return served
-    if verdict.verdict is Verdict.INCONCLUSIVE:
-        return served
-    latencies = served.times.latencies
-    held = hold_back(verdict, latencies, plan.load.rate, _criterion(plan.load))
-    return replace(served, verdict=held)
+    held = {limit.quantity: _hold_back(plan, served, limit) for limit in plan.criteria}
+    return replace(served, verdicts=held)
 
 
 def _serve(
@@ -343,27 +417,81 @@ def _view(run: LoadRun) -> ScenarioRun:
     return scenario_run(run, QueryTimes(run.scheduled, run.issued, run.done, 0))
 
 
-def _judge(plan: LoadItemPlan, times: QueryTimes) -> RunVerdict | None:
-    if plan.criterion is None:
-        return None
-    limit = round(plan.criterion.value * _SECOND)
-    return judge_run(times.latencies, times.issue_delays, limit, plan.share)
+def judge_queries(plan: LoadItemPlan, times: QueryTimes) -> dict[str, RunVerdict]:
+    """Return the verdict on each limit of the scenario, by quantity.
+
+    A load generator that is late delays the first tokens, but not those that follow.
+    """
+    found = {}
+    for limit in plan.criteria:
+        is_from_schedule = limit.quantity != "query_tpot"
+        delays = times.issue_delays if is_from_schedule else np.zeros(1, np.int64)
+        values = times.judged(limit.quantity)
+        found[limit.quantity] = judge_run(values, delays, round(limit.value * _SECOND), plan.share)
+    return found
+
+
+def limited(plan: LoadItemPlan, times: QueryTimes) -> list[tuple[Limit, Times]]:
+    """Return each limit of the scenario with the nanoseconds that it judges.
+
+    An answer of one token isn't among those of ``tpot``. Raises OutputError where all are.
+    """
+    found = [(limit, times.judged(limit.quantity)) for limit in plan.criteria]
+    for limit, values in found:
+        if not len(values):
+            text = "no answer has a second token, so that nothing has a tpot"
+            raise OutputError(f"{limit.place}: {text}; leave it out, or let answers be longer")
+    return found
 
 
 def _is_decided(plan: LoadItemPlan, served: _Served) -> bool:
     """Return whether a longer run would say the same."""
-    verdict = served.verdict
-    if verdict is None or verdict.verdict is Verdict.INVALID:
-        return True
+    settled = {limit.quantity: _is_settled(plan, served, limit) for limit in plan.criteria}
+    verdicts = [verdict.verdict for name, verdict in served.verdicts.items() if settled[name]]
+    broken = (Verdict.FAILED, Verdict.INVALID)
+    return all(settled.values()) or any(verdict in broken for verdict in verdicts)
+
+
+def _is_settled(plan: LoadItemPlan, served: _Served, limit: Limit) -> bool:
+    verdict = served.verdicts[limit.quantity]
     if verdict.verdict is Verdict.INCONCLUSIVE:
         return False
-    if not isinstance(plan.load, Server):
+    if verdict.verdict is Verdict.INVALID or not isinstance(plan.load, Server):
         return True
-    return is_settled(verdict, served.times.latencies, plan.load.rate, _criterion(plan.load))
+    return is_settled(verdict, *_scaled(plan.load, served, limit))
 
 
-def _criterion(server: Server) -> Criterion:
-    return Criterion(server.latency, server.share, _PRECISION)
+def _hold_back(plan: LoadItemPlan, served: _Served, limit: Limit) -> RunVerdict:
+    verdict = served.verdicts[limit.quantity]
+    if verdict.verdict is Verdict.INCONCLUSIVE or _is_settled(plan, served, limit):
+        return verdict
+    assert isinstance(plan.load, Server), "the verdicts on others are settled"
+    return hold_back(verdict, *_scaled(plan.load, served, limit))
+
+
+def _scaled(server: Server, served: _Served, limit: Limit) -> tuple[Times, float, Criterion]:
+    """Return what is judged of queries, their rate, and the limit on it.
+
+    What delays a token delays others for as long as answers take. So the times of tokens are those
+    of an answer at that pace, where that is longer than the limit.
+    """
+    values = served.times.judged(limit.quantity)
+    scale = 1
+    if limit.quantity == "query_tpot" and len(served.run.done):
+        answer = float((served.run.done - served.run.started).mean()) / _SECOND
+        scale = max(1, round(answer / limit.value))
+    return values * scale, server.rate, Criterion(limit.value * scale, server.share, _PRECISION)
+
+
+def _bounds(plan: LoadItemPlan, times: QueryTimes) -> dict[str, Bounds | None]:
+    names = {"query_latency": None, **dict.fromkeys(limit.quantity for limit in plan.criteria)}
+    if times.first is not None:
+        names |= dict.fromkeys(("query_ttft", "query_tpot"))
+    found = {name: times.judged(name) for name in names}
+    return {
+        name: bounds_of(values, plan.share) if len(values) else None
+        for name, values in found.items()
+    }
 
 
 def _seconds_per_input(plan: LoadItemPlan, served: _Served) -> float:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from pytest_mlms.core.errors import MlmsError
 from pytest_mlms.core.records import Decision, Estimate, Limit, Place, Verdict
 from pytest_mlms.manifest.scenarios import MultiStream, ScenarioEntry, Server
 from pytest_mlms.measure.agent.load import Batcher, LoadGenPlan, LoadPlan
@@ -24,6 +25,7 @@ from pytest_mlms.measure.load.loadgen import (
     read_summary,
     server_settings,
     settings_of,
+    token_settings,
 )
 
 _SPARE = 2.0  # times the queries that LoadGen makes, beyond what the model takes one by one
@@ -31,7 +33,21 @@ _TRIAL = 0.1  # seconds of calls before, which also warm up
 _TRIAL_CALLS = 8
 _SUMMARY = "mlperf_log_summary.txt"
 _STREAM_PERCENTILES = {"single_stream": 0.9, "multi_stream": 0.99}
-_RATES = ("Completed samples per second", "Samples per second", "QPS w/ loadgen overhead")
+_RATES = {
+    "query_rate": (
+        "Completed samples per second",
+        "Samples per second",
+        "QPS w/ loadgen overhead",
+    ),
+    "output_rate": ("Completed tokens per second", "Tokens per second", "TPS w/ loadgen overhead"),
+}
+"""Lines of the summary, of which a scenario has one, by the quantity that they are."""
+_FIRST_TOKEN = "first token latency (ns)"
+_EACH_TOKEN = "time to output token (ns)"
+_OF_TOKENS = {
+    "ttft": f"50.00 percentile {_FIRST_TOKEN}",
+    "tpot": f"50.00 percentile {_EACH_TOKEN}",
+}
 _CALL_LATENCIES = {
     "latency_p50": "50.00 percentile latency (ns)",
     "latency_p90": "90.00 percentile latency (ns)",
@@ -56,6 +72,7 @@ class LoadGenItemPlan:
         limits: The thresholds of the case.
         instances: Copies of the model.
         batcher: The dynamic batcher, if there is one.
+        generates: Whether calls are generations.
     """
 
     scenario: ScenarioEntry
@@ -67,12 +84,18 @@ class LoadGenItemPlan:
     limits: Sequence[Limit] = ()
     instances: int = 1
     batcher: Batcher | None = None
+    generates: bool = False
+
+    @property
+    def judged(self) -> dict[str, float]:
+        """The limits in seconds that LoadGen's result is on, by quantity: those of a server."""
+        return self.scenario.load.limits if isinstance(self.scenario.load, Server) else {}
 
     def settings(self, call: float, throughput: float) -> LoadGenSettings:
         """Return LoadGen's settings for calls of so many seconds, and samples a second offline.
 
         LoadGen makes its queries in advance: too few would end before the duration. Raises
-        MlmsError for a scenario that it doesn't have.
+        MlmsError for a scenario or limits that it doesn't have.
         """
         own: dict[str, Any] = {
             "single_stream_expected_latency_ns": max(1, round(call / _SPARE * 1e9)),
@@ -81,10 +104,23 @@ class LoadGenItemPlan:
         }
         load = self.scenario.load
         if isinstance(load, Server):
-            own |= server_settings(load.rate, load.latency, load.share)
+            own |= server_settings(load.rate, max(load.limits.values()), load.share)
+            own |= self._token_settings(load)
+        elif self.generates:
+            own["use_token_latencies"] = True
         if isinstance(load, MultiStream):
             own["multi_stream_samples_per_query"] = load.samples_per_query
         return settings_of(self.scenario.name, self.seed, self.duration, self.valid, **own)
+
+    def _token_settings(self, server: Server) -> dict[str, Any]:
+        if server.ttft is None and server.tpot is None:
+            return {}
+        if server.latency is not None:
+            raise MlmsError(
+                f"{self.place}: LoadGen judges whole answers or tokens; leave out 'latency', or "
+                f"'ttft' and 'tpot', or measure without --mlms-loadgen"
+            )
+        return token_settings(server.ttft, server.tpot)
 
     def run_plan(self, call: float, throughput: float) -> LoadGenPlan:
         """Return the plan of the run in an agent; see ``settings``."""
@@ -156,21 +192,25 @@ def _estimates(plan: LoadGenItemPlan, summary: LoadGenSummary) -> dict[str, Esti
     share = _STREAM_PERCENTILES.get(plan.scenario.name)
     if isinstance(load, Server):
         share = load.share
-    estimates = {}
+    names = dict(_OF_TOKENS)
     if share is not None:
-        latency = summary.values.get(f"{100 * share:.2f} percentile latency (ns)")
-        if latency is not None:
-            estimates["query_latency"] = _estimate(latency * 1e-9)
-    for name in _RATES:
-        if name in summary.values:
-            estimates["query_rate"] = _estimate(summary.values[name])
-            break
+        percentile = f"{100 * share:.2f} percentile"
+        names["query_latency"] = f"{percentile} latency (ns)"
+    if isinstance(load, Server):
+        names["query_ttft"] = f"{percentile} {_FIRST_TOKEN}"
+        names["query_tpot"] = f"{percentile} {_EACH_TOKEN}"
     if plan.scenario.name == "single_stream":
-        estimates |= {
-            quantity: _estimate(summary.values[name] * 1e-9)
-            for quantity, name in _CALL_LATENCIES.items()
-            if name in summary.values
-        }
+        names |= _CALL_LATENCIES
+    estimates = {
+        quantity: _estimate(summary.values[name] * 1e-9)
+        for quantity, name in names.items()
+        if name in summary.values
+    }
+    for quantity, rates in _RATES.items():
+        for name in rates:
+            if name in summary.values:
+                estimates[quantity] = _estimate(summary.values[name])
+                break
     return estimates
 
 
@@ -181,16 +221,23 @@ def _estimate(value: float) -> Estimate:
 def _decisions(
     plan: LoadGenItemPlan, summary: LoadGenSummary, estimates: dict[str, Estimate]
 ) -> list[Decision]:
-    """Return the decisions on a server's own limit, which is LoadGen's, and on the thresholds."""
+    """Return the decisions on a server's own limits, which are LoadGen's, and on the thresholds.
+
+    LoadGen has one result for the limits on tokens. If it is INVALID, a limit is broken whose
+    percentile is over it, and otherwise all of them.
+    """
     lacking = {
         limit.quantity: Estimate(math.nan, 0.0, math.inf, CONFIDENCE, 0, "runs", _NOT_MEASURED)
         for limit in plan.limits
     }
     decisions = judge(plan.limits, {**lacking, **estimates})
-    load = plan.scenario.load
-    if isinstance(load, Server) and "query_latency" in estimates:
-        limit = Limit("query_latency", load.latency, plan.place)
+    judged = {name: limit for name, limit in plan.judged.items() if name in estimates}
+    over = [name for name, limit in judged.items() if estimates[name].value > limit]
+    for number, (name, value) in enumerate(judged.items()):
         verdict = Verdict.PASSED if summary.valid else Verdict.FAILED
+        if over and name not in over:
+            verdict = Verdict.INCONCLUSIVE
+        limit = Limit(name, value, plan.place)
         reason = "; ".join(summary.unmet)
-        decisions.insert(0, Decision(limit, estimates["query_latency"], verdict, reason))
+        decisions.insert(number, Decision(limit, estimates[name], verdict, reason))
     return decisions

@@ -51,9 +51,9 @@ class LoadRecord:
         runs: How many runs there were; each was longer than the one before.
         queries: The queries of the last one.
         unserved: Those that were not served when it ended.
-        over: Those over the scenario's limit; None where it has none.
+        over: Those over a limit of the scenario; None where it has none.
         missing: Further queries within the limit that LoadGen's rule would take.
-        verdict: The verdict of that rule; None without a limit.
+        verdict: The worst verdict of that rule on a limit; None without one.
         seconds: The scheduled time of the last query.
         scheduled_rate: Queries as scheduled, (n - 1) over that time.
         rate: Queries as done, (n - 1) over the time until the last one was done.
@@ -67,6 +67,8 @@ class LoadRecord:
         mean_batch: Inputs of a call, as queries met them on average.
         waited: The share of the time that an instance's thread waited for a core; None where it is
             not counted.
+        goodput: Queries a second that met all limits; None where there are none, or no rate.
+        tokens: Percentiles of the times of tokens ("ttft", "tpot"); None where none are generated.
     """
 
     seed: int
@@ -88,6 +90,8 @@ class LoadRecord:
     largest_batch: int
     mean_batch: float
     waited: float | None
+    goodput: float | None = omitted_if_default(None)
+    tokens: Mapping[str, Mapping[str, PercentilePair]] | None = omitted_if_default(None)
 
 
 @dataclass(frozen=True)
@@ -246,7 +250,7 @@ class ProcessResult:
         """Seconds that the process took for one token; NaN where nothing is generated."""
         if self.tokens is None:
             return math.nan
-        return self.seconds_per_input * len(self.tokens.first) / self.tokens.count
+        return self.seconds_per_input * self.tokens.answers / self.tokens.count
 
     def percentile(self, percent: float) -> float:
         """Return a percentile (0 to 100) of the timed calls' latencies, in seconds."""

@@ -157,6 +157,7 @@ def worst_of(bounds: list[Bounds]) -> Bounds:
 
 
 _NANO = 1_000_000_000
+_UNLIMITED = 10**18  # nanoseconds: 32 years
 _VALID_MILLISECONDS = 600_000
 _STREAM_QUERIES = queries_needed(0.99)  # 662, for LoadGen's estimate of p99
 _VALID_QUERIES = {"Offline": 24_576, "MultiStream": _STREAM_QUERIES}
@@ -215,6 +216,18 @@ def server_settings(rate: float, limit: float, share: float) -> dict[str, Any]:
         "server_target_qps": rate,
         "server_target_latency_ns": round(limit * _NANO),
         "server_target_latency_percentile": share,
+    }
+
+
+def token_settings(ttft: float | None, tpot: float | None) -> dict[str, Any]:
+    """Return the settings of Server that limit tokens, in seconds, in place of whole answers.
+
+    LoadGen has a limit on both: one that isn't asked for is so long that it is met.
+    """
+    return {
+        "use_token_latencies": True,
+        "ttft_latency": _UNLIMITED if ttft is None else round(ttft * _NANO),
+        "tpot_latency": _UNLIMITED if tpot is None else round(tpot * _NANO),
     }
 
 

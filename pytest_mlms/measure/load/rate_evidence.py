@@ -6,7 +6,7 @@ The search knows no agent: a process is a function that puts a number of queries
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -40,13 +40,15 @@ class PeakPlan:
 class Load:
     """A run of load as it was measured.
 
-    ``over`` has a flag for each query in the scheduled order. ``seconds`` is what the run took.
+    ``over`` has a flag for each query in the scheduled order, of the first limit, and ``others``
+    those of each further one. ``seconds`` is what the run took.
     ``untrusted`` says why it can't be trusted, such as a load generator that was late.
     """
 
     over: Flags
     seconds: float
     untrusted: str = ""
+    others: Sequence[Flags] = ()
 
 
 Drive = Callable[[float, int], Load]
@@ -127,6 +129,7 @@ CERTAIN = 1.5
 COARSER = (1, 2, 4)
 """Times the precision asked for, for an answer from little load."""
 
+_WORSE = (Outcome.GOOD, Outcome.UNDECIDED, Outcome.BAD)
 _RUNS = 8  # that show a good rate: those of a search
 
 
@@ -174,7 +177,7 @@ class RateEvidence:
         self.seconds += load.seconds
         if not load.untrusted or is_last:
             self._runs.setdefault(rate, []).append((self.process, load))
-        over = int(load.over.sum())
+        over = max(int(flags.sum()) for flags in (load.over, *load.others))
         outcome = Outcome.UNTRUSTED if load.untrusted else self.outcome(rate)
         probe = Probe(
             rate, self.process, len(load.over), over, load.seconds, outcome, load.untrusted
@@ -183,22 +186,40 @@ class RateEvidence:
         return load
 
     def outcome(self, rate: float) -> Outcome:
-        """Return what all runs at a rate say: it isn't good where it is bad in a process."""
-        runs = self._runs[rate]
-        if any(load.untrusted for _, load in runs):
+        """Return what all runs at a rate say: it isn't good where it is bad in a process.
+
+        It is good where it is so by each limit, and bad where it is by one.
+        """
+        if any(load.untrusted for _, load in self._runs[rate]):
             return Outcome.UNTRUSTED
-        together = judge_rate(self.flags(rate), rate, self.criterion)
+        return self._worst(rate)[0]
+
+    def flags(self, rate: float) -> list[Flags]:
+        """Return the flags of all runs at a rate, by the limit that is farthest from being met."""
+        return self._worst(rate)[1]
+
+    def _worst(self, rate: float) -> tuple[Outcome, list[Flags]]:
+        found = []
+        for number in range(1 + len(self._runs[rate][0][1].others)):
+            runs = [
+                (process, (load.over, *load.others)[number]) for process, load in self._runs[rate]
+            ]
+            flags = [run for _, run in runs]
+            share = sum(int(run.sum()) for run in flags) / max(1, sum(map(len, flags)))
+            found.append((self._outcome_by(runs, rate), share, flags))
+        outcome, _, flags = max(found, key=lambda each: (_WORSE.index(each[0]), each[1]))
+        return outcome, flags
+
+    def _outcome_by(self, runs: Sequence[tuple[int, Flags]], rate: float) -> Outcome:
+        """Return what runs of processes say by one limit."""
+        together = judge_rate([run for _, run in runs], rate, self.criterion)
         if together is not Outcome.GOOD:
             return together
         for process in self.processes(rate):
-            own = [load.over for number, load in runs if number == process]
+            own = [run for number, run in runs if number == process]
             if judge_rate(own, rate, self.criterion) is Outcome.BAD:
                 return Outcome.UNDECIDED
         return together
-
-    def flags(self, rate: float) -> list[Flags]:
-        """Return the flags of all runs at a rate."""
-        return [load.over for _, load in self._runs[rate]]
 
     def processes(self, rate: float) -> set[int]:
         """Return the processes that had load at a rate."""

@@ -42,6 +42,7 @@ from pytest_mlms.show.pages.numbers import (
 
 BAD = (Verdict.ERROR, Verdict.INVALID, Verdict.FAILED, Verdict.REGRESSED)
 _REPRODUCE = "reproduce: "
+_OF_PERCENTILE = ("query_latency", "query_ttft", "query_tpot")
 HEADLINES = ("top1", "query_latency", "latency_p50", "deviation")
 
 
@@ -170,7 +171,7 @@ class ItemView(ItemRecord):
 
     def _words(self, quantity: str) -> str:
         words = quantity.replace("_", " ")
-        if quantity == "query_latency" and self.load is not None:
+        if quantity in _OF_PERCENTILE and self.load is not None:
             return f"{words} p{self.load.percentile:g}"
         return words
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from pytest_mlms.core.errors import MlmsError
+from pytest_mlms.core.errors import MlmsError, OutputError
 from pytest_mlms.core.records import PeakRecord, TriedRate, Verdict
 from pytest_mlms.decide.upgrade.decision import compare_rounds, is_decided, verdict_of
 from pytest_mlms.decide.upgrade.figures import Figure
@@ -20,6 +22,7 @@ from pytest_mlms.decide.upgrade.round_load import (
     without_peak,
 )
 from pytest_mlms.decide.upgrade.rounds import SideName
+from pytest_mlms.manifest.scenarios import Peak
 from pytest_mlms.measure.agent.load import LoadLost, LoadRun
 from pytest_mlms.measure.evaluate.load_process import QueryTimes, load_record
 from tests.support.queue_pair import QueuePair, peak_plan
@@ -29,6 +32,7 @@ from tests.support.upgrades import alike, changed, find
 MILLISECOND = 1_000_000
 QUERIES = 200
 GATES = ("query_latency",)
+LIMITS = {"latency": "100 ms", "ttft": "20 ms", "tpot": "4 ms"}
 SCATTER = (0.01, -0.02, 0.0, 0.02, -0.01, 0.01, 0.0, -0.01)
 
 
@@ -53,7 +57,7 @@ def side(latency: float, delay: float = 0.0) -> SideLoad:
         complete=True,
         instances=1,
     )
-    return SideLoad(times, load_record(run, times, None, seed=7, runs=1))
+    return SideLoad(times, load_record(run, times, seed=7, runs=1))
 
 
 def test_the_percentile_of_the_scenario_is_compared() -> None:
@@ -272,3 +276,17 @@ def test_what_was_served_until_a_load_is_lost_is_kept() -> None:
     assert len(arrays) == 3 * 5
     whole = len(arrays["query_done_b"])
     assert len(arrays["query_done_b3"]) == whole // 2
+
+
+def test_a_peak_is_searched_by_the_limit_that_is_nearest_to_being_broken() -> None:
+    keys: dict[str, Any] = {**LIMITS, "percentile": 90}
+    plan = replace(peak_plan(0.1, 0.9), load=Peak(**keys))
+    given = side(10)
+    times = given.times
+    first = times.scheduled + 6 * MILLISECOND
+    for each, excess in ((MILLISECOND, 0.3), (2 * MILLISECOND, 0.5), (8 * MILLISECOND, 2.0)):
+        of_tokens = QueryTimes(*times[:5], first, np.full(QUERIES, each, np.int64))
+        assert SideLoad(of_tokens, given.record).excess(plan) == pytest.approx(excess)
+    none = QueryTimes(*times[:5], first, np.full(QUERIES, -1, np.int64))
+    with pytest.raises(OutputError, match="model.yaml:7: no answer has a second token"):
+        SideLoad(none, given.record).excess(plan)

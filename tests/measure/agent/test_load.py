@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mlms_predictors._run.load_request import READINGS, RECORDS
+from mlms_predictors._run.load_request import READINGS, RECORDS, TOKENS
 from mlms_predictors._run.protocol import ProtocolError
+from mlms_predictors._run.replies import LoadRunReply
 
 from pytest_mlms.measure.agent.load import (
     Batcher,
@@ -20,6 +21,7 @@ from pytest_mlms.measure.agent.load import (
     LoadLost,
     LoadPlan,
     LoadRecords,
+    LoadRun,
 )
 from pytest_mlms.measure.agent.predictor import Predictor
 from tests.support.load_agents import LIBRARY, every, in_turn, open_server
@@ -235,6 +237,42 @@ def test_records_that_do_not_follow_are_refused() -> None:
     found = LoadRecords(LoadPlan(np.arange(2), 60))
     with pytest.raises(ProtocolError, match="not those that follow"):
         found.add({RECORDS: np.array([[1, 5, 5, 5, 6, 1]]), READINGS: READING})
+
+
+LOADED = LoadRunReply(1 << 20, 0, [], {}, {}, "")
+BOTH = np.array([[1, 5, 5, 5, 9, 1], [0, 0, 1, 1, 4, 1]])
+
+
+def finished(found: LoadRecords, arrays: dict[str, Any]) -> LoadRun:
+    """Add the last part of a load; return it."""
+    found.add(arrays)
+    return found.run(LOADED)
+
+
+def test_tokens_are_in_the_order_of_their_queries() -> None:
+    found = LoadRecords(LoadPlan(np.arange(2), 60, np.array([0, 5], np.int64)))
+    found.add({RECORDS: BOTH[:1], READINGS: READING, TOKENS: np.array([[1, 6], [0, 2]])})
+    assert found.run().tokens.tolist() == [[1, 6]], "a query that is not recorded yet has none"
+    found.add({RECORDS: BOTH[1:], READINGS: READING, TOKENS: np.array([[0, 4]])})
+    assert found.run(LOADED).tokens.tolist() == [[0, 2], [0, 4], [1, 6]]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "message"),
+    [
+        ([[0, 2]], "a query without a token"),
+        ([[0, 2], [1, 6], [2, 6]], "tokens of a query that was not served"),
+        ([[0, 0], [1, 6]], "outside of its call"),
+        ([[0, 2], [1, 10]], "outside of its call"),
+        ([[0, 3], [0, 2], [1, 6]], "before the last token"),
+        ([[0, 2, 1]], "3 columns"),
+    ],
+)
+def test_tokens_that_can_not_be_are_refused(tokens: list[Any], message: str) -> None:
+    found = LoadRecords(LoadPlan(np.arange(2), 60, np.array([0, 5], np.int64)))
+    arrays = {RECORDS: BOTH, READINGS: READING, TOKENS: np.array(tokens)}
+    with pytest.raises(ProtocolError, match=message):
+        finished(found, arrays)
 
 
 @pytest.mark.slow

@@ -28,12 +28,17 @@ BATCHES = [{"x": np.full((1, 2), value, np.float32)} for value in range(3)]
 
 @dataclass
 class FakeServer:
-    """A model with one instance whose calls take ``seconds``; each process has the next of them."""
+    """A model with one instance whose calls take ``seconds``; each process has the next of them.
+
+    It serves ``share`` of the queries. Answers have so many ``tokens``, at equal distances.
+    """
 
     seconds: float
     late: float = 0.0
     wrong: bool = False
     dies_at: int | None = None
+    share: float = 1.0
+    tokens: int = 0
     start_seconds: float = 0.1
     load_seconds: float = 0.1
     load_waited: float = 0.0
@@ -69,21 +74,27 @@ class FakeServer:
     def _served(self, plan: LoadPlan, scheduled: np.ndarray) -> LoadRun:
         free = 0
         done = []
-        for time in scheduled[: self.dies_at].tolist():
+        served = scheduled[: round(self.share * len(scheduled))]
+        for time in served[: self.dies_at].tolist():
             free = max(free, time) + round(self.seconds * SECOND)
             done.append(free)
         count = len(done)
+        start = np.array(done, np.int64) - round((self.seconds - self.late) * SECOND)
+        steps = np.arange(1, self.tokens + 1) / max(self.tokens, 1)
+        at = start[:, None] + np.round(self.seconds * SECOND * steps).astype(np.int64)
+        numbers = np.repeat(np.arange(count), self.tokens)
         return LoadRun(
             queries=np.arange(count),
             scheduled=scheduled[:count],
             issued=scheduled[:count] + round(self.late * SECOND),
-            started=np.array(done, np.int64) - round((self.seconds - self.late) * SECOND),
+            started=start,
             done=np.array(done, np.int64) + round(self.late * SECOND),
             batch_sizes=np.ones(count, np.int64),
             readings={name: np.array([0, 100]) for name in ("at", "cpu", "wait")},
-            complete=True,
+            complete=self.share == 1,
             instances=1,
             peak_bytes=1000,
+            tokens=np.column_stack([numbers, at.ravel()]),
         )
 
 
@@ -226,3 +237,73 @@ def test_a_limit_on_queries_that_straddles_gets_more_processes() -> None:
     assert criterion.verdict is Verdict.PASSED
     assert len(kept.results) in (6, 12)
     assert decision.estimate.replicates == len(kept.results)
+
+
+TOKENS = {"latency": None, "ttft": "15 ms", "tpot": "5 ms"}
+
+
+def judged(measured: Measurement) -> dict[str, Verdict]:
+    """Return the verdict on each limit, by quantity."""
+    return {decision.limit.quantity: decision.verdict for decision in measured.decisions}
+
+
+def test_a_server_of_tokens_passes_by_both_limits() -> None:
+    servers = [FakeServer(0.001, tokens=4) for _ in range(2)]
+    measured, kept = measure(plan_of(server(**TOKENS)), servers)
+    assert judged(measured) == {"query_ttft": Verdict.PASSED, "query_tpot": Verdict.PASSED}
+    assert measured.estimates["query_tpot"].value == pytest.approx(0.00025)
+    assert measured.estimates["query_ttft"].value >= 0.00025
+    rate = measured.estimates["query_rate"].value
+    assert 0.98 * rate < measured.estimates["goodput"].value <= rate
+    load = kept.results[0].record.load
+    assert load is not None
+    assert load.tokens is not None
+    assert load.tokens["tpot"]["p99"].loadgen == pytest.approx(0.00025)
+
+
+def test_an_overloaded_server_breaks_the_limit_on_first_tokens_however_fast_its_answers_are() -> (
+    None
+):
+    measured, _ = measure(plan_of(server(**TOKENS)), [FakeServer(0.012, tokens=4)])
+    assert judged(measured)["query_ttft"] is Verdict.FAILED
+    assert measured.estimates["query_tpot"].value == pytest.approx(0.003)
+    assert measured.estimates["goodput"].value < 0.2 * measured.estimates["query_rate"].value
+
+
+def test_slow_tokens_break_their_limit_whatever_the_first_ones_are() -> None:
+    slow = FakeServer(0.008, tokens=4)
+    keys = {**TOKENS, "ttft": "60 s", "tpot": "1 ms", "percentile": 90}
+    measured, _ = measure(plan_of(server(**keys), budget=12.0), [slow])
+    assert judged(measured)["query_tpot"] is Verdict.FAILED
+
+
+@pytest.mark.parametrize("limit", ["15 ms", "60 s"])
+@pytest.mark.parametrize("key", ["latency", "ttft", "tpot"])
+@pytest.mark.parametrize("share", [0.5, 0.9, 0.0])
+def test_queries_that_were_never_served_are_over_each_limit_also_one_that_outlasts_the_load(
+    key: str, limit: str, share: float
+) -> None:
+    keys = {**TOKENS, "ttft": None, "tpot": None, key: limit}
+    stuck = [FakeServer(0.001, tokens=4, share=share) for _ in range(2)]
+    measured, kept = measure(plan_of(server(**keys)), stuck)
+    (decision,) = measured.decisions
+    is_long = limit == "60 s" and share  # then queries depend on each other, and count as one
+    assert decision.verdict is (Verdict.INCONCLUSIVE if is_long else Verdict.FAILED)
+    load = kept.results[0].record.load
+    assert load is not None
+    assert load.over == load.unserved == load.queries - round(share * load.queries)
+    if not share:
+        assert measured.estimates["goodput"].value == 0
+
+
+def test_answers_of_one_token_leave_the_time_of_further_ones_undecided() -> None:
+    servers = [FakeServer(0.001, tokens=1) for _ in range(2)]
+    measured, _ = measure(plan_of(server(**TOKENS)), servers)
+    assert judged(measured) == {"query_ttft": Verdict.PASSED, "query_tpot": Verdict.INCONCLUSIVE}
+    text = explain(measured.decisions[1])
+    assert "no answer has a second token" in text
+
+
+def test_a_model_that_tells_no_tokens_is_an_error_where_they_are_limited() -> None:
+    with pytest.raises(AgentError, match="tells no times of tokens under load, for query_ttft"):
+        measure(plan_of(server(**TOKENS)), [FakeServer(0.001)])

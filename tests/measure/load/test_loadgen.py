@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,9 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_mlms.core.records import Verdict
 from pytest_mlms.measure.load.arrivals import loaded_samples, poisson_arrivals, sample_order
+from pytest_mlms.measure.load.evidence import judge_run
 from pytest_mlms.measure.load.loadgen import (
     LOADGEN_SHARES,
     estimate,
@@ -199,3 +202,62 @@ def test_servers_rule_is_that_of_loadgens_log(server_runs: list[LoadGenRun]) -> 
         assert run.log["early_stopping_met"] == (missing <= 0)
         if missing > 0:
             assert f"at least {missing} more queries" in run.log["early_stopping_result"]
+
+
+TOKENS = (2, 3, 7, 4)
+TOKEN_LIMITS = [(10**9, 10**9), (LIMIT, 2_000), (LIMIT, 10**9), (10**9, 2_000), (1, 1)]
+"""Nanoseconds to the first token, and for each further one."""
+
+
+def token_request(ttft: int, tpot: int, tokens: Sequence[int]) -> LoadGenRequest:
+    limits = {"use_token_latencies": True, "ttft_latency": ttft, "tpot_latency": tpot}
+    request = server_request(ttft + tpot)
+    return request._replace(settings={**request.settings, **limits}, tokens=tokens)
+
+
+@pytest.fixture(scope="module")
+def token_runs(tmp_path_factory: pytest.TempPathFactory) -> list[LoadGenRun]:
+    requests = [token_request(ttft, tpot, TOKENS) for ttft, tpot in TOKEN_LIMITS]
+    requests.append(token_request(10**9, 10**9, [1]))
+    return run_loadgen(tmp_path_factory.mktemp("tokens"), requests)
+
+
+def token_times(run: LoadGenRun) -> tuple[np.ndarray, np.ndarray]:
+    """Return the nanoseconds to the first token, and for each further one, as ours are computed."""
+    first = run.first_tokens
+    counts = np.array(TOKENS)[run.samples % len(TOKENS)]
+    return first, (run.whole_answers - first) // (counts - 1)
+
+
+def test_percentiles_of_tokens_are_those_of_loadgens_log(token_runs: list[LoadGenRun]) -> None:
+    for run in token_runs[:-1]:
+        ttft, tpot = map(np.sort, token_times(run))
+        for share in LOADGEN_SHARES:
+            percent = f"{share * 100:.2f}_percentile"
+            log = run.log
+            assert (
+                loadgen_percentile(ttft, share) == log[f"result_first_token_{percent}_latency_ns"]
+            )
+            assert (
+                loadgen_percentile(tpot, share) == log[f"result_time_per_output_token_{percent}_ns"]
+            )
+
+
+def test_the_rule_on_both_limits_of_tokens_is_that_of_loadgens_log(
+    token_runs: list[LoadGenRun],
+) -> None:
+    for run, limits in zip(token_runs, TOKEN_LIMITS, strict=False):
+        found = [
+            judge_run(values, np.zeros(1, np.int64), limit, 0.99)
+            for values, limit in zip(token_times(run), limits, strict=True)
+        ]
+        enough = all(verdict.missing == 0 for verdict in found)
+        assert run.log["early_stopping_met"] == enough
+        within = [each.percentile <= limit for each, limit in zip(found, limits, strict=True)]
+        assert run.log["result_perf_constraints_met"] == all(within)
+        both = all(each.verdict is Verdict.PASSED for each in found)
+        assert both == (enough and all(within))
+
+
+def test_an_answer_of_one_token_is_an_error_of_loadgen(token_runs: list[LoadGenRun]) -> None:
+    assert token_runs[-1].log["error_runtime"] == "Number of tokens need to be greater than 1"

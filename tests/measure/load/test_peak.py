@@ -230,3 +230,35 @@ def test_a_machine_that_is_slow_for_a_while_is_found_fast_again() -> None:
     answers = study(queue, criterion, 3600.0, runs=20)
     assert sum(found.good <= 1.01 * peak for found in answers) >= 19
     assert sum(found.good >= 0.6 * peak for found in answers) >= 19
+
+
+@pytest.mark.parametrize(("first", "second"), [(77.0, 300.0), (300.0, 77.0)])
+def test_of_two_limits_the_one_that_is_broken_at_a_lower_rate_has_the_peak(
+    first: float, second: float
+) -> None:
+    machine = capacity(first)
+    other = capacity(second)
+
+    @contextlib.contextmanager
+    def opened() -> Iterator[Drive]:
+        def drive(rate: float, queries: int) -> Load:
+            load = machine.drive(rate, queries)
+            return Load(load.over, load.seconds, "", [other.drive(rate, queries).over])
+
+        yield drive
+
+    found = find_peak(plan(), opened)
+    assert found.good <= 77 <= found.bad
+    assert found.confirmed
+
+
+def test_a_limit_that_few_queries_tell_anything_of_shows_no_rate_to_be_good() -> None:
+    @contextlib.contextmanager
+    def opened() -> Iterator[Drive]:
+        yield lambda rate, queries: Load(
+            np.zeros(queries, bool), queries / rate, "", [np.zeros(1, bool)]
+        )
+
+    found = find_peak(plan(budget=2000.0), opened)
+    assert found.good == 0
+    assert "was shown to meet the limit" in found.reason

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from mlms_predictors._run.arrivals import OpenLoop, Taken
 from mlms_predictors._run.energy import EnergyMeter
-from mlms_predictors._run.load import READING, RECORD, Recorder
+from mlms_predictors._run.load import READING, RECORD, TOKEN, Recorder
 from mlms_predictors._run.load_request import READINGS, RECORDS
 from mlms_predictors._run.process import BusyThreads, PeakMemory
 from mlms_predictors._run.worker import Worker
@@ -111,7 +111,7 @@ def test_the_lag_of_a_query_is_from_the_moment_at_which_it_could_start() -> None
     arrivals = OpenLoop(np.array([100, 400, 900], np.int64), 3, 0, 10**9)
     arrivals.begin(1000)
     recorder.add(arrivals, Taken(0, 3, 1500), 3, (1950, 2500))
-    records, _ = recorder.take_block()
+    records = recorder.take_block()[0]
     assert records.shape[1] == len(RECORD)
     lags = records[:, 2] - records[:, 1]
     assert lags.tolist() == [450, 450, 50], (
@@ -120,6 +120,16 @@ def test_the_lag_of_a_query_is_from_the_moment_at_which_it_could_start() -> None
     assert records[:, 3].tolist() == [950] * 3
     assert records[:, 4].tolist() == [1500] * 3
     assert recorder.take_block()[0].shape == (0, len(RECORD)), "a block is taken once"
+
+
+def test_tokens_are_of_their_query_and_from_the_start_of_the_load() -> None:
+    recorder = Recorder()
+    recorder.begin(2_000_000_000)
+    recorder.add_tokens(3, [2.5, 2.75])
+    recorder.add_tokens(1, [3.0])
+    tokens = recorder.take_block()[2]
+    assert tokens.tolist() == [[3, 500_000_000], [3, 750_000_000], [1, 1_000_000_000]]
+    assert recorder.take_block()[2].shape == (0, len(TOKEN)), "a block is taken once"
 
 
 def test_reading_memory_is_no_part_of_the_energy_and_threads_of_a_load(
