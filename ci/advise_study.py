@@ -10,10 +10,10 @@ from __future__ import annotations
 import argparse
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import NormalDist
+from statistics import NormalDist, fmean
 from typing import Any
 from unittest import mock
 
@@ -161,10 +161,10 @@ def oracle(asked: Problem) -> Counted:
         rounds = float(np.std(asked.rounds[:, quantity])) ** 2
         return evidence.Fitted(true, evidence.Spread(rounds, math.inf))
 
-    def exact(mean: float, count: int, own: float, parts: Any, risk: float) -> evidence.Range:
-        half = NormalDist().inv_cdf(1 - risk) * math.sqrt(
-            sum(part.variance for part in parts) / count
-        )
+    def exact(values: Sequence[float], parts: Any, risk: float) -> evidence.Range:
+        mean = fmean(values)
+        variance = sum(part.variance for part in parts) / len(values)
+        half = NormalDist().inv_cdf(1 - risk) * math.sqrt(variance)
         return evidence.Range(mean, mean - half, mean + half)
 
     with (

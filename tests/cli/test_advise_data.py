@@ -248,7 +248,7 @@ def test_objects_of_a_coco_file_are_for_detectors_whose_classes_have_its_names(r
     images = []
     objects = []
     Path("street").mkdir()
-    for number in range(30):
+    for number in range(60):
         Image.new("RGB", (16, 16), (number, 0, 0)).save(f"street/{number}.png")
         images.append({"id": number, "file_name": f"{number}.png", "height": 16, "width": 16})
         objects.append({"image_id": number, "category_id": 3, "bbox": [0, 0, 8, 8]})

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -61,7 +62,8 @@ def zoo_of(
     """
     if isinstance(data, (ArrayData, ColumnsData)):
         problem = "arrays and tables of features are for one model, which is made for their columns"
-        raise MlmsError(f"{data.path}: {problem}; write its manifest: mlms init MODEL --data")
+        write = f"mlms init MODEL --data {shlex.quote(str(data.path))}"
+        raise MlmsError(f"{data.path}: {problem}; write its manifest: {write}")
     if isinstance(data, PictureData) and data.others:
         others = f"{len(data.others):,} files that are no {data.noun}: {data.others[0]} …"
         say(f"{data.path}: left out {others}")
