@@ -77,7 +77,8 @@ class Server:
     """A server, started by the first ``open_server`` of its command, and ended by the last close.
 
     ``process`` is None for an endpoint, and ``pid`` 0. ``timeout`` are the seconds in which it has
-    to be ready, with its models. ``told`` is for what it tells of each path, by name.
+    to be ready, with its models. ``told`` is for what it tells of each path, by name. ``tls`` has
+    the authorities, which take tens of milliseconds to read: a call's connection is new.
     """
 
     def __init__(self, url: str, timeout: float, process: Any = None):
@@ -88,6 +89,7 @@ class Server:
         self.host = parts.hostname or ""
         self.port = parts.port or (443 if parts.scheme == "https" else 80)
         self.prefix = parts.path.rstrip("/")
+        self.tls = _tls() if self.scheme == "https" else None
         self.process = process
         self.ready_by = time.monotonic() + timeout
         self.told: Dict[str, Dict[str, str]] = {}
@@ -194,7 +196,7 @@ class Connection:
         What came before the request is an answer to another one. A connection that the server has
         closed since its last answer is opened again, as servers may close those that are idle.
         """
-        what = "%s %s" % (method, path)
+        what = "%s %s%s" % (method, self._server.prefix, path)
         answer = self._sent(what, method, path, body, headers)
         content = self._content(what, answer)
         self._used = time.monotonic()
@@ -206,7 +208,7 @@ class Connection:
         Raises ServerError as ``ask`` does, and for an answer that comes as a whole. The connection
         is closed then: llama.cpp closes it behind a stream without a word.
         """
-        what = "POST " + path
+        what = "POST %s%s" % (self._server.prefix, path)
         answer = self._sent(what, "POST", path, body, headers)
         kind = answer.headers.get_content_type()
         if answer.status != 200 or kind != _EVENTS:
@@ -273,7 +275,7 @@ class Connection:
         server = self._server
         if server.scheme == "https":
             self._open = http.client.HTTPSConnection(
-                server.host, server.port, timeout=self._timeout
+                server.host, server.port, timeout=self._timeout, context=server.tls
             )
         else:
             self._open = http.client.HTTPConnection(server.host, server.port, timeout=self._timeout)
@@ -377,7 +379,8 @@ def wait_until_ready(server: Server, path: str, final: Tuple[int, ...] = ()) -> 
             if server.process and _is_of_others(server):
                 problem = "another program listens at its port %d" % server.port
             elif _says_not_ready(body):
-                problem = "GET %s was answered that it isn't ready: %s" % (path, _message_of(body))
+                text = "GET %s%s was answered that it isn't ready: %s"
+                problem = text % (server.prefix, path, _message_of(body))
             else:
                 return
         except ServerError as error:
@@ -434,6 +437,12 @@ def _files_of(process):
     except OSError:  # of a process that ends
         pass
     return found
+
+
+def _tls():
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(["http/1.1"])
+    return context
 
 
 def _token():

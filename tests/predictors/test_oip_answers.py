@@ -444,6 +444,14 @@ def test_over_tls_too_a_closed_connection_is_opened_again_and_a_second_answer_is
     context.load_cert_chain(certificate, key)
     server.socket = context.wrap_socket(server.socket, server_side=True)
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    read: list[ssl.SSLContext] = []
+    load = ssl.SSLContext.load_default_certs
+
+    def counted(self: ssl.SSLContext, *args: Any) -> None:
+        read.append(self)
+        load(self, *args)
+
+    monkeypatch.setattr(ssl.SSLContext, "load_default_certs", counted)
 
     class Unsteady(_Handler):
         def do_POST(self) -> None:
@@ -460,3 +468,4 @@ def test_over_tls_too_a_closed_connection_is_opened_again_and_a_second_answer_is
             time.sleep(0.5)
         with pytest.raises(servers.ServerError, match="a second answer to the request before"):
             predict(model)
+    assert len(read) == 1, "authorities are read once, and not within calls"
