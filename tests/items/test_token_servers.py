@@ -104,6 +104,17 @@ def test_an_upgrade_to_a_server_with_a_fault_is_regressed(
 
 
 @pytest.mark.slow
+def test_ids_of_tokens_are_not_compared_with_texts(served: Project) -> None:
+    """As of another engine: all tokens would differ, and the upgrade be REGRESSED."""
+    declare(served, old=server(each=1e-3), new=server(each=1e-3))
+    stacks = served.folder / "stacks.yaml"
+    stacks.write_text(stacks.read_text().replace('"ids"', '"chunks"', 1))
+    item = compared(served)
+    assert item["verdict"] == "INVALID"
+    assert "new tells ids of tokens, and baseline old only their texts" in json.dumps(item)
+
+
+@pytest.mark.slow
 def test_a_server_of_llama_cpp_is_measured_and_compared(served: Project) -> None:
     """A server that others wrote, of a model whose weights are drawn."""
     path = llamas.write_llama(served.folder / "llama.gguf")

@@ -16,6 +16,8 @@ from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
+from mlms_predictors._run.protocol import OF_TEXTS
+
 from pytest_mlms.core.errors import AgentError, Crashed, InvalidRun, MlmsError, OutputError
 from pytest_mlms.core.records import Comparison, Verdict
 from pytest_mlms.core.tasks import facts_of
@@ -199,6 +201,7 @@ class OutputCheck:
     ) -> OutputFindings:
         self._rounds += 1
         timed = {side: [first[side], *_further_outputs(pair, side)] for side in SIDES}
+        self._check_ids(pair, timed)
         if self._rounds == 1:
             self._measure_spread(pair, timed)
             self._compare_unheld(pair)  # which may widen what is allowed, as the spread may
@@ -250,6 +253,22 @@ class OutputCheck:
         if spread.problem or any(one.ratio > 1 and not one.allowed for one in found):
             self._refuse(pair, spread, "in a second call than in the first")
         self._widen(spread, BY_CALL)
+
+    def _check_ids(self, pair: AgentPair, timed: _TimedOutputs) -> None:
+        """Raise InvalidRun where one side tells ids of tokens, and the other only their texts."""
+        if self.case.loaded.manifest.generate is None:
+            return
+        are_texts = {
+            side: any((each[TOKENS] >= OF_TEXTS).any() for each in timed[side] if TOKENS in each)
+            for side in SIDES
+        }
+        if are_texts["a"] != are_texts["b"]:
+            by_id, by_text = sorted(SIDES, key=are_texts.__getitem__)
+            raise InvalidRun(
+                f"{pair.labels[by_id]} tells ids of tokens, and {pair.labels[by_text]} only their "
+                "texts, which can't be compared; have it tell 'tokens: ids', or write 'tokens: "
+                "chunks' for both"
+            )
 
     def _measure_choices(self, pair: AgentPair, timed: Sequence[Outputs]) -> None:
         """Let what the baseline's own logits vary from call to call count as rounding of tokens."""
