@@ -59,6 +59,7 @@ OPTIONS = {
 }
 SERVES = {"ready": "/v1/models"}
 _TIMEOUT = 60.0  # seconds
+_LONGEST_TIMEOUT = 1e6
 _OURS = ("model", "prompt", "messages", "max_tokens", "stream", "stream_options", "logprobs", "n")
 _HEADERS = {"Content-Type": "application/json", "Accept": "text/event-stream"}
 _LONGEST_LINE = 1 << 24  # bytes
@@ -128,7 +129,7 @@ def load(request: Load) -> Loaded:
     if chat and generation.prompt_type != "string":
         raise ValueError("a chat is a text; write 'element_type: string' in the prompt's input")
     timeout = options.get("timeout", _TIMEOUT)
-    if timeout <= 0:
+    if not 0 < timeout <= _LONGEST_TIMEOUT:
         raise ValueError("timeout is %r; write the seconds to wait for a token" % timeout)
     tokens = options.get("tokens", "logprobs" if generation.scores else "chunks")
     fields = _fields(options, tokens, generation.scores)
@@ -238,7 +239,7 @@ def _text_of(data):
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
-        raise ServerError("an event of the stream isn't UTF-8: %r" % data[:100]) from None
+        raise ServerError("an event of the stream isn't UTF-8: %s" % quoted(repr(data))) from None
 
 
 def _fields(options, tokens, scores):
@@ -360,7 +361,7 @@ def _tokens_of(choice, text, model) -> List[Token]:
         told = choice.get("token_ids") or []
     elif model.tokens == "chunks":
         told = [text] if text else []
-    ids = [_number(each) if isinstance(each, str) else each for each in told]
+    ids = [_number(each, text) if isinstance(each, str) else each for each in told]
     if any(type(token) is not int or token < 0 for token in ids):
         raise ValueError("an id of a token")
     if not model.scores:
@@ -387,9 +388,13 @@ def _logprobs(choice) -> Tuple[List[Any], List[float]]:
     return told.get("tokens") or [], told.get("token_logprobs") or []
 
 
-def _number(text: str) -> int:
-    """Return a number that stands for a text, which floats hold, too."""
-    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+def _number(token: str, text: str) -> int:
+    """Return a number that stands for a token's text, which floats hold, too.
+
+    All parts of characters are told as U+FFFD; the text of the chunk says which character it is.
+    """
+    said = token + "\0" + text if "\ufffd" in token else token
+    digest = hashlib.blake2b(said.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return OF_TEXTS | (int.from_bytes(digest, "little") >> 12)
 
 
@@ -408,14 +413,15 @@ def _check_end(end: _End, count: int, limit: int, model: _Model) -> None:
         raise ServerError(text % came)
     if end.reason not in ("stop", "length"):
         raise ServerError("the answer ended by %r after %s" % (quoted(str(end.reason)), came))
-    advice = (
+    parts = (
         "a chunk was lost, or has several tokens or a part of one: see 'tokens' in docs/servers.md"
     )
+    own = "the server has a limit of its own, such as its context; ask for fewer, or raise that"
     if end.usage is not None:
         hidden = end.usage - count  # 1: the token of the end, which has no text
         expected = model.told.setdefault("hidden", hidden) if end.reason == "stop" else 0
         if hidden != expected or hidden not in (0, 1):
-            raise ServerError("usage has %d tokens, and %s came; %s" % (end.usage, came, advice))
-    elif end.reason == "length" and count != limit:
+            raise ServerError("usage has %d tokens, and %s came; %s" % (end.usage, came, parts))
+    if end.reason == "length" and count != limit:
         text = "the answer ended by its length after %s, and not after %d; %s"
-        raise ServerError(text % (came, limit, advice))
+        raise ServerError(text % (came, limit, parts if end.usage is None else own))

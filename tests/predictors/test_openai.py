@@ -89,10 +89,15 @@ def test_ids_that_the_server_tells_are_the_tokens(server: Server, prompt: Any) -
     assert facts["tokens"].startswith("ids")
 
 
-@pytest.mark.parametrize("tokens", ["logprobs", "chunks"])
+@pytest.mark.parametrize(
+    ("tokens", "form"),
+    [("logprobs", ""), ("logprobs", "parts of characters"), ("chunks", "")],
+)
 def test_tokens_without_ids_have_numbers_that_stand_for_their_texts(
-    server: Server, tokens: str
+    server: Server, tokens: str, form: str
 ) -> None:
+    """Parts of characters, such as bytes, are all told as U+FFFD: another emoji was the same."""
+    server.fault = form
     with client(server, tokens=tokens) as model:
         found, expected = model.tokens(), tokens_of(IDS, LIMIT)
     texts = [text_of(token) for token in expected]
@@ -176,6 +181,7 @@ FAULTS = {
     "goes on": r"goes on behind its \[DONE\]",
     "another model": "is of model 'other', and 'tiny' was asked for",
     "not utf-8": "an event of the stream isn't UTF-8",
+    "own limit": "its length after 4 tokens, and not after 8; the server has a limit of its own",
     "too many": "gave more than its limit of 8 tokens",
 }
 
@@ -261,6 +267,10 @@ def test_the_token_is_sent_and_in_no_text(server: Server, monkeypatch: pytest.Mo
     monkeypatch.setenv("MLMS_ENDPOINT_TOKEN", TOKEN)
     with client(server) as model:
         model.tokens()
+    cut = b"data: " + b"x" * 90 + TOKEN.encode() + b"\xff\n\n"
+    with pytest.raises(servers.ServerError, match="isn't UTF-8") as raised:
+        list(openai.arriving(iter([cut])))
+    assert TOKEN[:9] not in str(raised.value)
     server.models = [TOKEN]
     with pytest.raises(servers.ServerError, match="no model 'x'") as raised:
         Client(server.url, model="x")
@@ -274,6 +284,8 @@ def test_the_token_is_sent_and_in_no_text(server: Server, monkeypatch: pytest.Mo
         (IDS, {}, "the models a, tiny:latest; write 'options: {model: NAME}'"),
         (IDS, {"chat": True}, "a chat is a text; write 'element_type: string'"),
         (IDS, {"timeout": 0.0}, "timeout is 0.0; write the seconds"),
+        (IDS, {"timeout": float("nan")}, "timeout is nan; write the seconds"),
+        (IDS, {"timeout": float("inf")}, "timeout is inf; write the seconds"),
         (IDS, {"tokens": "words"}, "write one of ids, logprobs, chunks"),
         (IDS, {"request.stream": False}, "request.stream is set here; leave it out"),
         (IDS, {"scores": True, "tokens": "chunks"}, "chunks have no log-probabilities"),
@@ -285,6 +297,12 @@ def test_wrong_options_are_refused(
     server.models = ["a", "tiny:latest"]
     with pytest.raises((ValueError, servers.ServerError), match=message):
         Client(server.url, prompt, **options)
+
+
+def test_an_error_has_the_path_that_was_asked_for(server: Server) -> None:
+    """Such as of an endpoint that ends in /v1, as clients of OpenAI have it."""
+    with pytest.raises(servers.ServerError, match="GET /v1/v1/models was answered 404"):
+        Client(server.url + "/v1")
 
 
 def test_a_model_may_be_asked_for_without_its_tag_and_requests_have_further_fields(

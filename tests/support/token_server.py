@@ -124,7 +124,8 @@ def pieces_of(request: dict[str, Any], fault: str) -> list[bytes]:
 def _chunks(request: dict[str, Any], fault: str) -> list[dict[str, Any]]:
     """Return the chunks of an answer: its tokens, its end, and how many there are where that is asked for."""
     prompt = request.get("prompt") or request["messages"][-1]["content"]
-    ids = tokens_of(prompt, request["max_tokens"] + (fault == "too many"))
+    limit = request["max_tokens"] + {"too many": 1, "own limit": -4}.get(fault, 0)
+    ids = tokens_of(prompt, limit)
     shown = ids[:-1] if fault == "dropped" else ids
     size = 2 if fault == "several" else 1
     chunks = [_chunk(request, shown[at : at + size]) for at in range(0, len(shown), size)]
@@ -142,6 +143,10 @@ def _chunks(request: dict[str, Any], fault: str) -> list[dict[str, Any]]:
         for chunk, token in zip(chunks, ids, strict=False):
             told = {"id": token, "token": text_of(token), "logprob": 0.0}
             chunk["choices"][0]["logprobs"] = {"content": [told]}
+    if fault == "parts of characters":
+        for chunk in chunks:
+            told = chunk["choices"][0]["logprobs"]
+            told["tokens"] = ["\ufffd" for _ in told["tokens"]]
     if request.get("stream_options"):
         usage = {"completion_tokens": len(ids) + (fault == "usage")}
         chunks.append({"model": NAME, "choices": [], "usage": usage})
