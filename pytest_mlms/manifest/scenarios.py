@@ -143,9 +143,19 @@ class Replay(OpenLoad):
 
 
 class Peak(LimitedLoad):
-    """The highest rate at which the percentile is within each limit, to a ``precision``."""
+    """The highest rate at which the percentile is within each limit, to a ``precision``.
+
+    One of them is on what waits: an answer that waited has its tokens as fast as any other.
+    """
 
     precision: Precision = 0.05
+
+    @model_validator(mode="after")
+    def _check_wait(self) -> Peak:
+        if self.latency is None and self.ttft is None:
+            reason = "tpot alone has no peak, as it doesn't grow with the wait of queries"
+            raise ValueError(f"{reason}; write 'ttft: …' or 'latency: …' beside it")
+        return self
 
 
 Load = MultiStream | Server | Replay | Peak

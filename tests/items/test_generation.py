@@ -307,7 +307,7 @@ def test_the_peak_is_where_the_first_tokens_come_too_late(answers: Project) -> N
 
 def test_a_peak_of_answers_that_end_at_once_is_an_error(answers: Project) -> None:
     answers.edit("range: [32, 32]", "range: [1, 1]")
-    result = run_scenario(answers, "peak: {tpot: 10 ms, percentile: 50}")
+    result = run_scenario(answers, "peak: {ttft: 30 ms, tpot: 10 ms, percentile: 50}")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines("*no answer has a second token, so that nothing has a tpot*")
 

@@ -72,6 +72,7 @@ def test_files_of_arrivals_that_differ_by_a_sign_have_numbers() -> None:
         (server(latency="0 ms"), ".latency: a latency is more than 0 s, and at most 60 min; "),
         (server(tpot="0 ms"), ".tpot: a latency is more than 0 s, and at most 60 min; "),
         ({"peak": {"precision": "5 %"}}, ": 'latency' is missing; write 'latency: …', as in "),
+        ({"peak": {"tpot": "10 ms"}}, ": tpot alone has no peak, as it doesn't grow with the wait"),
         (server(latency="2 h"), ".latency: '2 h' has the unit 'h'; write one of ns, us,"),
         (server(percentile=100), ".percentile: found 100; write a percentile above 0 and below"),
         (server(percentile=0), ".percentile: found 0; write a percentile above 0 and below 100"),

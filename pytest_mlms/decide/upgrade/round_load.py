@@ -304,6 +304,7 @@ class PeakSearches:
             if reason:
                 return RoundLoad({}, {}, without_peak=reason)
             slower = max(float(np.median(calls[side])) for side in SIDES)
+            self._limit = self._plan.longest_delay(slower)
             start = self._plan.instances / slower
             self._check(start)
         else:
@@ -380,12 +381,12 @@ def peak_figures(peaks: Mapping[SideName, PeakRecord], queries: int) -> dict[str
     """Return the ratio of both sides' peaks, each by runs of so many queries.
 
     It says nothing where the load generator was late at an end of a peak, or where neither side
-    was within the limit at any rate. Where one side wasn't, the lowest rate that was tried stands
-    for its peak: the other one is better by more than that.
+    was within the limit at any rate, or beyond it. Where one side wasn't within it, the lowest
+    rate that was tried stands for its peak: the other one is better by more than that.
     """
     a = peaks["a"]
     b = peaks["b"]
-    has_peak = a.good > 0 or b.good > 0
+    has_peak = (a.good > 0 or b.good > 0) and not math.isinf(min(a.bad, b.bad))
     is_valid = has_peak and not a.late and not b.late
     return {"peak_rate": log_ratio(a.rate, b.rate, queries, is_valid)}
 

@@ -16,6 +16,7 @@ from pydantic_core import from_json
 
 from pytest_mlms.keep.history.errors import HistoryError
 from pytest_mlms.keep.results.line import (
+    LIMITS,
     DatasetRecord,
     DeclaredRecord,
     EstimateRecord,
@@ -57,10 +58,11 @@ _LATENCY: TypeAdapter[float | None] = TypeAdapter(
 
 
 def _checked_load(load: dict[str, Any]) -> dict[str, Any]:
-    try:
-        _LATENCY.validate_python(load.get("latency"), strict=True)
-    except ValidationError:
-        raise ValueError("the latency is no number") from None
+    for name in LIMITS:
+        try:
+            _LATENCY.validate_python(load.get(name), strict=True)
+        except ValidationError:
+            raise ValueError(f"the {name} is no number") from None
     return load
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from pytest_mlms.core.quantities import QUANTITIES
 from pytest_mlms.keep.history.machine_class import device_kind, machine_class
-from pytest_mlms.keep.results.line import load_of
+from pytest_mlms.keep.results.line import OF_LIMITS, load_of
 from pytest_mlms.manifest.scenarios import label_of
 
 FIRST_METHOD = 1
@@ -156,6 +156,8 @@ def _of_estimates(line: Mapping[str, Any], common: Common) -> Iterator[Point]:
             parts = common
             if estimate.get("counter"):  # the values of another one aren't like these
                 parts = Common({**common.parts, "counter": estimate["counter"]})
+            if name == OF_LIMITS:
+                parts = Common({**common.parts, "load": line.get("load")})
             yield _point(parts, name, estimate, known.better)
 
 

@@ -394,7 +394,9 @@ class ItemFields(NotedFields, Software, Outcome, Judgement, CaseIdentity, HeadOf
     reproduce: str = ""
 
 
-_LIMITS = ("latency", "ttft", "tpot")
+LIMITS = ("latency", "ttft", "tpot")
+OF_LIMITS = "goodput"
+"""The quantity whose values depend on the limits of a load."""
 
 
 def load_of(load: Mapping[str, Any]) -> dict[str, Any]:
@@ -403,4 +405,4 @@ def load_of(load: Mapping[str, Any]) -> dict[str, Any]:
     Those of a peak say what is searched for.
     """
     is_limit = "rate" in load or "arrivals" in load
-    return {name: value for name, value in load.items() if not (is_limit and name in _LIMITS)}
+    return {name: value for name, value in load.items() if not (is_limit and name in LIMITS)}

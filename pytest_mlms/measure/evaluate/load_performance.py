@@ -317,9 +317,7 @@ class _PeakMeasurement:
         assert isinstance(keys, PeakKeys), "only a peak is searched"
         assert self._warmed is not None, "a process is open"
         calls = np.concatenate(self._warmed.latencies)
-        limit = self._plan.longest_limit
-        if self._plan.limit_on("query_tpot") is not None:
-            limit = max(limit, self._warmed.median)  # a token delays others while answers last
+        limit = self._plan.longest_delay(self._warmed.median)
         is_whole = self._plan.limit_on("query_latency") is not None
         return PeakPlan(
             criterion=Criterion(limit, keys.share, keys.precision),

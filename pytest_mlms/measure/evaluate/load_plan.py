@@ -77,6 +77,15 @@ class LoadItemPlan:
         """The longest limit of the scenario in seconds; 0 where it has none."""
         return max((limit.value for limit in self.criteria), default=0.0)
 
+    def longest_delay(self, call: float) -> float:
+        """Return the seconds that a query may delay others, whose call takes ``call`` alone.
+
+        Those of the longest limit. First tokens wait for as long as other answers last, which may
+        be longer than their limit: a load must last until all instances are taken.
+        """
+        is_whole = all(limit.quantity == "query_latency" for limit in self.criteria)
+        return self.longest_limit if is_whole else max(self.longest_limit, call)
+
     @property
     def issue_limit(self) -> float | None:
         """The shortest limit on what a late load generator delays; None where there is none."""
@@ -140,12 +149,12 @@ class LoadItemPlan:
     def _needed(self) -> str:
         return f"p{100 * self.share:g} takes {self.least:,} queries in each process"
 
-    def runs(self, process: int, samples: int) -> Iterator[LoadPlan]:
+    def runs(self, process: int, samples: int, call: float = 0.0) -> Iterator[LoadPlan]:
         """Yield the runs of a process, each longer than the one before.
 
-        ``samples`` are distinct ones that queries choose from. A run begins with the arrivals of
-        the one before, as one that goes on would, but starts with an empty queue. The last is the
-        longest that a process may take.
+        ``samples`` are distinct ones that queries choose from, and a call takes ``call`` seconds
+        alone. A run begins with the arrivals of the one before, as one that goes on would, but
+        starts with an empty queue. The last is the longest that a process may take.
         """
         seed = self.seed + process
         if isinstance(self.load, MultiStream):
@@ -168,7 +177,7 @@ class LoadItemPlan:
             yield self.scheduled(self.arrivals, seed, samples)
             return
         assert isinstance(self.load, Server), "a load is one of three"
-        first = max(self.duration, self.least / self.load.rate, _STEADY * self.longest_limit)
+        first = max(self.duration, self.least / self.load.rate, _STEADY * self.longest_delay(call))
         seconds = min(first, self.longest)
         while seconds <= self.longest:
             arrivals = poisson_arrivals(self.load.rate, seed, round(seconds * _SECOND), self.least)

@@ -294,7 +294,8 @@ def measure_load_process(
     )
     warmed = warm_up(single_calls(plan), predictor)
     check_fastest(plan, warmed)
-    served = _serve_until_decided(plan, predictor, batches, number, began, keep_part)
+    call = warmed.median
+    served = _serve_until_decided(plan, predictor, batches, number, began, call, keep_part)
     _check_outputs(predictor, batches, plan.rules)
     view = scenario_run(served.run, served.times)
     load = load_record(
@@ -379,12 +380,13 @@ def _serve_until_decided(
     batches: Batches,
     number: int,
     began: float,
+    call: float,
     keep_part: KeepPart,
 ) -> _Served:
     """Serve longer and longer runs while a verdict is open and a longer one fits the time."""
     sent = batches
     served: _Served | None = None
-    for load_plan in plan.runs(number, len(batches)):
+    for load_plan in plan.runs(number, len(batches), call):
         if served and time.perf_counter() - began + load_plan.longest > plan.longest:
             break
         run = _serve(predictor, sent, load_plan, number, keep_part)

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from pytest_mlms.core.quantities import QUANTITIES
 from pytest_mlms.core.records import Verdict
 from pytest_mlms.decide.upgrade.labels import percent
-from pytest_mlms.keep.results.line import EstimateRecord
+from pytest_mlms.keep.results.line import OF_LIMITS, EstimateRecord
 from pytest_mlms.show.pages.item import ItemView
 from pytest_mlms.show.pages.run import RunView
 
@@ -22,9 +22,9 @@ Items: TypeAlias = Mapping[str, ItemView]
 class Moved:
     """A quantity on both sides.
 
-    ``ratio`` is B over A, None where A is 0 or missing, or another counter told it.
-    ``apart`` is whether the intervals don't overlap: a hint, and no verdict, as nothing else than
-    the run is known to differ between the sides.
+    ``ratio`` is B over A, None where A is 0 or missing, or where another counter told it, or other
+    limits were met. ``apart`` is whether the intervals don't overlap: a hint, and no verdict, as
+    nothing else than the run is known to differ between the sides.
     """
 
     quantity: str
@@ -147,7 +147,7 @@ def _moved(a: ItemView, b: ItemView) -> Iterator[Moved]:
         after = b.estimates.get(name)
         if after is None or before.value is None or after.value is None:
             continue
-        is_alike = before.counter == after.counter
+        is_alike = before.counter == after.counter and (name != OF_LIMITS or a.load == b.load)
         ratio = after.value / before.value if before.value and is_alike else None
         known = QUANTITIES.get(name)
         lower_is_better = known is None or known.better == "lower"

@@ -251,12 +251,15 @@ def figure_of(a: PeakRecord, b: PeakRecord) -> Figure:
     return peak_figures({"a": a, "b": b}, 662)["peak_rate"]
 
 
-def test_a_side_without_a_good_rate_is_worse_than_the_other_one() -> None:
+def test_a_side_without_an_end_of_its_peak_is_compared_where_the_other_one_has_it() -> None:
     figure = figure_of(peak(100, 110, 105), peak(0, 20))
     assert figure.value == pytest.approx(math.log(20 / 105))
     assert figure.error == 0
     none = figure_of(peak(0, 20), peak(0, 20))
     assert math.isinf(none.error)
+    without_end = peak(100, math.inf, 100)
+    assert math.isinf(figure_of(without_end, without_end).error)
+    assert figure_of(peak(100, 110, 105), without_end).error == 0
 
 
 def test_only_the_ends_of_a_peak_must_be_in_time() -> None:
@@ -290,3 +293,12 @@ def test_a_peak_is_searched_by_the_limit_that_is_nearest_to_being_broken() -> No
     none = QueryTimes(*times[:5], first, np.full(QUERIES, -1, np.int64))
     with pytest.raises(OutputError, match="model.yaml:7: no answer has a second token"):
         SideLoad(none, given.record).excess(plan)
+
+
+def test_a_run_for_first_tokens_has_more_queries_than_there_are_instances() -> None:
+    """64 answers of 1.25 s at once: fewer queries never wait, at whatever rate."""
+    pair = QueuePair({"a": Queue(1.0), "b": Queue(1.25)}, np.random.default_rng(0))
+    load = Peak(ttft="2 ms", percentile=90)
+    plan = replace(peak_plan(0.1, 0.9), load=load, instances=64)
+    with pytest.raises(MlmsError, match="p90 takes 640 queries in each run of load"):
+        PeakSearches(plan, 10.0).run(pair.runner(), ORDER, 0)

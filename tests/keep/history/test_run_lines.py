@@ -58,6 +58,10 @@ def test_a_type_that_is_not_known_is_kept() -> None:
         (encode({**item_line(0), "load": {"latency": "15 ms"}}), "load: the latency is no number"),
         (encode({**item_line(0), "load": {"latency": 10**400}}), "load: the latency is no number"),
         (encode({**item_line(0), "load": {"latency": True}}), "load: the latency is no number"),
+        (
+            encode({**item_line(0), "load": {"ttft": "15 ms", "precision": 0.05}}),
+            "load: the ttft is no number",
+        ),
         (encode({**item_line(0), "seed": float("nan")}), "NaN is no number of JSON"),
     ],
 )

@@ -108,6 +108,16 @@ def test_the_limit_of_a_load_is_not_in_the_key(key: str, value: Any, is_other: b
     assert (changed != keys_of(item_line(0, load=load))) is is_other
 
 
+def test_the_goodput_of_other_limits_is_another_series() -> None:
+    load = {"rate": 200.0, "latency": 0.015, "percentile": 99.0, "instances": 1}
+    one, other, again = (item_line(0, load={**load, "ttft": most}) for most in (0.1, 0.2, 0.1))
+    for line in (one, other, again):
+        line["estimates"]["goodput"] = {**line["estimates"]["throughput"], "unit": "/s"}
+    changed = {name for name, key in keys_of(one).items() if keys_of(other)[name] != key}
+    assert changed == {"goodput"}
+    assert keys_of(one) == keys_of(again)
+
+
 def test_a_load_is_the_same_series_whatever_ids_call_its_scenario() -> None:
     load = {"rate": 200.0, "latency": 0.015, "percentile": 99.0, "instances": 1, "batcher": None}
     lines = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,11 +17,11 @@ from pytest_mlms.core.records import Limit, Place, Verdict
 from pytest_mlms.measure.agent.load import LoadLost, LoadPlan, LoadRun
 from pytest_mlms.measure.agent.predictor import Predictor, ScenarioRun, ServedCall, ServedCalls
 from pytest_mlms.measure.evaluate.limits import explain
-from pytest_mlms.measure.evaluate.load_performance import measure_load
+from pytest_mlms.measure.evaluate.load_performance import measure_load, measure_peak
 from pytest_mlms.measure.evaluate.load_plan import LoadItemPlan
 from pytest_mlms.measure.evaluate.performance import Measurement
 from pytest_mlms.measure.evaluate.process_result import ProcessResult
-from tests.measure.evaluate.test_load_plan import plan_of, server
+from tests.measure.evaluate.test_load_plan import load_of, plan_of, server
 
 SECOND = 1_000_000_000
 BATCHES = [{"x": np.full((1, 2), value, np.float32)} for value in range(3)]
@@ -28,9 +29,10 @@ BATCHES = [{"x": np.full((1, 2), value, np.float32)} for value in range(3)]
 
 @dataclass
 class FakeServer:
-    """A model with one instance whose calls take ``seconds``; each process has the next of them.
+    """A model whose calls take ``seconds``; each process has the next of them.
 
-    It serves ``share`` of the queries. Answers have so many ``tokens``, at equal distances.
+    It serves ``share`` of the queries. Answers have so many ``tokens``, at equal distances from the
+    ``first`` one, in seconds from the start.
     """
 
     seconds: float
@@ -39,6 +41,8 @@ class FakeServer:
     dies_at: int | None = None
     share: float = 1.0
     tokens: int = 0
+    first: float | None = None
+    instances: int = 1
     start_seconds: float = 0.1
     load_seconds: float = 0.1
     load_waited: float = 0.0
@@ -72,16 +76,17 @@ class FakeServer:
         )
 
     def _served(self, plan: LoadPlan, scheduled: np.ndarray) -> LoadRun:
-        free = 0
+        free = [0] * self.instances
         done = []
         served = scheduled[: round(self.share * len(scheduled))]
         for time in served[: self.dies_at].tolist():
-            free = max(free, time) + round(self.seconds * SECOND)
-            done.append(free)
+            done.append(max(heapq.heappop(free), time) + round(self.seconds * SECOND))
+            heapq.heappush(free, done[-1])
         count = len(done)
         start = np.array(done, np.int64) - round((self.seconds - self.late) * SECOND)
-        steps = np.arange(1, self.tokens + 1) / max(self.tokens, 1)
-        at = start[:, None] + np.round(self.seconds * SECOND * steps).astype(np.int64)
+        first = self.seconds / max(self.tokens, 1) if self.first is None else self.first
+        steps = np.linspace(first, self.seconds, self.tokens) * SECOND
+        at = start[:, None] + np.round(steps).astype(np.int64)
         numbers = np.repeat(np.arange(count), self.tokens)
         return LoadRun(
             queries=np.arange(count),
@@ -307,3 +312,37 @@ def test_answers_of_one_token_leave_the_time_of_further_ones_undecided() -> None
 def test_a_model_that_tells_no_tokens_is_an_error_where_they_are_limited() -> None:
     with pytest.raises(AgentError, match="tells no times of tokens under load, for query_ttft"):
         measure(plan_of(server(**TOKENS)), [FakeServer(0.001)])
+
+
+BUSY: dict[str, Any] = {"tokens": 2, "first": 0.001, "instances": 64}
+
+
+def test_a_server_is_loaded_until_all_of_its_instances_answer() -> None:
+    """64 answers of 5 s at once are 13 a second, and 50 come: none waits in the first second."""
+    keys = {**TOKENS, "rate": "50 /s", "ttft": "2 ms", "tpot": None, "percentile": 90}
+    plan = plan_of(server(**keys), instances=64)
+    measured, _ = measure(plan, [FakeServer(5.0, **BUSY) for _ in range(2)])
+    assert judged(measured) == {"query_ttft": Verdict.FAILED}
+
+
+class SearchedServer(FakeServer):
+    """One that gets the batches again with each load."""
+
+    def load_run(self, batches: Sequence[Any], plan: LoadPlan) -> LoadRun:
+        assert plan.scheduled is not None
+        return self._served(plan, plan.scheduled)
+
+
+def test_the_peak_by_first_tokens_is_what_all_instances_can_answer() -> None:
+    """64 answers of 1 s at once are 64 a second."""
+    plan = plan_of(load_of("peak", ttft="2 ms", percentile=90), instances=64, budget=2000.0)
+    busy = cast(Predictor, SearchedServer(1.0, **BUSY))
+    measured = measure_peak(
+        plan,
+        lambda: contextlib.nullcontext(busy),
+        lambda predictor: BATCHES,
+        lambda number, run: None,
+        lambda number, run: None,
+        lambda probes, found: None,
+    )
+    assert 32 < measured.estimates["peak_rate"].low <= 64
