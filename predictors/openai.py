@@ -95,7 +95,7 @@ class _Model(NamedTuple):
 
 
 class _End:
-    """What the chunks of an answer say of its end, and whether one had a text."""
+    """The end of an answer as its chunks say it, and whether one had a text."""
 
     has_text = False
     reason = ""

@@ -64,7 +64,7 @@ class Candidate:
 
     @property
     def place(self) -> str:
-        """Where it runs, "" for here."""
+        """The host that it runs on, "" for this one."""
         return ""
 
     @property

@@ -1,4 +1,4 @@
-"""What a history knows of candidates on the hosts of a fleet, in place of measuring them."""
+"""A history's values of candidates on the hosts of a fleet, in place of measuring them."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ class HostedCandidate(Candidate):
 
     @property
     def place(self) -> str:
-        """Where it ran."""
+        """The host that it ran on, and its class of machine."""
         return f"{self.host.name}: {self.machine}"
 
     @property
     def answering(self) -> object:
-        """What its outputs depend on: also the class of machine."""
+        """The key of its outputs, which depend on the class of machine, too."""
         return super().answering, self.machine
 
 

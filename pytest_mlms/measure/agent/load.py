@@ -140,7 +140,7 @@ class LoadRun:
 
     @property
     def answers(self) -> Answers | None:
-        """What the tokens of each query were; None where nothing was generated, or served."""
+        """The tokens of each query; None where nothing was generated, or served."""
         if not len(self.tokens):
             return None
         queries, at = self.tokens.T

@@ -25,7 +25,7 @@ _MOST_FLIPS = 0.1  # of the tokens of an answer
 
 
 class HeldAnswer(NamedTuple):
-    """What was expected of an answer whose tokens are given, as far as rounding decides them.
+    """The outputs that were expected of an answer with given tokens, as rounding decides them.
 
     ``flips`` are the tokens that another one is likelier than, by no more than rounding.
     ``is_judged`` is whether these are few. ``fault`` names the first token that is less likely than
